@@ -1,0 +1,3 @@
+//! An embedded Kubernetes API server: real requests, real watches, one process, one file.
+
+pub mod store;

@@ -1,0 +1,105 @@
+//! The one entry into the engine and the two closed enums around it.
+
+use crate::place::{self, Placement};
+use crate::queueing::{self, Queueing};
+use crate::time::Time;
+
+/// What the engine needs to know before the first event.
+#[derive(Clone, Debug, Default)]
+pub struct EngineConfig {
+    /// Placement: profiles, backoff, seed. `None` leaves placement to another scheduler.
+    pub place: Option<place::Config>,
+    /// Queueing: fair sharing, resource rules. `None` leaves queueing to another controller.
+    pub queueing: Option<queueing::Config>,
+}
+
+/// Everything the outside can tell the engine.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// For placement: nodes, pods, what pods refer to, and answers to placement actions.
+    Place(place::Event),
+    /// For queueing: queues, quotas, workloads, and answers to queueing actions.
+    Queueing(queueing::Event),
+}
+
+/// Everything the engine can ask the outside to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// A write that placement asks for.
+    Place(place::Action),
+    /// A write that queueing asks for.
+    Queueing(queueing::Action),
+}
+
+/// The engine: queueing and placement over one state.
+#[derive(Debug)]
+pub struct Engine {
+    place: Option<Placement>,
+    queueing: Option<Queueing>,
+}
+
+impl Engine {
+    /// An engine with no objects.
+    pub fn new(config: EngineConfig) -> Self {
+        Self { place: config.place.map(Placement::new), queueing: config.queueing.map(Queueing::new) }
+    }
+
+    /// Absorbs `events` (drained), then decides once; appends what is to be done to `actions`.
+    ///
+    /// Work per call is bounded by the configured batch sizes, so a caller calls again at
+    /// [`Engine::next_wake`], which is `now` while work is left.
+    pub fn step(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
+        for event in events.drain(..) {
+            match event {
+                Event::Place(e) => {
+                    if let Some(place) = &mut self.place {
+                        place.absorb(now, e);
+                    }
+                }
+                Event::Queueing(e) => {
+                    if let Some(queueing) = &mut self.queueing {
+                        queueing.absorb(now, e);
+                    }
+                }
+            }
+        }
+        if let Some(queueing) = &mut self.queueing {
+            queueing.decide(now, &mut |a| actions.push(Action::Queueing(a)));
+        }
+        if let Some(place) = &mut self.place {
+            place.decide(now, &mut |a| actions.push(Action::Place(a)));
+        }
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
+    /// The earliest time at which [`Engine::step`] has something to do without a new event.
+    pub fn next_wake(&self) -> Option<Time> {
+        let place = self.place.as_ref().and_then(Placement::next_wake);
+        let queueing = self.queueing.as_ref().and_then(Queueing::next_wake);
+        [place, queueing].into_iter().flatten().min()
+    }
+
+    /// Rebuilds the derived state from the ground state and compares.
+    ///
+    /// # Panics
+    /// When they differ: that is a bug in the engine, and going on would over-commit.
+    pub fn check(&self) {
+        if let Some(place) = &self.place {
+            place.check();
+        }
+        if let Some(queueing) = &self.queueing {
+            queueing.check();
+        }
+    }
+
+    /// Placement, for questions (explain, metrics).
+    pub fn place(&self) -> Option<&Placement> {
+        self.place.as_ref()
+    }
+
+    /// Queueing, for questions (explain, metrics, statuses).
+    pub fn queueing(&self) -> Option<&Queueing> {
+        self.queueing.as_ref()
+    }
+}

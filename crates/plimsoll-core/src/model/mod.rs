@@ -1,0 +1,26 @@
+//! What the engine knows of Kubernetes objects: only the fields that decide something, parsed.
+//!
+//! These are ground state as it arrives. `plimsoll-api` makes them from wire objects; bad input is
+//! refused there, so nothing here is "not validated yet". Quantities are canonical integers:
+//! cpu in millicores, everything else in whole units (bytes, devices), rounded up.
+
+pub mod node;
+pub mod pod;
+pub mod selector;
+
+pub use node::{ImageState, Node, Taint};
+pub use pod::{
+    Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, OwnerRef, Phase, Pod, PodAffinity,
+    PodAffinityTerm, PodCondition, PodSpec, PodStatus, PreemptionPolicy, PreferredSchedulingTerm, Protocol,
+    RestartPolicy, SpreadConstraint, TaintEffect, Toleration, TolerationOperator, UnsatisfiableAction,
+    WeightedPodAffinityTerm,
+};
+pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
+
+use std::collections::BTreeMap;
+
+/// Labels or annotations.
+pub type StringMap = BTreeMap<String, String>;
+
+/// Amounts by resource name; cpu in millicores, everything else in whole units.
+pub type Resources = BTreeMap<String, i64>;

@@ -1,0 +1,46 @@
+//! Nodes.
+
+use super::{Resources, StringMap, TaintEffect};
+
+/// A taint on a node or a flavor.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Taint {
+    /// Taint key.
+    pub key: String,
+    /// Taint value, possibly empty.
+    pub value: String,
+    /// What it does to pods that don't tolerate it.
+    pub effect: TaintEffect,
+}
+
+/// A container image present on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageState {
+    /// All names of the image.
+    pub names: Vec<String>,
+    /// Size in bytes.
+    pub size_bytes: i64,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Name, unique.
+    pub name: String,
+    /// UID; a node of the same name with another UID is another node.
+    pub uid: String,
+    /// Labels.
+    pub labels: StringMap,
+    /// `spec.unschedulable` (cordoned).
+    pub unschedulable: bool,
+    /// Taints.
+    pub taints: Vec<Taint>,
+    /// `status.allocatable`.
+    pub allocatable: Resources,
+    /// `status.images`.
+    pub images: Vec<ImageState>,
+    /// Whether the condition `Ready` is `True`.
+    pub ready: bool,
+    /// `status.declaredFeatures`.
+    pub declared_features: Vec<String>,
+}

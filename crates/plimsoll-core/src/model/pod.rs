@@ -1,0 +1,340 @@
+//! Pods and pod templates.
+
+use super::{LabelSelector, NodeSelector, NodeSelectorTerm, Resources, StringMap};
+use crate::time::Time;
+
+/// Effect of a taint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaintEffect {
+    /// New pods are kept away.
+    NoSchedule,
+    /// New pods are kept away if possible.
+    PreferNoSchedule,
+    /// New pods are kept away and running ones evicted.
+    NoExecute,
+}
+
+/// How a toleration compares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TolerationOperator {
+    /// Key and value must be equal.
+    #[default]
+    Equal,
+    /// The key must be there.
+    Exists,
+}
+
+/// A toleration of taints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Toleration {
+    /// Taint key; empty with `Exists` tolerates every key.
+    pub key: String,
+    /// Comparison.
+    pub operator: TolerationOperator,
+    /// Taint value for `Equal`.
+    pub value: String,
+    /// Effect; `None` means all.
+    pub effect: Option<TaintEffect>,
+}
+
+impl Toleration {
+    /// Whether this toleration tolerates the taint (core/v1 `ToleratesTaint`).
+    pub fn tolerates(&self, taint: &super::Taint) -> bool {
+        self.effect.is_none_or(|e| e == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && match self.operator {
+                TolerationOperator::Exists => true,
+                TolerationOperator::Equal => self.value == taint.value,
+            }
+    }
+}
+
+/// Transport protocol of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP, the default.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// A container port; only those with a host port matter to placement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerPort {
+    /// Port on the host; 0: none.
+    pub host_port: u16,
+    /// Address on the host; empty means all.
+    pub host_ip: String,
+    /// Protocol.
+    pub protocol: Protocol,
+}
+
+/// Restart policy of an init container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RestartPolicy {
+    /// A sidecar when set on an init container.
+    Always,
+    /// Restarted when it failed.
+    OnFailure,
+    /// Never restarted.
+    Never,
+}
+
+/// A container or init container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Container {
+    /// Name, unique in the pod.
+    pub name: String,
+    /// Image reference as written.
+    pub image: String,
+    /// Requested amounts.
+    pub requests: Resources,
+    /// Limits.
+    pub limits: Resources,
+    /// Ports.
+    pub ports: Vec<ContainerPort>,
+    /// Own restart policy; `Always` on an init container makes it a sidecar.
+    pub restart_policy: Option<RestartPolicy>,
+    /// Whether the container has restart rules with action `RestartAllContainers`.
+    pub restarts_all_containers: bool,
+}
+
+/// A weighted preference for nodes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PreferredSchedulingTerm {
+    /// 1 to 100.
+    pub weight: i32,
+    /// What is preferred.
+    pub term: NodeSelectorTerm,
+}
+
+/// Affinity to nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeAffinity {
+    /// Must match, when present.
+    pub required: Option<NodeSelector>,
+    /// Better if it matches.
+    pub preferred: Vec<PreferredSchedulingTerm>,
+}
+
+/// A term of affinity or anti-affinity between pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodAffinityTerm {
+    /// Selects the other pods; `None` matches none.
+    pub selector: Option<LabelSelector>,
+    /// Namespaces of the other pods, by name.
+    pub namespaces: Vec<String>,
+    /// Namespaces of the other pods, by label; `None`: not used.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Node label that defines the domain.
+    pub topology_key: String,
+}
+
+/// A weighted term.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WeightedPodAffinityTerm {
+    /// 1 to 100.
+    pub weight: i32,
+    /// The term.
+    pub term: PodAffinityTerm,
+}
+
+/// Affinity or anti-affinity to other pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodAffinity {
+    /// All must hold.
+    pub required: Vec<PodAffinityTerm>,
+    /// Better if they hold.
+    pub preferred: Vec<WeightedPodAffinityTerm>,
+}
+
+/// All affinities of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Affinity {
+    /// To nodes.
+    pub node: Option<NodeAffinity>,
+    /// To pods.
+    pub pod: Option<PodAffinity>,
+    /// Away from pods.
+    pub anti: Option<PodAffinity>,
+}
+
+/// What happens when a spread constraint can't be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnsatisfiableAction {
+    /// The pod waits.
+    DoNotSchedule,
+    /// The pod is placed as well as possible.
+    ScheduleAnyway,
+}
+
+/// A topology spread constraint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpreadConstraint {
+    /// Largest allowed difference between domains, at least 1.
+    pub max_skew: i32,
+    /// Node label that defines the domain.
+    pub topology_key: String,
+    /// Hard or soft.
+    pub when_unsatisfiable: UnsatisfiableAction,
+    /// Selects the pods that are counted; `None` matches none.
+    pub selector: Option<LabelSelector>,
+    /// Fewer domains than this count as a minimum of zero.
+    pub min_domains: Option<i32>,
+    /// Whether only nodes that match the pod's node affinity count (`Honor`, the default).
+    pub honor_node_affinity: bool,
+    /// Whether nodes with untolerated taints are left out (`Honor`; the default is `Ignore`).
+    pub honor_node_taints: bool,
+    /// Label keys whose values in the pod are added to the selector.
+    pub match_label_keys: Vec<String>,
+}
+
+/// Whether a pod may preempt others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PreemptionPolicy {
+    /// It may.
+    #[default]
+    PreemptLowerPriority,
+    /// It may not.
+    Never,
+}
+
+/// The scheduling-relevant part of a pod spec or template.
+///
+/// Two pods with equal `PodSpec`, labels and namespace have the same *shape*.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSpec {
+    /// Node the pod is bound to; empty while pending.
+    pub node_name: String,
+    /// Name of the profile.
+    pub scheduler_name: String,
+    /// Resolved priority.
+    pub priority: i32,
+    /// Name of the PriorityClass, possibly empty.
+    pub priority_class_name: String,
+    /// Whether it may preempt.
+    pub preemption_policy: PreemptionPolicy,
+    /// Labels a node must have.
+    pub node_selector: StringMap,
+    /// Affinities.
+    pub affinity: Affinity,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Spread constraints.
+    pub spread: Vec<SpreadConstraint>,
+    /// App containers.
+    pub containers: Vec<Container>,
+    /// Init containers and sidecars, in order.
+    pub init_containers: Vec<Container>,
+    /// Overhead of the runtime class.
+    pub overhead: Resources,
+    /// RuntimeClass name, possibly empty.
+    pub runtime_class_name: String,
+    /// Pod-level requests, if set.
+    pub pod_requests: Option<Resources>,
+    /// Pod-level limits, if set.
+    pub pod_limits: Option<Resources>,
+    /// Names of scheduling gates.
+    pub scheduling_gates: Vec<String>,
+    /// Whether the pod uses the host's network.
+    pub host_network: bool,
+}
+
+/// Phase of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Not all containers started yet.
+    #[default]
+    Pending,
+    /// Running.
+    Running,
+    /// All containers ended well.
+    Succeeded,
+    /// All containers ended, one badly.
+    Failed,
+}
+
+impl Phase {
+    /// Whether the pod has ended and uses nothing any more.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// A pod condition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodCondition {
+    /// Type, for example `PodScheduled`.
+    pub kind: String,
+    /// Whether the status is `True`.
+    pub is_true: bool,
+    /// Reason.
+    pub reason: String,
+}
+
+/// Resources of a container as the kubelet reports them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerStatus {
+    /// Container name.
+    pub name: String,
+    /// `allocatedResources`, if reported.
+    pub allocated: Option<Resources>,
+    /// `resources.requests`, if reported.
+    pub actuated: Option<Resources>,
+}
+
+/// The scheduling-relevant part of a pod's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodStatus {
+    /// Phase.
+    pub phase: Phase,
+    /// Node chosen by a preemption, possibly empty.
+    pub nominated_node_name: String,
+    /// When the kubelet accepted it.
+    pub start_time: Option<Time>,
+    /// Conditions that decide something.
+    pub conditions: Vec<PodCondition>,
+    /// App containers' and init containers' resources.
+    pub containers: Vec<ContainerStatus>,
+}
+
+/// The controller that owns a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerRef {
+    /// API version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Whether it is the managing controller.
+    pub controller: bool,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// UID, the identity of a pod.
+    pub uid: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Labels.
+    pub labels: StringMap,
+    /// Owners.
+    pub owners: Vec<OwnerRef>,
+    /// Creation time.
+    pub creation_time: Time,
+    /// Whether deletion has been asked for.
+    pub deleting: bool,
+    /// Scheduling-relevant spec.
+    pub spec: PodSpec,
+    /// Scheduling-relevant status.
+    pub status: PodStatus,
+}

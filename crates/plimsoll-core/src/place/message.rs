@@ -1,0 +1,1 @@
+//! Texts of verdicts, in upstream's words.

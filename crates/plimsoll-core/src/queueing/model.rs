@@ -1,0 +1,339 @@
+//! Kueue's objects as the engine knows them: parsed, defaulted, without what decides nothing.
+
+use crate::model::{LabelSelector, PodSpec, Resources, StringMap, Taint, Toleration};
+use crate::time::Time;
+
+/// Whether a queue takes and keeps workloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StopPolicy {
+    /// Works.
+    #[default]
+    None,
+    /// No new reservations.
+    Hold,
+    /// No new reservations, and the present ones are evicted.
+    HoldAndDrain,
+}
+
+/// Order and requeueing in a ClusterQueue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueingStrategy {
+    /// What doesn't fit is parked and others go first.
+    #[default]
+    BestEffortFifo,
+    /// What doesn't fit blocks the queue.
+    StrictFifo,
+}
+
+/// Quota of one resource of one flavor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceQuota {
+    /// Resource name.
+    pub resource: String,
+    /// Guaranteed amount, at least 0.
+    pub nominal: i64,
+    /// How much may be borrowed; `None`: everything.
+    pub borrowing_limit: Option<i64>,
+    /// How much may be lent; `None`: everything.
+    pub lending_limit: Option<i64>,
+}
+
+/// Quotas of one flavor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlavorQuotas {
+    /// Flavor name.
+    pub flavor: String,
+    /// One entry per covered resource, in that order.
+    pub resources: Vec<ResourceQuota>,
+}
+
+/// Resources that are given out together, and the flavors they come in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceGroup {
+    /// Resource names.
+    pub covered: Vec<String>,
+    /// Flavors in the order in which they are tried.
+    pub flavors: Vec<FlavorQuotas>,
+}
+
+/// Which of two flavors is better when neither simply fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlavorPreference {
+    /// Rather borrow.
+    #[default]
+    BorrowingOverPreemption,
+    /// Rather preempt.
+    PreemptionOverBorrowing,
+}
+
+/// When the search among flavors stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlavorFungibility {
+    /// `whenCanBorrow: TryNextFlavor`; default false (`MayStopSearch`).
+    pub try_next_when_can_borrow: bool,
+    /// `whenCanPreempt: TryNextFlavor`, the default.
+    pub try_next_when_can_preempt: bool,
+    /// Preference between the rest.
+    pub preference: FlavorPreference,
+}
+
+impl Default for FlavorFungibility {
+    fn default() -> Self {
+        Self {
+            try_next_when_can_borrow: false,
+            try_next_when_can_preempt: true,
+            preference: FlavorPreference::default(),
+        }
+    }
+}
+
+/// Preemption of others while borrowing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BorrowWithinCohort {
+    /// `policy: LowerPriority`; default `Never`.
+    pub lower_priority: bool,
+    /// Only workloads up to this priority.
+    pub max_priority_threshold: Option<i32>,
+}
+
+/// Whom a ClusterQueue may preempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreemptionRules {
+    /// In its cohort: 0 `Never`, 1 `LowerPriority`, 2 `Any`.
+    pub reclaim_within_cohort: u8,
+    /// In itself: 0 `Never`, 1 `LowerPriority`, 2 `LowerOrNewerEqualPriority`.
+    pub within_cluster_queue: u8,
+    /// In its cohort while borrowing.
+    pub borrow_within_cohort: BorrowWithinCohort,
+}
+
+/// A ClusterQueue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterQueue {
+    /// Name.
+    pub name: String,
+    /// `metadata.generation`, for `observedGeneration`.
+    pub generation: i64,
+    /// Cohort, possibly empty.
+    pub cohort: String,
+    /// Quotas.
+    pub resource_groups: Vec<ResourceGroup>,
+    /// Order and requeueing.
+    pub strategy: QueueingStrategy,
+    /// `None` matches no namespace.
+    pub namespace_selector: Option<LabelSelector>,
+    /// When the search among flavors stops.
+    pub fungibility: FlavorFungibility,
+    /// Whom it may preempt.
+    pub preemption: PreemptionRules,
+    /// Whether it is stopped.
+    pub stop_policy: StopPolicy,
+    /// Admission checks: (name, flavors; none means all).
+    pub admission_checks: Vec<(String, Vec<String>)>,
+    /// `spec.fairSharing.weight` in nano-units (1.0 = 10^9).
+    pub fair_weight_nano: i64,
+    /// `admissionMode: UsageBasedAdmissionFairSharing`.
+    pub admission_fair_sharing: bool,
+    /// Whether deletion has been asked for.
+    pub deleting: bool,
+}
+
+/// A Cohort.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cohort {
+    /// Name.
+    pub name: String,
+    /// Parent, possibly empty.
+    pub parent: String,
+    /// Quota owned by the cohort itself.
+    pub resource_groups: Vec<ResourceGroup>,
+    /// `spec.fairSharing.weight` in nano-units (1.0 = 10^9).
+    pub fair_weight_nano: i64,
+}
+
+/// A LocalQueue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocalQueue {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Its ClusterQueue.
+    pub cluster_queue: String,
+    /// Whether it is stopped.
+    pub stop_policy: StopPolicy,
+    /// `spec.fairSharing.weight` in nano-units (1.0 = 10^9).
+    pub fair_weight_nano: i64,
+}
+
+/// A ResourceFlavor.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResourceFlavor {
+    /// Name.
+    pub name: String,
+    /// Labels of its nodes.
+    pub node_labels: StringMap,
+    /// Taints of its nodes.
+    pub node_taints: Vec<Taint>,
+    /// Tolerations given to its pods.
+    pub tolerations: Vec<Toleration>,
+    /// Topology, possibly empty.
+    pub topology: String,
+}
+
+/// Namespace and name of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for WorkloadKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a podset wants of the topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyRequest {
+    /// All pods in one domain of this level.
+    pub required: Option<String>,
+    /// Preferably in one domain of this level.
+    pub preferred: Option<String>,
+    /// Anywhere.
+    pub unconstrained: bool,
+    /// Podsets with the same group name are placed together.
+    pub group: Option<String>,
+    /// Slice layers, coarse to fine: (level, pods per slice).
+    pub slices: Vec<(String, i32)>,
+}
+
+/// Equal pods of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSet {
+    /// Name.
+    pub name: String,
+    /// How many.
+    pub count: i32,
+    /// Fewer are acceptable down to this.
+    pub min_count: Option<i32>,
+    /// Scheduling-relevant part of the pod template.
+    pub spec: PodSpec,
+    /// Labels of the pod template.
+    pub labels: StringMap,
+    /// Topology request.
+    pub topology: Option<TopologyRequest>,
+}
+
+/// A condition of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Type.
+    pub kind: String,
+    /// Whether the status is `True`.
+    pub status: bool,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+    /// When the status last changed.
+    pub transition: Time,
+    /// Generation of the object it speaks of; 0: unknown.
+    pub observed_generation: i64,
+}
+
+/// Finished pods whose quota is free again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReclaimablePod {
+    /// Podset.
+    pub name: String,
+    /// How many.
+    pub count: i32,
+}
+
+/// When a workload may be queued again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequeueState {
+    /// How often it was requeued.
+    pub count: i32,
+    /// Not before this time.
+    pub requeue_at: Option<Time>,
+}
+
+/// What a podset got.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSetAssignment {
+    /// Podset.
+    pub name: String,
+    /// Flavor by resource, sorted by resource.
+    pub flavors: Vec<(String, String)>,
+    /// Total for the podset.
+    pub resource_usage: Resources,
+    /// Number of pods admitted.
+    pub count: i32,
+    /// Placement: (levels, [(values, count)]).
+    pub topology: Option<(Vec<String>, Vec<(Vec<String>, i32)>)>,
+}
+
+/// `status.admission`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// ClusterQueue that gave the quota.
+    pub cluster_queue: String,
+    /// One entry per podset, in that order.
+    pub assignments: Vec<PodSetAssignment>,
+}
+
+/// A Workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// Namespace and name.
+    pub key: WorkloadKey,
+    /// UID.
+    pub uid: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Creation time.
+    pub creation: Time,
+    /// Label `kueue.x-k8s.io/job-uid`, possibly empty; for preemption messages.
+    pub job_uid: String,
+    /// Resolved priority.
+    pub priority: i32,
+    /// Name of its priority class, possibly empty; for metrics.
+    pub priority_class: String,
+    /// LocalQueue, possibly empty.
+    pub queue: String,
+    /// `spec.active`.
+    pub active: bool,
+    /// Podsets.
+    pub pod_sets: Vec<PodSet>,
+    /// Names in the annotation `admission-gated-by`.
+    pub admission_gates: Vec<String>,
+    /// Whether deletion has been asked for.
+    pub deleting: bool,
+    /// Conditions.
+    pub conditions: Vec<Condition>,
+    /// `status.admission`.
+    pub admission: Option<Admission>,
+    /// `status.reclaimablePods`.
+    pub reclaimable: Vec<ReclaimablePod>,
+    /// `status.requeueState`.
+    pub requeue_state: Option<RequeueState>,
+    /// `status.admissionChecks`: (name, state, message).
+    pub admission_checks: Vec<(String, String, String)>,
+}
+
+impl Workload {
+    /// The condition of this type, if there.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.kind == kind)
+    }
+
+    /// Whether the condition of this type is there and `True`.
+    pub fn is_true(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|c| c.status)
+    }
+}

@@ -1,0 +1,173 @@
+//! The kind table: one row for each served resource, built in or from a CustomResourceDefinition.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::schema::TypedSchema;
+
+/// Group, version and kind. The group of the core API is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gvk {
+    /// API group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl Gvk {
+    /// `v1` or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// A subresource such as `status`, `scale`, `binding`, `log`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Subresource {
+    /// Name, the part after the slash.
+    pub name: String,
+    /// What is read and written there.
+    pub kind: Gvk,
+    /// Verbs.
+    pub verbs: Vec<String>,
+}
+
+/// One served resource of one version.
+#[derive(Clone, Debug, Default)]
+pub struct Kind {
+    /// Group, version, kind.
+    pub gvk: Gvk,
+    /// Kind of its list.
+    pub list_kind: String,
+    /// Plural name, the path segment.
+    pub plural: String,
+    /// Singular name.
+    pub singular: String,
+    /// Short names.
+    pub short_names: Vec<String>,
+    /// Categories, such as `all`.
+    pub categories: Vec<String>,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// Verbs, sorted.
+    pub verbs: Vec<String>,
+    /// Subresources, sorted by name.
+    pub subresources: Vec<Subresource>,
+    /// Where objects are stored: `group/plural`, the same for all versions and for `events` in both groups.
+    pub storage: String,
+    /// Schema; `None` where none is known (objects are then taken as they are).
+    pub schema: Option<TypedSchema>,
+    /// For custom resources: the definition they come from.
+    pub custom: Option<Arc<crate::kinds::CustomKind>>,
+    /// `storageVersionHash` of discovery, when known.
+    pub storage_version_hash: Option<String>,
+}
+
+/// What a CustomResourceDefinition says of one version beyond its names.
+#[derive(Clone, Debug, Default)]
+pub struct CustomKind {
+    /// Printer columns as written: objects with `name`, `type`, `jsonPath`, `priority`, `format`.
+    pub columns: Vec<serde_json::Value>,
+    /// Whether the status subresource is on.
+    pub status: bool,
+    /// `subresources.scale`, as written.
+    pub scale: Option<serde_json::Value>,
+    /// JSON paths of selectable fields.
+    pub selectable_fields: Vec<String>,
+    /// Version in which objects are stored.
+    pub storage_version: String,
+    /// Warning sent with every answer when the version is deprecated.
+    pub deprecation: Option<String>,
+    /// Whether `spec.preserveUnknownFields` or its schema equivalent keeps everything.
+    pub preserve_unknown: bool,
+}
+
+impl Kind {
+    /// `pods` or `deployments.apps`: how messages name the resource.
+    pub fn qualified_resource(&self) -> String {
+        if self.gvk.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.gvk.group)
+        }
+    }
+
+    /// `Pod` or `Deployment.apps`: how validation messages name the kind.
+    pub fn qualified_kind(&self) -> String {
+        if self.gvk.group.is_empty() {
+            self.gvk.kind.clone()
+        } else {
+            format!("{}.{}", self.gvk.kind, self.gvk.group)
+        }
+    }
+
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+}
+
+/// All served resources. Cheap to clone; a change makes a new table.
+#[derive(Clone, Debug, Default)]
+pub struct KindTable {
+    rows: BTreeMap<(String, String, String), Arc<Kind>>,
+    by_kind: HashMap<Gvk, Arc<Kind>>,
+    /// Versions of each group, preferred first, in discovery order.
+    groups: Vec<(String, Vec<String>)>,
+}
+
+impl KindTable {
+    /// The resource at `/apis/<group>/<version>/<plural>`.
+    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
+        self.rows.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// The resource that serves a kind.
+    pub fn kind(&self, gvk: &Gvk) -> Option<&Arc<Kind>> {
+        self.by_kind.get(gvk)
+    }
+
+    /// All rows, by group, version and plural name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.rows.values()
+    }
+
+    /// Groups with their versions, preferred first, in discovery order.
+    pub fn groups(&self) -> &[(String, Vec<String>)] {
+        &self.groups
+    }
+
+    /// Adds or replaces a row.
+    pub fn insert(&mut self, kind: Kind) {
+        let kind = Arc::new(kind);
+        let Gvk { group, version, .. } = &kind.gvk;
+        match self.groups.iter_mut().find(|(g, _)| g == group) {
+            Some((_, versions)) => {
+                if !versions.contains(version) {
+                    versions.push(version.clone());
+                }
+            }
+            None => self.groups.push((group.clone(), vec![version.clone()])),
+        }
+        self.by_kind.insert(kind.gvk.clone(), Arc::clone(&kind));
+        self.rows.insert((group.clone(), version.clone(), kind.plural.clone()), kind);
+    }
+
+    /// Removes a row; the group goes with its last version.
+    pub fn remove(&mut self, group: &str, version: &str, plural: &str) {
+        let Some(kind) = self.rows.remove(&(group.to_owned(), version.to_owned(), plural.to_owned())) else {
+            return;
+        };
+        self.by_kind.remove(&kind.gvk);
+        if !self.rows.keys().any(|(g, v, _)| g == group && v == version) {
+            for (g, versions) in &mut self.groups {
+                if g == group {
+                    versions.retain(|v| v != version);
+                }
+            }
+            self.groups.retain(|(_, versions)| !versions.is_empty());
+        }
+    }
+}

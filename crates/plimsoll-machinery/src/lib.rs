@@ -1,0 +1,12 @@
+//! Kubernetes object machinery without IO: what an API server does *to an object*.
+//!
+//! Everything here is a function of its arguments: no async, no network, no files, no clock. The server
+//! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
+
+pub mod error;
+pub mod kinds;
+pub mod schema;
+
+pub use error::{ApiError, Cause, Details, FieldError, FieldErrorKind};
+pub use kinds::{Gvk, Kind, KindTable, Subresource};
+pub use schema::{Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};

@@ -1,0 +1,139 @@
+//! Schemas: what fields an object has, of what type, and how lists and maps in it merge.
+//!
+//! One form for built-in kinds (from the OpenAPI table) and custom resources (from structural schemas).
+//! Schemas may be recursive, so nodes live in an arena and refer to each other by [`SchemaId`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// Index of a schema in its [`Schemas`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SchemaId(pub u32);
+
+/// JSON type of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemaType {
+    /// Anything goes.
+    #[default]
+    Any,
+    /// A JSON object: a struct when it has properties, a map when it has additional ones.
+    Object,
+    /// A JSON array.
+    Array,
+    /// A string.
+    String,
+    /// An integer.
+    Integer,
+    /// A number.
+    Number,
+    /// A boolean.
+    Boolean,
+    /// An integer or a string (`IntOrString`, and quantities on input).
+    IntOrString,
+}
+
+/// One property of an object: its schema and its own default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Property {
+    /// Schema of the value.
+    pub id: SchemaId,
+    /// Value when it is missing.
+    pub default: Option<Value>,
+}
+
+/// One schema node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    /// Name of the definition, when it has one (`io.k8s.api.core.v1.PodSpec`).
+    pub name: Option<String>,
+    /// JSON type.
+    pub kind: SchemaType,
+    /// `format`, possibly empty.
+    pub format: String,
+    /// Fields of a struct.
+    pub properties: BTreeMap<String, Property>,
+    /// Schema of map values.
+    pub additional: Option<SchemaId>,
+    /// Schema of list elements.
+    pub items: Option<SchemaId>,
+    /// Names of required properties.
+    pub required: Vec<String>,
+    /// `x-kubernetes-list-type`: `atomic`, `set`, `map`; empty: atomic.
+    pub list_type: String,
+    /// `x-kubernetes-list-map-keys`.
+    pub list_map_keys: Vec<String>,
+    /// `x-kubernetes-map-type`: `granular` (also when empty) or `atomic`.
+    pub map_type: String,
+    /// `x-kubernetes-patch-strategy`, such as `merge` or `merge,retainKeys`.
+    pub patch_strategy: String,
+    /// `x-kubernetes-patch-merge-key`.
+    pub patch_merge_key: String,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`.
+    pub embedded_resource: bool,
+    /// `nullable`.
+    pub nullable: bool,
+    /// Allowed values.
+    pub enumeration: Vec<Value>,
+    /// The schema as written, for value checks (pattern, bounds, CEL rules) and OpenAPI output.
+    pub raw: Value,
+}
+
+/// An arena of schemas.
+#[derive(Clone, Debug, Default)]
+pub struct Schemas {
+    nodes: Vec<Schema>,
+    names: HashMap<String, SchemaId>,
+}
+
+impl Schemas {
+    /// The schema of this id.
+    ///
+    /// # Panics
+    /// When the id comes from another arena.
+    pub fn get(&self, id: SchemaId) -> &Schema {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// The definition of this name.
+    pub fn named(&self, name: &str) -> Option<SchemaId> {
+        self.names.get(name).copied()
+    }
+
+    /// Adds a node.
+    pub fn push(&mut self, schema: Schema) -> SchemaId {
+        let id = SchemaId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        if let Some(name) = &schema.name {
+            self.names.insert(name.clone(), id);
+        }
+        self.nodes.push(schema);
+        id
+    }
+
+    /// Replaces a node; for building recursive definitions.
+    pub fn set(&mut self, id: SchemaId, schema: Schema) {
+        if let Some(name) = &schema.name {
+            self.names.insert(name.clone(), id);
+        }
+        self.nodes[id.0 as usize] = schema;
+    }
+}
+
+/// A schema together with the arena it lives in.
+#[derive(Clone, Debug)]
+pub struct TypedSchema {
+    /// The arena.
+    pub schemas: Arc<Schemas>,
+    /// Root of the object.
+    pub root: SchemaId,
+}
+
+impl TypedSchema {
+    /// The root node.
+    pub fn schema(&self) -> &Schema {
+        self.schemas.get(self.root)
+    }
+}

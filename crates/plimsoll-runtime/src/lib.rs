@@ -1,0 +1,1 @@
+//! Connects the engine to a Kubernetes API server: watches become events, actions become writes.
