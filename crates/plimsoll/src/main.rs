@@ -1,1 +1,3 @@
+//! The `plimsoll` binary: parses the command line and starts what it names.
+
 fn main() {}
