@@ -1,2 +1,5 @@
 //! Wire types and their way into and out of the engine: Kueue kinds, lean Pods and Nodes, configuration
 //! files, quantities; object → event, action → patch. No async, no network.
+
+pub mod convert;
+mod lean;

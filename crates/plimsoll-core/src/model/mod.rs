@@ -11,9 +11,9 @@ pub mod selector;
 pub use node::{ImageState, Node, Taint};
 pub use pod::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, OwnerRef, Phase, Pod, PodAffinity,
-    PodAffinityTerm, PodCondition, PodSpec, PodStatus, PreemptionPolicy, PreferredSchedulingTerm, Protocol,
-    RestartPolicy, SpreadConstraint, TaintEffect, Toleration, TolerationOperator, UnsatisfiableAction,
-    WeightedPodAffinityTerm,
+    PodAffinityTerm, PodClaimSource, PodCondition, PodResourceClaim, PodSpec, PodStatus, PreemptionPolicy,
+    PreferredSchedulingTerm, Protocol, RestartPolicy, SpreadConstraint, TaintEffect, Toleration,
+    TolerationOperator, UnsatisfiableAction, Volume, VolumeSource, WeightedPodAffinityTerm,
 };
 pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
 

@@ -202,6 +202,89 @@ pub enum PreemptionPolicy {
     Never,
 }
 
+/// Where a volume comes from; only sources that decide something are kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VolumeSource {
+    /// A PersistentVolumeClaim of the pod's namespace.
+    Claim {
+        /// Name of the claim.
+        name: String,
+        /// Mounted read-only.
+        read_only: bool,
+    },
+    /// A generic ephemeral volume; its claim is named `<pod>-<volume>`.
+    Ephemeral,
+    /// An inline CSI volume.
+    Csi {
+        /// Driver name.
+        driver: String,
+    },
+    /// A GCE persistent disk.
+    GcePersistentDisk {
+        /// Disk name.
+        name: String,
+        /// Mounted read-only.
+        read_only: bool,
+    },
+    /// An AWS EBS volume.
+    AwsElasticBlockStore {
+        /// Volume id.
+        id: String,
+        /// Mounted read-only.
+        read_only: bool,
+    },
+    /// An iSCSI target.
+    Iscsi {
+        /// Qualified name of the target.
+        iqn: String,
+        /// Mounted read-only.
+        read_only: bool,
+    },
+    /// A RADOS block device.
+    Rbd {
+        /// Monitors.
+        monitors: Vec<String>,
+        /// Pool, `rbd` when not given.
+        pool: String,
+        /// Image.
+        image: String,
+        /// Mounted read-only.
+        read_only: bool,
+    },
+    /// The content of an image.
+    Image {
+        /// Image reference as written.
+        reference: String,
+    },
+}
+
+/// A volume of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Volume {
+    /// Name, unique in the pod.
+    pub name: String,
+    /// Source.
+    pub source: VolumeSource,
+}
+
+/// Where a pod's device claim comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodClaimSource {
+    /// A ResourceClaim of this name.
+    Claim(String),
+    /// A claim generated from a ResourceClaimTemplate of this name.
+    Template(String),
+}
+
+/// A device claim of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodResourceClaim {
+    /// Name, unique in the pod.
+    pub name: String,
+    /// Source.
+    pub source: PodClaimSource,
+}
+
 /// The scheduling-relevant part of a pod spec or template.
 ///
 /// Two pods with equal `PodSpec`, labels and namespace have the same *shape*.
@@ -241,6 +324,12 @@ pub struct PodSpec {
     pub scheduling_gates: Vec<String>,
     /// Whether the pod uses the host's network.
     pub host_network: bool,
+    /// `hostUsers`: `Some(false)` asks for a user namespace of its own.
+    pub host_users: Option<bool>,
+    /// Volumes whose source decides something.
+    pub volumes: Vec<Volume>,
+    /// Device claims.
+    pub resource_claims: Vec<PodResourceClaim>,
 }
 
 /// Phase of a pod.
@@ -299,6 +388,12 @@ pub struct PodStatus {
     pub conditions: Vec<PodCondition>,
     /// App containers' and init containers' resources.
     pub containers: Vec<ContainerStatus>,
+    /// Pod-level `allocatedResources`, if reported.
+    pub allocated: Option<Resources>,
+    /// Pod-level `resources.requests`, if reported.
+    pub actuated: Option<Resources>,
+    /// Names of generated device claims: (name in the pod, claim; `None`: none is needed).
+    pub claim_statuses: Vec<(String, Option<String>)>,
 }
 
 /// The controller that owns a pod.

@@ -1,0 +1,45 @@
+//! Nodes.
+
+use super::pod::taint_effect;
+use super::{ConvertError, Result, amount, bad, decode, required, string_map};
+use crate::lean::node as lean;
+use plimsoll_core::model::{ImageState, Node, Taint};
+
+/// A Node from its JSON bytes.
+///
+/// # Errors
+/// When the bytes are not a Node, or a field has a value that can't be understood.
+pub fn node(bytes: &[u8]) -> std::result::Result<Node, ConvertError> {
+    let raw: lean::Node = decode("Node", bytes)?;
+    let spec = raw.spec.unwrap_or_default();
+    let status = raw.status.unwrap_or_default();
+    let taints = spec.taints.unwrap_or_default().into_iter().map(taint).collect::<Result<_>>()?;
+    let images = status.images.unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    Ok(Node {
+        name: required("metadata.name", raw.metadata.name)?,
+        uid: raw.metadata.uid.unwrap_or_default(),
+        labels: string_map(raw.metadata.labels),
+        unschedulable: spec.unschedulable.unwrap_or(false),
+        taints,
+        allocatable: amount::resources("status.allocatable", status.allocatable)?,
+        images: images.into_iter().map(image).collect(),
+        ready: conditions
+            .iter()
+            .any(|c| c.kind.as_deref() == Some("Ready") && c.status.as_deref() == Some("True")),
+        declared_features: status.declared_features.unwrap_or_default(),
+    })
+}
+
+fn image(raw: lean::Image) -> ImageState {
+    ImageState { names: raw.names.unwrap_or_default(), size_bytes: raw.size_bytes.unwrap_or(0) }
+}
+
+/// A taint; used for nodes and for flavors.
+pub(crate) fn taint(raw: lean::Taint) -> Result<Taint> {
+    let effect = raw.effect.unwrap_or_default();
+    let Some(parsed) = taint_effect(&effect) else {
+        return bad("taints.effect", format!("{effect:?} is not a valid taint effect"));
+    };
+    Ok(Taint { key: raw.key.unwrap_or_default(), value: raw.value.unwrap_or_default(), effect: parsed })
+}
