@@ -3,10 +3,11 @@
 //! Everything here is a function of its arguments: no async, no network, no files, no clock. The server
 //! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
 
+pub mod builtin;
 pub mod error;
 pub mod kinds;
 pub mod schema;
 
 pub use error::{ApiError, Cause, Details, FieldError, FieldErrorKind};
 pub use kinds::{Gvk, Kind, KindTable, Subresource};
-pub use schema::{Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};
+pub use schema::{Leaf, Presence, Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};

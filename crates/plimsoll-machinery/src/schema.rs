@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 /// Index of a schema in its [`Schemas`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SchemaId(pub u32);
 
 /// JSON type of a value.
@@ -34,13 +34,50 @@ pub enum SchemaType {
     IntOrString,
 }
 
+/// What built-in kinds do with a field that is missing or has its type's zero value (`""`, `0`, `false`, `[]`,
+/// `{}`). Custom resources always keep what they got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// Not written when it is zero (Go's `omitempty`).
+    #[default]
+    Omit,
+    /// Kept when it is given, even when it is zero (a pointer).
+    Keep,
+    /// Always written, with its zero value when it is missing.
+    Zero,
+    /// Always written, as `null` when it is missing or empty.
+    Null,
+}
+
+/// A value with a form of its own on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leaf {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// `resource.Quantity`.
+    Quantity,
+    /// `metav1.Time`, seconds.
+    Time,
+    /// `metav1.MicroTime`, microseconds.
+    MicroTime,
+    /// `intstr.IntOrString`.
+    IntOrString,
+    /// Bytes as base64.
+    Bytes,
+    /// Any JSON, kept as it is.
+    Raw,
+}
+
 /// One property of an object: its schema and its own default.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Property {
     /// Schema of the value.
     pub id: SchemaId,
     /// Value when it is missing.
     pub default: Option<Value>,
+    /// What happens to a zero value; built-in kinds only.
+    pub presence: Presence,
 }
 
 /// One schema node.
@@ -52,6 +89,8 @@ pub struct Schema {
     pub kind: SchemaType,
     /// `format`, possibly empty.
     pub format: String,
+    /// Form of its own on the wire; built-in kinds only.
+    pub leaf: Leaf,
     /// Fields of a struct.
     pub properties: BTreeMap<String, Property>,
     /// Schema of map values.
@@ -78,7 +117,8 @@ pub struct Schema {
     pub nullable: bool,
     /// Allowed values.
     pub enumeration: Vec<Value>,
-    /// The schema as written, for value checks (pattern, bounds, CEL rules) and OpenAPI output.
+    /// The schema as written, for value checks (pattern, bounds, CEL rules) and OpenAPI output. Empty for
+    /// built-in kinds: see [`crate::builtin::data`].
     pub raw: Value,
 }
 

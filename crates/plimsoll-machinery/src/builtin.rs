@@ -1,0 +1,443 @@
+//! The built-in kinds of Kubernetes 1.36: kind table, schemas and API paths.
+//!
+//! The data is generated (`cargo xtask schemas`) from recorded discovery and OpenAPI documents and compiled in;
+//! it is unpacked once, on first use.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::sync::{Arc, LazyLock};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::kinds::{Gvk, Kind, KindTable, Subresource};
+use crate::schema::{Leaf, Presence, Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};
+
+const TABLE: &[u8] = include_bytes!("../data/kubernetes-1.36.json.zst");
+const PATHS: &[u8] = include_bytes!("../data/kubernetes-1.36-paths.json.zst");
+const PRESENCE: &str = include_str!("../data/presence.txt");
+
+/// The generated table as it is.
+#[derive(Debug, Default, Deserialize)]
+pub struct Data {
+    /// OpenAPI schemas by definition name, without descriptions; a reference is `"ref": "<name>"` in place of
+    /// `$ref` (with the default beside it, where upstream has `allOf`).
+    pub schemas: Map<String, Value>,
+    /// Groups in discovery order.
+    pub groups: Vec<GroupData>,
+}
+
+/// One API group.
+#[derive(Debug, Deserialize)]
+pub struct GroupData {
+    /// Name; empty for the core group.
+    pub group: String,
+    /// Versions, preferred first.
+    pub versions: Vec<VersionData>,
+}
+
+/// One version of a group.
+#[derive(Debug, Deserialize)]
+pub struct VersionData {
+    /// Version.
+    pub version: String,
+    /// Resources and subresources (`pods/status`) as in legacy discovery, in its order.
+    pub resources: Vec<ResourceData>,
+}
+
+/// One resource or subresource (`metav1.APIResource`).
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceData {
+    /// Plural name, or `plural/subresource`.
+    pub name: String,
+    /// Singular name; empty for subresources.
+    #[serde(default)]
+    pub singular_name: String,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// Kind.
+    pub kind: String,
+    /// Group of the kind where it differs from the group version's (`pods/eviction`).
+    pub group: Option<String>,
+    /// Version of the kind where it differs.
+    pub version: Option<String>,
+    /// Verbs, sorted.
+    pub verbs: Vec<String>,
+    /// Short names.
+    #[serde(default)]
+    pub short_names: Vec<String>,
+    /// Categories.
+    #[serde(default)]
+    pub categories: Vec<String>,
+    /// Hash of the storage version.
+    pub storage_version_hash: Option<String>,
+}
+
+struct Builtin {
+    data: Data,
+    schemas: Arc<Schemas>,
+    by_gvk: HashMap<Gvk, SchemaId>,
+    table: KindTable,
+    subresource_kinds: HashMap<Gvk, Arc<Kind>>,
+}
+
+static BUILTIN: LazyLock<Builtin> = LazyLock::new(Builtin::load);
+static DOCUMENTS: LazyLock<Map<String, Value>> = LazyLock::new(|| unpack(PATHS));
+
+/// The table of built-in kinds. Cloning shares the rows.
+pub fn table() -> KindTable {
+    BUILTIN.table.clone()
+}
+
+/// The generated table.
+pub fn data() -> &'static Data {
+    &BUILTIN.data
+}
+
+/// The arena of built-in schemas.
+pub fn schemas() -> &'static Arc<Schemas> {
+    &BUILTIN.schemas
+}
+
+/// Per OpenAPI document (`api/v1`, `apis/apps/v1`): `paths` (with parameters, operations, actions and kinds, cut
+/// down as recorded), `schemas` (the names in the document) and `own` (schemas that read differently there).
+pub fn documents() -> &'static Map<String, Value> {
+    &DOCUMENTS
+}
+
+/// The schema of a kind, also of kinds without a resource of their own (`Scale`, `Eviction`, `DeleteOptions`).
+pub fn definition(gvk: &Gvk) -> Option<TypedSchema> {
+    let root = *BUILTIN.by_gvk.get(gvk)?;
+    Some(TypedSchema { schemas: Arc::clone(&BUILTIN.schemas), root })
+}
+
+/// A row for a kind that is only read or written at subresources (`Scale`, `Eviction`, `TokenRequest`), so that
+/// such bodies decode like objects.
+pub fn subresource_kind(gvk: &Gvk) -> Option<&'static Arc<Kind>> {
+    BUILTIN.subresource_kinds.get(gvk)
+}
+
+fn unpack<T: for<'de> Deserialize<'de> + Default>(packed: &[u8]) -> T {
+    let mut text = Vec::new();
+    // The data is part of the program and a test reads it: an error here cannot happen in a build that passed.
+    ruzstd::decoding::StreamingDecoder::new(packed)
+        .ok()
+        .and_then(|mut decoder| decoder.read_to_end(&mut text).ok())
+        .and_then(|_| serde_json::from_slice(&text).ok())
+        .unwrap_or_default()
+}
+
+impl Builtin {
+    fn load() -> Self {
+        let data: Data = unpack(TABLE);
+        let schemas = Arc::new(Arena::build(&data.schemas));
+        let mut by_gvk = HashMap::new();
+        for (name, schema) in &data.schemas {
+            if let (Some(id), Some(list)) =
+                (schemas.named(name), schema["x-kubernetes-group-version-kind"].as_array())
+            {
+                by_gvk.extend(list.iter().map(|gvk| (gvk_of(gvk), id)));
+            }
+        }
+        let mut builtin = Self {
+            data: Data::default(),
+            schemas,
+            by_gvk,
+            table: KindTable::default(),
+            subresource_kinds: HashMap::new(),
+        };
+        for group in &data.groups {
+            for version in &group.versions {
+                builtin.rows(&group.group, version);
+            }
+        }
+        builtin.data = data;
+        builtin
+    }
+
+    fn rows(&mut self, group: &str, version: &VersionData) {
+        let mut rows: BTreeMap<&str, Kind> = BTreeMap::new();
+        for r in version.resources.iter().filter(|r| !r.name.contains('/')) {
+            rows.insert(&r.name, self.row(group, &version.version, r));
+        }
+        for r in &version.resources {
+            let Some((parent, name)) = r.name.split_once('/') else { continue };
+            let kind = Gvk {
+                group: r.group.clone().unwrap_or_else(|| group.to_owned()),
+                version: r.version.clone().unwrap_or_else(|| version.version.clone()),
+                kind: r.kind.clone(),
+            };
+            if rows.values().all(|row| row.gvk != kind) && !self.subresource_kinds.contains_key(&kind) {
+                let row = Kind {
+                    gvk: kind.clone(),
+                    namespaced: r.namespaced,
+                    schema: self.typed(&kind),
+                    ..Kind::default()
+                };
+                self.subresource_kinds.insert(kind.clone(), Arc::new(row));
+            }
+            if let Some(row) = rows.get_mut(parent) {
+                row.subresources.push(Subresource { name: name.to_owned(), kind, verbs: r.verbs.clone() });
+            }
+        }
+        for mut row in rows.into_values() {
+            row.subresources.sort_by(|a, b| a.name.cmp(&b.name));
+            self.table.insert(row);
+        }
+    }
+
+    fn typed(&self, gvk: &Gvk) -> Option<TypedSchema> {
+        let root = *self.by_gvk.get(gvk)?;
+        Some(TypedSchema { schemas: Arc::clone(&self.schemas), root })
+    }
+
+    fn row(&self, group: &str, version: &str, r: &ResourceData) -> Kind {
+        let gvk = Gvk { group: group.to_owned(), version: version.to_owned(), kind: r.kind.clone() };
+        // Both kinds of events are one set of objects.
+        let store_group = if group == "events.k8s.io" { "" } else { group };
+        Kind {
+            schema: self.typed(&gvk),
+            gvk,
+            list_kind: format!("{}List", r.kind),
+            plural: r.name.clone(),
+            singular: r.singular_name.clone(),
+            short_names: r.short_names.clone(),
+            categories: r.categories.clone(),
+            namespaced: r.namespaced,
+            verbs: r.verbs.clone(),
+            subresources: Vec::new(),
+            storage: format!("{store_group}/{}", r.name),
+            custom: None,
+            storage_version_hash: r.storage_version_hash.clone(),
+        }
+    }
+}
+
+fn gvk_of(v: &Value) -> Gvk {
+    let text = |key: &str| v[key].as_str().unwrap_or_default().to_owned();
+    Gvk { group: text("group"), version: text("version"), kind: text("kind") }
+}
+
+/// Builds the arena: one node per definition, one per inline schema.
+struct Arena<'a> {
+    definitions: &'a Map<String, Value>,
+    schemas: Schemas,
+    presence: HashMap<String, HashMap<&'static str, Presence>>,
+}
+
+impl<'a> Arena<'a> {
+    fn build(definitions: &'a Map<String, Value>) -> Schemas {
+        let mut arena = Self { definitions, schemas: Schemas::default(), presence: presence() };
+        for name in definitions.keys() {
+            arena.schemas.push(Schema { name: Some(name.clone()), ..Schema::default() });
+        }
+        for (name, raw) in definitions {
+            if let Some(id) = arena.schemas.named(name) {
+                let schema = arena.node(raw, Some(name));
+                arena.schemas.set(id, schema);
+            }
+        }
+        arena.schemas
+    }
+
+    fn id(&mut self, raw: &Value) -> SchemaId {
+        if let Some(id) = raw["ref"].as_str().and_then(|name| self.schemas.named(name)) {
+            return id;
+        }
+        let schema = self.node(raw, None);
+        self.schemas.push(schema)
+    }
+
+    fn node(&mut self, raw: &Value, name: Option<&str>) -> Schema {
+        let text = |key: &str| raw[key].as_str().unwrap_or_default().to_owned();
+        let strings = |key: &str| {
+            raw[key].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+        };
+        let mut schema = Schema {
+            name: name.map(str::to_owned),
+            kind: schema_type(&raw["type"]),
+            format: text("format"),
+            required: strings("required"),
+            list_type: text("x-kubernetes-list-type"),
+            list_map_keys: strings("x-kubernetes-list-map-keys"),
+            map_type: text("x-kubernetes-map-type"),
+            patch_strategy: text("x-kubernetes-patch-strategy"),
+            patch_merge_key: text("x-kubernetes-patch-merge-key"),
+            enumeration: raw["enum"].as_array().cloned().unwrap_or_default(),
+            ..Schema::default()
+        };
+        let required: Vec<String> = schema.required.clone();
+        for (field, property) in raw["properties"].as_object().into_iter().flatten() {
+            let presence = self.field_presence(name, field, property, required.contains(field));
+            let default = property.get("default").cloned();
+            let id = self.property_id(property);
+            schema.properties.insert(field.clone(), Property { id, default, presence });
+        }
+        if raw["items"].is_object() {
+            schema.items = Some(self.id(&raw["items"]));
+        }
+        if raw["additionalProperties"].is_object() {
+            schema.additional = Some(self.id(&raw["additionalProperties"]));
+        }
+        mark_leaf(&mut schema);
+        schema
+    }
+
+    /// A property that refers to a definition and says itself how it merges gets a node of its own.
+    fn property_id(&mut self, raw: &Value) -> SchemaId {
+        let definition = raw["ref"].as_str().and_then(|name| Some((name, self.definitions.get(name)?)));
+        let text = |key: &str| raw[key].as_str().map(str::to_owned);
+        let (map, strategy) = (text("x-kubernetes-map-type"), text("x-kubernetes-patch-strategy"));
+        let Some((name, target)) = definition.filter(|_| map.is_some() || strategy.is_some()) else {
+            return self.id(raw);
+        };
+        let mut node = self.node(target, Some(name));
+        node.name = None;
+        node.map_type = map.unwrap_or(node.map_type);
+        node.patch_strategy = strategy.unwrap_or(node.patch_strategy);
+        self.schemas.push(node)
+    }
+
+    fn field_presence(&self, owner: Option<&str>, field: &str, raw: &Value, required: bool) -> Presence {
+        if let Some(rule) = owner.and_then(|o| self.presence.get(o)).and_then(|rules| rules.get(field)) {
+            return *rule;
+        }
+        let zero = match raw.get("default") {
+            Some(Value::String(s)) => s.is_empty(),
+            Some(Value::Bool(b)) => !b,
+            Some(Value::Number(n)) => n.as_f64() == Some(0.0),
+            Some(Value::Object(o)) => o.is_empty(),
+            _ => false,
+        };
+        match (zero, raw["type"].as_str()) {
+            (true, _) => Presence::Zero,
+            (false, Some("array" | "object")) if required => Presence::Null,
+            (false, Some(_)) => Presence::Omit,
+            (false, None) => Presence::Keep,
+        }
+    }
+}
+
+fn schema_type(raw: &Value) -> SchemaType {
+    match raw.as_str() {
+        Some("object") => SchemaType::Object,
+        Some("array") => SchemaType::Array,
+        Some("string") => SchemaType::String,
+        Some("integer") => SchemaType::Integer,
+        Some("number") => SchemaType::Number,
+        Some("boolean") => SchemaType::Boolean,
+        _ => SchemaType::Any,
+    }
+}
+
+fn mark_leaf(schema: &mut Schema) {
+    let short = schema.name.as_deref().unwrap_or_default().strip_prefix("io.k8s.").unwrap_or_default();
+    schema.leaf = match short {
+        "apimachinery.pkg.api.resource.Quantity" => Leaf::Quantity,
+        "apimachinery.pkg.apis.meta.v1.Time" => Leaf::Time,
+        "apimachinery.pkg.apis.meta.v1.MicroTime" => Leaf::MicroTime,
+        "apimachinery.pkg.util.intstr.IntOrString" => Leaf::IntOrString,
+        "apimachinery.pkg.apis.meta.v1.FieldsV1"
+        | "apimachinery.pkg.apis.meta.v1.Patch"
+        | "apimachinery.pkg.runtime.RawExtension" => Leaf::Raw,
+        s if s.starts_with("apiextensions-apiserver.") && schema.kind == SchemaType::Any => Leaf::Raw,
+        _ if schema.kind == SchemaType::String && schema.format == "byte" => Leaf::Bytes,
+        _ => Leaf::Plain,
+    };
+    match schema.leaf {
+        Leaf::Quantity | Leaf::IntOrString => schema.kind = SchemaType::IntOrString,
+        Leaf::Raw => schema.preserve_unknown = true,
+        _ => {}
+    }
+}
+
+/// The rows of `presence.txt` by full definition name.
+fn presence() -> HashMap<String, HashMap<&'static str, Presence>> {
+    let mut all: HashMap<String, HashMap<&'static str, Presence>> = HashMap::new();
+    for line in PRESENCE.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(rule), Some(name)) = (words.next(), words.next()) else { continue };
+        let rule = match rule {
+            "keep" => Presence::Keep,
+            "zero" => Presence::Zero,
+            "null" => Presence::Null,
+            _ => Presence::Omit,
+        };
+        let full = match name.split_once('.') {
+            Some(("meta", _)) => format!("io.k8s.apimachinery.pkg.apis.{name}"),
+            Some(("apiextensions", _)) => format!("io.k8s.apiextensions-apiserver.pkg.apis.{name}"),
+            _ => format!("io.k8s.api.{name}"),
+        };
+        all.entry(full).or_default().extend(words.map(|field| (field, rule)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(group: &str, version: &str, plural: &str) -> Arc<Kind> {
+        Arc::clone(table().resource(group, version, plural).unwrap())
+    }
+
+    #[test]
+    fn every_served_resource_has_a_row() {
+        let table = table();
+        assert_eq!(table.groups().len(), data().groups.len());
+        assert_eq!(table.groups()[0].0, "");
+        let autoscaling = table.groups().iter().find(|(g, _)| g == "autoscaling").unwrap();
+        assert_eq!(autoscaling.1, ["v2", "v1"]);
+        let pods = kind("", "v1", "pods");
+        assert_eq!(pods.short_names, ["po"]);
+        assert_eq!(pods.categories, ["all"]);
+        assert_eq!(pods.subresource("eviction").unwrap().kind.api_version(), "policy/v1");
+        assert_eq!(kind("apps", "v1", "deployments").subresource("scale").unwrap().kind.kind, "Scale");
+    }
+
+    #[test]
+    fn both_events_share_one_store() {
+        assert_eq!(kind("", "v1", "events").storage, kind("events.k8s.io", "v1", "events").storage);
+    }
+
+    #[test]
+    fn presence_rows_name_fields_that_exist() {
+        for (name, fields) in presence() {
+            let schema = data().schemas.get(&name).unwrap_or_else(|| panic!("no {name}"));
+            for field in fields.keys() {
+                assert!(schema["properties"].get(field).is_some(), "{name} has no {field}");
+            }
+        }
+    }
+
+    #[test]
+    fn schemas_know_lists_leaves_and_presence() {
+        let pod = kind("", "v1", "pods").schema.clone().unwrap();
+        let get = |id: SchemaId, field: &str| pod.schemas.get(id).properties[field].clone();
+        let spec = get(pod.root, "spec");
+        assert_eq!(spec.presence, Presence::Zero);
+        let containers = pod.schemas.get(get(spec.id, "containers").id);
+        assert_eq!((containers.list_type.as_str(), containers.patch_merge_key.as_str()), ("map", "name"));
+        assert_eq!(get(spec.id, "containers").presence, Presence::Null);
+        assert_eq!(get(spec.id, "hostNetwork").presence, Presence::Omit);
+        assert_eq!(get(spec.id, "priority").presence, Presence::Keep);
+        let limits = pod.schemas.get(get(get(containers.items.unwrap(), "resources").id, "limits").id);
+        assert_eq!(pod.schemas.get(limits.additional.unwrap()).leaf, Leaf::Quantity);
+    }
+
+    #[test]
+    fn documents_have_paths_and_known_schemas() {
+        let v1 = &documents()["api/v1"];
+        assert!(v1["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["operations"]["patch"].is_object());
+        for name in v1["schemas"].as_array().unwrap() {
+            assert!(data().schemas.contains_key(name.as_str().unwrap()));
+        }
+        assert!(
+            subresource_kind(&Gvk { group: "policy".into(), version: "v1".into(), kind: "Eviction".into() })
+                .unwrap()
+                .schema
+                .is_some()
+        );
+    }
+}
