@@ -1,22 +1,53 @@
 //! Queueing: whether a workload may start.
+//!
+//! Ground state is what the API said: queues, cohorts, flavors, namespaces, workloads. Derived state is the
+//! quota tree with its usage, the queues of waiting workloads, and the sets of those that hold quota.
+//! A write that was asked for counts as done at once (the *effective* object); when it fails, the effective
+//! object falls back to what the API said and everything derived follows.
 
+#[allow(dead_code)]
+mod amount;
+mod config;
+#[allow(dead_code)]
+mod ids;
 mod model;
+#[allow(dead_code)]
+mod tree;
 
+pub use config::{
+    AdmissionFairSharing, Config, FairSharing, FairStrategy, Gates, Transformation, WaitForPodsReady,
+};
 pub use model::{
-    Admission, BorrowWithinCohort, ClusterQueue, Cohort, Condition, FlavorFungibility, FlavorPreference,
-    FlavorQuotas, LocalQueue, PodSet, PodSetAssignment, PreemptionRules, QueueingStrategy, ReclaimablePod,
-    RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TopologyRequest, Workload,
-    WorkloadKey,
+    Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
+    Condition, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange, LimitRangeItem,
+    LocalQueue, PodSet, PodSetAssignment, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
+    ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, Topology, TopologyAssignment, TopologyRequest,
+    Workload, WorkloadKey, WorkloadStatus,
 };
 
 use crate::model::{Resources, StringMap};
 use crate::time::Time;
 
-/// Configuration of queueing.
-#[derive(Clone, Debug, Default)]
-pub struct Config {
-    /// Resource name prefixes that are not counted.
-    pub exclude_resource_prefixes: Vec<String>,
+/// Types of conditions of a workload (Kueue v1beta2).
+pub mod cond {
+    /// Quota and flavors are taken.
+    pub const QUOTA_RESERVED: &str = "QuotaReserved";
+    /// Quota is taken and all checks passed: the job may start.
+    pub const ADMITTED: &str = "Admitted";
+    /// All pods are ready.
+    pub const PODS_READY: &str = "PodsReady";
+    /// The workload has to stop.
+    pub const EVICTED: &str = "Evicted";
+    /// The eviction was a preemption.
+    pub const PREEMPTED: &str = "Preempted";
+    /// Whether it may be queued again.
+    pub const REQUEUED: &str = "Requeued";
+    /// The end.
+    pub const FINISHED: &str = "Finished";
+    /// `spec.active` is about to become false.
+    pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
+    /// A pod group lost pods and waits for others.
+    pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
 }
 
 /// What the outside tells queueing.
@@ -42,16 +73,45 @@ pub enum Event {
     NamespaceUpsert(String, StringMap),
     /// A namespace is gone.
     NamespaceDelete(String),
+    /// A LimitRange was seen or changed.
+    LimitRangeUpsert(Box<LimitRange>),
+    /// The LimitRange (namespace, name) is gone.
+    LimitRangeDelete(String, String),
+    /// A RuntimeClass was seen or changed: name and `overhead.podFixed`.
+    RuntimeClassUpsert(String, Resources),
+    /// The RuntimeClass of this name is gone.
+    RuntimeClassDelete(String),
+    /// An AdmissionCheck was seen or changed.
+    AdmissionCheckUpsert(Box<AdmissionCheck>),
+    /// The AdmissionCheck of this name is gone.
+    AdmissionCheckDelete(String),
+    /// A Topology was seen or changed.
+    TopologyUpsert(Box<Topology>),
+    /// The Topology of this name is gone.
+    TopologyDelete(String),
     /// A Workload was seen or changed.
     WorkloadUpsert(Box<Workload>),
     /// A Workload is gone.
     WorkloadDelete(WorkloadKey),
-    /// The write of an action for this workload failed; the engine takes it back.
+    /// The job of an evicted workload has no active pods any more: its reservation may go. Repeating it
+    /// does no harm; it is ignored for a workload that is not evicted or holds nothing.
+    WorkloadStopped(WorkloadKey),
+    /// A write succeeded. Optional, but without it a write that was overwritten before the watch showed
+    /// it is only noticed when the engine's own view differs.
+    Written {
+        /// The workload.
+        key: WorkloadKey,
+        /// [`WorkloadUpdate::id`].
+        id: u64,
+        /// Version of the object after the write.
+        version: u64,
+    },
+    /// A write failed; the engine takes it back.
     WriteFailed {
         /// The workload.
         key: WorkloadKey,
-        /// Its UID when the action was made.
-        uid: String,
+        /// [`WorkloadUpdate::id`].
+        id: u64,
         /// What the API server said.
         message: String,
     },
@@ -74,33 +134,72 @@ pub struct QueueStatus {
     pub usage: Vec<(String, String, i64, i64)>,
     /// `status.fairSharing.weightedShare`, when fair sharing is on.
     pub weighted_share: Option<i64>,
+    /// `status.fairSharing.admissionFairSharingStatus` of a LocalQueue: resources in nano-units and the
+    /// time of the last update.
+    pub consumed: Option<(Vec<(String, i128)>, Time)>,
+}
+
+/// A Kubernetes event to be recorded on the workload of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it is a `Warning`.
+    pub warning: bool,
+    /// Reason, also used as action.
+    pub reason: String,
+    /// Text, cut at 1 KiB by whoever records it.
+    pub message: String,
+}
+
+/// Changes to the status of one workload: one write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadUpdate {
+    /// Number of the write; comes back in [`Event::Written`] and [`Event::WriteFailed`].
+    pub id: u64,
+    /// The workload.
+    pub key: WorkloadKey,
+    /// Its UID.
+    pub uid: String,
+    /// Conditions that change, whole.
+    pub conditions: Vec<Condition>,
+    /// Types of conditions that are removed.
+    pub removed_conditions: Vec<String>,
+    /// `Some(Some)` sets `status.admission`, `Some(None)` clears it.
+    pub admission: Option<Option<Box<Admission>>>,
+    /// `Some(Some)` sets `status.requeueState`, `Some(None)` clears it.
+    pub requeue_state: Option<Option<RequeueState>>,
+    /// `Some` replaces `status.admissionChecks` (fields the engine doesn't know are kept per name where
+    /// the state stays the same).
+    pub admission_checks: Option<Vec<AdmissionCheckState>>,
+    /// `Some` replaces `status.resourceRequests`.
+    pub resource_requests: Option<Vec<(String, Resources)>>,
+    /// `Some` replaces `status.schedulingStats.evictions`.
+    pub evictions: Option<Vec<EvictionCount>>,
+    /// `Some` replaces `status.accumulatedPastExecutionTimeSeconds`.
+    pub past_execution_seconds: Option<Option<i32>>,
+    /// Events to record once the write is done.
+    pub notes: Vec<Note>,
 }
 
 /// What queueing asks the outside to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write the status of a workload: conditions to set (by type), and what else changed.
-    /// One action is one write; a failure comes back as [`Event::WriteFailed`].
-    UpdateWorkload {
+    /// Write the status of a workload. Answered by [`Event::Written`] or [`Event::WriteFailed`].
+    UpdateWorkload(Box<WorkloadUpdate>),
+    /// Set `spec.active` of a workload to false.
+    DeactivateWorkload {
         /// The workload.
         key: WorkloadKey,
         /// Its UID.
         uid: String,
-        /// Conditions that change, with the transition time `now`.
-        conditions: Vec<Condition>,
-        /// `Some(Some)` sets `status.admission`, `Some(None)` clears it, `None` leaves it.
-        admission: Option<Option<Box<Admission>>>,
-        /// `Some` replaces `status.requeueState`.
-        requeue_state: Option<Option<RequeueState>>,
-        /// `Some` replaces `status.resourceRequests`: (podset, amounts), what the last attempt computed.
-        resource_requests: Option<Vec<(String, Resources)>>,
-        /// Events to record on the workload: (warning, reason, message).
-        events: Vec<(bool, String, String)>,
     },
+    /// Record events on a workload without writing its status.
+    Record(WorkloadKey, Vec<Note>),
     /// The status of a ClusterQueue changed.
-    ClusterQueueStatus(String, QueueStatus),
+    ClusterQueueStatus(String, Box<QueueStatus>),
     /// The status of a LocalQueue (namespace, name) changed.
-    LocalQueueStatus(String, String, QueueStatus),
+    LocalQueueStatus(String, String, Box<QueueStatus>),
+    /// `status.fairSharing.weightedShare` of a Cohort changed.
+    CohortStatus(String, i64),
 }
 
 /// The queueing half of the engine.

@@ -164,6 +164,10 @@ pub struct LocalQueue {
     pub stop_policy: StopPolicy,
     /// `spec.fairSharing.weight` in nano-units (1.0 = 10^9).
     pub fair_weight_nano: i64,
+    /// `status.fairSharing.admissionFairSharingStatus.consumedResources` in nano-units, and its time.
+    pub consumed: Option<(Vec<(String, i128)>, Time)>,
+    /// Whether deletion has been asked for.
+    pub deleting: bool,
 }
 
 /// A ResourceFlavor.
@@ -231,7 +235,7 @@ pub struct PodSet {
 /// A condition of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// Type.
+    /// Type, one of [`super::cond`] where queueing cares.
     pub kind: String,
     /// Whether the status is `True`.
     pub status: bool,
@@ -263,6 +267,15 @@ pub struct RequeueState {
     pub requeue_at: Option<Time>,
 }
 
+/// A placement: pods per topology domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyAssignment {
+    /// Node labels of the levels stored, coarse to fine.
+    pub levels: Vec<String>,
+    /// Values of those labels and the number of pods there, sorted by values.
+    pub domains: Vec<(Vec<String>, i32)>,
+}
+
 /// What a podset got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSetAssignment {
@@ -274,8 +287,8 @@ pub struct PodSetAssignment {
     pub resource_usage: Resources,
     /// Number of pods admitted.
     pub count: i32,
-    /// Placement: (levels, [(values, count)]).
-    pub topology: Option<(Vec<String>, Vec<(Vec<String>, i32)>)>,
+    /// Placement, for topology aware flavors.
+    pub topology: Option<TopologyAssignment>,
 }
 
 /// `status.admission`.
@@ -287,6 +300,98 @@ pub struct Admission {
     pub assignments: Vec<PodSetAssignment>,
 }
 
+/// State of an admission check of a workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckState {
+    /// Not answered yet.
+    #[default]
+    Pending,
+    /// Passed.
+    Ready,
+    /// Failed for now; the workload goes back to the queue.
+    Retry,
+    /// Failed for good.
+    Rejected,
+}
+
+impl CheckState {
+    /// As in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Ready => "Ready",
+            Self::Retry => "Retry",
+            Self::Rejected => "Rejected",
+        }
+    }
+}
+
+/// An entry of `status.admissionChecks`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionCheckState {
+    /// Name of the check.
+    pub name: String,
+    /// Its answer.
+    pub state: CheckState,
+    /// Its words.
+    pub message: String,
+    /// When the state last changed.
+    pub transition: Time,
+    /// Seconds to wait before the next try, for `Retry`.
+    pub requeue_after_seconds: Option<i32>,
+    /// How often it answered `Retry`.
+    pub retry_count: Option<i32>,
+}
+
+/// An entry of `status.schedulingStats.evictions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionCount {
+    /// Reason of the evictions.
+    pub reason: String,
+    /// Underlying cause, possibly empty.
+    pub cause: String,
+    /// How many.
+    pub count: i32,
+}
+
+/// The status of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadStatus {
+    /// Conditions.
+    pub conditions: Vec<Condition>,
+    /// The reservation.
+    pub admission: Option<Box<Admission>>,
+    /// Pods that are done.
+    pub reclaimable: Vec<ReclaimablePod>,
+    /// When it may be queued again.
+    pub requeue_state: Option<RequeueState>,
+    /// Admission checks.
+    pub admission_checks: Vec<AdmissionCheckState>,
+    /// What the last attempt computed: (podset, amounts).
+    pub resource_requests: Vec<(String, Resources)>,
+    /// How often it was evicted, by reason.
+    pub evictions: Vec<EvictionCount>,
+    /// Seconds it was admitted before the present admission.
+    pub past_execution_seconds: Option<i32>,
+}
+
+impl WorkloadStatus {
+    /// The condition of this type, if there.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.kind == kind)
+    }
+
+    /// Whether the condition of this type is there and `True`.
+    pub fn is_true(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|c| c.status)
+    }
+
+    /// Whether the condition of this type is there and not `True`.
+    pub fn is_false(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|c| !c.status)
+    }
+}
+
 /// A Workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
@@ -294,6 +399,8 @@ pub struct Workload {
     pub key: WorkloadKey,
     /// UID.
     pub uid: String,
+    /// `metadata.resourceVersion` as a number; 0: unknown. An older version than the last seen is ignored.
+    pub version: u64,
     /// `metadata.generation`.
     pub generation: i64,
     /// Creation time.
@@ -308,32 +415,60 @@ pub struct Workload {
     pub queue: String,
     /// `spec.active`.
     pub active: bool,
+    /// `spec.maximumExecutionTimeSeconds`.
+    pub max_execution_seconds: Option<i32>,
     /// Podsets.
     pub pod_sets: Vec<PodSet>,
-    /// Names in the annotation `admission-gated-by`.
-    pub admission_gates: Vec<String>,
+    /// The annotation `admission-gated-by`, possibly empty.
+    pub admission_gated_by: String,
     /// Whether deletion has been asked for.
     pub deleting: bool,
-    /// Conditions.
-    pub conditions: Vec<Condition>,
-    /// `status.admission`.
-    pub admission: Option<Admission>,
-    /// `status.reclaimablePods`.
-    pub reclaimable: Vec<ReclaimablePod>,
-    /// `status.requeueState`.
-    pub requeue_state: Option<RequeueState>,
-    /// `status.admissionChecks`: (name, state, message).
-    pub admission_checks: Vec<(String, String, String)>,
+    /// Status.
+    pub status: WorkloadStatus,
 }
 
-impl Workload {
-    /// The condition of this type, if there.
-    pub fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.conditions.iter().find(|c| c.kind == kind)
-    }
+/// A LimitRange.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitRange {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Limits of whole pods.
+    pub pod: Option<LimitRangeItem>,
+    /// Limits of each container.
+    pub container: Option<LimitRangeItem>,
+}
 
-    /// Whether the condition of this type is there and `True`.
-    pub fn is_true(&self, kind: &str) -> bool {
-        self.condition(kind).is_some_and(|c| c.status)
-    }
+/// Limits of one type in a LimitRange.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitRangeItem {
+    /// Requests and limits must not be above.
+    pub max: Resources,
+    /// Requests and limits must not be below.
+    pub min: Resources,
+    /// Limits where none are given.
+    pub default: Resources,
+    /// Requests where none are given.
+    pub default_request: Resources,
+}
+
+/// An AdmissionCheck.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionCheck {
+    /// Name.
+    pub name: String,
+    /// Controller that answers it.
+    pub controller: String,
+    /// Whether its condition `Active` is `True`.
+    pub active: bool,
+}
+
+/// A Topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// Name.
+    pub name: String,
+    /// Node labels, coarse to fine.
+    pub levels: Vec<String>,
 }

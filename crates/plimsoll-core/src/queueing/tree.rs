@@ -1,0 +1,248 @@
+//! The quota tree: ClusterQueues are leaves, cohorts are inner nodes.
+//!
+//! Every node has one cell per column, a column being a (flavor, resource) pair. A cell holds what the node
+//! owns, what its subtree can use, and what is used. All arithmetic is that of spec section 2.4 and
+//! saturates. Changes of usage are written to an undo log while a trial runs, so that simulations work on
+//! the tree itself instead of on copies.
+
+mod build;
+mod share;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use build::NodeSpec;
+pub(crate) use share::Share;
+
+use super::amount::Amount;
+use super::ids::Fr;
+
+/// Number of a node.
+pub(crate) type NodeId = u32;
+
+/// What a node owns of one column.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Quota {
+    /// Own quota.
+    pub(crate) nominal: Amount,
+    /// How much may be borrowed from the parent; `None`: everything.
+    pub(crate) borrowing: Option<Amount>,
+    /// How much may be lent to the parent; `None`: everything.
+    pub(crate) lending: Option<Amount>,
+}
+
+/// One cell of the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cell {
+    quota: Quota,
+    /// Own quota plus what children lend.
+    subtree: Amount,
+    /// What the node could use if nothing were used anywhere.
+    potential: Amount,
+    usage: Amount,
+    /// Whether the node or anything below it mentions this column.
+    present: bool,
+}
+
+impl Cell {
+    /// The part of the subtree's quota that its parent never sees.
+    fn local_quota(&self) -> Amount {
+        self.quota.lending.map_or(Amount::ZERO, |l| self.subtree.sub(l).at_least_zero())
+    }
+
+    fn local_available(&self) -> Amount {
+        self.local_quota().sub(self.usage).at_least_zero()
+    }
+}
+
+/// A node of the tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) parent: Option<NodeId>,
+    /// Child cohorts, by name.
+    pub(crate) cohorts: Vec<NodeId>,
+    /// Child ClusterQueues that take part in scheduling, by name.
+    pub(crate) queues: Vec<NodeId>,
+    /// Whether it is a ClusterQueue.
+    pub(crate) leaf: bool,
+    /// Fair sharing weight.
+    pub(crate) weight: f64,
+    /// Steps to the farthest leaf below; 0 for a ClusterQueue or an empty cohort.
+    pub(crate) height: u32,
+    /// Whether following parents from here never ends; such a node counts as having no parent.
+    pub(crate) cyclic: bool,
+}
+
+/// The tree.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    nodes: Vec<Node>,
+    columns: usize,
+    cells: Vec<Cell>,
+    /// Resource of each column, for shares.
+    resource_of: Vec<u32>,
+    log: Vec<(usize, Amount)>,
+}
+
+/// A point in the undo log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(usize);
+
+impl Tree {
+    pub(crate) fn node(&self, n: NodeId) -> &Node {
+        &self.nodes[n as usize]
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().enumerate().map(|(i, n)| (i as NodeId, n))
+    }
+
+    /// The cell, an empty one for a column that came after the tree was built.
+    fn cell(&self, n: NodeId, fr: Fr) -> Cell {
+        if (fr as usize) < self.columns { self.cells[self.at(n, fr)] } else { Cell::default() }
+    }
+
+    fn at(&self, n: NodeId, fr: Fr) -> usize {
+        n as usize * self.columns + fr as usize
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(crate) fn quota(&self, n: NodeId, fr: Fr) -> Quota {
+        self.cell(n, fr).quota
+    }
+
+    pub(crate) fn usage(&self, n: NodeId, fr: Fr) -> Amount {
+        self.cell(n, fr).usage
+    }
+
+    pub(crate) fn subtree_quota(&self, n: NodeId, fr: Fr) -> Amount {
+        self.cell(n, fr).subtree
+    }
+
+    /// Whether the node or anything below it mentions the column.
+    pub(crate) fn present(&self, n: NodeId, fr: Fr) -> bool {
+        self.cell(n, fr).present
+    }
+
+    /// Quota that is free here and not visible to the parent.
+    pub(crate) fn local_available(&self, n: NodeId, fr: Fr) -> Amount {
+        self.cell(n, fr).local_available()
+    }
+
+    /// What can still be used at this node; negative when more is used than the tree now has.
+    pub(crate) fn available_signed(&self, n: NodeId, fr: Fr) -> Amount {
+        let c = self.cell(n, fr);
+        let Some(parent) = self.node(n).parent else { return c.subtree.sub(c.usage) };
+        let mut from_parent = self.available_signed(parent, fr);
+        if let Some(limit) = c.quota.borrowing {
+            let local = c.local_quota();
+            let stored = c.subtree.sub(local);
+            let used = c.usage.sub(local).at_least_zero();
+            from_parent = from_parent.min(stored.sub(used).add(limit));
+        }
+        c.local_available().add(from_parent)
+    }
+
+    /// What can still be used at this node, at least zero.
+    pub(crate) fn available(&self, n: NodeId, fr: Fr) -> Amount {
+        self.available_signed(n, fr).at_least_zero()
+    }
+
+    /// What could be used at this node if nothing were used anywhere.
+    pub(crate) fn potential(&self, n: NodeId, fr: Fr) -> Amount {
+        self.cell(n, fr).potential
+    }
+
+    /// Whether the node's usage with `more` on top exceeds its subtree's quota.
+    pub(crate) fn borrowing_with(&self, n: NodeId, fr: Fr, more: Amount) -> bool {
+        let c = self.cell(n, fr);
+        c.subtree < c.usage.add(more)
+    }
+
+    /// Whether no column of `frs` exceeds the node's subtree quota.
+    pub(crate) fn within_nominal(&self, n: NodeId, frs: &[Fr]) -> bool {
+        frs.iter().all(|&fr| !self.borrowing_with(n, fr, Amount::ZERO))
+    }
+
+    /// The node's ancestors, from its parent to the root.
+    pub(crate) fn ancestors(&self, n: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        std::iter::successors(self.node(n).parent, |&p| self.node(p).parent)
+    }
+
+    /// The root above `n`, `n` itself when it has no parent.
+    pub(crate) fn root(&self, n: NodeId) -> NodeId {
+        self.ancestors(n).last().unwrap_or(n)
+    }
+
+    /// Height of the lowest subtree around ClusterQueue `n` in which `amount` more fits without borrowing
+    /// (0: the queue itself), and whether that subtree is only a part of the whole tree (spec section 2.4,
+    /// "borrow level").
+    pub(crate) fn borrow_level(&self, n: NodeId, fr: Fr, amount: Amount) -> (u32, bool) {
+        let Some(parent) = self.node(n).parent else { return (0, false) };
+        if !self.borrowing_with(n, fr, amount) {
+            return (0, true);
+        }
+        let mut remaining = amount.sub(self.local_available(n, fr));
+        for a in std::iter::once(parent).chain(self.ancestors(parent)) {
+            if !self.borrowing_with(a, fr, remaining) {
+                return (self.node(a).height, self.node(a).parent.is_some());
+            }
+            remaining = remaining.sub(self.local_available(a, fr));
+        }
+        (self.node(self.root(n)).height, false)
+    }
+
+    /// Adds usage at a node; what exceeds the local quota is counted at the parent too.
+    pub(crate) fn add(&mut self, n: NodeId, fr: Fr, amount: Amount) {
+        let (mut n, mut amount) = (n, amount);
+        loop {
+            let i = self.at(n, fr);
+            let Some(cell) = self.cells.get_mut(i).filter(|_| (fr as usize) < self.columns) else { return };
+            let local = cell.local_available();
+            self.log.push((i, cell.usage));
+            cell.usage = cell.usage.add(amount);
+            match self.nodes[n as usize].parent {
+                Some(parent) if amount > local => (n, amount) = (parent, amount.sub(local)),
+                _ => return,
+            }
+        }
+    }
+
+    /// Takes usage away at a node, the mirror of [`Tree::add`].
+    pub(crate) fn remove(&mut self, n: NodeId, fr: Fr, amount: Amount) {
+        let (mut n, mut amount) = (n, amount);
+        loop {
+            let i = self.at(n, fr);
+            let Some(cell) = self.cells.get_mut(i).filter(|_| (fr as usize) < self.columns) else { return };
+            let stored = cell.usage.sub(cell.local_quota());
+            self.log.push((i, cell.usage));
+            cell.usage = cell.usage.sub(amount);
+            match self.nodes[n as usize].parent {
+                Some(parent) if stored > Amount::ZERO => (n, amount) = (parent, amount.min(stored)),
+                _ => return,
+            }
+        }
+    }
+
+    /// The present point of the undo log.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.log.len())
+    }
+
+    /// Undoes every change of usage since `mark`.
+    pub(crate) fn rollback(&mut self, mark: Mark) {
+        while self.log.len() > mark.0 {
+            if let Some((i, old)) = self.log.pop() {
+                self.cells[i].usage = old;
+            }
+        }
+    }
+
+    /// Makes all changes so far final. No mark taken before may be used afterwards.
+    pub(crate) fn commit(&mut self) {
+        self.log.clear();
+    }
+}
