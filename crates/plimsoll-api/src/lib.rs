@@ -3,3 +3,6 @@
 
 pub mod convert;
 mod lean;
+pub mod quantity;
+
+pub use quantity::Quantity;
