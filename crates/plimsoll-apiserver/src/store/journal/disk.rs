@@ -1,0 +1,233 @@
+//! What is on disk, and how it is read and written.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::super::{ChangeKind, FIRST_REVISION, Key, OpenError, Record};
+use super::{Durability, Job, Opener};
+
+/// `resource NUL namespace NUL name` → revision, place of the stamp, JSON.
+const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
+/// Numbers: see the constants below.
+const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
+
+/// Version of this layout.
+const FORMAT_KEY: &str = "format";
+const FORMAT: u64 = 1;
+/// Revision of the newest write.
+const REVISION_KEY: &str = "revision";
+/// 1 while a process has it open with relaxed durability: acknowledged revisions may be missing.
+const RELAXED_KEY: &str = "relaxed";
+
+/// Revisions skipped after a crash with relaxed durability, so that none is given out twice: more than can have been
+/// acknowledged and not written, because the queue is bounded.
+const RELAXED_GAP: u64 = 1_000_000;
+
+/// redb's page cache, in bytes. Everything is in memory anyway, so it only serves writes.
+const CACHE_BYTES: usize = 32 << 20;
+
+const FILE_NAME: &str = "plimsoll.redb";
+const LOCK_NAME: &str = "lock";
+
+/// What a start finds.
+pub(in super::super) struct Loaded {
+    pub revision: u64,
+    pub records: Vec<Record>,
+}
+
+/// The open database.
+pub(in super::super) struct Journal {
+    opener: Opener,
+    /// `None` between a failure and the next success.
+    db: Option<Database>,
+    pub(super) durability: Durability,
+}
+
+/// Locks a directory, which is created if need be, and makes databases in it. The lock lives as long as the opener.
+pub(in super::super) fn directory_opener(dir: &Path) -> Result<Opener, OpenError> {
+    let shown = dir.display().to_string();
+    let refused = |source| OpenError::Directory { dir: shown.clone(), source };
+    fs::create_dir_all(dir).map_err(refused)?;
+    let path = dir.join(LOCK_NAME);
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+    let mut lock = file.map_err(refused)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(source)) => return Err(refused(source)),
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // Only to be helpful.
+            let _ = lock.read_to_string(&mut pid);
+            let pid = pid.trim();
+            let holder = if pid.is_empty() { String::new() } else { format!(" (pid {pid})") };
+            return Err(OpenError::InUse { dir: shown, holder });
+        }
+    }
+    // Likewise: a full disk must not keep anybody from reading.
+    let _ =
+        lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
+    let lock = Arc::new(lock);
+    let path = dir.join(FILE_NAME);
+    Ok(Box::new(move || {
+        let _held = &lock;
+        Database::builder().set_cache_size(CACHE_BYTES).create(&path)
+    }))
+}
+
+impl Journal {
+    pub fn open(opener: Opener, durability: Durability) -> Result<(Self, Loaded), OpenError> {
+        let db = opener().map_err(|e| OpenError::Journal(e.to_string()))?;
+        let journal = Self { opener, db: Some(db), durability };
+        let loaded = journal.load()?;
+        Ok((journal, loaded))
+    }
+
+    /// Reads everything, and makes the tables if they aren't there.
+    fn load(&self) -> Result<Loaded, OpenError> {
+        let Some(db) = &self.db else {
+            return Err(OpenError::Journal("not open".to_owned()));
+        };
+        let revision = self.greet(db).map_err(|e| OpenError::Journal(e.to_string()))??;
+        let records = read_all(db).map_err(|e| OpenError::Journal(e.to_string()))?;
+        let records = records.into_iter().collect::<Result<Vec<_>, _>>().map_err(OpenError::Journal)?;
+        Ok(Loaded { revision, records })
+    }
+
+    /// Checks the format, makes the tables, finds the revision to go on from.
+    fn greet(&self, db: &Database) -> Result<Result<u64, OpenError>, redb::Error> {
+        let txn = db.begin_write()?;
+        let revision;
+        {
+            txn.open_table(OBJECTS)?;
+            let mut meta = txn.open_table(META)?;
+            let read = |m: &redb::Table<'_, &str, u64>, key: &str| m.get(key).map(|v| v.map(|v| v.value()));
+            let found = read(&meta, FORMAT_KEY)?.unwrap_or(FORMAT);
+            if found != FORMAT {
+                return Ok(Err(OpenError::Format { found, known: FORMAT }));
+            }
+            let crashed = read(&meta, RELAXED_KEY)?.unwrap_or(0) == 1;
+            let gap = if crashed { RELAXED_GAP } else { 0 };
+            revision = read(&meta, REVISION_KEY)?.unwrap_or(FIRST_REVISION).saturating_add(gap);
+            meta.insert(FORMAT_KEY, FORMAT)?;
+            meta.insert(REVISION_KEY, revision)?;
+            meta.insert(RELAXED_KEY, u64::from(self.durability == Durability::Relaxed))?;
+        }
+        txn.commit()?;
+        Ok(Ok(revision))
+    }
+
+    /// Writes changes in one durable transaction.
+    pub(super) fn write(&self, jobs: &[Job]) -> Result<(), String> {
+        let last = jobs.last().map_or(0, |j| j.change.revision());
+        let changes = jobs.iter().map(|j| {
+            let record = &j.change.record;
+            let after = (j.change.kind != ChangeKind::Deleted).then_some(&**record);
+            (&record.key, after)
+        });
+        self.transact(last, changes).map_err(|e| e.to_string())
+    }
+
+    /// After a failure: opens the database anew and writes these states, which it may have missed or got wrong.
+    pub(super) fn reopen<'a>(
+        &mut self,
+        revision: u64,
+        states: impl Iterator<Item = (&'a Key, Option<&'a Record>)>,
+    ) -> Result<(), String> {
+        // The old one has a lock on the file.
+        self.db = None;
+        self.db = Some((self.opener)().map_err(|e| e.to_string())?);
+        self.transact(revision, states).map_err(|e| e.to_string())
+    }
+
+    fn transact<'a>(
+        &self,
+        revision: u64,
+        states: impl Iterator<Item = (&'a Key, Option<&'a Record>)>,
+    ) -> Result<(), redb::Error> {
+        let Some(db) = &self.db else {
+            return Err(redb::Error::DatabaseClosed);
+        };
+        let txn = db.begin_write()?;
+        {
+            let mut objects = txn.open_table(OBJECTS)?;
+            let mut value = Vec::new();
+            for (key, state) in states {
+                let row = row_key(key);
+                match state {
+                    Some(record) => {
+                        encode_row(record, &mut value);
+                        objects.insert(row.as_str(), value.as_slice())?;
+                    }
+                    None => {
+                        objects.remove(row.as_str())?;
+                    }
+                }
+            }
+            txn.open_table(META)?.insert(REVISION_KEY, revision)?;
+        }
+        // redb syncs the file before this returns.
+        txn.commit()?;
+        Ok(())
+    }
+
+    /// An orderly end: nothing that was acknowledged is missing.
+    pub(super) fn finish(self) -> Result<(), String> {
+        let Some(db) = &self.db else { return Ok(()) };
+        let mark = || -> Result<(), redb::Error> {
+            let txn = db.begin_write()?;
+            txn.open_table(META)?.insert(RELAXED_KEY, 0)?;
+            txn.commit()?;
+            Ok(())
+        };
+        mark().map_err(|e| e.to_string())
+    }
+}
+
+fn row_key(key: &Key) -> String {
+    format!("{}\0{}\0{}", key.resource, key.namespace, key.name)
+}
+
+/// Little-endian revision and place of the stamp, then the JSON.
+const ROW_HEAD: usize = 12;
+
+fn encode_row(record: &Record, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&record.revision.to_le_bytes());
+    out.extend_from_slice(&u32::try_from(record.stamp).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(&record.json);
+}
+
+fn decode_row(key: &str, value: &[u8], last_resource: &mut Arc<str>) -> Result<Record, String> {
+    let broken = || format!("a row can't be read: {key:?}");
+    let mut parts = key.splitn(3, '\0');
+    let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(broken());
+    };
+    // Rows come in order, so a resource's name is made once.
+    if **last_resource != *resource {
+        *last_resource = resource.into();
+    }
+    let (head, json) = value.split_at_checked(ROW_HEAD).ok_or_else(broken)?;
+    let (revision, stamp) = head.split_at(8);
+    let revision = u64::from_le_bytes(revision.try_into().map_err(|_| broken())?);
+    let stamp = u32::from_le_bytes(stamp.try_into().map_err(|_| broken())?);
+    let key = Key::new(Arc::clone(last_resource), namespace, name);
+    Record::decode(key, revision, stamp as usize, Bytes::copy_from_slice(json))
+}
+
+fn read_all(db: &Database) -> Result<Vec<Result<Record, String>>, redb::Error> {
+    let txn = db.begin_read()?;
+    let table = txn.open_table(OBJECTS)?;
+    let mut resource: Arc<str> = "".into();
+    let mut records = Vec::new();
+    for row in table.iter()? {
+        let (key, value) = row?;
+        records.push(decode_row(key.value(), value.value(), &mut resource));
+    }
+    Ok(records)
+}

@@ -1,0 +1,128 @@
+//! The thread that writes the journal.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::super::{Inner, OpenError, Record, StoreError};
+use super::{Durability, Job, Journal, Queue};
+
+/// Time between two attempts to get a failed journal going again.
+const RETRY: Duration = Duration::from_millis(500);
+/// With relaxed durability nobody waits, so more is gathered for each transaction.
+const RELAXED_LINGER: Duration = Duration::from_millis(10);
+
+/// Starts the thread. It ends when the store is gone or closed.
+pub(in super::super) fn spawn(journal: Journal, inner: &Arc<Inner>) -> Result<(), OpenError> {
+    let Some(handle) = &inner.journal else { return Ok(()) };
+    let (queue, store) = (Arc::clone(&handle.queue), Arc::downgrade(inner));
+    let run = move || {
+        run(journal, &queue, &store);
+        queue.done.send_replace(true);
+    };
+    let spawned = std::thread::Builder::new().name("journal".to_owned()).spawn(run);
+    spawned.map(drop).map_err(|e| OpenError::Journal(format!("no thread: {e}")))
+}
+
+fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
+    let mut failed = false;
+    loop {
+        // Not more than RETRY, because a failed journal is looked after even if nobody writes.
+        let (mut jobs, closing) = queue.wait(RETRY);
+        if failed {
+            refuse(jobs, "the journal has failed");
+            failed = !recover(&mut journal, store);
+            if closing {
+                break;
+            }
+            if failed {
+                std::thread::sleep(RETRY);
+            }
+            continue;
+        }
+        if jobs.is_empty() {
+            if closing {
+                break;
+            }
+            continue;
+        }
+        if journal.durability == Durability::Relaxed && !closing {
+            std::thread::sleep(RELAXED_LINGER);
+            jobs.extend(queue.take());
+        }
+        match journal.write(&jobs) {
+            Ok(()) => settle(&journal, jobs, store),
+            Err(why) => {
+                tracing::error!(%why, "the journal failed; writes are refused until it is well again");
+                failed = true;
+                fail(jobs, &why, store);
+            }
+        }
+    }
+    if let Err(why) = journal.finish() {
+        tracing::warn!(%why, "the journal could not be closed in good order");
+    }
+}
+
+/// The transaction is on disk: show it and answer.
+fn settle(journal: &Journal, jobs: Vec<Job>, store: &Weak<Inner>) {
+    let Some(inner) = store.upgrade() else { return };
+    inner.counters.journal_batches.add(1);
+    inner.counters.journal_changes.add(jobs.len() as u64);
+    inner.counters.journal_bytes.add(jobs.iter().map(|j| j.change.record.json.len() as u64).sum());
+    if journal.durability == Durability::Durable {
+        inner.publish(jobs.iter().map(|j| &j.change));
+        let mut head = inner.head();
+        jobs.iter().for_each(|j| head.settle(&j.change));
+    }
+    for job in jobs {
+        if let Some(ack) = job.ack {
+            // Whoever asked may have gone.
+            let _ = ack.send(Ok(()));
+        }
+    }
+}
+
+/// The transaction may or may not be on disk: nothing of it is shown, and what was built on it is refused too.
+fn fail(mut jobs: Vec<Job>, why: &str, store: &Weak<Inner>) {
+    if let Some(inner) = store.upgrade() {
+        inner.counters.journal_failures.add(1);
+        let mut head = inner.head();
+        head.fail(why);
+        if let Some(handle) = &inner.journal {
+            jobs.extend(handle.take());
+        }
+        head.dirty.extend(jobs.iter().map(|j| j.change.record.key.clone()));
+    }
+    refuse(jobs, why);
+}
+
+fn refuse(jobs: Vec<Job>, why: &str) {
+    for job in jobs {
+        if let Some(ack) = job.ack {
+            let _ = ack.send(Err(StoreError::Journal(why.to_owned())));
+        }
+    }
+}
+
+/// Tries to bring the journal to the state that readers see; whether it worked.
+fn recover(journal: &mut Journal, store: &Weak<Inner>) -> bool {
+    let Some(inner) = store.upgrade() else { return false };
+    let mut head = inner.head();
+    let states: Vec<(_, Option<Arc<Record>>)> = {
+        let shared = inner.read();
+        head.dirty.iter().map(|key| (key.clone(), shared.get(key).cloned())).collect()
+    };
+    let rows = states.iter().map(|(key, record)| (key, record.as_deref()));
+    match journal.reopen(head.revision(), rows) {
+        Ok(()) => {
+            tracing::info!("the journal is well again");
+            head.recover();
+            true
+        }
+        Err(why) => {
+            tracing::debug!(%why, "the journal is still failing");
+            head.still_failing(&why);
+            false
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Keys and records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::StoreError;
+
+/// Where an object lives. `resource` is `Kind::storage` (`group/plural`); namespace is empty for cluster scope.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// `group/plural`.
+    pub resource: Arc<str>,
+    /// Namespace, empty for cluster scope.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Key {
+    /// A key from its parts.
+    pub fn new(resource: impl Into<Arc<str>>, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { resource: resource.into(), namespace: namespace.into(), name: name.into() }
+    }
+
+    /// `namespace/name`, or the name alone for cluster scope: the order of lists, as of etcd's keys.
+    pub fn path(&self) -> String {
+        if self.namespace.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// One version of one object.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Where it lives.
+    pub key: Key,
+    /// Revision of the write that made it: its `resourceVersion`.
+    pub revision: u64,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Labels, for selectors.
+    pub labels: BTreeMap<String, String>,
+    /// The object as JSON, `metadata.resourceVersion` included.
+    pub json: Bytes,
+    /// Where in `json` the digits of the resource version begin.
+    pub(super) stamp: usize,
+}
+
+/// The parts of an object that a record keeps beside the JSON.
+#[derive(Deserialize)]
+struct Lean {
+    metadata: LeanMeta,
+}
+
+#[derive(Deserialize)]
+struct LeanMeta {
+    #[serde(default)]
+    uid: Option<String>,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Record {
+    /// A record from its JSON, as the journal keeps it.
+    pub(super) fn decode(key: Key, revision: u64, stamp: usize, json: Bytes) -> Result<Self, String> {
+        let lean: Lean = serde_json::from_slice(&json).map_err(|e| format!("{}: {e}", key.path()))?;
+        let end = stamp.saturating_add(digits(revision));
+        if json.get(stamp..end) != Some(revision.to_string().as_bytes()) {
+            return Err(format!("{}: no revision {revision} at {stamp}", key.path()));
+        }
+        let LeanMeta { uid, labels } = lean.metadata;
+        let (uid, labels) = (uid.unwrap_or_default(), labels.unwrap_or_default());
+        Ok(Self { key, revision, uid, labels, json, stamp })
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// The JSON isn't JSON (a bug, or a journal from elsewhere).
+    pub fn value(&self) -> Result<serde_json::Value, StoreError> {
+        serde_json::from_slice(&self.json)
+            .map_err(|e| StoreError::Corrupt(format!("{} {}: {e}", self.key.resource, self.key.path())))
+    }
+
+    /// The same object with another resource version.
+    pub fn restamped(&self, revision: u64) -> Self {
+        let end = self.stamp + digits(self.revision);
+        let mut json = Vec::with_capacity(self.json.len() + 4);
+        json.extend_from_slice(self.json.get(..self.stamp).unwrap_or_default());
+        json.extend_from_slice(revision.to_string().as_bytes());
+        json.extend_from_slice(self.json.get(end..).unwrap_or_default());
+        Self {
+            key: self.key.clone(),
+            revision,
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            json: json.into(),
+            stamp: self.stamp,
+        }
+    }
+}
+
+/// Number of decimal digits.
+const fn digits(n: u64) -> usize {
+    match n.checked_ilog10() {
+        Some(log) => log as usize + 1,
+        None => 1,
+    }
+}

@@ -1,0 +1,102 @@
+//! One resource: its objects and the window of its recent changes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rpds::RedBlackTreeMapSync;
+
+use super::{Change, ChangeKind, Record};
+
+/// Objects by [`super::Key::path`]. A clone shares structure and costs nothing.
+pub(super) type Map = RedBlackTreeMapSync<Box<str>, Arc<Record>>;
+
+/// Changes kept for one resource, at most.
+pub(super) const WINDOW_CHANGES: usize = 65_536;
+/// JSON of the changes kept for one resource, at most, in bytes (states before and after counted apart).
+pub(super) const WINDOW_BYTES: u64 = 96 << 20;
+
+pub(super) struct Table {
+    pub map: Map,
+    /// JSON of the objects, in bytes.
+    pub object_bytes: u64,
+    /// Recent changes, oldest first, without gaps.
+    pub ring: VecDeque<Arc<Change>>,
+    pub ring_bytes: u64,
+    /// All changes with a revision above this are in the ring.
+    pub floor: u64,
+    /// Revision of the newest change.
+    pub last_revision: u64,
+    /// Tells watches that there is something new.
+    pub waker: tokio::sync::watch::Sender<u64>,
+    pub limits: (usize, u64),
+}
+
+impl Table {
+    pub fn new(floor: u64) -> Self {
+        Self {
+            map: Map::new_sync(),
+            object_bytes: 0,
+            ring: VecDeque::new(),
+            ring_bytes: 0,
+            floor,
+            last_revision: floor,
+            waker: tokio::sync::watch::Sender::new(floor),
+            limits: (WINDOW_CHANGES, WINDOW_BYTES),
+        }
+    }
+
+    /// Takes over an object from the journal.
+    pub fn load(&mut self, record: Arc<Record>) {
+        self.object_bytes += record.json.len() as u64;
+        self.map.insert_mut(record.key.path().into_boxed_str(), record);
+    }
+
+    /// Applies a change that is newer than all before.
+    pub fn apply(&mut self, change: Arc<Change>) {
+        let record = &change.record;
+        let path = record.key.path();
+        if let Some(old) = self.map.get(path.as_str()) {
+            self.object_bytes = self.object_bytes.saturating_sub(old.json.len() as u64);
+        }
+        if change.kind == ChangeKind::Deleted {
+            self.map.remove_mut(path.as_str());
+        } else {
+            self.object_bytes += record.json.len() as u64;
+            self.map.insert_mut(path.into_boxed_str(), Arc::clone(record));
+        }
+        self.last_revision = record.revision;
+        self.ring_bytes += change.weight();
+        self.ring.push_back(change);
+        while self.ring.len() > self.limits.0 || self.ring_bytes > self.limits.1 {
+            let Some(old) = self.ring.pop_front() else { break };
+            self.ring_bytes = self.ring_bytes.saturating_sub(old.weight());
+            self.floor = old.revision();
+        }
+    }
+
+    /// Empties the window.
+    pub fn forget(&mut self, revision: u64) {
+        self.ring.clear();
+        self.ring_bytes = 0;
+        self.floor = revision;
+    }
+
+    /// Index in the ring of the first change after a revision.
+    pub fn after(&self, revision: u64) -> usize {
+        self.ring.partition_point(|c| c.revision() <= revision)
+    }
+}
+
+/// Takes changes back, newest first: the state before the oldest of them.
+pub(super) fn undo(mut map: Map, changes: &[Arc<Change>]) -> Map {
+    for change in changes.iter().rev() {
+        let path = change.record.key.path();
+        match &change.previous {
+            Some(previous) => map.insert_mut(path.into_boxed_str(), Arc::clone(previous)),
+            None => {
+                map.remove_mut(path.as_str());
+            }
+        }
+    }
+    map
+}
