@@ -4,9 +4,14 @@
 //! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
 
 pub mod builtin;
+pub mod discovery;
 pub mod error;
+pub mod jsonpath;
 pub mod kinds;
 pub mod schema;
+pub mod table;
+#[cfg(test)]
+mod test_vectors;
 
 pub use error::{ApiError, Cause, Details, FieldError, FieldErrorKind};
 pub use kinds::{Gvk, Kind, KindTable, Subresource};
