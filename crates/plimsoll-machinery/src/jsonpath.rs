@@ -144,8 +144,7 @@ fn parse_bracket(text: &str) -> Result<(Step, &str), String> {
 }
 
 fn parse_filter(text: &str) -> Result<Step, String> {
-    let ops =
-        [("==", Op::Eq), ("!=", Op::Ne), ("<=", Op::Le), (">=", Op::Ge), ("<", Op::Lt), (">", Op::Gt)];
+    let ops = [("==", Op::Eq), ("!=", Op::Ne), ("<=", Op::Le), (">=", Op::Ge), ("<", Op::Lt), (">", Op::Gt)];
     let found = ops.iter().filter_map(|(s, op)| text.find(s).map(|at| (at, *s, *op))).min_by_key(|f| f.0);
     let (left, test) = match found {
         Some((_, sign, op)) => {

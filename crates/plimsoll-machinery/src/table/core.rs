@@ -28,8 +28,10 @@ pub fn node(v: &Value, ctx: Ctx) -> Vec<Value> {
     }
     let info = |field: &str| text(v, &["status", "nodeInfo", field]);
     let address = |kind: &str| {
-        let found =
-            list(v, &["status", "addresses"]).iter().find(|a| text(a, &["type"]) == kind).map(|a| text(a, &["address"]));
+        let found = list(v, &["status", "addresses"])
+            .iter()
+            .find(|a| text(a, &["type"]) == kind)
+            .map(|a| text(a, &["address"]));
         json!(found.unwrap_or("<none>"))
     };
     let kernel = match (info("kernelVersion"), info("architecture")) {

@@ -23,8 +23,7 @@ struct CustomColumn {
 impl CustomColumns {
     /// Reads the definition's columns; a path that can't be read gives empty cells.
     pub fn new(custom: &CustomKind) -> Self {
-        let default =
-            [json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" })];
+        let default = [json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" })];
         let written = if custom.columns.is_empty() { &default[..] } else { &custom.columns };
         let columns = written.iter().map(CustomColumn::new).collect();
         Self { columns }

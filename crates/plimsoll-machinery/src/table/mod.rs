@@ -64,8 +64,7 @@ pub struct TableOptions {
     pub list_meta: Value,
 }
 
-const DEFAULT: &[Column] =
-    &[n("Name"), Column { name: "Created At", kind: "date", format: "", priority: 0 }];
+const DEFAULT: &[Column] = &[n("Name"), Column { name: "Created At", kind: "date", format: "", priority: 0 }];
 
 /// Makes the table of `items`, all of the kind `kind`. `now` is what ages are measured against.
 pub fn to_table(kind: &Kind, items: &[Value], options: &TableOptions, now: Timestamp) -> Value {
@@ -110,11 +109,7 @@ fn default_cells(item: &Value) -> Vec<Value> {
     vec![cell::name(item), json!(created)]
 }
 
-fn make_rows(
-    items: &[Value],
-    options: &TableOptions,
-    cells: impl Fn(&Value) -> Vec<Value>,
-) -> Vec<Value> {
+fn make_rows(items: &[Value], options: &TableOptions, cells: impl Fn(&Value) -> Vec<Value>) -> Vec<Value> {
     let row = |item| json!({ "cells": cells(item), "object": row_object(item, options.include_object) });
     items.iter().map(row).collect()
 }
@@ -130,8 +125,22 @@ fn add_pod_conditions(rows: &mut [Value], items: &[Value]) {
 fn row_object(item: &Value, include: IncludeObject) -> Value {
     match include {
         IncludeObject::None => Value::Null,
-        IncludeObject::Metadata => partial_metadata(item),
+        IncludeObject::Metadata => {
+            let mut partial = partial_metadata(item);
+            drop_internal_annotation(&mut partial);
+            partial
+        }
         IncludeObject::Object => item.clone(),
+    }
+}
+
+/// Rows are made of upstream's internal objects, in which this annotation is a field.
+fn drop_internal_annotation(partial: &mut Value) {
+    let Some(metadata) = partial.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+    annotations.remove("deprecated.daemonset.template.generation");
+    if annotations.is_empty() {
+        metadata.remove("annotations");
     }
 }
 

@@ -60,7 +60,8 @@ pub fn volume_attachment(v: &Value, ctx: Ctx) -> Vec<Value> {
 /// VolumeAttributesClass.
 pub fn volume_attributes_class(v: &Value, ctx: Ctx) -> Vec<Value> {
     let default =
-        text(v, &["metadata", "annotations", "volumeattributesclass.kubernetes.io/is-default-class"]) == "true";
+        text(v, &["metadata", "annotations", "volumeattributesclass.kubernetes.io/is-default-class"])
+            == "true";
     let own = text(v, &["metadata", "name"]);
     vec![
         json!(if default { format!("{own} (default)") } else { own.to_owned() }),

@@ -117,32 +117,18 @@ fn core_group(kind: &str) -> Option<Printer> {
             make(const { &[NAME, s("Containers"), s("Images"), s("Pod Labels")] }, workloads::pod_template)
         }
         "ReplicationController" => make(REPLICAS, workloads::replica_set),
-        "ComponentStatus" => make(const { &[NAME, s("Status"), s("Message"), s("Error")] }, core::component_status),
+        "ComponentStatus" => {
+            make(const { &[NAME, s("Status"), s("Message"), s("Error")] }, core::component_status)
+        }
         "Endpoints" => make(const { &[NAME, s("Endpoints"), AGE] }, core::endpoints),
         _ => None,
     }
 }
 
-const REPLICAS: &[Column] = &[
-    NAME,
-    i("Desired"),
-    i("Current"),
-    i("Ready"),
-    AGE,
-    w("Containers"),
-    w("Images"),
-    w("Selector"),
-];
-const DEPLOYMENT: &[Column] = &[
-    NAME,
-    s("Ready"),
-    s("Up-to-date"),
-    s("Available"),
-    AGE,
-    w("Containers"),
-    w("Images"),
-    w("Selector"),
-];
+const REPLICAS: &[Column] =
+    &[NAME, i("Desired"), i("Current"), i("Ready"), AGE, w("Containers"), w("Images"), w("Selector")];
+const DEPLOYMENT: &[Column] =
+    &[NAME, s("Ready"), s("Up-to-date"), s("Available"), AGE, w("Containers"), w("Images"), w("Selector")];
 const DAEMON_SET: &[Column] = &[
     NAME,
     i("Desired"),
@@ -156,16 +142,8 @@ const DAEMON_SET: &[Column] = &[
     w("Images"),
     w("Selector"),
 ];
-const JOB: &[Column] = &[
-    NAME,
-    s("Status"),
-    s("Completions"),
-    s("Duration"),
-    AGE,
-    w("Containers"),
-    w("Images"),
-    w("Selector"),
-];
+const JOB: &[Column] =
+    &[NAME, s("Status"), s("Completions"), s("Duration"), AGE, w("Containers"), w("Images"), w("Selector")];
 const CRON_JOB: &[Column] = &[
     NAME,
     s("Schedule"),
@@ -180,8 +158,7 @@ const CRON_JOB: &[Column] = &[
 ];
 const AUTOSCALER: &[Column] =
     &[NAME, s("Reference"), s("Targets"), s("MinPods"), s("MaxPods"), s("Replicas"), AGE];
-const BUDGET: &[Column] =
-    &[NAME, s("Min Available"), s("Max Unavailable"), i("Allowed Disruptions"), AGE];
+const BUDGET: &[Column] = &[NAME, s("Min Available"), s("Max Unavailable"), i("Allowed Disruptions"), AGE];
 
 fn workload(kind: &str) -> Option<Printer> {
     let make = |columns: &'static [Column], cells| Some(Printer { columns, cells });
@@ -198,7 +175,8 @@ fn workload(kind: &str) -> Option<Printer> {
         "Job" => make(JOB, workloads::job),
         "CronJob" => make(CRON_JOB, workloads::cron_job),
         "PodDisruptionBudget" => make(BUDGET, workloads::disruption_budget),
-        "PriorityClass" => make(const { &[NAME, i("Value"), b("Global-Default"), AGE, s("PreemptionPolicy")] },
+        "PriorityClass" => make(
+            const { &[NAME, i("Value"), b("Global-Default"), AGE, s("PreemptionPolicy")] },
             workloads::priority_class,
         ),
         "HorizontalPodAutoscaler" => make(AUTOSCALER, workloads::autoscaler),
@@ -206,23 +184,10 @@ fn workload(kind: &str) -> Option<Printer> {
     }
 }
 
-const PRIORITY_LEVEL: &[Column] = &[
-    NAME,
-    s("Type"),
-    s("NominalConcurrencyShares"),
-    s("Queues"),
-    s("HandSize"),
-    s("QueueLengthLimit"),
-    AGE,
-];
-const FLOW_SCHEMA: &[Column] = &[
-    NAME,
-    s("PriorityLevel"),
-    i("MatchingPrecedence"),
-    s("DistinguisherMethod"),
-    AGE,
-    s("MissingPL"),
-];
+const PRIORITY_LEVEL: &[Column] =
+    &[NAME, s("Type"), s("NominalConcurrencyShares"), s("Queues"), s("HandSize"), s("QueueLengthLimit"), AGE];
+const FLOW_SCHEMA: &[Column] =
+    &[NAME, s("PriorityLevel"), i("MatchingPrecedence"), s("DistinguisherMethod"), AGE, s("MissingPL")];
 
 fn network(kind: &str) -> Option<Printer> {
     let make = |columns: &'static [Column], cells| Some(Printer { columns, cells });
@@ -243,14 +208,8 @@ fn network(kind: &str) -> Option<Printer> {
     }
 }
 
-const STORAGE_CLASS: &[Column] = &[
-    NAME,
-    s("Provisioner"),
-    s("ReclaimPolicy"),
-    s("VolumeBindingMode"),
-    s("AllowVolumeExpansion"),
-    AGE,
-];
+const STORAGE_CLASS: &[Column] =
+    &[NAME, s("Provisioner"), s("ReclaimPolicy"), s("VolumeBindingMode"), s("AllowVolumeExpansion"), AGE];
 const CSI_DRIVER: &[Column] = &[
     NAME,
     b("AttachRequired"),
@@ -269,15 +228,20 @@ fn other(kind: &str) -> Option<Printer> {
         "StorageClass" => make(STORAGE_CLASS, others::storage_class),
         "CSINode" => make(const { &[NAME, i("Drivers"), AGE] }, others::csi_node),
         "CSIDriver" => make(CSI_DRIVER, others::csi_driver),
-        "VolumeAttachment" => {
-            make(const { &[NAME, n("Attacher"), s("PV"), s("Node"), b("Attached"), AGE] }, others::volume_attachment)
+        "VolumeAttachment" => make(
+            const { &[NAME, n("Attacher"), s("PV"), s("Node"), b("Attached"), AGE] },
+            others::volume_attachment,
+        ),
+        "VolumeAttributesClass" => {
+            make(const { &[NAME, s("DriverName"), AGE] }, others::volume_attributes_class)
         }
-        "VolumeAttributesClass" => make(const { &[NAME, s("DriverName"), AGE] }, others::volume_attributes_class),
         "Lease" => make(const { &[NAME, s("Holder"), AGE] }, others::lease),
         "RuntimeClass" => make(const { &[NAME, s("Handler"), AGE] }, others::runtime_class),
         "ResourceClaim" => make(const { &[NAME, s("State"), AGE] }, others::resource_claim),
         "ResourceClaimTemplate" | "DeviceClass" => make(const { &[NAME, AGE] }, others::name_and_age),
-        "ResourceSlice" => make(const { &[NAME, s("Node"), s("Driver"), s("Pool"), AGE] }, others::resource_slice),
+        "ResourceSlice" => {
+            make(const { &[NAME, s("Node"), s("Driver"), s("Pool"), AGE] }, others::resource_slice)
+        }
         "RoleBinding" | "ClusterRoleBinding" => make(BINDING, others::role_binding),
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
             make(const { &[NAME, i("Webhooks"), AGE] }, others::webhook_configuration)
@@ -291,7 +255,8 @@ fn other(kind: &str) -> Option<Printer> {
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
             make(const { &[NAME, s("PolicyName"), s("ParamRef"), AGE] }, others::policy_binding)
         }
-        "CertificateSigningRequest" => make(const { &[NAME, AGE, s("SignerName"), s("Requestor"), s("RequestedDuration"), s("Condition")] },
+        "CertificateSigningRequest" => make(
+            const { &[NAME, AGE, s("SignerName"), s("Requestor"), s("RequestedDuration"), s("Condition")] },
             others::signing_request,
         ),
         "APIService" => make(const { &[NAME, s("Service"), s("Available"), AGE] }, others::api_service),

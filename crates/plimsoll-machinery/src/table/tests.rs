@@ -62,7 +62,8 @@ fn recorded_tables() {
             let body = &step["response"]["body"];
             if body["kind"] == "CustomResourceDefinition" && step["response"]["status"] == 201 {
                 let columns = body["spec"]["versions"][0]["additionalPrinterColumns"].as_array();
-                let custom = CustomKind { columns: columns.cloned().unwrap_or_default(), ..Default::default() };
+                let custom =
+                    CustomKind { columns: columns.cloned().unwrap_or_default(), ..Default::default() };
                 definitions.insert(body["spec"]["names"]["kind"].as_str().unwrap().into(), custom);
             }
             if let Some(uid) = body["metadata"]["uid"].as_str() {
