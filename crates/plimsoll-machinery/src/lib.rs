@@ -9,6 +9,7 @@ pub mod error;
 pub mod jsonpath;
 pub mod kinds;
 pub mod schema;
+pub mod select;
 pub mod table;
 #[cfg(test)]
 mod test_vectors;
