@@ -43,6 +43,7 @@ pub use journal::{Durability, Opener};
 pub use metrics::StoreMetrics;
 pub use record::{Key, Record};
 pub use snapshot::Snapshot;
+pub use table::{WINDOW, Window};
 pub use watch::{Watch, WatchEnd};
 
 use metrics::Counters;
@@ -79,16 +80,17 @@ struct Shared {
     floor: u64,
     /// Lists at revisions below this are refused.
     compacted: u64,
+    window: Window,
 }
 
 impl Shared {
-    fn new(revision: u64) -> Self {
-        Self { revision, tables: HashMap::new(), floor: revision, compacted: 0 }
+    fn new(revision: u64, window: Window) -> Self {
+        Self { revision, tables: HashMap::new(), floor: revision, compacted: 0, window }
     }
 
     fn table_mut(&mut self, resource: &Arc<str>) -> &mut Table {
-        let floor = self.floor;
-        self.tables.entry(Arc::clone(resource)).or_insert_with(|| Table::new(floor))
+        let (floor, window) = (self.floor, self.window);
+        self.tables.entry(Arc::clone(resource)).or_insert_with(|| Table::new(floor, window))
     }
 
     fn get(&self, key: &Key) -> Option<&Arc<Record>> {
@@ -99,7 +101,12 @@ impl Shared {
 impl Store {
     /// A store that forgets everything with the process.
     pub fn in_memory() -> Self {
-        Self::build(Shared::new(FIRST_REVISION), None)
+        Self::in_memory_with(WINDOW)
+    }
+
+    /// The same with another window of recent changes.
+    pub fn in_memory_with(window: Window) -> Self {
+        Self::build(Shared::new(FIRST_REVISION, window), None)
     }
 
     /// Opens the store in a directory, which is created if it isn't there, and locks it.
@@ -117,7 +124,7 @@ impl Store {
     /// The database can't be opened or its contents are not readable.
     pub fn open_with(opener: Opener, durability: Durability) -> Result<Self, OpenError> {
         let (journal, loaded) = journal::Journal::open(opener, durability)?;
-        let mut shared = Shared::new(loaded.revision);
+        let mut shared = Shared::new(loaded.revision, WINDOW);
         for record in loaded.records {
             let table = shared.table_mut(&record.key.resource);
             table.load(Arc::new(record));

@@ -10,10 +10,17 @@ use super::{Change, ChangeKind, Record};
 /// Objects by [`super::Key::path`]. A clone shares structure and costs nothing.
 pub(super) type Map = RedBlackTreeMapSync<Box<str>, Arc<Record>>;
 
-/// Changes kept for one resource, at most.
-pub(super) const WINDOW_CHANGES: usize = 65_536;
-/// JSON of the changes kept for one resource, at most, in bytes (states before and after counted apart).
-pub(super) const WINDOW_BYTES: u64 = 96 << 20;
+/// How many recent changes are kept for each resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Changes, at most.
+    pub changes: usize,
+    /// Their JSON, at most, in bytes (states before and after counted apart).
+    pub bytes: u64,
+}
+
+/// The default window: as many changes as a few minutes of a busy server make.
+pub const WINDOW: Window = Window { changes: 65_536, bytes: 96 << 20 };
 
 pub(super) struct Table {
     pub map: Map,
@@ -28,11 +35,11 @@ pub(super) struct Table {
     pub last_revision: u64,
     /// Tells watches that there is something new.
     pub waker: tokio::sync::watch::Sender<u64>,
-    pub limits: (usize, u64),
+    window: Window,
 }
 
 impl Table {
-    pub fn new(floor: u64) -> Self {
+    pub fn new(floor: u64, window: Window) -> Self {
         Self {
             map: Map::new_sync(),
             object_bytes: 0,
@@ -41,7 +48,7 @@ impl Table {
             floor,
             last_revision: floor,
             waker: tokio::sync::watch::Sender::new(floor),
-            limits: (WINDOW_CHANGES, WINDOW_BYTES),
+            window,
         }
     }
 
@@ -67,7 +74,7 @@ impl Table {
         self.last_revision = record.revision;
         self.ring_bytes += change.weight();
         self.ring.push_back(change);
-        while self.ring.len() > self.limits.0 || self.ring_bytes > self.limits.1 {
+        while self.ring.len() > self.window.changes || self.ring_bytes > self.window.bytes {
             let Some(old) = self.ring.pop_front() else { break };
             self.ring_bytes = self.ring_bytes.saturating_sub(old.weight());
             self.floor = old.revision();

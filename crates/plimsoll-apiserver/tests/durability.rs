@@ -1,0 +1,384 @@
+//! Nothing acknowledged is lost: kills, full disks, two processes.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use plimsoll_apiserver::store::{Durability, Expected, Key, OpenError, Opener, Store, StoreError, Write};
+use serde_json::json;
+
+/// Set for the process that writes until it is killed.
+const CHILD_DIR: &str = "PLIMSOLL_DURABILITY_CHILD";
+const KILLS: u32 = 20;
+const WRITERS: u32 = 8;
+
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("plimsoll-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::new("/configmaps", "default", name)
+}
+
+fn object(name: &str, value: u64) -> serde_json::Value {
+    // Sizes around redb's page, so that rows move about.
+    let filling = "x".repeat((value % 7 * 900) as usize);
+    json!({"kind": "ConfigMap", "metadata": {"name": name, "uid": "u"}, "value": value, "data": filling})
+}
+
+async fn put(store: &Store, name: &str, value: u64) -> Result<u64, StoreError> {
+    let write = Write::put(key(name), Expected::Anything, &object(name, value))?;
+    store.commit(write).await.map(|r| r.revision)
+}
+
+fn value_of(store: &Store, name: &str) -> Option<u64> {
+    store.get(&key(name)).map(|r| r.value().unwrap()["value"].as_u64().unwrap())
+}
+
+/// Not a test of its own: the process that `survives_sigkill` kills. Prints `revision name value` after each
+/// acknowledgement; the value `gone` for a deletion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_writes_until_killed() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let store = Store::open(&PathBuf::from(dir), Durability::Durable).unwrap();
+    let out = Arc::new(Mutex::new(io::stdout()));
+    let tasks: Vec<_> = (0..WRITERS)
+        .map(|w| {
+            let (store, out) = (store.clone(), Arc::clone(&out));
+            tokio::spawn(async move {
+                for n in 0..u64::MAX {
+                    let name = format!("w{w}-{}", n % 5);
+                    let deleting = n % 11 == 10 && store.get(&key(&name)).is_some();
+                    let (revision, value) = if deleting {
+                        let write = Write::delete(key(&name), Expected::Present);
+                        (store.commit(write).await.unwrap().revision, "gone".to_owned())
+                    } else {
+                        (put(&store, &name, n).await.unwrap(), n.to_string())
+                    };
+                    let mut out = out.lock().unwrap();
+                    writeln!(out, "ack {revision} {name} {value}").unwrap();
+                    out.flush().unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// Newest acknowledged write of each name: revision and value.
+type Acks = BTreeMap<String, (u64, Option<u64>)>;
+
+fn run_and_kill(dir: &PathBuf, after: Duration, acks: &mut Acks) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_writes_until_killed", "--nocapture", "--test-threads=1"])
+        .env(CHILD_DIR, dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = child.stdout.take().unwrap();
+    let reader =
+        std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).collect::<Vec<_>>());
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for line in reader.join().unwrap() {
+        // The first acknowledgement may follow the harness's own words on its line.
+        let Some((_, ack)) = line.split_once("ack ") else { continue };
+        let parts: Vec<_> = ack.split(' ').collect();
+        let [revision, name, value] = parts.as_slice() else { continue };
+        let entry = acks.entry((*name).to_owned()).or_default();
+        let revision = revision.parse().unwrap();
+        if revision > entry.0 {
+            *entry = (revision, value.parse().ok());
+        }
+    }
+}
+
+#[tokio::test]
+async fn survives_sigkill() {
+    let dir = TempDir::new("sigkill");
+    let mut acks = Acks::new();
+    let (mut total, mut last) = (0, 0);
+    for round in 0..KILLS {
+        let before: u64 = acks.values().map(|a| a.0).max().unwrap_or(0);
+        // From before the first write to well into the run, differently each time.
+        let jitter =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
+        run_and_kill(&dir.0, Duration::from_millis(60 + u64::from(jitter % 240)), &mut acks);
+        let store = Store::open(&dir.0, Durability::Durable).unwrap();
+        for (name, (revision, value)) in &acks {
+            let found = store.get(&key(name)).map(|r| r.revision);
+            match value {
+                // A later write may have been stored without its acknowledgement getting out.
+                Some(value) if found == Some(*revision) => assert_eq!(value_of(&store, name), Some(*value)),
+                Some(_) => assert!(
+                    found.is_none_or(|f| f > *revision) && store.current_revision() > *revision,
+                    "round {round}: {name} acknowledged at {revision}, found {found:?}"
+                ),
+                None => assert!(found.is_none_or(|f| f > *revision), "{name} is back: {found:?}"),
+            }
+        }
+        let newest = acks.values().map(|a| a.0).max().unwrap_or(0);
+        assert!(store.current_revision() >= newest.max(last), "the revision went back");
+        last = store.current_revision();
+        total += newest.saturating_sub(before);
+        // The window starts empty: what happened before is expired, not silently missing.
+        let resource: Arc<str> = "/configmaps".into();
+        assert!(store.watch(&resource, None, last).is_ok());
+        assert!(matches!(store.watch(&resource, None, last - 1), Err(StoreError::Expired { .. })));
+        store.close().await;
+    }
+    assert!(total > u64::from(KILLS) * 5, "too few writes to mean anything: {total}");
+}
+
+/// Memory that takes a certain number of bytes and then fails, as a full disk does.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    room: Arc<AtomicU64>,
+}
+
+impl Disk {
+    fn opener(&self) -> Opener {
+        let disk = self.clone();
+        Box::new(move || redb::Database::builder().create_with_backend(disk.clone()))
+    }
+
+    fn set_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::SeqCst);
+    }
+}
+
+impl redb::StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let bytes = self.bytes.lock().unwrap();
+        let from = bytes.get(offset as usize..offset as usize + out.len());
+        out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.bytes.lock().unwrap().resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.room.load(Ordering::SeqCst) == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut bytes = self.bytes.lock().unwrap();
+        let room = self.room.load(Ordering::SeqCst);
+        let fits = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        // A full disk takes a part of it: the worst case.
+        bytes[offset as usize..offset as usize + fits].copy_from_slice(&data[..fits]);
+        self.room.store(room - fits as u64, Ordering::SeqCst);
+        if fits == data.len() { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+    }
+}
+
+async fn until_well(store: &Store) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while store.journal_error().is_some() {
+        assert!(Instant::now() < deadline, "the journal did not recover: {:?}", store.journal_error());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_writes_and_nothing_else() {
+    let disk = Disk::default();
+    disk.set_room(u64::MAX);
+    let store = Store::open_with(disk.opener(), Durability::Durable).unwrap();
+    let mut acknowledged: BTreeMap<String, u64> = BTreeMap::new();
+    let mut refused = 0;
+    for round in 0..6u64 {
+        // Differently far into a transaction each time.
+        disk.set_room(40_000 + round * 7_777);
+        for n in 0..400u64 {
+            let name = format!("n{}", n % 23);
+            let value = round * 1000 + n;
+            match put(&store, &name, value).await {
+                Ok(_) => {
+                    acknowledged.insert(name, value);
+                }
+                Err(e) => {
+                    assert!(matches!(e, StoreError::Journal(_)), "{e}");
+                    let shown = e.to_api("", "configmaps", "x");
+                    assert_eq!((shown.code, shown.reason.as_str()), (500, "InternalError"));
+                    assert!(shown.message.contains("journal"), "{}", shown.message);
+                    refused += 1;
+                    break;
+                }
+            }
+        }
+        // Reads show what was acknowledged, and a watch of all this shows it too.
+        for (name, value) in &acknowledged {
+            assert_eq!(value_of(&store, name), Some(*value));
+        }
+        disk.set_room(u64::MAX);
+        until_well(&store).await;
+    }
+    assert_eq!(refused, 6);
+    put(&store, "last", 1).await.unwrap();
+    acknowledged.insert("last".to_owned(), 1);
+    store.close().await;
+    assert!(matches!(put(&store, "late", 1).await, Err(StoreError::Closed)));
+    let revision = store.current_revision();
+    let store = Store::open_with(disk.opener(), Durability::Durable).unwrap();
+    assert_eq!(store.current_revision(), revision);
+    assert_eq!(store.metrics().objects, acknowledged.len() as u64);
+    for (name, value) in &acknowledged {
+        assert_eq!(value_of(&store, name), Some(*value), "{name}");
+    }
+}
+
+/// The process ends while the disk is still full: what was acknowledged is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_on_a_full_disk_loses_nothing_acknowledged() {
+    for room in [30_000, 50_000, 70_000, 90_000, 110_000] {
+        let disk = Disk::default();
+        disk.set_room(u64::MAX);
+        let store = Store::open_with(disk.opener(), Durability::Durable).unwrap();
+        put(&store, "first", 0).await.unwrap();
+        disk.set_room(room);
+        let mut acknowledged = 0;
+        while put(&store, "counter", acknowledged + 1).await.is_ok() {
+            acknowledged += 1;
+        }
+        let image = disk.bytes.lock().unwrap().clone();
+        let after = Disk { bytes: Arc::new(Mutex::new(image)), room: Arc::new(AtomicU64::new(u64::MAX)) };
+        let store = Store::open_with(after.opener(), Durability::Durable).unwrap();
+        assert_eq!(value_of(&store, "first"), Some(0));
+        let found = value_of(&store, "counter").unwrap_or(0);
+        // The refused one may have made it.
+        assert!(found == acknowledged || found == acknowledged + 1, "{found} of {acknowledged}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_writers_share_transactions() {
+    let dir = TempDir::new("group");
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let tasks: Vec<_> = (0..50)
+        .map(|w| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for n in 0..20 {
+                    put(&store, &format!("w{w}"), n).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let metrics = store.metrics();
+    assert_eq!((metrics.commits, metrics.journal_changes), (1000, 1000));
+    assert!(metrics.journal_batches < 500, "{} transactions", metrics.journal_batches);
+    assert_eq!(store.current_revision(), 1001);
+}
+
+/// A write that builds on one that isn't durable yet, and one that contradicts it.
+#[tokio::test]
+async fn writers_see_each_other_before_readers_do() {
+    let dir = TempDir::new("pending");
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let create = || Write::put(key("x"), Expected::Absent, &object("x", 1)).unwrap();
+    let (one, two) = tokio::join!(store.commit(create()), store.commit(create()));
+    assert!(one.is_ok() && matches!(two, Err(StoreError::AlreadyExists { .. })));
+    let replace = |at| Write::put(key("x"), Expected::Revision(at), &object("x", 2)).unwrap();
+    let (one, two, three) = tokio::join!(store.commit(replace(2)), store.commit(replace(3)), async {
+        store.latest(&key("x")).map(|r| r.revision)
+    });
+    assert_eq!((one.unwrap().revision, two.unwrap().revision, three), (3, 4, Some(4)));
+    let delete = |at| Write::delete(key("x"), Expected::Revision(at));
+    let (one, two) = tokio::join!(store.commit(delete(4)), store.commit(create()));
+    assert_eq!((one.unwrap().revision, two.unwrap().revision), (5, 6));
+}
+
+#[tokio::test]
+async fn relaxed_writes_survive_an_orderly_end() {
+    let dir = TempDir::new("relaxed");
+    for round in 0..3 {
+        let store = Store::open(&dir.0, Durability::Relaxed).unwrap();
+        for n in 0..100 {
+            put(&store, &format!("r{round}-{n}"), n).await.unwrap();
+        }
+        store.close().await;
+        assert_eq!(store.current_revision(), 1 + 100 * (round + 1));
+    }
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    assert_eq!((store.metrics().objects, store.current_revision()), (300, 301));
+}
+
+#[tokio::test]
+async fn a_directory_has_one_owner() {
+    let dir = TempDir::new("lock");
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let second = Store::open(&dir.0, Durability::Durable).map(|_| ()).unwrap_err();
+    assert!(matches!(second, OpenError::InUse { .. }));
+    let expected = format!("is in use by another process (pid {})", std::process::id());
+    assert!(second.to_string().ends_with(&expected), "{second}");
+    store.close().await;
+    drop(store);
+    assert!(Store::open(&dir.0, Durability::Durable).is_ok());
+}
+
+/// Dropping the store without `close` must let go of the directory too, and write what is queued.
+#[tokio::test]
+async fn a_dropped_store_writes_what_it_owes() {
+    let dir = TempDir::new("drop");
+    let store = Store::open(&dir.0, Durability::Relaxed).unwrap();
+    for n in 0..50 {
+        put(&store, &format!("n{n}"), n).await.unwrap();
+    }
+    drop(store);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let store = loop {
+        match Store::open(&dir.0, Durability::Relaxed) {
+            Ok(store) => break store,
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    };
+    assert_eq!((store.metrics().objects, store.current_revision()), (50, 51));
+}
+
+#[test]
+fn a_file_that_is_no_journal_is_refused() {
+    let dir = TempDir::new("garbage");
+    std::fs::create_dir_all(&dir.0).unwrap();
+    std::fs::write(dir.0.join("plimsoll.redb"), vec![0x5a; 20_000]).unwrap();
+    let error = Store::open(&dir.0, Durability::Durable).map(|_| ()).unwrap_err();
+    assert!(matches!(error, OpenError::Journal(_)), "{error}");
+    let file = dir.0.join("a-file");
+    std::fs::write(&file, "x").unwrap();
+    let error = Store::open(&file, Durability::Durable).map(|_| ()).unwrap_err();
+    assert!(matches!(error, OpenError::Directory { .. }), "{error}");
+}
