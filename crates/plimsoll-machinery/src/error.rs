@@ -42,12 +42,20 @@ pub struct ApiError {
     pub message: String,
     /// Details, when there are any.
     pub details: Option<Box<Details>>,
+    /// For an expired list: the token with which it goes on (`metadata.continue`); else empty.
+    pub continue_token: String,
 }
 
 impl ApiError {
     /// An error without details.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
-        Self { code, reason: reason.to_owned(), message: message.into(), details: None }
+        Self {
+            code,
+            reason: reason.to_owned(),
+            message: message.into(),
+            details: None,
+            continue_token: String::new(),
+        }
     }
 
     /// 400 `BadRequest`.
@@ -101,6 +109,7 @@ impl ApiError {
                 causes: errors.iter().map(FieldError::cause).collect(),
                 ..Details::default()
             })),
+            continue_token: String::new(),
         }
     }
 
@@ -115,6 +124,7 @@ impl ApiError {
                 kind: resource.to_owned(),
                 ..Details::default()
             })),
+            continue_token: String::new(),
         }
     }
 
@@ -129,6 +139,9 @@ impl ApiError {
         }
         if let Some(d) = &self.details {
             status["details"] = d.to_value();
+        }
+        if !self.continue_token.is_empty() {
+            status["metadata"]["continue"] = json!(self.continue_token);
         }
         status
     }
