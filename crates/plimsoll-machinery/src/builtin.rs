@@ -16,6 +16,7 @@ use crate::schema::{Leaf, Presence, Property, Schema, SchemaId, SchemaType, Sche
 const TABLE: &[u8] = include_bytes!("../data/kubernetes-1.36.json.zst");
 const PATHS: &[u8] = include_bytes!("../data/kubernetes-1.36-paths.json.zst");
 const PRESENCE: &str = include_str!("../data/presence.txt");
+const GO_TYPES: &str = include_str!("../data/gotypes.txt");
 
 /// The generated table as it is.
 #[derive(Debug, Default, Deserialize)]
@@ -82,6 +83,8 @@ struct Builtin {
     subresource_kinds: HashMap<Gvk, Arc<Kind>>,
 }
 
+const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
 static BUILTIN: LazyLock<Builtin> = LazyLock::new(Builtin::load);
 static DOCUMENTS: LazyLock<Map<String, Value>> = LazyLock::new(|| unpack(PATHS));
 
@@ -116,6 +119,23 @@ pub fn definition(gvk: &Gvk) -> Option<TypedSchema> {
 /// such bodies decode like objects.
 pub fn subresource_kind(gvk: &Gvk) -> Option<&'static Arc<Kind>> {
     BUILTIN.subresource_kinds.get(gvk)
+}
+
+/// Whether a kind is known, with or without a resource (`ConfigMapList`).
+pub(crate) fn is_registered(gvk: &Gvk) -> bool {
+    let list_of = gvk.kind.strip_suffix("List");
+    let has = |kind: &str| {
+        let gvk = Gvk { kind: kind.to_owned(), ..gvk.clone() };
+        BUILTIN.table.kind(&gvk).is_some() || BUILTIN.by_gvk.contains_key(&gvk)
+    };
+    has(&gvk.kind) || list_of.is_some_and(has)
+}
+
+/// The Go type of a definition's field where the schema does not tell it, as it shows in messages.
+pub(crate) fn go_type(definition: &str, field: &str) -> Option<&'static str> {
+    let wanted = definition.strip_prefix("io.k8s.api.")?;
+    let line = GO_TYPES.lines().find_map(|line| line.strip_prefix(wanted)?.strip_prefix(' '))?;
+    line.split_ascii_whitespace().find_map(|pair| pair.strip_prefix(field)?.strip_prefix('='))
 }
 
 fn unpack<T: for<'de> Deserialize<'de> + Default>(packed: &[u8]) -> T {
@@ -280,7 +300,13 @@ impl<'a> Arena<'a> {
         if raw["additionalProperties"].is_object() {
             schema.additional = Some(self.id(&raw["additionalProperties"]));
         }
+        let always = |p: &Property| matches!(p.presence, Presence::Zero | Presence::Null);
+        schema.always =
+            schema.properties.iter().filter(|(_, p)| always(p)).map(|(name, _)| name.clone()).collect();
         mark_leaf(&mut schema);
+        if schema.name.as_deref().is_some_and(|n| n.contains(".JSONSchemaPropsOr")) {
+            schema.items = self.schemas.named(JSON_SCHEMA);
+        }
         schema
     }
 

@@ -93,6 +93,8 @@ pub struct Schema {
     pub leaf: Leaf,
     /// Fields of a struct.
     pub properties: BTreeMap<String, Property>,
+    /// Fields that are always written ([`Presence::Zero`], [`Presence::Null`]); built-in kinds only.
+    pub always: Vec<String>,
     /// Schema of map values.
     pub additional: Option<SchemaId>,
     /// Schema of list elements.

@@ -1,0 +1,195 @@
+//! Bodies of custom resources and of built-in kinds without a schema: any JSON, with typed metadata.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::{Findings, MAX_STRICT, typed};
+use crate::kinds::Kind;
+use crate::schema::{Schema, SchemaId, Schemas};
+
+/// Reads any object, then drops what its schema does not know.
+pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> Result<Findings, D::Error> {
+    let mut findings = Findings::default();
+    let object = Any { findings: &mut findings, path: String::new() }.deserialize(deserializer)?;
+    findings.object = object;
+    if !findings.object.is_object() && !findings.object.is_null() {
+        let got = if findings.object.is_array() { "array" } else { "string" };
+        findings.meta_error = Some(format!(
+            "json: cannot unmarshal {got} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        ));
+        return Ok(findings);
+    }
+    typed_metadata(&mut findings, None);
+    if let (Some(schema), Some(custom)) = (&kind.schema, &kind.custom)
+        && !custom.preserve_unknown
+    {
+        let mut unknown = Vec::new();
+        prune(&schema.schemas, schema.root, &mut findings.object, "", true, &mut unknown);
+        unknown.sort();
+        for path in unknown {
+            push(&mut findings.strict, "unknown", &path);
+        }
+    }
+    Ok(findings)
+}
+
+fn push(strict: &mut Vec<String>, what: &str, path: &str) {
+    if strict.len() < MAX_STRICT {
+        let text = format!("{what} field \"{path}\"");
+        if !strict.contains(&text) {
+            strict.push(text);
+        }
+    }
+}
+
+/// Gives `metadata` the form of an `ObjectMeta`.
+fn typed_metadata(findings: &mut Findings, at: Option<&str>) {
+    let Some(metadata) = findings.object.get_mut("metadata").map(Value::take) else { return };
+    let schemas = crate::builtin::schemas();
+    let Some(id) = schemas.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") else { return };
+    let mut walk = typed::Walk::new(schemas);
+    if let Ok(metadata) = walk.root(id).deserialize(metadata) {
+        findings.object["metadata"] = metadata;
+    }
+    let prefix = at.unwrap_or("metadata");
+    for text in walk.findings.strict {
+        if findings.strict.len() < MAX_STRICT {
+            findings.strict.push(text.replacen('"', &format!("\"{prefix}."), 1));
+        }
+    }
+    if let Some(error) = walk.findings.error.or(walk.findings.meta_error) {
+        let error = error.replacen("Go struct field ObjectMeta.", "Go struct field ObjectMeta.metadata.", 1);
+        findings.error.get_or_insert(error);
+    }
+}
+
+/// Drops fields the schema does not know and gathers their paths.
+fn prune(
+    schemas: &Schemas,
+    id: SchemaId,
+    value: &mut Value,
+    path: &str,
+    root: bool,
+    unknown: &mut Vec<String>,
+) {
+    let schema = schemas.get(id);
+    match value {
+        Value::Object(map) => prune_object(schemas, schema, map, path, root, unknown),
+        Value::Array(list) => {
+            if let Some(items) = schema.items {
+                for (i, element) in list.iter_mut().enumerate() {
+                    prune(schemas, items, element, &format!("{path}[{i}]"), false, unknown);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn prune_object(
+    schemas: &Schemas,
+    schema: &Schema,
+    map: &mut Map<String, Value>,
+    path: &str,
+    root: bool,
+    unknown: &mut Vec<String>,
+) {
+    let implicit = root || schema.embedded_resource;
+    map.retain(|name, value| {
+        if implicit && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+            return true;
+        }
+        let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        if let Some(property) = schema.properties.get(name) {
+            prune(schemas, property.id, value, &at, false, unknown);
+            return true;
+        }
+        if let Some(values) = schema.additional {
+            prune(schemas, values, value, &at, false, unknown);
+            return true;
+        }
+        if !schema.preserve_unknown {
+            unknown.push(at);
+        }
+        schema.preserve_unknown
+    });
+}
+
+/// Reads any JSON and reports duplicate keys.
+struct Any<'f> {
+    findings: &'f mut Findings,
+    path: String,
+}
+
+impl<'de> DeserializeSeed<'de> for Any<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Any<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = format!("{}[{}]", self.path, list.len());
+            let Some(value) = access.next_element_seed(Any { findings: self.findings, path })? else { break };
+            list.push(value);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
+            if map.contains_key(&key) {
+                push(&mut self.findings.strict, "duplicate", &path);
+            }
+            let value = access.next_value_seed(Any { findings: self.findings, path })?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}

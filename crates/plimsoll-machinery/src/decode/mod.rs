@@ -1,0 +1,311 @@
+//! Bytes to objects: JSON or YAML, field validation (Strict, Warn, Ignore) and the form the Go types give an
+//! object on its way through the server.
+//!
+//! One walk over the body does it all: it reads the text, drops and reports unknown and duplicate fields, checks
+//! JSON types and writes every field the way its Go type would (see [`crate::schema::Presence`]). The same walk
+//! runs over objects already in memory, such as the result of a patch: [`conform`].
+
+mod custom;
+mod syntax;
+pub mod time;
+mod typed;
+
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::kinds::{Gvk, Kind};
+use crate::schema::TypedSchema;
+
+pub use typed::zero_value;
+
+/// Text format of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// YAML, of which the first document counts.
+    Yaml,
+}
+
+/// What happens to unknown and duplicate fields (query parameter `fieldValidation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are dropped, with a warning each.
+    #[default]
+    Warn,
+    /// The request fails.
+    Strict,
+}
+
+/// A decoded body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The object, with `apiVersion` and `kind`.
+    pub object: Value,
+    /// Texts for `Warning` headers: `unknown field "spec.x"`.
+    pub warnings: Vec<String>,
+}
+
+/// What [`conform`] found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conformed {
+    /// The object.
+    pub object: Value,
+    /// Unknown and duplicate fields: `unknown field "spec.x"`.
+    pub strict: Vec<String>,
+}
+
+/// What a walk over a body gathers.
+#[derive(Debug, Default)]
+struct Findings {
+    object: Value,
+    /// Unknown and duplicate fields, in order of appearance, at most [`MAX_STRICT`].
+    strict: Vec<String>,
+    /// The first value of a wrong type, in Go's words.
+    error: Option<String>,
+    /// As `error`, but in `apiVersion` or `kind`.
+    meta_error: Option<String>,
+}
+
+/// Upstream reports this many unknown and duplicate fields.
+const MAX_STRICT: usize = 100;
+
+/// Decodes the body of a create or update.
+///
+/// # Errors
+/// 400 with upstream's text when the body is malformed, of another kind, has values of a wrong type, or (when
+/// strict) has unknown or duplicate fields.
+pub fn decode(
+    kind: &Kind,
+    body: &[u8],
+    format: Format,
+    validation: FieldValidation,
+) -> Result<Decoded, ApiError> {
+    let mut findings = parse(kind, body, format).map_err(|why| unrecognized(kind, &why, body))?;
+    if let Some(why) = findings.meta_error.take() {
+        return Err(unrecognized(kind, &why, body));
+    }
+    let found = check_kind(kind, &mut findings.object).map_err(|e| match e {
+        KindError::Malformed(why) => unrecognized(kind, &why, body),
+        KindError::Refused(e) => *e,
+    })?;
+    if let Some(why) = findings.error.take() {
+        return Err(cannot_be_handled(kind, &found, &why));
+    }
+    if validation == FieldValidation::Strict && !findings.strict.is_empty() {
+        let why = format!("strict decoding error: {}", findings.strict.join(", "));
+        return Err(cannot_be_handled(kind, &found, &why));
+    }
+    let warnings = if validation == FieldValidation::Warn { findings.strict } else { Vec::new() };
+    Ok(Decoded { object: findings.object, warnings })
+}
+
+/// Gives an object in memory the form its type has: unknown fields dropped and reported, zero fields dropped or
+/// written out, quantities and times normalised. Does not touch `apiVersion` and `kind`.
+///
+/// # Errors
+/// The first value of a wrong type, in Go's words.
+pub fn conform(kind: &Kind, object: Value) -> Result<Conformed, String> {
+    let findings = walk(kind, object).map_err(|e| e.to_string())?;
+    match findings.meta_error.or(findings.error) {
+        Some(why) => Err(why),
+        None => Ok(Conformed { object: findings.object, strict: findings.strict }),
+    }
+}
+
+/// As [`conform`] for a part of an object, such as an element of a list, with its schema.
+///
+/// # Errors
+/// The first value of a wrong type, in Go's words.
+pub fn conform_part(schema: &TypedSchema, part: Value) -> Result<Value, String> {
+    let mut walk = typed::Walk::new(&schema.schemas);
+    let object = walk.root(schema.root).deserialize(part).map_err(|e| e.to_string())?;
+    match walk.findings.error {
+        Some(why) => Err(why),
+        None => Ok(object),
+    }
+}
+
+fn walk<'de, D>(kind: &Kind, deserializer: D) -> Result<Findings, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    match &kind.schema {
+        Some(schema) if kind.custom.is_none() => {
+            let mut walk = typed::Walk::new(&schema.schemas);
+            let object = walk.root(schema.root).deserialize(deserializer)?;
+            Ok(Findings { object, ..walk.findings })
+        }
+        _ => custom::walk(kind, deserializer),
+    }
+}
+
+fn parse(kind: &Kind, body: &[u8], format: Format) -> Result<Findings, String> {
+    let starts_as_json = || body.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{'));
+    if format == Format::Json || starts_as_json() {
+        let mut deserializer = serde_json::Deserializer::from_slice(body);
+        return walk(kind, &mut deserializer).and_then(|f| deserializer.end().map(|()| f)).map_err(|e| {
+            let why = syntax::explain(body).unwrap_or_else(|| e.to_string());
+            format!("couldn't get version/kind; json parse error: {why}")
+        });
+    }
+    let value = yaml(body)?;
+    walk(kind, value).map_err(|e| e.to_string())
+}
+
+/// The first document of a YAML text as a JSON value.
+///
+/// # Errors
+/// What is wrong with the text, beginning with `yaml: `.
+pub fn yaml(body: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
+    let mut options = serde_saphyr::Options::default();
+    options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
+    options.legacy_octal_numbers = true;
+    options.with_snippet = false;
+    let value = serde_saphyr::from_str_with_options::<Value>(first_document(text), options);
+    value.map_err(|e| syntax::explain_yaml(text, &e))
+}
+
+/// Everything up to the second document.
+fn first_document(text: &str) -> &str {
+    let mut at = 0;
+    let mut seen = false;
+    for line in text.split_inclusive('\n') {
+        let word = line.trim_end();
+        if (word == "---" || word == "...") && seen {
+            return &text[..at];
+        }
+        seen |= !word.is_empty() && word != "---" && !word.starts_with(['#', '%']);
+        at += line.len();
+    }
+    text
+}
+
+enum KindError {
+    Malformed(String),
+    Refused(Box<ApiError>),
+}
+
+/// Fills in a missing apiVersion or kind and refuses another one. Returns what the body says it is.
+fn check_kind(kind: &Kind, object: &mut Value) -> Result<Gvk, KindError> {
+    if object.is_null() {
+        *object = Value::Object(serde_json::Map::new());
+    }
+    let want = &kind.gvk;
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, named) = (text("apiVersion"), text("kind"));
+    let (mut group, mut version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
+        [version] => ("", *version),
+        [group, version] => (*group, *version),
+        _ => return Err(KindError::Malformed(format!("unexpected GroupVersion string: {api_version}"))),
+    };
+    if kind.custom.is_some() && named.is_empty() {
+        let raw = object.to_string();
+        return Err(KindError::Malformed(format!("Object 'Kind' is missing in '{raw}'")));
+    }
+    if version.is_empty() {
+        (group, version) = (&want.group, &want.version);
+    }
+    let named = if named.is_empty() { &want.kind } else { named };
+    let found = Gvk { group: group.to_owned(), version: version.to_owned(), kind: named.to_owned() };
+    if found != *want {
+        return Err(KindError::Refused(Box::new(other_kind(kind, &found))));
+    }
+    if let Some(map) = object.as_object_mut() {
+        map.insert("apiVersion".to_owned(), Value::String(want.api_version()));
+        map.insert("kind".to_owned(), Value::String(want.kind.clone()));
+    }
+    Ok(found)
+}
+
+fn other_kind(kind: &Kind, found: &Gvk) -> ApiError {
+    let want = &kind.gvk;
+    if kind.custom.is_some() {
+        return if found.kind == want.kind {
+            ApiError::bad_request(format!(
+                "the API version in the data ({}) does not match the expected API version ({})",
+                found.api_version(),
+                want.api_version()
+            ))
+        } else {
+            ApiError::bad_request(format!(
+                "{} in version \"{}\" cannot be handled as a {}: no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/apiserver/customresource_handler.go\"",
+                found.kind,
+                found.version,
+                want.kind,
+                found.kind,
+                found.api_version()
+            ))
+        };
+    }
+    let table = crate::builtin::is_registered(found);
+    let same = found.kind == want.kind && table;
+    if same {
+        return ApiError::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            found.api_version(),
+            want.api_version()
+        ));
+    }
+    let why = if table {
+        format!(
+            "converting ({}.{}) to ({}.{}): unknown conversion",
+            found.version,
+            found.kind,
+            internal_package(&want.group, &want.kind),
+            want.kind
+        )
+    } else {
+        format!(
+            "no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            found.kind,
+            found.api_version()
+        )
+    };
+    cannot_be_handled(kind, found, &why)
+}
+
+/// The Go package of a group's internal types, as it shows in messages.
+pub(crate) fn internal_package<'a>(group: &'a str, kind: &str) -> &'a str {
+    match group {
+        "" | "events.k8s.io" if kind != "Scale" => "core",
+        other => other.split('.').next().unwrap_or(other),
+    }
+}
+
+fn cannot_be_handled(kind: &Kind, found: &Gvk, why: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version \"{}\" cannot be handled as a {}: {why}",
+        found.kind, found.version, kind.gvk.kind
+    ))
+}
+
+fn unrecognized(kind: &Kind, why: &str, body: &[u8]) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        kind.gvk.kind,
+        summary(body)
+    ))
+}
+
+/// The first 30 bytes of a body: as they are when it looks like JSON, else in hexadecimal.
+fn summary(body: &[u8]) -> String {
+    const MAX: usize = 30;
+    let head = body.get(..MAX).unwrap_or(body);
+    let more = if body.len() > MAX { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
+        Some(_) => {
+            let hex: String = head.iter().map(|b| format!("{b:02x}")).collect();
+            format!("{hex}{more}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

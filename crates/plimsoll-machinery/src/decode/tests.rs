@@ -1,0 +1,55 @@
+use serde_json::json;
+
+use super::*;
+use crate::builtin;
+
+fn kind(group: &str, plural: &str) -> std::sync::Arc<Kind> {
+    std::sync::Arc::clone(builtin::table().resource(group, "v1", plural).unwrap())
+}
+
+fn warn(group: &str, plural: &str, body: &str) -> Result<Decoded, String> {
+    decode(&kind(group, plural), body.as_bytes(), Format::Json, FieldValidation::Warn).map_err(|e| e.message)
+}
+
+#[test]
+fn fields_take_the_form_of_their_types() {
+    let pod = warn(
+        "",
+        "pods",
+        r#"{"metadata":{"name":"a","labels":{},"creationTimestamp":null,"annotations":{"k":null}},
+            "spec":{"hostNetwork":false,"priority":0,"containers":[{"name":"c","args":[],
+              "resources":{"limits":{"cpu":2,"memory":"1024Ki"}}}],"volumes":null,"nodeName":""}}"#,
+    )
+    .unwrap();
+    assert_eq!(
+        pod.object,
+        json!({"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","annotations":{"k":""}},
+            "spec":{"priority":0,"containers":[{"name":"c","resources":{"limits":{"cpu":"2","memory":"1Mi"}}}]},
+            "status":{}})
+    );
+    let role = warn("rbac.authorization.k8s.io", "clusterroles", r#"{"rules":[]}"#).unwrap();
+    assert_eq!(role.object["rules"], Value::Null);
+}
+
+#[test]
+fn yaml_takes_the_first_document() {
+    let body = b"apiVersion: v1\nkind: ConfigMap\ndata:\n  k: v\n---\nkind: ConfigMap\ndata:\n  k: w\n";
+    let got = decode(&kind("", "configmaps"), body, Format::Yaml, FieldValidation::Strict).unwrap();
+    assert_eq!(got.object["data"], json!({"k": "v"}));
+}
+
+#[test]
+fn deep_and_large_bodies_end_in_errors() {
+    let deep = format!("{}{}", r#"{"metadata":"#.repeat(500), "}".repeat(500));
+    assert!(warn("", "configmaps", &deep).is_err());
+    let deep = "[".repeat(100_000);
+    assert!(warn("", "configmaps", &deep).is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_answered(body in "\\PC{0,60}") {
+        let _ = warn("", "pods", &body);
+        let _ = decode(&kind("", "pods"), body.as_bytes(), Format::Yaml, FieldValidation::Warn);
+    }
+}
