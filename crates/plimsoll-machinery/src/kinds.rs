@@ -82,6 +82,8 @@ pub struct CustomKind {
     pub deprecation: Option<String>,
     /// Whether `spec.preserveUnknownFields` or its schema equivalent keeps everything.
     pub preserve_unknown: bool,
+    /// The schema compiled for pruning, defaults, checks and rules.
+    pub checks: Option<Arc<crate::crd::node::Node>>,
 }
 
 impl Kind {

@@ -5,6 +5,8 @@
 
 pub mod builtin;
 pub mod decode;
+pub mod cel;
+pub mod crd;
 pub mod discovery;
 pub mod error;
 pub mod jsonpath;

@@ -1,0 +1,101 @@
+//! Type checks of rules when a definition is made.
+//!
+//! Not a full CEL type checker: it follows selections from `self` through the schema and finds fields that
+//! don't exist, and knows which expressions can't be booleans.
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::common::ast::{Expr, LiteralValue, operators};
+
+use super::{Program, escape_name};
+use crate::crd::node::{Additional, Node, NodeType};
+
+/// What is wrong with a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypeError {
+    /// A field that isn't in the schema.
+    UndefinedField(String),
+    /// The rule's value isn't a boolean.
+    NotBool,
+}
+
+/// The type of an expression, as far as it is followed.
+#[derive(Clone, Copy)]
+enum Type<'a> {
+    /// A value with a schema.
+    Node(&'a Node),
+    /// A boolean.
+    Bool,
+    /// Certainly no boolean.
+    Other,
+    /// Not followed.
+    Unknown,
+}
+
+/// Checks a rule on values of a schema.
+///
+/// # Errors
+/// The first thing found.
+pub fn check_rule(program: &Program, node: &Node) -> Result<(), TypeError> {
+    match type_of(program.expression(), node)? {
+        Type::Node(n) if n.kind.is_some_and(|k| k != NodeType::Boolean) => Err(TypeError::NotBool),
+        Type::Other => Err(TypeError::NotBool),
+        _ => Ok(()),
+    }
+}
+
+fn type_of<'a>(expr: &IdedExpr, this: &'a Node) -> Result<Type<'a>, TypeError> {
+    Ok(match &expr.expr {
+        Expr::Ident(name) if name == "self" => Type::Node(this),
+        Expr::Literal(LiteralValue::Boolean(_)) => Type::Bool,
+        Expr::Literal(_) | Expr::List(_) | Expr::Map(_) => Type::Other,
+        Expr::Select(select) => {
+            let operand = type_of(&select.operand, this)?;
+            let found = field(operand, &select.field)?;
+            if select.test { Type::Bool } else { found }
+        }
+        Expr::Call(call) => {
+            let target = call.target.as_deref().map(|t| type_of(t, this)).transpose()?;
+            for arg in &call.args {
+                type_of(arg, this)?;
+            }
+            call_type(&call.func_name, target)
+        }
+        _ => Type::Unknown,
+    })
+}
+
+fn call_type<'a>(name: &str, _target: Option<Type<'a>>) -> Type<'a> {
+    let boolean = [
+        operators::LOGICAL_AND,
+        operators::LOGICAL_OR,
+        operators::LOGICAL_NOT,
+        operators::EQUALS,
+        operators::NOT_EQUALS,
+        operators::LESS,
+        operators::LESS_EQUALS,
+        operators::GREATER,
+        operators::GREATER_EQUALS,
+        operators::IN,
+    ];
+    match name {
+        n if boolean.contains(&n) => Type::Bool,
+        "size" | "string" | "int" | "double" => Type::Other,
+        _ => Type::Unknown,
+    }
+}
+
+fn field<'a>(operand: Type<'a>, name: &str) -> Result<Type<'a>, TypeError> {
+    let Type::Node(node) = operand else { return Ok(Type::Unknown) };
+    if node.int_or_string {
+        return Ok(Type::Unknown);
+    }
+    if let Some((_, found)) = node.properties.iter().find(|(k, _)| escape_name(k) == name) {
+        return Ok(Type::Node(found));
+    }
+    match (&node.additional, node.kind) {
+        (Additional::Schema(of), _) => Ok(Type::Node(of)),
+        (Additional::Allowed(true), _) | (_, None) => Ok(Type::Unknown),
+        _ if ["apiVersion", "kind", "metadata"].contains(&name) => Ok(Type::Unknown),
+        _ => Err(TypeError::UndefinedField(name.to_owned())),
+    }
+}

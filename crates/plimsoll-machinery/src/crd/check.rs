@@ -1,0 +1,313 @@
+//! Checking values against a schema, with kube-openapi's messages.
+//!
+//! On updates a value that hasn't changed is not complained about (ratcheting, KEP-4008).
+
+use serde_json::Value;
+
+use super::format;
+use super::lists::keys_of;
+use super::node::{Additional, Bounds, Node, NodeType};
+use crate::error::{FieldError, FieldErrorKind};
+
+/// Most errors collected for one object.
+pub const MAX_ERRORS: usize = 200;
+
+/// Checks values and collects what is wrong.
+pub struct Checker<'a> {
+    /// Field path put before all others; empty for objects, the place of the default for defaults.
+    pub base: &'a str,
+    /// What was found.
+    pub errors: Vec<FieldError>,
+}
+
+/// The path of a field inside `path`; keys of maps are written in brackets only where upstream does so
+/// (duplicates and rules), here with a dot.
+pub fn join(path: &str, key: &str, _parent: &Node) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+impl Checker<'_> {
+    fn field(&self, path: &str) -> String {
+        match (self.base, path) {
+            ("", "") => "<nil>".to_owned(),
+            ("", path) => path.to_owned(),
+            (base, "") => base.to_owned(),
+            (base, path) => format!("{base}.{path}"),
+        }
+    }
+
+    fn push(&mut self, kind: FieldErrorKind, path: &str, value: Option<String>, detail: String) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(FieldError { kind, field: self.field(path), value, detail });
+        }
+    }
+
+    fn invalid(&mut self, path: &str, value: &Value, detail: String) {
+        self.push(FieldErrorKind::Invalid, path, Some(value.to_string()), detail);
+    }
+
+    /// An error that has no field of its own.
+    fn composite(&mut self, detail: String) {
+        self.push(FieldErrorKind::Invalid, "", Some("\"\"".to_owned()), detail);
+    }
+
+    fn wrong_type(&mut self, path: &str, wanted: &str, value: &str) {
+        let quoted = Value::from(value).to_string();
+        let detail = format!("{path} in body must be of type {wanted}: {quoted}");
+        self.push(FieldErrorKind::TypeInvalid, path, Some(quoted), detail);
+    }
+
+    /// Checks one value; `old` is the value it replaces, as far as it is known which that is.
+    pub fn check(&mut self, value: &Value, old: Option<&Value>, node: &Node, path: &str) {
+        if old == Some(value) {
+            return;
+        }
+        self.check_type(value, node, path);
+        self.combinations(value, old, node, path);
+        match value {
+            Value::String(s) => self.string(s, node, path),
+            Value::Number(n) => self.number(value, n.as_f64().unwrap_or_default(), node, path),
+            Value::Array(all) => self.array(value, all, old, node, path),
+            _ => {}
+        }
+        if !node.enumeration.is_empty() && !(value.is_null() && node.nullable) {
+            self.one_of_values(value, node, path);
+        }
+        if let Value::Object(map) = value {
+            self.object(map, old, node, path);
+        }
+    }
+
+    fn check_type(&mut self, value: &Value, node: &Node, path: &str) {
+        if value.is_null() {
+            if !node.nullable && (node.kind.is_some() || node.int_or_string) {
+                self.wrong_type(path, node.type_name(), "null");
+            }
+            return;
+        }
+        let fits = match (node.kind, value) {
+            _ if node.int_or_string => matches!(value, Value::String(_)) || is_integer(value),
+            (None, _)
+            | (Some(NodeType::Object), Value::Object(_))
+            | (Some(NodeType::Array), Value::Array(_))
+            | (Some(NodeType::String), Value::String(_))
+            | (Some(NodeType::Boolean), Value::Bool(_))
+            | (Some(NodeType::Number), Value::Number(_)) => true,
+            (Some(NodeType::Integer), Value::Number(_)) => is_integer(value),
+            _ => false,
+        };
+        if !fits {
+            self.wrong_type(path, node.type_name(), type_of(value));
+        }
+    }
+
+    fn string(&mut self, text: &str, node: &Node, path: &str) {
+        let b = &node.bounds;
+        let length = text.chars().count() as u64;
+        let value = Value::from(text);
+        // the first of these is enough
+        if let Some(max) = b.max_length.filter(|max| length > *max) {
+            let detail = format!("may not be more than {max} bytes");
+            self.push(FieldErrorKind::TooLong, path, None, detail);
+        } else if let Some(min) = b.min_length.filter(|min| length < *min) {
+            self.invalid(path, &value, format!("{path} in body should be at least {min} chars long"));
+        } else if let Some((pattern, compiled)) = &b.pattern
+            && !compiled.as_ref().is_some_and(|r| r.is_match(text))
+        {
+            self.invalid(path, &value, format!("{path} in body should match '{pattern}'"));
+        }
+        if node.kind == Some(NodeType::String) && !format::valid(&node.format, text) {
+            self.wrong_type(path, &node.format, text);
+        }
+    }
+
+    fn number(&mut self, value: &Value, n: f64, node: &Node, path: &str) {
+        if !in_range(value, n, node) {
+            let format = match node.format.as_str() {
+                "" => "(default format)".to_owned(),
+                format => format!("with format {format}"),
+            };
+            let kind = node.kind.map_or("", NodeType::name);
+            self.composite(format!("Checked value must be of type {kind} {format} in {path}"));
+        }
+        let Bounds { minimum, maximum, multiple_of, .. } = &node.bounds;
+        if let Some((min, exclusive)) = minimum
+            && (n < *min || (*exclusive && n <= *min))
+        {
+            let than = if *exclusive { "greater than" } else { "greater than or equal to" };
+            self.invalid(path, value, format!("{path} in body should be {than} {min}"));
+        }
+        if let Some((max, exclusive)) = maximum
+            && (n > *max || (*exclusive && n >= *max))
+        {
+            let than = if *exclusive { "less than" } else { "less than or equal to" };
+            self.invalid(path, value, format!("{path} in body should be {than} {max}"));
+        }
+        if let Some(factor) = multiple_of.filter(|f| *f > 0.0) {
+            let times = if factor < 1.0 { 1.0 / factor * n } else { n / factor };
+            if (times - times.round()).abs() > 1e-9 {
+                self.invalid(path, value, format!("{path} in body should be a multiple of {factor}"));
+            }
+        }
+    }
+
+    fn array(&mut self, value: &Value, all: &[Value], old: Option<&Value>, node: &Node, path: &str) {
+        let (length, b) = (all.len() as u64, &node.bounds);
+        if let Some(min) = b.min_items.filter(|min| length < *min) {
+            self.invalid(path, value, format!("{path} in body should have at least {min} items"));
+        }
+        if let Some(max) = b.max_items.filter(|max| length > *max) {
+            self.too_many(path, length, max);
+        }
+        if b.unique && (1..all.len()).any(|i| all.iter().take(i).any(|v| Some(v) == all.get(i))) {
+            self.invalid(path, value, format!("{path} in body shouldn't contain duplicates"));
+        }
+        let Some(items) = &node.items else { return };
+        for (i, item) in all.iter().enumerate() {
+            let before = correlated(item, old, node);
+            self.check(item, before, items, &format!("{path}[{i}]"));
+        }
+    }
+
+    fn too_many(&mut self, path: &str, actual: u64, max: u64) {
+        let noun = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {noun}");
+        self.push(FieldErrorKind::TooMany, path, Some(actual.to_string()), detail);
+    }
+
+    fn one_of_values(&mut self, value: &Value, node: &Node, path: &str) {
+        let equal = |allowed: &Value| match (allowed, value) {
+            (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+            (a, b) => a == b,
+        };
+        if node.enumeration.iter().any(equal) {
+            return;
+        }
+        let words: Vec<String> = node
+            .enumeration
+            .iter()
+            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+            .collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(FieldError::not_supported(self.field(path), value, &words));
+        }
+    }
+
+    fn object(&mut self, map: &serde_json::Map<String, Value>, old: Option<&Value>, node: &Node, path: &str) {
+        let (size, b) = (map.len() as u64, &node.bounds);
+        if let Some(min) = b.min_properties.filter(|min| size < *min) {
+            let value = Value::Object(map.clone());
+            self.invalid(path, &value, format!("{path} in body should have at least {min} properties"));
+        }
+        if let Some(max) = b.max_properties.filter(|max| size > *max) {
+            self.too_many(path, size, max);
+        }
+        for (key, value) in map {
+            let inside = join(path, key, node);
+            match (node.properties.get(key), &node.additional) {
+                (Some(child), _) => self.check(value, old.and_then(|o| o.get(key)), child, &inside),
+                (None, Additional::Schema(child)) => {
+                    self.check(value, old.and_then(|o| o.get(key)), child, &inside);
+                }
+                (None, Additional::Allowed(false)) if !node.preserve => {
+                    let detail = format!("{path}.{key} in body is a forbidden property");
+                    self.push(FieldErrorKind::Invalid, &inside, Some("\"\"".to_owned()), detail);
+                }
+                _ => {}
+            }
+        }
+        for name in node.required.iter().filter(|name| !map.contains_key(*name)) {
+            self.push(FieldErrorKind::Required, &join(path, name, node), None, String::new());
+        }
+    }
+
+    /// What a schema inside `allOf` and its like finds.
+    fn inside(&self, value: &Value, old: Option<&Value>, node: &Node, path: &str) -> Vec<FieldError> {
+        let mut inner = Checker { base: self.base, errors: Vec::new() };
+        inner.check(value, old, node, path);
+        inner.errors
+    }
+
+    fn take(&mut self, found: Vec<FieldError>) {
+        let room = MAX_ERRORS.saturating_sub(self.errors.len());
+        self.errors.extend(found.into_iter().take(room));
+    }
+
+    fn combinations(&mut self, value: &Value, old: Option<&Value>, node: &Node, path: &str) {
+        let quoted = Value::from(path).to_string();
+        let results = |checker: &Self, all: &[Node]| -> Vec<Vec<FieldError>> {
+            all.iter().map(|n| checker.inside(value, old, n, path)).collect()
+        };
+        let any = results(self, &node.any_of);
+        if !any.is_empty() && any.iter().all(|e| !e.is_empty()) {
+            self.composite(format!("{quoted} must validate at least one schema (anyOf)"));
+            self.take(any.into_iter().next().unwrap_or_default());
+        }
+        let one = results(self, &node.one_of);
+        let fitting = one.iter().filter(|e| e.is_empty()).count();
+        if !one.is_empty() && fitting != 1 {
+            let found = match fitting {
+                0 => "Found none valid".to_owned(),
+                n => format!("Found {n} valid alternatives"),
+            };
+            self.composite(format!("{quoted} must validate one and only one schema (oneOf). {found}"));
+            if fitting == 0 {
+                self.take(one.into_iter().next().unwrap_or_default());
+            }
+        }
+        let all = results(self, &node.all_of);
+        if all.iter().any(|e| !e.is_empty()) {
+            let none = if all.iter().all(|e| !e.is_empty()) { ". None validated" } else { "" };
+            all.into_iter().for_each(|found| self.take(found));
+            self.composite(format!("{quoted} must validate all the schemas (allOf){none}"));
+        }
+        if let Some(not) = &node.not
+            && self.inside(value, old, not, path).is_empty()
+        {
+            self.composite(format!("{quoted} must not validate the schema (not)"));
+        }
+    }
+}
+
+/// The element of an old list that `item` stands for: known for map lists only.
+pub fn correlated<'a>(item: &Value, old: Option<&'a Value>, node: &Node) -> Option<&'a Value> {
+    if node.list_type != "map" {
+        return None;
+    }
+    let keys = keys_of(item, node);
+    old?.as_array()?.iter().find(|o| keys_of(o, node) == keys)
+}
+
+fn is_integer(value: &Value) -> bool {
+    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|f| f.fract() == 0.0)
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) if is_integer(value) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Whether a number fits its type's format.
+fn in_range(value: &Value, n: f64, node: &Node) -> bool {
+    let whole = is_integer(value);
+    match (node.kind, node.format.as_str()) {
+        (Some(NodeType::Integer), "int32") => {
+            whole && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&n)
+        }
+        (Some(NodeType::Integer), "uint32") => whole && (0.0..=f64::from(u32::MAX)).contains(&n),
+        (Some(NodeType::Integer), "uint64") => value.is_u64(),
+        (Some(NodeType::Integer), _) => {
+            value.is_i64() || (whole && (-9.3e18..9.223_372_036_854_776e18).contains(&n) && !value.is_u64())
+        }
+        (_, "float" | "float32") => n.abs() <= f64::from(f32::MAX),
+        _ => true,
+    }
+}

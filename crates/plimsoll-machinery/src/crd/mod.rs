@@ -1,0 +1,100 @@
+//! Custom resources: from a definition to rows of the kind table, and what is done to their objects.
+
+mod arena;
+pub(crate) mod check;
+mod default;
+mod embed;
+mod format;
+mod kinds;
+mod lists;
+pub mod node;
+mod prune;
+pub(crate) mod rules;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+pub use self::embed::expand_embeds;
+pub use self::kinds::kinds;
+pub use self::prune::normalise_numbers;
+use crate::error::{FieldError, FieldErrorKind};
+use crate::kinds::Kind;
+
+static NULL: Value = Value::Null;
+
+fn at<'a>(value: &'a Value, key: &str) -> &'a Value {
+    value.get(key).unwrap_or(&NULL)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    at(value, key).as_str().unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    at(value, key).as_array().map_or(&[], Vec::as_slice)
+}
+
+fn checks(kind: &Kind) -> Option<&node::Node> {
+    kind.custom.as_ref()?.checks.as_deref()
+}
+
+/// Removes the fields the schema doesn't know and returns their paths, sorted (`spec.parts[0].junk`); does
+/// nothing to built-in kinds. Fields of `metadata` are not looked at.
+pub fn prune(kind: &Kind, object: &mut Value) -> Vec<String> {
+    checks(kind).map(|node| prune::prune(object, node)).unwrap_or_default()
+}
+
+/// Drops nulls the schema doesn't allow and fills in its defaults.
+pub fn default_object(kind: &Kind, object: &mut Value) {
+    if let Some(node) = checks(kind) {
+        default::default(object, node);
+    }
+}
+
+/// What is wrong with a custom resource: its values, duplicates in its lists, its rules. `old` is the object it
+/// replaces; what hasn't changed is not complained about.
+pub fn validate_object(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    let Some(node) = checks(kind) else { return Vec::new() };
+    let mut checker = check::Checker { base: "", errors: Vec::new() };
+    checker.check(new, old, node, "");
+    let mut errors = checker.errors;
+    let mut before = Vec::new();
+    if let Some(old) = old {
+        lists::check(old, node, "", &mut before);
+    }
+    if before.is_empty() {
+        lists::check(new, node, "", &mut errors);
+    }
+    if node.has_rules {
+        if errors.iter().any(blocks_rules) {
+            errors.push(FieldError::invalid(
+                "<nil>",
+                &Value::Null,
+                "some validation rules were not checked because the object was invalid; correct the existing \
+                 errors to complete validation",
+            ));
+        } else {
+            rules::check(new, old, node, "", &mut errors);
+        }
+    }
+    errors
+}
+
+/// Rules run on values of the right type and size only.
+fn blocks_rules(error: &FieldError) -> bool {
+    use FieldErrorKind as K;
+    matches!(error.kind, K::Required | K::TooLong | K::TooMany | K::TypeInvalid)
+}
+
+/// Whether the object's own type is the one of the resource: `kind: Invalid value: "Other": must be Widget`.
+pub fn validate_type(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let api_version = kind.gvk.api_version();
+    for (field, wanted) in [("kind", &kind.gvk.kind), ("apiVersion", &api_version)] {
+        if text(object, field) != wanted {
+            errors.push(FieldError::invalid(field, at(object, field), format!("must be {wanted}")));
+        }
+    }
+    errors
+}

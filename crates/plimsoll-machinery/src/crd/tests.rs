@@ -1,0 +1,114 @@
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::test_vectors::{family, with_times};
+
+fn causes(body: &Value) -> Vec<String> {
+    let mut all: Vec<String> = body["details"]["causes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|c| format!("{} {} {}", c["field"], c["reason"], c["message"]))
+        .collect();
+    all.sort();
+    all
+}
+
+/// Creates and patches of custom resources get the recorded verdicts, defaults and warnings.
+#[test]
+fn recorded_objects() {
+    let mut compared = 0;
+    for scenario in family("crd") {
+        let mut kinds: HashMap<(String, String), Kind> = HashMap::new();
+        let mut objects: HashMap<String, Value> = HashMap::new();
+        for step in scenario["steps"].as_array().unwrap() {
+            let (request, response) = (&step["request"], &step["response"]);
+            let body = &response["body"];
+            if body["kind"] == "CustomResourceDefinition" && response["status"].as_u64() < Some(300) {
+                for kind in super::kinds(body) {
+                    kinds.insert((kind.gvk.api_version(), kind.plural.clone()), kind);
+                }
+                continue;
+            }
+            let path = request["path"].as_str().unwrap_or_default();
+            let parts: Vec<&str> = path.split('/').collect();
+            let ["", "apis", group, version, rest @ ..] = parts.as_slice() else { continue };
+            let (plural, name) = match rest {
+                ["namespaces", _, plural] | [plural] => (*plural, None),
+                ["namespaces", _, plural, name] | [plural, name] => (*plural, Some(*name)),
+                _ => continue,
+            };
+            let Some(kind) = kinds.get(&(format!("{group}/{version}"), plural.to_owned())) else { continue };
+            let key =
+                format!("{plural}/{}", name.or(request["body"]["metadata"]["name"].as_str()).unwrap_or(""));
+            let patch = request["method"] == "PATCH"
+                && request["headers"]["Content-Type"] == "application/merge-patch+json";
+            let (old, mut new) = match request["method"].as_str() {
+                Some("POST") if request["body"]["kind"] == kind.gvk.kind.as_str() => {
+                    (None, request["body"].clone())
+                }
+                Some("PATCH") if patch && objects.contains_key(&key) => {
+                    let old = objects[&key].clone();
+                    let mut new = old.clone();
+                    json_patch::merge(&mut new, &request["body"]);
+                    (Some(old), new)
+                }
+                _ => {
+                    if body["metadata"]["uid"].is_string() {
+                        objects.insert(key, with_times(body));
+                    }
+                    continue;
+                }
+            };
+            let at = format!("{} {} {}", scenario["id"], step["note"], request["body"]);
+            let status = response["status"].as_u64().unwrap();
+            if !matches!(status, 200 | 201 | 422)
+                || body["message"].as_str().is_some_and(|m| m.contains("metadata"))
+            {
+                continue;
+            }
+            let unknown = super::prune(kind, &mut new);
+            super::normalise_numbers(&mut new);
+            super::default_object(kind, &mut new);
+            let errors = super::validate_object(kind, old.as_ref(), &new);
+            compared += 1;
+            if status == 422 {
+                let ours = ApiError::invalid(group, &kind.gvk.kind, "x", &errors).to_status();
+                assert_eq!(causes(&ours), causes(body), "{at}");
+                continue;
+            }
+            assert_eq!(errors, [], "{at}");
+            if request["query"]["fieldValidation"] != "Ignore" {
+                let warned = serde_json::to_string(&response["headers"]["Warning"]).unwrap();
+                for path in &unknown {
+                    assert!(warned.contains(path), "{at} {path} {warned}");
+                }
+            }
+            assert_eq!(new["spec"], body["spec"], "{at}");
+            if request["query"]["dryRun"].is_null() {
+                objects.insert(key, with_times(body));
+            }
+        }
+    }
+    assert!(compared > 60, "{compared} objects compared");
+}
+
+#[test]
+fn embeds_are_expanded() {
+    let mut schema = json!({
+        "type": "object",
+        "properties": { "template": { "x-plimsoll-embed": "io.k8s.api.core.v1.PodTemplateSpec" } },
+    });
+    super::expand_embeds(&mut schema).unwrap();
+    let pod = "/properties/template/properties/spec/properties";
+    let containers = schema.pointer(&format!("{pod}/containers")).unwrap();
+    assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
+    let ports = &containers["items"]["properties"]["ports"]["items"];
+    assert_eq!(ports["properties"]["protocol"]["default"], "TCP");
+    let limits = &containers["items"]["properties"]["resources"]["properties"]["limits"];
+    assert_eq!(limits["additionalProperties"]["x-kubernetes-int-or-string"], true);
+    assert!(super::expand_embeds(&mut json!({ "x-plimsoll-embed": "nothing" })).is_err());
+}
