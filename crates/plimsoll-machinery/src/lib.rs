@@ -4,9 +4,9 @@
 //! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
 
 pub mod builtin;
-pub mod decode;
 pub mod cel;
 pub mod crd;
+pub mod decode;
 pub mod discovery;
 pub mod error;
 pub mod jsonpath;

@@ -70,7 +70,8 @@ impl Checker<'_> {
             Value::Array(all) => self.array(value, all, old, node, path),
             _ => {}
         }
-        if !node.enumeration.is_empty() && !(value.is_null() && node.nullable) {
+        let absent = value.is_null() && node.nullable;
+        if !absent && !node.enumeration.is_empty() {
             self.one_of_values(value, node, path);
         }
         if let Value::Object(map) = value {
