@@ -7,12 +7,15 @@ pub mod builtin;
 pub mod cel;
 pub mod crd;
 pub mod decode;
+pub mod default;
 pub mod discovery;
 pub mod error;
 pub mod jsonpath;
 pub mod kinds;
+mod obj;
 pub mod schema;
 pub mod select;
+pub mod strategy;
 pub mod table;
 #[cfg(test)]
 mod test_vectors;

@@ -1,0 +1,92 @@
+//! Small helpers for walking JSON objects without panics.
+
+use std::sync::LazyLock;
+
+use serde_json::map::Entry;
+use serde_json::{Map, Value};
+
+/// A JSON object.
+pub(crate) type Obj = Map<String, Value>;
+
+static EMPTY: LazyLock<Obj> = LazyLock::new(Map::new);
+
+/// An object without fields.
+pub(crate) fn empty() -> &'static Obj {
+    &EMPTY
+}
+
+/// Sets a field that is missing.
+pub(crate) fn set(map: &mut Obj, key: &str, value: impl Into<Value>) {
+    if let Entry::Vacant(slot) = map.entry(key) {
+        slot.insert(value.into());
+    }
+}
+
+/// Sets a field that is missing, `null`, empty text or 0.
+pub(crate) fn set_zero(map: &mut Obj, key: &str, value: impl Into<Value>) {
+    let zero = match map.get(key) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(s)) => s.is_empty(),
+        Some(Value::Number(n)) => n.as_i64() == Some(0),
+        _ => false,
+    };
+    if zero {
+        map.insert(key.to_owned(), value.into());
+    }
+}
+
+/// The object at a key.
+pub(crate) fn child<'a>(map: &'a mut Obj, key: &str) -> Option<&'a mut Obj> {
+    map.get_mut(key).and_then(Value::as_object_mut)
+}
+
+/// Runs `f` on the object at a key, made if there is none.
+pub(crate) fn with_child<R>(map: &mut Obj, key: &str, f: impl FnOnce(&mut Obj) -> R) -> R {
+    let mut inner = match map.remove(key) {
+        Some(Value::Object(inner)) => inner,
+        _ => Map::new(),
+    };
+    let result = f(&mut inner);
+    map.insert(key.to_owned(), Value::Object(inner));
+    result
+}
+
+/// The objects in the list at a key.
+pub(crate) fn children<'a>(map: &'a mut Obj, key: &str) -> impl Iterator<Item = &'a mut Obj> {
+    map.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// The object at a key; an empty one if there is none.
+pub(crate) fn object<'a>(map: &'a Obj, key: &str) -> &'a Obj {
+    map.get(key).and_then(Value::as_object).unwrap_or_else(|| empty())
+}
+
+/// The list at a key; an empty one if there is none.
+pub(crate) fn list<'a>(map: &'a Obj, key: &str) -> &'a [Value] {
+    map.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The text at a key; empty if there is none.
+pub(crate) fn text<'a>(map: &'a Obj, key: &str) -> &'a str {
+    map.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The integer at a key.
+pub(crate) fn int(map: &Obj, key: &str) -> Option<i64> {
+    map.get(key).and_then(Value::as_i64)
+}
+
+/// Whether a field is `true`.
+pub(crate) fn flag(map: &Obj, key: &str) -> bool {
+    map.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Whether a field is there and not `null`.
+pub(crate) fn has(map: &Obj, key: &str) -> bool {
+    map.get(key).is_some_and(|v| !v.is_null())
+}
+
+/// The object a value is; an empty one if it is none.
+pub(crate) fn as_obj(value: &Value) -> &Obj {
+    value.as_object().unwrap_or_else(|| empty())
+}

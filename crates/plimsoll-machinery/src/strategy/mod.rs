@@ -1,0 +1,367 @@
+//! What the registry does to an object on its way in, kind by kind (upstream: `pkg/registry/*/strategy.go`):
+//! status belongs to its subresource, `generation` counts changes of intent, some fields are the server's.
+//!
+//! Name, namespace, UID, times and resource version are the caller's business and already in place.
+
+mod job;
+mod pod;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::obj::{Obj, children, has, list, object, set, text, with_child};
+
+pub use pod::qos_class;
+
+/// Makes a decoded and defaulted object ready for validation and storage. `metadata.uid` and
+/// `metadata.creationTimestamp` are set.
+pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
+    let Some(o) = object.as_object_mut() else { return };
+    if kind.custom.as_ref().is_some_and(|c| c.status) || (kind.custom.is_none() && drops_status(kind)) {
+        clear_status(kind, o);
+    }
+    if kind.custom.is_some() || generation_of(kind) != Counted::No {
+        with_child(o, "metadata", |meta| meta.insert("generation".to_owned(), json!(1)));
+    }
+    if kind.custom.is_some() {
+        return;
+    }
+    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Pod") => pod::create(o, now),
+        ("", "Namespace") => namespace_create(o),
+        ("", "PersistentVolume") => volume_phase(o, None, now),
+        ("", "PersistentVolumeClaim") => data_sources(o),
+        ("apps", "DaemonSet") => template_generation(o, 1),
+        ("batch", "Job") => job::create(o),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_versions(o),
+        ("resource.k8s.io", "ResourceSlice") => taint_times(o, now),
+        _ => {}
+    }
+}
+
+/// Makes a decoded and defaulted new version of an object ready: puts back what the endpoint (`subresource`,
+/// empty for the object itself) may not change and counts `generation`.
+pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value, now: Timestamp) {
+    let (Some(before), Some(o)) = (old.as_object(), new.as_object_mut()) else { return };
+    match subresource {
+        "" => {
+            if kind.subresource("status").is_some() || kind.custom.as_ref().is_some_and(|c| c.status) {
+                keep(o, before, "status");
+            }
+            main_update(kind, before, o);
+            bump(kind, before, o);
+        }
+        "status" => status_update(kind, before, o, now),
+        "finalize" => {
+            keep(o, before, "status");
+            with_child(o, "metadata", |meta| keep_metadata(meta, before));
+        }
+        "ephemeralcontainers" | "resize" => {
+            pod::subresource(subresource, before, o);
+            bump(kind, before, o);
+        }
+        "approval" => {
+            keep(o, before, "spec");
+        }
+        _ => bump(kind, before, o),
+    }
+}
+
+/// Takes a top-level field over from the old object.
+fn keep(new: &mut Obj, old: &Obj, key: &str) {
+    match old.get(key) {
+        Some(value) => new.insert(key.to_owned(), value.clone()),
+        None => new.remove(key),
+    };
+}
+
+/// Kinds whose status a client cannot set on create.
+fn drops_status(kind: &Kind) -> bool {
+    let node = kind.gvk.group.is_empty() && kind.gvk.kind == "Node";
+    kind.subresource("status").is_some() && !node && kind.gvk.group != "apiregistration.k8s.io"
+}
+
+fn clear_status(kind: &Kind, o: &mut Obj) {
+    if kind.custom.is_some() {
+        o.remove("status");
+        return;
+    }
+    let zero = kind.schema.as_ref().and_then(|s| {
+        let property = s.schema().properties.get("status")?;
+        Some(crate::decode::zero_value(&s.schemas, property.id))
+    });
+    o.insert("status".to_owned(), zero.unwrap_or_else(|| json!({})));
+    let phase = match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Pod" | "PersistentVolume" | "PersistentVolumeClaim") => "Pending",
+        ("", "Namespace") => "Active",
+        _ => return,
+    };
+    with_child(o, "status", |status| set(status, "phase", phase));
+}
+
+/// What `generation` counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// Nothing: it is the client's, or not set at all.
+    No,
+    /// It is 1 and stays.
+    Fixed,
+    /// Changes of these top-level fields.
+    Fields(&'static [&'static str]),
+    /// Changes of `spec` and of annotations.
+    SpecAndAnnotations,
+}
+
+fn generation_of(kind: &Kind) -> Counted {
+    use Counted::{Fields, Fixed, No, SpecAndAnnotations};
+    const SPEC: Counted = Fields(&["spec"]);
+    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("apps", "Deployment") => SpecAndAnnotations,
+        ("", "Pod" | "ReplicationController")
+        | ("apps", "ReplicaSet" | "StatefulSet" | "DaemonSet")
+        | ("batch", "Job" | "CronJob")
+        | ("policy", "PodDisruptionBudget")
+        | ("networking.k8s.io", "Ingress" | "NetworkPolicy" | "IngressClass" | "ServiceCIDR" | "IPAddress")
+        | ("resource.k8s.io", "DeviceClass" | "ResourceSlice")
+        | ("flowcontrol.apiserver.k8s.io", _)
+        | ("apiextensions.k8s.io", "CustomResourceDefinition") => SPEC,
+        ("", "PodTemplate") => Fields(&["template"]),
+        ("scheduling.k8s.io", "PriorityClass") => Fixed,
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => Fields(&["webhooks"]),
+        ("admissionregistration.k8s.io", _) => SPEC,
+        ("discovery.k8s.io", "EndpointSlice") => Fields(&["endpoints", "ports", "addressType"]),
+        _ => No,
+    }
+}
+
+/// Counts a change of intent.
+fn bump(kind: &Kind, old: &Obj, new: &mut Obj) {
+    let changed = |keys: &[&str]| keys.iter().any(|key| old.get(*key) != new.get(*key));
+    let grown = if kind.custom.is_some() {
+        let system = |key: &str| matches!(key, "metadata" | "status" | "apiVersion" | "kind");
+        let status_apart = kind.custom.as_ref().is_some_and(|c| c.status);
+        let counts = |key: &str| !system(key) || (key == "status" && !status_apart);
+        old.keys().chain(new.keys()).any(|key| counts(key) && old.get(key) != new.get(key))
+    } else {
+        match generation_of(kind) {
+            Counted::No | Counted::Fixed => false,
+            Counted::Fields(keys) => changed(keys),
+            Counted::SpecAndAnnotations => {
+                let annotations = |o: &Obj| object(object(o, "metadata"), "annotations").clone();
+                changed(&["spec"]) || annotations(old) != annotations(new)
+            }
+        }
+    };
+    if grown {
+        let last = object(old, "metadata").get("generation").and_then(Value::as_i64).unwrap_or(0);
+        with_child(new, "metadata", |meta| {
+            meta.insert("generation".to_owned(), json!(last.saturating_add(1)))
+        });
+    }
+}
+
+fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
+    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Namespace") => keep(new, old, "spec"),
+        ("", "Service") => service_update(old, new),
+        ("", "PersistentVolumeClaim") => data_sources(new),
+        ("apps", "DaemonSet") => {
+            let last = object(object(old, "metadata"), "annotations")
+                .get(TEMPLATE_GENERATION)
+                .and_then(Value::as_str)
+                .and_then(|t| t.parse::<i64>().ok())
+                .unwrap_or(1);
+            let changed = object(old, "spec").get("template") != object(new, "spec").get("template");
+            template_generation(new, if changed { last.saturating_add(1) } else { last });
+        }
+
+        _ => {}
+    }
+}
+
+/// Status endpoints change the status and, depending on the kind, labels and annotations.
+fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
+    if kind.custom.is_some() {
+        let status = new.get("status").cloned();
+        let managed = object(new, "metadata").get("managedFields").cloned();
+        let version = object(new, "metadata").get("resourceVersion").cloned();
+        *new = old.clone();
+        match status {
+            Some(status) => new.insert("status".to_owned(), status),
+            None => new.remove("status"),
+        };
+        with_child(new, "metadata", |meta| {
+            for (key, value) in [("managedFields", managed), ("resourceVersion", version)] {
+                match value {
+                    Some(value) => meta.insert(key.to_owned(), value),
+                    None => meta.remove(key),
+                };
+            }
+        });
+        return;
+    }
+    let others: Vec<String> = old
+        .keys()
+        .chain(new.keys())
+        .filter(|key| !matches!(key.as_str(), "status" | "metadata" | "apiVersion" | "kind"))
+        .cloned()
+        .collect();
+    for key in others {
+        keep(new, old, &key);
+    }
+    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("apps", "Deployment") => {
+            with_child(new, "metadata", |meta| keep(meta, object(old, "metadata"), "labels"))
+        }
+        ("", "Pod") => pod::status(old, new),
+        ("", "PersistentVolume") => volume_phase(new, Some(old), now),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            with_child(new, "metadata", |meta| keep_metadata(meta, old));
+        }
+        _ => {}
+    }
+}
+
+/// Everything a client says in metadata is ignored, except its bookkeeping.
+fn keep_metadata(meta: &mut Obj, old: &Obj) {
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        keep(meta, object(old, "metadata"), key);
+    }
+}
+
+fn namespace_create(o: &mut Obj) {
+    with_child(o, "spec", |spec| {
+        let mut finalizers = list(spec, "finalizers").to_vec();
+        if !finalizers.iter().any(|f| f == "kubernetes") {
+            finalizers.push(json!("kubernetes"));
+        }
+        spec.insert("finalizers".to_owned(), Value::Array(finalizers));
+    });
+}
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// A `DaemonSet` shows the generation of its template in an annotation.
+fn template_generation(o: &mut Obj, generation: i64) {
+    with_child(o, "metadata", |meta| {
+        with_child(meta, "annotations", |a| {
+            a.insert(TEMPLATE_GENERATION.to_owned(), Value::String(generation.to_string()));
+        });
+    });
+}
+
+/// A volume says when its phase last changed.
+fn volume_phase(o: &mut Obj, old: Option<&Obj>, now: Timestamp) {
+    let before = old.map(|o| object(o, "status"));
+    with_child(o, "status", |status| {
+        set(status, "phase", "Pending");
+        let same = before.is_some_and(|b| text(b, "phase") == text(status, "phase"));
+        if same {
+            if let Some(time) = before.and_then(|b| b.get("lastPhaseTransitionTime")) {
+                set(status, "lastPhaseTransitionTime", time.clone());
+            }
+        } else {
+            let given = status.get("lastPhaseTransitionTime");
+            let stale = before.and_then(|b| b.get("lastPhaseTransitionTime")) == given;
+            if given.is_none() || stale {
+                let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                status.insert("lastPhaseTransitionTime".to_owned(), Value::String(time));
+            }
+        }
+    });
+}
+
+/// `dataSource` and `dataSourceRef` of a claim say the same where they can.
+fn data_sources(o: &mut Obj) {
+    with_child(o, "spec", |spec| {
+        let known = |source: &Obj| match (text(source, "apiGroup"), text(source, "kind")) {
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot") => true,
+            _ => false,
+        };
+        if has(spec, "dataSource") && !known(object(spec, "dataSource")) {
+            // Only known sources count here; others go through dataSourceRef.
+            spec.remove("dataSource");
+            return;
+        }
+        match (has(spec, "dataSource"), has(spec, "dataSourceRef")) {
+            (true, false) => {
+                let source = spec.get("dataSource").cloned().unwrap_or_default();
+                spec.insert("dataSourceRef".to_owned(), source);
+            }
+            (false, true) => {
+                let source = object(spec, "dataSourceRef").clone();
+                if known(&source) && !has(&source, "namespace") {
+                    spec.insert("dataSource".to_owned(), Value::Object(source));
+                }
+            }
+            _ => {}
+        }
+    });
+}
+
+/// A new definition has stored nothing but its storage version.
+fn stored_versions(o: &mut Obj) {
+    let stored: Vec<Value> = list(object(o, "spec"), "versions")
+        .iter()
+        .filter(|v| v["storage"] == json!(true))
+        .filter_map(|v| v.get("name").cloned())
+        .collect();
+    with_child(o, "status", |status| status.insert("storedVersions".to_owned(), Value::Array(stored)));
+}
+
+/// Taints of devices say since when they are there.
+fn taint_times(o: &mut Obj, now: Timestamp) {
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    with_child(o, "spec", |spec| {
+        for taint in children(spec, "devices").flat_map(|d| children(d, "taints")) {
+            set(taint, "timeAdded", time.clone());
+        }
+    });
+}
+
+/// A service keeps its addresses when an update leaves them out (`patchAllocatedValues`).
+fn service_update(old: &Obj, new: &mut Obj) {
+    let before = object(old, "spec");
+    with_child(new, "spec", |spec| {
+        let needs_ip = |s: &Obj| text(s, "type") != "ExternalName";
+        if needs_ip(before) && needs_ip(spec) {
+            if text(spec, "clusterIP").is_empty() && list(spec, "clusterIPs").is_empty() {
+                keep(spec, before, "clusterIP");
+                keep(spec, before, "clusterIPs");
+            } else if list(spec, "clusterIPs").is_empty()
+                && text(spec, "clusterIP") == text(before, "clusterIP")
+            {
+                keep(spec, before, "clusterIPs");
+            } else if text(spec, "clusterIP").is_empty() && spec.get("clusterIPs") == before.get("clusterIPs")
+            {
+                keep(spec, before, "clusterIP");
+            }
+            for key in ["ipFamilies", "ipFamilyPolicy"] {
+                if !has(spec, key) {
+                    keep(spec, before, key);
+                }
+            }
+        }
+        let has_ports = |s: &Obj| matches!(text(s, "type"), "NodePort" | "LoadBalancer");
+        if has_ports(before) && has_ports(spec) {
+            for port in children(spec, "ports") {
+                if port.contains_key("nodePort") {
+                    continue;
+                }
+                let same = list(before, "ports")
+                    .iter()
+                    .find(|p| p.get("port") == port.get("port") && p.get("protocol") == port.get("protocol"));
+                if let Some(number) = same.and_then(|p| p.get("nodePort")) {
+                    port.insert("nodePort".to_owned(), number.clone());
+                }
+            }
+        }
+        if !has(spec, "healthCheckNodePort") && text(spec, "externalTrafficPolicy") == "Local" {
+            keep(spec, before, "healthCheckNodePort");
+        }
+    });
+}

@@ -1,0 +1,155 @@
+//! core/v1 Pod.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use plimsoll_api::Quantity;
+use serde_json::{Value, json};
+
+use super::keep;
+use crate::obj::{Obj, as_obj, children, list, object, set, text, with_child};
+
+/// A new pod is pending, has its class, and says so when gates hold it back.
+pub(super) fn create(pod: &mut Obj, now: Timestamp) {
+    let gated = !list(object(pod, "spec"), "schedulingGates").is_empty();
+    let class = qos_class(object(pod, "spec"));
+    let labels = object(object(pod, "metadata"), "labels").clone();
+    with_child(pod, "spec", |spec| match_label_keys(spec, &labels));
+    with_child(pod, "status", |status| {
+        status.insert("phase".to_owned(), json!("Pending"));
+        status.insert("qosClass".to_owned(), json!(class));
+        if gated {
+            let condition = json!({
+                "type": "PodScheduled", "status": "False", "lastProbeTime": null,
+                "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            });
+            status.insert("conditions".to_owned(), json!([condition]));
+        }
+    });
+}
+
+/// An update of the status: the owner and the end of a pod are not its kubelet's to say.
+pub(super) fn status(old: &Obj, new: &mut Obj) {
+    with_child(new, "metadata", |meta| keep(meta, object(old, "metadata"), "ownerReferences"));
+    let class = object(old, "status").get("qosClass").cloned();
+    with_child(new, "status", |status| {
+        if let Some(class) = class {
+            set(status, "qosClass", class);
+        }
+        plural(status, "podIP", "podIPs");
+        plural(status, "hostIP", "hostIPs");
+    });
+}
+
+/// The singular address is the first of the plural ones.
+fn plural(status: &mut Obj, one: &str, many: &str) {
+    let first = list(status, many).first().map(|v| text(as_obj(v), "ip").to_owned());
+    let single = text(status, one).to_owned();
+    match (single.is_empty(), first) {
+        (false, None) => set(status, many, json!([{ "ip": single }])),
+        (true, Some(ip)) if !ip.is_empty() => set(status, one, ip),
+        _ => {}
+    }
+}
+
+/// `ephemeralcontainers` and `resize` change one part of the spec each.
+pub(super) fn subresource(name: &str, old: &Obj, new: &mut Obj) {
+    keep(new, old, "status");
+    let wanted = object(new, "spec").clone();
+    let mut spec = object(old, "spec").clone();
+    if name == "ephemeralcontainers" {
+        keep(&mut spec, &wanted, "ephemeralContainers");
+    } else {
+        keep(&mut spec, &wanted, "resources");
+        for key in ["containers", "initContainers"] {
+            let sizes = list(&wanted, key);
+            for c in children(&mut spec, key) {
+                let same = sizes.iter().map(as_obj).find(|s| text(s, "name") == text(c, "name"));
+                if let Some(same) = same {
+                    keep(c, same, "resources");
+                    keep(c, same, "resizePolicy");
+                }
+            }
+        }
+    }
+    new.insert("spec".to_owned(), Value::Object(spec));
+    with_child(new, "metadata", |meta| {
+        for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            keep(meta, object(old, "metadata"), key);
+        }
+    });
+}
+
+/// `matchLabelKeys` and `mismatchLabelKeys` of affinity terms become part of their selectors
+/// (`mutatePodAffinity`).
+fn match_label_keys(spec: &mut Obj, labels: &Obj) {
+    let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) else { return };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(terms) = affinity.get_mut(kind).and_then(Value::as_object_mut) else { continue };
+        for term in children(terms, "requiredDuringSchedulingIgnoredDuringExecution") {
+            merge_keys(term, labels);
+        }
+        for weighted in children(terms, "preferredDuringSchedulingIgnoredDuringExecution") {
+            if let Some(term) = weighted.get_mut("podAffinityTerm").and_then(Value::as_object_mut) {
+                merge_keys(term, labels);
+            }
+        }
+    }
+}
+
+fn merge_keys(term: &mut Obj, labels: &Obj) {
+    if !term.get("labelSelector").is_some_and(Value::is_object) {
+        return;
+    }
+    for (field, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        let keys: Vec<String> =
+            list(term, field).iter().filter_map(|k| k.as_str().map(str::to_owned)).collect();
+        for key in keys {
+            let Some(value) = labels.get(&key).cloned() else { continue };
+            with_child(term, "labelSelector", |selector| {
+                let mut expressions = list(selector, "matchExpressions").to_vec();
+                expressions.push(json!({ "key": key, "operator": operator, "values": [value] }));
+                selector.insert("matchExpressions".to_owned(), Value::Array(expressions));
+            });
+        }
+    }
+}
+
+/// The quality-of-service class of a pod's spec (`ComputePodQOS`).
+pub fn qos_class(spec: &Obj) -> &'static str {
+    let mut requests = BTreeMap::new();
+    let mut limits = BTreeMap::new();
+    let mut guaranteed = true;
+    let whole = object(spec, "resources");
+    if whole.is_empty() {
+        for c in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
+            guaranteed &= add(object(as_obj(c), "resources"), &mut requests, &mut limits);
+        }
+    } else {
+        guaranteed = add(whole, &mut requests, &mut limits);
+    }
+    if requests.is_empty() && limits.is_empty() {
+        return "BestEffort";
+    }
+    if guaranteed && requests == limits { "Guaranteed" } else { "Burstable" }
+}
+
+type Amounts<'a> = BTreeMap<&'a str, Quantity>;
+
+/// Adds what one container (or pod) asks for; true when it has limits for both CPU and memory.
+fn add<'a>(resources: &'a Obj, requests: &mut Amounts<'a>, limits: &mut Amounts<'a>) -> bool {
+    let mut limited = 0;
+    for (key, sums) in [("requests", requests), ("limits", limits)] {
+        for name in ["cpu", "memory"] {
+            let amount: Option<Quantity> =
+                object(resources, key).get(name).and_then(Value::as_str).and_then(|t| t.parse().ok());
+            let Some(amount) = amount.filter(|q| q.signum() > 0) else { continue };
+            let sum = sums.entry(name).or_default();
+            *sum = sum.saturating_add(amount);
+            limited += usize::from(key == "limits");
+        }
+    }
+    limited == 2
+}
