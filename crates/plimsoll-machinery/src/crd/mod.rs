@@ -6,6 +6,7 @@ mod default;
 mod embed;
 mod format;
 mod kinds;
+mod kueue;
 mod lists;
 pub mod node;
 mod prune;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use self::embed::expand_embeds;
 pub use self::kinds::kinds;
+pub use self::kueue::{kueue_definitions, load};
 pub use self::prune::normalise_numbers;
 use crate::error::{FieldError, FieldErrorKind};
 use crate::kinds::Kind;
