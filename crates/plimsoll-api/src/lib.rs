@@ -2,6 +2,7 @@
 //! files, quantities; object → event, action → patch. No async, no network.
 
 pub mod convert;
+pub mod crds;
 mod lean;
 pub mod quantity;
 

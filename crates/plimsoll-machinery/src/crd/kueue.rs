@@ -94,9 +94,7 @@ mod tests {
     fn refusals_have_kueues_words() {
         let queue = kind("ClusterQueue", "v1beta2");
         let with = |spec: Value| check(&queue, None, &json!({ "spec": spec }));
-        let group = |flavor: Value, covered: Value| {
-            json!([{ "coveredResources": covered, "flavors": [{ "name": "f", "resources": [flavor] }] }])
-        };
+        let group = |flavor: Value, covered: Value| json!([{ "coveredResources": covered, "flavors": [{ "name": "f", "resources": [flavor] }] }]);
         assert_eq!(
             with(json!({ "resourceGroups": group(
                 json!({ "name": "cpu", "nominalQuota": "1", "borrowingLimit": "1" }), json!(["cpu"])) })),
@@ -110,12 +108,16 @@ mod tests {
         );
         assert_eq!(
             with(json!({ "flavorFungibility": { "preference": "PreemptionOverBorrowing" } })),
-            ["spec.flavorFungibility: Invalid value: preference can only be set when both whenCanBorrow and \
-              whenCanPreempt are TryNextFlavor"]
+            [
+                "spec.flavorFungibility: Invalid value: preference can only be set when both whenCanBorrow and \
+              whenCanPreempt are TryNextFlavor"
+            ]
         );
         assert_eq!(
             with(json!({ "preemption": { "borrowWithinCohort": { "policy": "LowerPriority" } } })),
-            ["spec.preemption: Invalid value: reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never"]
+            [
+                "spec.preemption: Invalid value: reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never"
+            ]
         );
         let flavor = kind("ResourceFlavor", "v1beta2");
         assert_eq!(

@@ -71,7 +71,7 @@ impl Rule {
 
     fn failure(&self, value: &Value, node: &Node, path: &str, message: String) -> FieldError {
         let path = match self.field_path.trim() {
-            "" => path.to_owned(),
+            "" => path_or_nil(path).to_owned(),
             inner if path.is_empty() => inner.trim_start_matches('.').to_owned(),
             inner => format!("{path}{inner}"),
         };
