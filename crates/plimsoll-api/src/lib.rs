@@ -3,6 +3,7 @@
 
 pub mod convert;
 pub mod crds;
+pub mod kueue;
 mod lean;
 pub mod quantity;
 

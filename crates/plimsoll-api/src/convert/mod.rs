@@ -89,5 +89,13 @@ pub(crate) fn owners(list: Option<Vec<OwnerReference>>) -> Vec<OwnerRef> {
     list.unwrap_or_default().into_iter().map(one).collect()
 }
 
+pub(crate) fn taint_from_value(value: &serde_json::Value) -> Result<plimsoll_core::model::Taint> {
+    node::taint(decode_value("Taint", value)?)
+}
+
+pub(crate) fn toleration_from_value(value: &serde_json::Value) -> Result<plimsoll_core::model::Toleration> {
+    pod::toleration(decode_value("Toleration", value)?)
+}
+
 #[cfg(test)]
 mod tests;

@@ -153,6 +153,11 @@ impl Kubelet {
         }
     }
 
+    /// Whether a node of this name is there.
+    pub fn has_node(&self, name: &str) -> bool {
+        self.nodes.contains_key(name)
+    }
+
     /// A pod was seen or changed. Pods that are not bound to a known node are ignored.
     pub fn absorb_pod(&mut self, now: Nanos, pod: PodView) {
         if pod.spec.node_name.is_empty() || pod.metadata.uid.is_empty() {

@@ -1,0 +1,220 @@
+//! The engine's answers → statuses of Kueue objects, as JSON merge patches.
+
+use plimsoll_core::Time;
+use plimsoll_core::model::Resources;
+use plimsoll_core::queueing::{
+    Admission, AdmissionCheckState, Condition, QueueStatus, TopologyAssignment, WorkloadUpdate,
+};
+use serde_json::{Map, Value, json};
+
+use crate::quantity::{Format, Quantity};
+
+/// Longest message of a condition (metav1 limit).
+const MAX_MESSAGE: usize = 32 * 1024;
+
+fn time(at: Time) -> Value {
+    let stamp = jiff::Timestamp::from_second(at.seconds()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    json!(stamp.to_string())
+}
+
+/// An amount as Kueue writes it: cpu in decimal steps of a thousandth, memory and storage binary.
+fn amount(resource: &str, value: i64) -> Value {
+    let binary =
+        matches!(resource, "memory" | "ephemeral-storage" | "storage") || resource.starts_with("hugepages-");
+    let q = match resource {
+        "cpu" => Quantity::milli(value, Format::DecimalSi),
+        _ if binary => Quantity::new(value, Format::BinarySi),
+        _ => Quantity::new(value, Format::DecimalSi),
+    };
+    json!(q.to_string())
+}
+
+fn amounts(resources: &Resources) -> Value {
+    Value::Object(resources.iter().map(|(k, v)| (k.clone(), amount(k, *v))).collect())
+}
+
+fn cut(message: &str) -> &str {
+    let mut end = message.len().min(MAX_MESSAGE);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message.get(..end).unwrap_or_default()
+}
+
+fn condition(c: &Condition) -> Value {
+    let mut out = json!({
+        "type": c.kind, "status": if c.status { "True" } else { "False" },
+        "reason": c.reason, "message": cut(&c.message), "lastTransitionTime": time(c.transition),
+    });
+    if c.observed_generation > 0 {
+        out["observedGeneration"] = json!(c.observed_generation);
+    }
+    out
+}
+
+/// The merge patch for `status` that makes `update` happen to `object`, as it is now. Lists are whole, because a
+/// merge patch replaces them.
+pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
+    let mut out = Map::new();
+    let old = &object["status"];
+    if !update.conditions.is_empty() || !update.removed_conditions.is_empty() {
+        let mut list: Vec<Value> = old["conditions"].as_array().cloned().unwrap_or_default();
+        list.retain(|c| !update.removed_conditions.iter().any(|r| c["type"] == r.as_str()));
+        for new in &update.conditions {
+            match list.iter_mut().find(|c| c["type"] == new.kind.as_str()) {
+                Some(slot) => *slot = condition(new),
+                None => list.push(condition(new)),
+            }
+        }
+        out.insert("conditions".into(), Value::Array(list));
+    }
+    if let Some(admission) = &update.admission {
+        let value = admission.as_ref().map_or(Value::Null, |a| render_admission(a, &old["admission"]));
+        out.insert("admission".into(), value);
+    }
+    if let Some(state) = &update.requeue_state {
+        let value = state.as_ref().map_or(Value::Null, |s| {
+            let mut v = json!({"count": s.count});
+            v["requeueAt"] = s.requeue_at.map_or(Value::Null, time);
+            v
+        });
+        out.insert("requeueState".into(), value);
+    }
+    if let Some(checks) = &update.admission_checks {
+        let rows = checks.iter().map(|c| check(c, &old["admissionChecks"])).collect();
+        out.insert("admissionChecks".into(), Value::Array(rows));
+    }
+    if let Some(requests) = &update.resource_requests {
+        let rows: Vec<Value> =
+            requests.iter().map(|(name, r)| json!({"name": name, "resources": amounts(r)})).collect();
+        out.insert("resourceRequests".into(), Value::Array(rows));
+    }
+    if let Some(evictions) = &update.evictions {
+        let row = |e: &plimsoll_core::queueing::EvictionCount| json!({"reason": e.reason, "underlyingCause": e.cause, "count": e.count});
+        let rows: Vec<Value> = evictions.iter().map(row).collect();
+        out.insert("schedulingStats".into(), json!({ "evictions": rows }));
+    }
+    if let Some(seconds) = update.past_execution_seconds {
+        out.insert("accumulatedPastExecutionTimeSeconds".into(), json!(seconds));
+    }
+    Value::Object(out)
+}
+
+/// Every field that the old admission has and the new one lacks is named with null, so that it goes.
+fn render_admission(admission: &Admission, old: &Value) -> Value {
+    let rows: Vec<Value> = admission
+        .assignments
+        .iter()
+        .map(|a| {
+            let flavors: Map<String, Value> = a.flavors.iter().map(|(r, f)| (r.clone(), json!(f))).collect();
+            let mut row = json!({"name": a.name, "flavors": flavors, "count": a.count});
+            row["resourceUsage"] = amounts(&a.resource_usage);
+            if let Some(topology) = &a.topology {
+                row["topologyAssignment"] = render_topology(topology);
+            }
+            row
+        })
+        .collect();
+    let mut out = json!({"clusterQueue": admission.cluster_queue, "podSetAssignments": rows});
+    for key in old.as_object().into_iter().flat_map(Map::keys) {
+        if out.get(key).is_none() {
+            out[key.as_str()] = Value::Null;
+        }
+    }
+    out
+}
+
+/// One slice; values that all domains share are written once.
+fn render_topology(topology: &TopologyAssignment) -> Value {
+    let per_level: Vec<Value> = (0..topology.levels.len())
+        .map(|level| {
+            let values: Vec<&str> =
+                topology.domains.iter().map(|d| d.0.get(level).map_or("", String::as_str)).collect();
+            match values.split_first() {
+                Some((first, rest)) if rest.iter().all(|v| v == first) => json!({"universal": first}),
+                _ => json!({"individual": {"roots": values}}),
+            }
+        })
+        .collect();
+    let counts: Vec<i32> = topology.domains.iter().map(|d| d.1).collect();
+    let counts = match counts.split_first() {
+        Some((first, rest)) if rest.iter().all(|c| c == first) => json!({"universal": first}),
+        _ => json!({"individual": counts}),
+    };
+    let slice =
+        json!({"domainCount": topology.domains.len(), "valuesPerLevel": per_level, "podCounts": counts});
+    json!({"levels": topology.levels, "slices": [slice]})
+}
+
+fn check(c: &AdmissionCheckState, old: &Value) -> Value {
+    let before = old.as_array().into_iter().flatten().find(|o| o["name"] == c.name.as_str());
+    // What the check's controller added stays while the state does.
+    let mut out = match before {
+        Some(o) if o["state"] == c.state.as_str() => o.clone(),
+        _ => json!({"name": c.name}),
+    };
+    out["state"] = json!(c.state.as_str());
+    out["message"] = json!(cut(&c.message));
+    out["lastTransitionTime"] = time(c.transition);
+    if let Some(seconds) = c.requeue_after_seconds {
+        out["requeueAfterSeconds"] = json!(seconds);
+    }
+    if let Some(count) = c.retry_count {
+        out["retryCount"] = json!(count);
+    }
+    out
+}
+
+/// Usage rows grouped by flavor, in their order.
+fn usage(rows: &[(String, String, i64, i64)], borrowed: bool) -> Value {
+    let mut out: Vec<Value> = Vec::new();
+    for (flavor, resource, total, lent) in rows {
+        let mut row = json!({"name": resource, "total": amount(resource, *total)});
+        if borrowed {
+            row["borrowed"] = amount(resource, *lent);
+        }
+        match out.iter_mut().find(|f| f["name"] == flavor.as_str()).map(|f| &mut f["resources"]) {
+            Some(Value::Array(list)) => list.push(row),
+            _ => out.push(json!({"name": flavor, "resources": [row]})),
+        }
+    }
+    Value::Array(out)
+}
+
+fn counts(status: &QueueStatus) -> Value {
+    json!({
+        "pendingWorkloads": status.pending, "reservingWorkloads": status.reserving,
+        "admittedWorkloads": status.admitted,
+    })
+}
+
+/// `status` of a ClusterQueue without its conditions.
+pub fn cluster_queue_status(status: &QueueStatus) -> Value {
+    let mut out = counts(status);
+    out["flavorsReservation"] = usage(&status.reservation, true);
+    out["flavorsUsage"] = usage(&status.usage, true);
+    if let Some(share) = status.weighted_share {
+        out["fairSharing"] = json!({"weightedShare": share});
+    }
+    out
+}
+
+/// `status` of a LocalQueue without its conditions.
+pub fn local_queue_status(status: &QueueStatus) -> Value {
+    let mut out = counts(status);
+    out["flavorsReservation"] = usage(&status.reservation, false);
+    out["flavorsUsage"] = usage(&status.usage, false);
+    if let Some((consumed, at)) = &status.consumed {
+        let rows: Map<String, Value> = consumed
+            .iter()
+            .map(|(name, nanos)| {
+                (name.clone(), json!(Quantity::from_nanos(*nanos, Format::DecimalSi).to_string()))
+            })
+            .collect();
+        out["fairSharing"] = json!({
+            "weightedShare": status.weighted_share.unwrap_or(0),
+            "admissionFairSharingStatus": {"consumedResources": rows, "lastUpdate": time(*at)},
+        });
+    }
+    out
+}

@@ -1,0 +1,112 @@
+use super::*;
+use plimsoll_core::Time;
+use plimsoll_core::queueing::{Condition, QueueStatus, WorkloadUpdate};
+use serde_json::{Value, json};
+
+fn rows(file: &str) -> Vec<Value> {
+    let path = format!("{}/../../vectors/admission/names/{file}.jsonl.zst", env!("CARGO_MANIFEST_DIR"));
+    let packed = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let mut text = String::new();
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
+    std::io::Read::read_to_string(&mut decoder, &mut text).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+#[test]
+fn workload_names_are_kueues() {
+    let mut checked = 0;
+    for row in rows("workload-names").iter().filter(|r| r["generation"].is_null()) {
+        let get = |k: &str| row[k].as_str().unwrap_or_default();
+        assert_eq!(workload_name(get("kind"), get("group"), get("name"), get("uid")), get("expect"));
+        checked += 1;
+    }
+    assert!(checked > 10);
+}
+
+#[test]
+fn role_hashes_are_kueues() {
+    let rows = rows("pod-role-hash");
+    assert!(rows.len() >= 20);
+    for row in rows {
+        assert_eq!(role_hash(&row["podSpec"]), row["expect"].as_str().unwrap(), "{}", row["podSpec"]);
+    }
+}
+
+#[test]
+fn a_status_patch_keeps_what_it_does_not_change() {
+    let object = json!({"status": {"conditions": [
+        {"type": "PodsReady", "status": "True"}, {"type": "QuotaReserved", "status": "False"},
+        {"type": "Requeued", "status": "True"},
+    ]}});
+    let reserved = Condition {
+        kind: "QuotaReserved".into(),
+        status: true,
+        reason: "QuotaReserved".into(),
+        message: "m".into(),
+        transition: Time::from_seconds(1_700_000_000),
+        observed_generation: 2,
+    };
+    let update = WorkloadUpdate {
+        conditions: vec![reserved],
+        removed_conditions: vec!["Requeued".into()],
+        admission: Some(None),
+        ..WorkloadUpdate::default()
+    };
+    assert_eq!(
+        workload_status_patch(&object, &update),
+        json!({"admission": null, "conditions": [
+            {"type": "PodsReady", "status": "True"},
+            {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "m",
+             "lastTransitionTime": "2023-11-14T22:13:20Z", "observedGeneration": 2},
+        ]})
+    );
+}
+
+#[test]
+fn usage_is_grouped_by_flavor_in_order() {
+    let row = |f: &str, r: &str, t: i64, b: i64| (f.to_owned(), r.to_owned(), t, b);
+    let status = QueueStatus {
+        usage: vec![
+            row("z", "cpu", 1500, 500),
+            row("z", "memory", 3 << 30, 0),
+            row("a", "nvidia.com/gpu", 8, 0),
+        ],
+        ..QueueStatus::default()
+    };
+    assert_eq!(
+        cluster_queue_status(&status)["flavorsUsage"],
+        json!([
+            {"name": "z", "resources": [{"name": "cpu", "total": "1500m", "borrowed": "500m"},
+                                        {"name": "memory", "total": "3Gi", "borrowed": "0"}]},
+            {"name": "a", "resources": [{"name": "nvidia.com/gpu", "total": "8", "borrowed": "0"}]},
+        ])
+    );
+    assert!(local_queue_status(&status)["flavorsUsage"][0]["resources"][0].get("borrowed").is_none());
+}
+
+#[test]
+fn an_admission_survives_writing_and_reading() {
+    let object = json!({"metadata": {"name": "w", "namespace": "n", "resourceVersion": "7"}, "spec": {"podSets": [
+        {"name": "main", "count": 4, "template": {"spec": {"containers": [{"name": "c"}]}}}]},
+        "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [
+            {"name": "main", "count": 4, "flavors": {"cpu": "a"}, "resourceUsage": {"cpu": "4"},
+             "topologyAssignment": {"levels": ["block", "host"], "slices": [
+                {"domainCount": 2, "valuesPerLevel": [{"universal": "b"}, {"individual": {"prefix": "n", "roots": ["1", "2"]}}],
+                 "podCounts": {"individual": [3, 1]}}]}}]}}});
+    let read = workload(&object).unwrap();
+    let admission = read.status.admission.clone().unwrap();
+    let topology = admission.assignments[0].topology.as_ref().unwrap();
+    assert_eq!(topology.domains, [(vec!["b".into(), "n1".into()], 3), (vec!["b".into(), "n2".into()], 1)]);
+    let update = WorkloadUpdate { admission: Some(Some(admission)), ..WorkloadUpdate::default() };
+    let mut again = object.clone();
+    again["status"] = workload_status_patch(&object, &update);
+    assert_eq!(workload(&again).unwrap(), read);
+}
+
+#[test]
+fn malformed_objects_are_refused_with_the_field() {
+    let bad = json!({"metadata": {"name": "q"}, "spec": {"resourceGroups": [{"coveredResources": ["cpu"],
+        "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "many"}]}]}]}});
+    assert!(cluster_queue(&bad).unwrap_err().to_string().starts_with("nominalQuota: cannot parse"));
+    assert!(workload(&json!({})).is_err());
+}
