@@ -117,6 +117,11 @@ impl Watch {
         }
     }
 
+    /// Tells when there may be something new. Its value is the revision at that time.
+    pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.waker.clone()
+    }
+
     /// The watch as a stream that ends when the watch does.
     pub fn into_stream(self) -> impl Stream<Item = Arc<Change>> + Send {
         futures::stream::unfold(self, |mut watch| async {

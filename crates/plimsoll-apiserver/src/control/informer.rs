@@ -1,0 +1,151 @@
+//! What a controller knows of a resource: parsed objects, kept current from the store's changes.
+//!
+//! An informer pulls: [`Informer::refresh`] takes in everything that is visible in the store at that moment. A
+//! controller that refreshes before it works on a key sees all its own writes, so it needs no expectations.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::de::DeserializeOwned;
+
+use crate::store::{ChangeKind, Record, Store, Watch};
+
+/// Index of an object: things with the same one are found together.
+pub type IndexFn<T> = fn(&T) -> Option<String>;
+
+/// The objects of one resource as `T`.
+pub struct Informer<T> {
+    store: Store,
+    resource: Arc<str>,
+    index: IndexFn<T>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    watch: Watch,
+    /// By `namespace/name`.
+    items: BTreeMap<String, Arc<T>>,
+    by_index: HashMap<String, BTreeSet<String>>,
+    fresh: bool,
+}
+
+/// What [`Informer::refresh`] reports: the object before and after.
+pub struct Seen<'a, T> {
+    /// `namespace/name`.
+    pub path: &'a str,
+    /// Before; `None`: it wasn't there.
+    pub old: Option<&'a Arc<T>>,
+    /// After; `None`: it is gone.
+    pub new: Option<&'a Arc<T>>,
+}
+
+impl<T: DeserializeOwned> Informer<T> {
+    /// An informer that has seen nothing yet; the first refresh reports everything there is.
+    pub fn new(store: &Store, resource: &str, index: IndexFn<T>) -> Self {
+        let resource: Arc<str> = resource.into();
+        let (_, watch) = store.list_and_watch(&resource, None);
+        let state = State { watch, items: BTreeMap::new(), by_index: HashMap::new(), fresh: true };
+        Self { store: store.clone(), resource, index, state: Mutex::new(state) }
+    }
+
+    /// Tells when there is something to refresh.
+    pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.lock().watch.signal()
+    }
+
+    /// Takes in what has happened and reports it, in order.
+    pub fn refresh(&self, mut report: impl FnMut(Seen<'_, T>)) {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.fresh) {
+            self.relist(&mut state, &mut report);
+        }
+        loop {
+            match state.watch.try_next() {
+                Ok(Some(change)) => {
+                    let gone = change.kind == ChangeKind::Deleted;
+                    let path = change.record.key.path();
+                    let new = if gone { None } else { parse(&change.record) };
+                    state.put(self.index, path, new, &mut report);
+                }
+                Ok(None) => return,
+                // The window has run away: everything anew.
+                Err(_) => self.relist(&mut state, &mut report),
+            }
+        }
+    }
+
+    fn relist(&self, state: &mut State<T>, report: &mut impl FnMut(Seen<'_, T>)) {
+        let (list, watch) = self.store.list_and_watch(&self.resource, None);
+        state.watch = watch;
+        let mut gone: BTreeSet<String> = state.items.keys().cloned().collect();
+        for record in list.iter() {
+            let path = record.key.path();
+            gone.remove(&path);
+            state.put(self.index, path, parse(record), report);
+        }
+        for path in gone {
+            state.put(self.index, path, None, report);
+        }
+    }
+
+    /// The object at `namespace/name`.
+    pub fn get(&self, path: &str) -> Option<Arc<T>> {
+        self.lock().items.get(path).cloned()
+    }
+
+    /// Objects with an index, in order of `namespace/name`.
+    pub fn indexed(&self, index: &str) -> Vec<Arc<T>> {
+        let state = self.lock();
+        let paths = state.by_index.get(index).into_iter().flatten();
+        paths.filter_map(|path| state.items.get(path).cloned()).collect()
+    }
+
+    /// All objects, in order of `namespace/name`.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.lock().items.values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    fn put(
+        &mut self,
+        index: IndexFn<T>,
+        path: String,
+        new: Option<Arc<T>>,
+        report: &mut impl FnMut(Seen<'_, T>),
+    ) {
+        let old = match &new {
+            Some(new) => self.items.insert(path.clone(), Arc::clone(new)),
+            None => self.items.remove(&path),
+        };
+        if let Some(index) = old.as_deref().and_then(index)
+            && let Some(paths) = self.by_index.get_mut(&index)
+        {
+            paths.remove(&path);
+            if paths.is_empty() {
+                self.by_index.remove(&index);
+            }
+        }
+        if let Some(index) = new.as_deref().and_then(index) {
+            self.by_index.entry(index).or_default().insert(path.clone());
+        }
+        if old.is_some() || new.is_some() {
+            report(Seen { path: &path, old: old.as_ref(), new: new.as_ref() });
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(record: &Record) -> Option<Arc<T>> {
+    match serde_json::from_slice(&record.json) {
+        Ok(object) => Some(Arc::new(object)),
+        Err(error) => {
+            let (resource, path) = (&record.key.resource, record.key.path());
+            tracing::warn!(%resource, path, %error, "a stored object can't be read by a controller");
+            None
+        }
+    }
+}
