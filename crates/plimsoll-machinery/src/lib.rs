@@ -3,6 +3,7 @@
 //! Everything here is a function of its arguments: no async, no network, no files, no clock. The server
 //! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
 
+pub mod apply;
 pub mod builtin;
 pub mod cel;
 pub mod crd;
@@ -13,6 +14,7 @@ pub mod error;
 pub mod jsonpath;
 pub mod kinds;
 mod obj;
+pub mod patch;
 pub mod schema;
 pub mod select;
 pub mod strategy;

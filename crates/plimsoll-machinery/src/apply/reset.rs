@@ -1,0 +1,56 @@
+//! Fields that an endpoint resets, so that writers there don't come to own them (`GetResetFields` of the
+//! registry strategies).
+
+use crate::apply::fields::{self, Fields};
+use crate::kinds::Kind;
+
+/// Fields that nobody comes to own by writing to an endpoint.
+#[derive(Debug)]
+pub struct Reset(Fields);
+
+/// What the endpoint of a kind resets.
+pub fn reset(kind: &Kind, subresource: &str) -> Reset {
+    let group = kind.gvk.group.as_str();
+    let name = kind.gvk.kind.as_str();
+    let has_status = kind.subresource("status").is_some();
+    let paths: &[&[&str]] = match subresource {
+        "" if has_status => &[&["f:status"]],
+        "status" => status_resets(group, name, kind.custom.is_some()),
+        _ => &[],
+    };
+    let mut set = Fields::new();
+    for path in paths {
+        fields::insert(&mut set, path);
+    }
+    Reset(set)
+}
+
+/// What the status endpoints reset beside `spec`.
+fn status_resets(group: &str, kind: &str, custom: bool) -> &'static [&'static [&'static str]] {
+    match (group, kind) {
+        ("", "Pod") => {
+            &[&["f:spec"], &["f:metadata", "f:deletionTimestamp"], &["f:metadata", "f:ownerReferences"]]
+        }
+        ("apps", "Deployment") => &[&["f:spec"], &["f:metadata", "f:labels"]],
+        ("apiextensions.k8s.io", "CustomResourceDefinition")
+        | ("storage.k8s.io", "VolumeAttachment")
+        | ("resource.k8s.io", "ResourceClaim") => &[&["f:spec"], &["f:metadata"]],
+        ("certificates.k8s.io", "CertificateSigningRequest") => &[&["f:spec"], &["f:status", "f:conditions"]],
+        ("networking.k8s.io", "NetworkPolicy") => &[],
+        _ if custom => &[&["f:spec"], &["f:metadata"]],
+        _ => &[&["f:spec"]],
+    }
+}
+
+impl Reset {
+    /// Takes what is reset out of a set.
+    pub fn filter(&self, set: &mut Fields) {
+        fields::subtract_below(set, &self.0);
+    }
+
+    /// Whether a field of the root is reset with all below it.
+    pub fn drops(&self, root_field: &str) -> bool {
+        let node = self.0.get(&format!("f:{root_field}"));
+        node.and_then(|n| n.as_object()).is_some_and(fields::is_member)
+    }
+}

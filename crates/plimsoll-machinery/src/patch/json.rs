@@ -1,0 +1,205 @@
+//! JSON patch, with the liberties of the library that kube-apiserver uses: `replace` adds a missing key, list
+//! indexes may be negative, whatever is before the first slash of a path is ignored.
+
+use serde_json::{Map, Value};
+
+use super::{json_type, parse, unprocessable};
+use crate::error::ApiError;
+
+/// Most operations in a patch.
+pub const MAX_OPERATIONS: usize = 10_000;
+/// Most bytes that `copy` operations may add.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// Applies a JSON patch.
+///
+/// # Errors
+/// 400 for a malformed patch, 413 for one with too many operations, 422 when an operation fails.
+pub fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
+    let operations = operations(parse(body)?)?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!(
+                "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                operations.len()
+            ),
+        ));
+    }
+    let mut document = object.clone();
+    let mut copied = 0;
+    for operation in &operations {
+        run(&mut document, operation, &mut copied).ok_or_else(unprocessable)?;
+    }
+    Ok(document)
+}
+
+fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, ApiError> {
+    let wrong =
+        |what: String| ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {what}"));
+    let list = match patch {
+        Value::Array(list) => list,
+        Value::Null => Vec::new(),
+        other => {
+            return Err(wrong(format!("{} into Go value of type []handlers.jsonPatchOp", json_type(&other))));
+        }
+    };
+    let mut operations = Vec::with_capacity(list.len());
+    for item in list {
+        let operation = match item {
+            Value::Object(operation) => operation,
+            Value::Null => Map::new(),
+            other => {
+                return Err(wrong(format!(
+                    "{} into Go value of type handlers.jsonPatchOp",
+                    json_type(&other)
+                )));
+            }
+        };
+        for field in ["op", "path", "from"] {
+            match operation.get(field) {
+                None | Some(Value::String(_) | Value::Null) => {}
+                Some(other) => {
+                    let what = json_type(other);
+                    return Err(wrong(format!(
+                        "{what} into Go struct field jsonPatchOp.{field} of type string"
+                    )));
+                }
+            }
+        }
+        operations.push(operation);
+    }
+    Ok(operations)
+}
+
+/// Carries out one operation; `None` when it can't be.
+fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Option<()> {
+    let text = |key: &str| operation.get(key).and_then(Value::as_str);
+    let path = text("path")?;
+    let value = || operation.get("value").cloned().unwrap_or(Value::Null);
+    match text("op")? {
+        "add" => {
+            let (place, key) = find(document, path)?;
+            add(place, &key, value())
+        }
+        "remove" => {
+            let (place, key) = find(document, path)?;
+            take(place, &key).map(drop)
+        }
+        "replace" if path.is_empty() => {
+            let value = value();
+            (value.is_object() || value.is_array()).then(|| *document = value)
+        }
+        "replace" => {
+            let (place, key) = find(document, path)?;
+            replace(place, &key, value())
+        }
+        "move" => {
+            let (place, key) = find(document, text("from")?)?;
+            let moved = take(place, &key)?;
+            let (place, key) = find(document, path)?;
+            add(place, &key, moved)
+        }
+        "copy" => {
+            let (place, key) = find(document, text("from")?)?;
+            let value = get(place, &key)?.cloned().unwrap_or(Value::Null);
+            *copied += value.to_string().len();
+            if *copied > MAX_COPIED {
+                return None;
+            }
+            let (place, key) = find(document, path)?;
+            add(place, &key, value)
+        }
+        "test" if path.is_empty() => (*document == value()).then_some(()),
+        "test" => {
+            let (place, key) = find(document, path)?;
+            let have = get(place, &key)?.unwrap_or(&Value::Null);
+            crate::apply::equal(have, &value()).then_some(())
+        }
+        _ => None,
+    }
+}
+
+fn unescape(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+/// The container of a path, and the last part of the path.
+fn find<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
+    let mut parts = path.split('/').skip(1).collect::<Vec<_>>();
+    let last = unescape(parts.pop()?);
+    let mut place = document;
+    for part in parts {
+        let part = unescape(part);
+        place = match place {
+            Value::Object(map) => map.get_mut(&part)?,
+            Value::Array(list) => {
+                let i = index(&part, list.len())?;
+                list.get_mut(i)?
+            }
+            _ => return None,
+        };
+    }
+    (place.is_object() || place.is_array()).then_some((place, last))
+}
+
+/// A list index; negative ones count from the end.
+fn index(part: &str, length: usize) -> Option<usize> {
+    let i: i64 = part.parse().ok()?;
+    let length = i64::try_from(length).ok()?;
+    let i = if i < 0 { i + length } else { i };
+    usize::try_from(i).ok()
+}
+
+/// The value at a key; the inner option says whether an object has it.
+fn get<'d>(place: &'d Value, key: &str) -> Option<Option<&'d Value>> {
+    match place {
+        Value::Object(map) => Some(map.get(key)),
+        Value::Array(list) => list.get(index(key, list.len())?).map(Some),
+        _ => None,
+    }
+}
+
+fn add(place: &mut Value, key: &str, value: Value) -> Option<()> {
+    match place {
+        Value::Object(map) => {
+            map.insert(key.to_owned(), value);
+            Some(())
+        }
+        Value::Array(list) if key == "-" => {
+            list.push(value);
+            Some(())
+        }
+        Value::Array(list) => {
+            let i = index(key, list.len() + 1)?;
+            (i <= list.len()).then(|| list.insert(i, value))
+        }
+        _ => None,
+    }
+}
+
+fn replace(place: &mut Value, key: &str, value: Value) -> Option<()> {
+    match place {
+        Value::Object(map) => {
+            map.insert(key.to_owned(), value);
+            Some(())
+        }
+        Value::Array(list) => {
+            let i = index(key, list.len())?;
+            list.get_mut(i).map(|slot| *slot = value)
+        }
+        _ => None,
+    }
+}
+
+fn take(place: &mut Value, key: &str) -> Option<Value> {
+    match place {
+        Value::Object(map) => map.remove(key),
+        Value::Array(list) => {
+            let i = index(key, list.len())?;
+            (i < list.len()).then(|| list.remove(i))
+        }
+        _ => None,
+    }
+}

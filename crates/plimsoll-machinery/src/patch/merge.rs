@@ -1,0 +1,57 @@
+//! JSON merge patch.
+
+use serde_json::{Map, Value};
+
+use super::parse_map;
+use crate::error::ApiError;
+
+/// Deepest nesting of a patch that is followed.
+const MAX_DEPTH: usize = 500;
+
+/// Applies a JSON merge patch.
+///
+/// # Errors
+/// 400 for a malformed patch.
+pub fn merge(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
+    let patch = parse_map(body)?;
+    let mut document = object.clone();
+    if let Value::Object(document) = &mut document {
+        maps(document, patch, 0);
+    }
+    Ok(document)
+}
+
+fn maps(document: &mut Map<String, Value>, patch: Map<String, Value>, depth: usize) {
+    for (key, new) in patch {
+        match (document.get_mut(&key), new) {
+            (_, Value::Null) => {
+                document.remove(&key);
+            }
+            (Some(Value::Object(old)), Value::Object(new)) if depth < MAX_DEPTH => maps(old, new, depth + 1),
+            // a value in place of an object is taken as it is
+            (Some(slot @ Value::Object(_)), new) => *slot = new,
+            (_, mut new) => {
+                prune(&mut new, 0);
+                document.insert(key, new);
+            }
+        }
+    }
+}
+
+/// Takes nulls out of a new value.
+fn prune(value: &mut Value, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, v| !v.is_null());
+            map.values_mut().for_each(|v| prune(v, depth + 1));
+        }
+        Value::Array(list) => {
+            list.retain(|v| !v.is_null());
+            list.iter_mut().for_each(|v| prune(v, depth + 1));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,85 @@
+//! The three patches: JSON patch (RFC 6902), JSON merge patch (RFC 7386) and strategic merge patch.
+//!
+//! A patch makes a document; the server then gives it its kind's form ([`crate::decode::conform`]) and says
+//! [`refused`] when that fails.
+
+mod json;
+mod merge;
+mod strategic;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value};
+
+pub use json::{MAX_OPERATIONS, json};
+pub use merge::merge;
+pub use strategic::strategic;
+
+use crate::decode;
+use crate::error::{ApiError, FieldError};
+
+/// 422 for a patched document that doesn't fit its kind. `shown` is what the message quotes: the document's JSON for
+/// JSON and merge patches, [`go_text`] of the patch for strategic ones.
+pub fn refused(shown: &str, why: &str) -> ApiError {
+    ApiError::invalid("", "", "", &[FieldError::invalid("patch", &Value::from(shown), why)])
+}
+
+/// 422 of a patch that cannot be carried out; upstream doesn't say why.
+fn unprocessable() -> ApiError {
+    let mut e =
+        ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request");
+    e.details = Some(Box::default());
+    e
+}
+
+/// Parses a patch body.
+fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|e| {
+        let why = decode::syntax::explain(body).unwrap_or_else(|| e.to_string());
+        ApiError::bad_request(format!("error decoding patch: {why}"))
+    })
+}
+
+fn parse_map(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    match parse(body)? {
+        Value::Object(map) => Ok(map),
+        Value::Null => Ok(Map::new()),
+        other => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            json_type(&other)
+        ))),
+    }
+}
+
+/// How Go's decoder names a JSON type.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A value as Go's `%v` prints it: `map[a:1 b:[x y]]`.
+pub fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(s) => s.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => go_map(map),
+    }
+}
+
+fn go_map(map: &Map<String, Value>) -> String {
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_by_key(|(k, _)| *k);
+    let entries: Vec<String> = entries.iter().map(|(k, v)| format!("{k}:{}", go_text(v))).collect();
+    format!("map[{}]", entries.join(" "))
+}

@@ -1,0 +1,166 @@
+use serde_json::json;
+
+use super::*;
+
+fn patched(document: &Value, patch: &Value) -> Option<Value> {
+    json::json(document, patch.to_string().as_bytes()).ok()
+}
+
+#[test]
+fn json_patch_operations() {
+    let doc = json!({"a": [1, 2, 3], "m": {"x": null}});
+    let op = |op: Value| patched(&doc, &json!([op]));
+    let rows = [
+        (
+            json!({"op": "add", "path": "/a/-", "value": 4}),
+            Some(json!({"a": [1, 2, 3, 4], "m": {"x": null}})),
+        ),
+        (
+            json!({"op": "add", "path": "/a/-1", "value": 4}),
+            Some(json!({"a": [1, 2, 3, 4], "m": {"x": null}})),
+        ),
+        (json!({"op": "remove", "path": "/a/-1"}), Some(json!({"a": [1, 2], "m": {"x": null}}))),
+        (json!({"op": "add", "path": "/a/4", "value": 4}), None),
+        (json!({"op": "remove", "path": "/a/3"}), None),
+        (json!({"op": "replace", "path": "/a/3", "value": 1}), None),
+        (json!({"op": "add", "path": "", "value": {}}), None),
+        (json!({"op": "add", "path": "/a/b/c", "value": {}}), None),
+        (json!({"op": "replace", "path": "", "value": 5}), None),
+        (json!({"op": "test", "path": "/m/none", "value": null}), Some(doc.clone())),
+        (json!({"op": "test", "path": "/a/9", "value": null}), None),
+        (json!({"op": "move", "from": "/none", "path": "/b"}), None),
+        (
+            json!({"op": "copy", "from": "/none", "path": "/b"}),
+            Some(json!({"a": [1, 2, 3], "m": {"x": null}, "b": null})),
+        ),
+    ];
+    for (operation, want) in rows {
+        assert_eq!(op(operation.clone()), want, "{operation}");
+    }
+}
+
+#[test]
+fn json_patch_limits() {
+    let many = Value::Array(vec![json!({"op": "test", "path": "/a", "value": 1}); MAX_OPERATIONS + 1]);
+    let e = json::json(&json!({"a": 1}), many.to_string().as_bytes()).unwrap_err();
+    assert_eq!((e.code, e.reason.as_str()), (413, "RequestEntityTooLarge"));
+    let double = json!({"op": "copy", "from": "/a", "path": "/a/-"});
+    let bomb = Value::Array(vec![double; 64]);
+    assert_eq!(json::json(&json!({"a": ["xxxxxxxx"]}), bomb.to_string().as_bytes()).unwrap_err().code, 422);
+}
+
+#[test]
+fn merge_patch() {
+    let doc = json!({"a": {"b": 1, "c": [1]}, "d": 1});
+    let rows = [
+        (
+            json!({"a": {"b": null, "x": {"y": null, "z": [1, null]}}}),
+            json!({"a": {"c": [1], "x": {"z": [1]}}, "d": 1}),
+        ),
+        (json!({"a": [1, null]}), json!({"a": [1, null], "d": 1})),
+        (json!({"d": {"e": null}}), json!({"a": {"b": 1, "c": [1]}, "d": {}})),
+        (json!({}), doc.clone()),
+    ];
+    for (patch, want) in rows {
+        assert_eq!(merge::merge(&doc, patch.to_string().as_bytes()).unwrap(), want, "{patch}");
+    }
+    for (body, message) in [
+        ("not json", "error decoding patch: invalid character 'o' in literal null (expecting 'u')"),
+        (
+            "[]",
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+        ),
+    ] {
+        assert_eq!(merge::merge(&doc, body.as_bytes()).unwrap_err().message, message);
+    }
+}
+
+/// What the server changes by itself on a write.
+fn settled(mut object: Value) -> Value {
+    for field in ["resourceVersion", "generation", "managedFields"] {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove(field);
+        }
+    }
+    object
+}
+
+#[test]
+fn recorded_patches() {
+    let (mut right, mut wrong) = (0, Vec::new());
+    for scenario in
+        ["patch-json", "patch-merge", "patch-strategic"].into_iter().flat_map(crate::test_vectors::family)
+    {
+        let scenario = crate::test_vectors::with_times(&scenario);
+        let mut live = Value::Null;
+        for step in scenario["steps"].as_array().unwrap() {
+            let (request, response) = (&step["request"], &step["response"]);
+            let content = request["headers"]["Content-Type"].as_str().unwrap_or_default();
+            let body = request["body"].to_string();
+            let (status, want) = (response["status"].as_u64().unwrap_or(0), &response["body"]);
+            let gvk = crate::Gvk {
+                group: live["apiVersion"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .split_once('/')
+                    .map_or("", |p| p.0)
+                    .to_owned(),
+                version: live["apiVersion"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .rsplit('/')
+                    .next()
+                    .unwrap()
+                    .to_owned(),
+                kind: live["kind"].as_str().unwrap_or_default().to_owned(),
+            };
+            let kind = crate::builtin::table().kind(&gvk).cloned();
+            let got = match (content, &kind) {
+                ("application/json-patch+json", _) => Some(json::json(&live, body.as_bytes())),
+                ("application/merge-patch+json", _) => Some(merge::merge(&live, body.as_bytes())),
+                ("application/strategic-merge-patch+json", Some(kind)) => {
+                    Some(strategic(kind.schema.as_ref().unwrap(), &live, body.as_bytes()))
+                }
+                _ => None,
+            };
+            if let Some(got) = got {
+                let ok = match &got {
+                    Err(e) => e.to_status() == *want,
+                    Ok(_) if status != 200 => true,
+                    Ok(value) => {
+                        let conformed = kind.as_ref().map_or(Ok(value.clone()), |k| {
+                            crate::decode::conform(k, value.clone()).map(|c| c.object)
+                        });
+                        conformed.is_ok_and(|c| settled(c) == settled(want.clone()))
+                    }
+                };
+                if ok {
+                    right += 1;
+                } else {
+                    wrong.push(step["note"].as_str().unwrap_or_default().to_owned());
+                }
+            }
+            if status < 300 && want["metadata"].is_object() {
+                live = want.clone();
+            }
+        }
+    }
+    assert_eq!(wrong, DEFAULTED, "{right} right");
+}
+
+/// Patches after which defaults or a strategy have the last word.
+const DEFAULTED: &[&str] = &[
+    "whole document",
+    "replace the list of containers",
+    "null a defaulted field: the default comes back",
+    "null replicas: the default comes back",
+    "add a container",
+    "env from value to valueFrom needs null",
+    "volumes merged by name, retainKeys",
+    "insert with order",
+    "replace the list of containers",
+    "strategy back, rollingUpdate defaults return",
+    "conditions through the object path are ignored",
+    "spec and labels through status",
+    "add",
+];
