@@ -50,10 +50,10 @@ fn selectors_family() {
             let label = query["labelSelector"].as_str();
             let field = query["fieldSelector"].as_str();
             if label.is_none() && field.is_none() {
-                if let Some(name) = response["body"]["metadata"]["name"].as_str() {
-                    if response["body"]["kind"] != "Namespace" {
-                        objects.insert(name.to_owned(), response["body"].clone());
-                    }
+                if let Some(name) = response["body"]["metadata"]["name"].as_str()
+                    && response["body"]["kind"] != "Namespace"
+                {
+                    objects.insert(name.to_owned(), response["body"].clone());
                 }
                 continue;
             }
