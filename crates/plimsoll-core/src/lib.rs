@@ -11,9 +11,12 @@
 //! - An action is a proposal. It may fail; failure comes back as an event and is undone.
 
 pub mod engine;
+pub mod intern;
 pub mod model;
 pub mod place;
 pub mod queueing;
+pub mod rng;
+pub mod slab;
 pub mod time;
 
 pub use engine::{Action, Engine, EngineConfig, Event};

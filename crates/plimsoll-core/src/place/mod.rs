@@ -1,15 +1,57 @@
 //! Placement: which node each pod runs on.
 
+mod absorb;
+pub mod args;
+mod cluster;
+mod cycle;
+mod decide;
+mod evaluate;
+mod events;
+mod framework;
+mod hints;
 mod message;
+mod objects;
+mod plugins;
+mod preempt;
+mod queue;
 
+pub use evaluate::{Rejection, Verdict, Victims};
+pub use framework::{PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
+pub use queue::{Backoff, QueueCounts};
+
+use crate::intern::Map;
 use crate::model::{LabelSelector, Node, Pod, StringMap};
-use crate::time::Time;
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use cluster::{Cluster, PodId};
+use cycle::Runner;
+use queue::Queue;
 
 /// Configuration of placement.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Seed of the generator that breaks ties between equally good nodes.
     pub seed: u64,
+    /// Profiles; pods of other schedulers are only counted.
+    pub profiles: Vec<Profile>,
+    /// Waits after failed attempts.
+    pub backoff: Backoff,
+    /// How long an unschedulable pod waits for an event before it is tried anyway.
+    pub max_in_unschedulable: Duration,
+    /// Most decisions in one step.
+    pub decisions_per_step: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            profiles: vec![Profile::default()],
+            backoff: Backoff::default(),
+            max_in_unschedulable: Duration::from_seconds(300),
+            decisions_per_step: 1024,
+        }
+    }
 }
 
 /// Objects other than nodes and pods that placement looks at.
@@ -43,6 +85,19 @@ pub enum ClusterObject {
         uid: String,
         /// `spec.selector`.
         selector: LabelSelector,
+    },
+    /// A PodDisruptionBudget, for preemption.
+    Budget {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// `spec.selector`; `None` or empty protects nothing.
+        selector: Option<LabelSelector>,
+        /// `status.disruptionsAllowed`.
+        allowed: i64,
+        /// Keys of `status.disruptedPods`.
+        disrupted: Vec<String>,
     },
 }
 
@@ -117,6 +172,11 @@ pub enum Action {
         /// `Some("")` clears the nomination, `None` leaves it.
         nominated_node: Option<String>,
     },
+    /// Set `status.nominatedNodeName` to the empty string: a more important pod took the place.
+    ClearNomination {
+        /// The pod.
+        pod: PodRef,
+    },
     /// Delete a pod to make room, first marking it with condition `DisruptionTarget`.
     Preempt {
         /// The victim.
@@ -138,29 +198,83 @@ pub enum Action {
 /// The placement half of the engine.
 #[derive(Debug)]
 pub struct Placement {
-    _config: Config,
+    config: Config,
+    cluster: Cluster,
+    runners: Vec<Runner>,
+    queue: Queue,
+    rng: Rng,
+    /// Assumed pods whose binding is being written, with the attempt's profile.
+    binding: Map<PodId, ()>,
+    /// Actions found while absorbing.
+    outbox: Vec<Action>,
+    now: Time,
 }
 
 impl Placement {
     /// Placement with no objects.
     pub fn new(config: Config) -> Self {
-        Self { _config: config }
+        let mut cluster = Cluster::default();
+        let runners = config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
+        Self {
+            queue: Queue::new(config.backoff, config.max_in_unschedulable),
+            rng: Rng::new(config.seed),
+            cluster,
+            runners,
+            binding: Map::default(),
+            outbox: Vec::new(),
+            now: Time::default(),
+            config,
+        }
     }
-
-    /// Takes one event into the ground and derived state. Decides nothing.
-    pub fn absorb(&mut self, _now: Time, _event: Event) {}
-
-    /// Decides, with bounded work.
-    pub fn decide(&mut self, _now: Time, _emit: &mut dyn FnMut(Action)) {}
 
     /// When there is something to do without a new event.
     pub fn next_wake(&self) -> Option<Time> {
-        None
+        if self.outbox.is_empty() { self.queue.next_wake(self.now) } else { Some(self.now) }
+    }
+
+    /// How many pods are in which part of the queue.
+    pub fn queue_counts(&self) -> QueueCounts {
+        self.queue.counts()
+    }
+
+    /// The whole verdict on a pod that is not on a node: what every plugin says about every node.
+    ///
+    /// `node_name` evaluates it as if its `spec.nodeName` had that value. `None` when the pod is unknown, on a
+    /// node, or belongs to no profile.
+    pub fn evaluate(&mut self, uid: &str, node_name: Option<&str>) -> Option<Verdict> {
+        let id = self.cluster.pod_by_uid(uid)?;
+        if self.cluster.pods[id].node.is_some() {
+            return None;
+        }
+        let runner = self.runners.get(self.profile_of(id)?)?;
+        let mut incoming = framework::Incoming::new(&self.cluster, id);
+        incoming.node_name = node_name.map(|n| self.cluster.strings.intern(n));
+        Some(evaluate::verdict(runner, &mut self.cluster, incoming))
+    }
+
+    fn profile_of(&self, id: PodId) -> Option<usize> {
+        let name = self.cluster.shape(id).spec.scheduler;
+        self.runners.iter().position(|r| r.name == name)
+    }
+
+    fn pod_ref(&self, id: PodId) -> PodRef {
+        let pod = &self.cluster.pods[id];
+        PodRef {
+            uid: pod.uid.to_string(),
+            namespace: self.cluster.strings.text(self.cluster.shape(id).namespace).to_owned(),
+            name: pod.name.to_string(),
+        }
     }
 
     /// Rebuilds derived state and compares.
     ///
     /// # Panics
     /// When they differ.
-    pub fn check(&self) {}
+    pub fn check(&self) {
+        self.queue.check();
+        self.cluster.check();
+    }
 }
+
+#[cfg(test)]
+mod tests;

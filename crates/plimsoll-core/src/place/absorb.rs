@@ -1,0 +1,428 @@
+//! Events from outside → ground state, derived state and the queue.
+
+use super::cluster::amounts;
+use super::cluster::labels::Selector;
+use super::cluster::{Extra, NodeInfo, OwnerKind, Pod, PodId};
+use super::events::{Actions, Change, EXTRA_TAINT, Payload, PodView, Resource, needs_extra_taint};
+use super::framework::{Incoming, PluginId};
+use super::objects::{Budget, OwnerSelector, Service};
+use super::queue::Stage;
+use super::{Action, ClusterObject, Event, Note, Placement};
+use crate::model;
+use crate::time::Time;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Placement {
+    /// Takes one event into the ground and derived state. Decides nothing.
+    pub fn absorb(&mut self, now: Time, event: Event) {
+        self.now = now;
+        match event {
+            Event::NodeUpsert(node) => self.node_upsert(&node),
+            Event::NodeDelete(name) => self.node_delete(&name),
+            Event::PodUpsert(pod) => self.pod_upsert(&pod),
+            Event::PodDelete(uid) => self.pod_delete(&uid),
+            Event::ObjectUpsert(object) => self.object_upsert(&object),
+            Event::ObjectDelete(kind, namespace, name) => self.object_delete(&kind, &namespace, &name),
+            Event::Bound(uid) => self.bound(&uid),
+            Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
+        }
+    }
+
+    fn node_upsert(&mut self, node: &model::Node) {
+        let (id, old) = self.cluster.upsert_node(node);
+        if !self.queue.has_waiters() {
+            return;
+        }
+        let new = Arc::clone(&self.cluster.nodes[id].info);
+        let name = self.cluster.nodes[id].name;
+        let actions = match &old {
+            None => vec![Actions::ADD],
+            Some(old) => node_actions(old, &new),
+        };
+        for actions in actions {
+            let payload = Payload::Node { name, old: old.clone(), new: Some(Arc::clone(&new)) };
+            self.changed(&Change { resource: Resource::Node, actions, payload });
+        }
+    }
+
+    fn node_delete(&mut self, name: &str) {
+        let Some((_, old)) = self.cluster.remove_node(name) else { return };
+        let Some(name) = self.cluster.strings.get(name) else { return };
+        let payload = Payload::Node { name, old: Some(old), new: None };
+        self.changed(&Change { resource: Resource::Node, actions: Actions::DELETE, payload });
+    }
+
+    fn extra(&mut self, pod: &model::Pod) -> Option<Box<Extra>> {
+        let status = &pod.status;
+        let has_status = status.actuated.is_some() || status.containers.iter().any(|c| c.actuated.is_some());
+        let usage = has_status.then(|| amounts::usage(&pod.spec, Some(status), &mut self.cluster.strings));
+        let extra = Extra {
+            usage,
+            gates: pod.spec.scheduling_gates.iter().map(|g| g.as_str().into()).collect(),
+            preempted: status
+                .conditions
+                .iter()
+                .any(|c| c.kind == "DisruptionTarget" && c.is_true && c.reason == "PreemptionByScheduler"),
+            claim_statuses: status
+                .claim_statuses
+                .iter()
+                .map(|(n, c)| (n.as_str().into(), c.as_deref().map(Into::into)))
+                .collect(),
+            nominated: status.nominated_node_name.as_str().into(),
+        };
+        (extra != Extra::default()).then(|| Box::new(extra))
+    }
+
+    fn pod_upsert(&mut self, pod: &model::Pod) {
+        if pod.status.phase.is_terminal() {
+            self.pod_delete(&pod.uid);
+            return;
+        }
+        match self.cluster.pod_by_uid(&pod.uid) {
+            None => self.pod_added(pod),
+            Some(id) => self.pod_updated(id, pod),
+        }
+    }
+
+    fn pod_added(&mut self, pod: &model::Pod) {
+        let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
+        let extra = self.extra(pod);
+        let owner = pod.owners.iter().find(|o| o.controller).and_then(|o| {
+            Some((OwnerKind::of(&o.api_version, &o.kind)?, self.cluster.strings.intern(&o.name)))
+        });
+        let mut row = Pod::new(&pod.uid, &pod.name, shape);
+        row.deleting = pod.deleting;
+        row.start_time = pod.status.start_time;
+        row.owner = owner;
+        row.extra = extra;
+        let id = self.cluster.insert_pod(row);
+        if !pod.spec.node_name.is_empty() {
+            let node = self.cluster.node_row(&pod.spec.node_name);
+            self.cluster.place(id, node);
+            self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None);
+            return;
+        }
+        self.nominate_as_seen(id, &pod.status.nominated_node_name);
+        let Some(profile) = self.profile_of(id) else { return };
+        self.queue.insert(id, pod.spec.priority, profile as u32, self.now);
+        self.admit(id);
+    }
+
+    /// Follows `status.nominatedNodeName` of a waiting pod.
+    fn nominate_as_seen(&mut self, id: PodId, name: &str) {
+        let node = (!name.is_empty()).then(|| self.cluster.node_row(name));
+        self.cluster.nominate(id, node);
+    }
+
+    /// Runs PreEnqueue and puts the pod into the active queue, or keeps it out.
+    pub(super) fn admit(&mut self, id: PodId) {
+        self.admit_to(id, Stage::Active);
+    }
+
+    fn admit_to(&mut self, id: PodId, stage: Stage) {
+        let Some(queued) = self.queue.get(id) else { return };
+        let gate = self
+            .runners
+            .get(queued.profile as usize)
+            .and_then(|r| r.pre_enqueue(&self.cluster, id))
+            .and_then(|status| status.plugin);
+        self.queue.enter(id, gate.map_or(stage, Stage::Gated));
+    }
+
+    fn pod_updated(&mut self, id: PodId, pod: &model::Pod) {
+        let watched = self.queue.has_waiters();
+        let old = watched.then(|| Box::new(PodView::new(&self.cluster, id)));
+        let was_gated = self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.gates.is_empty());
+        let old_nomination =
+            self.cluster.pods[id].extra.as_ref().map_or_else(Box::default, |e| e.nominated.clone());
+        let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
+        let extra = self.extra(pod);
+        self.cluster.reshape(id, shape, extra);
+        let row = &mut self.cluster.pods[id];
+        row.deleting = pod.deleting;
+        row.start_time = pod.status.start_time;
+        if !pod.spec.node_name.is_empty() {
+            self.pod_assigned(id, &pod.spec.node_name, old);
+            return;
+        }
+        if self.cluster.pods[id].node.is_some() {
+            return;
+        }
+        let nomination = pod.status.nominated_node_name.as_str();
+        if !(nomination.is_empty() && old_nomination.is_empty()) && nomination != &*old_nomination {
+            self.nominate_as_seen(id, nomination);
+        }
+        if self.queue.get(id).is_none() {
+            return;
+        }
+        self.queue.set_priority(id, pod.spec.priority);
+        let gates_gone = was_gated && pod.spec.scheduling_gates.is_empty();
+        self.own_update(id, old, gates_gone);
+    }
+
+    /// A waiting pod was updated: it may be schedulable now.
+    fn own_update(&mut self, id: PodId, old: Option<Box<PodView>>, gates_gone: bool) {
+        let parked = |q: &super::queue::Queue| {
+            q.get(id).is_some_and(|r| matches!(r.stage, Stage::Unschedulable | Stage::Gated(_)))
+        };
+        if !parked(&self.queue) {
+            return;
+        }
+        let Some(old) = old else { return };
+        let new = Box::new(PodView::new(&self.cluster, id));
+        for actions in pod_actions(&old, &new, gates_gone) {
+            let payload = Payload::Pod { id, old: Some(old.clone()), new: Some(new.clone()) };
+            let change = Change { resource: Resource::UnschedulablePod, actions, payload };
+            self.reconsider(id, &change);
+            if !parked(&self.queue) {
+                return;
+            }
+        }
+    }
+
+    /// The pod is on a node now, says the API.
+    fn pod_assigned(&mut self, id: PodId, node_name: &str, old: Option<Box<PodView>>) {
+        let node = self.cluster.node_row(node_name);
+        let before = self.cluster.pods[id].node;
+        let was_waiting = self.queue.get(id).is_some();
+        self.queue.remove(id);
+        self.cluster.nominate(id, None);
+        self.cluster.place(id, node);
+        let confirmed = self.binding.contains_key(&id);
+        match old {
+            Some(old) if before == Some(node) && !was_waiting && !confirmed => {
+                let new = Box::new(PodView::new(&self.cluster, id));
+                for actions in pod_actions(&old, &new, false) {
+                    let payload = Payload::Pod { id, old: Some(old.clone()), new: Some(new.clone()) };
+                    self.changed(&Change { resource: Resource::AssignedPod, actions, payload });
+                }
+            }
+            _ => self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None),
+        }
+    }
+
+    fn pod_changed(&mut self, id: PodId, resource: Resource, actions: Actions, old: Option<Box<PodView>>) {
+        if !self.queue.has_waiters() {
+            return;
+        }
+        let new = Some(Box::new(PodView::new(&self.cluster, id)));
+        self.changed(&Change { resource, actions, payload: Payload::Pod { id, old, new } });
+    }
+
+    fn pod_delete(&mut self, uid: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        let view = self.queue.has_waiters().then(|| Box::new(PodView::new(&self.cluster, id)));
+        self.queue.remove(id);
+        self.binding.remove(&id);
+        self.cluster.remove_pod(id);
+        let Some(view) = view.filter(|v| v.node.is_some() || v.nominated) else { return };
+        let payload = Payload::Pod { id, old: Some(view), new: None };
+        self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
+    }
+
+    fn bound(&mut self, uid: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.binding.remove(&id).is_none() {
+            return;
+        }
+        self.queue.remove(id);
+        let Some(node) = self.cluster.pods[id].node else { return };
+        let pod = self.pod_ref(id);
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name);
+        let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
+        let note = Note { warning: false, reason: "Scheduled", action: "Binding", message };
+        self.outbox.push(Action::Record { pod, note });
+    }
+
+    fn bind_failed(&mut self, uid: &str, message: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.binding.remove(&id).is_none() || self.queue.get(id).is_none() {
+            // Bound by somebody else in the meantime, or gone: nothing to take back.
+            return;
+        }
+        let view = self.queue.has_waiters().then(|| Box::new(PodView::new(&self.cluster, id)));
+        self.cluster.unplace(id);
+        if let Some(view) = view {
+            let payload = Payload::Pod { id, old: Some(view), new: None };
+            self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
+        }
+        let text = format!("running Bind plugin \"DefaultBinder\": {message}");
+        self.failed(id, "SchedulerError", &text, None);
+    }
+
+    fn object_upsert(&mut self, object: &ClusterObject) {
+        let c = &mut self.cluster;
+        match object {
+            ClusterObject::Namespace { name, labels } => {
+                let name = c.strings.intern(name);
+                let labels = super::cluster::Labels::new(labels, &mut c.strings);
+                c.namespaces.insert(name, labels);
+                c.changes.epoch += 1;
+            }
+            ClusterObject::Service { namespace, name, selector } => {
+                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
+                let pairs: Vec<_> =
+                    selector.iter().map(|(k, v)| (c.strings.intern(k), c.strings.intern(v))).collect();
+                let selector = (!pairs.is_empty()).then_some(pairs);
+                c.objects.services.entry(namespace).or_default().insert(name, Service { selector });
+                c.changes.epoch += 1;
+            }
+            ClusterObject::Workload { kind, namespace, name, selector, .. } => {
+                let kind = match kind.as_str() {
+                    "ReplicationController" => OwnerKind::ReplicationController,
+                    "ReplicaSet" => OwnerKind::ReplicaSet,
+                    "StatefulSet" => OwnerKind::StatefulSet,
+                    _ => return,
+                };
+                let key = (c.strings.intern(namespace), kind, c.strings.intern(name));
+                let selector = OwnerSelector::Selector(Selector::new(selector, &mut c.strings));
+                c.objects.owners.insert(key, selector);
+                c.changes.epoch += 1;
+            }
+            ClusterObject::Budget { namespace, name, selector, allowed, disrupted } => {
+                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
+                let selector =
+                    selector.as_ref().map_or_else(Selector::default, |s| Selector::new(s, &mut c.strings));
+                let disrupted = disrupted.iter().map(|d| d.as_str().into()).collect();
+                let budget = Budget { selector, allowed: *allowed, disrupted };
+                c.objects.budgets.entry(namespace).or_default().insert(name, budget);
+            }
+        }
+    }
+
+    fn object_delete(&mut self, kind: &str, namespace: &str, name: &str) {
+        let c = &mut self.cluster;
+        let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
+        c.changes.epoch += 1;
+        match kind {
+            "Namespace" => {
+                c.namespaces.remove(&name);
+            }
+            "Service" => {
+                if let Some(m) = c.objects.services.get_mut(&namespace) {
+                    m.remove(&name);
+                }
+            }
+            "PodDisruptionBudget" => {
+                if let Some(m) = c.objects.budgets.get_mut(&namespace) {
+                    m.remove(&name);
+                }
+            }
+            "ReplicationController" => {
+                c.objects.owners.remove(&(namespace, OwnerKind::ReplicationController, name));
+            }
+            "ReplicaSet" => {
+                c.objects.owners.remove(&(namespace, OwnerKind::ReplicaSet, name));
+            }
+            "StatefulSet" => {
+                c.objects.owners.remove(&(namespace, OwnerKind::StatefulSet, name));
+            }
+            _ => {}
+        }
+    }
+
+    /// Something changed: wakes the pods it may unblock.
+    pub(super) fn changed(&mut self, change: &Change) {
+        if !self.queue.has_waiters() {
+            return;
+        }
+        let mut affected: BTreeSet<(u64, PodId)> = BTreeSet::new();
+        for id in PluginId::ALL {
+            let interested = self.runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
+                let list = p.interests();
+                list.iter().any(|i| i.matches(change.resource, change.actions))
+                    || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
+            });
+            if interested {
+                affected.extend(self.queue.stopped_by(*id));
+            }
+        }
+        for (_, id) in affected {
+            self.reconsider(id, change);
+        }
+    }
+
+    /// Asks the plugins that stopped a pod whether the change may help, and moves it accordingly.
+    pub(super) fn reconsider(&mut self, id: PodId, change: &Change) {
+        let Some(row) = self.queue.get(id) else { return };
+        let gating = match row.stage {
+            Stage::Gated(plugin) => Some(plugin),
+            _ => None,
+        };
+        let Some(runner) = self.runners.get(row.profile as usize) else { return };
+        let helps = |plugin: PluginId| {
+            runner.plugin(plugin).is_some_and(|p| super::hints::says_queue(p, &self.cluster, id, change))
+        };
+        let at_once = row.pending.iter().any(|p| helps(*p));
+        let later = at_once || row.rejectors.iter().chain(&gating).any(|p| helps(*p));
+        if !later {
+            return;
+        }
+        let stage =
+            if !at_once && self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
+        self.admit_to(id, stage);
+    }
+
+    /// Tries a pod again without a reason of its own.
+    pub(super) fn retry(&mut self, id: PodId) {
+        let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
+        self.admit_to(id, stage);
+    }
+
+    /// The pod that is being scheduled.
+    pub(super) fn incoming(&self, id: PodId) -> Incoming {
+        Incoming::new(&self.cluster, id)
+    }
+}
+
+/// The events of a node update, in upstream's order.
+pub(super) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<Actions> {
+    let mut out = Vec::new();
+    if old.alloc != new.alloc || old.scalars != new.scalars {
+        out.push(Actions::NODE_ALLOCATABLE);
+    }
+    if old.labels != new.labels {
+        out.push(Actions::NODE_LABEL);
+    }
+    if old.taints != new.taints || (old.unschedulable && !new.unschedulable) {
+        out.push(Actions::NODE_TAINT);
+    }
+    if old.features != new.features {
+        out.push(Actions::NODE_DECLARED_FEATURE);
+    }
+    out
+}
+
+/// The events of a pod update, in upstream's order.
+pub(super) fn pod_actions(old: &PodView, new: &PodView, gates_gone: bool) -> Vec<Actions> {
+    let mut out = Vec::new();
+    if old.shape.labels != new.shape.labels {
+        out.push(Actions::POD_LABEL);
+    }
+    if scaled_down(old, new) {
+        out.push(Actions::POD_SCALE_DOWN);
+    }
+    if gates_gone {
+        out.push(Actions::POD_GATES_ELIMINATED);
+    }
+    if old.shape.spec.tolerations != new.shape.spec.tolerations {
+        out.push(Actions::POD_TOLERATION);
+    }
+    if old.claim_statuses != new.claim_statuses {
+        out.push(Actions::POD_GENERATED_CLAIM);
+    }
+    if out.is_empty() {
+        out.push(Actions::POD_OTHER);
+    }
+    out
+}
+
+/// Whether any request shrank.
+fn scaled_down(old: &PodView, new: &PodView) -> bool {
+    let (o, n) = (&old.usage.requests, &new.usage.requests);
+    o.cpu > n.cpu
+        || o.memory > n.memory
+        || o.ephemeral > n.ephemeral
+        || o.scalars.iter().any(|(name, amount)| *amount > n.scalar(*name))
+}

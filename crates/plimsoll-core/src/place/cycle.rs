@@ -1,0 +1,276 @@
+//! One scheduling cycle over the plugins of a profile: PreFilter, Filter, PreScore, Score (spec section 2.2).
+
+use super::cluster::{Cluster, NodeId, PodId};
+use super::framework::{
+    Code, FilterState, Incoming, Plugin, PluginId, Point, PreFilter, Profile, Reason, Status,
+};
+use super::plugins;
+use crate::intern::{Interner, Sym};
+use std::collections::BTreeSet;
+
+/// A profile with its plugins made.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub profile: Profile,
+    pub name: Sym,
+    plugins: Vec<Box<dyn Plugin>>,
+    pre_enqueue: Vec<usize>,
+    pre_filter: Vec<usize>,
+    filter: Vec<usize>,
+    score: Vec<(usize, i64)>,
+    pub post_filter: Vec<PluginId>,
+}
+
+impl Runner {
+    pub fn new(profile: Profile, strings: &mut Interner) -> Self {
+        let mut made: Vec<Box<dyn Plugin>> = Vec::new();
+        for id in PluginId::ALL {
+            let points = [Point::PreEnqueue, Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
+            let used = points.iter().any(|p| profile.plugins.at(*p).iter().any(|(i, _)| i == id));
+            if let Some(plugin) = used.then(|| plugins::make(*id, &profile.args, strings)).flatten() {
+                made.push(plugin);
+            }
+        }
+        let at = |point: Point| -> Vec<(usize, i64)> {
+            let list = profile.plugins.at(point).iter();
+            list.filter_map(|(id, w)| Some((made.iter().position(|p| p.id() == *id)?, *w))).collect()
+        };
+        let indices = |point: Point| at(point).into_iter().map(|(i, _)| i).collect();
+        Self {
+            name: strings.intern(&profile.scheduler_name),
+            pre_enqueue: indices(Point::PreEnqueue),
+            pre_filter: pre_filter_order(indices(Point::PreFilter), indices(Point::Filter)),
+            filter: indices(Point::Filter),
+            score: at(Point::Score),
+            post_filter: profile.plugins.at(Point::PostFilter).iter().map(|(id, _)| *id).collect(),
+            plugins: made,
+            profile,
+        }
+    }
+
+    /// The plugin of this id, if the profile uses it.
+    pub fn plugin(&self, id: PluginId) -> Option<&dyn Plugin> {
+        self.plugins.iter().find(|p| p.id() == id).map(|p| &**p)
+    }
+
+    pub fn plugins(&self) -> impl Iterator<Item = &dyn Plugin> {
+        self.plugins.iter().map(|p| &**p)
+    }
+
+    /// PreEnqueue: the first plugin that keeps the pod out.
+    pub fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
+        self.pre_enqueue.iter().find_map(|i| self.plugins[*i].pre_enqueue(cluster, pod))
+    }
+}
+
+/// Plugins that only filter make their state first; their order among themselves does not matter.
+fn pre_filter_order(pre_filter: Vec<usize>, filter: Vec<usize>) -> Vec<usize> {
+    let mut out: Vec<usize> = filter.into_iter().filter(|i| !pre_filter.contains(i)).collect();
+    out.extend(pre_filter);
+    out
+}
+
+/// What PreFilter left behind: one state per plugin that goes on to filter.
+#[derive(Debug)]
+pub(crate) struct Cycle<'a> {
+    pub runner: &'a Runner,
+    pub pod: Incoming,
+    /// Filter states by plugin index; `None`: skipped.
+    states: Vec<Option<Box<dyn FilterState>>>,
+    /// The only nodes to look at; `None`: all.
+    pub names: Option<BTreeSet<Sym>>,
+    /// Plugins that restricted the nodes.
+    pub restricted_by: BTreeSet<PluginId>,
+    /// The verdict of PreFilter as a whole.
+    pub status: Status,
+    /// How many plugins got to see the pod in PreFilter.
+    reached: usize,
+}
+
+fn sorted_names(plugins: &BTreeSet<PluginId>) -> Vec<&'static str> {
+    let mut names: Vec<&str> = plugins.iter().map(|p| p.name()).collect();
+    names.sort_unstable();
+    names
+}
+
+impl<'a> Cycle<'a> {
+    /// Runs PreFilter.
+    pub fn pre_filter(runner: &'a Runner, cluster: &Cluster, pod: Incoming) -> Self {
+        let mut cycle = Self {
+            runner,
+            pod,
+            states: runner.plugins.iter().map(|_| None).collect(),
+            names: None,
+            restricted_by: BTreeSet::new(),
+            status: Status::success(),
+            reached: 0,
+        };
+        for i in &runner.pre_filter {
+            cycle.reached += 1;
+            match runner.plugins[*i].pre_filter(cluster, &cycle.pod) {
+                PreFilter::Skip => {}
+                PreFilter::Reject(status) => {
+                    let goes_on = status.code == Code::Unschedulable;
+                    cycle.status = status;
+                    if !goes_on {
+                        return cycle;
+                    }
+                }
+                PreFilter::Go { nodes, state } => {
+                    cycle.states[*i] = Some(state);
+                    if let Some(nodes) = nodes
+                        && cycle.restrict(runner.plugins[*i].id(), nodes)
+                    {
+                        return cycle;
+                    }
+                }
+            }
+        }
+        cycle
+    }
+
+    /// Intersects the node set; true when nothing is left.
+    fn restrict(&mut self, by: PluginId, nodes: Vec<Sym>) -> bool {
+        self.restricted_by.insert(by);
+        let new: BTreeSet<Sym> = nodes.into_iter().collect();
+        let left = match self.names.take() {
+            None => new,
+            Some(old) => old.intersection(&new).copied().collect(),
+        };
+        let empty = left.is_empty();
+        self.names = Some(left);
+        if empty {
+            let names = sorted_names(&self.restricted_by);
+            let text = match names.as_slice() {
+                [one] => format!("node(s) didn't satisfy plugin {one}"),
+                many => format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", many.join(" ")),
+            };
+            self.status = Status {
+                code: Code::Unresolvable,
+                plugin: None,
+                reasons: std::iter::once(Reason::Owned(text.into())).collect(),
+            };
+        }
+        empty
+    }
+
+    /// The verdict on nodes outside the set.
+    pub fn outside(&self) -> Status {
+        let text =
+            format!("node(s) didn't satisfy plugin(s) [{}]", sorted_names(&self.restricted_by).join(" "));
+        Status {
+            code: Code::Unresolvable,
+            plugin: None,
+            reasons: std::iter::once(Reason::Owned(text.into())).collect(),
+        }
+    }
+
+    /// Nodes to look at, in id order.
+    pub fn candidates(&self, cluster: &Cluster) -> Vec<NodeId> {
+        match &self.names {
+            None => cluster.live_nodes().collect(),
+            Some(names) => {
+                let mut out: Vec<NodeId> = names.iter().filter_map(|n| cluster.node_by_name(*n)).collect();
+                out.sort_unstable();
+                out
+            }
+        }
+    }
+
+    /// Filter plugins in order; stops at the first that rejects.
+    pub fn filter_once(&self, cluster: &Cluster, node: NodeId) -> Status {
+        for i in &self.runner.filter {
+            if let Some(state) = &self.states[*i] {
+                let status = state.filter(cluster, node);
+                if !status.is_success() {
+                    return status;
+                }
+            }
+        }
+        Status::success()
+    }
+
+    /// Filter with the pods nominated to the node: with them when they go first, then without.
+    pub fn filter(&mut self, cluster: &mut Cluster, node: NodeId) -> Status {
+        if cluster.nodes[node].nominated.is_empty() {
+            return self.filter_once(cluster, node);
+        }
+        let priority = self.pod.shape.spec.priority;
+        let own = self.pod.id;
+        let added: Vec<PodId> = cluster.nodes[node]
+            .nominated
+            .iter()
+            .copied()
+            .filter(|p| *p != own && cluster.pods[*p].node.is_none() && cluster.priority(*p) >= priority)
+            .collect();
+        for p in &added {
+            self.add_pod(cluster, *p, node);
+        }
+        let mut status = self.filter_once(cluster, node);
+        for p in &added {
+            self.remove_pod(cluster, *p);
+        }
+        if !added.is_empty() && status.is_success() {
+            status = self.filter_once(cluster, node);
+        }
+        status
+    }
+
+    /// Counts a pod on a node, in the cluster and in all filter states.
+    pub fn add_pod(&mut self, cluster: &mut Cluster, pod: PodId, node: NodeId) {
+        cluster.place(pod, node);
+        for state in self.states.iter_mut().flatten() {
+            state.add_pod(cluster, pod, node);
+        }
+    }
+
+    /// Takes a pod off its node, in the cluster and in all filter states.
+    pub fn remove_pod(&mut self, cluster: &mut Cluster, pod: PodId) -> Option<NodeId> {
+        let node = cluster.pods[pod].node?;
+        cluster.unplace(pod);
+        for state in self.states.iter_mut().flatten() {
+            state.remove_pod(cluster, pod, node);
+        }
+        Some(node)
+    }
+
+    /// Scores by plugin for feasible nodes: normalised and weighted. Skipped plugins are not there.
+    pub fn score(&self, cluster: &Cluster, nodes: &[NodeId]) -> Vec<(PluginId, Vec<i64>)> {
+        let mut out = Vec::with_capacity(self.runner.score.len());
+        for (i, weight) in &self.runner.score {
+            let plugin = &self.runner.plugins[*i];
+            let filter = self.states[*i].as_deref();
+            let Some(state) = plugin.pre_score(cluster, &self.pod, nodes, filter) else { continue };
+            let mut scores: Vec<i64> = nodes.iter().map(|n| state.score(cluster, *n)).collect();
+            state.normalize(cluster, nodes, &mut scores);
+            for s in &mut scores {
+                *s = s.saturating_mul(*weight);
+            }
+            out.push((plugin.id(), scores));
+        }
+        out
+    }
+
+    /// Whether the plugin got to see the pod in PreFilter.
+    pub fn has_run(&self, id: PluginId) -> bool {
+        let ran = self.runner.pre_filter.get(..self.reached).unwrap_or_default();
+        ran.iter().any(|i| self.runner.plugins[*i].id() == id)
+    }
+
+    /// The filter state of a plugin.
+    pub fn state(&self, id: PluginId) -> Option<&dyn FilterState> {
+        let i = self.runner.plugins.iter().position(|p| p.id() == id)?;
+        self.states[i].as_deref()
+    }
+}
+
+/// Sums of scores by node.
+pub(crate) fn totals(scores: &[(PluginId, Vec<i64>)], nodes: usize) -> Vec<i64> {
+    let mut out = vec![0i64; nodes];
+    for (_, list) in scores {
+        for (sum, s) in out.iter_mut().zip(list) {
+            *sum = sum.saturating_add(*s);
+        }
+    }
+    out
+}

@@ -1,0 +1,249 @@
+//! Scheduling cycles: from the head of the queue to an action.
+
+use super::cluster::{Cluster, NodeId, PodId};
+use super::cycle::{Cycle, totals};
+use super::evaluate::{self, Failure};
+use super::framework::{Incoming, PluginId, Status};
+use super::message::truncate_note;
+use super::preempt::{self, Candidate};
+use super::queue::Stage;
+use super::{Action, Note, Placement, PodRef};
+use crate::rng::Rng;
+use crate::time::Time;
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// How a cycle ended.
+enum Outcome {
+    Placed(NodeId),
+    Rejected { failure: Failure, candidate: Option<Candidate>, clear_nomination: bool },
+    Error(String),
+    NoNodes,
+}
+
+impl Placement {
+    /// Decides, with bounded work.
+    pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
+        self.now = now;
+        self.queue.flush_backoff(now);
+        for id in self.queue.take_leftovers(now) {
+            self.retry(id);
+        }
+        for action in self.outbox.drain(..) {
+            emit(action);
+        }
+        for _ in 0..self.config.decisions_per_step {
+            let Some(id) = self.queue.pop() else { break };
+            self.schedule(id);
+            for action in self.outbox.drain(..) {
+                emit(action);
+            }
+        }
+    }
+
+    fn schedule(&mut self, id: PodId) {
+        if self.cluster.pods[id].deleting {
+            let text = format!("skip schedule deleting pod: {}", self.cluster.pod_name(id));
+            self.record(id, true, "FailedScheduling", "Scheduling", &text);
+            self.queue.remove(id);
+            return;
+        }
+        let Some(runner) = self.queue.get(id).and_then(|q| self.runners.get(q.profile as usize)) else {
+            return;
+        };
+        let incoming = self.incoming(id);
+        match attempt(runner, &mut self.cluster, incoming, &mut self.rng) {
+            Outcome::Placed(node) => self.assume(id, node),
+            Outcome::Rejected { failure, candidate, clear_nomination } => {
+                self.rejected(id, failure, candidate, clear_nomination);
+            }
+            Outcome::Error(text) => self.failed(id, "SchedulerError", &text, None),
+            Outcome::NoNodes => {
+                self.failed(id, "Unschedulable", "no nodes available to schedule pods", None);
+            }
+        }
+    }
+
+    /// Counts the pod on the node and asks for the binding.
+    fn assume(&mut self, id: PodId, node: NodeId) {
+        self.cluster.nominate(id, None);
+        self.cluster.place(id, node);
+        self.binding.insert(id, ());
+        let pod = self.pod_ref(id);
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
+        self.outbox.push(Action::Bind { pod, node });
+    }
+
+    fn rejected(&mut self, id: PodId, failure: Failure, candidate: Option<Candidate>, clear: bool) {
+        if let Some(row) = self.queue.get_mut(id) {
+            row.rejectors = failure.plugins.iter().copied().collect();
+            row.pending = failure.pending.iter().copied().collect();
+        }
+        let text = failure.fit.full();
+        let nominated = match candidate {
+            Some(candidate) => {
+                let node = candidate.node;
+                self.preempt(id, &candidate);
+                self.cluster.nominate(id, Some(node));
+                Some(self.cluster.strings.text(self.cluster.nodes[node].name).to_owned())
+            }
+            None if clear => {
+                let had = self.cluster.pods[id].nominated.is_some();
+                self.cluster.nominate(id, None);
+                had.then(String::new)
+            }
+            None => None,
+        };
+        self.failed(id, "Unschedulable", &text, nominated);
+    }
+
+    /// Asks for the deletion of the victims.
+    fn preempt(&mut self, id: PodId, candidate: &Candidate) {
+        let preemptor = self.pod_ref(id);
+        let shape = self.cluster.shape(id);
+        let scheduler = self.cluster.strings.text(shape.spec.scheduler).to_owned();
+        let priority = shape.spec.priority;
+        let node = self.cluster.strings.text(self.cluster.nodes[candidate.node].name).to_owned();
+        for victim in &candidate.victims {
+            if self.cluster.pods[*victim].deleting {
+                continue;
+            }
+            let pod = self.pod_ref(*victim);
+            self.outbox.push(Action::Preempt {
+                victim: pod.clone(),
+                preemptor: preemptor.clone(),
+                message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
+            });
+            let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+            let note = Note { warning: false, reason: "Preempted", action: "Preempting", message };
+            self.outbox.push(Action::Record { pod, note });
+        }
+        let nominated = self.cluster.nodes[candidate.node].nominated.clone();
+        for other in nominated.into_iter().filter(|p| *p != id) {
+            if self.cluster.priority(other) >= priority {
+                continue;
+            }
+            self.cluster.nominate(other, None);
+            let pod = self.pod_ref(other);
+            self.outbox.push(Action::ClearNomination { pod });
+            if self.queue.get(other).is_some_and(|r| r.stage == Stage::Unschedulable) {
+                self.retry(other);
+            }
+        }
+    }
+
+    /// Puts a pod back after a failed attempt and reports it.
+    pub(super) fn failed(&mut self, id: PodId, reason: &'static str, text: &str, nominated: Option<String>) {
+        self.record(id, true, "FailedScheduling", "Scheduling", text);
+        let mut hasher = foldhash::fast::FixedState::with_seed(1).build_hasher();
+        (reason, text).hash(&mut hasher);
+        let condition = hasher.finish() | 1;
+        let now = self.now;
+        let Some(row) = self.queue.get_mut(id) else { return };
+        let told = row.condition == condition && nominated.is_none();
+        row.condition = condition;
+        row.timestamp = now;
+        let stage = if row.rejectors.is_empty() && row.pending.is_empty() {
+            row.errors += 1;
+            Stage::ErrorBackoff
+        } else {
+            row.unschedulable += 1;
+            row.errors = 0;
+            Stage::Unschedulable
+        };
+        self.queue.enter(id, stage);
+        if !told {
+            let pod = self.pod_ref(id);
+            let message = text.to_owned();
+            self.outbox.push(Action::Unschedulable { pod, reason, message, nominated_node: nominated });
+        }
+    }
+
+    fn record(&mut self, id: PodId, warning: bool, reason: &'static str, action: &'static str, text: &str) {
+        let pod: PodRef = self.pod_ref(id);
+        let note = Note { warning, reason, action, message: truncate_note(text) };
+        self.outbox.push(Action::Record { pod, note });
+    }
+}
+
+/// One attempt to find a node.
+fn attempt(
+    runner: &super::cycle::Runner,
+    cluster: &mut Cluster,
+    incoming: Incoming,
+    rng: &mut Rng,
+) -> Outcome {
+    if cluster.node_count == 0 {
+        return Outcome::NoNodes;
+    }
+    let mut cycle = Cycle::pre_filter(runner, cluster, incoming);
+    let mut verdicts = Vec::new();
+    if cycle.status.is_success() {
+        (verdicts, _) = evaluate::filter_all(&mut cycle, cluster);
+    } else if !cycle.status.code.is_rejected() {
+        return Outcome::Error(error_text(cluster, &cycle.status, "PreFilter"));
+    }
+    if let Some((_, status)) = verdicts.iter().find(|(_, s)| !s.is_success() && !s.code.is_rejected()) {
+        return Outcome::Error(error_text(cluster, status, "Filter"));
+    }
+    let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
+    match feasible.as_slice() {
+        [] => {
+            let mut failure = evaluate::failure(&cycle, cluster, &verdicts);
+            let (candidate, clear_nomination) = post_filter(&mut cycle, cluster, &mut failure, rng);
+            Outcome::Rejected { failure, candidate, clear_nomination }
+        }
+        [only] => Outcome::Placed(*only),
+        many => {
+            let scores = cycle.score(cluster, many);
+            Outcome::Placed(pick(many, &totals(&scores, many.len()), rng))
+        }
+    }
+}
+
+fn error_text(cluster: &Cluster, status: &Status, point: &str) -> String {
+    let plugin = status.plugin.map_or("", PluginId::name);
+    format!("running {point} plugin {plugin:?}: {}", status.message(&cluster.strings))
+}
+
+/// One of the nodes with the highest score, each equally likely.
+fn pick(nodes: &[NodeId], scores: &[i64], rng: &mut Rng) -> NodeId {
+    let max = scores.iter().copied().max().unwrap_or(0);
+    let ties = scores.iter().filter(|s| **s == max).count();
+    let mut at = rng.below(u32::try_from(ties).unwrap_or(u32::MAX));
+    for (node, score) in nodes.iter().zip(scores) {
+        if *score == max {
+            if at == 0 {
+                return *node;
+            }
+            at -= 1;
+        }
+    }
+    nodes[0]
+}
+
+/// PostFilter: a node on which preemption makes room, and whether to clear the pod's nomination.
+fn post_filter(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    failure: &mut Failure,
+    rng: &mut Rng,
+) -> (Option<Candidate>, bool) {
+    if cycle.runner.post_filter.is_empty() {
+        return (None, false);
+    }
+    let args = &cycle.runner.profile.args.preemption;
+    let n = failure.potential.len();
+    let share = n * args.min_candidate_nodes_percentage as usize / 100;
+    let wanted = share.max(args.min_candidate_nodes_absolute as usize).min(n);
+    if n > 0 {
+        failure.potential.rotate_left(rng.below(u32::try_from(n).unwrap_or(u32::MAX)) as usize);
+    }
+    let mut post = evaluate::post_filter(cycle, cluster, failure, wanted);
+    failure.fit.post_filter = post.text;
+    let best = preempt::best(cluster, &post.candidates);
+    let chosen = match best.as_slice() {
+        [] => None,
+        many => many.get(rng.below(u32::try_from(many.len()).unwrap_or(u32::MAX)) as usize),
+    };
+    (chosen.map(|i| post.candidates.swap_remove(*i)), post.clear_nomination)
+}

@@ -1,0 +1,270 @@
+//! The whole verdict on one pod: what every plugin says about every node.
+
+use super::cluster::{Cluster, NodeId, PodId};
+use super::cycle::{Cycle, Runner, totals};
+use super::framework::{Code, Incoming, PluginId, Status};
+use super::message::Fit;
+use super::preempt::{self, Candidate};
+
+/// A verdict in texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Upstream's name of the status code.
+    pub code: &'static str,
+    /// Who rejects; `None`: the framework.
+    pub plugin: Option<&'static str>,
+    /// Why, sorted.
+    pub reasons: Vec<String>,
+}
+
+impl Rejection {
+    fn new(cluster: &Cluster, status: &Status) -> Self {
+        Self {
+            code: status.code.name(),
+            plugin: status.plugin.map(PluginId::name),
+            reasons: status.texts(&cluster.strings),
+        }
+    }
+}
+
+/// A node on which preemption would help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victims {
+    /// Node name.
+    pub node: String,
+    /// `namespace/name` of the victims, sorted.
+    pub victims: Vec<String>,
+    /// Victims protected by an exhausted budget.
+    pub violations: i64,
+}
+
+/// Everything that was found out about a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Set when the pod may not enter the queue; nothing else is set then.
+    pub pre_enqueue: Option<Rejection>,
+    /// Set when PreFilter rejects the pod.
+    pub pre_filter: Option<Rejection>,
+    /// Names of the only nodes that were looked at, sorted; `None`: all.
+    pub restricted: Option<Vec<String>>,
+    /// Whether only the nominated node was looked at, and passed.
+    pub nominated_first: bool,
+    /// Verdict by node name; `None`: feasible.
+    pub nodes: Vec<(String, Option<Rejection>)>,
+    /// Scores of feasible nodes: (node, by plugin, total).
+    pub scores: Vec<(String, Vec<(&'static str, i64)>, i64)>,
+    /// Feasible nodes with the highest total, sorted.
+    pub best: Vec<String>,
+    /// Failure text without and with what PostFilter said, when nothing is feasible.
+    pub message: Option<(String, String)>,
+    /// All preemption candidates, and which of them are best.
+    pub candidates: Vec<Victims>,
+    /// Nodes of the best candidates, sorted.
+    pub best_candidates: Vec<String>,
+}
+
+/// What a failed search for a node knows.
+pub(crate) struct Failure {
+    pub fit: Fit,
+    pub plugins: Vec<PluginId>,
+    pub pending: Vec<PluginId>,
+    /// Nodes on which preemption might help.
+    pub potential: Vec<NodeId>,
+    /// Verdict on the pod's nominated node.
+    pub nominated: Option<Code>,
+}
+
+/// Node verdicts, in id order.
+pub(crate) type Verdicts = Vec<(NodeId, Status)>;
+
+/// Filters all candidates of the cycle. With a nominated node that passes, only that node is looked at.
+pub(crate) fn filter_all(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> (Verdicts, bool) {
+    if let Some(node) = cluster.pods[cycle.pod.id].nominated
+        && cluster.nodes[node].exists
+    {
+        let status = cycle.filter(cluster, node);
+        if status.is_success() {
+            return (vec![(node, status)], true);
+        }
+    }
+    let nodes = cycle.candidates(cluster);
+    (nodes.into_iter().map(|n| (n, cycle.filter(cluster, n))).collect(), false)
+}
+
+fn note(failure: &mut Failure, status: &Status) {
+    let Some(plugin) = status.plugin else { return };
+    let list = match status.code {
+        Code::Unschedulable | Code::Unresolvable => &mut failure.plugins,
+        Code::Pending => &mut failure.pending,
+        _ => return,
+    };
+    if !list.contains(&plugin) {
+        list.push(plugin);
+    }
+}
+
+/// Sums up why no node is feasible.
+pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts) -> Failure {
+    let mut out = Failure {
+        fit: Fit { nodes: cluster.node_count, ..Fit::default() },
+        plugins: cycle.restricted_by.iter().copied().collect(),
+        pending: Vec::new(),
+        potential: Vec::new(),
+        nominated: None,
+    };
+    let nominated = cluster.pods[cycle.pod.id].nominated;
+    if !cycle.status.is_success() {
+        out.fit.pre_filter = Some(cycle.status.message(&cluster.strings));
+        note(&mut out, &cycle.status);
+        out.nominated = nominated.map(|_| cycle.status.code);
+        if cycle.status.code == Code::Unschedulable {
+            out.potential = cluster.live_nodes().collect();
+        }
+        return out;
+    }
+    if cycle.names.is_some() {
+        out.fit.count(&cycle.outside(), cluster.node_count.saturating_sub(verdicts.len()), &cluster.strings);
+        out.nominated = nominated.map(|_| Code::Unresolvable);
+    }
+    let mut last: Option<(&Status, usize)> = None;
+    for (node, status) in verdicts {
+        if status.code == Code::Unschedulable {
+            out.potential.push(*node);
+        }
+        if nominated == Some(*node) {
+            out.nominated = Some(status.code);
+        }
+        // Runs of equal verdicts are counted together: rendering texts is the slow part.
+        match &mut last {
+            Some((same, n)) if *same == status => *n += 1,
+            _ => {
+                if let Some((old, n)) = last.replace((status, 1)) {
+                    out.fit.count(old, n, &cluster.strings);
+                    note(&mut out, old);
+                }
+            }
+        }
+    }
+    if let Some((old, n)) = last {
+        out.fit.count(old, n, &cluster.strings);
+        note(&mut out, old);
+    }
+    out
+}
+
+/// How PostFilter went.
+pub(crate) struct PostFilter {
+    /// Text to append to the message.
+    pub text: String,
+    pub candidates: Vec<Candidate>,
+    /// Whether the pod's nomination is to be cleared.
+    pub clear_nomination: bool,
+}
+
+/// PostFilter: the plugins in order (framework `RunPostFilterPlugins`).
+pub(crate) fn post_filter(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    failure: &Failure,
+    wanted: usize,
+) -> PostFilter {
+    let mut texts: Vec<String> = Vec::new();
+    let mut out = PostFilter { text: String::new(), candidates: Vec::new(), clear_nomination: false };
+    let plugins = cycle.runner.post_filter.clone();
+    for plugin in plugins {
+        match plugin {
+            PluginId::DynamicResources => {
+                // Upstream's PostFilter misses the state that its PreFilter did not get to make.
+                if !cycle.has_run(PluginId::DynamicResources) {
+                    out.text = "not found".to_owned();
+                    return out;
+                }
+                texts.push(super::plugins::dynamic_resources_post_filter(cycle, cluster).to_owned());
+            }
+            PluginId::DefaultPreemption => {
+                if let Some(text) = preempt::not_eligible(cluster, cycle, failure.nominated) {
+                    texts.push(format!("preemption: {text}"));
+                    continue;
+                }
+                let search = preempt::search(cycle, cluster, &failure.potential, wanted);
+                if !search.candidates.is_empty() {
+                    out.candidates = search.candidates;
+                    return out;
+                }
+                out.clear_nomination = true;
+                texts.push(format!("preemption: {}", preempt::no_candidates(cluster, &search.failed)));
+            }
+            _ => {}
+        }
+    }
+    out.text = texts.join(", ");
+    out
+}
+
+/// The verdict of a profile on a pod that is in the cluster but on no node.
+pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> Verdict {
+    let mut out = Verdict::default();
+    if let Some(status) = runner.pre_enqueue(cluster, pod.id) {
+        out.pre_enqueue = Some(Rejection::new(cluster, &status));
+        return out;
+    }
+    let mut cycle = Cycle::pre_filter(runner, cluster, pod);
+    let text = |n: NodeId, cluster: &Cluster| cluster.strings.text(cluster.nodes[n].name).to_owned();
+    let mut verdicts = Verdicts::new();
+    if cycle.status.is_success() {
+        let names = cycle.names.as_ref().map(|n| n.iter().map(|s| cluster.strings.text(*s).to_owned()));
+        out.restricted = names.map(Iterator::collect);
+        if let Some(r) = &mut out.restricted {
+            r.sort_unstable();
+        }
+        (verdicts, out.nominated_first) = filter_all(&mut cycle, cluster);
+        for (node, status) in &verdicts {
+            let rejection = (!status.is_success()).then(|| Rejection::new(cluster, status));
+            out.nodes.push((text(*node, cluster), rejection));
+        }
+        if cycle.names.is_some() && !out.nominated_first {
+            let outside = Rejection::new(cluster, &cycle.outside());
+            let seen: Vec<NodeId> = verdicts.iter().map(|(n, _)| *n).collect();
+            for node in cluster.live_nodes().filter(|n| !seen.contains(n)) {
+                out.nodes.push((text(node, cluster), Some(outside.clone())));
+            }
+        }
+    } else {
+        out.pre_filter = Some(Rejection::new(cluster, &cycle.status));
+    }
+    let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
+    if feasible.is_empty() {
+        fail(&mut out, &mut cycle, cluster, &verdicts);
+        return out;
+    }
+    let scores = cycle.score(cluster, &feasible);
+    let sums = totals(&scores, feasible.len());
+    for (i, node) in feasible.iter().enumerate() {
+        let by_plugin = scores.iter().map(|(id, list)| (id.name(), list[i])).collect();
+        out.scores.push((text(*node, cluster), by_plugin, sums[i]));
+    }
+    let max = sums.iter().max();
+    let top = feasible.iter().zip(&sums).filter(|(_, s)| Some(*s) == max);
+    out.best = top.map(|(n, _)| text(*n, cluster)).collect();
+    out.best.sort_unstable();
+    out
+}
+
+fn fail(out: &mut Verdict, cycle: &mut Cycle<'_>, cluster: &mut Cluster, verdicts: &Verdicts) {
+    let mut failure = failure(cycle, cluster, verdicts);
+    let short = failure.fit.short();
+    if !cycle.runner.post_filter.is_empty() {
+        let post = post_filter(cycle, cluster, &failure, usize::MAX);
+        failure.fit.post_filter = post.text;
+        let text = |n: NodeId, c: &Cluster| c.strings.text(c.nodes[n].name).to_owned();
+        let best = preempt::best(cluster, &post.candidates);
+        out.best_candidates = best.iter().map(|i| text(post.candidates[*i].node, cluster)).collect();
+        out.best_candidates.sort_unstable();
+        for c in &post.candidates {
+            let mut victims: Vec<String> = c.victims.iter().map(|p: &PodId| cluster.pod_name(*p)).collect();
+            victims.sort_unstable();
+            out.candidates.push(Victims { node: text(c.node, cluster), victims, violations: c.violations });
+        }
+    }
+    out.message = Some((short, failure.fit.full()));
+}

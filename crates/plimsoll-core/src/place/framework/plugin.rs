@@ -1,0 +1,116 @@
+//! The traits that plugins implement.
+//!
+//! A plugin is made once per profile. For a scheduling cycle it makes state objects: a [`FilterState`] in
+//! PreFilter, a [`ScoreState`] in PreScore. What upstream keeps in its CycleState lives in them, typed.
+
+use super::{PluginId, Status};
+use crate::intern::Sym;
+use crate::place::cluster::{Cluster, NodeId, PodId, Shape};
+use crate::place::events::{Change, Interest};
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// The pod that is being scheduled.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// Its row.
+    pub id: PodId,
+    /// Its shape.
+    pub shape: Arc<Shape>,
+    /// `spec.nodeName`, for NodeName; a queued pod never has one.
+    pub node_name: Option<Sym>,
+}
+
+impl Incoming {
+    /// A pod of the cluster.
+    pub fn new(cluster: &Cluster, id: PodId) -> Self {
+        Self { id, shape: Arc::clone(cluster.shape(id)), node_name: None }
+    }
+}
+
+/// Outcome of PreFilter.
+#[derive(Debug)]
+pub enum PreFilter {
+    /// Nothing to filter for this pod.
+    Skip,
+    /// The pod is rejected.
+    Reject(Status),
+    /// Go on with this state.
+    Go {
+        /// Names of the only nodes that can pass; `None`: all.
+        nodes: Option<Vec<Sym>>,
+        /// What Filter needs.
+        state: Box<dyn FilterState>,
+    },
+}
+
+impl PreFilter {
+    /// Go on with all nodes.
+    pub fn go(state: impl FilterState + 'static) -> Self {
+        Self::Go { nodes: None, state: Box::new(state) }
+    }
+}
+
+/// What a plugin knows about the incoming pod while it filters.
+pub trait FilterState: Debug {
+    /// Filter: whether the pod can run on the node.
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status;
+
+    /// Another pod is being counted on a node (PreFilterExtensions.AddPod).
+    fn add_pod(&mut self, _cluster: &Cluster, _other: PodId, _node: NodeId) {}
+
+    /// Another pod is no longer counted on a node (PreFilterExtensions.RemovePod).
+    fn remove_pod(&mut self, _cluster: &Cluster, _other: PodId, _node: NodeId) {}
+
+    /// For plugins whose later points need what Filter found.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+}
+
+/// What a plugin knows about the incoming pod while it scores.
+pub trait ScoreState: Debug {
+    /// The raw score of a feasible node.
+    fn score(&self, cluster: &Cluster, node: NodeId) -> i64;
+
+    /// Brings raw scores into 0..=100; the default leaves them.
+    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], _scores: &mut [i64]) {}
+}
+
+/// A plugin of a profile.
+pub trait Plugin: Debug + Send + Sync {
+    /// Who it is.
+    fn id(&self) -> PluginId;
+
+    /// PreEnqueue: `Some` keeps the pod out of the queue for that reason.
+    fn pre_enqueue(&self, _cluster: &Cluster, _pod: PodId) -> Option<Status> {
+        None
+    }
+
+    /// PreFilter.
+    fn pre_filter(&self, _cluster: &Cluster, _pod: &Incoming) -> PreFilter {
+        PreFilter::Skip
+    }
+
+    /// PreScore; `None` drops the plugin's score for this pod. `filter` is the plugin's own filter state.
+    fn pre_score(
+        &self,
+        _cluster: &Cluster,
+        _pod: &Incoming,
+        _feasible: &[NodeId],
+        _filter: Option<&dyn FilterState>,
+    ) -> Option<Box<dyn ScoreState>> {
+        None
+    }
+
+    /// Events that may make a pod schedulable which this plugin rejected.
+    fn interests(&self) -> &'static [Interest] {
+        &[]
+    }
+
+    /// Queueing hint: whether this change may make the pod schedulable.
+    fn hint(&self, _cluster: &Cluster, _pod: PodId, _change: &Change) -> bool {
+        true
+    }
+}

@@ -1,0 +1,64 @@
+//! NodeDeclaredFeatures: features of the kubelet that a pod needs (spec section 5.11).
+
+use crate::intern::Sym;
+use crate::place::cluster::{Cluster, NodeId, PodId};
+use crate::place::events::{Actions, Change, Interest, Payload, Resource};
+use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, Status};
+
+const REASON: &str = "node(s) didn't match Pod's required features";
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct NodeDeclaredFeatures;
+
+/// Needed features; `None`: no node has ever declared it.
+#[derive(Debug)]
+struct State(Vec<Option<Sym>>);
+
+impl Plugin for NodeDeclaredFeatures {
+    fn id(&self) -> PluginId {
+        PluginId::NodeDeclaredFeatures
+    }
+
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        let needed = &pod.shape.spec.features;
+        if needed.is_empty() {
+            return PreFilter::Skip;
+        }
+        PreFilter::go(State(needed.iter().map(|f| cluster.strings.get(f)).collect()))
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const {
+            &[
+                Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_DECLARED_FEATURE)),
+                Interest::hinted(Resource::Pod, Actions::UPDATE),
+            ]
+        }
+    }
+
+    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+        match &change.payload {
+            Payload::Node { new: Some(new), .. } => cluster
+                .shape(pod)
+                .spec
+                .features
+                .iter()
+                .all(|f| cluster.strings.get(f).is_some_and(|s| new.features.contains(&s))),
+            Payload::Pod { id, old: Some(old), new: Some(new) } => {
+                *id == pod && old.shape.spec.features != new.shape.spec.features
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FilterState for State {
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        let declared = &cluster.nodes[node].info.features;
+        if self.0.iter().all(|f| f.is_some_and(|f| declared.contains(&f))) {
+            return Status::success();
+        }
+        Status::unresolvable(PluginId::NodeDeclaredFeatures, REASON)
+    }
+}

@@ -1,0 +1,45 @@
+//! The plugins, one file each (spec section 5).
+
+mod balanced;
+mod declared_features;
+mod dynamic_resources;
+mod fit;
+mod image_locality;
+mod node_affinity;
+mod node_name;
+mod node_ports;
+mod node_unschedulable;
+mod scheduling_gates;
+mod scoring;
+mod taint_toleration;
+
+use super::args::Args;
+use super::framework::{Plugin, PluginId};
+use crate::intern::Interner;
+
+/// The plugin of this id with the profile's arguments; `None` for those that are part of the framework
+/// itself (PrioritySort, DefaultBinder, DefaultPreemption).
+pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<Box<dyn Plugin>> {
+    Some(match id {
+        PluginId::SchedulingGates => Box::new(scheduling_gates::SchedulingGates),
+        PluginId::NodeUnschedulable => Box::new(node_unschedulable::NodeUnschedulable::new(strings)),
+        PluginId::NodeName => Box::new(node_name::NodeName),
+        PluginId::TaintToleration => Box::new(taint_toleration::TaintToleration),
+        PluginId::NodeAffinity => Box::new(node_affinity::NodeAffinity::new(args, strings)),
+        PluginId::NodePorts => Box::new(node_ports::NodePorts),
+        PluginId::NodeResourcesFit => Box::new(fit::Fit::new(&args.fit, strings)),
+        PluginId::NodeResourcesBalancedAllocation => Box::new(balanced::Balanced::new(args, strings)),
+        PluginId::ImageLocality => Box::new(image_locality::ImageLocality),
+        PluginId::NodeDeclaredFeatures => Box::new(declared_features::NodeDeclaredFeatures),
+        PluginId::DynamicResources => Box::new(dynamic_resources::DynamicResources),
+        _ => return None,
+    })
+}
+
+/// What PostFilter of DynamicResources says; it never ends the search for other ways.
+pub(crate) fn dynamic_resources_post_filter(
+    _cycle: &mut super::cycle::Cycle<'_>,
+    _cluster: &mut super::cluster::Cluster,
+) -> &'static str {
+    "no new claims to deallocate"
+}

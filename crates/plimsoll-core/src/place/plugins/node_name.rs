@@ -1,0 +1,38 @@
+//! NodeName: `spec.nodeName` (spec section 5.3).
+
+use crate::intern::Sym;
+use crate::place::cluster::{Cluster, NodeId};
+use crate::place::events::{Actions, Interest, Resource};
+use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, Status};
+
+const REASON: &str = "node(s) didn't match the requested node name";
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct NodeName;
+
+#[derive(Debug)]
+struct State(Sym);
+
+impl Plugin for NodeName {
+    fn id(&self) -> PluginId {
+        PluginId::NodeName
+    }
+
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        pod.node_name.map_or(PreFilter::Skip, |name| PreFilter::go(State(name)))
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const { &[Interest::always(Resource::Node, Actions::ADD)] }
+    }
+}
+
+impl FilterState for State {
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        if cluster.nodes[node].name == self.0 {
+            return Status::success();
+        }
+        Status::unresolvable(PluginId::NodeName, REASON)
+    }
+}
