@@ -17,7 +17,7 @@ use kube_cel::cel::{self, Context, Value as CelValue};
 use serde_json::Value;
 
 pub use self::convert::{escape_name, to_cel};
-pub use self::types::{TypeError, check_rule};
+pub use self::types::{TypeError, check_rule, loop_cost};
 
 /// Longest expression compiled, in bytes.
 const MAX_EXPRESSION: usize = 16 * 1024;

@@ -3,6 +3,7 @@
 mod arena;
 pub(crate) mod check;
 mod default;
+pub mod define;
 mod embed;
 mod format;
 mod kinds;
@@ -11,6 +12,7 @@ mod lists;
 pub mod node;
 mod prune;
 pub(crate) mod rules;
+mod scale;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +22,7 @@ pub use self::embed::expand_embeds;
 pub use self::kinds::kinds;
 pub use self::kueue::{kueue_definitions, load};
 pub use self::prune::normalise_numbers;
+pub use self::scale::{scale_of, set_scale};
 use crate::error::{FieldError, FieldErrorKind};
 use crate::kinds::Kind;
 
@@ -57,10 +60,11 @@ pub fn default_object(kind: &Kind, object: &mut Value) {
 /// What is wrong with a custom resource: its values, duplicates in its lists, its rules. `old` is the object it
 /// replaces; what hasn't changed is not complained about.
 pub fn validate_object(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
-    let Some(node) = checks(kind) else { return Vec::new() };
+    let (Some(node), Some(custom)) = (checks(kind), &kind.custom) else { return Vec::new() };
     let mut checker = check::Checker { base: "", errors: Vec::new() };
     checker.check(new, old, node, "");
     let mut errors = checker.errors;
+    scale::check(custom, new, &mut errors);
     let mut before = Vec::new();
     if let Some(old) = old {
         lists::check(old, node, "", &mut before);

@@ -1,0 +1,244 @@
+//! Rules of structural schemas (apiextensions `schema/validation.go` and `complete.go`).
+
+use serde_json::{Map, Value, json};
+
+use super::schema::children;
+use super::{at, list, text};
+use crate::error::FieldError;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+/// Checks that a schema is structural. Errors come in no particular order.
+pub fn validate(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    invariants(raw, Level::Root, path, errors);
+    complete(raw, raw, path, errors);
+}
+
+fn flag(raw: &Value, key: &str) -> bool {
+    at(raw, key) == &json!(true)
+}
+
+fn invariants(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+    let kind = text(raw, "type");
+    if kind == "array" && at(raw, "items").is_null() {
+        errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
+    }
+    if at(raw, "items").is_object() {
+        invariants(at(raw, "items"), Level::Item, &format!("{path}.items"), errors);
+    }
+    for (name, property) in at(raw, "properties").as_object().into_iter().flatten() {
+        // metadata at the root is looked at below
+        if level != Level::Root || name != "metadata" {
+            invariants(property, Level::Field, &format!("{path}.properties[{name}]"), errors);
+        }
+    }
+    let additional = at(raw, "additionalProperties");
+    if !additional.is_null() && level == Level::Root {
+        errors.push(FieldError::forbidden(
+            format!("{path}.additionalProperties"),
+            "must not be used at the root",
+        ));
+    }
+    if additional.is_object() {
+        invariants(additional, Level::Field, &format!("{path}.additionalProperties"), errors);
+    }
+    extensions(raw, path, errors);
+    type_of(raw, level, path, errors);
+    metadata(raw, level, path, errors);
+    value_validation(raw, path, errors);
+}
+
+fn extensions(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let what = "must be false if x-kubernetes-int-or-string is true";
+    for key in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
+        if flag(raw, "x-kubernetes-int-or-string") && flag(raw, key) {
+            errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(true), what));
+        }
+    }
+}
+
+fn type_of(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+    let (kind, field) = (text(raw, "type"), format!("{path}.type"));
+    let embedded = flag(raw, "x-kubernetes-embedded-resource");
+    if embedded && kind != "object" {
+        let what = "must be object if x-kubernetes-embedded-resource is true";
+        errors.push(match kind {
+            "" => FieldError::required(field, what),
+            other => FieldError::invalid(field, &json!(other), what),
+        });
+    } else if kind.is_empty()
+        && !flag(raw, "x-kubernetes-int-or-string")
+        && !flag(raw, "x-kubernetes-preserve-unknown-fields")
+    {
+        let what = match level {
+            Level::Root => "must not be empty at the root",
+            Level::Item => "must not be empty for specified array items",
+            Level::Field => "must not be empty for specified object fields",
+        };
+        errors.push(FieldError::required(field, what));
+    } else if level == Level::Root && !kind.is_empty() && kind != "object" {
+        errors.push(FieldError::invalid(field, &json!(kind), "must be object at the root"));
+    }
+    if embedded && !at(raw, "additionalProperties").is_null() {
+        let what = "must not be used if x-kubernetes-embedded-resource is set";
+        errors.push(FieldError::forbidden(format!("{path}.additionalProperties"), what));
+    }
+    let empty = at(raw, "properties").as_object().is_none_or(Map::is_empty);
+    if embedded && !flag(raw, "x-kubernetes-preserve-unknown-fields") && empty {
+        let what = "must not be empty if x-kubernetes-embedded-resource is true without \
+                    x-kubernetes-preserve-unknown-fields";
+        errors.push(FieldError::required(format!("{path}.properties"), what));
+    }
+}
+
+/// `apiVersion`, `kind` and `metadata` of the object itself are given.
+fn metadata(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+    if level != Level::Root && !flag(raw, "x-kubernetes-embedded-resource") {
+        return;
+    }
+    let properties = at(raw, "properties");
+    for (name, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
+        let property = at(properties, name);
+        if !property.is_null() && text(property, "type") != wanted {
+            let field = format!("{path}.properties[{name}].type");
+            errors.push(FieldError::invalid(field, at(property, "type"), format!("must be {wanted}")));
+        }
+    }
+    if level != Level::Root {
+        return;
+    }
+    let Some(metadata) = properties.get("metadata").and_then(Value::as_object) else { return };
+    let names_only =
+        |p: &Value| p.as_object().is_some_and(|p| p.keys().all(|k| k == "name" || k == "generateName"));
+    let allowed = |(key, value): (&String, &Value)| match key.as_str() {
+        "type" | "default" | "description" => true,
+        "properties" => names_only(value),
+        _ => false,
+    };
+    if !metadata.iter().all(allowed) {
+        let what = "must not specify anything other than name and generateName, but metadata is implicitly \
+                    specified";
+        errors.push(FieldError::forbidden(format!("{path}.properties[metadata]"), what));
+    }
+}
+
+/// `allOf` and its like, and patterns.
+fn value_validation(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let int_or_string = json!([{ "type": "integer" }, { "type": "string" }]);
+    let allowed = |any: &Value| flag(raw, "x-kubernetes-int-or-string") && any == &int_or_string;
+    if !allowed(at(raw, "anyOf")) {
+        for (i, nested) in list(raw, "anyOf").iter().enumerate() {
+            inside(nested, false, &format!("{path}.anyOf[{i}]"), errors);
+        }
+    }
+    for (i, nested) in list(raw, "allOf").iter().enumerate() {
+        let skip = i == 0 && allowed(at(nested, "anyOf"));
+        inside(nested, skip, &format!("{path}.allOf[{i}]"), errors);
+    }
+    for (i, nested) in list(raw, "oneOf").iter().enumerate() {
+        inside(nested, false, &format!("{path}.oneOf[{i}]"), errors);
+    }
+    if at(raw, "not").is_object() {
+        inside(at(raw, "not"), false, &format!("{path}.not"), errors);
+    }
+    let pattern = text(raw, "pattern");
+    if let Err(e) = regex::Regex::new(pattern) {
+        let what = format!("must be a valid regular expression, but isn't: {e}");
+        errors.push(FieldError::invalid(format!("{path}.pattern"), &json!(pattern), what));
+    }
+}
+
+/// A schema inside `allOf` and its like may only restrict values.
+fn inside(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldError>) {
+    for (key, what) in [
+        ("type", "must be empty to be structural"),
+        ("additionalProperties", "must be undefined to be structural"),
+        ("default", "must be undefined to be structural"),
+        ("title", "must be empty to be structural"),
+        ("description", "must be empty to be structural"),
+        ("nullable", "must be false to be structural"),
+        ("x-kubernetes-preserve-unknown-fields", "must be false to be structural"),
+        ("x-kubernetes-embedded-resource", "must be false to be structural"),
+        ("x-kubernetes-int-or-string", "must be false to be structural"),
+        ("x-kubernetes-list-map-keys", "must be empty to be structural"),
+        ("x-kubernetes-list-type", "must be undefined to be structural"),
+        ("x-kubernetes-map-type", "must be undefined to be structural"),
+        ("x-kubernetes-validations", "must be empty to be structural"),
+    ] {
+        let value = at(raw, key);
+        if !value.is_null() && value != &json!(false) && value != &json!("") {
+            errors.push(FieldError::forbidden(format!("{path}.{key}"), what));
+        }
+    }
+    if at(raw, "properties").get("metadata").is_some() {
+        let field = format!("{path}.properties[metadata]");
+        errors.push(FieldError::forbidden(field, "must not be specified in a nested context"));
+    }
+    children(raw, path, |child, place| {
+        let skipped = skip_any && place.starts_with(&format!("{path}.anyOf["));
+        if !skipped {
+            inside(child, false, &place, errors);
+        }
+    });
+    let pattern = text(raw, "pattern");
+    if let Err(e) = regex::Regex::new(pattern) {
+        let what = format!("must be a valid regular expression, but isn't: {e}");
+        errors.push(FieldError::invalid(format!("{path}.pattern"), &json!(pattern), what));
+    }
+}
+
+/// Fields named inside `allOf` and its like must be specified outside.
+fn complete(outer: &Value, raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for key in ["allOf", "anyOf", "oneOf"] {
+        for nested in list(raw, key) {
+            specified(outer, nested, path, errors);
+        }
+    }
+    if at(raw, "not").is_object() {
+        specified(outer, at(raw, "not"), path, errors);
+    }
+    for (name, property) in at(raw, "properties").as_object().into_iter().flatten() {
+        complete(property, property, &format!("{path}.properties[{name}]"), errors);
+    }
+    for key in ["items", "additionalProperties"] {
+        if at(raw, key).is_object() {
+            complete(at(raw, key), at(raw, key), &format!("{path}.{key}"), errors);
+        }
+    }
+}
+
+fn specified(outer: &Value, nested: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (name, inner) in at(nested, "properties").as_object().into_iter().flatten() {
+        let place = format!("{path}.properties[{name}]");
+        let found = match at(outer, "properties").get(name) {
+            Some(found) => found,
+            None if at(outer, "additionalProperties").is_object() => at(outer, "additionalProperties"),
+            None if flag(outer, "x-kubernetes-preserve-unknown-fields") => continue,
+            None => {
+                let what = "because it is defined in a nested value validation";
+                errors.push(FieldError::required(place, what));
+                continue;
+            }
+        };
+        specified(found, inner, &place, errors);
+    }
+    if at(nested, "items").is_object() {
+        let place = format!("{path}.items");
+        if at(outer, "items").is_object() {
+            specified(at(outer, "items"), at(nested, "items"), &place, errors);
+        } else {
+            let what = "because it is defined in a nested value validation";
+            errors.push(FieldError::required(place, what));
+        }
+    }
+    for key in ["allOf", "anyOf", "oneOf"] {
+        for deeper in list(nested, key) {
+            specified(outer, deeper, path, errors);
+        }
+    }
+}
