@@ -1,4 +1,15 @@
 //! An embedded Kubernetes API server: real requests, real watches, one process, one file.
 
+pub mod admit;
+pub mod auth;
+mod bootstrap;
 pub mod control;
+mod convert;
+pub mod http;
+mod machine;
+pub mod pipeline;
+pub mod server;
 pub mod store;
+pub mod time;
+
+pub use server::{ApiService, LogRequest, LogSource, Server, ServerConfig, ServerError};

@@ -17,6 +17,7 @@ use crate::error::ApiError;
 use crate::kinds::{Gvk, Kind};
 use crate::schema::TypedSchema;
 
+pub use syntax::explain;
 pub use typed::zero_value;
 
 /// Text format of a body.

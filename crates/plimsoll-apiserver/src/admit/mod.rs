@@ -1,0 +1,132 @@
+//! Built-in admission, in upstream's order of plugins, and webhooks.
+
+mod namespace;
+mod objects;
+mod pods;
+mod priority;
+
+use plimsoll_machinery::{ApiError, Details, Gvk};
+use serde_json::Value;
+
+use crate::pipeline::Write;
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// An object is created.
+    Create,
+    /// It is changed.
+    Update,
+    /// It is deleted.
+    Delete,
+    /// A connecting subresource is opened.
+    Connect,
+}
+
+impl Operation {
+    /// Its name in reviews.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// What a write will use of quotas; given back unless it is committed.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Charge;
+
+impl Charge {
+    /// The write has happened.
+    pub fn commit(self) {}
+}
+
+/// The resource and subresource of a write, for plugins to match.
+pub(crate) struct Subject<'a> {
+    pub group: &'a str,
+    pub plural: &'a str,
+    pub subresource: &'a str,
+}
+
+impl Subject<'_> {
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural && self.subresource.is_empty()
+    }
+}
+
+pub(crate) fn subject(w: &Write) -> Subject<'_> {
+    let Gvk { group, .. } = &w.kind.gvk;
+    Subject { group, plural: &w.kind.plural, subresource: &w.subresource }
+}
+
+/// Admission that may change the object. `old`: its state before, for updates and deletions.
+///
+/// # Errors
+/// What a plugin or a webhook refuses.
+pub async fn mutate(
+    w: &mut Write,
+    object: &mut Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    namespace::check(w, object, operation)?;
+    if matches!(operation, Operation::Create | Operation::Update) {
+        objects::taint_new_node(w, object, operation);
+        priority::resolve(w, object, operation)?;
+        pods::default_tolerations(w, object);
+        objects::default_storage_class(w, object, operation);
+        objects::protect_storage(w, object, operation);
+    }
+    let _ = old;
+    Ok(())
+}
+
+/// Admission that only looks. `object`: the new state, `None` for a deletion.
+///
+/// # Errors
+/// What a plugin or a webhook refuses.
+pub async fn validate(
+    w: &mut Write,
+    object: Option<&Value>,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<Charge, ApiError> {
+    if let Some(object) = object {
+        priority::validate(w, object, operation)?;
+    }
+    let _ = old;
+    Ok(Charge)
+}
+
+/// 403 as plugins word it: `pods "x" is forbidden: …`.
+pub(crate) fn forbidden(w: &Write, object: &Value, why: &str) -> ApiError {
+    let meta = &object["metadata"];
+    let text = |field: &str| meta[field].as_str().filter(|t| !t.is_empty());
+    let name = Some(w.name.as_str())
+        .filter(|n| !n.is_empty())
+        .or_else(|| text("name"))
+        .or_else(|| text("generateName"))
+        .unwrap_or("Unknown")
+        .to_owned();
+    forbidden_named(w, &name, why)
+}
+
+/// As [`forbidden`], for a name that is known.
+pub(crate) fn forbidden_named(w: &Write, name: &str, why: &str) -> ApiError {
+    let mut e = ApiError::new(
+        403,
+        "Forbidden",
+        format!("{} \"{name}\" is forbidden: {why}", w.kind.qualified_resource()),
+    );
+    e.details = Some(Box::new(Details {
+        name: name.to_owned(),
+        group: w.kind.gvk.group.clone(),
+        kind: w.kind.plural.clone(),
+        ..Details::default()
+    }));
+    e
+}

@@ -1,0 +1,191 @@
+//! The review kinds: objects that are only created, never stored, and carry an answer in their status.
+
+use plimsoll_machinery::{ApiError, FieldError, Kind};
+use serde_json::{Value, json};
+
+use super::{Attributes, AuthConfig, Rbac, User};
+
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Answers a review. `None`: the kind is none.
+///
+/// # Errors
+/// 422 and 400 in upstream's words for reviews that ask for nothing or for too much.
+pub fn create(
+    kind: &Kind,
+    object: &Value,
+    namespace: &str,
+    user: &User,
+    auth: &AuthConfig,
+    rbac: &Rbac,
+) -> Option<Result<Value, ApiError>> {
+    let mut review = object.clone();
+    Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        (AUTHORIZATION, "SelfSubjectAccessReview") => {
+            access(review, None, |spec| check(spec, user, rbac)).map(|r| r.0)
+        }
+        (AUTHORIZATION, "SubjectAccessReview") => {
+            access(review, None, |spec| check(spec, &subject(spec), rbac)).map(|r| r.0)
+        }
+        (AUTHORIZATION, "LocalSubjectAccessReview") => {
+            access(review, Some(namespace), |spec| check(spec, &subject(spec), rbac)).map(|(mut r, ())| {
+                r["metadata"] = json!({"namespace": namespace});
+                r
+            })
+        }
+        (AUTHORIZATION, "SelfSubjectRulesReview") => rules(kind, &review, user, rbac),
+        ("authentication.k8s.io", "SelfSubjectReview") => {
+            review["status"] = json!({"userInfo": user.to_value()});
+            Ok(review)
+        }
+        ("authentication.k8s.io", "TokenReview") => {
+            review["status"] = token(&review["spec"], auth);
+            Ok(review)
+        }
+        _ => return None,
+    })
+}
+
+fn invalid(error: FieldError) -> ApiError {
+    ApiError::invalid(AUTHORIZATION, "", "", &[error])
+}
+
+fn access(
+    mut review: Value,
+    local: Option<&str>,
+    decide: impl FnOnce(&Value) -> Value,
+) -> Result<(Value, ()), ApiError> {
+    let spec = &review["spec"];
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    if !resource.is_null() && !path.is_null() {
+        let shown =
+            json!({"Path": path["path"].as_str().unwrap_or(""), "Verb": path["verb"].as_str().unwrap_or("")});
+        return Err(invalid(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            &shown,
+            "cannot be specified in combination with resourceAttributes",
+        )));
+    }
+    if resource.is_null() && path.is_null() {
+        return Err(invalid(FieldError::invalid(
+            "spec.resourceAttributes",
+            &Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )));
+    }
+    let is_self = review["kind"] == "SelfSubjectAccessReview";
+    let groups = spec["groups"].as_array().is_some_and(|g| !g.is_empty());
+    if !is_self && spec["user"].as_str().unwrap_or("").is_empty() && !groups {
+        let detail = "at least one of user or group must be specified";
+        return Err(invalid(FieldError::invalid("spec.user", &json!(""), detail)));
+    }
+    match local {
+        Some(namespace) => {
+            let inner = resource["namespace"].as_str().unwrap_or("");
+            if inner != namespace {
+                return Err(invalid(FieldError::invalid(
+                    "spec.resourceAttributes.namespace",
+                    &json!(inner),
+                    "must match metadata.namespace",
+                )));
+            }
+        }
+        None => metadata_is_empty(&review["metadata"])?,
+    }
+    review["status"] = decide(&review["spec"]);
+    Ok((review, ()))
+}
+
+fn metadata_is_empty(metadata: &Value) -> Result<(), ApiError> {
+    const ORDER: [&str; 8] = [
+        "name",
+        "generateName",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "labels",
+        "annotations",
+        "managedFields",
+    ];
+    let Some(map) = metadata.as_object() else { return Ok(()) };
+    if map.keys().all(|k| matches!(k.as_str(), "managedFields" | "creationTimestamp")) {
+        return Ok(());
+    }
+    // Printed in the order of the Go struct.
+    let fields: Vec<String> = ORDER
+        .iter()
+        .filter_map(|f| map.get(*f).map(|v| format!("\"{f}\":{}", crate::http::reply::go_json(v))))
+        .collect();
+    let mut error = FieldError::invalid("metadata", &Value::Null, "must be empty");
+    error.value = Some(format!("{{{}}}", fields.join(",")));
+    Err(invalid(error))
+}
+
+fn subject(spec: &Value) -> User {
+    let strings = |v: &Value| -> Vec<String> {
+        v.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    User {
+        name: spec["user"].as_str().unwrap_or("").to_owned(),
+        uid: spec["uid"].as_str().unwrap_or("").to_owned(),
+        groups: strings(&spec["groups"]),
+        extra: spec["extra"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(k, v)| (k.clone(), strings(v)))
+            .collect(),
+    }
+}
+
+fn check(spec: &Value, user: &User, rbac: &Rbac) -> Value {
+    let resource = &spec["resourceAttributes"];
+    let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
+    let what = if resource.is_null() {
+        let path = &spec["nonResourceAttributes"];
+        Attributes { verb: text(&path["verb"]), path: text(&path["path"]), ..Attributes::default() }
+    } else {
+        Attributes {
+            is_resource: true,
+            verb: text(&resource["verb"]),
+            group: text(&resource["group"]),
+            resource: text(&resource["resource"]),
+            subresource: text(&resource["subresource"]),
+            namespace: text(&resource["namespace"]),
+            name: text(&resource["name"]),
+            path: String::new(),
+        }
+    };
+    let decision = rbac.authorize(user, &what);
+    let mut status = json!({"allowed": decision.allowed});
+    if !decision.reason.is_empty() {
+        status["reason"] = json!(decision.reason);
+    }
+    status
+}
+
+fn rules(kind: &Kind, review: &Value, user: &User, rbac: &Rbac) -> Result<Value, ApiError> {
+    let namespace = review["spec"]["namespace"].as_str().unwrap_or("");
+    if namespace.is_empty() {
+        return Err(ApiError::bad_request("no namespace on request"));
+    }
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for rule in rbac.rules(user, namespace) {
+        if rule["nonResourceURLs"].as_array().is_some_and(|u| !u.is_empty()) {
+            paths.push(json!({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]}));
+        } else {
+            resources.push(rule);
+        }
+    }
+    Ok(json!({
+        "kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version(), "metadata": {}, "spec": {},
+        "status": {"resourceRules": resources, "nonResourceRules": paths, "incomplete": false},
+    }))
+}
+
+fn token(spec: &Value, auth: &AuthConfig) -> Value {
+    match auth.user_of_token(spec["token"].as_str().unwrap_or("")) {
+        Some(user) => json!({"authenticated": true, "user": user.to_value()}),
+        None => json!({"user": {}, "error": "[invalid bearer token]"}),
+    }
+}

@@ -1,0 +1,89 @@
+//! Objects that exist from the start: namespaces, system priority classes, what everybody may do, the API's own
+//! Service.
+
+use std::sync::Arc;
+
+use plimsoll_machinery::{ApiError, Gvk};
+use serde_json::{Value, json};
+
+use crate::auth::{User, bootstrap};
+use crate::machine;
+use crate::pipeline::{self, Write};
+use crate::server::{Server, ServerError};
+
+const MANAGER: &str = "kube-apiserver";
+
+fn namespaces() -> impl Iterator<Item = Value> {
+    ["kube-system", "kube-public", "kube-node-lease", "default"]
+        .into_iter()
+        .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+}
+
+fn priority_classes() -> impl Iterator<Item = Value> {
+    let rows = [
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+    ];
+    rows.into_iter().map(|(name, value, description)| {
+        json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value, "description": description,
+        })
+    })
+}
+
+/// Creates what isn't there.
+///
+/// # Errors
+/// The store refuses a write.
+pub async fn run(server: &Arc<Server>) -> Result<(), ServerError> {
+    let objects: Vec<Value> = namespaces().chain(priority_classes()).chain(bootstrap::objects()).collect();
+    for object in objects {
+        let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        match create(server, object).await {
+            Ok(()) => {}
+            Err(e) if e.reason == "AlreadyExists" => {}
+            Err(e) => return Err(ServerError::Bootstrap { what, why: e.to_string() }),
+        }
+    }
+    server.store().forget_changes();
+    Ok(())
+}
+
+async fn create(server: &Arc<Server>, object: Value) -> Result<(), ApiError> {
+    let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
+    let (group, version) = match object["apiVersion"].as_str().unwrap_or("").split_once('/') {
+        Some((g, v)) => (g.to_owned(), v.to_owned()),
+        None => (String::new(), text(&object["apiVersion"])),
+    };
+    let gvk = Gvk { group, version, kind: text(&object["kind"]) };
+    let table = server.kinds();
+    let Some(kind) = table.kind(&gvk).cloned() else {
+        return Err(ApiError::internal(format!("no kind {gvk:?}")));
+    };
+    let mut object = object;
+    machine::default(&kind, &mut object);
+    let mut write = Write {
+        server: Arc::clone(server),
+        namespace: text(&object["metadata"]["namespace"]),
+        name: String::new(),
+        subresource: String::new(),
+        user: User::new("system:apiserver", &["system:masters"]),
+        manager: MANAGER.to_owned(),
+        dry_run: false,
+        options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        warnings: Vec::new(),
+        now: server.now(),
+        kind,
+        table,
+    };
+    pipeline::create(&mut write, object).await.map(|_| ())
+}

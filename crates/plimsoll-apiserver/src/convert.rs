@@ -1,0 +1,102 @@
+//! Between the version objects are stored in and the versions they are served in.
+//!
+//! Custom resources differ in `apiVersion` only (conversion strategy `None`); events are one set of objects with
+//! two spellings.
+
+use plimsoll_machinery::Kind;
+use serde_json::{Map, Value, json};
+
+use crate::store::Record;
+
+/// `core/v1` and `events.k8s.io/v1` names of the same field.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// `apiVersion` that objects of a kind are stored in.
+pub fn storage_version(kind: &Kind) -> String {
+    match (&kind.custom, kind.gvk.group.as_str()) {
+        (Some(custom), group) => format!("{group}/{}", custom.storage_version),
+        (None, "events.k8s.io") => "v1".to_owned(),
+        (None, "autoscaling") => "autoscaling/v2".to_owned(),
+        (None, _) => kind.gvk.api_version(),
+    }
+}
+
+/// Whether a record can be sent as it is to a client that asked for a version.
+pub fn is_served_as(record: &Record, api_version: &str) -> bool {
+    record
+        .json
+        .strip_prefix(b"{\"apiVersion\":\"")
+        .and_then(|r| r.strip_prefix(api_version.as_bytes()))
+        .is_some_and(|r| r.first() == Some(&b'"'))
+}
+
+/// The object in the version it is served in.
+pub fn to_served(kind: &Kind, object: Value) -> Value {
+    let target = kind.gvk.api_version();
+    convert(object, &target)
+}
+
+/// The object in the version it is stored in.
+pub fn to_storage(kind: &Kind, object: Value) -> Value {
+    let target = storage_version(kind);
+    convert(object, &target)
+}
+
+fn convert(mut object: Value, target: &str) -> Value {
+    let Some(map) = object.as_object_mut() else { return object };
+    if map.get("apiVersion").and_then(Value::as_str) == Some(target) {
+        return object;
+    }
+    match target {
+        "events.k8s.io/v1" => rename(map, EVENT_FIELDS.iter().map(|(a, b)| (*a, *b))),
+        "v1" if map.contains_key("regarding") || map["apiVersion"] == "events.k8s.io/v1" => {
+            rename(map, EVENT_FIELDS.iter().map(|(a, b)| (*b, *a)));
+        }
+        "autoscaling/v1" => autoscaler_to_v1(map),
+        "autoscaling/v2" => autoscaler_to_v2(map),
+        _ => {}
+    }
+    map.insert("apiVersion".to_owned(), json!(target));
+    object
+}
+
+fn rename<'a>(map: &mut Map<String, Value>, names: impl Iterator<Item = (&'a str, &'a str)>) {
+    for (from, to) in names {
+        if let Some(value) = map.remove(from) {
+            map.insert(to.to_owned(), value);
+        }
+    }
+}
+
+const CPU: &str = "targetCPUUtilizationPercentage";
+
+/// v2 → v1: the CPU utilization metric has a field of its own.
+fn autoscaler_to_v1(map: &mut Map<String, Value>) {
+    let Some(spec) = map.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let metrics = spec.remove("metrics");
+    for metric in metrics.as_ref().and_then(Value::as_array).into_iter().flatten() {
+        let target = &metric["resource"]["target"];
+        if metric["resource"]["name"] == "cpu" && target["type"] == "Utilization" {
+            spec.insert(CPU.to_owned(), target["averageUtilization"].clone());
+        }
+    }
+}
+
+fn autoscaler_to_v2(map: &mut Map<String, Value>) {
+    let Some(spec) = map.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if let Some(percent) = spec.remove(CPU) {
+        let target = json!({"type": "Utilization", "averageUtilization": percent});
+        spec.insert(
+            "metrics".to_owned(),
+            json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! Documents about the API: discovery, version, root paths, OpenAPI.
+
+use http::header;
+use plimsoll_machinery::{ApiError, discovery};
+use serde_json::{Value, json};
+
+use super::info::Shape;
+use super::negotiate::{Accepted, Endpoint, Format, negotiate};
+use super::reply::{Payload, Reply};
+use super::{Req, method_not_allowed, not_served};
+use crate::machine;
+
+/// Minor version of the Kubernetes API that is served.
+pub const MINOR: u32 = 36;
+/// The version that clients see.
+pub const GIT_VERSION: &str = concat!("v1.36.2+plimsoll-", env!("CARGO_PKG_VERSION"));
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const OTHER_PATHS: [&str; 9] = [
+    "/.well-known/openid-configuration",
+    "/healthz",
+    "/healthz/ping",
+    "/livez",
+    "/livez/ping",
+    "/metrics",
+    "/openapi/v3",
+    "/readyz",
+    "/version",
+];
+
+fn only_get(req: &Req) -> Result<(), ApiError> {
+    if req.method == http::Method::GET { Ok(()) } else { Err(method_not_allowed()) }
+}
+
+fn negotiate_plain(req: &mut Req) -> Result<(), ApiError> {
+    let accept = req.header(header::ACCEPT).map(str::to_owned);
+    req.accepted = negotiate(accept.as_deref(), Endpoint { protobuf: true, ..Endpoint::default() })?;
+    if req.accepted.format == Format::Protobuf {
+        req.accepted.format = Format::Json;
+    }
+    Ok(())
+}
+
+/// `/version`.
+pub fn version(req: &mut Req) -> Result<Reply, ApiError> {
+    only_get(req)?;
+    req.accepted = Accepted::default();
+    let minor = MINOR.to_string();
+    Ok(Reply::object(
+        200,
+        json!({
+            "major": "1", "minor": minor, "emulationMajor": "1", "emulationMinor": minor,
+            "minCompatibilityMajor": "1", "minCompatibilityMinor": (MINOR - 1).to_string(),
+            "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
+            "platform": "linux/amd64",
+        }),
+    ))
+}
+
+/// `/`.
+pub fn root(req: &mut Req) -> Result<Reply, ApiError> {
+    only_get(req)?;
+    Ok(Reply::object(200, discovery::root_paths(&req.table, &OTHER_PATHS)))
+}
+
+/// `/api`, `/apis` and what is below them down to a version.
+pub fn api(req: &mut Req) -> Result<Reply, ApiError> {
+    let core = req.info.path.trim_matches('/').split('/').next() == Some("api");
+    let (group, version) = (req.info.group.clone(), req.info.version.clone());
+    let known = core || req.table.groups().iter().any(|(g, _)| *g == group);
+    if req.info.shape != Shape::Root && !known {
+        return Ok(Reply::page_not_found());
+    }
+    only_get(req)?;
+    match req.info.shape {
+        Shape::Root => {
+            if let Some(reply) = aggregated(req, core)? {
+                return Ok(reply);
+            }
+            let table = &req.table;
+            Ok(Reply::object(
+                200,
+                if core {
+                    discovery::core_versions(&req.server.config().address)
+                } else {
+                    discovery::group_list(table)
+                },
+            ))
+        }
+        Shape::Group => {
+            negotiate_plain(req)?;
+            let document = discovery::group(&req.table, &group);
+            Ok(document.map_or_else(Reply::page_not_found, |d| Reply::object(200, d)))
+        }
+        _ => {
+            negotiate_plain(req)?;
+            let group = if core { "" } else { group.as_str() };
+            let custom = req.table.iter().any(|k| k.gvk.group == group && k.custom.is_some());
+            match discovery::resources(&req.table, group, &version) {
+                Some(document) => Ok(Reply::object(200, document)),
+                None if custom => Ok(Reply::page_not_found()),
+                None => Err(not_served()),
+            }
+        }
+    }
+}
+
+/// The aggregated form, when the client prefers it; sets the negotiated form otherwise.
+fn aggregated(req: &mut Req, core: bool) -> Result<Option<Reply>, ApiError> {
+    let accept = req.header(header::ACCEPT).unwrap_or("").to_owned();
+    let wanted = accept.split(',').find_map(|clause| {
+        let mut parts = clause.split(';').map(str::trim);
+        if parts.next() != Some("application/json") {
+            // Anything plain before it is preferred.
+            return Some(false);
+        }
+        let params: Vec<&str> = parts.filter(|p| !p.starts_with("q=")).collect();
+        let is = |p: &str| params.contains(&p);
+        if is("as=APIGroupDiscoveryList") && is("g=apidiscovery.k8s.io") {
+            return is("v=v2").then_some(true);
+        }
+        Some(false)
+    });
+    if wanted != Some(true) {
+        negotiate_plain(req)?;
+        return Ok(None);
+    }
+    let document = discovery::aggregated(&req.table, core);
+    let bytes = serde_json::to_vec(&document).map_err(ApiError::internal)?;
+    let etag = format!("\"{}\"", machine::hash(&bytes));
+    if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
+        let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+        return Ok(Some(reply.with_header(header::ETAG, etag)));
+    }
+    let reply = Reply {
+        status: 200,
+        payload: Payload::Raw(bytes.into(), AGGREGATED),
+        headers: Vec::new(),
+        protobuf: None,
+    };
+    Ok(Some(reply.with_header(header::ETAG, etag).with_header(header::VARY, "Accept")))
+}
+
+/// `/openapi/v3…` and `/openapi/v2`.
+pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
+    only_get(req)?;
+    let path = req.info.path.trim_matches('/').to_owned();
+    let rest = path.trim_start_matches("openapi").trim_start_matches('/');
+    let Some(document) = rest.strip_prefix("v3") else { return Ok(Reply::page_not_found()) };
+    let name = document.trim_matches('/');
+    if name.is_empty() {
+        let index = machine::openapi_index(&req.server, &req.table);
+        let bytes = serde_json::to_vec(&index).map_err(ApiError::internal)?;
+        let etag = format!("\"{}\"", machine::hash(&bytes));
+        if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
+            let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+            return Ok(reply.with_header(header::ETAG, etag));
+        }
+        let payload = Payload::Raw(bytes.into(), "text/plain; charset=utf-8");
+        let reply = Reply { status: 200, payload, headers: Vec::new(), protobuf: None };
+        return Ok(reply.with_header(header::ETAG, etag));
+    }
+    openapi_document(req, name)
+}
+
+fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
+    let accept = req.header(header::ACCEPT).unwrap_or("*/*");
+    let json = accept.split(',').any(|c| {
+        matches!(c.split(';').next().unwrap_or("").trim(), "application/json" | "*/*" | "application/*" | "")
+    });
+    let Some(document) = machine::openapi_document(&req.server, &req.table, name) else {
+        return Ok(Reply::page_not_found());
+    };
+    if !json {
+        return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new(), protobuf: None });
+    }
+    let etag = format!("\"{}\"", document.hash);
+    match req.query.non_empty("hash") {
+        Some(hash) if hash != document.hash => {
+            let location = format!("/openapi/v3/{name}?hash={}", document.hash);
+            let reply = Reply { status: 301, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+            return Ok(reply.with_header(header::LOCATION, location));
+        }
+        _ => {}
+    }
+    if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
+        let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+        return Ok(reply.with_header(header::ETAG, etag));
+    }
+    let payload = Payload::Raw(document.bytes.clone(), "application/json");
+    let mut reply = Reply { status: 200, payload, headers: Vec::new(), protobuf: None };
+    if req.query.non_empty("hash").is_some() {
+        reply = reply.with_header(header::CACHE_CONTROL, "public, immutable");
+    }
+    Ok(reply.with_header(header::ETAG, etag).with_header(header::VARY, "Accept"))
+}
+
+/// The names under which documents are listed, for `Value` users.
+pub fn server_url(name: &str, hash: &str) -> Value {
+    json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")})
+}

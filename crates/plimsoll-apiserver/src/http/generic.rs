@@ -1,0 +1,301 @@
+//! One handler for every resource: which verb, which form, then to the store or the pipeline.
+
+use std::sync::Arc;
+
+use http::{Method, header};
+use plimsoll_machinery::{ApiError, Kind};
+use serde_json::{Value, json};
+
+use super::negotiate::{Endpoint, Format, MetaVersion, Transform, negotiate};
+use super::options::{DeleteOptions, WriteOptions};
+use super::reply::Reply;
+use super::{Req, body_format, list, method_not_allowed, not_served, patch, subresource, watch};
+use crate::auth;
+use crate::pipeline::{self, Change, Deleted, Write};
+use crate::store::Key;
+use crate::{convert, machine};
+
+/// Answers a request for a resource.
+pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
+    let info = &req.info;
+    let Some(kind) = req.table.resource(&info.group, &info.version, &info.resource).cloned() else {
+        let groups = req.table.groups();
+        let served = groups.iter().any(|(g, _)| *g == info.group);
+        let custom = req.table.iter().any(|k| k.gvk.group == info.group && k.custom.is_some());
+        return if served && !custom { Err(not_served()) } else { Ok(Reply::page_not_found()) };
+    };
+    check_scope(req, &kind)?;
+    if let Some(custom) = &kind.custom
+        && let Some(text) = &custom.deprecation
+    {
+        req.warnings.push(text.clone());
+    }
+    if !info.subresource.is_empty() {
+        return subresource::handle(req, &kind).await;
+    }
+    check_verb(req, &kind)?;
+    negotiate_for(req, &kind)?;
+    match req.info.verb.as_str() {
+        "get" => get(req, &kind).await,
+        "list" => list::list(req, &kind).await,
+        "watch" => watch::watch(req, &kind).await,
+        "create" => create(req, &kind).await,
+        "update" => update(req, &kind).await,
+        "patch" => patch::patch(req, &kind).await,
+        "delete" => delete(req, &kind).await,
+        "deletecollection" => list::delete_collection(req, &kind).await,
+        _ => Err(method_not_allowed()),
+    }
+}
+
+/// Paths with a namespace are for namespaced kinds and the other way round.
+fn check_scope(req: &Req, kind: &Kind) -> Result<(), ApiError> {
+    let info = &req.info;
+    let own = kind.plural == "namespaces" && kind.gvk.group.is_empty();
+    if !kind.namespaced && !info.namespace.is_empty() && !(own && info.name == info.namespace) {
+        return Err(not_served());
+    }
+    if kind.namespaced && info.namespace.is_empty() {
+        if !info.name.is_empty() {
+            return Err(not_served());
+        }
+        if !matches!(info.verb.as_str(), "list" | "watch") {
+            return Err(method_not_allowed());
+        }
+    }
+    Ok(())
+}
+
+fn check_verb(req: &Req, kind: &Kind) -> Result<(), ApiError> {
+    let info = &req.info;
+    let named = !info.name.is_empty();
+    let fits = match info.verb.as_str() {
+        "create" | "deletecollection" => !named,
+        "update" | "patch" | "delete" => named,
+        "get" | "list" | "watch" => req.method == Method::GET,
+        _ => false,
+    };
+    let verb = if info.verb == "watch" && named && !info.old_watch { "get" } else { info.verb.as_str() };
+    if !fits || !kind.verbs.iter().any(|v| v == verb) {
+        return Err(method_not_allowed());
+    }
+    Ok(())
+}
+
+/// Negotiates the form of the answer.
+pub fn negotiate_for(req: &mut Req, kind: &Kind) -> Result<(), ApiError> {
+    let reading = matches!(req.info.verb.as_str(), "list" | "watch");
+    let lists = kind.verbs.iter().any(|v| v == "list") || kind.custom.is_some();
+    let endpoint = Endpoint {
+        table: lists,
+        partial: lists,
+        protobuf: machine::has_protobuf(kind),
+        watchable: reading,
+        watching: req.info.verb == "watch",
+    };
+    let accept = req.header(header::ACCEPT).map(str::to_owned);
+    req.accepted = negotiate(accept.as_deref(), endpoint)?;
+    Ok(())
+}
+
+/// `*core.ConfigMap`: how Go names the type in messages.
+fn go_type(kind: &Kind, list: bool) -> String {
+    if kind.custom.is_some() {
+        return format!("*unstructured.Unstructured{}", if list { "List" } else { "" });
+    }
+    let package = kind.gvk.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+    format!("*{package}.{}", if list { &kind.list_kind } else { &kind.gvk.kind })
+}
+
+/// Puts one object into the form asked for.
+pub fn present(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Result<Reply, ApiError> {
+    if object["kind"] == "Status" && object["apiVersion"] == "v1" {
+        return Ok(Reply::object(status, object));
+    }
+    let mut reply = match req.accepted.transform {
+        Transform::None => Reply::object(status, object),
+        Transform::Table(version) => {
+            let options = machine::table_options(&req.query, Value::Null, false)?;
+            Reply::object(status, machine::table(kind, &[object], &options, version, req.server.now()))
+        }
+        Transform::Partial(version) => Reply::object(status, partial(&object, version)),
+        Transform::PartialList(_) => {
+            return Err(ApiError::new(
+                406,
+                "NotAcceptable",
+                format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                    go_type(kind, false)
+                ),
+            ));
+        }
+    };
+    reply.protobuf = Some(Arc::clone(kind));
+    Ok(reply)
+}
+
+/// 406 for a list asked for as one object.
+pub fn list_as_object(kind: &Kind) -> ApiError {
+    ApiError::new(
+        406,
+        "NotAcceptable",
+        format!(
+            "you requested PartialObjectMetadata, but the requested object is a list ({})",
+            go_type(kind, true)
+        ),
+    )
+}
+
+/// Metadata only.
+pub fn partial(object: &Value, version: MetaVersion) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": object["metadata"],
+    })
+}
+
+/// The key of the object that the path names.
+pub fn key(req: &Req, kind: &Kind) -> Key {
+    let namespace = if kind.namespaced { req.info.namespace.as_str() } else { "" };
+    Key::new(kind.storage.as_str(), namespace, req.info.name.as_str())
+}
+
+async fn get(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    list::wait_for_version(req, req.query.get("resourceVersion").unwrap_or("")).await?;
+    let key = key(req, kind);
+    let record = req.server.store().get(&key);
+    let Some(record) = record else {
+        return Err(ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name));
+    };
+    let plain = req.accepted.transform == Transform::None && req.accepted.format == Format::Json;
+    if plain && kind.custom.is_none() && convert::is_served_as(&record, &kind.gvk.api_version()) {
+        return Ok(Reply::json(200, record.json.clone()));
+    }
+    let value = record.value().map_err(ApiError::internal)?;
+    present(req, kind, 200, machine::serve(kind, convert::to_served(kind, value)))
+}
+
+/// A write as the request describes it.
+pub fn write_of(req: &Req, kind: &Arc<Kind>, options: &WriteOptions, options_kind: &str) -> Write {
+    let manager =
+        if options.field_manager.is_empty() { req.manager_of_agent() } else { options.field_manager.clone() };
+    Write {
+        server: Arc::clone(&req.server),
+        table: Arc::clone(&req.table),
+        kind: Arc::clone(kind),
+        subresource: req.info.subresource.clone(),
+        namespace: if kind.namespaced { req.info.namespace.clone() } else { String::new() },
+        name: req.info.name.clone(),
+        user: req.user.clone(),
+        manager,
+        dry_run: options.dry_run,
+        options: options.to_value(options_kind),
+        warnings: Vec::new(),
+        now: req.server.now(),
+    }
+}
+
+/// Decodes the body as an object of `kind` and fills in defaults.
+pub fn decode(req: &mut Req, kind: &Kind, options: &WriteOptions) -> Result<Value, ApiError> {
+    let format = body_format(req, machine::has_protobuf(kind))?;
+    let (mut object, warnings) = machine::decode(kind, &req.body, format, options.field_validation)?;
+    req.warnings.extend(warnings);
+    machine::default(kind, &mut object);
+    Ok(object)
+}
+
+async fn create(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    body_format(req, machine::has_protobuf(kind))?;
+    let options = WriteOptions::parse(&req.query, "CreateOptions", false)?;
+    let mut object = decode(req, kind, &options)?;
+    let mut write = write_of(req, kind, &options, "CreateOptions");
+    if let Some(answer) = review(req, kind, &mut object, &write) {
+        return present(req, kind, 201, answer?);
+    }
+    if kind.gvk.kind == "Binding" && kind.plural == "bindings" {
+        return subresource::old_binding(req, kind, object, &options).await;
+    }
+    if !kind.verbs.iter().any(|v| v == "get") {
+        return Err(ApiError::new(
+            501,
+            "NotImplemented",
+            format!("{} is not implemented", kind.qualified_resource()),
+        ));
+    }
+    let result = pipeline::create(&mut write, object).await;
+    req.warnings.append(&mut write.warnings);
+    present(req, kind, 201, machine::serve(kind, result?))
+}
+
+/// The review kinds are answered at once.
+fn review(req: &Req, kind: &Arc<Kind>, object: &mut Value, w: &Write) -> Option<Result<Value, ApiError>> {
+    if !matches!(kind.gvk.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io") {
+        return None;
+    }
+    if kind.gvk.kind == "SelfSubjectReview" {
+        object["metadata"] = json!({"creationTimestamp": crate::time::seconds(w.now)});
+    } else if let Err(e) = machine::own_update(kind, None, object, &w.manager, "", w.now) {
+        return Some(Err(e));
+    }
+    auth::create_review(kind, object, &req.info.namespace, &req.user, req.server.auth(), req.server.rbac())
+}
+
+async fn update(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    body_format(req, machine::has_protobuf(kind))?;
+    let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
+    let object = decode(req, kind, &options)?;
+    let mut write = write_of(req, kind, &options, "UpdateOptions");
+    let result = pipeline::update(&mut write, Change::Replace(object)).await;
+    req.warnings.append(&mut write.warnings);
+    let done = result?;
+    present(req, kind, if done.created { 201 } else { 200 }, machine::serve(kind, done.object))
+}
+
+/// DeleteOptions from the body if there is one, else from the query.
+pub fn delete_options(req: &Req) -> Result<DeleteOptions, ApiError> {
+    if req.body.is_empty() {
+        return DeleteOptions::from_query(&req.query);
+    }
+    let format = body_format(req, true)?;
+    DeleteOptions::from_value(&machine::decode_delete_options(&req.body, format)?)
+}
+
+async fn delete(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    let options = delete_options(req)?;
+    warn_of_orphans(req, kind, &options);
+    let write_options = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+    let mut write = write_of(req, kind, &write_options, "DeleteOptions");
+    write.options = options.to_value();
+    let result = pipeline::delete(&mut write, &options).await;
+    req.warnings.append(&mut write.warnings);
+    match result? {
+        Deleted::Pending(object) => present(req, kind, 200, machine::serve(kind, object)),
+        Deleted::Gone(object) if pipeline::returns_object(&write) => present(req, kind, 200, object),
+        Deleted::Gone(object) => {
+            let mut details = json!({"name": req.info.name});
+            if !kind.gvk.group.is_empty() {
+                details["group"] = json!(kind.gvk.group);
+            }
+            details["kind"] = json!(kind.plural);
+            details["uid"] = object["metadata"]["uid"].clone();
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+            });
+            Ok(Reply::object(200, status))
+        }
+    }
+}
+
+/// Jobs leave their pods behind unless told otherwise; clients are told.
+pub fn warn_of_orphans(req: &mut Req, kind: &Kind, options: &DeleteOptions) {
+    if kind.gvk.group == "batch"
+        && kind.plural == "jobs"
+        && options.propagation.is_none()
+        && options.orphan.is_none()
+    {
+        req.warnings.push(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+             remove them or set propagationPolicy=Orphan to suppress this warning"
+                .to_owned(),
+        );
+    }
+}

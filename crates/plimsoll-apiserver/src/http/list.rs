@@ -1,0 +1,315 @@
+//! Lists: resource versions, pages, forms; deletion of collections.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use plimsoll_machinery::select::Selector;
+use plimsoll_machinery::{ApiError, Kind};
+use serde_json::{Value, json};
+
+use super::Req;
+use super::generic::{delete_options, list_as_object, partial, warn_of_orphans, write_of};
+use super::negotiate::{Format, Transform};
+use super::options::{ListOptions, Match, WriteOptions, go_quote};
+use super::reply::Reply;
+use crate::pipeline;
+use crate::store::{Record, Snapshot, StoreError};
+use crate::{convert, machine};
+
+/// How long a list waits for a version that hasn't been reached (the watch cache's `blockTimeout`).
+pub const WAIT: Duration = Duration::from_secs(3);
+
+const TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
+const TOKEN_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can \
+start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder \
+of the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// One page of objects.
+pub struct Page {
+    /// The objects.
+    pub records: Vec<Arc<Record>>,
+    /// Revision of the list.
+    pub revision: u64,
+    /// Token for the next page.
+    pub next: Option<String>,
+    /// How many more there are, when that is known.
+    pub remaining: Option<u64>,
+}
+
+/// Parses the selectors of a request. Paths of one object (old watch paths) select it by name.
+pub fn selector(req: &Req, kind: &Kind) -> Result<Selector, ApiError> {
+    Selector::parse(kind, req.query.non_empty("labelSelector"), req.query.non_empty("fieldSelector"))
+}
+
+/// Whether a record matches, reading the object only when it must be.
+pub fn matches(kind: &Kind, selector: &Selector, record: &Record) -> bool {
+    let (name, namespace) = (&record.key.name, &record.key.namespace);
+    selector.matches_named(name, namespace, &record.labels, || {
+        Cow::Owned(convert::to_served(kind, record.value().unwrap_or_default()))
+    })
+}
+
+/// Waits until a version given by the client is reached.
+///
+/// # Errors
+/// 400 for what is no version, 504 when it isn't reached in time.
+pub async fn wait_for_version(req: &Req, version: &str) -> Result<u64, ApiError> {
+    if version.is_empty() || version == "0" {
+        return Ok(0);
+    }
+    let parsed = parse_version(version)
+        .map_err(|e| ApiError::bad_request(format!("invalid resource version: {e}")))?;
+    let store = req.server.store();
+    match store.wait_until(parsed, WAIT).await {
+        Ok(_) => Ok(parsed),
+        Err(e) => Err(e.to_api("", "", "")),
+    }
+}
+
+/// A resource version; the error is upstream's text.
+pub fn parse_version(text: &str) -> Result<u64, String> {
+    let quoted = go_quote(text);
+    text.parse().map_err(|_| {
+        format!(
+            "resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax"
+        )
+    })
+}
+
+/// Lists a resource.
+pub async fn list(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    let options = ListOptions::parse(&req.query, false)?;
+    let selector = selector(req, kind)?;
+    let page = page(req, kind, &options, &selector).await?;
+    present_page(req, kind, &page)
+}
+
+/// Reads one page.
+pub async fn page(
+    req: &Req,
+    kind: &Kind,
+    options: &ListOptions,
+    selector: &Selector,
+) -> Result<Page, ApiError> {
+    let (snapshot, start) = snapshot(req, kind, options).await?;
+    let from_cache = options.resource_version == "0" && options.continue_token.is_empty();
+    let limit = match usize::try_from(options.limit) {
+        Ok(0) | Err(_) => usize::MAX,
+        Ok(_) if from_cache => usize::MAX,
+        Ok(n) => n,
+    };
+    let mut page = Page { records: Vec::new(), revision: snapshot.revision, next: None, remaining: None };
+    let all = selector.is_empty();
+    let mut iter = snapshot.iter_from(&start);
+    for record in iter.by_ref() {
+        if !all && !matches(kind, selector, record) {
+            continue;
+        }
+        if page.records.len() == limit {
+            let last = page.records.last().map(|r| snapshot.relative_path(r)).unwrap_or_default();
+            page.next = Some(token(snapshot.revision, &last));
+            break;
+        }
+        page.records.push(Arc::clone(record));
+    }
+    if page.next.is_some() && all {
+        page.remaining = Some(1 + iter.count() as u64);
+    }
+    Ok(page)
+}
+
+async fn snapshot(req: &Req, kind: &Kind, options: &ListOptions) -> Result<(Snapshot, String), ApiError> {
+    let store = req.server.store();
+    let namespace = Some(req.info.namespace.as_str()).filter(|n| kind.namespaced && !n.is_empty());
+    if !options.continue_token.is_empty() {
+        if !matches!(options.resource_version.as_str(), "" | "0") {
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let (revision, start) = parse_token(&options.continue_token)?;
+        // A token made after an expiry goes on at the current version.
+        let Ok(revision) = u64::try_from(revision) else {
+            return Ok((store.list(&kind.storage, namespace), start));
+        };
+        return match store.list_at(&kind.storage, namespace, revision) {
+            Ok(snapshot) => Ok((snapshot, start)),
+            Err(StoreError::Expired { .. }) => {
+                let mut e = ApiError::new(410, "Expired", TOKEN_TOO_OLD);
+                e.continue_token = token_at(-1, &start);
+                Err(e)
+            }
+            Err(e) => Err(e.to_api("", "", "")),
+        };
+    }
+    let version = wait_for_version(req, &options.resource_version).await?;
+    if options.matching == Some(Match::Exact) {
+        let at = store.list_at(&kind.storage, namespace, version);
+        return match at {
+            Ok(snapshot) => Ok((snapshot, String::new())),
+            Err(StoreError::Expired { .. }) => Err(ApiError::new(410, "Expired", TOO_OLD)),
+            Err(e) => Err(e.to_api("", "", "")),
+        };
+    }
+    Ok((store.list(&kind.storage, namespace), String::new()))
+}
+
+fn token(revision: u64, last: &str) -> String {
+    token_at(i64::try_from(revision).unwrap_or(-1), &format!("{last}\0"))
+}
+
+fn token_at(revision: i64, start: &str) -> String {
+    let text = format!("{{\"v\":\"meta.k8s.io/v1\",\"rv\":{revision},\"start\":{}}}", json!(start));
+    BASE64_URL_SAFE_NO_PAD.encode(text)
+}
+
+fn parse_token(token: &str) -> Result<(i64, String), ApiError> {
+    let bad = |why: String| {
+        ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+    };
+    let bytes = BASE64_URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|e| {
+        let at = match e {
+            base64::DecodeError::InvalidByte(at, _) => at,
+            _ => token.len(),
+        };
+        bad(format!("illegal base64 data at input byte {at}"))
+    })?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad(machine::json_error(&bytes)))?;
+    if value["v"] != "meta.k8s.io/v1" {
+        let version = value["v"].as_str().unwrap_or("");
+        return Err(bad(format!("server does not recognize this encoded version {}", go_quote(version))));
+    }
+    let start = value["start"].as_str().unwrap_or("").to_owned();
+    if start.is_empty() {
+        return Err(bad("encoded start key empty (incorrect token)".to_owned()));
+    }
+    if start.split('/').any(|s| matches!(s, ".." | ".")) {
+        return Err(bad(format!("invalid start key: {}", go_quote(&start))));
+    }
+    Ok((value["rv"].as_i64().unwrap_or(0), start))
+}
+
+/// `metadata` of a list.
+pub fn list_meta(page: &Page) -> Value {
+    let mut meta = json!({"resourceVersion": page.revision.to_string()});
+    if let Some(next) = &page.next {
+        meta["continue"] = json!(next);
+    }
+    if let Some(remaining) = page.remaining {
+        meta["remainingItemCount"] = json!(remaining);
+    }
+    meta
+}
+
+/// The objects of a page in the served version.
+pub fn values(kind: &Kind, records: &[Arc<Record>]) -> Result<Vec<Value>, ApiError> {
+    records
+        .iter()
+        .map(|r| Ok(machine::serve(kind, convert::to_served(kind, r.value().map_err(ApiError::internal)?))))
+        .collect()
+}
+
+/// Puts a page into the form asked for.
+pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, ApiError> {
+    let meta = list_meta(page);
+    match req.accepted.transform {
+        Transform::None if req.accepted.format == Format::Json && kind.custom.is_none() => {
+            raw_list(kind, page, &meta)
+        }
+        Transform::None => {
+            let mut items = values(kind, &page.records)?;
+            if kind.custom.is_none() {
+                for map in items.iter_mut().filter_map(Value::as_object_mut) {
+                    map.remove("kind");
+                    map.remove("apiVersion");
+                }
+            }
+            let list = json!({
+                "kind": kind.list_kind, "apiVersion": kind.gvk.api_version(), "metadata": meta, "items": items,
+            });
+            let mut reply = Reply::object(200, list);
+            reply.protobuf = Some(Arc::clone(kind));
+            Ok(reply)
+        }
+        Transform::Table(version) => {
+            let options = machine::table_options(&req.query, meta, false)?;
+            let items = values(kind, &page.records)?;
+            Ok(Reply::object(200, machine::table(kind, &items, &options, version, req.server.now())))
+        }
+        Transform::PartialList(version) => {
+            let items: Vec<Value> =
+                values(kind, &page.records)?.iter().map(|o| partial(o, version)).collect();
+            // An empty list of metadata is null upstream.
+            let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
+            Ok(Reply::object(
+                200,
+                json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
+                    "metadata": meta, "items": items,
+                }),
+            ))
+        }
+        Transform::Partial(_) => Err(list_as_object(kind)),
+    }
+}
+
+/// A list as JSON without parsing its objects; items of built-in kinds don't carry kind and version.
+fn raw_list(kind: &Kind, page: &Page, meta: &Value) -> Result<Reply, ApiError> {
+    let version = kind.gvk.api_version();
+    let size: usize = page.records.iter().map(|r| r.json.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    out.extend_from_slice(
+        format!(
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[",
+            kind.list_kind
+        )
+        .as_bytes(),
+    );
+    let prefix = format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{}\",", kind.gvk.kind);
+    for (i, record) in page.records.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        if let Some(rest) = record.json.strip_prefix(prefix.as_bytes()) {
+            out.push(b'{');
+            out.extend_from_slice(rest);
+            continue;
+        }
+        let mut value = convert::to_served(kind, record.value().map_err(ApiError::internal)?);
+        if let Some(map) = value.as_object_mut() {
+            map.remove("kind");
+            map.remove("apiVersion");
+        }
+        serde_json::to_writer(&mut out, &value).map_err(ApiError::internal)?;
+    }
+    out.extend_from_slice(b"]}\n");
+    Ok(Reply::json(200, out))
+}
+
+/// Deletes all objects of a resource that match; answers them as they were.
+pub async fn delete_collection(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    let options = delete_options(req)?;
+    let list_options = ListOptions::parse(&req.query, false)?;
+    let selector = selector(req, kind)?;
+    warn_of_orphans(req, kind, &options);
+    let page = page(req, kind, &list_options, &selector).await?;
+    for record in &page.records {
+        let write_options = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+        let mut write = write_of(req, kind, &write_options, "DeleteOptions");
+        write.options = options.to_value();
+        write.name.clone_from(&record.key.name);
+        write.namespace.clone_from(&record.key.namespace);
+        let result = pipeline::delete(&mut write, &options).await;
+        req.warnings.append(&mut write.warnings);
+        match result {
+            Ok(_) => {}
+            Err(e) if e.code == 404 => {}
+            Err(e) => return Err(e),
+        }
+    }
+    present_page(req, kind, &page)
+}

@@ -1,0 +1,229 @@
+//! HTTP: from a request to an answer.
+
+pub mod body;
+mod discovery;
+mod generic;
+pub mod info;
+mod list;
+pub mod listener;
+mod meta;
+pub mod negotiate;
+pub mod options;
+mod patch;
+pub mod query;
+pub mod reply;
+mod subresource;
+pub mod tls;
+mod watch;
+pub mod yaml;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use plimsoll_machinery::{ApiError, KindTable};
+
+use crate::auth::{self, Attributes, PeerCertificate, User};
+use crate::server::Server;
+use body::Body;
+use info::{RequestInfo, Shape};
+use negotiate::{Accepted, Format};
+use query::Query;
+use reply::{Reply, add_warnings, error_response};
+
+/// Largest request body, in bytes (apiserver's `MaxRequestBodyBytes`).
+pub const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// A schema document, ready to send.
+#[derive(Debug)]
+pub struct Document {
+    /// JSON.
+    pub bytes: Bytes,
+    /// Its hash.
+    pub hash: String,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request on its way through the server.
+pub struct Req {
+    /// The server.
+    pub server: Arc<Server>,
+    /// The kinds as they were when the request came.
+    pub table: Arc<KindTable>,
+    /// What is asked for.
+    pub info: RequestInfo,
+    /// Method.
+    pub method: Method,
+    /// Query parameters.
+    pub query: Query,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Who asks.
+    pub user: User,
+    /// Body, whole.
+    pub body: Bytes,
+    /// Warnings for the client.
+    pub warnings: Vec<String>,
+    /// The form of the answer, once negotiated.
+    pub accepted: Accepted,
+}
+
+impl Req {
+    /// A header as text.
+    pub fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    /// Whether the answer shall be indented.
+    pub fn pretty(&self) -> bool {
+        self.accepted.pretty || self.query.non_empty("pretty").is_some_and(|v| !matches!(v, "0" | "false"))
+    }
+
+    /// The default field manager: the user agent up to the first `/`.
+    pub fn manager_of_agent(&self) -> String {
+        let agent = self.header(header::USER_AGENT).unwrap_or("");
+        let name = agent.split('/').next().unwrap_or("");
+        if name.is_empty() { "unknown".to_owned() } else { name.chars().take(128).collect() }
+    }
+}
+
+/// Answers a request. `identity`: who asks, for clients in this process; `None`: to be authenticated.
+pub async fn handle<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let query = Query::parse(parts.uri.query().unwrap_or(""));
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+    let peer = parts.extensions.get::<PeerCertificate>();
+    let user = match authenticate(server, &parts.headers, peer, identity, &info) {
+        Ok(user) => user,
+        Err(e) => return error_response(&e, &parts.headers, false),
+    };
+    let body = match read_body(&parts.method, body).await {
+        Ok(body) => body,
+        Err(e) => return error_response(&e, &parts.headers, false),
+    };
+    let mut req = Req {
+        server: Arc::clone(server),
+        table: server.kinds(),
+        info,
+        method: parts.method,
+        query,
+        headers: parts.headers,
+        user,
+        body,
+        warnings: Vec::new(),
+        accepted: Accepted::default(),
+    };
+    let mut response = match route(&mut req).await {
+        Ok(reply) => reply.into_response(req.accepted, req.pretty()),
+        Err(e) => error_response(&e, &req.headers, req.pretty()),
+    };
+    add_warnings(&mut response, &req.warnings);
+    response
+}
+
+fn authenticate(
+    server: &Server,
+    headers: &HeaderMap,
+    peer: Option<&PeerCertificate>,
+    identity: Option<&User>,
+    info: &RequestInfo,
+) -> Result<User, ApiError> {
+    let mut user = match identity {
+        Some(user) => user.clone(),
+        None => server.auth().authenticate(headers, peer)?,
+    };
+    if let Some(other) = auth::impersonated(headers)? {
+        for (resource, name) in
+            std::iter::once(("users", &other.name)).chain(other.groups.iter().map(|g| ("groups", g)))
+        {
+            if resource == "groups" && name == auth::AUTHENTICATED {
+                continue;
+            }
+            let what = RequestInfo {
+                is_resource: true,
+                verb: "impersonate".to_owned(),
+                resource: resource.to_owned(),
+                name: name.clone(),
+                ..RequestInfo::default()
+            };
+            let decision = server.rbac().authorize(&user, &Attributes::of(&what));
+            if !decision.allowed {
+                return Err(auth::forbidden(&user, &what, ""));
+            }
+        }
+        user = other;
+    }
+    let decision = server.rbac().authorize(&user, &Attributes::of(info));
+    if decision.allowed { Ok(user) } else { Err(auth::forbidden(&user, info, "")) }
+}
+
+async fn read_body<B>(method: &Method, body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(Bytes::new());
+    }
+    let body = std::pin::pin!(body);
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(e) if e.is::<LengthLimitError>() => Err(ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        )),
+        Err(e) => Err(ApiError::bad_request(format!("the request body can't be read: {e}"))),
+    }
+}
+
+async fn route(req: &mut Req) -> Result<Reply, ApiError> {
+    let path = req.info.path.clone();
+    if req.info.is_resource {
+        return generic::resource(req).await;
+    }
+    match req.info.shape {
+        Shape::Root | Shape::Group | Shape::Version => discovery::api(req),
+        Shape::Resource => Err(not_served()),
+        Shape::Other => {
+            let head = path.trim_start_matches('/').split('/').next().unwrap_or("");
+            match head {
+                "version" => discovery::version(req),
+                "healthz" | "livez" | "readyz" => meta::health(req, head),
+                "openapi" => discovery::openapi(req),
+                "metrics" if path == "/metrics" => meta::metrics(req),
+                "" => discovery::root(req),
+                _ => Ok(Reply::page_not_found()),
+            }
+        }
+    }
+}
+
+/// 404 for a path below a served group that leads nowhere.
+pub(crate) fn not_served() -> ApiError {
+    let mut e = ApiError::new(404, "NotFound", "the server could not find the requested resource");
+    e.details = Some(Box::default());
+    e
+}
+
+/// 405.
+pub(crate) fn method_not_allowed() -> ApiError {
+    let mut e = ApiError::new(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    );
+    e.details = Some(Box::default());
+    e
+}
+
+/// The format a body is in.
+pub(crate) fn body_format(req: &Req, protobuf: bool) -> Result<Format, ApiError> {
+    negotiate::input_format(req.header(header::CONTENT_TYPE), protobuf)
+}

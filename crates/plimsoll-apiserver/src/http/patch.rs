@@ -1,0 +1,80 @@
+//! PATCH: which kind of patch, and how it makes the new state.
+
+use std::sync::Arc;
+
+use http::header;
+use plimsoll_machinery::{ApiError, Kind};
+use serde_json::Value;
+
+use super::Req;
+use super::generic::{present, write_of};
+use super::options::WriteOptions;
+use super::reply::Reply;
+use crate::machine::{self, PatchType};
+use crate::pipeline::{self, Change};
+
+/// The type of a patch from its content type.
+///
+/// # Errors
+/// 415.
+pub fn patch_type(req: &Req, kind: &Kind) -> Result<PatchType, ApiError> {
+    let media = req.header(header::CONTENT_TYPE).unwrap_or("").split(';').next().unwrap_or("").trim();
+    match media {
+        "application/json-patch+json" => Ok(PatchType::Json),
+        "application/merge-patch+json" => Ok(PatchType::Merge),
+        "application/strategic-merge-patch+json" if kind.custom.is_none() => Ok(PatchType::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchType::Apply),
+        "application/strategic-merge-patch+json" => Err(machine::unsupported_patch(kind)),
+        _ => {
+            let mut e = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+            e.details = Some(Box::default());
+            Err(e)
+        }
+    }
+}
+
+/// Answers a PATCH of an object or of a subresource that is written as the object is (`status`).
+pub async fn patch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    let patch_type = patch_type(req, kind)?;
+    let options = WriteOptions::parse(&req.query, "PatchOptions", patch_type == PatchType::Apply)?;
+    let mut write = write_of(
+        req,
+        kind,
+        &options,
+        if req.info.verb == "create" { "CreateOptions" } else { "UpdateOptions" },
+    );
+    if patch_type == PatchType::Apply {
+        return apply(req, kind, &options, write).await;
+    }
+    let patch = machine::parse_patch(patch_type, &req.body)?;
+    let warnings = std::sync::Mutex::new(Vec::new());
+    let make = |old: &Value| {
+        let (mut new, notes) = machine::apply_patch(kind, &patch, old, options.field_validation)?;
+        machine::default(kind, &mut new);
+        if let Ok(mut warnings) = warnings.lock() {
+            *warnings = notes;
+        }
+        Ok(new)
+    };
+    let result = pipeline::update(&mut write, Change::Patch(&make)).await;
+    req.warnings.extend(warnings.into_inner().unwrap_or_default());
+    req.warnings.append(&mut write.warnings);
+    present(req, kind, 200, machine::serve(kind, result?.object))
+}
+
+async fn apply(
+    req: &mut Req,
+    kind: &Arc<Kind>,
+    options: &WriteOptions,
+    mut write: pipeline::Write,
+) -> Result<Reply, ApiError> {
+    let (intent, notes) = machine::parse_apply(kind, &req.body, options.field_validation, &req.info.name)?;
+    req.warnings.extend(notes);
+    let (manager, now, sub) = (write.manager.clone(), write.now, write.subresource.clone());
+    let force = options.force.unwrap_or(false);
+    let make = |old: Option<&Value>| machine::apply(kind, old, &intent, &manager, &sub, force, now);
+    let result = pipeline::update(&mut write, Change::Apply(&make)).await;
+    req.warnings.append(&mut write.warnings);
+    let done = result?;
+    present(req, kind, if done.created { 201 } else { 200 }, machine::serve(kind, done.object))
+}

@@ -1,0 +1,168 @@
+//! Answers: what is sent, in which form, with which headers.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use plimsoll_machinery::{ApiError, Kind};
+use serde_json::{Value, json};
+
+use super::body::Body;
+use super::negotiate::{Accepted, Format, negotiate_error};
+
+/// What an answer carries.
+pub enum Payload {
+    /// Nothing.
+    Empty,
+    /// An object, to be encoded as negotiated.
+    Object(Value),
+    /// JSON, ready-made (without the newline at the end).
+    Json(Bytes),
+    /// Other bytes with their content type.
+    Raw(Bytes, &'static str),
+    /// A stream with its content type.
+    Stream(Body, &'static str),
+}
+
+/// An answer.
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// Body.
+    pub payload: Payload,
+    /// More headers.
+    pub headers: Vec<(HeaderName, String)>,
+    /// For protobuf: the kind of the object.
+    pub protobuf: Option<std::sync::Arc<Kind>>,
+}
+
+impl Reply {
+    /// An object.
+    pub fn object(status: u16, value: Value) -> Self {
+        Self { status, payload: Payload::Object(value), headers: Vec::new(), protobuf: None }
+    }
+
+    /// JSON, ready-made.
+    pub fn json(status: u16, bytes: impl Into<Bytes>) -> Self {
+        Self { status, payload: Payload::Json(bytes.into()), headers: Vec::new(), protobuf: None }
+    }
+
+    /// Plain text.
+    pub fn text(status: u16, text: impl Into<String>) -> Self {
+        let payload = Payload::Raw(Bytes::from(text.into()), "text/plain; charset=utf-8");
+        Self { status, payload, headers: Vec::new(), protobuf: None }
+    }
+
+    /// `404 page not found`, as Go's mux says it.
+    pub fn page_not_found() -> Self {
+        let mut reply = Self::text(404, "404 page not found\n");
+        reply.headers.push((header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()));
+        reply
+    }
+
+    /// A `Status` of success.
+    pub fn success(status: u16) -> Self {
+        let mut v = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+        v["code"] = json!(status);
+        Self::object(status, v)
+    }
+
+    /// Sets a header.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Encodes it.
+    pub fn into_response(self, accepted: Accepted, pretty: bool) -> Response<Body> {
+        let (body, content_type) = match self.payload {
+            Payload::Empty => (Body::empty(), None),
+            Payload::Raw(bytes, t) => (Body::full(bytes), Some(t)),
+            Payload::Stream(body, t) => (body, Some(t)),
+            Payload::Json(bytes) if accepted.format == Format::Json && !pretty => {
+                (Body::full(bytes), Some(Format::Json.media_type()))
+            }
+            Payload::Json(bytes) => {
+                let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let (body, t) = encode(&value, accepted.format, pretty, self.protobuf.as_deref());
+                (Body::full(body), Some(t))
+            }
+            Payload::Object(value) => {
+                let (body, t) = encode(&value, accepted.format, pretty, self.protobuf.as_deref());
+                (Body::full(body), Some(t))
+            }
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if let Some(t) = content_type {
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(t));
+        }
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+/// Encodes an object. What has no protobuf form is sent as JSON.
+pub fn encode(value: &Value, format: Format, pretty: bool, kind: Option<&Kind>) -> (Vec<u8>, &'static str) {
+    match format {
+        Format::Yaml => (super::yaml::to_yaml(value).into_bytes(), Format::Yaml.media_type()),
+        Format::Protobuf => match crate::machine::to_protobuf(kind, value) {
+            Some(bytes) => (bytes, Format::Protobuf.media_type()),
+            None => (json_bytes(value, pretty), Format::Json.media_type()),
+        },
+        Format::Json => (json_bytes(value, pretty), Format::Json.media_type()),
+    }
+}
+
+fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
+    let mut bytes =
+        if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) }.unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// JSON as Go prints it inside messages: compact, with `<`, `>` and `&` escaped.
+pub fn go_json(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+/// The answer for an error.
+pub fn error_response(error: &ApiError, headers: &HeaderMap, pretty: bool) -> Response<Body> {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    let mut accepted = negotiate_error(accept);
+    if accepted.format == Format::Protobuf {
+        accepted.format = Format::Json;
+    }
+    let mut reply = Reply::object(error.code, error.to_status());
+    let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    if retry > 0 {
+        reply.headers.push((header::RETRY_AFTER, retry.to_string()));
+    }
+    reply.into_response(accepted, pretty || accepted.pretty)
+}
+
+/// Adds `Warning` headers (`299 - "text"`), each text once, as apiserver's warning filter does.
+pub fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
+    /// Upstream truncates a warning beyond this length when all of them together are too long.
+    const TOTAL: usize = 4 * 1024;
+    const EACH: usize = 256;
+    let long = warnings.iter().map(String::len).sum::<usize>() > TOTAL;
+    let mut seen: Vec<&str> = Vec::new();
+    for text in warnings {
+        if seen.contains(&text.as_str()) {
+            continue;
+        }
+        seen.push(text);
+        let short: String = if long { text.chars().take(EACH).collect() } else { text.clone() };
+        let quoted = short.replace('\\', "\\\\").replace('"', "\\\"");
+        let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{clean}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}

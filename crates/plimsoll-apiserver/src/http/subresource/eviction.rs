@@ -1,0 +1,227 @@
+//! `pods/eviction`: a deletion that disruption budgets may refuse (`registry/core/pod/storage/eviction.go`).
+
+use std::sync::Arc;
+
+use plimsoll_machinery::{ApiError, Cause, Details, Kind, Subresource};
+use serde_json::{Value, json};
+
+use super::super::Req;
+use super::super::generic::write_of;
+use super::super::options::{DeleteOptions, WriteOptions};
+use super::super::reply::Reply;
+use super::{body_format, decode_own, read};
+use crate::pipeline::{self, Change, Write};
+use crate::{machine, time};
+
+/// Pods that a budget remembers while their deletion is on its way.
+const MAX_DISRUPTED: usize = 2000;
+
+/// POST to `pods/NAME/eviction`.
+pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Result<Reply, ApiError> {
+    body_format(req, true)?;
+    let options = WriteOptions::parse(&req.query, "CreateOptions", false)?;
+    let eviction = decode_own(req, sub, &options)?;
+    let given = eviction["metadata"]["name"].as_str().unwrap_or("");
+    if given != req.info.name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
+    delete.dry_run |= options.dry_run;
+    let pod = read(req, kind)?;
+    let needs_budget = needs_budget(&pod);
+    if needs_budget {
+        take_from_budget(req, &pod, delete.dry_run).await?;
+    }
+    if needs_budget && !delete.dry_run {
+        mark_as_target(req, kind).await?;
+    }
+    let delete_options = WriteOptions { dry_run: delete.dry_run, ..WriteOptions::default() };
+    let mut write = write_of(req, kind, &delete_options, "DeleteOptions");
+    write.subresource = String::new();
+    write.options = delete.to_value();
+    let result = pipeline::delete(&mut write, &delete).await;
+    req.warnings.append(&mut write.warnings);
+    result?;
+    Ok(Reply::success(201))
+}
+
+/// Finished, pending and terminating pods disrupt nothing.
+fn needs_budget(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    pod["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
+fn too_many(text: &str, retry: u32) -> ApiError {
+    let mut e = ApiError::new(
+        429,
+        "TooManyRequests",
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+    );
+    e.details = Some(Box::new(Details {
+        causes: vec![Cause {
+            reason: "DisruptionBudget".to_owned(),
+            message: text.to_owned(),
+            field: String::new(),
+        }],
+        retry_after_seconds: retry,
+        ..Details::default()
+    }));
+    e
+}
+
+async fn take_from_budget(req: &Req, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
+    let Some(kind) = req.table.resource("policy", "v1", "poddisruptionbudgets").cloned() else {
+        return Ok(());
+    };
+    let budgets = req.server.store().list(&kind.storage, Some(&req.info.namespace));
+    let matching: Vec<Value> = budgets
+        .iter()
+        .filter_map(|r| r.value().ok())
+        .filter(|b| machine::selects(&b["spec"]["selector"], &pod["metadata"]["labels"]))
+        .collect();
+    let budget = match matching.as_slice() {
+        [] => return Ok(()),
+        [one] => one,
+        _ => {
+            return Err(ApiError::new(
+                500,
+                "",
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ));
+        }
+    };
+    if !is_ready(pod) {
+        let status = |f: &str| budget["status"][f].as_i64().unwrap_or(0);
+        let always = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
+        let healthy = status("currentHealthy") >= status("desiredHealthy") && status("desiredHealthy") > 0;
+        if always || healthy {
+            return Ok(());
+        }
+    }
+    let name = budget["metadata"]["name"].as_str().unwrap_or("").to_owned();
+    let options = WriteOptions { dry_run, ..WriteOptions::default() };
+    let mut write = write_of(req, &kind, &options, "UpdateOptions");
+    "status".clone_into(&mut write.subresource);
+    write.name.clone_from(&name);
+    let now = time::seconds(write.now);
+    let victim = req.info.name.clone();
+    let change = |budget: &Value| decrement(budget, &victim, &now);
+    pipeline::update(&mut write, Change::Internal(&change)).await.map(|_| ())
+}
+
+/// `checkAndDecrement`.
+fn decrement(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
+    let status = &budget["status"];
+    let int = |v: &Value| v.as_i64().unwrap_or(0);
+    let name = budget["metadata"]["name"].as_str().unwrap_or("");
+    if int(&status["observedGeneration"]) < int(&budget["metadata"]["generation"]) {
+        return Err(too_many(
+            &format!("The disruption budget {name} is still being processed by the server."),
+            10,
+        ));
+    }
+    let allowed = int(&status["disruptionsAllowed"]);
+    if allowed < 0 {
+        return Err(ApiError::new(403, "Forbidden", "pdb disruptions allowed is negative"));
+    }
+    if status["disruptedPods"].as_object().is_some_and(|m| m.len() > MAX_DISRUPTED) {
+        return Err(ApiError::new(
+            403,
+            "Forbidden",
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        ));
+    }
+    if allowed == 0 {
+        return Err(too_many(&refusal(name, status), 0));
+    }
+    let mut budget = budget.clone();
+    budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
+    if allowed == 1 {
+        set_condition(&mut budget, now);
+    }
+    if budget["status"]["disruptedPods"].is_null() {
+        budget["status"]["disruptedPods"] = json!({});
+    }
+    budget["status"]["disruptedPods"][pod] = json!(now);
+    Ok(budget)
+}
+
+fn refusal(name: &str, status: &Value) -> String {
+    let condition =
+        status["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "DisruptionAllowed");
+    if let Some(c) = condition
+        && c["status"] == "False"
+        && c["reason"] == "SyncFailed"
+    {
+        let message = c["message"].as_str().unwrap_or("");
+        return format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+        );
+    }
+    let int = |f: &str| status[f].as_i64().unwrap_or(0);
+    format!(
+        "The disruption budget {name} needs {} healthy pods and has {} currently",
+        int("desiredHealthy"),
+        int("currentHealthy")
+    )
+}
+
+/// The budget is used up: its condition says so.
+fn set_condition(budget: &mut Value, now: &str) {
+    let generation = budget["status"]["observedGeneration"].clone();
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+        "lastTransitionTime": now, "observedGeneration": generation,
+    });
+    match budget["status"]["conditions"].as_array_mut() {
+        Some(list) => match list.iter_mut().find(|c| c["type"] == "DisruptionAllowed") {
+            Some(old) => {
+                let unchanged = old["status"] == "False";
+                let since = old["lastTransitionTime"].clone();
+                *old = condition;
+                if unchanged {
+                    old["lastTransitionTime"] = since;
+                }
+            }
+            None => list.push(condition),
+        },
+        None => budget["status"]["conditions"] = json!([condition]),
+    }
+}
+
+/// The condition `DisruptionTarget` says why the pod goes.
+async fn mark_as_target(req: &Req, kind: &Arc<Kind>) -> Result<(), ApiError> {
+    let mut write: Write = write_of(req, kind, &WriteOptions::default(), "UpdateOptions");
+    "status".clone_into(&mut write.subresource);
+    let now = time::seconds(write.now);
+    let change = |pod: &Value| {
+        let mut pod = pod.clone();
+        if !pod["status"].is_object() {
+            pod["status"] = json!({});
+        }
+        let mut condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+        });
+        if let Some(generation) = pod["metadata"]["generation"].as_i64() {
+            condition["observedGeneration"] = json!(generation);
+        }
+        match pod["status"]["conditions"].as_array_mut() {
+            Some(list) => {
+                list.retain(|c| c["type"] != "DisruptionTarget");
+                list.push(condition);
+            }
+            None => pod["status"]["conditions"] = json!([condition]),
+        }
+        Ok(pod)
+    };
+    pipeline::update(&mut write, Change::Internal(&change)).await.map(|_| ())
+}

@@ -1,0 +1,123 @@
+//! Subresources: those that are the object seen from another side (`status`, `resize`, …), and those that are
+//! something of their own.
+
+mod binding;
+mod eviction;
+mod log;
+mod scale;
+mod token;
+
+use std::sync::Arc;
+
+use http::Method;
+use plimsoll_machinery::{ApiError, Kind, Subresource};
+use serde_json::Value;
+
+use super::generic::{decode, key, negotiate_for, present, write_of};
+use super::negotiate::Transform;
+use super::options::WriteOptions;
+use super::reply::Reply;
+use super::{Req, body_format, method_not_allowed, not_served, patch};
+use crate::pipeline::{self, Change};
+use crate::{convert, machine};
+
+pub use binding::old_path as old_binding;
+
+/// Answers a request for a subresource.
+pub async fn handle(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    let Some(sub) = kind.subresource(&req.info.subresource).cloned() else { return Err(not_served()) };
+    let core_pod = kind.gvk.group.is_empty() && kind.plural == "pods";
+    if core_pod && matches!(sub.name.as_str(), "exec" | "attach" | "portforward" | "proxy") {
+        return connect(req, kind, &sub.name);
+    }
+    if sub.name == "proxy" {
+        return Err(not_implemented("proxy"));
+    }
+    if !req.info.rest.is_empty() {
+        return Err(not_served());
+    }
+    let verb = req.info.verb.clone();
+    let head = req.method == Method::HEAD;
+    if head || !sub.verbs.contains(&verb) {
+        return Err(method_not_allowed());
+    }
+    if core_pod && sub.name == "log" {
+        return log::log(req, kind).await;
+    }
+    negotiate_for(req, kind)?;
+    match (core_pod, sub.name.as_str()) {
+        (true, "binding") => binding::create(req, kind, &sub).await,
+        (true, "eviction") => eviction::create(req, kind, &sub).await,
+        (false, "token") => token::create(req, kind, &sub).await,
+        (_, "scale") => scale::handle(req, kind, &sub).await,
+        _ if sub.kind == kind.gvk => side(req, kind, &verb).await,
+        _ => Err(not_implemented(&sub.name)),
+    }
+}
+
+fn not_implemented(what: &str) -> ApiError {
+    ApiError::new(501, "NotImplemented", format!("the server does not implement {what}"))
+}
+
+/// Subresources that are the object itself with other rules of writing.
+async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiError> {
+    match verb {
+        "get" => {
+            let object = read(req, kind)?;
+            present(req, kind, 200, machine::serve(kind, object))
+        }
+        "update" => {
+            body_format(req, machine::has_protobuf(kind))?;
+            let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
+            let object = decode(req, kind, &options)?;
+            let mut write = write_of(req, kind, &options, "UpdateOptions");
+            let result = pipeline::update(&mut write, Change::Replace(object)).await;
+            req.warnings.append(&mut write.warnings);
+            present(req, kind, 200, machine::serve(kind, result?.object))
+        }
+        "patch" => patch::patch(req, kind).await,
+        _ => Err(method_not_allowed()),
+    }
+}
+
+/// The object that the path names, in the served version.
+fn read(req: &Req, kind: &Kind) -> Result<Value, ApiError> {
+    let record = req.server.store().get(&key(req, kind));
+    let record = record.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
+    let value = record.value().map_err(ApiError::internal)?;
+    Ok(convert::to_served(kind, value))
+}
+
+/// Decodes the body as the subresource's own kind.
+fn decode_own(req: &mut Req, sub: &Subresource, options: &WriteOptions) -> Result<Value, ApiError> {
+    let kind = own_kind(req, sub)?;
+    decode(req, &kind, options)
+}
+
+fn own_kind(req: &Req, sub: &Subresource) -> Result<Arc<Kind>, ApiError> {
+    machine::subresource_kind(&req.table, &sub.kind).ok_or_else(|| not_implemented(&sub.name))
+}
+
+/// Answers an object of the subresource's kind: no tables.
+fn present_own(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Result<Reply, ApiError> {
+    match req.accepted.transform {
+        Transform::None => {
+            let mut reply = Reply::object(status, object);
+            reply.protobuf = Some(Arc::clone(kind));
+            Ok(reply)
+        }
+        _ => present(req, kind, status, object),
+    }
+}
+
+/// exec, attach, port-forward and proxy need a kubelet with containers.
+fn connect(req: &Req, kind: &Kind, what: &str) -> Result<Reply, ApiError> {
+    if !matches!(req.method, Method::GET | Method::POST) && what != "proxy" {
+        return Err(method_not_allowed());
+    }
+    let pod = read(req, kind)?;
+    if pod["spec"]["nodeName"].as_str().unwrap_or("").is_empty() {
+        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", req.info.name)));
+    }
+    Err(not_implemented(&format!("{what}: simulated pods have no containers to connect to")))
+}

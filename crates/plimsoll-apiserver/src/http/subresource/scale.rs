@@ -1,0 +1,197 @@
+//! `scale`: the number of replicas of whatever has one.
+
+use std::sync::Arc;
+
+use plimsoll_machinery::{ApiError, FieldError, Kind, Subresource};
+use serde_json::{Value, json};
+
+use super::super::Req;
+use super::super::generic::{decode, write_of};
+use super::super::options::WriteOptions;
+use super::super::patch::patch_type;
+use super::super::reply::Reply;
+use super::{body_format, own_kind, present_own, read};
+use crate::machine::{self, PatchType};
+use crate::pipeline::{self, Change};
+
+/// Where a kind keeps what a Scale shows.
+struct Paths {
+    spec: Vec<String>,
+    status: Vec<String>,
+    selector: Option<Vec<String>>,
+    spec_text: String,
+    custom: bool,
+}
+
+fn paths(kind: &Kind) -> Paths {
+    let split = |path: &str| path.trim_start_matches('.').split('.').map(str::to_owned).collect::<Vec<_>>();
+    match kind.custom.as_ref().and_then(|c| c.scale.as_ref()) {
+        Some(scale) => {
+            let text = |f: &str| scale[f].as_str().unwrap_or("").to_owned();
+            Paths {
+                spec: split(&text("specReplicasPath")),
+                status: split(&text("statusReplicasPath")),
+                selector: scale["labelSelectorPath"].as_str().filter(|p| !p.is_empty()).map(split),
+                spec_text: text("specReplicasPath"),
+                custom: true,
+            }
+        }
+        None => Paths {
+            spec: split("spec.replicas"),
+            status: split("status.replicas"),
+            selector: None,
+            spec_text: ".spec.replicas".to_owned(),
+            custom: false,
+        },
+    }
+}
+
+fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
+    path.iter().fold(object, |v, step| &v[step.as_str()])
+}
+
+/// The Scale of an object.
+fn scale_of(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
+    let paths = paths(kind);
+    let meta = &object["metadata"];
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if !meta[field].is_null() {
+            metadata[field] = meta[field].clone();
+        }
+    }
+    let replicas = at(object, &paths.spec);
+    if replicas.is_null() && paths.custom {
+        return Err(ApiError::internal(format!(
+            "the spec replicas field \"{}\" does not exist",
+            paths.spec_text
+        )));
+    }
+    let mut spec = json!({});
+    if let Some(n) = replicas.as_i64().filter(|n| *n != 0) {
+        spec["replicas"] = json!(n);
+    }
+    let mut status = json!({"replicas": at(object, &paths.status).as_i64().unwrap_or(0)});
+    let selector = match &paths.selector {
+        Some(path) => at(object, path).as_str().unwrap_or("").to_owned(),
+        None if paths.custom => String::new(),
+        None => machine::selector_text(&object["spec"]["selector"]),
+    };
+    if !selector.is_empty() {
+        status["selector"] = json!(selector);
+    }
+    Ok(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status,
+    }))
+}
+
+/// The object with the replicas of a Scale.
+fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    let name = scale["metadata"]["name"].as_str().unwrap_or("");
+    let paths = paths(kind);
+    if replicas < 0 {
+        return Err(if paths.custom {
+            let e =
+                FieldError::invalid(&paths.spec_text, &json!(replicas), "should be a non-negative integer");
+            machine::invalid(kind, object["metadata"]["name"].as_str().unwrap_or(""), &[e])
+        } else {
+            let detail = "must be greater than or equal to 0";
+            let e = FieldError::invalid("spec.replicas", &json!(replicas), detail);
+            ApiError::invalid("autoscaling", "Scale", name, &[e])
+        });
+    }
+    let mut object = object.clone();
+    set(&mut object, &paths.spec, json!(replicas));
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        match scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty()) {
+            Some(version) => meta.insert("resourceVersion".to_owned(), json!(version)),
+            None => meta.remove("resourceVersion"),
+        };
+        if let Some(uid) = scale["metadata"]["uid"].as_str().filter(|u| !u.is_empty()) {
+            meta.insert("uid".to_owned(), json!(uid));
+        }
+    }
+    Ok(object)
+}
+
+fn set(object: &mut Value, path: &[String], value: Value) {
+    let mut here = object;
+    for step in path {
+        if !here.is_object() {
+            *here = json!({});
+        }
+        here = &mut here[step.as_str()];
+    }
+    *here = value;
+}
+
+/// Answers GET, PUT and PATCH of a Scale.
+pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Result<Reply, ApiError> {
+    let own = own_kind(req, sub)?;
+    if req.info.verb == "get" {
+        let scale = scale_of(kind, &read(req, kind)?)?;
+        return present_own(req, &own, 200, scale);
+    }
+    let object = if req.info.verb == "update" {
+        body_format(req, true)?;
+        let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
+        let scale = decode(req, &own, &options)?;
+        let make = |old: &Value| {
+            if scale["metadata"]["name"] != req.info.name.as_str() {
+                let given = scale["metadata"]["name"].as_str().unwrap_or("");
+                return Err(ApiError::bad_request(format!(
+                    "the name of the object ({given}) does not match the name on the URL ({})",
+                    req.info.name
+                )));
+            }
+            apply_scale(kind, old, &scale)
+        };
+        let mut write = write_of(req, kind, &options, "UpdateOptions");
+        pipeline::update(&mut write, Change::Patch(&make)).await?.object
+    } else {
+        patch(req, kind, &own).await?
+    };
+    present_own(req, &own, 200, scale_of(kind, &object)?)
+}
+
+async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value, ApiError> {
+    let patch_type = patch_type(req, kind)?;
+    let apply = patch_type == PatchType::Apply;
+    let options = WriteOptions::parse(&req.query, "PatchOptions", apply)?;
+    let mut write = write_of(req, kind, &options, "PatchOptions");
+    if apply {
+        let (scale, notes) = machine::parse_apply(own, &req.body, options.field_validation, &req.info.name)?;
+        req.warnings.extend(notes);
+        let intent = intent(kind, req, &scale);
+        let (manager, now) = (write.manager.clone(), write.now);
+        let force = options.force.unwrap_or(false);
+        let make = |old: Option<&Value>| {
+            let old =
+                old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
+            machine::apply(kind, Some(old), &intent, &manager, "scale", force, now)
+        };
+        return Ok(pipeline::update(&mut write, Change::Apply(&make)).await?.object);
+    }
+    let patch = machine::parse_patch(patch_type, &req.body)?;
+    let make = |old: &Value| {
+        let scale = scale_of(kind, old)?;
+        let (scale, _) = machine::apply_patch(own, &patch, &scale, options.field_validation)?;
+        apply_scale(kind, old, &scale)
+    };
+    Ok(pipeline::update(&mut write, Change::Patch(&make)).await?.object)
+}
+
+/// An apply of a Scale is an apply of the field it stands for.
+fn intent(kind: &Kind, req: &Req, scale: &Value) -> Value {
+    let mut intent = json!({
+        "apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind, "metadata": {"name": req.info.name},
+    });
+    if kind.namespaced {
+        intent["metadata"]["namespace"] = json!(req.info.namespace);
+    }
+    if let Some(replicas) = scale["spec"]["replicas"].as_i64() {
+        set(&mut intent, &paths(kind).spec, json!(replicas));
+    }
+    intent
+}

@@ -1,0 +1,335 @@
+//! Watches: what to begin with, which changes a client sees and in which form, bookmarks, and the end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use plimsoll_machinery::select::Selector;
+use plimsoll_machinery::{ApiError, Kind};
+use rand::RngExt;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Req;
+use super::body::Body;
+use super::generic::partial;
+use super::list::{WAIT, matches, parse_version, selector};
+use super::negotiate::{Accepted, Format, Transform};
+use super::options::ListOptions;
+use super::reply::{Payload, Reply};
+use crate::store::{Change, ChangeKind, Record, Snapshot, StoreError, Watch};
+use crate::time::Clock;
+use crate::{convert, machine};
+
+/// Watches without `timeoutSeconds` live this long to twice this long, in seconds (`--min-request-timeout`).
+const MIN_TIMEOUT: u64 = 1800;
+/// Between bookmarks.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Bytes put into one frame when several events are ready.
+const FRAME: usize = 64 * 1024;
+
+/// Answers a watch.
+pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
+    let options = ListOptions::parse(&req.query, true)?;
+    let selector = selector(req, kind)?;
+    let table = matches!(req.accepted.transform, Transform::Table(_));
+    let table_options =
+        if table { Some(machine::table_options(&req.query, Value::Null, false)?) } else { None };
+    let encoder = Encoder {
+        kind: Arc::clone(kind),
+        accepted: req.accepted,
+        table: table_options,
+        clock: Arc::clone(&req.server.config().clock),
+        api_version: kind.gvk.api_version(),
+    };
+    let filter = Filter { kind: Arc::clone(kind), selector, name: req.info.name.clone() };
+    let start = match begin(req, kind, &options).await? {
+        Ok(start) => start,
+        Err(e) => return Ok(stream_reply(&encoder, futures::stream::iter([encoder.error(&e)]))),
+    };
+    let timeout = options.timeout.unwrap_or_else(|| MIN_TIMEOUT + rand::rng().random_range(0..MIN_TIMEOUT));
+    let now = Instant::now();
+    let deadline = now + Duration::from_secs(timeout.min(7 * 24 * 3600));
+    let state = State {
+        snapshot: start.initial,
+        cursor: String::new(),
+        end_mark: start.end_mark,
+        watch: start.watch,
+        next_bookmark: options.bookmarks.then(|| next_bookmark(now, deadline)),
+        deadline,
+        filter,
+        ready: VecDeque::new(),
+        encoder: encoder.clone(),
+    };
+    let stream = futures::stream::unfold(state, |mut state| async {
+        let frame = state.next().await?;
+        Some((frame, state))
+    });
+    Ok(stream_reply(&encoder, stream))
+}
+
+fn stream_reply(encoder: &Encoder, stream: impl futures::Stream<Item = Bytes> + Send + 'static) -> Reply {
+    let content_type = match encoder.accepted.format {
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    };
+    Reply {
+        status: 200,
+        payload: Payload::Stream(Body::stream(stream), content_type),
+        headers: Vec::new(),
+        protobuf: None,
+    }
+}
+
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let regular = now + BOOKMARK_EVERY;
+    match deadline.checked_sub(BOOKMARK_BEFORE_END) {
+        Some(last) if last < regular && last > now => last,
+        _ => regular,
+    }
+}
+
+struct Start {
+    initial: Option<Snapshot>,
+    end_mark: bool,
+    watch: Watch,
+}
+
+/// Where the watch begins; the inner error is one that is told inside the stream.
+async fn begin(req: &Req, kind: &Kind, options: &ListOptions) -> Result<Result<Start, ApiError>, ApiError> {
+    let store = req.server.store();
+    let resource: Arc<str> = kind.storage.as_str().into();
+    let namespace = Some(req.info.namespace.as_str()).filter(|n| kind.namespaced && !n.is_empty());
+    let version = options.resource_version.as_str();
+    let parsed = match version {
+        "" => 0,
+        text => parse_version(text).map_err(|e| ApiError::new(500, "", e))?,
+    };
+    let replay = match options.send_initial_events {
+        Some(initial) => initial,
+        None => parsed == 0,
+    };
+    if replay {
+        if parsed > 0
+            && let Err(e) = store.wait_until(parsed, WAIT).await
+        {
+            return Ok(Err(e.to_api("", "", "")));
+        }
+        let (initial, watch) = store.list_and_watch(&resource, namespace);
+        return Ok(Ok(Start { initial: Some(initial), end_mark: options.bookmarks, watch }));
+    }
+    let from = if parsed == 0 { store.current_revision() } else { parsed };
+    Ok(match store.watch(&resource, namespace, from) {
+        Ok(watch) => Ok(Start { initial: None, end_mark: false, watch }),
+        Err(StoreError::Expired { requested, oldest }) => {
+            Err(ApiError::new(410, "Expired", format!("too old resource version: {requested} ({oldest})")))
+        }
+        Err(e) => Err(e.to_api(&kind.gvk.group, &kind.plural, "")),
+    })
+}
+
+struct Filter {
+    kind: Arc<Kind>,
+    selector: Selector,
+    /// From old watch paths; empty: any.
+    name: String,
+}
+
+impl Filter {
+    fn is_open(&self) -> bool {
+        self.name.is_empty() && self.selector.is_empty()
+    }
+
+    fn matches(&self, record: &Record) -> bool {
+        (self.name.is_empty() || record.key.name == self.name) && matches(&self.kind, &self.selector, record)
+    }
+
+    fn view(&self, change: &Change) -> Option<ChangeKind> {
+        if self.is_open() {
+            return Some(change.kind);
+        }
+        change.view(|r| self.matches(r))
+    }
+}
+
+struct State {
+    snapshot: Option<Snapshot>,
+    cursor: String,
+    end_mark: bool,
+    watch: Watch,
+    next_bookmark: Option<Instant>,
+    deadline: Instant,
+    filter: Filter,
+    ready: VecDeque<Bytes>,
+    encoder: Encoder,
+}
+
+impl State {
+    /// The next frame; `None`: the watch is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some(frame);
+            }
+            if self.snapshot.is_some() {
+                self.initial();
+                continue;
+            }
+            if self.drain()? {
+                continue;
+            }
+            let wake = self.next_bookmark.map_or(self.deadline, |b| b.min(self.deadline));
+            tokio::select! {
+                change = self.watch.next() => {
+                    let change: Arc<Change> = change.ok()?;
+                    self.push(&change);
+                }
+                () = tokio::time::sleep_until(wake) => {
+                    let now = Instant::now();
+                    if now >= self.deadline {
+                        return None;
+                    }
+                    self.next_bookmark = Some(next_bookmark(now, self.deadline));
+                    let position = self.watch.position();
+                    return Some(self.encoder.bookmark(position, false));
+                }
+            }
+        }
+    }
+
+    /// A frame of initial events; after the last one the end mark.
+    fn initial(&mut self) {
+        let Some(snapshot) = self.snapshot.take() else { return };
+        let mut frame = BytesMut::new();
+        let mut last: Option<&Arc<Record>> = None;
+        let mut full = false;
+        for record in snapshot.iter_from(&self.cursor) {
+            if frame.len() >= FRAME {
+                full = true;
+                break;
+            }
+            last = Some(record);
+            if self.filter.is_open() || self.filter.matches(record) {
+                frame.extend_from_slice(&self.encoder.event(ChangeKind::Added, record));
+            }
+        }
+        if let Some(last) = last {
+            self.cursor = format!("{}\0", snapshot.relative_path(last));
+        }
+        if !frame.is_empty() {
+            self.ready.push_back(frame.freeze());
+        }
+        if full {
+            self.snapshot = Some(snapshot);
+        } else if self.end_mark {
+            self.ready.push_back(self.encoder.bookmark(snapshot.revision, true));
+        }
+    }
+
+    /// Takes what is there already; whether there was anything. `None`: the watch is over.
+    fn drain(&mut self) -> Option<bool> {
+        let mut any = false;
+        let mut size = 0;
+        while size < FRAME {
+            let Some(change) = self.watch.try_next().ok()? else { break };
+            any = true;
+            let before = self.ready.len();
+            self.push(&change);
+            size += self.ready.iter().skip(before).map(Bytes::len).sum::<usize>();
+        }
+        if self.ready.len() > 1 {
+            let mut frame = BytesMut::with_capacity(size);
+            for event in self.ready.drain(..) {
+                frame.extend_from_slice(&event);
+            }
+            self.ready.push_back(frame.freeze());
+        }
+        Some(any)
+    }
+
+    fn push(&mut self, change: &Change) {
+        if let Some(view) = self.filter.view(change) {
+            self.ready.push_back(self.encoder.change(change, view));
+        }
+    }
+}
+
+/// Writes events in the form asked for.
+#[derive(Clone)]
+struct Encoder {
+    kind: Arc<Kind>,
+    accepted: Accepted,
+    /// Headers are sent with the first event only.
+    table: Option<machine::TableOptions>,
+    clock: Arc<dyn Clock>,
+    api_version: String,
+}
+
+impl Encoder {
+    fn is_plain(&self, record: &Record) -> bool {
+        self.accepted.format == Format::Json
+            && self.accepted.transform == Transform::None
+            && self.kind.custom.is_none()
+            && convert::is_served_as(record, &self.api_version)
+    }
+
+    fn change(&mut self, change: &Change, view: ChangeKind) -> Bytes {
+        if self.is_plain(&change.record) {
+            return change.line(view);
+        }
+        self.event(view, &change.object(view))
+    }
+
+    fn event(&mut self, view: ChangeKind, record: &Record) -> Bytes {
+        if self.is_plain(record) {
+            let mut line = BytesMut::with_capacity(record.json.len() + 40);
+            line.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", view.event_type()).as_bytes());
+            line.extend_from_slice(&record.json);
+            line.extend_from_slice(b"}\n");
+            return line.freeze();
+        }
+        let object = convert::to_served(&self.kind, record.value().unwrap_or_default());
+        let object = machine::serve(&self.kind, object);
+        self.encode(view.event_type(), object)
+    }
+
+    fn encode(&mut self, event_type: &str, object: Value) -> Bytes {
+        let object = match (self.accepted.transform, &mut self.table) {
+            (Transform::Table(version), Some(options)) => {
+                let table = machine::table(&self.kind, &[object], options, version, self.clock.now());
+                options.no_headers = true;
+                table
+            }
+            (Transform::Partial(version) | Transform::PartialList(version), _) => partial(&object, version),
+            _ => object,
+        };
+        self.frame(event_type, &object)
+    }
+
+    fn frame(&self, event_type: &str, object: &Value) -> Bytes {
+        if self.accepted.format == Format::Protobuf
+            && let Some(frame) = machine::protobuf_event(&self.kind, event_type, object)
+        {
+            return frame.into();
+        }
+        let mut line = serde_json::to_vec(&json!({"type": event_type, "object": object})).unwrap_or_default();
+        line.push(b'\n');
+        line.into()
+    }
+
+    fn error(&self, error: &ApiError) -> Bytes {
+        self.frame("ERROR", &error.to_status())
+    }
+
+    fn bookmark(&mut self, revision: u64, end: bool) -> Bytes {
+        let mut object = machine::empty(&self.kind);
+        object["metadata"] = json!({"resourceVersion": revision.to_string()});
+        if end {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        self.encode("BOOKMARK", object)
+    }
+}

@@ -1,0 +1,355 @@
+//! The one place where this crate calls what `plimsoll-machinery` does to objects, so that the pipeline reads
+//! the same whatever the machinery learns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use plimsoll_machinery::decode::{self as codec, FieldValidation};
+use plimsoll_machinery::select::LabelSelector;
+use plimsoll_machinery::table::{IncludeObject, to_table};
+use plimsoll_machinery::{ApiError, FieldError, Gvk, Kind, KindTable, builtin, crd};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::http::negotiate::{Format, MetaVersion};
+use crate::http::query::Query;
+use crate::pipeline::Write;
+use crate::server::Server;
+
+pub use plimsoll_machinery::table::TableOptions;
+
+/// Decodes a body into an object of a kind. The second part: warnings.
+pub fn decode(
+    kind: &Kind,
+    bytes: &[u8],
+    format: Format,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let format = match format {
+        Format::Json => codec::Format::Json,
+        Format::Yaml => codec::Format::Yaml,
+        Format::Protobuf => return Err(ApiError::new(415, "UnsupportedMediaType", "no protobuf yet")),
+    };
+    let decoded = codec::decode(kind, bytes, format, validation)?;
+    Ok((decoded.object, decoded.warnings))
+}
+
+/// Decodes the DeleteOptions in the body of a deletion.
+pub fn decode_delete_options(bytes: &[u8], format: Format) -> Result<Value, ApiError> {
+    let value: Value = match format {
+        Format::Yaml => codec::yaml(bytes).map_err(|e| {
+            ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
+        })?,
+        _ => serde_json::from_slice(bytes).map_err(|_| {
+            let why = json_error(bytes);
+            ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+        })?,
+    };
+    let text = |field: &str| value[field].as_str().unwrap_or("");
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if !matches!(kind, "" | "DeleteOptions") {
+        let version = if version.is_empty() { "v1" } else { version };
+        return Err(ApiError::bad_request(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \
+             \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
+        )));
+    }
+    Ok(value)
+}
+
+/// What Go says about bytes that are no JSON.
+pub fn json_error(bytes: &[u8]) -> String {
+    codec::explain(bytes).unwrap_or_else(|| "unexpected end of JSON input".to_owned())
+}
+
+/// Fills in defaults.
+pub fn default(kind: &Kind, object: &mut Value) {
+    if kind.custom.is_some() {
+        crd::default_object(kind, object);
+    }
+}
+
+/// An object as it is served: custom resources with the defaults of their version.
+pub fn serve(kind: &Kind, mut object: Value) -> Value {
+    if kind.custom.is_some() {
+        crd::prune(kind, &mut object);
+        crd::default_object(kind, &mut object);
+    }
+    object
+}
+
+/// What the kind's strategy does before a create.
+pub fn prepare_create(_kind: &Kind, _object: &mut Value, _now: Timestamp) {}
+
+/// What the kind's strategy does before an update through a subresource (empty: the object itself).
+pub fn prepare_update(_kind: &Kind, _subresource: &str, _new: &mut Value, _old: &Value, _now: Timestamp) {}
+
+/// Validates a new object.
+pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    if object["metadata"]["name"].as_str().unwrap_or("").is_empty() {
+        return vec![FieldError::required("metadata.name", "name or generateName is required")];
+    }
+    if kind.custom.is_some() { crd::validate_object(kind, None, object) } else { Vec::new() }
+}
+
+/// Validates a change.
+pub fn validate_update(kind: &Kind, _subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+    if kind.custom.is_some() { crd::validate_object(kind, Some(old), new) } else { Vec::new() }
+}
+
+/// Warnings about an object that is accepted.
+pub fn warnings(_kind: &Kind, _new: &Value, _old: Option<&Value>) -> Vec<String> {
+    Vec::new()
+}
+
+/// 422 for an object of a kind.
+pub fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> ApiError {
+    ApiError::invalid(&kind.gvk.group, &kind.gvk.kind, name, errors)
+}
+
+/// Records in `new` who owns what changed.
+pub fn own_update(
+    _kind: &Kind,
+    _old: Option<&Value>,
+    _new: &mut Value,
+    _manager: &str,
+    _subresource: &str,
+    _now: Timestamp,
+) -> Result<(), ApiError> {
+    Ok(())
+}
+
+/// Times in managed fields stay as they were when nothing else changed.
+pub fn settle_times(_new: &mut Value, _old: &Value) {}
+
+/// Whether dependents are orphaned unless the client says otherwise (`DefaultGarbageCollectionPolicy`).
+pub fn orphans_by_default(kind: &Kind) -> bool {
+    matches!(
+        (kind.gvk.group.as_str(), kind.plural.as_str()),
+        ("batch", "jobs") | ("", "replicationcontrollers")
+    )
+}
+
+/// Allocates what only the server can give (addresses and ports of a new Service).
+pub fn allocate(_w: &mut Write, _object: &mut Value) -> Result<(), ApiError> {
+    Ok(())
+}
+
+/// Keeps or changes allocations in an update.
+pub fn reallocate(_w: &mut Write, _new: &mut Value, _old: &Value) -> Result<(), ApiError> {
+    Ok(())
+}
+
+/// The object in protobuf, framed; `None`: the kind has no protobuf form.
+pub fn to_protobuf(_kind: Option<&Kind>, _object: &Value) -> Option<Vec<u8>> {
+    None
+}
+
+/// A watch event in protobuf, with its length.
+pub fn protobuf_event(_kind: &Kind, _event_type: &str, _object: &Value) -> Option<Vec<u8>> {
+    None
+}
+
+/// Whether a kind can be read and written in protobuf.
+pub fn has_protobuf(kind: &Kind) -> bool {
+    kind.custom.is_none()
+}
+
+/// Options of a table from the query.
+pub fn table_options(query: &Query, list_meta: Value, no_headers: bool) -> Result<TableOptions, ApiError> {
+    let include_object = IncludeObject::parse(query.get("includeObject").unwrap_or(""))?;
+    Ok(TableOptions { include_object, no_headers, list_meta })
+}
+
+/// Objects as a table.
+pub fn table(
+    kind: &Kind,
+    items: &[Value],
+    options: &TableOptions,
+    version: MetaVersion,
+    now: Timestamp,
+) -> Value {
+    let mut table = to_table(kind, items, options, now);
+    if version == MetaVersion::V1beta1 {
+        table["apiVersion"] = json!(version.api_version());
+    }
+    table
+}
+
+/// An object of a kind with nothing in it, as bookmarks carry it.
+pub fn empty(kind: &Kind) -> Value {
+    json!({"kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version()})
+}
+
+/// Type of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Strategic merge.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+/// A parsed patch.
+pub struct Patch {
+    patch_type: PatchType,
+    value: Value,
+}
+
+/// Parses a patch.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn parse_patch(patch_type: PatchType, bytes: &[u8]) -> Result<Patch, ApiError> {
+    let value: Value = serde_json::from_slice(bytes)
+        .map_err(|_| ApiError::bad_request(format!("error decoding patch: {}", json_error(bytes))))?;
+    Ok(Patch { patch_type, value })
+}
+
+/// Applies a patch to an object of a kind; the second part: warnings.
+///
+/// # Errors
+/// The patch doesn't fit, or the result isn't an object of the kind.
+pub fn apply_patch(
+    _kind: &Kind,
+    patch: &Patch,
+    old: &Value,
+    _validation: FieldValidation,
+) -> Result<(Value, Vec<String>), ApiError> {
+    let mut new = old.clone();
+    if patch.patch_type == PatchType::Merge {
+        merge(&mut new, &patch.value);
+    }
+    Ok((new, Vec::new()))
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let Some(map) = target.as_object_mut() else { return };
+    for (key, value) in fields {
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            merge(map.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// Parses the body of an apply.
+///
+/// # Errors
+/// 400 for what is no object of the kind.
+pub fn parse_apply(
+    kind: &Kind,
+    bytes: &[u8],
+    validation: FieldValidation,
+    _name: &str,
+) -> Result<(Value, Vec<String>), ApiError> {
+    decode(kind, bytes, Format::Yaml, validation)
+}
+
+/// Server-side apply.
+///
+/// # Errors
+/// Conflicts with other managers.
+pub fn apply(
+    _kind: &Kind,
+    _old: Option<&Value>,
+    _intent: &Value,
+    _manager: &str,
+    _subresource: &str,
+    _force: bool,
+    _now: Timestamp,
+) -> Result<Value, ApiError> {
+    Err(ApiError::new(501, "NotImplemented", "server-side apply is not implemented"))
+}
+
+/// Custom resources have no strategic merge patch.
+pub fn unsupported_patch(_kind: &Kind) -> ApiError {
+    ApiError::new(
+        415,
+        "UnsupportedMediaType",
+        "the body of the request was in an unknown format - accepted media types include: \
+         application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+    )
+}
+
+/// SHA-256 in hexadecimal, upper case, for ETags.
+pub fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02X}")).collect()
+}
+
+/// The index of schema documents.
+pub fn openapi_index(_server: &Arc<Server>, table: &KindTable) -> Value {
+    let _ = table;
+    json!({"paths": {}})
+}
+
+/// One schema document.
+pub fn openapi_document(
+    _server: &Arc<Server>,
+    _table: &KindTable,
+    _name: &str,
+) -> Option<Arc<crate::http::Document>> {
+    None
+}
+
+/// The kind of a subresource that is not its parent's.
+pub fn subresource_kind(table: &KindTable, gvk: &Gvk) -> Option<Arc<Kind>> {
+    table.kind(gvk).or_else(|| builtin::subresource_kind(gvk)).cloned()
+}
+
+/// An object as it is; fields written as null upstream stay.
+pub fn ordered(value: Value) -> Value {
+    value
+}
+
+/// Whether a `metav1.LabelSelector` selects labels. An absent one selects nothing, an empty one everything.
+pub fn selects(selector: &Value, labels: &Value) -> bool {
+    if selector.is_null() {
+        return false;
+    }
+    let labels: BTreeMap<String, String> = labels
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
+        .collect();
+    LabelSelector::parse(&selector_text(selector)).is_ok_and(|s| s.matches(&labels))
+}
+
+/// A `metav1.LabelSelector` (or the map of an old one) in the syntax of queries.
+pub fn selector_text(selector: &Value) -> String {
+    let mut parts: Vec<(String, String)> = Vec::new();
+    let plain = selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none();
+    let labels = if plain { selector.as_object() } else { selector["matchLabels"].as_object() };
+    for (key, value) in labels.into_iter().flatten() {
+        parts.push((key.clone(), format!("{key}={}", value.as_str().unwrap_or(""))));
+    }
+    for e in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = e["key"].as_str().unwrap_or("").to_owned();
+        let mut values: Vec<&str> =
+            e["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let text = match e["operator"].as_str().unwrap_or("") {
+            "In" => format!("{key} in ({})", values.join(",")),
+            "NotIn" => format!("{key} notin ({})", values.join(",")),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        };
+        parts.push((key, text));
+    }
+    parts.sort();
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+}

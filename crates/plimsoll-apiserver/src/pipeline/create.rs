@@ -1,0 +1,81 @@
+//! Create.
+
+use plimsoll_machinery::ApiError;
+use serde_json::{Value, json};
+
+use super::{Write, meta};
+use crate::store::{Expected, StoreError};
+use crate::{admit, convert, machine};
+
+/// Attempts at a generated name before giving up (`registry/generic`).
+const MAX_NAME_ATTEMPTS: usize = 8;
+
+/// Creates an object that has been decoded and given its defaults.
+///
+/// # Errors
+/// Whatever admission, validation or the store refuse.
+pub async fn create(w: &mut Write, mut object: Value) -> Result<Value, ApiError> {
+    meta::ensure_namespace(&mut object, w.kind.namespaced, &w.namespace)?;
+    w.name = meta::text(&object, "name").to_owned();
+    machine::own_update(&w.kind, None, &mut object, &w.manager, &w.subresource, w.now)?;
+    admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
+    if !meta::text(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    meta::fill_system_fields(&mut object, w.now);
+    let prefix = meta::text(&object, "generateName").to_owned();
+    let generated = meta::text(&object, "name").is_empty() && !prefix.is_empty();
+    for attempt in 1.. {
+        let mut candidate = object.clone();
+        if generated {
+            candidate["metadata"]["name"] = json!(meta::generate_name(&prefix));
+        }
+        match attempt_create(w, candidate).await {
+            Err(e) if generated && e.reason == "AlreadyExists" && attempt < MAX_NAME_ATTEMPTS => {}
+            other => return other,
+        }
+    }
+    Err(ApiError::internal("no name could be generated"))
+}
+
+async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Value, ApiError> {
+    machine::prepare_create(&w.kind, &mut object, w.now);
+    w.name = meta::text(&object, "name").to_owned();
+    let name = w.name.clone();
+    machine::allocate(w, &mut object)?;
+    let errors = machine::validate_create(&w.kind, &object);
+    if !errors.is_empty() {
+        return Err(machine::invalid(&w.kind, &name, &errors));
+    }
+    w.warnings.extend(machine::warnings(&w.kind, &object, None));
+    meta::tidy(&mut object);
+    let charge = admit::validate(w, Some(&object), None, admit::Operation::Create).await?;
+    let key = w.key(&name);
+    if w.dry_run {
+        if let Some(current) = w.server.store().get(&key) {
+            return Err(exists(w, &current.json, &name));
+        }
+        return Ok(object);
+    }
+    let stored = convert::to_storage(&w.kind, object);
+    let result = w.server.put(key, Expected::Absent, &stored).await;
+    match result {
+        Ok(record) => {
+            charge.commit();
+            w.server.written(&w.kind, &record).await;
+            w.read(&record)
+        }
+        Err(StoreError::AlreadyExists { current }) => Err(exists(w, &current.json, &name)),
+        Err(e) => Err(w.store_error(&e, &name)),
+    }
+}
+
+/// 409; says so when the object that is in the way is being deleted.
+fn exists(w: &Write, current: &[u8], name: &str) -> ApiError {
+    let mut e = ApiError::already_exists(&w.kind.gvk.group, &w.kind.plural, name);
+    let current: Value = serde_json::from_slice(current).unwrap_or_default();
+    if !meta::text(&current, "deletionTimestamp").is_empty() {
+        e.message = format!("object is being deleted: {}", e.message);
+    }
+    e
+}

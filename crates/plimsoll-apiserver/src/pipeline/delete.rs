@@ -1,0 +1,287 @@
+//! Delete: preconditions, grace, finalizers, propagation (`registry/rest/delete.go`, `registry/generic/store.go`).
+
+use jiff::SignedDuration;
+use plimsoll_machinery::ApiError;
+use serde_json::{Value, json};
+
+use super::{Write, meta};
+use crate::http::options::{DeleteOptions, Propagation};
+use crate::store::{Expected, StoreError};
+use crate::{admit, convert, machine};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+const MAX_ATTEMPTS: usize = 100;
+/// Kinds whose deletion answers the object, not a Status (`ReturnDeletedObject`).
+const RETURN_DELETED: [(&str, &[&str]); 4] = [
+    (
+        "",
+        &[
+            "services",
+            "serviceaccounts",
+            "pods",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "resourcequotas",
+            "podtemplates",
+        ],
+    ),
+    ("policy", &["podsecuritypolicies"]),
+    (
+        "storage.k8s.io",
+        &["storageclasses", "csidrivers", "csinodes", "volumeattachments", "volumeattributesclasses"],
+    ),
+    ("resource.k8s.io", &["resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices"]),
+];
+
+/// What became of it.
+pub enum Deleted {
+    /// It is gone; its last state.
+    Gone(Value),
+    /// It is on its way: waiting for its grace period or for finalizers.
+    Pending(Value),
+}
+
+/// Deletes an object, or starts to.
+///
+/// # Errors
+/// Not found, broken preconditions, what admission refuses.
+pub async fn delete(w: &mut Write, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    for _ in 0..MAX_ATTEMPTS {
+        match attempt(w, options).await? {
+            Some(done) => return Ok(done),
+            None => tracing::trace!(name = w.name, "deletion met another write, once more"),
+        }
+    }
+    Err(ApiError::internal("too many attempts"))
+}
+
+/// Whether DELETE answers the deleted object.
+pub fn returns_object(w: &Write) -> bool {
+    let group = w.kind.gvk.group.as_str();
+    RETURN_DELETED.iter().any(|(g, plurals)| *g == group && plurals.contains(&w.kind.plural.as_str()))
+}
+
+async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Deleted>, ApiError> {
+    let name = w.name.clone();
+    let key = w.key(&name);
+    let record = w.server.store().latest(&key).ok_or_else(|| w.not_found(&name))?;
+    let old = w.read(&record)?;
+    preconditions(w, &old, options)?;
+    admit::mutate(w, &mut Value::Null, Some(&old), admit::Operation::Delete).await?;
+    let mut new = old.clone();
+    let step = if w.kind.plural == "namespaces" && w.kind.custom.is_none() && w.kind.gvk.group.is_empty() {
+        namespace_step(w, &mut new)
+    } else {
+        plan(w, &mut new, options)
+    };
+    if let Step::Nothing = step {
+        return Ok(Some(Deleted::Pending(old)));
+    }
+    admit::validate(w, None, Some(&old), admit::Operation::Delete).await?;
+    let stored = convert::to_storage(&w.kind, new.clone());
+    let mut expected = Expected::Revision(record.revision);
+    if w.dry_run {
+        let pending = matches!(step, Step::Mark { then_remove: false });
+        return Ok(Some(if pending { Deleted::Pending(new) } else { Deleted::Gone(new) }));
+    }
+    if let Step::Mark { then_remove } = step {
+        if old != new {
+            match w.server.put(key.clone(), expected, &stored).await {
+                Ok(written) => {
+                    expected = Expected::Revision(written.revision);
+                    new = w.read(&written)?;
+                    w.server.written(&w.kind, &written).await;
+                }
+                Err(StoreError::Conflict { .. } | StoreError::NotFound) => return Ok(None),
+                Err(e) => return Err(w.store_error(&e, &name)),
+            }
+        }
+        if !then_remove {
+            return Ok(Some(Deleted::Pending(new)));
+        }
+    }
+    match w.server.remove(key, expected, None).await {
+        Ok(gone) => {
+            w.server.deleted(&w.kind, &gone).await;
+            Ok(Some(Deleted::Gone(w.read(&gone)?)))
+        }
+        Err(StoreError::Conflict { .. } | StoreError::NotFound) => Ok(None),
+        Err(e) => Err(w.store_error(&e, &name)),
+    }
+}
+
+/// UID and resource version asked for, in the words of `rest.BeforeDelete`.
+fn preconditions(w: &Write, old: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
+    let conflict = |why: String| Err(ApiError::conflict(&w.kind.gvk.group, &w.kind.gvk.kind, &w.name, &why));
+    let (uid, version) = (meta::text(old, "uid"), meta::text(old, "resourceVersion"));
+    if let Some(wanted) = options.uid.as_deref().filter(|u| *u != uid) {
+        return conflict(format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
+             The object might have been deleted and then recreated"
+        ));
+    }
+    if let Some(wanted) = options.resource_version.as_deref().filter(|v| *v != version) {
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({version}). The object might have been modified"
+        ));
+    }
+    Ok(())
+}
+
+enum Step {
+    /// Nothing changes: it is being deleted already.
+    Nothing,
+    /// It is marked first.
+    Mark {
+        /// And then removed at once.
+        then_remove: bool,
+    },
+    /// It is removed.
+    Remove,
+}
+
+fn plan(w: &Write, new: &mut Value, options: &DeleteOptions) -> Step {
+    let graceful = w.kind.plural == "pods" && w.kind.gvk.group.is_empty();
+    let mut grace = 0;
+    let mut marked = false;
+    if graceful {
+        match grace_for_pod(w, new, options) {
+            None => {
+                // Only what is pending already; finalizers for dependents may still change.
+                if !set_finalizers(w, new, options) {
+                    return Step::Nothing;
+                }
+                return Step::Mark { then_remove: false };
+            }
+            Some(seconds) => {
+                grace = seconds;
+                marked = true;
+            }
+        }
+    }
+    let changed = set_finalizers(w, new, options);
+    let held = new["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    if !marked && (held || changed) {
+        mark(w, new);
+    }
+    match (marked || held || changed, held || grace > 0) {
+        (true, true) => Step::Mark { then_remove: false },
+        (true, false) if graceful => Step::Mark { then_remove: true },
+        _ => Step::Remove,
+    }
+}
+
+/// `markAsDeleting`.
+fn mark(w: &Write, object: &mut Value) {
+    let now = crate::time::seconds(w.now);
+    let first = meta::text(object, "deletionTimestamp").is_empty();
+    let Some(meta) = meta::metadata(object) else { return };
+    if first {
+        bump_generation(meta);
+        meta.insert("deletionTimestamp".to_owned(), json!(now));
+    }
+    meta.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+}
+
+fn bump_generation(meta: &mut serde_json::Map<String, Value>) {
+    if let Some(generation) = meta.get("generation").and_then(Value::as_i64).filter(|g| *g > 0) {
+        meta.insert("generation".to_owned(), json!(generation + 1));
+    }
+}
+
+/// Sets the deadline of a pod; the grace period in effect, or `None` when it is set already and stays.
+fn grace_for_pod(w: &Write, pod: &mut Value, options: &DeleteOptions) -> Option<i64> {
+    let wanted = options.grace.map(|g| if g < 0 { 1 } else { g });
+    let current = pod["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    let deadline: Option<jiff::Timestamp> =
+        pod["metadata"]["deletionTimestamp"].as_str().and_then(|t| t.parse().ok());
+    if let Some(deadline) = deadline {
+        let current = current.unwrap_or(0);
+        let wanted = wanted.filter(|g| *g < current)?;
+        let moved = deadline.checked_sub(SignedDuration::from_secs(current - wanted)).unwrap_or(deadline);
+        set_deadline(pod, moved, wanted);
+        return Some(wanted);
+    }
+    let spec = &pod["spec"];
+    let mut grace = wanted.unwrap_or_else(|| spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30));
+    let bound = spec["nodeName"].as_str().is_some_and(|n| !n.is_empty());
+    let done = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if !bound || done {
+        grace = 0;
+    }
+    if grace < 0 {
+        grace = 1;
+    }
+    if let Some(meta) = meta::metadata(pod) {
+        bump_generation(meta);
+    }
+    let deadline = w.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(w.now);
+    set_deadline(pod, deadline, grace);
+    Some(grace)
+}
+
+fn set_deadline(pod: &mut Value, deadline: jiff::Timestamp, grace: i64) {
+    if let Some(meta) = meta::metadata(pod) {
+        meta.insert("deletionTimestamp".to_owned(), json!(crate::time::seconds(deadline)));
+        meta.insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
+    }
+}
+
+/// `deletionFinalizersForGarbageCollection`; whether anything changed.
+fn set_finalizers(w: &Write, object: &mut Value, options: &DeleteOptions) -> bool {
+    if w.kind.storage == "/events" {
+        return false;
+    }
+    let orphan_by_default =
+        machine::orphans_by_default(&w.kind) && options.orphan.is_none() && options.propagation.is_none();
+    let old: Vec<String> = object["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let has = |name: &str| old.iter().any(|f| f == name);
+    let (orphan, foreground) = match (options.orphan, options.propagation) {
+        (Some(orphan), _) => (orphan, false),
+        (None, Some(p)) => (p == Propagation::Orphan, p == Propagation::Foreground),
+        (None, None) if has(ORPHAN) => (true, false),
+        (None, None) if has(FOREGROUND) => (false, true),
+        (None, None) => (orphan_by_default, false),
+    };
+    let mut new: Vec<String> = old.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
+    if orphan {
+        new.push(ORPHAN.to_owned());
+    }
+    if foreground {
+        new.push(FOREGROUND.to_owned());
+    }
+    let same = new.len() == old.len() && new.iter().all(|f| old.contains(f));
+    if same {
+        return false;
+    }
+    if let Some(meta) = meta::metadata(object) {
+        if new.is_empty() {
+            meta.remove("finalizers");
+        } else {
+            meta.insert("finalizers".to_owned(), json!(new));
+        }
+    }
+    true
+}
+
+/// A namespace goes when its own finalizers are gone; until then it is `Terminating`.
+fn namespace_step(w: &Write, object: &mut Value) -> Step {
+    let held = |v: &Value| v.as_array().is_some_and(|a| !a.is_empty());
+    let waits = held(&object["spec"]["finalizers"]) || held(&object["metadata"]["finalizers"]);
+    if meta::text(object, "deletionTimestamp").is_empty() {
+        if let Some(meta) = meta::metadata(object) {
+            meta.insert("deletionTimestamp".to_owned(), json!(crate::time::seconds(w.now)));
+        }
+        object["status"]["phase"] = json!("Terminating");
+        return Step::Mark { then_remove: !waits };
+    }
+    if waits { Step::Nothing } else { Step::Remove }
+}

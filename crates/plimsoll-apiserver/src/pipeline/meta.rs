@@ -1,0 +1,74 @@
+//! What the registry does to metadata before strategies see an object (`registry/rest`).
+
+use jiff::Timestamp;
+use plimsoll_machinery::ApiError;
+use rand::RngExt;
+use serde_json::{Map, Value, json};
+
+/// Letters of generated name suffixes (`util/rand`): no vowels, nothing that looks alike.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX: usize = 5;
+const MAX_GENERATED_PREFIX: usize = 63 - SUFFIX;
+
+/// `metadata` as a map; made when it isn't there.
+pub fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    let map = object.as_object_mut()?;
+    let meta = map.entry("metadata").or_insert_with(|| json!({}));
+    if meta.is_null() {
+        *meta = json!({});
+    }
+    meta.as_object_mut()
+}
+
+/// A text in `metadata`.
+pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or("")
+}
+
+/// A new name from `generateName`.
+pub fn generate_name(prefix: &str) -> String {
+    let mut rng = rand::rng();
+    let base: String = prefix.chars().take(MAX_GENERATED_PREFIX).collect();
+    let suffix = (0..SUFFIX).map(|_| char::from(LETTERS[rng.random_range(0..LETTERS.len())]));
+    base.chars().chain(suffix).collect()
+}
+
+/// UID and creation time of a new object; times of deletion are the server's to set.
+pub fn fill_system_fields(object: &mut Value, now: Timestamp) {
+    let Some(meta) = metadata(object) else { return };
+    meta.insert("creationTimestamp".to_owned(), json!(crate::time::seconds(now)));
+    meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        meta.remove(field);
+    }
+}
+
+/// The namespace of the object is that of the request; an empty one is filled in.
+///
+/// # Errors
+/// 400 when they differ.
+pub fn ensure_namespace(object: &mut Value, namespaced: bool, namespace: &str) -> Result<(), ApiError> {
+    let Some(meta) = metadata(object) else { return Ok(()) };
+    let given = meta.get("namespace").and_then(Value::as_str).unwrap_or("");
+    let wanted = if namespaced { namespace } else { "" };
+    if given.is_empty() && !wanted.is_empty() {
+        meta.insert("namespace".to_owned(), json!(wanted));
+    } else if given != wanted {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Drops what is empty, as encoding with `omitempty` does.
+pub fn tidy(object: &mut Value) {
+    let Some(meta) = metadata(object) else { return };
+    meta.retain(|_, v| match v {
+        Value::Null => false,
+        Value::String(s) => !s.is_empty(),
+        Value::Array(a) => !a.is_empty(),
+        Value::Object(m) => !m.is_empty(),
+        _ => true,
+    });
+}

@@ -1,0 +1,105 @@
+//! The one way in for every write: POST, PUT, PATCH, apply and DELETE, from the network, from the server's own
+//! controllers and from in-process clients.
+//!
+//! Order, as upstream has it: decode and default → field ownership → mutating admission → strategy → validation →
+//! validating admission → commit. A dry run stops before the commit.
+
+mod create;
+mod delete;
+mod meta;
+mod update;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use plimsoll_machinery::{ApiError, Kind, KindTable};
+use serde_json::Value;
+
+use crate::auth::User;
+use crate::server::Server;
+use crate::store::{Key, Record, StoreError};
+
+pub use create::create;
+pub use delete::{Deleted, delete, returns_object};
+pub use update::{Change, Updated, update};
+
+/// One write: what, where, by whom.
+pub struct Write {
+    /// The server.
+    pub server: Arc<Server>,
+    /// The kinds.
+    pub table: Arc<KindTable>,
+    /// Kind of the object.
+    pub kind: Arc<Kind>,
+    /// Subresource written through, empty for none.
+    pub subresource: String,
+    /// Namespace, empty for cluster scope.
+    pub namespace: String,
+    /// Name; empty for a create.
+    pub name: String,
+    /// Who.
+    pub user: User,
+    /// Field manager.
+    pub manager: String,
+    /// Whether it stops before the commit.
+    pub dry_run: bool,
+    /// Options as admission webhooks see them.
+    pub options: Value,
+    /// Warnings collected on the way.
+    pub warnings: Vec<String>,
+    /// Time of the write.
+    pub now: Timestamp,
+}
+
+impl Write {
+    /// Where the object lives.
+    pub fn key(&self, name: &str) -> Key {
+        let namespace = if self.kind.namespaced { self.namespace.as_str() } else { "" };
+        Key::new(self.kind.storage.as_str(), namespace, name)
+    }
+
+    /// The object is not there.
+    pub fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(&self.kind.gvk.group, &self.kind.plural, name)
+    }
+
+    /// The object in the version of the request.
+    pub fn read(&self, record: &Record) -> Result<Value, ApiError> {
+        let value = record.value().map_err(ApiError::internal)?;
+        Ok(crate::convert::to_served(&self.kind, value))
+    }
+
+    /// A store's error as the API words it.
+    pub fn store_error(&self, error: &StoreError, name: &str) -> ApiError {
+        error.to_api(&self.kind.gvk.group, &self.kind.plural, name)
+    }
+}
+
+/// The path of an object in upstream's etcd, which shows in messages about preconditions.
+pub fn etcd_path(kind: &Kind, key: &Key) -> String {
+    let prefix = match (kind.custom.is_some(), kind.plural.as_str()) {
+        (true, plural) => format!("{}/{plural}", kind.gvk.group),
+        (false, "nodes") => "minions".to_owned(),
+        (false, "services") => "services/specs".to_owned(),
+        (false, "endpoints") => "services/endpoints".to_owned(),
+        (false, "replicationcontrollers") => "controllers".to_owned(),
+        (false, "ingresses") => "ingress".to_owned(),
+        (false, "customresourcedefinitions") => "apiextensions.k8s.io/customresourcedefinitions".to_owned(),
+        (false, plural) => plural.to_owned(),
+    };
+    format!("/registry/{prefix}/{}", key.path())
+}
+
+/// 409 for another UID than the one asked for, in the storage layer's words.
+pub fn uid_conflict(kind: &Kind, key: &Key, wanted: &str, found: &str) -> ApiError {
+    ApiError::conflict(
+        &kind.gvk.group,
+        &kind.plural,
+        &key.name,
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+            etcd_path(kind, key)
+        ),
+    )
+}

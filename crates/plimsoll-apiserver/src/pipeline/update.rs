@@ -1,0 +1,247 @@
+//! Update: PUT, PATCH and apply, also through subresources.
+
+use plimsoll_machinery::{ApiError, FieldError};
+use serde_json::{Value, json};
+
+use super::{Write, create, meta, uid_conflict};
+use crate::http::options::go_quote;
+use crate::store::{Expected, StoreError};
+use crate::{admit, convert, machine};
+
+/// Attempts of a patch against conflicts before the conflict is shown (`handlers/patch.go`).
+const MAX_PATCH_ATTEMPTS: usize = 5;
+/// Attempts of a write that says nothing of the version it expects, so that it can always be made again.
+const MAX_ATTEMPTS: usize = 100;
+const LOCK_MESSAGE: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// Where the new state comes from.
+pub enum Change<'a> {
+    /// A whole object, defaulted.
+    Replace(Value),
+    /// A function of the current state (in the version of the request). It gives the new state, defaulted.
+    Patch(&'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync)),
+    /// Server-side apply: a function of the current state, if there is one. It sets the managed fields itself.
+    Apply(&'a (dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync)),
+    /// The server's own change of a part (binding, eviction, scale): as a patch, without ownership of fields.
+    Internal(&'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync)),
+}
+
+/// What became of it.
+pub struct Updated {
+    /// The object as it is now.
+    pub object: Value,
+    /// It was created.
+    pub created: bool,
+}
+
+/// Kinds that PUT and apply may create (`AllowCreateOnUpdate`).
+fn creates_on_update(w: &Write) -> bool {
+    let core = ["services", "events", "endpoints", "limitranges"];
+    let kinds = ["leases", "roles", "rolebindings", "clusterroles", "clusterrolebindings", "runtimeclasses"];
+    let group = w.kind.gvk.group.as_str();
+    (group.is_empty() && core.contains(&w.kind.plural.as_str()))
+        || (matches!(group, "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io")
+            && (kinds.contains(&w.kind.plural.as_str()) || w.kind.plural == "events"))
+}
+
+/// Kinds that can't be replaced without a resource version (`AllowUnconditionalUpdate` is false).
+fn needs_version(w: &Write) -> bool {
+    w.kind.custom.is_some()
+        || w.kind.gvk.group == "admissionregistration.k8s.io"
+        || matches!(
+            w.kind.plural.as_str(),
+            "leases"
+                | "customresourcedefinitions"
+                | "poddisruptionbudgets"
+                | "runtimeclasses"
+                | "csidrivers"
+                | "csinodes"
+        )
+        || (w.kind.gvk.group == "coordination.k8s.io")
+}
+
+/// Changes an object.
+///
+/// # Errors
+/// Whatever admission, validation or the store refuse.
+pub async fn update(w: &mut Write, change: Change<'_>) -> Result<Updated, ApiError> {
+    let patch = !matches!(change, Change::Replace(_));
+    let attempts = if matches!(change, Change::Internal(_)) { MAX_ATTEMPTS } else { MAX_PATCH_ATTEMPTS };
+    for attempt in 1.. {
+        match attempt_update(w, &change).await {
+            Err((e, true)) if attempt < if patch { attempts } else { MAX_ATTEMPTS } => {
+                tracing::trace!(name = w.name, %e, "written by another, once more");
+            }
+            other => return other.map_err(|(e, _)| e),
+        }
+    }
+    Err(ApiError::internal("too many attempts"))
+}
+
+/// An error, and whether trying again may help.
+type Attempt<T> = Result<T, (ApiError, bool)>;
+
+fn fatal(e: ApiError) -> (ApiError, bool) {
+    (e, false)
+}
+
+async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> {
+    let name = w.name.clone();
+    let key = w.key(&name);
+    let record = w.server.store().latest(&key);
+    let Some(record) = record else { return create_instead(w, change).await.map_err(fatal) };
+    let old = w.read(&record).map_err(fatal)?;
+    let (mut new, internal) = match change {
+        Change::Replace(object) => (object.clone(), false),
+        Change::Patch(f) => (f(&old).map_err(fatal)?, false),
+        Change::Apply(f) => (f(Some(&old)).map_err(fatal)?, false),
+        Change::Internal(f) => (f(&old).map_err(fatal)?, true),
+    };
+    if !internal {
+        check_name(w, &mut new).map_err(fatal)?;
+    }
+    if let Change::Replace(_) = change {
+        let uid = meta::text(&new, "uid");
+        if !uid.is_empty() && uid != record.uid {
+            return Err(fatal(uid_conflict(&w.kind, &key, uid, &record.uid)));
+        }
+    }
+    match change {
+        Change::Replace(_) | Change::Patch(_) => {
+            machine::own_update(&w.kind, Some(&old), &mut new, &w.manager, &w.subresource, w.now)
+                .map_err(fatal)?;
+        }
+        Change::Apply(_) | Change::Internal(_) => {}
+    }
+    if !internal {
+        admit::mutate(w, &mut new, Some(&old), admit::Operation::Update).await.map_err(fatal)?;
+    }
+    let given = meta::text(&new, "resourceVersion").to_owned();
+    check_version(w, change, &given, record.revision).map_err(fatal)?;
+    new["metadata"]["resourceVersion"] = json!(record.revision.to_string());
+    before_update(&mut new, &old);
+    machine::prepare_update(&w.kind, &w.subresource, &mut new, &old, w.now);
+    machine::reallocate(w, &mut new, &old).map_err(fatal)?;
+    let errors = machine::validate_update(&w.kind, &w.subresource, &new, &old);
+    if !errors.is_empty() {
+        return Err(fatal(machine::invalid(&w.kind, &name, &errors)));
+    }
+    w.warnings.extend(machine::warnings(&w.kind, &new, Some(&old)));
+    meta::tidy(&mut new);
+    let charge = admit::validate(w, Some(&new), Some(&old), admit::Operation::Update).await.map_err(fatal)?;
+    machine::settle_times(&mut new, &old);
+    if should_delete(&new, &old, &w.kind.plural) {
+        if !w.dry_run {
+            let last = convert::to_storage(&w.kind, new.clone());
+            let done = w.server.remove(key, Expected::Revision(record.revision), Some(&last)).await;
+            let gone = done.map_err(|e| retryable(w, &e, &name))?;
+            w.server.deleted(&w.kind, &gone).await;
+        }
+        return Ok(Updated { object: new, created: false });
+    }
+    let stored = convert::to_storage(&w.kind, new.clone());
+    if w.dry_run || record.value().is_ok_and(|current| current == stored) {
+        return Ok(Updated { object: new, created: false });
+    }
+    let result = w.server.put(key, Expected::Revision(record.revision), &stored).await;
+    let written = result.map_err(|e| retryable(w, &e, &name))?;
+    charge.commit();
+    w.server.written(&w.kind, &written).await;
+    Ok(Updated { object: w.read(&written).map_err(fatal)?, created: false })
+}
+
+fn retryable(w: &Write, e: &StoreError, name: &str) -> (ApiError, bool) {
+    let again = matches!(e, StoreError::Conflict { .. } | StoreError::NotFound);
+    (w.store_error(e, name), again)
+}
+
+async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, ApiError> {
+    let object = match change {
+        Change::Apply(f) if w.subresource.is_empty() => f(None)?,
+        Change::Replace(object) if w.subresource.is_empty() && creates_on_update(w) => object.clone(),
+        _ => return Err(w.not_found(&w.name.clone())),
+    };
+    let mut object = object;
+    check_name(w, &mut object)?;
+    if let Some(meta) = meta::metadata(&mut object) {
+        let uid = meta.get("uid").and_then(Value::as_str).unwrap_or("");
+        if !uid.is_empty() {
+            let key = w.key(&w.name.clone());
+            return Err(uid_conflict(&w.kind, &key, uid, ""));
+        }
+        meta.remove("resourceVersion");
+    }
+    Ok(Updated { object: create(w, object).await?, created: true })
+}
+
+fn check_name(w: &Write, new: &mut Value) -> Result<(), ApiError> {
+    let name = meta::text(new, "name");
+    if name.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            w.name
+        )));
+    }
+    if name != w.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            w.name
+        )));
+    }
+    meta::ensure_namespace(new, w.kind.namespaced, &w.namespace)
+}
+
+fn check_version(w: &Write, change: &Change<'_>, given: &str, current: u64) -> Result<(), ApiError> {
+    let conflict = || ApiError::conflict(&w.kind.gvk.group, &w.kind.plural, &w.name, LOCK_MESSAGE);
+    match given.parse::<u64>() {
+        Ok(0) | Err(_) if given.is_empty() || given == "0" => {
+            if needs_version(w) && matches!(change, Change::Replace(_)) {
+                let shown = if w.kind.custom.is_some() { json!(0) } else { json!(0) };
+                let error = FieldError::invalid(
+                    "metadata.resourceVersion",
+                    &shown,
+                    "must be specified for an update",
+                );
+                return Err(machine::invalid(&w.kind, &w.name, &[error]));
+            }
+            Ok(())
+        }
+        Ok(version) if version == current => Ok(()),
+        Ok(_) => Err(conflict()),
+        Err(_) => Err(ApiError::bad_request(format!(
+            "resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: invalid syntax",
+            go_quote(given)
+        ))),
+    }
+}
+
+/// `rest.BeforeUpdate`: system fields stay as they were.
+fn before_update(new: &mut Value, old: &Value) {
+    let Some(meta) = meta::metadata(new) else { return };
+    meta.remove("selfLink");
+    for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        match old["metadata"].get(field) {
+            Some(v) => meta.insert(field.to_owned(), v.clone()),
+            None => meta.remove(field),
+        };
+    }
+    match old["metadata"].get("generation") {
+        Some(v) => meta.insert("generation".to_owned(), v.clone()),
+        None => meta.remove("generation"),
+    };
+    let empty = meta.get("uid").and_then(Value::as_str).is_none_or(str::is_empty);
+    if empty && let Some(uid) = old["metadata"].get("uid") {
+        meta.insert("uid".to_owned(), uid.clone());
+    }
+}
+
+/// The last finalizer of an object that is being deleted is gone (`ShouldDeleteDuringUpdate`).
+fn should_delete(new: &Value, old: &Value, plural: &str) -> bool {
+    let held = |v: &Value| v.as_array().is_some_and(|a| !a.is_empty());
+    !meta::text(new, "deletionTimestamp").is_empty()
+        && !held(&new["metadata"]["finalizers"])
+        && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && (plural != "namespaces" || !held(&new["spec"]["finalizers"]))
+        && (plural != "pods" || !old["metadata"]["deletionGracePeriodSeconds"].is_null())
+}

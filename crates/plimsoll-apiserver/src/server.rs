@@ -1,0 +1,283 @@
+//! The server: what the parts share, and the service that clients talk to.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use plimsoll_machinery::{Kind, KindTable, builtin};
+use serde_json::Value;
+
+use crate::auth::{AuthConfig, Rbac, User};
+use crate::bootstrap;
+use crate::http::{body::Body, handle};
+use crate::store::{Durability, Expected, Key, OpenError, Record, Store, StoreError};
+use crate::time::{Clock, SystemClock};
+
+/// Settings of a server.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Where the journal and the credentials live; `None`: nothing is kept.
+    pub data: Option<PathBuf>,
+    /// When a write counts as done.
+    pub durability: Durability,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Authentication and authorization.
+    pub auth: AuthConfig,
+    /// Address that clients are told in discovery, `host:port`.
+    pub address: String,
+    /// Network of Service addresses: first address and number of addresses (10.0.0.0/16 as recorded upstream).
+    pub service_network: (std::net::Ipv4Addr, u32),
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            data: None,
+            durability: Durability::default(),
+            clock: Arc::new(SystemClock),
+            auth: AuthConfig::default(),
+            address: "127.0.0.1:6443".to_owned(),
+            service_network: (std::net::Ipv4Addr::new(10, 0, 0, 0), 1 << 16),
+        }
+    }
+}
+
+/// Why a server could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The store could not be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// A bootstrap object could not be written.
+    #[error("bootstrap of {what}: {why}")]
+    Bootstrap {
+        /// Which object.
+        what: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Where `pods/log` gets its text.
+pub trait LogSource: Send + Sync + 'static {
+    /// The log of a container, as a body.
+    ///
+    /// # Errors
+    /// What the answer shall be instead.
+    fn logs(&self, request: &LogRequest<'_>) -> Result<Body, plimsoll_machinery::ApiError>;
+}
+
+/// What `pods/log` asks for.
+#[derive(Debug)]
+pub struct LogRequest<'a> {
+    /// The pod.
+    pub pod: &'a Value,
+    /// Container, one of the pod's.
+    pub container: &'a str,
+    /// Whether to go on as lines come.
+    pub follow: bool,
+    /// Lines from the end; `None`: all.
+    pub tail_lines: Option<u64>,
+    /// Only lines of the last seconds.
+    pub since_seconds: Option<u64>,
+    /// Times before lines.
+    pub timestamps: bool,
+    /// Of the container before this one.
+    pub previous: bool,
+    /// Bytes at most.
+    pub limit_bytes: Option<u64>,
+}
+
+/// The server. Everything in it can be shared.
+pub struct Server {
+    config: ServerConfig,
+    store: Store,
+    kinds: RwLock<Arc<KindTable>>,
+    rbac: Rbac,
+    logs: RwLock<Option<Arc<dyn LogSource>>>,
+    priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
+    /// One for each hash of the schema documents asked for; see `http/discovery.rs`.
+    pub(crate) documents: Mutex<BTreeMap<String, Arc<crate::http::Document>>>,
+}
+
+impl Server {
+    /// Opens the store, makes the objects that always exist, and is ready.
+    ///
+    /// # Errors
+    /// The store can't be opened or written.
+    pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ServerError> {
+        let store = match &config.data {
+            Some(dir) => Store::open(dir, config.durability)?,
+            None => Store::in_memory(),
+        };
+        let server = Arc::new(Self {
+            rbac: Rbac::new(config.auth.mode, store.clone()),
+            store,
+            config,
+            kinds: RwLock::new(Arc::new(builtin::table())),
+            logs: RwLock::new(None),
+            priority_defaults: Mutex::new((u64::MAX, Arc::default())),
+            documents: Mutex::default(),
+        });
+        bootstrap::run(&server).await?;
+        Ok(server)
+    }
+
+    /// The store.
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Settings.
+    pub const fn config(&self) -> &ServerConfig {
+        &self.config
+    }
+
+    /// Authentication settings.
+    pub const fn auth(&self) -> &AuthConfig {
+        &self.config.auth
+    }
+
+    /// The authorizer.
+    pub const fn rbac(&self) -> &Rbac {
+        &self.rbac
+    }
+
+    /// Now.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.config.clock.now()
+    }
+
+    /// The kinds served now.
+    pub fn kinds(&self) -> Arc<KindTable> {
+        Arc::clone(&self.kinds.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the kind table.
+    pub(crate) fn change_kinds(&self, change: impl FnOnce(&mut KindTable)) {
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = KindTable::clone(&kinds);
+        change(&mut table);
+        *kinds = Arc::new(table);
+    }
+
+    /// Sets where logs come from.
+    pub fn set_log_source(&self, source: Arc<dyn LogSource>) {
+        *self.logs.write().unwrap_or_else(PoisonError::into_inner) = Some(source);
+    }
+
+    /// Where logs come from.
+    pub fn log_source(&self) -> Option<Arc<dyn LogSource>> {
+        self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Priority classes that are the default, read again when a class changes.
+    pub(crate) fn priority_defaults(&self) -> Arc<Vec<Value>> {
+        const RESOURCE: &str = "scheduling.k8s.io/priorityclasses";
+        let at = self.store.last_revision(RESOURCE);
+        let mut cache = self.priority_defaults.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.0 != at {
+            let all = self.store.list(RESOURCE, None);
+            let defaults = all.iter().filter_map(|r| r.value().ok()).filter(|c| c["globalDefault"] == true);
+            *cache = (at, Arc::new(defaults.collect()));
+        }
+        Arc::clone(&cache.1)
+    }
+
+    /// Stores an object.
+    pub(crate) async fn put(
+        &self,
+        key: Key,
+        expected: Expected,
+        object: &Value,
+    ) -> Result<Arc<Record>, StoreError> {
+        self.store.commit(crate::store::Write::put(key, expected, object)?).await
+    }
+
+    /// Removes an object; `last`: its last state where that differs.
+    pub(crate) async fn remove(
+        &self,
+        key: Key,
+        expected: Expected,
+        last: Option<&Value>,
+    ) -> Result<Arc<Record>, StoreError> {
+        let last = last.map(crate::store::Encoded::new).transpose()?;
+        let op = crate::store::Op::Delete { last };
+        self.store.commit(crate::store::Write { key, expected, op }).await
+    }
+
+    /// An object has been written: what the server itself must learn of it.
+    pub(crate) async fn written(self: &Arc<Self>, kind: &Kind, record: &Arc<Record>) {
+        let _ = (kind, record);
+    }
+
+    /// An object is gone.
+    pub(crate) async fn deleted(self: &Arc<Self>, kind: &Kind, record: &Arc<Record>) {
+        let _ = (kind, record);
+    }
+
+    /// Counters in the text format of Prometheus.
+    pub fn metrics_text(&self) -> String {
+        let m = self.store.metrics();
+        format!(
+            "# TYPE plimsoll_store_revision gauge\nplimsoll_store_revision {}\n\
+             # TYPE plimsoll_store_objects gauge\nplimsoll_store_objects {}\n\
+             # TYPE plimsoll_store_object_bytes gauge\nplimsoll_store_object_bytes {}\n",
+            m.revision, m.objects, m.object_bytes
+        )
+    }
+
+    /// A client in this process, as the administrator.
+    pub fn service(self: &Arc<Self>) -> ApiService {
+        self.service_as(User::admin())
+    }
+
+    /// A client in this process, as a user.
+    pub fn service_as(self: &Arc<Self>, user: User) -> ApiService {
+        ApiService { server: Arc::clone(self), identity: Some(Arc::new(user)) }
+    }
+
+    /// The service for connections: every request is authenticated.
+    pub fn authenticating_service(self: &Arc<Self>) -> ApiService {
+        ApiService { server: Arc::clone(self), identity: None }
+    }
+}
+
+/// The server as a `tower::Service`. Cheap to clone; `kube::Client::new` takes it as it is.
+#[derive(Clone)]
+pub struct ApiService {
+    server: Arc<Server>,
+    identity: Option<Arc<User>>,
+}
+
+impl ApiService {
+    /// The server behind it.
+    pub const fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move { Ok(handle(&this.server, request, this.identity.as_deref()).await) })
+    }
+}
