@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use plimsoll_machinery::decode::{self as codec, FieldValidation};
 use plimsoll_machinery::select::LabelSelector;
 use plimsoll_machinery::table::{IncludeObject, to_table};
-use plimsoll_machinery::{ApiError, FieldError, Gvk, Kind, KindTable, builtin, crd};
+use plimsoll_machinery::{
+    ApiError, FieldError, Gvk, Kind, KindTable, apply as owners, builtin, crd, patch, strategy,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -67,6 +69,8 @@ pub fn json_error(bytes: &[u8]) -> String {
 pub fn default(kind: &Kind, object: &mut Value) {
     if kind.custom.is_some() {
         crd::default_object(kind, object);
+    } else {
+        plimsoll_machinery::default::apply_defaults(kind, object);
     }
 }
 
@@ -80,10 +84,14 @@ pub fn serve(kind: &Kind, mut object: Value) -> Value {
 }
 
 /// What the kind's strategy does before a create.
-pub fn prepare_create(_kind: &Kind, _object: &mut Value, _now: Timestamp) {}
+pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
+    strategy::prepare_create(kind, object, now);
+}
 
 /// What the kind's strategy does before an update through a subresource (empty: the object itself).
-pub fn prepare_update(_kind: &Kind, _subresource: &str, _new: &mut Value, _old: &Value, _now: Timestamp) {}
+pub fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Value, now: Timestamp) {
+    strategy::prepare_update(kind, subresource, old, new, now);
+}
 
 /// Validates a new object.
 pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
@@ -110,18 +118,21 @@ pub fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> ApiError {
 
 /// Records in `new` who owns what changed.
 pub fn own_update(
-    _kind: &Kind,
-    _old: Option<&Value>,
-    _new: &mut Value,
-    _manager: &str,
-    _subresource: &str,
-    _now: Timestamp,
+    kind: &Kind,
+    old: Option<&Value>,
+    new: &mut Value,
+    manager: &str,
+    subresource: &str,
+    now: Timestamp,
 ) -> Result<(), ApiError> {
+    owners::on_update(kind, subresource, old, new, manager, &crate::time::seconds(now));
     Ok(())
 }
 
 /// Times in managed fields stay as they were when nothing else changed.
-pub fn settle_times(_new: &mut Value, _old: &Value) {}
+pub fn settle_times(new: &mut Value, old: &Value) {
+    owners::keep_times(old, new);
+}
 
 /// Whether dependents are orphaned unless the client says otherwise (`DefaultGarbageCollectionPolicy`).
 pub fn orphans_by_default(kind: &Kind) -> bool {
@@ -195,55 +206,33 @@ pub enum PatchType {
     Apply,
 }
 
-/// A parsed patch.
-pub struct Patch {
-    patch_type: PatchType,
-    value: Value,
-}
-
-/// Parses a patch.
-///
-/// # Errors
-/// 400 in upstream's words.
-pub fn parse_patch(patch_type: PatchType, bytes: &[u8]) -> Result<Patch, ApiError> {
-    let value: Value = serde_json::from_slice(bytes)
-        .map_err(|_| ApiError::bad_request(format!("error decoding patch: {}", json_error(bytes))))?;
-    Ok(Patch { patch_type, value })
-}
-
 /// Applies a patch to an object of a kind; the second part: warnings.
 ///
 /// # Errors
 /// The patch doesn't fit, or the result isn't an object of the kind.
 pub fn apply_patch(
-    _kind: &Kind,
-    patch: &Patch,
+    kind: &Kind,
+    patch_type: PatchType,
+    body: &[u8],
     old: &Value,
-    _validation: FieldValidation,
+    validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let mut new = old.clone();
-    if patch.patch_type == PatchType::Merge {
-        merge(&mut new, &patch.value);
-    }
-    Ok((new, Vec::new()))
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *target = patch.clone();
-        return;
+    let document = match (patch_type, &kind.schema) {
+        (PatchType::Json, _) => patch::json(old, body)?,
+        (PatchType::Strategic, Some(schema)) => patch::strategic(schema, old, body)?,
+        _ => patch::merge(old, body)?,
     };
-    if !target.is_object() {
-        *target = json!({});
+    let shown = || match patch_type {
+        PatchType::Strategic => patch::go_text(&serde_json::from_slice(body).unwrap_or(Value::Null)),
+        _ => document.to_string(),
+    };
+    let conformed = codec::conform(kind, document.clone()).map_err(|why| patch::refused(&shown(), &why))?;
+    if validation == FieldValidation::Strict && !conformed.strict.is_empty() {
+        let why = format!("strict decoding error: {}", conformed.strict.join(", "));
+        return Err(patch::refused(&shown(), &why));
     }
-    let Some(map) = target.as_object_mut() else { return };
-    for (key, value) in fields {
-        if value.is_null() {
-            map.remove(key);
-        } else {
-            merge(map.entry(key.clone()).or_insert(Value::Null), value);
-        }
-    }
+    let warnings = if validation == FieldValidation::Warn { conformed.strict } else { Vec::new() };
+    Ok((conformed.object, warnings))
 }
 
 /// Parses the body of an apply.
@@ -264,15 +253,20 @@ pub fn parse_apply(
 /// # Errors
 /// Conflicts with other managers.
 pub fn apply(
-    _kind: &Kind,
-    _old: Option<&Value>,
-    _intent: &Value,
-    _manager: &str,
-    _subresource: &str,
-    _force: bool,
-    _now: Timestamp,
+    kind: &Kind,
+    old: Option<&Value>,
+    intent: &Value,
+    manager: &str,
+    subresource: &str,
+    force: bool,
+    now: Timestamp,
 ) -> Result<Value, ApiError> {
-    Err(ApiError::new(501, "NotImplemented", "server-side apply is not implemented"))
+    let now = crate::time::seconds(now);
+    let merged = owners::apply(kind, subresource, old, intent, manager, force, &now)?;
+    let conformed = codec::conform(kind, merged).map_err(|why| ApiError::new(500, "", why))?;
+    let mut object = conformed.object;
+    default(kind, &mut object);
+    Ok(object)
 }
 
 /// Custom resources have no strategic merge patch.

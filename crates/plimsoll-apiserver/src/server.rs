@@ -1,6 +1,5 @@
 //! The server: what the parts share, and the service that clients talk to.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -102,8 +101,6 @@ pub struct Server {
     rbac: Rbac,
     logs: RwLock<Option<Arc<dyn LogSource>>>,
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
-    /// One for each hash of the schema documents asked for; see `http/discovery.rs`.
-    pub(crate) documents: Mutex<BTreeMap<String, Arc<crate::http::Document>>>,
 }
 
 impl Server {
@@ -123,7 +120,6 @@ impl Server {
             kinds: RwLock::new(Arc::new(builtin::table())),
             logs: RwLock::new(None),
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
-            documents: Mutex::default(),
         });
         bootstrap::run(&server).await?;
         Ok(server)

@@ -2,7 +2,7 @@
 
 use http::header;
 use plimsoll_machinery::{ApiError, discovery};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::info::Shape;
 use super::negotiate::{Accepted, Endpoint, Format, negotiate};
@@ -194,9 +194,4 @@ fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
         reply = reply.with_header(header::CACHE_CONTROL, "public, immutable");
     }
     Ok(reply.with_header(header::ETAG, etag).with_header(header::VARY, "Accept"))
-}
-
-/// The names under which documents are listed, for `Value` users.
-pub fn server_url(name: &str, hash: &str) -> Value {
-    json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")})
 }

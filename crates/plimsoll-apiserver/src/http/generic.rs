@@ -52,7 +52,8 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
 fn check_scope(req: &Req, kind: &Kind) -> Result<(), ApiError> {
     let info = &req.info;
     let own = kind.plural == "namespaces" && kind.gvk.group.is_empty();
-    if !kind.namespaced && !info.namespace.is_empty() && !(own && info.name == info.namespace) {
+    let of_itself = own && info.name == info.namespace;
+    if !kind.namespaced && !info.namespace.is_empty() && !of_itself {
         return Err(not_served());
     }
     if kind.namespaced && info.namespace.is_empty() {

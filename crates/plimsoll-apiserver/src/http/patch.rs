@@ -46,10 +46,10 @@ pub async fn patch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     if patch_type == PatchType::Apply {
         return apply(req, kind, &options, write).await;
     }
-    let patch = machine::parse_patch(patch_type, &req.body)?;
+    let body = req.body.clone();
     let warnings = std::sync::Mutex::new(Vec::new());
     let make = |old: &Value| {
-        let (mut new, notes) = machine::apply_patch(kind, &patch, old, options.field_validation)?;
+        let (mut new, notes) = machine::apply_patch(kind, patch_type, &body, old, options.field_validation)?;
         machine::default(kind, &mut new);
         if let Ok(mut warnings) = warnings.lock() {
             *warnings = notes;

@@ -78,7 +78,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     if let Step::Nothing = step {
         return Ok(Some(Deleted::Pending(old)));
     }
-    admit::validate(w, None, Some(&old), admit::Operation::Delete).await?;
+    let _ = admit::validate(w, None, Some(&old), admit::Operation::Delete).await?;
     let stored = convert::to_storage(&w.kind, new.clone());
     let mut expected = Expected::Revision(record.revision);
     if w.dry_run {

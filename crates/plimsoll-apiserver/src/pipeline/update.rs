@@ -197,10 +197,9 @@ fn check_version(w: &Write, change: &Change<'_>, given: &str, current: u64) -> R
     match given.parse::<u64>() {
         Ok(0) | Err(_) if given.is_empty() || given == "0" => {
             if needs_version(w) && matches!(change, Change::Replace(_)) {
-                let shown = if w.kind.custom.is_some() { json!(0) } else { json!(0) };
                 let error = FieldError::invalid(
                     "metadata.resourceVersion",
-                    &shown,
+                    &json!(0),
                     "must be specified for an update",
                 );
                 return Err(machine::invalid(&w.kind, &w.name, &[error]));

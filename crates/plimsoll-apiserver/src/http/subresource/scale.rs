@@ -173,10 +173,10 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
         };
         return Ok(pipeline::update(&mut write, Change::Apply(&make)).await?.object);
     }
-    let patch = machine::parse_patch(patch_type, &req.body)?;
+    let body = req.body.clone();
     let make = |old: &Value| {
         let scale = scale_of(kind, old)?;
-        let (scale, _) = machine::apply_patch(own, &patch, &scale, options.field_validation)?;
+        let (scale, _) = machine::apply_patch(own, patch_type, &body, &scale, options.field_validation)?;
         apply_scale(kind, old, &scale)
     };
     Ok(pipeline::update(&mut write, Change::Patch(&make)).await?.object)
