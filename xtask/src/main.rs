@@ -1,5 +1,6 @@
 //! Chores of the project: `cargo xtask <chore>`.
 
+mod protobuf;
 mod schemas;
 mod tidy;
 
@@ -12,8 +13,12 @@ fn main() -> ExitCode {
     let result = match args.first().map(String::as_str) {
         Some("tidy") => tidy::run(),
         Some("schemas") => schemas::run(&root),
+        Some("protobuf") => match args.get(1..) {
+            Some([flag, dir]) if flag == "--from" => protobuf::run(&root, Path::new(dir)),
+            _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
+        },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy       check the house rules\n       cargo xtask schemas    make the table of built-in kinds"
+            "usage: cargo xtask tidy       check the house rules\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers"
         )),
     };
     match result {

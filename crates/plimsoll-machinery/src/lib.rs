@@ -15,6 +15,7 @@ pub mod jsonpath;
 pub mod kinds;
 mod obj;
 pub mod patch;
+pub mod proto;
 pub mod schema;
 pub mod select;
 pub mod strategy;
