@@ -1,5 +1,7 @@
 //! Random operations against the store and against plain maps: the same at every revision.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

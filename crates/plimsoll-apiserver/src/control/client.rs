@@ -48,6 +48,15 @@ impl Resource {
         }
     }
 
+    /// `v1` or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
     /// Where an object of it is stored.
     pub fn key(&self, namespace: &str, name: &str) -> Key {
         Key::new(self.storage.as_ref(), namespace, name)
@@ -200,6 +209,8 @@ pub async fn modify(
     for attempt in 1.. {
         let record = client.store().latest(&resource.key(namespace, name)).filter(|r| r.uid == uid);
         let mut object = record.ok_or_else(gone)?.value().map_err(|e| ApiError::internal(&e))?;
+        // Stored objects may have another version of the kind.
+        object["apiVersion"] = Value::String(resource.api_version());
         if !change(&mut object) {
             return Ok(());
         }

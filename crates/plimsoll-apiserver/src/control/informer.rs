@@ -65,7 +65,7 @@ impl<T: DeserializeOwned> Informer<T> {
                     let gone = change.kind == ChangeKind::Deleted;
                     let path = change.record.key.path();
                     let new = if gone { None } else { parse(&change.record) };
-                    state.put(self.index, path, new, &mut report);
+                    state.put(self.index, &path, new.as_ref(), &mut report);
                 }
                 Ok(None) => return,
                 // The window has run away: everything anew.
@@ -81,10 +81,10 @@ impl<T: DeserializeOwned> Informer<T> {
         for record in list.iter() {
             let path = record.key.path();
             gone.remove(&path);
-            state.put(self.index, path, parse(record), report);
+            state.put(self.index, &path, parse(record).as_ref(), report);
         }
         for path in gone {
-            state.put(self.index, path, None, report);
+            state.put(self.index, &path, None, report);
         }
     }
 
@@ -114,27 +114,27 @@ impl<T> State<T> {
     fn put(
         &mut self,
         index: IndexFn<T>,
-        path: String,
-        new: Option<Arc<T>>,
+        path: &str,
+        new: Option<&Arc<T>>,
         report: &mut impl FnMut(Seen<'_, T>),
     ) {
-        let old = match &new {
-            Some(new) => self.items.insert(path.clone(), Arc::clone(new)),
-            None => self.items.remove(&path),
+        let old = match new {
+            Some(new) => self.items.insert(path.to_owned(), Arc::clone(new)),
+            None => self.items.remove(path),
         };
         if let Some(index) = old.as_deref().and_then(index)
             && let Some(paths) = self.by_index.get_mut(&index)
         {
-            paths.remove(&path);
+            paths.remove(path);
             if paths.is_empty() {
                 self.by_index.remove(&index);
             }
         }
-        if let Some(index) = new.as_deref().and_then(index) {
-            self.by_index.entry(index).or_default().insert(path.clone());
+        if let Some(index) = new.and_then(|new| index(new)) {
+            self.by_index.entry(index).or_default().insert(path.to_owned());
         }
         if old.is_some() || new.is_some() {
-            report(Seen { path: &path, old: old.as_ref(), new: new.as_ref() });
+            report(Seen { path, old: old.as_ref(), new });
         }
     }
 }

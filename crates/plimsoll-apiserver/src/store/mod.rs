@@ -224,6 +224,11 @@ impl Store {
         watch::open_with_list(self, resource, namespace)
     }
 
+    /// Tells when anything has changed. Its value is the visible revision.
+    pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.revision.subscribe()
+    }
+
     /// Waits until a revision is visible and returns the one that is.
     ///
     /// # Errors

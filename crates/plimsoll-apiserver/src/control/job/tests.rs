@@ -69,15 +69,15 @@ fn pod(line: &str) -> Arc<Pod> {
             "counted" => pod["metadata"]["finalizers"] = json!([]),
             "node" => pod["spec"]["nodeName"] = json!("n"),
             "index" => {
-                pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = json!(value)
+                pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = json!(value);
             }
             "failures" => {
-                pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] = json!(value)
+                pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] = json!(value);
             }
             "exit" => code = value.parse().unwrap(),
             "ended" => ended = Some(NOW - value.parse::<i64>().unwrap()),
             "restarts" => {
-                pod["status"]["containerStatuses"][0]["restartCount"] = json!(value.parse::<i64>().unwrap())
+                pod["status"]["containerStatuses"][0]["restartCount"] = json!(value.parse::<i64>().unwrap());
             }
             other => panic!("{other}"),
         }

@@ -1,0 +1,88 @@
+//! Events go an hour after they were last written, as with the API server's `--event-ttl`.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use tokio::sync::watch::Receiver;
+
+use super::client::{Client, Deletion, Target, resources};
+use super::clock::Clock;
+use super::informer::Informer;
+use super::meta::{Meta, Time};
+use super::queue::Queue;
+use super::runner::{Controller, Outcome};
+
+/// How long an event stays.
+const TTL: SignedDuration = SignedDuration::from_hours(1);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Event {
+    metadata: Meta,
+    last_timestamp: Option<Time>,
+    series: Option<Series>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Series {
+    last_observed_time: Option<Time>,
+}
+
+/// The controller.
+pub struct EventTtl {
+    client: Arc<dyn Client>,
+    clock: Clock,
+    events: Informer<Event>,
+}
+
+impl EventTtl {
+    /// The controller, not running yet.
+    pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
+        let events = Informer::new(client.store(), &resources::EVENTS.storage, |_| None);
+        Self { client, clock, events }
+    }
+}
+
+fn expires(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|s| s.last_observed_time);
+    let last = event.metadata.creation_timestamp.max(event.last_timestamp).max(series)?;
+    last.0.checked_add(TTL).ok()
+}
+
+impl Controller for EventTtl {
+    fn name(&self) -> &'static str {
+        "event-ttl"
+    }
+
+    fn signals(&self) -> Vec<Receiver<u64>> {
+        vec![self.events.signal()]
+    }
+
+    fn refresh(&self, queue: &mut Queue, _now: Timestamp) {
+        self.events.refresh(|seen| {
+            if let Some(at) = seen.new.and_then(|event| expires(event)) {
+                queue.add_at(seen.path, at);
+            }
+        });
+    }
+
+    fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            let Some(event) = self.events.get(key) else { return Ok(None) };
+            let Some(at) = expires(&event) else { return Ok(None) };
+            let left = at.duration_since(self.clock.now());
+            if left > SignedDuration::ZERO {
+                return Ok(Some(left));
+            }
+            let meta = &event.metadata;
+            let target = Target::object(&resources::EVENTS, &meta.namespace, &meta.name);
+            match self.client.delete(target, Deletion::of_uid(&meta.uid)).await {
+                Err(error) if error.code != 404 => Err(error),
+                _ => Ok(None),
+            }
+        })
+    }
+}
