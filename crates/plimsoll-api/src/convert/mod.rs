@@ -5,10 +5,13 @@
 
 mod amount;
 mod node;
+mod objects;
 mod pod;
 mod selector;
 
 pub use node::node;
+pub use objects::cluster_object;
+pub(crate) use pod::{node_affinity, spread};
 pub use pod::{pod, pod_spec_from_value};
 pub use selector::{label_selector_from_value, node_selector_from_value};
 

@@ -5,5 +5,6 @@
 
 pub mod meta;
 pub mod node;
+pub mod objects;
 pub mod pod;
 pub mod selector;

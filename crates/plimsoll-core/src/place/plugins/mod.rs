@@ -5,12 +5,16 @@ mod declared_features;
 mod dynamic_resources;
 mod fit;
 mod image_locality;
+mod inter_pod_affinity;
+mod inter_pod_score;
 mod node_affinity;
 mod node_name;
 mod node_ports;
 mod node_unschedulable;
 mod scheduling_gates;
 mod scoring;
+mod spread;
+mod spread_score;
 mod taint_toleration;
 
 use super::args::Args;
@@ -29,6 +33,10 @@ pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<
         PluginId::NodePorts => Box::new(node_ports::NodePorts),
         PluginId::NodeResourcesFit => Box::new(fit::Fit::new(&args.fit, strings)),
         PluginId::NodeResourcesBalancedAllocation => Box::new(balanced::Balanced::new(args, strings)),
+        PluginId::InterPodAffinity => {
+            Box::new(inter_pod_affinity::InterPodAffinity::new(&args.inter_pod_affinity))
+        }
+        PluginId::PodTopologySpread => Box::new(spread::PodTopologySpread::new(&args.spread, strings)),
         PluginId::ImageLocality => Box::new(image_locality::ImageLocality),
         PluginId::NodeDeclaredFeatures => Box::new(declared_features::NodeDeclaredFeatures),
         PluginId::DynamicResources => Box::new(dynamic_resources::DynamicResources),

@@ -1,0 +1,3 @@
+//! Configuration files, read as strictly as the original programs read them.
+
+pub mod scheduler;

@@ -1,0 +1,72 @@
+use super::*;
+
+const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+#[test]
+fn an_empty_file_gives_the_defaults() {
+    let c = read(HEAD).expect("valid");
+    assert_eq!(c.profiles.len(), 1);
+    assert_eq!(c.profiles[0].scheduler_name, "default-scheduler");
+    assert_eq!(c.backoff, Backoff::default());
+}
+
+#[test]
+fn profiles_and_arguments_are_read() {
+    let c = read(&format!(
+        "{HEAD}podMaxBackoffSeconds: 20\nprofiles:\n- schedulerName: a\n- schedulerName: b\n  plugins:\n    score:\n      \
+         disabled: [{{name: '*'}}]\n  pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy: {{type: \
+         MostAllocated, resources: [{{name: cpu, weight: 3}}]}}\n"
+    ))
+    .expect("valid");
+    assert_eq!(c.backoff.max, Duration::from_seconds(20));
+    assert_eq!(c.profiles[1].args.fit.resources[0].weight, 3);
+    assert!(!c.profiles[1].plugins.enabled("score", plimsoll_core::place::PluginId::ImageLocality));
+}
+
+#[test]
+fn what_upstream_refuses_is_refused() {
+    let cases = [
+        ("nope: 1\n", "unknown field"),
+        ("parallelism: 0\n", "parallelism: Invalid value: 0: should be an integer value greater than zero"),
+        (
+            "percentageOfNodesToScore: 101\n",
+            "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
+        ),
+        ("podInitialBackoffSeconds: 20\n", "must be greater than or equal to PodInitialBackoffSeconds"),
+        (
+            "profiles: [{schedulerName: a}, {schedulerName: a}]\n",
+            "profiles[1].schedulerName: Duplicate value: \"a\"",
+        ),
+        ("profiles: [{schedulerName: a}, {}]\n", "profiles[1].schedulerName: Required value"),
+        (
+            "profiles: [{plugins: {filter: {enabled: [{name: Nope}]}}}]\n",
+            "profiles[0].plugins: plugin \"Nope\" does not exist",
+        ),
+        (
+            "profiles: [{plugins: {filter: {enabled: [{name: EBSLimits}]}}}]\n",
+            "Invalid value: \"EBSLimits\": was removed",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 200}}]}]\n",
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 200: not in valid range [0-100]",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {nope: 1}}]}]\n",
+            "strict decoding error: unknown field",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: DefaultPreemption}, {name: DefaultPreemption}]}]\n",
+            "Duplicate value: \"DefaultPreemption\"",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultConstraints: [{maxSkew: 0, topologyKey: \
+             zone, whenUnsatisfiable: DoNotSchedule}], defaultingType: List}}]}]\n",
+            "defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)",
+        ),
+    ];
+    for (text, want) in cases {
+        let error = read(&format!("{HEAD}{text}")).expect_err(want).to_string();
+        assert!(error.contains(want), "{error}\nwanted {want}");
+    }
+    assert!(read("kind: Other\napiVersion: v1\n").is_err());
+}

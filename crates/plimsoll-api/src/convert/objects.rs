@@ -1,0 +1,71 @@
+//! Objects besides nodes and pods that placement looks at.
+
+use super::selector::label_selector;
+use super::{ConvertError, Result, decode, required, string_map};
+use crate::lean::meta::ObjectMeta;
+use crate::lean::objects as lean;
+use plimsoll_core::model::{LabelSelector, Operator, Requirement, StringMap};
+use plimsoll_core::place::ClusterObject;
+
+/// An object of `kind` from its JSON bytes; `None` for kinds that placement does not look at.
+///
+/// # Errors
+/// When the bytes are not of that kind, or a field has a value that can't be understood.
+pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<ClusterObject>, ConvertError> {
+    Ok(Some(match kind {
+        "Namespace" => {
+            let raw: lean::Namespace = decode("Namespace", bytes)?;
+            ClusterObject::Namespace {
+                name: required("metadata.name", raw.metadata.name)?,
+                labels: string_map(raw.metadata.labels),
+            }
+        }
+        "Service" => {
+            let raw: lean::Paired = decode("Service", bytes)?;
+            let (namespace, name) = names(raw.metadata)?;
+            let selector = string_map(raw.spec.unwrap_or_default().selector);
+            ClusterObject::Service { namespace, name, selector }
+        }
+        "ReplicationController" => {
+            let raw: lean::Paired = decode("ReplicationController", bytes)?;
+            let uid = raw.metadata.uid.clone().unwrap_or_default();
+            let (namespace, name) = names(raw.metadata)?;
+            let selector = of_pairs(string_map(raw.spec.unwrap_or_default().selector));
+            ClusterObject::Workload { kind: kind.to_owned(), namespace, name, uid, selector }
+        }
+        "ReplicaSet" | "StatefulSet" => {
+            let raw: lean::Selecting = decode("ReplicaSet or StatefulSet", bytes)?;
+            let uid = raw.metadata.uid.clone().unwrap_or_default();
+            let (namespace, name) = names(raw.metadata)?;
+            let selector = selector(raw.spec)?.unwrap_or_default();
+            ClusterObject::Workload { kind: kind.to_owned(), namespace, name, uid, selector }
+        }
+        "PodDisruptionBudget" => {
+            let raw: lean::Budget = decode("PodDisruptionBudget", bytes)?;
+            let (namespace, name) = names(raw.metadata)?;
+            let status = raw.status.unwrap_or_default();
+            ClusterObject::Budget {
+                namespace,
+                name,
+                selector: selector(raw.spec)?,
+                allowed: status.disruptions_allowed.unwrap_or(0),
+                disrupted: status.disrupted_pods.unwrap_or_default().into_keys().collect(),
+            }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn names(meta: ObjectMeta) -> Result<(String, String)> {
+    let namespace = meta.namespace.unwrap_or_else(|| "default".to_owned());
+    Ok((namespace, required("metadata.name", meta.name)?))
+}
+
+fn selector(spec: Option<lean::SelectingSpec>) -> Result<Option<LabelSelector>> {
+    spec.and_then(|s| s.selector).map(|s| label_selector("spec.selector", s)).transpose()
+}
+
+fn of_pairs(pairs: StringMap) -> LabelSelector {
+    let one = |(key, value)| Requirement { key, operator: Operator::In, values: vec![value] };
+    LabelSelector { requirements: pairs.into_iter().map(one).collect() }
+}

@@ -1,0 +1,54 @@
+//! Kinds of which only a few fields decide something.
+
+use super::meta::{Map, ObjectMeta};
+use super::selector::LabelSelector;
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Namespace {
+    pub metadata: ObjectMeta,
+}
+
+/// Service and ReplicationController: a selector of exact pairs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Paired {
+    pub metadata: ObjectMeta,
+    pub spec: Option<PairedSpec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PairedSpec {
+    pub selector: Map<Option<String>>,
+}
+
+/// ReplicaSet and StatefulSet.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Selecting {
+    pub metadata: ObjectMeta,
+    pub spec: Option<SelectingSpec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SelectingSpec {
+    pub selector: Option<LabelSelector>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Budget {
+    pub metadata: ObjectMeta,
+    pub spec: Option<SelectingSpec>,
+    pub status: Option<BudgetStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetStatus {
+    pub disruptions_allowed: Option<i64>,
+    pub disrupted_pods: Map<serde::de::IgnoredAny>,
+}
