@@ -22,6 +22,7 @@ pub mod strategy;
 pub mod table;
 #[cfg(test)]
 mod test_vectors;
+pub mod webhook;
 
 pub use error::{ApiError, Cause, Details, FieldError, FieldErrorKind};
 pub use kinds::{Gvk, Kind, KindTable, Subresource};

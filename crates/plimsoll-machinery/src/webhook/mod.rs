@@ -1,0 +1,236 @@
+//! Admission webhooks, the part without a network: which are to be called, what they are asked, what their
+//! answers mean (apiserver `plugin/webhook`).
+//!
+//! The server calls them: mutating ones one after the other, in [`Reinvocation`]'s order; validating ones at
+//! the same time. A call that fails is judged by [`Webhook::failed`].
+
+mod answer;
+mod review;
+mod select;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+pub use self::answer::{Verdict, apply_patch, http_error};
+pub use self::review::{options, review};
+use crate::cel::Program;
+use crate::error::ApiError;
+use crate::kinds::Gvk;
+
+/// Which configuration objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// `MutatingWebhookConfiguration`.
+    Mutating,
+    /// `ValidatingWebhookConfiguration`.
+    Validating,
+}
+
+/// What is done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Creation, also by apply, and `binding` and `eviction`.
+    Create,
+    /// Replacement, patch, apply to an existing object.
+    Update,
+    /// Deletion.
+    Delete,
+    /// `exec`, `attach`, `proxy`, `portforward`.
+    Connect,
+}
+
+impl Operation {
+    /// `CREATE`, …
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// A kind as it is served: what rules match and reviews name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Group, version, kind.
+    pub gvk: Gvk,
+    /// Group and version of the resource, where they differ from the kind's (`pods/eviction`); the kind field
+    /// is not used.
+    pub resource_version: Option<Gvk>,
+    /// Plural name of the resource.
+    pub plural: String,
+}
+
+/// A request that is being admitted.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes {
+    /// What is requested.
+    pub target: Target,
+    /// The same objects in other versions, for `matchPolicy: Equivalent`.
+    pub equivalents: Vec<Target>,
+    /// Subresource, possibly empty.
+    pub subresource: String,
+    /// Name; empty for objects named by the server and for whole collections.
+    pub name: String,
+    /// Namespace; empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Operation; `None` is never matched.
+    pub operation: Option<Operation>,
+    /// `userInfo` of the review.
+    pub user: Value,
+    /// The new object; null on deletion.
+    pub object: Value,
+    /// The object that is there; null on creation.
+    pub old: Value,
+    /// Whether it is a dry run.
+    pub dry_run: bool,
+    /// Options of the operation, see [`options`].
+    pub options: Value,
+    /// Labels of the namespace; for a Namespace itself its own are used.
+    pub namespace_labels: BTreeMap<String, String>,
+}
+
+/// One webhook of a configuration, ready for use.
+#[derive(Debug)]
+pub struct Webhook {
+    /// Name, as messages have it.
+    pub name: String,
+    /// Name of its configuration.
+    pub configuration: String,
+    /// Stage.
+    pub stage: Stage,
+    /// `clientConfig` as written.
+    pub client: Value,
+    /// Whether a failing call lets the request pass.
+    pub ignore_failures: bool,
+    /// Seconds a call may take.
+    pub timeout_seconds: u32,
+    /// Whether it is called again when later webhooks changed the object.
+    pub reinvoke: bool,
+    /// Whether it may be called on dry runs.
+    pub dry_run: bool,
+    pub(crate) rules: Vec<Value>,
+    pub(crate) namespace_selector: Value,
+    pub(crate) object_selector: Value,
+    pub(crate) equivalent: bool,
+    pub(crate) conditions: Vec<(String, String, Result<Program, String>)>,
+}
+
+/// Makes webhooks of configuration objects: by name of the configuration, then in their order there.
+pub fn compile(stage: Stage, configurations: &[Value]) -> Vec<Webhook> {
+    let mut sorted: Vec<&Value> = configurations.iter().collect();
+    sorted.sort_by_key(|c| text(at(c, "metadata"), "name"));
+    let of = |c: &Value| -> Vec<Webhook> {
+        let name = text(at(c, "metadata"), "name");
+        list(c, "webhooks").iter().map(|w| Webhook::new(stage, name, w)).collect()
+    };
+    sorted.into_iter().flat_map(of).collect()
+}
+
+impl Webhook {
+    fn new(stage: Stage, configuration: &str, raw: &Value) -> Self {
+        let conditions = list(raw, "matchConditions").iter().map(|c| {
+            let expression = text(c, "expression");
+            (text(c, "name").to_owned(), expression.to_owned(), Program::compile(expression))
+        });
+        Self {
+            name: text(raw, "name").to_owned(),
+            configuration: configuration.to_owned(),
+            stage,
+            client: at(raw, "clientConfig").clone(),
+            ignore_failures: text(raw, "failurePolicy") == "Ignore",
+            timeout_seconds: at(raw, "timeoutSeconds").as_u64().and_then(|s| s.try_into().ok()).unwrap_or(10),
+            reinvoke: text(raw, "reinvocationPolicy") == "IfNeeded",
+            dry_run: matches!(text(raw, "sideEffects"), "None" | "NoneOnDryRun"),
+            rules: list(raw, "rules").to_vec(),
+            namespace_selector: at(raw, "namespaceSelector").clone(),
+            object_selector: at(raw, "objectSelector").clone(),
+            equivalent: text(raw, "matchPolicy") != "Exact",
+            conditions: conditions.collect(),
+        }
+    }
+
+    /// The address with the timeout as the server calls it: the configured URL, or the service's name in the
+    /// cluster.
+    pub fn url(&self) -> String {
+        let service = at(&self.client, "service");
+        let base = if service.is_object() {
+            let port = at(service, "port").as_u64().unwrap_or(443);
+            let path = text(service, "path").trim_start_matches('/');
+            format!("https://{}.{}.svc:{port}/{path}", text(service, "name"), text(service, "namespace"))
+        } else {
+            text(&self.client, "url").to_owned()
+        };
+        let sign = if base.contains('?') { '&' } else { '?' };
+        format!("{base}{sign}timeout={}s", self.timeout_seconds)
+    }
+
+    /// What a call that failed means: nothing when failures are ignored, else an error. `why` is in upstream's
+    /// words: `failed to call webhook: …` or `received invalid webhook response: …`.
+    pub fn failed(&self, why: &str) -> Option<ApiError> {
+        if self.ignore_failures {
+            return None;
+        }
+        Some(ApiError::internal(format_args!("failed calling webhook {:?}: {why}", self.name)))
+    }
+
+    /// The failure of a request that got no answer: `failed to call webhook: Post "<url>": <why>`.
+    pub fn unreachable(&self, why: &str) -> Option<ApiError> {
+        self.failed(&format!("failed to call webhook: Post {:?}: {why}", self.url()))
+    }
+
+    /// Refuses dry runs for webhooks with side effects.
+    ///
+    /// # Errors
+    /// 400 as upstream.
+    pub fn check_dry_run(&self, attributes: &Attributes) -> Result<(), ApiError> {
+        if attributes.dry_run && !self.dry_run {
+            let what = format!("admission webhook {:?} does not support dry run", self.name);
+            return Err(ApiError::bad_request(what));
+        }
+        Ok(())
+    }
+}
+
+/// Which mutating webhooks are called a second time.
+#[derive(Debug, Default)]
+pub struct Reinvocation {
+    invoked: BTreeSet<usize>,
+    again: BTreeSet<usize>,
+}
+
+impl Reinvocation {
+    /// Notes that the webhook at `index` was called in the first round, and whether it changed the object.
+    pub fn called(&mut self, index: usize, webhook: &Webhook, changed: bool) {
+        if changed {
+            self.again.append(&mut self.invoked);
+        }
+        if webhook.reinvoke {
+            self.invoked.insert(index);
+        }
+    }
+
+    /// Webhooks of the second and last round, in order.
+    pub fn again(&self) -> impl Iterator<Item = usize> + '_ {
+        self.again.iter().copied()
+    }
+}
+
+static NULL: Value = Value::Null;
+
+fn at<'a>(value: &'a Value, key: &str) -> &'a Value {
+    value.get(key).unwrap_or(&NULL)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    at(value, key).as_str().unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    at(value, key).as_array().map_or(&[], Vec::as_slice)
+}

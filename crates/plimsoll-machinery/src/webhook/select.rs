@@ -1,0 +1,133 @@
+//! Which webhooks a request concerns.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Attributes, Target, Webhook, at, list, review, text};
+use crate::cel::plain;
+use crate::error::ApiError;
+
+impl Webhook {
+    /// Whether the request is for this webhook, and as what: the resource itself, or an equivalent version a
+    /// rule names.
+    ///
+    /// # Errors
+    /// 403 when a match condition can't be evaluated and failures are not ignored.
+    pub fn matches<'a>(&self, request: &'a Attributes) -> Result<Option<&'a Target>, ApiError> {
+        // Configurations are never subject to webhooks, so that a bad one can be removed.
+        let exempt = request.target.gvk.group == "admissionregistration.k8s.io"
+            && (request.target.plural.ends_with("webhookconfigurations")
+                || request.target.plural.contains("admissionpolic"));
+        if exempt || !self.selects_namespace(request) || !self.selects_object(request) {
+            return Ok(None);
+        }
+        let matching = |t: &&Target| self.rules.iter().any(|rule| rule_matches(rule, t, request));
+        let mut candidates =
+            std::iter::once(&request.target).chain(request.equivalents.iter().filter(|_| self.equivalent));
+        let Some(target) = candidates.find(matching) else { return Ok(None) };
+        Ok(self.conditions_hold(request, target)?.then_some(target))
+    }
+
+    fn selects_namespace(&self, request: &Attributes) -> bool {
+        let own = request.target.gvk.group.is_empty() && request.target.plural == "namespaces";
+        if own {
+            let object = if request.object.is_null() { &request.old } else { &request.object };
+            return selector_matches(&self.namespace_selector, &labels_of(object));
+        }
+        request.namespace.is_empty() || selector_matches(&self.namespace_selector, &request.namespace_labels)
+    }
+
+    fn selects_object(&self, request: &Attributes) -> bool {
+        let of = |o: &Value| !o.is_null() && selector_matches(&self.object_selector, &labels_of(o));
+        if request.object.is_null() && request.old.is_null() {
+            return selector_matches(&self.object_selector, &BTreeMap::new());
+        }
+        of(&request.object) || of(&request.old)
+    }
+
+    fn conditions_hold(&self, request: &Attributes, target: &Target) -> Result<bool, ApiError> {
+        if self.conditions.is_empty() {
+            return Ok(true);
+        }
+        let (object, old) = (plain(&request.object), plain(&request.old));
+        let asked = plain(&review::request_for_conditions(request, target));
+        let variables = [("object", &object), ("oldObject", &old), ("request", &asked)];
+        let mut errors = Vec::new();
+        for (name, expression, program) in &self.conditions {
+            match program.as_ref().map_err(Clone::clone).and_then(|p| p.run_bool(&variables)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(e) => errors.push(format!("{name}: expression '{expression}' resulted in error: {e}")),
+            }
+        }
+        match errors.as_slice() {
+            [] => Ok(true),
+            _ if self.ignore_failures => Ok(false),
+            [one] => Err(forbidden(request, one)),
+            many => Err(forbidden(request, &format!("[{}]", many.join(", ")))),
+        }
+    }
+}
+
+fn forbidden(request: &Attributes, why: &str) -> ApiError {
+    let group = &request.target.gvk.group;
+    let dot = if group.is_empty() { "" } else { "." };
+    let message = format!("{}{dot}{group} {:?} is forbidden: {why}", request.target.plural, request.name);
+    let mut error = ApiError::new(403, "Forbidden", message);
+    error.details = Some(Box::new(crate::error::Details {
+        name: request.name.clone(),
+        group: group.clone(),
+        kind: request.target.plural.clone(),
+        ..Default::default()
+    }));
+    error
+}
+
+fn rule_matches(rule: &Value, target: &Target, request: &Attributes) -> bool {
+    let version = target.resource_version.as_ref().unwrap_or(&target.gvk);
+    let one = |key: &str, wanted: &str| list(rule, key).iter().any(|v| v == "*" || v == wanted);
+    let scope = match text(rule, "scope") {
+        "Namespaced" => !request.namespace.is_empty(),
+        "Cluster" => request.namespace.is_empty(),
+        _ => true,
+    };
+    scope
+        && request.operation.is_some_and(|o| one("operations", o.name()))
+        && one("apiGroups", &version.group)
+        && one("apiVersions", &version.version)
+        && list(rule, "resources")
+            .iter()
+            .filter_map(Value::as_str)
+            .any(|pattern| resource_matches(pattern, &target.plural, &request.subresource))
+}
+
+/// `pods`, `pods/status`, `*`, `*/*`, `pods/*`, `*/status`; a pattern without a slash names no subresource.
+fn resource_matches(pattern: &str, plural: &str, subresource: &str) -> bool {
+    let (resource, sub) = pattern.split_once('/').unwrap_or((pattern, ""));
+    (resource == "*" || resource == plural) && (sub == subresource || sub == "*")
+}
+
+fn labels_of(object: &Value) -> BTreeMap<String, String> {
+    let labels = at(at(object, "metadata"), "labels");
+    let pair = |(k, v): (&String, &Value)| (k.clone(), v.as_str().unwrap_or_default().to_owned());
+    labels.as_object().into_iter().flatten().map(pair).collect()
+}
+
+/// Whether labels fit a `metav1.LabelSelector`; none given or an empty one fits everything.
+pub(crate) fn selector_matches(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
+    let pairs = at(selector, "matchLabels").as_object().into_iter().flatten();
+    let equal = pairs.into_iter().all(|(k, v)| labels.get(k).map(String::as_str) == v.as_str());
+    equal
+        && list(selector, "matchExpressions").iter().all(|e| {
+            let value = labels.get(text(e, "key"));
+            let among = value.is_some_and(|v| list(e, "values").iter().any(|x| x == v.as_str()));
+            match text(e, "operator") {
+                "In" => among,
+                "NotIn" => !among,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
