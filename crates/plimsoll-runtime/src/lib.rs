@@ -1,1 +1,29 @@
 //! Connects the engine to a Kubernetes API server: watches become events, actions become writes.
+//!
+//! ```text
+//! watch (one task per resource) ──► cache ──► jobs (reconcile as pure functions) ──► writes
+//!                              └──► driver (thread that owns the engine) ──► execute (ordered per object)
+//!                                        ▲                                        │
+//!                                        └──────────── answers ◄──────────────────┘
+//! ```
+//!
+//! Nothing here decides about quota or nodes. Objects of Kubernetes are handled as JSON; only what the engine needs
+//! is decoded (`plimsoll-api`).
+
+pub mod api;
+pub mod cache;
+pub mod clock;
+pub mod driver;
+pub mod execute;
+pub mod ingest;
+pub mod jobs;
+pub mod json;
+pub mod lease;
+pub mod notes;
+pub mod simulated;
+pub mod status;
+pub mod watch;
+pub mod webhook;
+
+mod start;
+pub use start::{Roles, Runtime, Settings};

@@ -1,0 +1,353 @@
+//! Plain requests to an API server through `kube::Client`: paths, verbs, classified errors.
+
+use std::fmt::Write as _;
+
+use http::{Method, Request};
+use kube::Client;
+use serde_json::Value;
+
+/// A resource type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource {
+    /// Group and version: `v1` or `batch/v1`.
+    pub api_version: &'static str,
+    /// Plural: `pods`.
+    pub plural: &'static str,
+    /// Kind: `Pod`.
+    pub kind: &'static str,
+}
+
+macro_rules! resources {
+    ($($(#[$doc:meta])* $name:ident = $api:literal $plural:literal $kind:literal;)*) => {
+        $($(#[$doc])* pub const $name: Resource = Resource { api_version: $api, plural: $plural, kind: $kind };)*
+    };
+}
+
+resources! {
+    /// Pods.
+    PODS = "v1" "pods" "Pod";
+    /// Nodes.
+    NODES = "v1" "nodes" "Node";
+    /// Namespaces.
+    NAMESPACES = "v1" "namespaces" "Namespace";
+    /// Events of the core group.
+    CORE_EVENTS = "v1" "events" "Event";
+    /// Events.
+    EVENTS = "events.k8s.io/v1" "events" "Event";
+    /// Leases.
+    LEASES = "coordination.k8s.io/v1" "leases" "Lease";
+    /// Jobs.
+    JOBS = "batch/v1" "jobs" "Job";
+    /// Priority classes of pods.
+    PRIORITY_CLASSES = "scheduling.k8s.io/v1" "priorityclasses" "PriorityClass";
+    /// Kueue workloads.
+    WORKLOADS = "kueue.x-k8s.io/v1beta2" "workloads" "Workload";
+    /// Kueue cluster queues.
+    CLUSTER_QUEUES = "kueue.x-k8s.io/v1beta2" "clusterqueues" "ClusterQueue";
+    /// Kueue local queues.
+    LOCAL_QUEUES = "kueue.x-k8s.io/v1beta2" "localqueues" "LocalQueue";
+    /// Kueue cohorts.
+    COHORTS = "kueue.x-k8s.io/v1beta2" "cohorts" "Cohort";
+    /// Kueue flavors.
+    FLAVORS = "kueue.x-k8s.io/v1beta2" "resourceflavors" "ResourceFlavor";
+    /// Kueue priority classes.
+    WORKLOAD_PRIORITY_CLASSES = "kueue.x-k8s.io/v1beta2" "workloadpriorityclasses" "WorkloadPriorityClass";
+}
+
+impl Resource {
+    /// Group, empty for the core group.
+    pub fn group(&self) -> &'static str {
+        self.api_version.split_once('/').map_or("", |(g, _)| g)
+    }
+
+    /// Path of the collection; in all namespaces when `namespace` is empty.
+    pub fn collection(&self, namespace: &str) -> String {
+        let root = if self.api_version.contains('/') { "/apis/" } else { "/api/" };
+        if namespace.is_empty() {
+            format!("{root}{}/{}", self.api_version, self.plural)
+        } else {
+            format!("{root}{}/namespaces/{namespace}/{}", self.api_version, self.plural)
+        }
+    }
+
+    /// Path of one object.
+    pub fn object(&self, namespace: &str, name: &str) -> String {
+        format!("{}/{name}", self.collection(namespace))
+    }
+}
+
+/// What went wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The server answered with a Status.
+    #[error("{message}")]
+    Status {
+        /// HTTP code.
+        code: u16,
+        /// Reason, such as `Conflict`.
+        reason: String,
+        /// Text.
+        message: String,
+        /// Seconds after which to try again; 0: not said.
+        retry_after: u32,
+    },
+    /// The server could not be reached or broke off.
+    #[error("{0}")]
+    Transport(String),
+    /// The answer was not what it should be.
+    #[error("unexpected answer: {0}")]
+    Malformed(String),
+}
+
+impl Error {
+    /// HTTP code, 0 when there is none.
+    pub const fn code(&self) -> u16 {
+        match self {
+            Self::Status { code, .. } => *code,
+            Self::Transport(_) | Self::Malformed(_) => 0,
+        }
+    }
+
+    /// Whether the object does not exist.
+    pub const fn is_not_found(&self) -> bool {
+        self.code() == 404
+    }
+
+    /// Whether the object has changed, or exists already.
+    pub const fn is_conflict(&self) -> bool {
+        self.code() == 409
+    }
+
+    /// Whether the same request may succeed a little later.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => matches!(*code, 408 | 429 | 500..=504),
+            Self::Transport(_) => true,
+            Self::Malformed(_) => false,
+        }
+    }
+}
+
+impl From<kube::Error> for Error {
+    fn from(e: kube::Error) -> Self {
+        match e {
+            kube::Error::Api(status) => Self::Status {
+                code: status.code,
+                retry_after: status.details.as_ref().map_or(0, |d| d.retry_after_seconds),
+                reason: status.reason,
+                message: status.message,
+            },
+            kube::Error::SerdeError(e) => Self::Malformed(e.to_string()),
+            kube::Error::FromUtf8(e) => Self::Malformed(e.to_string()),
+            other => Self::Transport(other.to_string()),
+        }
+    }
+}
+
+/// How a patch is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    /// RFC 7386.
+    Merge,
+    /// RFC 6902.
+    Json,
+    /// Kubernetes' own.
+    Strategic,
+}
+
+impl PatchKind {
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Merge => "application/merge-patch+json",
+            Self::Json => "application/json-patch+json",
+            Self::Strategic => "application/strategic-merge-patch+json",
+        }
+    }
+}
+
+/// A client with a field manager.
+#[derive(Clone)]
+pub struct Api {
+    client: Client,
+    manager: &'static str,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("manager", &self.manager).finish_non_exhaustive()
+    }
+}
+
+type Result<T> = std::result::Result<T, Error>;
+
+fn request(method: Method, path: &str, content_type: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>> {
+    let mut builder =
+        Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
+    if !body.is_empty() {
+        builder = builder.header(http::header::CONTENT_TYPE, content_type);
+    }
+    builder.body(body).map_err(|e| Error::Malformed(e.to_string()))
+}
+
+/// Percent-encodes everything but unreserved characters, for query values.
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+impl Api {
+    /// Requests through `client`, writing as `manager`.
+    pub const fn new(client: Client, manager: &'static str) -> Self {
+        Self { client, manager }
+    }
+
+    /// The same client, writing as another manager.
+    #[must_use]
+    pub fn writing_as(&self, manager: &'static str) -> Self {
+        Self { client: self.client.clone(), manager }
+    }
+
+    /// The client below.
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// GET of any path, parsed.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn get_path(&self, path: &str) -> Result<Value> {
+        Ok(self.client.request(request(Method::GET, path, "", Vec::new())?).await?)
+    }
+
+    /// GET of any path, as text.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn get_text(&self, path: &str) -> Result<String> {
+        Ok(self.client.request_text(request(Method::GET, path, "", Vec::new())?).await?)
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value> {
+        self.get_path(&resource.object(namespace, name)).await
+    }
+
+    /// Creates an object in the namespace it names.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn create(&self, resource: Resource, object: &Value) -> Result<Value> {
+        let namespace = crate::json::namespace(object);
+        let path = format!("{}?fieldManager={}", resource.collection(namespace), self.manager);
+        self.send(Method::POST, &path, "application/json", object).await
+    }
+
+    /// Creates a subresource such as `pods/binding`.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn create_sub(
+        &self,
+        resource: Resource,
+        ns: &str,
+        name: &str,
+        sub: &str,
+        body: &Value,
+    ) -> Result<Value> {
+        let path = format!("{}/{sub}?fieldManager={}", resource.object(ns, name), self.manager);
+        self.send(Method::POST, &path, "application/json", body).await
+    }
+
+    /// Replaces an object; its resourceVersion is the precondition.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn replace(&self, resource: Resource, object: &Value) -> Result<Value> {
+        let path = resource.object(crate::json::namespace(object), crate::json::name(object));
+        let path = format!("{path}?fieldManager={}", self.manager);
+        self.send(Method::PUT, &path, "application/json", object).await
+    }
+
+    /// Patches an object, or its subresource `sub` when not empty.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn patch(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+        kind: PatchKind,
+        body: &Value,
+    ) -> Result<Value> {
+        let mut path = resource.object(namespace, name);
+        if !sub.is_empty() {
+            path.push('/');
+            path.push_str(sub);
+        }
+        let path = format!("{path}?fieldManager={}", self.manager);
+        self.send(Method::PATCH, &path, kind.content_type(), body).await
+    }
+
+    /// Deletes an object with this UID; `grace` overrides the grace period.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn delete(
+        &self,
+        resource: Resource,
+        ns: &str,
+        name: &str,
+        uid: &str,
+        grace: Option<i64>,
+    ) -> Result<Value> {
+        let mut options = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+        if !uid.is_empty() {
+            options["preconditions"] = serde_json::json!({"uid": uid});
+        }
+        if let Some(grace) = grace {
+            options["gracePeriodSeconds"] = grace.into();
+        }
+        self.send(Method::DELETE, &resource.object(ns, name), "application/json", &options).await
+    }
+
+    async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Result<Value> {
+        let body = serde_json::to_vec(body).map_err(|e| Error::Malformed(e.to_string()))?;
+        Ok(self.client.request(request(method, path, content_type, body)?).await?)
+    }
+
+    /// Opens a watch and gives its lines.
+    pub(crate) async fn stream(&self, path: &str) -> Result<impl futures::AsyncBufRead + use<>> {
+        let mut request = request(Method::GET, path, "", Vec::new())?;
+        // Compressed watches are cut into one member per event, which decoders stumble over.
+        let identity = http::HeaderValue::from_static("identity");
+        request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
+        Ok(self.client.request_stream(request).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        assert_eq!(PODS.object("ns", "p"), "/api/v1/namespaces/ns/pods/p");
+        assert_eq!(NODES.object("", "n"), "/api/v1/nodes/n");
+        assert_eq!(WORKLOADS.collection("ns"), "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads");
+        assert_eq!((JOBS.group(), PODS.group()), ("batch", ""));
+        assert_eq!(encode("a=b, c"), "a%3Db%2C%20c");
+    }
+}

@@ -1,0 +1,26 @@
+//! The wall clock, in the forms the engine and the API want.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use plimsoll_core::Time;
+
+/// Now, as the engine counts.
+pub fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// `metav1.Time`: RFC 3339 in UTC with whole seconds.
+pub fn text(at: Time) -> String {
+    plimsoll_sim::time::seconds_text(at.0)
+}
+
+/// `metav1.MicroTime`.
+pub fn micro_text(at: Time) -> String {
+    plimsoll_sim::time::micros_text(at.0)
+}
+
+/// Reads either form.
+pub fn parse(text: &str) -> Option<Time> {
+    plimsoll_sim::time::parse(text).map(Time)
+}

@@ -1,0 +1,120 @@
+//! The thread that owns the engine: events in, actions out, nothing else.
+//!
+//! It waits until every watch has listed once, because a decision made on half of the state could admit twice.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use plimsoll_core::{Action, Engine, EngineConfig, Event};
+
+use crate::clock;
+
+/// Most events taken into one step.
+const BATCH: usize = 4096;
+/// Most batches of actions that wait for the executor; the engine waits when there are more.
+const BACKLOG: usize = 64;
+/// Longest sleep, so that a stepping wall clock can't stop the engine.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+enum Input {
+    Event(Event),
+    Synced,
+    Stop,
+}
+
+/// The way into the engine; cheap to clone.
+#[derive(Clone)]
+pub struct Inbox {
+    tx: Sender<Input>,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}
+
+impl Inbox {
+    /// Gives the engine an event. After a stop it is dropped.
+    pub fn send(&self, event: Event) {
+        let _ = self.tx.send(Input::Event(event));
+    }
+
+    /// Says that one of the expected lists is complete.
+    pub fn synced(&self) {
+        let _ = self.tx.send(Input::Synced);
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        let _ = self.tx.send(Input::Stop);
+    }
+}
+
+/// What the thread gives out.
+#[derive(Debug)]
+pub struct Driver {
+    /// The way in.
+    pub inbox: Inbox,
+    /// Batches of actions.
+    pub actions: tokio::sync::mpsc::Receiver<Vec<Action>>,
+    /// The thread.
+    pub thread: std::thread::JoinHandle<()>,
+}
+
+/// Starts the thread. It decides nothing before `lists` calls of [`Inbox::synced`].
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn start(config: EngineConfig, lists: usize) -> std::io::Result<Driver> {
+    let (tx, rx) = channel();
+    let (out, actions) = tokio::sync::mpsc::channel(BACKLOG);
+    let thread =
+        std::thread::Builder::new().name("engine".into()).spawn(move || run(config, lists, &rx, &out))?;
+    Ok(Driver { inbox: Inbox { tx }, actions, thread })
+}
+
+fn run(
+    config: EngineConfig,
+    lists: usize,
+    rx: &Receiver<Input>,
+    out: &tokio::sync::mpsc::Sender<Vec<Action>>,
+) {
+    let mut engine = Engine::new(config);
+    let mut events: Vec<Event> = Vec::new();
+    let mut waiting = lists;
+    while waiting > 0 {
+        match rx.recv() {
+            Ok(Input::Event(e)) => events.push(e),
+            Ok(Input::Synced) => waiting -= 1,
+            Ok(Input::Stop) | Err(_) => return,
+        }
+    }
+    loop {
+        let mut actions = Vec::new();
+        engine.step(clock::now(), &mut events, &mut actions);
+        if !actions.is_empty() && out.blocking_send(actions).is_err() {
+            return;
+        }
+        let sleep = match engine.next_wake() {
+            Some(at) => {
+                let left = at.since(clock::now()).0;
+                Duration::from_nanos(u64::try_from(left).unwrap_or(0)).min(LONGEST_SLEEP)
+            }
+            None => LONGEST_SLEEP,
+        };
+        match rx.recv_timeout(sleep) {
+            Ok(Input::Event(e)) => events.push(e),
+            Ok(Input::Synced) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        while events.len() < BATCH {
+            match rx.try_recv() {
+                Ok(Input::Event(e)) => events.push(e),
+                Ok(Input::Synced) => {}
+                Ok(Input::Stop) => return,
+                Err(_) => break,
+            }
+        }
+    }
+}

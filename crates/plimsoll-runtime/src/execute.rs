@@ -1,0 +1,326 @@
+//! Carries out the engine's actions: many at once, in order per object, retried where that can help, answered as
+//! events.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
+use plimsoll_core::queueing::{Action as QueueAction, Event as QueueEvent, WorkloadKey, WorkloadUpdate};
+use plimsoll_core::{Action, Event};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, Error, PODS, PatchKind, WORKLOADS};
+use crate::cache::{Cache, Kind};
+use crate::driver::Inbox;
+use crate::lease::Claim;
+use crate::notes::{Note, Recorder, Subject};
+use crate::status::Statuses;
+use crate::{clock, json};
+
+/// Most writes under way; one object has at most one.
+const CONCURRENCY: usize = 256;
+/// Tries of a write that fails for a passing reason.
+const TRIES: u32 = 6;
+/// First and longest pause between tries.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// Tries of a read-modify-write that others keep changing.
+const CONFLICTS: u32 = 8;
+/// Component of placement's events (kube-scheduler's).
+const SCHEDULER: &str = "default-scheduler";
+/// Component of queueing's events (Kueue's).
+const ADMISSION: &str = "kueue-admission";
+
+/// What an action needs.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Requests, writing as the scheduler.
+    pub api: Api,
+    /// Last seen objects.
+    pub cache: Cache,
+    /// The engine, for answers.
+    pub inbox: Inbox,
+    /// Events.
+    pub recorder: Recorder,
+    /// Statuses of queues.
+    pub statuses: Statuses,
+    /// Whether this process may write.
+    pub claim: Claim,
+}
+
+/// Object that a write is about: pods by UID, workloads by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Lane {
+    Pod(String),
+    Workload(WorkloadKey),
+}
+
+/// Carries out batches until stopped.
+pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, stop: CancellationToken) {
+    let mut lanes: HashMap<Lane, VecDeque<Action>> = HashMap::new();
+    let mut ready: VecDeque<(Lane, Action)> = VecDeque::new();
+    let mut tasks: tokio::task::JoinSet<Lane> = tokio::task::JoinSet::new();
+    loop {
+        while tasks.len() < CONCURRENCY
+            && let Some((lane, action)) = ready.pop_front()
+        {
+            let context = context.clone();
+            tasks.spawn(async move {
+                carry_out(action, &context).await;
+                lane
+            });
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(done) = tasks.join_next(), if !tasks.is_empty() => {
+                let Ok(lane) = done else { continue };
+                match lanes.get_mut(&lane).and_then(VecDeque::pop_front) {
+                    Some(action) => ready.push_back((lane, action)),
+                    None => { lanes.remove(&lane); }
+                }
+            }
+            batch = batches.recv() => {
+                let Some(batch) = batch else { return };
+                for action in batch {
+                    let Some(lane) = at_once(&action, &context) else { continue };
+                    match lanes.get_mut(&lane) {
+                        Some(queue) => queue.push_back(action),
+                        None => {
+                            lanes.insert(lane.clone(), VecDeque::new());
+                            ready.push_back((lane, action));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Hands on what needs no write of its own; gives the lane of everything else.
+fn at_once(action: &Action, context: &Context) -> Option<Lane> {
+    match action {
+        Action::Place(PlaceAction::Bind { pod, .. } | PlaceAction::Unschedulable { pod, .. }) => {
+            Some(Lane::Pod(pod.uid.clone()))
+        }
+        Action::Place(PlaceAction::Preempt { victim, .. }) => Some(Lane::Pod(victim.uid.clone())),
+        Action::Place(PlaceAction::Record { pod, note }) => {
+            context.recorder.record(pod_note(pod, note));
+            None
+        }
+        Action::Queueing(QueueAction::UpdateWorkload(update)) => Some(Lane::Workload(update.key.clone())),
+        Action::Queueing(QueueAction::DeactivateWorkload { key, .. }) => Some(Lane::Workload(key.clone())),
+        Action::Queueing(QueueAction::Record(key, notes)) => {
+            record(context, key, notes);
+            None
+        }
+        Action::Queueing(other) => {
+            context.statuses.put(other);
+            None
+        }
+    }
+}
+
+async fn carry_out(action: Action, context: &Context) {
+    if !context.claim.held() {
+        refuse(&action, context, "this process does not lead");
+        return;
+    }
+    match action {
+        Action::Place(PlaceAction::Bind { pod, node }) => bind(&pod, &node, context).await,
+        Action::Place(PlaceAction::Unschedulable { pod, reason, message, nominated_node }) => {
+            unschedulable(&pod, reason, &message, nominated_node.as_deref(), context).await;
+        }
+        Action::Place(PlaceAction::Preempt { victim, message, .. }) => {
+            preempt(&victim, &message, context).await
+        }
+        Action::Queueing(QueueAction::UpdateWorkload(update)) => update_workload(*update, context).await,
+        Action::Queueing(QueueAction::DeactivateWorkload { key, uid }) => {
+            let patch = json!({"metadata": {"uid": uid}, "spec": {"active": false}});
+            let done = retry(|| {
+                context.api.patch(WORKLOADS, &key.namespace, &key.name, "", PatchKind::Merge, &patch)
+            });
+            log("deactivating a workload", done.await.map(|w| context.cache.refresh(Kind::Workload, w)));
+        }
+        Action::Place(PlaceAction::Record { .. }) | Action::Queueing(_) => {}
+    }
+}
+
+/// Answers an action that is not tried at all.
+fn refuse(action: &Action, context: &Context, why: &str) {
+    match action {
+        Action::Place(PlaceAction::Bind { pod, .. }) => {
+            let event = PlaceEvent::BindFailed { uid: pod.uid.clone(), message: why.to_owned() };
+            context.inbox.send(Event::Place(event));
+        }
+        Action::Queueing(QueueAction::UpdateWorkload(update)) => failed(update, context, why.to_owned()),
+        _ => {}
+    }
+}
+
+fn log(what: &str, result: Result<(), Error>) {
+    match result {
+        Err(e) if e.is_not_found() => tracing::debug!(error = %e, "{what}: the object is gone"),
+        Err(e) => tracing::warn!(error = %e, "{what} failed"),
+        Ok(()) => {}
+    }
+}
+
+/// Tries again after passing failures, with growing pauses.
+async fn retry<F, T>(mut request: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut pause = BACKOFF.0;
+    let mut left = TRIES;
+    loop {
+        let error = match request().await {
+            Ok(value) => return Ok(value),
+            Err(e) => e,
+        };
+        left -= 1;
+        if left == 0 || !error.is_transient() {
+            return Err(error);
+        }
+        let asked = match &error {
+            Error::Status { retry_after, .. } => Duration::from_secs(u64::from(*retry_after)),
+            _ => Duration::ZERO,
+        };
+        tokio::time::sleep(pause.max(asked).min(BACKOFF.1)).await;
+        pause *= 2;
+    }
+}
+
+async fn bind(pod: &PodRef, node: &str, context: &Context) {
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding",
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    let done = retry(|| context.api.create_sub(PODS, &pod.namespace, &pod.name, "binding", &binding)).await;
+    let event = match done {
+        Ok(_) => PlaceEvent::Bound(pod.uid.clone()),
+        Err(e) => PlaceEvent::BindFailed { uid: pod.uid.clone(), message: e.to_string() },
+    };
+    context.inbox.send(Event::Place(event));
+}
+
+async fn unschedulable(
+    pod: &PodRef,
+    reason: &str,
+    message: &str,
+    nominated: Option<&str>,
+    context: &Context,
+) {
+    let now = clock::text(clock::now());
+    let mut status = json!({"conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+        "lastProbeTime": null, "lastTransitionTime": now,
+    }]});
+    if let Some(node) = nominated {
+        status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { json!(node) };
+    }
+    let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
+    let done =
+        retry(|| context.api.patch(PODS, &pod.namespace, &pod.name, "status", PatchKind::Strategic, &patch));
+    log("writing why a pod is unschedulable", done.await.map(drop));
+}
+
+async fn preempt(victim: &PodRef, message: &str, context: &Context) {
+    let now = clock::text(clock::now());
+    let patch = json!({"metadata": {"uid": victim.uid}, "status": {"conditions": [{
+        "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message,
+        "lastProbeTime": null, "lastTransitionTime": now,
+    }]}});
+    let marked = retry(|| {
+        context.api.patch(PODS, &victim.namespace, &victim.name, "status", PatchKind::Strategic, &patch)
+    });
+    log("marking a victim", marked.await.map(drop));
+    let done = retry(|| context.api.delete(PODS, &victim.namespace, &victim.name, &victim.uid, None));
+    log("deleting a victim", done.await.map(drop));
+}
+
+fn pod_note(pod: &PodRef, note: &plimsoll_core::place::Note) -> Note {
+    Note {
+        subject: Subject {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            field_path: String::new(),
+        },
+        warning: note.warning,
+        reason: note.reason.into(),
+        action: note.action.into(),
+        message: note.message.clone(),
+        reporter: SCHEDULER,
+        instance: String::new(),
+    }
+}
+
+fn record(context: &Context, key: &WorkloadKey, notes: &[plimsoll_core::queueing::Note]) {
+    let object = context.cache.get(Kind::Workload, &key.namespace, &key.name);
+    let uid = object.map(|o| json::uid(&o).to_owned()).unwrap_or_default();
+    for note in notes {
+        context.recorder.record(Note {
+            subject: Subject {
+                api_version: WORKLOADS.api_version.into(),
+                kind: WORKLOADS.kind.into(),
+                namespace: key.namespace.clone(),
+                name: key.name.clone(),
+                uid: uid.clone(),
+                field_path: String::new(),
+            },
+            warning: note.warning,
+            reason: note.reason.clone(),
+            action: note.reason.clone(),
+            message: note.message.clone(),
+            reporter: ADMISSION,
+            instance: String::new(),
+        });
+    }
+}
+
+fn failed(update: &WorkloadUpdate, context: &Context, message: String) {
+    let event = QueueEvent::WriteFailed { key: update.key.clone(), id: update.id, message };
+    context.inbox.send(Event::Queueing(event));
+}
+
+/// Reads, changes and writes the status until nobody was in between.
+async fn update_workload(update: WorkloadUpdate, context: &Context) {
+    let key = &update.key;
+    let mut current = context.cache.get(Kind::Workload, &key.namespace, &key.name).map(|w| (*w).clone());
+    for _ in 0..CONFLICTS {
+        let object = match current.take() {
+            Some(object) => object,
+            None => match retry(|| context.api.get(WORKLOADS, &key.namespace, &key.name)).await {
+                Ok(object) => object,
+                Err(e) => return failed(&update, context, e.to_string()),
+            },
+        };
+        if json::uid(&object) != update.uid {
+            return failed(&update, context, "the workload has been replaced by another of its name".into());
+        }
+        let status = plimsoll_api::kueue::workload_status_patch(&object, &update);
+        let patch = json!({
+            "metadata": {"resourceVersion": json::version(&object), "uid": update.uid}, "status": status,
+        });
+        let done = retry(|| {
+            context.api.patch(WORKLOADS, &key.namespace, &key.name, "status", PatchKind::Merge, &patch)
+        });
+        match done.await {
+            Ok(written) => {
+                let version = json::version(&written).parse().unwrap_or(0);
+                context.cache.refresh(Kind::Workload, written);
+                let event = QueueEvent::Written { key: key.clone(), id: update.id, version };
+                context.inbox.send(Event::Queueing(event));
+                record(context, key, &update.notes);
+                return;
+            }
+            Err(e) if e.is_conflict() => {}
+            Err(e) => return failed(&update, context, e.to_string()),
+        }
+    }
+    failed(&update, context, "the workload keeps changing".into());
+}

@@ -1,0 +1,314 @@
+//! Runs reconciles: a queue of keys, each worked on by one task at a time, retried with growing pauses.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::Event;
+use plimsoll_core::queueing::{Event as QueueEvent, WorkloadKey};
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::group::Group;
+use super::{Env, Integration, Write, batch, drop_finalizer, names, pod, reconcile};
+use crate::api::{Api, Error, JOBS, PODS, PatchKind, Resource, WORKLOADS};
+use crate::cache::{Cache, Kind};
+use crate::driver::Inbox;
+use crate::lease::Claim;
+use crate::notes::Recorder;
+use crate::{clock, json};
+
+/// Most reconciles under way (shipped Kueue configuration: 5 per kind; ours share one pool).
+const WORKERS: usize = 16;
+/// First and longest pause before a failed reconcile is tried again.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
+
+/// What is reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// A Job: namespace, name.
+    Job(String, String),
+    /// A single pod: namespace, name.
+    Pod(String, String),
+    /// A pod group: namespace, group.
+    Group(String, String),
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Key>,
+    /// `true`: dirty while being worked on.
+    active: HashMap<Key, bool>,
+    queued: std::collections::HashSet<Key>,
+    failures: HashMap<Key, u32>,
+}
+
+/// The queue of keys; cheap to clone.
+#[derive(Clone, Default)]
+pub struct Queue {
+    state: Arc<Mutex<State>>,
+    wake: Arc<Notify>,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has `key` reconciled soon.
+    pub fn add(&self, key: Key) {
+        self.with(|s| {
+            if let Some(dirty) = s.active.get_mut(&key) {
+                *dirty = true;
+            } else if s.queued.insert(key.clone()) {
+                s.queue.push_back(key);
+            }
+        });
+        self.wake.notify_one();
+    }
+
+    fn add_later(&self, key: Key, after: Duration) {
+        let queue = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            queue.add(key);
+        });
+    }
+
+    fn take(&self) -> Option<Key> {
+        self.with(|s| {
+            let key = s.queue.pop_front()?;
+            s.queued.remove(&key);
+            s.active.insert(key.clone(), false);
+            Some(key)
+        })
+    }
+
+    fn done(&self, key: Key, failed: bool) {
+        let (dirty, pause) = self.with(|s| {
+            let dirty = s.active.remove(&key).unwrap_or(false);
+            if !failed {
+                s.failures.remove(&key);
+                return (dirty, None);
+            }
+            let count = s.failures.entry(key.clone()).or_insert(0);
+            *count = count.saturating_add(1);
+            let pause = BACKOFF.0.saturating_mul(1 << (*count - 1).min(12)).min(BACKOFF.1);
+            (dirty, Some(pause))
+        });
+        if dirty {
+            self.add(key);
+        } else if let Some(pause) = pause {
+            self.add_later(key, pause);
+        }
+    }
+
+    /// Queues what a changed object concerns.
+    pub fn touched(&self, kind: Kind, object: &Value) {
+        let namespace = json::namespace(object).to_owned();
+        match kind {
+            Kind::Job => self.add(Key::Job(namespace, json::name(object).to_owned())),
+            Kind::Pod => self.add(match super::group::of(object) {
+                Some(group) => Key::Group(namespace, group.to_owned()),
+                None => Key::Pod(namespace, json::name(object).to_owned()),
+            }),
+            Kind::Workload => {
+                if json::annotation(object, names::IS_GROUP) == Some("true") {
+                    return self.add(Key::Group(namespace, json::name(object).to_owned()));
+                }
+                for owner in json::list(object, &["metadata", "ownerReferences"]) {
+                    let name = json::text(owner, &["name"]).to_owned();
+                    match json::text(owner, &["kind"]) {
+                        "Job" => self.add(Key::Job(namespace.clone(), name)),
+                        "Pod" => self.add(Key::Pod(namespace.clone(), name)),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the workers need.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The queue.
+    pub queue: Queue,
+    /// Requests.
+    pub api: Api,
+    /// Last seen objects.
+    pub cache: Cache,
+    /// The engine.
+    pub inbox: Inbox,
+    /// Events.
+    pub recorder: Recorder,
+    /// Whether this process may write.
+    pub claim: Claim,
+}
+
+/// Works on the queue until stopped.
+pub async fn run(context: Context, stop: CancellationToken) {
+    let queue = context.queue.clone();
+    let mut tasks = tokio::task::JoinSet::new();
+    loop {
+        while tasks.len() < WORKERS && context.claim.held() {
+            let Some(key) = queue.take() else { break };
+            let context = context.clone();
+            tasks.spawn(async move {
+                let outcome = work(&key, &context).await;
+                if let Err(e) = &outcome {
+                    tracing::debug!(?key, error = %e, "a reconcile is tried again");
+                }
+                context.queue.done(key, outcome.is_err());
+            });
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = queue.wake.notified(), if tasks.len() < WORKERS => {}
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            // A follower looks again, in case it has become the leader.
+            () = tokio::time::sleep(Duration::from_millis(200)), if !context.claim.held() => {}
+        }
+    }
+}
+
+async fn work(key: &Key, context: &Context) -> Result<(), Error> {
+    let writes = plan(key, Env { cache: &context.cache, now: clock::now() });
+    for write in writes {
+        carry_out(key, write, context).await?;
+    }
+    Ok(())
+}
+
+/// The writes for one key (pure).
+pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
+    let cache = env.cache;
+    match key {
+        Key::Job(ns, name) => {
+            let Some(job) = cache.get(Kind::Job, ns, name).filter(|j| !json::deleting(j)) else {
+                return orphans(cache.owned_by_name(ns, "Job", name));
+            };
+            if !managed(&job) {
+                return Vec::new();
+            }
+            reconcile(&batch::Job { object: &job }, env)
+        }
+        Key::Pod(ns, name) => {
+            let Some(object) = cache.get(Kind::Pod, ns, name) else {
+                return orphans(single(cache.owned_by_name(ns, "Pod", name)));
+            };
+            if json::label(&object, names::MANAGED) != "true" || super::group::of(&object).is_some() {
+                return Vec::new();
+            }
+            let job = pod::Pod { object: &object };
+            if json::deleting(&object) && !job.is_active() {
+                // Finish what is finished before letting go, so that the end is recorded.
+                let own = single(cache.owned_by(json::uid(&object)));
+                if pod::ended(&object)
+                    && own.iter().any(|w| !json::is_true(w, "Finished") && !json::is_true(w, "Evicted"))
+                {
+                    return reconcile(&job, env);
+                }
+                let mut writes = orphans(own);
+                writes.extend(pod::release(&object));
+                return writes;
+            }
+            if !managed_namespace(ns) {
+                return Vec::new();
+            }
+            reconcile(&job, env)
+        }
+        Key::Group(ns, name) => match Group::load(ns, name, env) {
+            Some(group) => reconcile(&group, env),
+            None => {
+                let wl = cache.get(Kind::Workload, ns, name);
+                orphans(
+                    wl.into_iter().filter(|w| json::annotation(w, names::IS_GROUP) == Some("true")).collect(),
+                )
+            }
+        },
+    }
+}
+
+fn single(mut workloads: Vec<Arc<Value>>) -> Vec<Arc<Value>> {
+    workloads.retain(|w| json::annotation(w, names::IS_GROUP).is_none());
+    workloads
+}
+
+/// Whether the job is Kueue's business: it names a queue, and its namespace is not a system namespace.
+fn managed(job: &Value) -> bool {
+    json::label_opt(job, names::QUEUE).is_some_and(|q| !q.is_empty())
+        && managed_namespace(json::namespace(job))
+}
+
+/// `managedJobsNamespaceSelector`'s default.
+pub fn managed_namespace(namespace: &str) -> bool {
+    namespace != "kube-system" && namespace != "kueue-system"
+}
+
+/// The owner is gone: nothing holds on to its workloads any more.
+fn orphans(workloads: Vec<Arc<Value>>) -> Vec<Write> {
+    workloads.iter().filter_map(|w| drop_finalizer(WORKLOADS, w, names::IN_USE)).collect()
+}
+
+fn cached(resource: Resource) -> Option<Kind> {
+    match resource {
+        JOBS => Some(Kind::Job),
+        PODS => Some(Kind::Pod),
+        WORKLOADS => Some(Kind::Workload),
+        _ => None,
+    }
+}
+
+async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Error> {
+    let Context { api, cache, inbox, recorder, .. } = context;
+    match write {
+        Write::Create(resource, object) => match api.create(resource, &object).await {
+            Ok(made) => {
+                if let Some(kind) = cached(resource) {
+                    cache.put(kind, made);
+                }
+                Ok(())
+            }
+            Err(e) => Err(e),
+        },
+        Write::Patch { resource, namespace, name, sub, body } => {
+            match api.patch(resource, &namespace, &name, sub, PatchKind::Merge, &body).await {
+                Ok(object) => {
+                    if let Some(kind) = cached(resource) {
+                        cache.refresh(kind, object);
+                    }
+                    Ok(())
+                }
+                Err(e) if e.is_not_found() => Ok(()),
+                Err(e) => Err(e),
+            }
+        }
+        Write::Delete { resource, namespace, name, uid } => {
+            match api.delete(resource, &namespace, &name, &uid, None).await {
+                Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+                _ => Ok(()),
+            }
+        }
+        Write::Stopped(namespace, name) => {
+            inbox.send(Event::Queueing(QueueEvent::WorkloadStopped(WorkloadKey { namespace, name })));
+            Ok(())
+        }
+        Write::Note(note) => {
+            recorder.record(*note);
+            Ok(())
+        }
+        Write::Again(after) => {
+            context.queue.add_later(key.clone(), after);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Kubernetes events (`events.k8s.io/v1`): recorded beside everything else, never in its way.
+//!
+//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one, as in client-go. Events are
+//! best effort: when too many wait, new ones are dropped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::api::{Api, EVENTS, PatchKind};
+use crate::clock;
+
+/// Repeats within this time are one series (client-go's `refreshTime` and `finishTime`).
+const SERIES_WINDOW: Duration = Duration::from_secs(360);
+/// Most events that wait to be written.
+const BACKLOG: usize = 8192;
+/// Most series that are remembered.
+const SERIES_MAX: usize = 4096;
+/// Most writes under way.
+const CONCURRENCY: usize = 16;
+/// Longest note (Kueue and client-go cut at 1 KiB).
+const MAX_NOTE: usize = 1024;
+
+/// What an event is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Subject {
+    /// API version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace, empty for cluster scope.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Part of the object, such as `spec.containers{work}`.
+    pub field_path: String,
+}
+
+impl Subject {
+    /// The subject that `object` is.
+    pub fn of(object: &Value) -> Self {
+        Self {
+            api_version: crate::json::text(object, &["apiVersion"]).into(),
+            kind: crate::json::text(object, &["kind"]).into(),
+            namespace: crate::json::namespace(object).into(),
+            name: crate::json::name(object).into(),
+            uid: crate::json::uid(object).into(),
+            field_path: String::new(),
+        }
+    }
+
+    fn reference(&self) -> Value {
+        let mut out =
+            json!({"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid});
+        if !self.namespace.is_empty() {
+            out["namespace"] = json!(self.namespace);
+        }
+        if !self.field_path.is_empty() {
+            out["fieldPath"] = json!(self.field_path);
+        }
+        out
+    }
+}
+
+/// An event to record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Note {
+    /// What it is about.
+    pub subject: Subject,
+    /// Whether it is a `Warning`.
+    pub warning: bool,
+    /// Reason.
+    pub reason: String,
+    /// Action; required by the API, so the reason stands in when empty.
+    pub action: String,
+    /// Text.
+    pub message: String,
+    /// Component that reports it.
+    pub reporter: &'static str,
+    /// Instance of that component, such as a node; the reporter when empty.
+    pub instance: String,
+}
+
+/// The way to record events; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    tx: mpsc::Sender<Note>,
+}
+
+impl Recorder {
+    /// A recorder, and the task that writes for it until all recorders are gone.
+    pub fn new(api: Api) -> (Self, impl Future<Output = ()> + Send) {
+        let (tx, rx) = mpsc::channel(BACKLOG);
+        (Self { tx }, write(api, rx))
+    }
+
+    /// Records an event, unless too many wait.
+    pub fn record(&self, note: Note) {
+        if self.tx.try_send(note).is_err() {
+            tracing::debug!("an event was dropped");
+        }
+    }
+}
+
+struct Series {
+    name: String,
+    count: i64,
+    last: Instant,
+}
+
+async fn write(api: Api, mut rx: mpsc::Receiver<Note>) {
+    let mut series: HashMap<Note, Series> = HashMap::new();
+    let slots = Arc::new(Semaphore::new(CONCURRENCY));
+    let mut counter: u64 = 0;
+    while let Some(note) = rx.recv().await {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let now = clock::now();
+        if series.len() >= SERIES_MAX {
+            series.retain(|_, s| s.last.elapsed() < SERIES_WINDOW);
+            if series.len() >= SERIES_MAX {
+                series.clear();
+            }
+        }
+        let api = api.clone();
+        let known = series.get_mut(&note).filter(|s| s.last.elapsed() < SERIES_WINDOW);
+        if let Some(known) = known {
+            known.count += 1;
+            known.last = Instant::now();
+            let patch = json!({"series": {"count": known.count, "lastObservedTime": clock::micro_text(now)}});
+            let (namespace, name) = (namespace(&note).to_owned(), known.name.clone());
+            tokio::spawn(async move {
+                let _slot = slot;
+                if let Err(e) = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await {
+                    tracing::debug!(error = %e, "an event series was not written");
+                }
+            });
+            continue;
+        }
+        counter += 1;
+        // Time and counter make the name unique among our own events, as client-go's nanosecond suffix does.
+        let suffix = (now.0 as u64).wrapping_add(counter);
+        let name = format!("{}.{suffix:016x}", note.subject.name);
+        let event = render(&note, &name, now);
+        series.insert(note, Series { name, count: 1, last: Instant::now() });
+        tokio::spawn(async move {
+            let _slot = slot;
+            if let Err(e) = api.create(EVENTS, &event).await {
+                tracing::debug!(error = %e, "an event was not written");
+            }
+        });
+    }
+}
+
+/// Events about objects of cluster scope live in `default`.
+fn namespace(note: &Note) -> &str {
+    if note.subject.namespace.is_empty() { "default" } else { &note.subject.namespace }
+}
+
+fn render(note: &Note, name: &str, now: plimsoll_core::Time) -> Value {
+    let mut message = note.message.clone();
+    if message.len() > MAX_NOTE {
+        let mut cut = MAX_NOTE - 4;
+        while !message.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        message.truncate(cut);
+        message.push_str(" ...");
+    }
+    json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace(note)},
+        "eventTime": clock::micro_text(now),
+        "reportingController": note.reporter,
+        "reportingInstance": if note.instance.is_empty() { note.reporter } else { note.instance.as_str() },
+        "action": if note.action.is_empty() { note.reason.as_str() } else { note.action.as_str() },
+        "reason": note.reason,
+        "regarding": note.subject.reference(),
+        "note": message,
+        "type": if note.warning { "Warning" } else { "Normal" },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_notes_are_cut_at_a_character() {
+        let note = Note {
+            subject: Subject { kind: "Node".into(), name: "n".into(), ..Subject::default() },
+            warning: true,
+            reason: "R".into(),
+            action: String::new(),
+            message: "ä".repeat(900),
+            reporter: "x",
+            instance: String::new(),
+        };
+        let event = render(&note, "n.1", plimsoll_core::Time(0));
+        let text = event["note"].as_str().unwrap();
+        assert!(text.len() <= MAX_NOTE && text.ends_with("ä ..."), "{}", text.len());
+        assert_eq!(event["metadata"]["namespace"], "default");
+        assert_eq!(event["action"], "R");
+    }
+}

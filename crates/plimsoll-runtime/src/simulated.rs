@@ -1,0 +1,279 @@
+//! Runs the simulated kubelets (`plimsoll-sim`) against an API server: watches in, writes out.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use plimsoll_sim::kubelet::view::PodView;
+use plimsoll_sim::{Kubelet, MILLISECOND, Options, Write};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, Error, LEASES, NODES, PODS, PatchKind, Resource};
+use crate::notes::{Note, Recorder, Subject};
+use crate::watch::{self, Delta};
+use crate::{clock, json};
+
+/// Most writes under way.
+const CONCURRENCY: usize = 128;
+/// Pause before a lost write is made again.
+const RETRY: i64 = 200 * MILLISECOND;
+
+enum Input {
+    Pod(Box<PodView>),
+    PodGone(String),
+    Node { name: String, uid: String, ip: Option<String> },
+    NodeGone(String),
+    Written { uid: String, lost: bool },
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeView {
+    status: NodeStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeStatus {
+    addresses: Option<Vec<Address>>,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+/// Runs until stopped.
+pub async fn run(api: Api, options: Options, stop: CancellationToken) {
+    let (tx, mut rx) = mpsc::unbounded_channel();
+    let (recorder, writer) = Recorder::new(api.clone());
+    tokio::spawn(writer);
+    let feed = |resource: Resource| {
+        let (tx, api, stop) = (tx.clone(), api.clone(), stop.clone());
+        tokio::spawn(async move {
+            watch::run(api, resource, "", stop, move |delta| {
+                if let Some(input) = read(resource, delta) {
+                    let _ = tx.send(input);
+                }
+            })
+            .await;
+        })
+    };
+    // Pods on unknown nodes are ignored, so nodes go first.
+    feed(NODES);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    feed(PODS);
+    let mut kubelet = Kubelet::new(options);
+    let mut waiting: HashMap<String, PodView> = HashMap::new();
+    let mut lanes: HashMap<String, std::collections::VecDeque<Write>> = HashMap::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut ready: std::collections::VecDeque<(String, Write)> = std::collections::VecDeque::new();
+    loop {
+        for write in kubelet.step(clock::now().0) {
+            if let Write::Event { .. } = write {
+                record(&recorder, write);
+                continue;
+            }
+            let lane = lane(&write);
+            match lanes.get_mut(&lane) {
+                Some(queue) => queue.push_back(write),
+                None => {
+                    lanes.insert(lane.clone(), std::collections::VecDeque::new());
+                    ready.push_back((lane, write));
+                }
+            }
+        }
+        while tasks.len() < CONCURRENCY
+            && let Some((lane, write)) = ready.pop_front()
+        {
+            let api = api.clone();
+            tasks.spawn(async move {
+                let lost = carry_out(&api, &write).await;
+                (lane, lost)
+            });
+        }
+        let sleep = kubelet.next_wake().map_or(Duration::from_secs(3600), |at| {
+            Duration::from_nanos(u64::try_from(at.saturating_sub(clock::now().0)).unwrap_or(0))
+        });
+        let input = tokio::select! {
+            () = stop.cancelled() => return,
+            input = rx.recv() => input,
+            Some(done) = tasks.join_next(), if !tasks.is_empty() => {
+                let Ok((lane, lost)) = done else { continue };
+                match lanes.get_mut(&lane).and_then(std::collections::VecDeque::pop_front) {
+                    Some(write) => ready.push_back((lane.clone(), write)),
+                    None => { lanes.remove(&lane); }
+                }
+                Some(Input::Written { uid: lane, lost })
+            }
+            () = tokio::time::sleep(sleep) => continue,
+        };
+        let Some(input) = input else { return };
+        take(&mut kubelet, &mut waiting, input);
+        for _ in 0..1024 {
+            let Ok(input) = rx.try_recv() else { break };
+            take(&mut kubelet, &mut waiting, input);
+        }
+    }
+}
+
+fn read(resource: Resource, delta: Delta<'_>) -> Option<Input> {
+    match delta {
+        Delta::Upsert { meta, bytes } if resource == NODES => {
+            let node: NodeView = serde_json::from_slice(bytes).unwrap_or_default();
+            let addresses = node.status.addresses.unwrap_or_default();
+            let ip = addresses.into_iter().find(|a| a.kind == "InternalIP").map(|a| a.address);
+            Some(Input::Node { name: meta.name.clone(), uid: meta.uid.clone(), ip })
+        }
+        Delta::Upsert { bytes, .. } => serde_json::from_slice(bytes).ok().map(|p| Input::Pod(Box::new(p))),
+        Delta::Delete { key, .. } if resource == NODES => Some(Input::NodeGone(key.1.to_string())),
+        Delta::Delete { uid, .. } => Some(Input::PodGone(uid.to_owned())),
+        Delta::Synced => None,
+    }
+}
+
+/// Pods that came before their node wait for it.
+fn take(kubelet: &mut Kubelet, waiting: &mut HashMap<String, PodView>, input: Input) {
+    let now = clock::now().0;
+    match input {
+        Input::Pod(pod) => {
+            if pod.spec.node_name.is_empty() {
+                return;
+            }
+            if kubelet.has_node(&pod.spec.node_name) {
+                kubelet.absorb_pod(now, *pod);
+            } else {
+                waiting.insert(pod.metadata.uid.clone(), *pod);
+            }
+        }
+        Input::PodGone(uid) => {
+            waiting.remove(&uid);
+            kubelet.forget_pod(&uid);
+        }
+        Input::Node { name, uid, ip } => {
+            let new = !kubelet.has_node(&name);
+            kubelet.absorb_node(now, &name, &uid, ip.as_deref());
+            if new && !waiting.is_empty() {
+                let mine: Vec<String> = waiting
+                    .iter()
+                    .filter(|(_, p)| p.spec.node_name == name)
+                    .map(|(u, _)| u.clone())
+                    .collect();
+                for uid in mine {
+                    if let Some(pod) = waiting.remove(&uid) {
+                        kubelet.absorb_pod(now, pod);
+                    }
+                }
+            }
+        }
+        Input::NodeGone(name) => kubelet.forget_node(&name),
+        Input::Written { uid, lost } => {
+            if lost {
+                kubelet.retry(now.saturating_add(RETRY), &uid);
+            }
+        }
+    }
+}
+
+/// Writes about one pod go one after the other; its UID is the lane.
+fn lane(write: &Write) -> String {
+    match write {
+        Write::PodStatus { uid, .. } | Write::PodDelete { uid, .. } | Write::Event { uid, .. } => uid.clone(),
+        Write::Lease { node, .. } => format!("lease/{node}"),
+    }
+}
+
+fn record(recorder: &Recorder, write: Write) {
+    let Write::Event { namespace, name, uid, node, container, reason, message } = write else { return };
+    let field_path =
+        if container.is_empty() { String::new() } else { format!("spec.containers{{{container}}}") };
+    recorder.record(Note {
+        subject: Subject { api_version: "v1".into(), kind: "Pod".into(), namespace, name, uid, field_path },
+        warning: false,
+        reason: reason.to_owned(),
+        action: String::new(),
+        message,
+        reporter: "kubelet",
+        instance: node,
+    });
+}
+
+/// Carries out one write; says whether it was lost and has to be made again.
+async fn carry_out(api: &Api, write: &Write) -> bool {
+    let done = match write {
+        Write::PodStatus { namespace, name, patch, .. } => {
+            api.patch(PODS, namespace, name, "status", PatchKind::Strategic, patch).await
+        }
+        Write::PodDelete { namespace, name, uid } => api.delete(PODS, namespace, name, uid, Some(0)).await,
+        Write::Lease { node, object } => renew(api, node, object).await,
+        Write::Event { .. } => return false,
+    };
+    match done {
+        Ok(_) => false,
+        // Gone, or another pod of that name.
+        Err(e) if e.is_not_found() || e.is_conflict() => false,
+        Err(e) => {
+            tracing::debug!(error = %e, "a kubelet's write was lost");
+            !matches!(write, Write::Lease { .. })
+        }
+    }
+}
+
+async fn renew(api: &Api, node: &str, object: &Value) -> Result<Value, Error> {
+    let patch = json!({"spec": object["spec"]});
+    match api.patch(LEASES, "kube-node-lease", node, "", PatchKind::Merge, &patch).await {
+        Err(e) if e.is_not_found() => api.create(LEASES, object).await,
+        other => other,
+    }
+}
+
+/// Creates nodes that do not exist yet, at most [`CONCURRENCY`] at once.
+///
+/// # Errors
+/// The first that could not be created.
+pub async fn create_nodes(api: &Api, nodes: Vec<Value>) -> Result<(), Error> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for node in nodes {
+        if tasks.len() >= CONCURRENCY
+            && let Some(Ok(done)) = tasks.join_next().await
+        {
+            done?;
+        }
+        let api = api.clone();
+        tasks.spawn(async move { create_node(&api, node).await });
+    }
+    while let Some(done) = tasks.join_next().await {
+        if let Ok(done) = done {
+            done?;
+        }
+    }
+    Ok(())
+}
+
+async fn create_node(api: &Api, node: Value) -> Result<(), Error> {
+    let status = json!({"status": node["status"]});
+    match api.create(NODES, &node).await {
+        Ok(_) => {}
+        Err(e) if e.is_conflict() => return Ok(()),
+        Err(e) => return Err(e),
+    }
+    let name = json::name(&node).to_owned();
+    api.patch(NODES, "", &name, "status", PatchKind::Merge, &status).await?;
+    // The API server taints a new node until a controller has seen it ready (admission plugin TaintNodesByCondition).
+    let fresh = api.get(NODES, "", &name).await?;
+    let declared = json::list(&node, &["spec", "taints"]);
+    let taints: Vec<Value> = json::list(&fresh, &["spec", "taints"])
+        .iter()
+        .filter(|t| t["key"] != "node.kubernetes.io/not-ready" || declared.contains(t))
+        .cloned()
+        .collect();
+    if taints.len() != json::list(&fresh, &["spec", "taints"]).len() {
+        let taints = if taints.is_empty() { Value::Null } else { Value::Array(taints) };
+        api.patch(NODES, "", &name, "", PatchKind::Merge, &json!({"spec": {"taints": taints}})).await?;
+    }
+    Ok(())
+}

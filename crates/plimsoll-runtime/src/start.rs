@@ -1,0 +1,128 @@
+//! Puts the parts together and runs them.
+
+use plimsoll_core::{EngineConfig, place, queueing};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::Api;
+use crate::cache::Cache;
+use crate::jobs::control;
+use crate::lease::Claim;
+use crate::notes::Recorder;
+use crate::status::Statuses;
+use crate::{driver, execute, ingest};
+
+/// What this process does; the rest is left to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// Queues, quota and jobs, as Kueue.
+    pub queueing: bool,
+    /// Pods to nodes, as kube-scheduler.
+    pub placement: bool,
+}
+
+/// Settings of a runtime.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What it does.
+    pub roles: Roles,
+    /// Seed of the generator that breaks ties.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { roles: Roles { queueing: true, placement: true }, seed: 0 }
+    }
+}
+
+/// A running engine with its watches and writers.
+#[derive(Debug)]
+pub struct Runtime {
+    /// Last seen objects, for webhooks.
+    pub cache: Cache,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    inbox: driver::Inbox,
+    thread: Option<std::thread::JoinHandle<()>>,
+    failed: CancellationToken,
+}
+
+impl Runtime {
+    /// Starts everything against the API server behind `client`. Writes happen only while `claim` is held.
+    ///
+    /// # Errors
+    /// When the system gives no thread for the engine.
+    pub fn start(
+        client: kube::Client,
+        settings: &Settings,
+        cache: Cache,
+        claim: &Claim,
+    ) -> std::io::Result<Self> {
+        let roles = settings.roles;
+        let config = EngineConfig {
+            place: roles.placement.then(|| place::Config { seed: settings.seed, ..place::Config::default() }),
+            queueing: roles.queueing.then(queueing::Config::default),
+        };
+        let resources = ingest::resources(roles);
+        let driver::Driver { inbox, actions, thread } = driver::start(config, resources.len())?;
+        let stop = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        let api = Api::new(client, "kueue-admission");
+        let (recorder, writer) = Recorder::new(api.clone());
+        tasks.spawn(writer);
+        let queue = control::Queue::default();
+        let sinks = ingest::Sinks { inbox: inbox.clone(), cache: cache.clone(), queue: queue.clone(), roles };
+        for resource in resources {
+            tasks.spawn(ingest::follow(api.clone(), resource, sinks.clone(), stop.clone()));
+        }
+        let statuses = Statuses::default();
+        let writing = execute::Context {
+            api: api.clone(),
+            cache: cache.clone(),
+            inbox: inbox.clone(),
+            recorder: recorder.clone(),
+            statuses: statuses.clone(),
+            claim: claim.clone(),
+        };
+        let failed = CancellationToken::new();
+        let ended = failed.clone();
+        let stopping = stop.clone();
+        tasks.spawn(async move {
+            execute::run(writing, actions, stopping.clone()).await;
+            // The channel closes only when the engine's thread has ended, which it does by itself only in a panic.
+            if !stopping.is_cancelled() {
+                ended.cancel();
+            }
+        });
+        if roles.queueing {
+            tasks.spawn(statuses.run(api.clone(), cache.clone(), claim.clone(), stop.clone()));
+            let context = control::Context {
+                queue,
+                api: api.writing_as("kueue-job-controller"),
+                cache: cache.clone(),
+                inbox: inbox.clone(),
+                recorder,
+                claim: claim.clone(),
+            };
+            tasks.spawn(control::run(context, stop.clone()));
+        }
+        tasks.close();
+        Ok(Self { cache, tasks, stop, inbox, thread: Some(thread), failed })
+    }
+
+    /// Waits until the engine has failed. Never returns while it works.
+    pub async fn failed(&self) {
+        self.failed.cancelled().await;
+    }
+
+    /// Stops everything and waits for it.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        self.inbox.stop();
+        self.tasks.wait().await;
+        if let Some(thread) = self.thread.take() {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}

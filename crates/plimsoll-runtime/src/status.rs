@@ -1,0 +1,160 @@
+//! Statuses of queues: the latest wins. At most one write per object is under way; what changes meanwhile is written
+//! once, after it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::queueing::{Action, QueueStatus};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, CLUSTER_QUEUES, COHORTS, Error, LOCAL_QUEUES, PatchKind, Resource};
+use crate::cache::{Cache, Kind};
+use crate::lease::Claim;
+use crate::{clock, json};
+
+/// Pause after a failed write.
+const RETRY: Duration = Duration::from_millis(500);
+/// Pause between two writes of one status; changes in between go into one write.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+
+type Key = (Kind, String, String);
+
+#[derive(Clone, Debug)]
+enum Wanted {
+    Queue(Box<QueueStatus>),
+    Share(i64),
+}
+
+#[derive(Default)]
+struct State {
+    wanted: HashMap<Key, Wanted>,
+    busy: std::collections::HashSet<Key>,
+}
+
+/// The statuses that should be written; cheap to clone.
+#[derive(Clone, Default)]
+pub struct Statuses {
+    state: Arc<Mutex<State>>,
+    wake: Arc<Notify>,
+}
+
+impl std::fmt::Debug for Statuses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Statuses").finish_non_exhaustive()
+    }
+}
+
+fn resource(kind: Kind) -> Resource {
+    match kind {
+        Kind::LocalQueue => LOCAL_QUEUES,
+        Kind::Cohort => COHORTS,
+        _ => CLUSTER_QUEUES,
+    }
+}
+
+impl Statuses {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the status out of an action; other actions are ignored.
+    pub fn put(&self, action: &Action) {
+        let (key, wanted) = match action {
+            Action::ClusterQueueStatus(name, status) => {
+                ((Kind::ClusterQueue, String::new(), name.clone()), Wanted::Queue(status.clone()))
+            }
+            Action::LocalQueueStatus(namespace, name, status) => {
+                ((Kind::LocalQueue, namespace.clone(), name.clone()), Wanted::Queue(status.clone()))
+            }
+            Action::CohortStatus(name, share) => {
+                ((Kind::Cohort, String::new(), name.clone()), Wanted::Share(*share))
+            }
+            _ => return,
+        };
+        self.with(|s| s.wanted.insert(key, wanted));
+        self.wake.notify_one();
+    }
+
+    fn take(&self) -> Option<(Key, Wanted)> {
+        self.with(|s| {
+            let key = s.wanted.keys().find(|k| !s.busy.contains(*k))?.clone();
+            let wanted = s.wanted.remove(&key)?;
+            s.busy.insert(key.clone());
+            Some((key, wanted))
+        })
+    }
+
+    fn done(&self, key: &Key, again: Option<Wanted>) {
+        self.with(|s| {
+            s.busy.remove(key);
+            if let Some(wanted) = again {
+                s.wanted.entry(key.clone()).or_insert(wanted);
+            }
+        });
+        self.wake.notify_one();
+    }
+
+    /// Writes until stopped.
+    pub async fn run(self, api: Api, cache: Cache, claim: Claim, stop: CancellationToken) {
+        loop {
+            while let Some((key, wanted)) = self.take() {
+                let (statuses, api, cache, claim) = (self.clone(), api.clone(), cache.clone(), claim.clone());
+                tokio::spawn(async move {
+                    claim.wait().await;
+                    let again = match write(&api, &cache, &key, &wanted).await {
+                        Ok(()) => None,
+                        Err(e) if e.is_not_found() => None,
+                        Err(e) => {
+                            tracing::debug!(?key, error = %e, "a status is written again");
+                            tokio::time::sleep(RETRY).await;
+                            Some(wanted)
+                        }
+                    };
+                    tokio::time::sleep(DEBOUNCE).await;
+                    statuses.done(&key, again);
+                });
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.wake.notified() => {}
+            }
+        }
+    }
+}
+
+async fn write(api: &Api, cache: &Cache, key: &Key, wanted: &Wanted) -> Result<(), Error> {
+    let (kind, namespace, name) = key;
+    let Some(object) = cache.get(*kind, namespace, name) else { return Ok(()) };
+    let status = match wanted {
+        Wanted::Share(share) => json!({"fairSharing": {"weightedShare": share}}),
+        Wanted::Queue(status) => queue_status(*kind, &object, status),
+    };
+    // A write that changes nothing would only wake everybody who watches.
+    let unchanged = status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v);
+    if unchanged {
+        return Ok(());
+    }
+    let patch = json!({"metadata": {"uid": json::uid(&object)}, "status": status});
+    let written = api.patch(resource(*kind), namespace, name, "status", PatchKind::Merge, &patch).await?;
+    cache.refresh(*kind, written);
+    Ok(())
+}
+
+fn queue_status(kind: Kind, object: &Value, status: &QueueStatus) -> Value {
+    let mut out = if kind == Kind::LocalQueue {
+        plimsoll_api::kueue::local_queue_status(status)
+    } else {
+        plimsoll_api::kueue::cluster_queue_status(status)
+    };
+    if let Some((active, reason, message)) = &status.active {
+        let now = clock::now();
+        let conditions =
+            crate::jobs::workload::with_condition(object, "Active", *active, reason, message, now);
+        let present = || json::at(object, &["status", "conditions"]).clone();
+        out["conditions"] = conditions.map_or_else(present, Value::Array);
+    }
+    out
+}

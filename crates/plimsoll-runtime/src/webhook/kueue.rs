@@ -1,0 +1,183 @@
+//! Kueue's own kinds: what their schemas can't express.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::Review;
+use super::rules::Errors;
+use crate::jobs::names;
+use crate::json;
+
+/// Most flavors and most resources of a whole ClusterQueue.
+const MOST: usize = 256;
+
+/// Finalizers, and the name of an only podset.
+pub(super) fn default(review: &Review<'_>, object: &mut Value) {
+    match review.plural {
+        "clusterqueues" | "resourceflavors" => {
+            let mut list = json::list(object, &["metadata", "finalizers"]).to_vec();
+            if !list.iter().any(|f| f == names::IN_USE) {
+                list.push(json!(names::IN_USE));
+                json::set(object, &["metadata", "finalizers"], Value::Array(list));
+            }
+        }
+        "workloads" => {
+            let [only] = json::list(object, &["spec", "podSets"]) else { return };
+            if json::text(only, &["name"]).is_empty() {
+                let mut only = only.clone();
+                json::set(&mut only, &["name"], json!("main"));
+                json::set(object, &["spec", "podSets"], json!([only]));
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn cluster_queue(object: &Value) -> Errors {
+    let mut errors = Errors::default();
+    let in_cohort = !json::text(object, &["spec", "cohortName"]).is_empty();
+    resource_groups(object, in_cohort, true, &mut errors);
+    errors
+}
+
+pub(super) fn cohort(object: &Value) -> Errors {
+    let mut errors = Errors::default();
+    let has_parent = !json::text(object, &["spec", "parentName"]).is_empty();
+    resource_groups(object, has_parent, false, &mut errors);
+    errors
+}
+
+/// A resource belongs to one group and a flavor to one group; quantities are in bounds.
+fn resource_groups(object: &Value, limits: bool, lending_bound: bool, errors: &mut Errors) {
+    let (mut resources, mut flavors) = (BTreeSet::new(), BTreeSet::new());
+    for (i, group) in json::list(object, &["spec", "resourceGroups"]).iter().enumerate() {
+        let at = format!("spec.resourceGroups[{i}]");
+        let covered = json::list(group, &["coveredResources"]);
+        for (j, resource) in covered.iter().enumerate() {
+            let name = resource.as_str().unwrap_or_default();
+            if !resources.insert(name) {
+                errors.duplicate(&format!("{at}.coveredResources[{j}]"), name);
+            }
+        }
+        for (j, flavor) in json::list(group, &["flavors"]).iter().enumerate() {
+            let at = format!("{at}.flavors[{j}]");
+            let name = json::text(flavor, &["name"]);
+            if !flavors.insert(name) {
+                errors.duplicate(&format!("{at}.name"), name);
+            }
+            let rows = json::list(flavor, &["resources"]);
+            if rows.len() != covered.len() {
+                let detail = "must have the same number of resources as the coveredResources";
+                errors.invalid(&format!("{at}.resources"), flavor["resources"].clone(), detail);
+                continue;
+            }
+            for (k, (row, wanted)) in rows.iter().zip(covered).enumerate() {
+                let at = format!("{at}.resources[{k}]");
+                if row["name"] != *wanted {
+                    let detail = "must match the name in coveredResources";
+                    errors.invalid(&format!("{at}.name"), row["name"].clone(), detail);
+                }
+                quota(row, &at, limits, lending_bound, errors);
+            }
+        }
+    }
+    for count in [flavors.len(), resources.len()] {
+        if count > MOST {
+            errors.too_many("spec.resourceGroups", count, MOST);
+        }
+    }
+}
+
+fn quota(row: &Value, at: &str, limits: bool, lending_bound: bool, errors: &mut Errors) {
+    let read = |key: &str| {
+        let value = &row[key];
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        text.parse::<plimsoll_api::Quantity>().ok()
+    };
+    let nominal = read("nominalQuota");
+    for key in ["nominalQuota", "borrowingLimit", "lendingLimit"] {
+        let Some(amount) = read(key) else { continue };
+        let path = format!("{at}.{key}");
+        if amount.signum() < 0 {
+            errors.invalid(&path, amount.to_string(), "must be greater than or equal to 0");
+        }
+        if key != "nominalQuota" && !limits {
+            errors.invalid(&path, amount.to_string(), "must be nil when cohort is empty");
+        }
+        if key == "lendingLimit" && lending_bound && nominal.is_some_and(|n| amount > n) {
+            errors.invalid(&path, amount.to_string(), "must be less than or equal to the nominalQuota");
+        }
+    }
+}
+
+pub(super) fn flavor(object: &Value) -> Errors {
+    let mut errors = Errors::default();
+    let mut seen = BTreeSet::new();
+    for (i, taint) in json::list(object, &["spec", "nodeTaints"]).iter().enumerate() {
+        let (key, effect) = (json::text(taint, &["key"]), json::text(taint, &["effect"]));
+        if !seen.insert((key, effect)) {
+            errors.duplicate(&format!("spec.nodeTaints[{i}]"), &format!("{key}:{effect}"));
+        }
+    }
+    errors
+}
+
+/// Rules between the parts of a Workload, and what a reservation freezes.
+pub(super) fn workload(object: &Value, old: Option<&Value>) -> Errors {
+    let mut errors = Errors::default();
+    let podsets = json::list(object, &["spec", "podSets"]);
+    for (i, podset) in podsets.iter().enumerate() {
+        for kind in ["initContainers", "containers"] {
+            for (j, container) in json::list(podset, &["template", "spec", kind]).iter().enumerate() {
+                if !container["resources"]["requests"]["pods"].is_null() {
+                    let path = format!("spec.podSets[{i}].template.spec.{kind}[{j}].resources.requests");
+                    errors.invalid(&path, "pods", "the key is reserved for internal kueue use");
+                }
+            }
+        }
+    }
+    reclaimable(object, old, &mut errors);
+    let reserved = |o: &Value| json::is_true(o, "QuotaReserved");
+    if let Some(old) = old.filter(|o| reserved(o) && reserved(object)) {
+        if old["spec"]["podSets"] != object["spec"]["podSets"] {
+            errors.invalid("spec.podSets", object["spec"]["podSets"].clone(), "field is immutable");
+        }
+        let queue = |o: &Value| json::text(o, &["spec", "queueName"]).to_owned();
+        errors.immutable("spec.queueName", queue(object), queue(old));
+    }
+    errors
+}
+
+/// Not more than there are pods, and never fewer than before while quota is held.
+fn reclaimable(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let rows = json::list(object, &["status", "reclaimablePods"]);
+    let podsets = json::list(object, &["spec", "podSets"]);
+    for (i, row) in rows.iter().enumerate() {
+        let at = format!("status.reclaimablePods[{i}]");
+        let Some(podset) = podsets.iter().find(|p| p["name"] == row["name"]) else {
+            let names: Vec<String> = podsets.iter().map(|p| p["name"].to_string()).collect();
+            let detail = format!("supported values: {}", names.join(", "));
+            errors.invalid(&format!("{at}.name"), row["name"].clone(), &detail);
+            continue;
+        };
+        let (count, most) = (row["count"].as_i64().unwrap_or(0), podset["count"].as_i64().unwrap_or(1));
+        if count > most {
+            errors.invalid(&format!("{at}.count"), count, &format!("should be less or equal to {most}"));
+        }
+    }
+    let reserved = |o: &&Value| json::is_true(o, "QuotaReserved");
+    let Some(old) = old.filter(reserved).filter(|_| reserved(&object)) else { return };
+    for before in json::list(old, &["status", "reclaimablePods"]) {
+        let count = before["count"].as_i64().unwrap_or(0);
+        let path = format!("status.reclaimablePods[{}]", json::text(before, &["name"]));
+        match rows.iter().find(|r| r["name"] == before["name"]) {
+            Some(now) if now["count"].as_i64().unwrap_or(0) >= count => {}
+            Some(now) => {
+                let detail = format!("cannot be less then {count}");
+                errors.invalid(&format!("{path}.count"), now["count"].clone(), &detail);
+            }
+            None => errors.required(&format!("{path}.name"), "cannot be removed"),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+use super::*;
+use serde_json::json;
+
+fn cache() -> Cache {
+    let cache = Cache::default();
+    cache.put(Kind::LocalQueue, json!({"metadata": {"namespace": "with", "name": "default"}}));
+    let labels = json!({names::QUEUE: "q"});
+    cache.put(Kind::Job, json!({"metadata": {"namespace": "ns", "name": "j", "uid": "u", "labels": labels}}));
+    cache
+}
+
+fn review<'a>(group: &'a str, plural: &'a str, namespace: &'a str, old: Option<&'a Value>) -> Review<'a> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    Review { group, plural, operation, namespace, old }
+}
+
+fn queued(extra: &Value) -> Value {
+    let mut o =
+        json!({"metadata": {"namespace": "ns", "name": "x", "labels": {names::QUEUE: "q"}}, "spec": {}});
+    for (k, v) in extra.as_object().into_iter().flatten() {
+        crate::json::set(&mut o, &k.split('|').collect::<Vec<_>>(), v.clone());
+    }
+    o
+}
+
+fn owned() -> Value {
+    queued(&json!({"metadata|ownerReferences": [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true}]}))
+}
+
+#[test]
+fn jobs_are_born_suspended_when_queued() {
+    let cache = cache();
+    let go = |ns: &str, mut job: Value| {
+        mutate(&review("batch", "jobs", ns, None), &mut job, &cache);
+        (job["spec"]["suspend"].clone(), crate::json::label(&job, names::QUEUE).to_owned())
+    };
+    assert_eq!(go("ns", queued(&json!({}))), (json!(true), "q".into()));
+    assert_eq!(go("ns", json!({"metadata": {}, "spec": {}})), (Value::Null, String::new()));
+    assert_eq!(go("with", json!({"metadata": {}, "spec": {}})), (json!(true), "default".into()));
+    assert_eq!(go("kube-system", queued(&json!({}))).0, Value::Null);
+    assert_eq!(go("ns", owned()).0, Value::Null);
+}
+
+#[test]
+fn pods_are_born_gated_when_queued() {
+    let cache = cache();
+    let go = |mut pod: Value| {
+        mutate(&review("", "pods", "ns", None), &mut pod, &cache);
+        pod
+    };
+    let pod = go(queued(&json!({"spec|schedulingGates": [{"name": "other"}]})));
+    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "other"}, {"name": names::GATE}]));
+    assert_eq!(pod["metadata"]["finalizers"], json!([names::MANAGED]));
+    assert_eq!(pod["metadata"]["labels"][names::MANAGED], "true");
+    assert!(pod["metadata"]["annotations"].is_null());
+    let grouped = queued(&json!({"metadata|labels|kueue.x-k8s.io/pod-group-name": "g"}));
+    assert!(go(grouped)["metadata"]["annotations"][names::ROLE_HASH].is_string());
+    let free = json!({"metadata": {"name": "x"}, "spec": {}});
+    assert_eq!(go(free.clone()), free);
+    assert!(go(owned())["spec"]["schedulingGates"].is_null());
+}
+
+#[test]
+fn refusals_have_kueues_words() {
+    let cache = cache();
+    let running = queued(&json!({"spec|suspend": false}));
+    let moved = queued(&json!({"spec|suspend": false, "metadata|labels|kueue.x-k8s.io/queue-name": "r"}));
+    let unretriable = queued(&json!({"metadata|labels|kueue.x-k8s.io/pod-group-name": "g",
+        "metadata|annotations|kueue.x-k8s.io/pod-group-total-count": "2",
+        "metadata|annotations|kueue.x-k8s.io/retriable-in-group": "false"}));
+    let mut retriable = unretriable.clone();
+    crate::json::remove(&mut retriable, &["metadata", "annotations", names::RETRIABLE]);
+    let min = "metadata|annotations|kueue.x-k8s.io/job-min-parallelism";
+    let count = "metadata|annotations|kueue.x-k8s.io/pod-group-total-count";
+    let cases: Vec<(&str, Option<&Value>, Value, &str)> = vec![
+        (
+            "jobs",
+            None,
+            queued(&json!({"metadata|labels|kueue.x-k8s.io/max-exec-time-seconds": "0"})),
+            "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]: Invalid value: 0: should be greater than 0",
+        ),
+        (
+            "jobs",
+            None,
+            queued(&json!({min: "x"})),
+            "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: \"x\": \
+             strconv.Atoi: parsing \"x\": invalid syntax",
+        ),
+        (
+            "jobs",
+            None,
+            queued(&json!({"spec|parallelism": 4, min: "4"})),
+            "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: 4: should be between 0 and 3",
+        ),
+        (
+            "jobs",
+            Some(&running),
+            moved,
+            "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"r\": field is immutable",
+        ),
+        (
+            "pods",
+            None,
+            queued(&json!({"metadata|labels|kueue.x-k8s.io/managed": "no"})),
+            "metadata.labels[kueue.x-k8s.io/managed]: Forbidden: managed label value can only be 'true'",
+        ),
+        (
+            "pods",
+            None,
+            queued(&json!({count: "2"})),
+            "metadata.labels[kueue.x-k8s.io/pod-group-name]: Required value: both the \
+             'kueue.x-k8s.io/pod-group-total-count' annotation and the 'kueue.x-k8s.io/pod-group-name' label should be set",
+        ),
+        (
+            "pods",
+            None,
+            queued(&json!({"metadata|labels|kueue.x-k8s.io/pod-group-name": "g", count: "0"})),
+            "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Invalid value: \"0\": incorrect annotation \
+             value 'kueue.x-k8s.io/pod-group-total-count=0': group total count should be greater than zero",
+        ),
+        (
+            "pods",
+            Some(&unretriable),
+            retriable,
+            "metadata.annotations[kueue.x-k8s.io/retriable-in-group]: Forbidden: unretriable pod group can't be \
+             converted to retriable",
+        ),
+    ];
+    for (plural, old, object, want) in cases {
+        let group = if plural == "jobs" { "batch" } else { "" };
+        let denied = validate(&review(group, plural, "ns", old), &object, &cache).unwrap_err();
+        assert_eq!(denied.message, want);
+        assert!(denied.to_string().starts_with("admission webhook \"v"));
+    }
+    let free = json!({"metadata": {"name": "x"}, "spec": {"suspend": false}});
+    assert_eq!(validate(&review("batch", "jobs", "ns", None), &free, &cache), Ok(vec![]));
+}
+
+#[test]
+fn cluster_queues_are_checked() {
+    let queue = |spec: Value| {
+        let r = review("kueue.x-k8s.io", "clusterqueues", "", None);
+        let object = json!({"metadata": {"name": "q"}, "spec": spec});
+        validate(&r, &object, &Cache::default()).err().map(|d| d.message)
+    };
+    let group =
+        |quota: Value| json!({"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]});
+    assert_eq!(queue(json!({"resourceGroups": [group(json!({"name": "cpu", "nominalQuota": 4}))]})), None);
+    let limited = json!({"name": "cpu", "nominalQuota": 4, "lendingLimit": "5"});
+    let at = "spec.resourceGroups[0].flavors[0].resources[0].lendingLimit: Invalid value: \"5\"";
+    assert_eq!(
+        queue(json!({"resourceGroups": [group(limited)]})).unwrap(),
+        format!(
+            "[{at}: must be nil when cohort is empty, {at}: must be less than or equal to the nominalQuota]"
+        )
+    );
+    let twice = json!({"resourceGroups": [group(json!({"name": "cpu"})), group(json!({"name": "cpu"}))]});
+    assert_eq!(
+        queue(twice).unwrap(),
+        "[spec.resourceGroups[1].coveredResources[0]: Duplicate value: \"cpu\", \
+         spec.resourceGroups[1].flavors[0].name: Duplicate value: \"f\"]"
+    );
+    let wrong = json!({"resourceGroups": [group(json!({"name": "memory", "nominalQuota": 1}))]});
+    assert!(queue(wrong).unwrap().ends_with("must match the name in coveredResources"));
+}
+
+#[test]
+fn a_reservation_freezes_the_podsets() {
+    let wl = |count: i64, reclaimable: i64| {
+        json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "podSets": [{"name": "main", "count": count}]},
+               "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}],
+                          "reclaimablePods": [{"name": "main", "count": reclaimable}]}})
+    };
+    let go = |old: &Value, new: &Value| {
+        let r = review("kueue.x-k8s.io", "workloads", "ns", Some(old));
+        validate(&r, new, &Cache::default()).err().map(|d| d.message)
+    };
+    assert_eq!(go(&wl(3, 1), &wl(3, 2)), None);
+    assert!(go(&wl(3, 1), &wl(4, 1)).unwrap().ends_with("field is immutable"));
+    assert_eq!(
+        go(&wl(3, 2), &wl(3, 1)).unwrap(),
+        "status.reclaimablePods[main].count: Invalid value: 1: cannot be less then 2"
+    );
+    assert_eq!(
+        go(&wl(3, 2), &wl(3, 4)).unwrap(),
+        "status.reclaimablePods[0].count: Invalid value: 4: should be less or equal to 3"
+    );
+}
