@@ -100,9 +100,11 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
 /// Hands on what needs no write of its own; gives the lane of everything else.
 fn at_once(action: &Action, context: &Context) -> Option<Lane> {
     match action {
-        Action::Place(PlaceAction::Bind { pod, .. } | PlaceAction::Unschedulable { pod, .. }) => {
-            Some(Lane::Pod(pod.uid.clone()))
-        }
+        Action::Place(
+            PlaceAction::Bind { pod, .. }
+            | PlaceAction::Unschedulable { pod, .. }
+            | PlaceAction::ClearNomination { pod },
+        ) => Some(Lane::Pod(pod.uid.clone())),
         Action::Place(PlaceAction::Preempt { victim, .. }) => Some(Lane::Pod(victim.uid.clone())),
         Action::Place(PlaceAction::Record { pod, note }) => {
             context.recorder.record(pod_note(pod, note));
@@ -132,7 +134,14 @@ async fn carry_out(action: Action, context: &Context) {
             unschedulable(&pod, reason, &message, nominated_node.as_deref(), context).await;
         }
         Action::Place(PlaceAction::Preempt { victim, message, .. }) => {
-            preempt(&victim, &message, context).await
+            preempt(&victim, &message, context).await;
+        }
+        Action::Place(PlaceAction::ClearNomination { pod }) => {
+            let patch = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": null}});
+            let done = retry(|| {
+                context.api.patch(PODS, &pod.namespace, &pod.name, "status", PatchKind::Merge, &patch)
+            });
+            log("clearing a nomination", done.await.map(drop));
         }
         Action::Queueing(QueueAction::UpdateWorkload(update)) => update_workload(*update, context).await,
         Action::Queueing(QueueAction::DeactivateWorkload { key, uid }) => {

@@ -28,7 +28,7 @@ const MAX_LINE: usize = 32 << 20;
 pub type Key = (Box<str>, Box<str>);
 
 /// What a watch tells.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Delta<'a> {
     /// An object is there or has changed.
     Upsert {

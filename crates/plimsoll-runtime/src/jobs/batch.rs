@@ -127,7 +127,7 @@ impl Integration for Job<'_> {
     }
 
     fn compose(&self, _env: Env<'_>) -> Result<(Vec<Write>, Value), Vec<Write>> {
-        Ok((Vec::new(), workload::skeleton(self, self.podsets())))
+        Ok((Vec::new(), workload::skeleton(self, &self.podsets())))
     }
 
     fn start(&self, infos: &[podset::Info], message: &str) -> Result<Vec<Write>, String> {
@@ -166,7 +166,7 @@ impl Integration for Job<'_> {
         }
         // The API server lets a template change only while the job has no start time.
         if json::at(job, &["status", "startTime"]).is_string() && (stopping || workload.is_some()) {
-            return vec![super::patch_status(JOBS, job, json!({"startTime": null}))];
+            return vec![super::patch_status(JOBS, job, &json!({"startTime": null}))];
         }
         let mut new = job.clone();
         json::remove(&mut new, &["metadata", "annotations", names::STOPPING]);

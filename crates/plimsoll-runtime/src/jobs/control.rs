@@ -194,7 +194,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
     match key {
         Key::Job(ns, name) => {
             let Some(job) = cache.get(Kind::Job, ns, name).filter(|j| !json::deleting(j)) else {
-                return orphans(cache.owned_by_name(ns, "Job", name));
+                return orphans(&cache.owned_by_name(ns, "Job", name));
             };
             if !managed(&job) {
                 return Vec::new();
@@ -203,7 +203,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
         }
         Key::Pod(ns, name) => {
             let Some(object) = cache.get(Kind::Pod, ns, name) else {
-                return orphans(single(cache.owned_by_name(ns, "Pod", name)));
+                return orphans(&single(cache.owned_by_name(ns, "Pod", name)));
             };
             if json::label(&object, names::MANAGED) != "true" || super::group::of(&object).is_some() {
                 return Vec::new();
@@ -217,7 +217,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
                 {
                     return reconcile(&job, env);
                 }
-                let mut writes = orphans(own);
+                let mut writes = orphans(&own);
                 writes.extend(pod::release(&object));
                 return writes;
             }
@@ -230,9 +230,8 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
             Some(group) => reconcile(&group, env),
             None => {
                 let wl = cache.get(Kind::Workload, ns, name);
-                orphans(
-                    wl.into_iter().filter(|w| json::annotation(w, names::IS_GROUP) == Some("true")).collect(),
-                )
+                let ours = wl.filter(|w| json::annotation(w, names::IS_GROUP) == Some("true"));
+                orphans(&ours.into_iter().collect::<Vec<_>>())
             }
         },
     }
@@ -255,7 +254,7 @@ pub fn managed_namespace(namespace: &str) -> bool {
 }
 
 /// The owner is gone: nothing holds on to its workloads any more.
-fn orphans(workloads: Vec<Arc<Value>>) -> Vec<Write> {
+fn orphans(workloads: &[Arc<Value>]) -> Vec<Write> {
     workloads.iter().filter_map(|w| drop_finalizer(WORKLOADS, w, names::IN_USE)).collect()
 }
 

@@ -254,7 +254,7 @@ pub fn patch(resource: Resource, old: &Value, new: &Value) -> Option<Write> {
 }
 
 /// A patch of `status` that fails when the object has changed since.
-pub fn patch_status(resource: Resource, object: &Value, status: Value) -> Write {
+pub fn patch_status(resource: Resource, object: &Value, status: &Value) -> Write {
     let metadata = serde_json::json!({"resourceVersion": json::version(object), "uid": json::uid(object)});
     Write::Patch {
         resource,

@@ -85,7 +85,7 @@ pub fn terminate(pod: &Value, reason: &str, message: &str, now: Time) -> Vec<Wri
         "reason": reason, "message": message,
     }));
     vec![
-        patch_status(PODS, pod, json!({ "conditions": conditions })),
+        patch_status(PODS, pod, &json!({ "conditions": conditions })),
         Write::Delete {
             resource: PODS,
             namespace: json::namespace(pod).into(),
@@ -167,7 +167,7 @@ impl Integration for Pod<'_> {
     }
 
     fn compose(&self, _env: Env<'_>) -> Result<(Vec<Write>, Value), Vec<Write>> {
-        Ok((Vec::new(), workload::skeleton(self, vec![podset_of(self.object, "main")])))
+        Ok((Vec::new(), workload::skeleton(self, &[podset_of(self.object, "main")])))
     }
 
     fn start(&self, infos: &[podset::Info], message: &str) -> Result<Vec<Write>, String> {

@@ -18,7 +18,7 @@ pub fn reconcile(job: &dyn Integration, env: Env<'_>) -> Vec<Write> {
         return without_workload(job, env);
     };
     if let Some(conditions) = job.custom_conditions(&wl, env) {
-        return vec![super::patch_status(WORKLOADS, &wl, json!({ "conditions": conditions }))];
+        return vec![super::patch_status(WORKLOADS, &wl, &json!({ "conditions": conditions }))];
     }
     if json::is_true(&wl, "Finished") {
         let mut writes = job.finalize();
@@ -170,7 +170,7 @@ fn sync(job: &dyn Integration, wl: &Value, env: Env<'_>) -> Option<Vec<Write>> {
         sorted.1.sort();
         if sorted.0 != sorted.1 {
             let rows: Vec<Value> = wanted.iter().map(|(n, c)| json!({"name": n, "count": c})).collect();
-            return Some(vec![super::patch_status(WORKLOADS, wl, json!({ "reclaimablePods": rows }))]);
+            return Some(vec![super::patch_status(WORKLOADS, wl, &json!({ "reclaimablePods": rows }))]);
         }
     }
     let mut new = wl.clone();

@@ -9,7 +9,7 @@ use crate::cache::Kind;
 use crate::{clock, json};
 
 /// A Workload of `job` with these podsets: names, labels, owner and finalizer as in Kueue (spec section 3.4).
-pub fn skeleton(job: &dyn Integration, podsets: Vec<Value>) -> Value {
+pub fn skeleton(job: &dyn Integration, podsets: &[Value]) -> Value {
     let object = job.object();
     let resource = job.resource();
     let name = plimsoll_api::kueue::workload_name(
@@ -30,7 +30,7 @@ pub fn skeleton(job: &dyn Integration, podsets: Vec<Value>) -> Value {
 }
 
 /// The parts that workloads of single jobs and of groups share.
-pub fn base(job: &dyn Integration, podsets: Vec<Value>) -> Value {
+pub fn base(job: &dyn Integration, podsets: &[Value]) -> Value {
     let object = job.object();
     let mut wl = json!({
         "apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
@@ -184,7 +184,7 @@ pub fn with_condition(
 /// Writes that mark the workload finished.
 pub fn finish(wl: &Value, reason: &str, message: &str, now: Time) -> Vec<Write> {
     with_condition(wl, "Finished", true, reason, message, now)
-        .map(|conditions| super::patch_status(WORKLOADS, wl, json!({ "conditions": conditions })))
+        .map(|conditions| super::patch_status(WORKLOADS, wl, &json!({ "conditions": conditions })))
         .into_iter()
         .collect()
 }
