@@ -5,18 +5,35 @@
 //! A write that was asked for counts as done at once (the *effective* object); when it fails, the effective
 //! object falls back to what the API said and everything derived follows.
 
-#[allow(dead_code)]
+mod absorb;
+mod account;
+mod afs;
 mod amount;
+mod assign;
+mod check;
+mod conditions;
 mod config;
-#[allow(dead_code)]
+mod cycle;
+mod format;
 mod ids;
 mod model;
-#[allow(dead_code)]
+mod pending;
+mod preempt;
+mod reconcile;
+mod report;
+mod requests;
+mod settle;
+mod state;
+mod tas;
+#[cfg(test)]
+mod tests;
 mod tree;
+mod trial;
 
 pub use config::{
     AdmissionFairSharing, Config, FairSharing, FairStrategy, Gates, Transformation, WaitForPodsReady,
 };
+pub use state::Queueing;
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
     Condition, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange, LimitRangeItem,
@@ -200,34 +217,4 @@ pub enum Action {
     LocalQueueStatus(String, String, Box<QueueStatus>),
     /// `status.fairSharing.weightedShare` of a Cohort changed.
     CohortStatus(String, i64),
-}
-
-/// The queueing half of the engine.
-#[derive(Debug)]
-pub struct Queueing {
-    _config: Config,
-}
-
-impl Queueing {
-    /// Queueing with no objects.
-    pub fn new(config: Config) -> Self {
-        Self { _config: config }
-    }
-
-    /// Takes one event into the ground and derived state. Decides nothing.
-    pub fn absorb(&mut self, _now: Time, _event: Event) {}
-
-    /// Runs at most one scheduling cycle.
-    pub fn decide(&mut self, _now: Time, _emit: &mut dyn FnMut(Action)) {}
-
-    /// When there is something to do without a new event.
-    pub fn next_wake(&self) -> Option<Time> {
-        None
-    }
-
-    /// Rebuilds derived state and compares.
-    ///
-    /// # Panics
-    /// When they differ.
-    pub fn check(&self) {}
 }

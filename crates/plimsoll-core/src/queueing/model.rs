@@ -201,7 +201,7 @@ impl std::fmt::Display for WorkloadKey {
 }
 
 /// What a podset wants of the topology.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TopologyRequest {
     /// All pods in one domain of this level.
     pub required: Option<String>,
@@ -216,7 +216,7 @@ pub struct TopologyRequest {
 }
 
 /// Equal pods of a workload.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodSet {
     /// Name.
     pub name: String,

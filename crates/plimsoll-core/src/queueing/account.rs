@@ -1,0 +1,429 @@
+//! Keeping the books: who waits where, who holds what, and what follows when a workload changes.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::amount::Amount;
+use super::conditions::{Edit, difference};
+use super::ids::Fr;
+use super::model::{CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus};
+use super::pending::{LqId, Rank, Spot, WlId};
+use super::requests::{self, Limits};
+use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
+use super::{Action, Note, cond};
+use crate::time::Time;
+
+/// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.
+const MAX_UNCONFIRMED: usize = 32;
+
+/// Where a workload stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Pending,
+    Reserved,
+    Admitted,
+    Finished,
+}
+
+impl Phase {
+    pub(crate) fn of(status: &WorkloadStatus) -> Self {
+        if status.is_true(cond::FINISHED) {
+            Self::Finished
+        } else if status.is_true(cond::ADMITTED) {
+            Self::Admitted
+        } else if status.is_true(cond::QUOTA_RESERVED) {
+            Self::Reserved
+        } else {
+            Self::Pending
+        }
+    }
+
+    pub(crate) fn holds_quota(self) -> bool {
+        matches!(self, Self::Reserved | Self::Admitted)
+    }
+}
+
+/// What of a workload decides which books change.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Before {
+    phase: Phase,
+    active: bool,
+    lq: LqId,
+    priority: i32,
+    reclaimable: Vec<ReclaimablePod>,
+    evicted: Option<Condition>,
+    requeued: Option<Condition>,
+}
+
+impl Before {
+    pub(crate) fn of(wl: &Wl) -> Self {
+        let s = &wl.obj.status;
+        Self {
+            phase: Phase::of(s),
+            active: wl.obj.active,
+            lq: wl.lq,
+            priority: wl.obj.priority,
+            reclaimable: s.reclaimable.clone(),
+            evicted: s.condition(cond::EVICTED).cloned(),
+            requeued: s.condition(cond::REQUEUED).cloned(),
+        }
+    }
+}
+
+/// Whether a workload may be queued at all (Kueue `IsAdmissible`).
+pub(crate) fn is_admissible(wl: &Workload) -> bool {
+    wl.admission_gated_by.is_empty()
+        && wl.active
+        && Phase::of(&wl.status) == Phase::Pending
+        && !is_on_hold(wl)
+        && !wl.status.is_true(cond::WAITING_FOR_REPLACEMENT_PODS)
+}
+
+/// Whether its integration keeps it back.
+pub(crate) fn is_on_hold(wl: &Workload) -> bool {
+    wl.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| !c.status && c.reason == "OnHold")
+}
+
+impl Queueing {
+    /// Since when a workload waits, for the order of queues (spec section 2.2).
+    pub(crate) fn waiting_since(&self, wl: &Workload) -> Time {
+        match wl.status.condition(cond::EVICTED).filter(|c| c.status) {
+            Some(c) if c.reason == "PodsReadyTimeout" && !self.config.order_by_creation => c.transition,
+            Some(c) if c.reason == "AdmissionCheck" => c.transition,
+            _ => wl.creation,
+        }
+    }
+
+    pub(crate) fn rank(&self, wl: &Wl, id: WlId) -> Rank {
+        Rank {
+            priority: Reverse(i64::from(wl.obj.priority)),
+            since: self.waiting_since(&wl.obj),
+            uid: Arc::clone(&wl.uid),
+            id,
+        }
+    }
+
+    /// Changes the status of a workload and asks for the write; whether anything changed.
+    pub(crate) fn edit(
+        &mut self,
+        id: WlId,
+        now: Time,
+        notes: Vec<Note>,
+        change: impl FnOnce(&mut Edit<'_>),
+    ) -> bool {
+        let number = self.last_write + 1;
+        let Some(wl) = self.wl_mut(id) else { return false };
+        let before = Before::of(wl);
+        let old = wl.obj.status.clone();
+        let generation = wl.obj.generation;
+        change(&mut Edit { status: &mut wl.obj.status, generation, now });
+        let Some(mut update) = difference(&old, &wl.obj) else { return false };
+        update.id = number;
+        update.notes = notes;
+        let update = Box::new(update);
+        let base = wl.base.get_or_insert_with(|| Box::new(old));
+        if wl.writes.len() >= MAX_UNCONFIRMED {
+            wl.writes.remove(0).update.apply(base);
+        }
+        wl.writes.push(Write { update: update.clone(), version: None });
+        self.last_write = number;
+        self.out.push(Action::UpdateWorkload(update));
+        self.transition(id, Some(before), false, now);
+        true
+    }
+
+    /// Brings the books in line with a workload's effective object. `before` is what it was, `None` for a
+    /// new one; `reshaped` says that what it asks for may have changed.
+    pub(crate) fn transition(&mut self, id: WlId, before: Option<Before>, reshaped: bool, now: Time) {
+        let Some(wl) = self.wl(id) else { return };
+        let after = Before::of(wl);
+        let held = wl.held;
+        self.dirty.insert(id);
+        if let Some(b) = before.as_ref().filter(|b| b.lq != after.lq) {
+            self.lq_mut(b.lq).members.remove(&id);
+            self.unqueue(id);
+        }
+        self.lq_mut(after.lq).members.insert(id);
+        let same_request = !reshaped
+            && before.as_ref().is_some_and(|b| {
+                b.reclaimable == after.reclaimable && b.priority == after.priority && b.lq == after.lq
+            });
+        if after.phase == Phase::Finished || !after.active {
+            self.unqueue(id);
+            if self.release(id) {
+                self.wake_around(after.lq, held);
+            }
+            return;
+        }
+        let was_holding = before.as_ref().is_some_and(|b| b.phase.holds_quota());
+        if after.phase.holds_quota() {
+            self.unqueue(id);
+            self.release(id);
+            self.hold(id);
+            let freed = was_holding && before.as_ref().is_some_and(|b| b.reclaimable != after.reclaimable);
+            let other_priority = before.as_ref().is_some_and(|b| b.priority != after.priority);
+            if freed || other_priority {
+                self.wake_around(after.lq, held);
+            }
+            return;
+        }
+        if self.release(id) {
+            self.wake_around(after.lq, held);
+        }
+        let same_order = before.as_ref().is_some_and(|b| {
+            b.evicted == after.evicted && b.requeued == after.requeued && b.phase == Phase::Pending
+        });
+        if !(same_request && same_order) || self.wl(id).is_some_and(|w| w.totals.is_empty()) {
+            self.refresh_request(id);
+        }
+        self.enqueue(id, same_request && same_order, now);
+    }
+
+    /// Asks that parked workloads around a LocalQueue's ClusterQueue get another chance.
+    pub(crate) fn wake_around(&mut self, lq: LqId, held: Option<CqId>) {
+        let cqs = [self.lq(lq).cq, held];
+        self.to_wake.extend(cqs.into_iter().flatten());
+        self.cycle_due = true;
+    }
+
+    /// Puts a waiting workload where it belongs. `unchanged`: nothing that could make it admissible
+    /// changed, so that a parked one stays parked.
+    pub(crate) fn enqueue(&mut self, id: WlId, unchanged: bool, now: Time) {
+        let Some(wl) = self.wl(id) else { return };
+        let lq = self.lq(wl.lq);
+        let usable = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
+        let target = lq.cq.filter(|&c| usable && self.cq(c).spec.is_some() && is_admissible(&wl.obj));
+        let Some(cq) = target else {
+            self.unqueue(id);
+            return;
+        };
+        if wl.queued.is_some_and(|old| old != cq) {
+            self.unqueue(id);
+        }
+        let Some(wl) = self.wl(id) else { return };
+        let (rank, shape, lq) = (self.rank(wl, id), wl.shape, wl.lq);
+        let ready = self.is_ready(id, now);
+        let queue = self.cq(cq);
+        let spot = queue.pending.spot(id);
+        let stopped = queue.rules.strategy == QueueingStrategy::BestEffortFifo
+            && self.config.gates.equivalence_hashing
+            && queue.pending.stopped(shape).is_some();
+        let pending = &mut self.cq_mut(cq).pending;
+        match spot {
+            Some(Spot::Parked) if unchanged => pending.park(rank, shape, lq),
+            Some(Spot::Active) => pending.activate(rank, shape, lq),
+            _ if !ready => pending.delay(id),
+            _ if stopped => pending.park(rank, shape, lq),
+            _ => pending.activate(rank, shape, lq),
+        }
+        if let Some(wl) = self.wl_mut(id) {
+            if wl.queued.replace(cq).is_none() {
+                self.lq_mut(lq).waiting += 1;
+            }
+        }
+        self.cycle_due = true;
+        self.touch(cq, lq);
+    }
+
+    /// Takes a workload out of the queues.
+    pub(crate) fn unqueue(&mut self, id: WlId) {
+        let Some(wl) = self.wl_mut(id) else { return };
+        let lq = wl.lq;
+        let Some(cq) = wl.queued.take() else { return };
+        self.lq_mut(lq).waiting -= 1;
+        let pending = &mut self.cq_mut(cq).pending;
+        pending.remove(id);
+        if pending.sticky == Some(id) {
+            pending.sticky = None;
+        }
+        self.touch(cq, lq);
+    }
+
+    /// Whether no backoff keeps a workload from being queued; sets a timer when one does.
+    pub(crate) fn is_ready(&mut self, id: WlId, now: Time) -> bool {
+        let Some(wl) = self.wl(id) else { return false };
+        let s = &wl.obj.status;
+        let until = [s.requeue_state.as_ref().and_then(|r| r.requeue_at), wl.hold_off].into_iter().flatten().max();
+        let waiting = s.is_false(cond::REQUEUED);
+        match until.filter(|&t| t > now) {
+            Some(t) => {
+                self.timers.insert((t, id));
+                false
+            }
+            None => !waiting,
+        }
+    }
+
+    /// Notes that the statuses of a ClusterQueue and a LocalQueue may have changed.
+    pub(crate) fn touch(&mut self, cq: CqId, lq: LqId) {
+        self.dirty_cqs.insert(cq);
+        self.dirty_lqs.insert(lq);
+    }
+
+    /// Charges the workload's admission, if it has one.
+    pub(crate) fn hold(&mut self, id: WlId) {
+        let Some(admission) = self.wl(id).and_then(|w| w.obj.status.admission.clone()) else { return };
+        let cq = self.cq_slot(&admission.cluster_queue);
+        let totals = self.totals_held(id);
+        let usage = self.usage_of(&totals);
+        if self.ids.columns() > self.tree.columns() {
+            self.tree_dirty = true;
+        }
+        let Some(wl) = self.wl_mut(id) else { return };
+        let admitted = wl.obj.status.is_true(cond::ADMITTED);
+        let lq = wl.lq;
+        wl.totals = totals;
+        wl.usage.clone_from(&usage);
+        wl.held = Some(cq);
+        wl.counted_admitted = admitted;
+        self.cq_mut(cq).holders.insert(id);
+        self.book(cq, lq, &usage, admitted, true);
+    }
+
+    /// Takes back what a workload holds; whether it held anything.
+    pub(crate) fn release(&mut self, id: WlId) -> bool {
+        let Some(wl) = self.wl_mut(id) else { return false };
+        let Some(cq) = wl.held.take() else { return false };
+        let (lq, usage, admitted) = (wl.lq, std::mem::take(&mut wl.usage), wl.counted_admitted);
+        wl.counted_admitted = false;
+        self.cq_mut(cq).holders.remove(&id);
+        self.cq_mut(cq).generation += 1;
+        self.book(cq, lq, &usage, admitted, false);
+        true
+    }
+
+    fn book(&mut self, cq: CqId, lq: LqId, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
+        let one = if add { 1 } else { -1 };
+        if let Some(node) = self.cq(cq).node.filter(|_| !self.tree_dirty) {
+            for &(fr, a) in usage {
+                if add { self.tree.add(node, fr, a) } else { self.tree.remove(node, fr, a) }
+            }
+            self.tree.commit();
+        }
+        if self.lq(lq).cq == Some(cq) {
+            self.lq_mut(lq).book(usage, admitted, add);
+        }
+        if admitted {
+            let c = self.cq_mut(cq);
+            c.admitted += one;
+            charge(&mut c.admitted_usage, usage, add);
+        }
+        self.cycle_due = true;
+        self.touch(cq, lq);
+    }
+
+    /// Sums requests per column, for podsets with flavors.
+    pub(crate) fn usage_of(&mut self, totals: &[Total]) -> Vec<(Fr, Amount)> {
+        let mut usage: Vec<(Fr, Amount)> = Vec::new();
+        for t in totals {
+            for &(res, amount) in &t.requests {
+                let Some((_, flavor)) = t.flavors.iter().find(|(r, _)| *r == res) else { continue };
+                let fr = self.ids.pair(*flavor, res);
+                add_usage(&mut usage, fr, Amount(amount));
+            }
+        }
+        usage
+    }
+
+    /// What the admission of a workload says it holds, less what reclaimable pods gave back.
+    fn totals_held(&mut self, id: WlId) -> Vec<Total> {
+        let Some(Some(wl)) = self.wls.get(id as usize) else { return Vec::new() };
+        let Some(admission) = &wl.obj.status.admission else { return Vec::new() };
+        let ids = &mut self.ids;
+        let mut totals = Vec::with_capacity(admission.assignments.len());
+        for psa in &admission.assignments {
+            let mut requests: Vec<_> =
+                psa.resource_usage.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
+            requests.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+            let flavors = psa.flavors.iter().map(|(r, f)| (ids.resource(r), ids.flavor(f))).collect();
+            let total = Total { count: psa.count, requests, flavors };
+            let left = count_left(&wl.obj, &psa.name, self.config.gates.reclaimable_pods);
+            totals.push(if left < total.count { total.scaled_to(left) } else { total });
+        }
+        totals
+    }
+
+    /// Computes anew what a waiting workload asks for.
+    pub(crate) fn refresh_request(&mut self, id: WlId) {
+        let Some(Some(wl)) = self.wls.get(id as usize) else { return };
+        let obj = &wl.obj;
+        let ranges = self.limit_ranges.values().filter(|r| r.namespace == obj.key.namespace);
+        let limits = Limits::summarize(ranges);
+        let mut totals = Vec::with_capacity(obj.pod_sets.len());
+        let mut shape = Shape { priority: i64::from(obj.priority), pod_sets: Vec::new() };
+        let mut specs = Vec::with_capacity(obj.pod_sets.len());
+        for ps in &obj.pod_sets {
+            let mut spec = ps.spec.clone();
+            requests::adjust(&mut spec, &limits, &self.runtime_classes);
+            let one = requests::effective(
+                &requests::pod_requests(&spec),
+                &self.config.exclude_resource_prefixes,
+                &self.config.transformations,
+            );
+            let count = count_left(obj, &ps.name, self.config.gates.reclaimable_pods);
+            let ids = &mut self.ids;
+            let mut list: Vec<_> = one
+                .iter()
+                .map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count))))
+                .collect();
+            list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+            let mut like = ps.clone();
+            like.spec = shape_of(&spec);
+            like.labels.clear();
+            shape.pod_sets.push((like, count, list.clone()));
+            totals.push(Total { count, requests: list, flavors: Vec::new() });
+            specs.push(spec);
+        }
+        let invalid = requests::validate(specs.iter(), &limits);
+        let invalid_as_written = requests::validate(obj.pod_sets.iter().map(|p| &p.spec), &limits);
+        let next = self.shapes.len() as u32;
+        let shape = *self.shapes.entry(shape).or_insert(next);
+        if let Some(wl) = self.wl_mut(id) {
+            if wl.shape != shape {
+                wl.last = None;
+            }
+            (wl.totals, wl.shape) = (totals, shape);
+            (wl.invalid, wl.invalid_as_written) = (invalid, invalid_as_written);
+        }
+    }
+}
+
+impl Lq {
+    /// Counts what one workload holds, or takes it off.
+    pub(crate) fn book(&mut self, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
+        let one = if add { 1 } else { -1 };
+        self.reserving += one;
+        charge(&mut self.reserved_usage, usage, add);
+        if admitted {
+            self.admitted += one;
+            charge(&mut self.admitted_usage, usage, add);
+        }
+    }
+}
+
+/// Pods of a podset that still need quota.
+fn count_left(wl: &Workload, pod_set: &str, reclaim: bool) -> i32 {
+    let count = wl.pod_sets.iter().find(|p| p.name == pod_set).map_or(0, |p| p.count);
+    let done = wl.status.reclaimable.iter().find(|r| r.name == pod_set && reclaim).map_or(0, |r| r.count);
+    count.saturating_sub(done.min(count))
+}
+
+/// Adds to one column of a usage list.
+pub(crate) fn add_usage(usage: &mut Vec<(Fr, Amount)>, fr: Fr, amount: Amount) {
+    match usage.iter_mut().find(|(f, _)| *f == fr) {
+        Some((_, sum)) => *sum = sum.add(amount),
+        None => usage.push((fr, amount)),
+    }
+}
+
+fn charge(books: &mut std::collections::BTreeMap<Fr, Amount>, usage: &[(Fr, Amount)], add: bool) {
+    for &(fr, a) in usage {
+        let e = books.entry(fr).or_insert(Amount::ZERO);
+        *e = if add { e.add(a) } else { e.sub(a) };
+    }
+}
+
+/// Whether a check keeps the workload from being admitted.
+pub(crate) fn has_failed_checks(wl: &Workload) -> bool {
+    wl.status.admission_checks.iter().any(|c| matches!(c.state, CheckState::Retry | CheckState::Rejected))
+}

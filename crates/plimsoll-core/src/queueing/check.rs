@@ -1,0 +1,61 @@
+//! Derived state against a rebuild from the ground state.
+
+use std::collections::BTreeMap;
+
+use super::account::Phase;
+use super::amount::Amount;
+use super::ids::Fr;
+use super::state::{CqId, Queueing};
+
+impl Queueing {
+    /// Rebuilds derived state and compares.
+    ///
+    /// # Panics
+    /// When they differ: that is a bug in the engine, and going on would over-commit.
+    pub fn check(&self) {
+        for (id, wl) in (0u32..).zip(&self.wls) {
+            let Some(wl) = wl else { continue };
+            let holds = wl.obj.active
+                && Phase::of(&wl.obj.status).holds_quota()
+                && wl.obj.status.admission.is_some();
+            assert_eq!(wl.held.is_some(), holds, "{}: quota held and status disagree", wl.obj.key);
+            assert!(!(wl.held.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
+            assert!(!wl.hidden, "{}: left over from a simulation", wl.obj.key);
+            if let Some(cq) = wl.held {
+                assert!(self.cq(cq).holders.contains(&id), "{}: not among the holders", wl.obj.key);
+            }
+            if let Some(cq) = wl.queued {
+                assert!(self.cq(cq).pending.spot(id).is_some(), "{}: not in its queue", wl.obj.key);
+            }
+        }
+        for id in 0..self.cqs.len() as CqId {
+            self.check_queue(id);
+        }
+        if !self.tree_dirty {
+            assert!(self.tree.check_usage(), "usage of cohorts differs from that of their queues");
+        }
+    }
+
+    fn check_queue(&self, id: CqId) {
+        let cq = self.cq(id);
+        assert!(cq.pending.check(), "{}: indexes of the queue disagree", cq.name);
+        let mut sums: BTreeMap<Fr, Amount> = BTreeMap::new();
+        for &h in &cq.holders {
+            let Some(wl) = self.wl(h) else { panic_gone(&cq.name) };
+            assert_eq!(wl.held, Some(id), "{}: holder of another queue", cq.name);
+            for &(fr, a) in &wl.usage {
+                let e = sums.entry(fr).or_default();
+                *e = e.add(a);
+            }
+        }
+        let Some(node) = cq.node.filter(|_| !self.tree_dirty) else { return };
+        for fr in 0..self.tree.columns() as Fr {
+            let want = sums.get(&fr).copied().unwrap_or_default();
+            assert_eq!(self.tree.usage(node, fr), want, "{}: usage of column {fr}", cq.name);
+        }
+    }
+}
+
+fn panic_gone(queue: &str) -> ! {
+    unreachable!("{queue}: a holder is gone")
+}

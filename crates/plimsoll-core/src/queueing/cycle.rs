@@ -1,0 +1,434 @@
+//! The scheduling cycle: one head of every ClusterQueue, in order, against one state (spec sections 2.1 to
+//! 2.3, 2.8).
+//!
+//! Everything a cycle decides is collected while it works on a simulation of what the earlier heads took;
+//! then the simulation is undone and the decisions are carried out.
+
+mod nominate;
+mod order;
+
+use std::collections::BTreeSet;
+
+use super::account::is_admissible;
+use super::amount::Amount;
+use super::assign::{Assignment, LastTry, Mode, considered};
+use super::ids::Fr;
+use super::model::{Admission, PodSetAssignment, QueueingStrategy};
+use super::pending::WlId;
+use super::preempt::Target;
+use super::state::{CqId, Queueing};
+use super::{Note, cond};
+use crate::time::Time;
+
+/// How an entry left the cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Nothing was tried, or it waits for its victims.
+    NotNominated,
+    /// Others were faster.
+    Skipped,
+    /// It gets its quota.
+    Admitted,
+}
+
+/// Why a workload goes back to its queue; decides where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Requeue {
+    Generic,
+    FailedAfterNomination,
+    NamespaceMismatch,
+    PendingPreemption,
+    NoFit,
+    NoCandidates,
+}
+
+/// A head in the cycle.
+struct Entry {
+    id: WlId,
+    cq: CqId,
+    assignment: Option<Assignment>,
+    targets: Vec<Target>,
+    last: Option<LastTry>,
+    outcome: Outcome,
+    requeue: Requeue,
+    reason: &'static str,
+    message: String,
+}
+
+impl Entry {
+    fn mode(&self) -> Mode {
+        self.assignment.as_ref().map_or(Mode::NoFit, Assignment::mode)
+    }
+
+    fn usage(&self) -> &[(Fr, Amount)] {
+        self.assignment.as_ref().map_or(&[], |a| &a.usage)
+    }
+
+    fn skip(&mut self, keep_progress: bool, message: &str) {
+        self.outcome = Outcome::Skipped;
+        message.clone_into(&mut self.message);
+        self.reason = "WaitingForQuota";
+        if !keep_progress {
+            self.last = None;
+        }
+    }
+
+    fn record(&mut self, (assignment, targets): (Assignment, Vec<Target>)) {
+        self.message = assignment.message();
+        self.last = Some(assignment.last.clone());
+        self.assignment = Some(assignment);
+        self.targets = targets;
+    }
+}
+
+impl Queueing {
+    /// Runs one scheduling cycle.
+    pub(crate) fn run_cycle(&mut self, now: Time) {
+        let heads = self.pop_heads(now);
+        if heads.is_empty() {
+            return;
+        }
+        self.cycle += 1;
+        let start = self.mark();
+        let (mut entries, inadmissible) = self.nominate(heads);
+        let mut claimed: BTreeSet<WlId> = BTreeSet::new();
+        let mut left: Vec<usize> = self.classical_order(&entries);
+        while let Some(i) = self.next_entry(&entries, &mut left) {
+            let entry = &mut entries[i];
+            self.process(entry, &mut claimed);
+        }
+        self.rollback(start);
+        self.tree.commit();
+        for entry in entries.into_iter().chain(inadmissible) {
+            self.carry_out(entry, now);
+        }
+    }
+
+    fn process(&mut self, e: &mut Entry, claimed: &mut BTreeSet<WlId>) {
+        let fits = self.refresh(e, claimed);
+        let keep = self.config.gates.preserve_scan_progress;
+        match e.mode() {
+            Mode::NoFit => {
+                e.requeue = Requeue::NoFit;
+                let reason = e.assignment.as_ref().map_or("", |a| a.no_fit_reason);
+                // Kueue computes no reason for some mixtures and can't publish the message then.
+                e.reason = if reason.is_empty() { "NoMatchingFlavor" } else { reason };
+                return;
+            }
+            Mode::Preempt if e.targets.is_empty() => {
+                e.requeue = Requeue::NoCandidates;
+                e.reason = "WaitingForQuota";
+                self.reserve_for_later(e);
+                return;
+            }
+            Mode::DeferredFit => {
+                e.message = "Workload has overlapping preemption targets with another workload, but will \
+                             fit after these preemptions complete"
+                    .to_owned();
+                e.reason = "WaitingForPreemptedWorkloads";
+                e.requeue = Requeue::PendingPreemption;
+                e.last = None;
+                self.charge(e);
+                return;
+            }
+            Mode::Preempt | Mode::Fit => {}
+        }
+        if e.targets.iter().any(|t| claimed.contains(&t.id)) {
+            e.skip(keep, "Workload has overlapping preemption targets with another workload");
+            return;
+        }
+        if !fits {
+            e.skip(keep, "Workload no longer fits after processing another workload");
+            return;
+        }
+        claimed.extend(e.targets.iter().map(|t| t.id));
+        self.charge(e);
+        if e.mode() == Mode::Preempt {
+            e.reason = "WaitingForPreemptedWorkloads";
+            e.requeue = Requeue::PendingPreemption;
+            e.last = None;
+            e.message.push_str(&format!(". Pending the preemption of {} workload(s)", e.targets.len()));
+            return;
+        }
+        e.outcome = Outcome::Admitted;
+    }
+
+    /// Takes the entry's usage in the simulation.
+    fn charge(&mut self, e: &Entry) {
+        let usage = e.usage().to_vec();
+        self.add_usage(e.cq, &usage);
+        self.tas_charge_assignment(e.id, e.cq, e.assignment.as_ref());
+    }
+
+    /// Computes the assignment again if what was found no longer holds: its victims were claimed by
+    /// somebody else, or its places were taken. Whether it fits now.
+    fn refresh(&mut self, e: &mut Entry, claimed: &BTreeSet<WlId>) -> bool {
+        let (quota, places) = self.fits(e, claimed);
+        let overlap =
+            self.config.gates.recompute_on_overlap && e.targets.iter().any(|t| claimed.contains(&t.id));
+        let moved = quota && !places && self.config.gates.tas_recompute;
+        if !overlap && !moved {
+            return quota && places;
+        }
+        let pod_sets = self.wl(e.id).map_or(0, |w| w.obj.pod_sets.len());
+        let pins = e.assignment.as_ref().map(|a| a.pins(pod_sets));
+        let mark = self.mark();
+        if overlap {
+            claimed.iter().for_each(|&id| self.take_out(id));
+        }
+        let found = self.find_assignment(e.id, e.cq, pins.as_ref(), None);
+        e.record(found);
+        self.rollback(mark);
+        if overlap {
+            if let Some(a) = e.assignment.as_mut().filter(|a| a.mode() == Mode::Fit) {
+                a.set_mode(Mode::DeferredFit);
+            }
+        }
+        let (quota, places) = self.fits(e, claimed);
+        quota && places
+    }
+
+    /// Whether the entry fits by quota and by places, once its victims and those of others are gone.
+    fn fits(&mut self, e: &Entry, claimed: &BTreeSet<WlId>) -> (bool, bool) {
+        let mark = self.mark();
+        let mut gone = claimed.clone();
+        gone.extend(e.targets.iter().map(|t| t.id));
+        gone.iter().for_each(|&id| self.take_usage(id));
+        let quota = self.quota_fits(e.cq, e.usage());
+        let places = self.tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
+        self.rollback(mark);
+        (quota, places)
+    }
+
+    /// Keeps capacity for a workload that would have to preempt but finds nobody to preempt, so that
+    /// borrowers don't take it first. Not needed where it can always be reclaimed.
+    fn reserve_for_later(&mut self, e: &Entry) {
+        if self.cq(e.cq).rules.preemption.reclaim_within_cohort == 2 {
+            return;
+        }
+        let (Some(node), Some(a)) = (self.cq(e.cq).node, &e.assignment) else { return };
+        let mut reserve = Vec::with_capacity(a.usage.len());
+        for &(fr, wanted) in &a.usage {
+            let (quota, used) = (self.tree.quota(node, fr), self.tree.usage(node, fr));
+            let amount = if a.borrowing == 0 {
+                wanted.min(quota.nominal.sub(used)).at_least_zero()
+            } else {
+                quota.borrowing.map_or(wanted, |limit| wanted.min(quota.nominal.add(limit).sub(used)))
+            };
+            reserve.push((fr, amount));
+        }
+        self.add_usage(e.cq, &reserve);
+        self.tas_charge_assignment(e.id, e.cq, e.assignment.as_ref());
+    }
+
+    /// Does what the cycle decided about one entry.
+    fn carry_out(&mut self, e: Entry, now: Time) {
+        if e.outcome == Outcome::Admitted {
+            self.admit(&e, now);
+            return;
+        }
+        if e.mode() == Mode::Preempt && e.requeue == Requeue::PendingPreemption {
+            for t in &e.targets {
+                self.preempt(&e, *t, now);
+            }
+        }
+        self.requeue(e, now);
+    }
+
+    fn admit(&mut self, e: &Entry, now: Time) {
+        let (Some(a), Some(wl)) = (&e.assignment, self.wl(e.id)) else { return };
+        let admission = self.admission_of(e.cq, a);
+        let name = admission.cluster_queue.clone();
+        let queued = wl.obj.status.condition(cond::REQUEUED).map_or(wl.obj.creation, |c| c.transition);
+        let mut text = format!(
+            "Quota reserved in ClusterQueue {name}, wait time since queued was {}s",
+            now.since(queued).seconds()
+        );
+        let tried = considered(a, &self.ids);
+        if !tried.is_empty() {
+            text.push_str(&format!("; Flavors considered: {tried}"));
+        }
+        let mut after = (*wl.obj).clone();
+        after.status.admission = Some(Box::new(admission.clone()));
+        let checks = self.checks_of(e.cq, &after);
+        let have = &wl.obj.status.admission_checks;
+        let complete = checks.iter().all(|n| have.iter().any(|c| c.name == *n));
+        let ready = have.iter().all(|c| c.state == super::CheckState::Ready);
+        let mut notes = vec![Note { warning: false, reason: "QuotaReserved".into(), message: text }];
+        if complete && ready {
+            notes.push(Note {
+                warning: false,
+                reason: "Admitted".into(),
+                message: format!("Admitted by ClusterQueue {name}, wait time since reservation was 0s"),
+            });
+        }
+        let explicit = self.config.gates.explicit_status;
+        if let Some(wl) = self.wl_mut(e.id) {
+            wl.last = None;
+        }
+        self.afs_admitted(e.id, e.cq, now);
+        self.edit(e.id, now, notes, |edit| {
+            edit.set_reservation(admission);
+            if complete {
+                edit.sync_admitted(explicit);
+            }
+        });
+    }
+
+    fn admission_of(&self, cq: CqId, a: &Assignment) -> Admission {
+        let mut assignments: Vec<(usize, PodSetAssignment)> = a
+            .pod_sets
+            .iter()
+            .map(|ps| {
+                let mut flavors: Vec<(String, String)> = ps
+                    .picks
+                    .iter()
+                    .map(|p| {
+                        (self.ids.resource_name(p.res).to_owned(), self.ids.flavor_name(p.flavor).to_owned())
+                    })
+                    .collect();
+                flavors.sort();
+                let asked = |res| ps.requests.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v);
+                let resource_usage = ps
+                    .picks
+                    .iter()
+                    .map(|p| (self.ids.resource_name(p.res).to_owned(), asked(p.res)))
+                    .collect();
+                let assignment = PodSetAssignment {
+                    name: ps.name.clone(),
+                    flavors,
+                    resource_usage,
+                    count: ps.count,
+                    topology: ps.topology.clone(),
+                };
+                (ps.index, assignment)
+            })
+            .collect();
+        assignments.sort_by_key(|(i, _)| *i);
+        Admission {
+            cluster_queue: self.cq(cq).name.clone(),
+            assignments: assignments.into_iter().map(|(_, a)| a).collect(),
+        }
+    }
+
+    fn path(&self, cq: CqId) -> String {
+        let Some(node) = self.cq(cq).node else { return format!("/{}", self.cq(cq).name) };
+        let mut names: Vec<&str> = std::iter::once(node)
+            .chain(self.tree.ancestors(node))
+            .map(|n| self.tree.node(n).name.as_str())
+            .collect();
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// Asks a workload to make room; nothing to do for one that is already leaving.
+    fn preempt(&mut self, e: &Entry, t: Target, now: Time) {
+        let (Some(preemptor), Some(victim)) = (self.wl(e.id), self.wl(t.id)) else { return };
+        let Some(held) = victim.held.filter(|_| !victim.obj.status.is_true(cond::EVICTED)) else { return };
+        let or_unknown = |s: &str| if s.is_empty() { "UNKNOWN".to_owned() } else { s.to_owned() };
+        let message = format!(
+            "Preempted to accommodate a workload (UID: {}, JobUID: {}) due to {}; preemptor path: {}; \
+             preemptee path: {}",
+            or_unknown(&preemptor.obj.uid),
+            or_unknown(&preemptor.obj.job_uid),
+            t.reason.text(),
+            self.path(e.cq),
+            self.path(held),
+        );
+        let (p, q) = (preemptor.obj.priority, victim.obj.priority);
+        let priorities = format!(
+            "; preemptor effective priority: {p} (base: {p}, boost: 0); preemptee effective priority: {q} \
+             (base: {q}, boost: 0)"
+        );
+        let told = Note {
+            warning: false,
+            reason: "PreemptedWorkload".into(),
+            message: format!(
+                "Preempted workload {} (UID: {}) in ClusterQueue {}{priorities}",
+                victim.obj.key,
+                victim.obj.uid,
+                self.cq(held).name
+            ),
+        };
+        let key = preemptor.obj.key.clone();
+        let note = |reason: &str, message: String| Note { warning: false, reason: reason.into(), message };
+        let notes = vec![
+            note("EvictedDueToPreempted", message.clone()),
+            note("Preempted", format!("{message}{priorities}")),
+        ];
+        self.edit(t.id, now, notes, |edit| {
+            edit.set(cond::PREEMPTED, true, t.reason.as_str(), &message);
+            edit.evict("Preempted", "", &message);
+        });
+        self.out.push(super::Action::Record(key, vec![told]));
+    }
+
+    /// Puts a head back where it belongs and says why it waits.
+    fn requeue(&mut self, mut e: Entry, now: Time) {
+        if e.outcome == Outcome::Skipped && e.requeue == Requeue::Generic {
+            e.requeue = Requeue::FailedAfterNomination;
+        }
+        let Some(wl) = self.wl(e.id) else { return };
+        if !is_admissible(&wl.obj) {
+            self.unqueue(e.id);
+            return;
+        }
+        let (rank, shape, lq) = (self.rank(wl, e.id), wl.shape, wl.lq);
+        let more = e.last.as_ref().is_some_and(LastTry::has_more);
+        let ready = self.is_ready(e.id, now);
+        if let Some(wl) = self.wl_mut(e.id) {
+            wl.last = e.last.take();
+        }
+        let hashing = self.config.gates.equivalence_hashing;
+        let queue = self.cq_mut(e.cq);
+        let best_effort = queue.rules.strategy == QueueingStrategy::BestEffortFifo;
+        if e.requeue == Requeue::PendingPreemption {
+            queue.pending.sticky = best_effort.then_some(e.id);
+        }
+        let at_once = if best_effort {
+            matches!(e.requeue, Requeue::FailedAfterNomination | Requeue::PendingPreemption)
+        } else {
+            e.requeue != Requeue::NamespaceMismatch
+        };
+        let mut parked = Vec::new();
+        if !ready {
+            queue.pending.delay(e.id);
+        } else if at_once || more {
+            queue.pending.activate(rank, shape, lq);
+        } else {
+            queue.pending.park(rank, shape, lq);
+            if hashing && best_effort && matches!(e.requeue, Requeue::NoFit | Requeue::NoCandidates) {
+                parked = queue.pending.stop_shape(shape, e.reason);
+            }
+        }
+        if more || !parked.is_empty() || (best_effort && !at_once) || e.requeue == Requeue::PendingPreemption {
+            // Another head comes first next time, or the same one with other flavors.
+            self.cycle_due = true;
+        }
+        self.dirty.extend(parked);
+        self.touch(e.cq, lq);
+        self.say_why(&e, now);
+    }
+
+    fn say_why(&mut self, e: &Entry, now: Time) {
+        let Some(wl) = self.wl(e.id) else { return };
+        let requests: Vec<_> = wl
+            .obj
+            .pod_sets
+            .iter()
+            .zip(&wl.totals)
+            .map(|(ps, t)| {
+                let amounts =
+                    t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
+                (ps.name.clone(), amounts)
+            })
+            .collect();
+        let explicit = self.config.gates.explicit_status;
+        let notes = vec![Note { warning: true, reason: e.reason.into(), message: e.message.clone() }];
+        self.edit(e.id, now, notes, |edit| {
+            edit.unset_reservation(explicit, e.reason, &e.message);
+            edit.status.resource_requests = requests;
+        });
+    }
+}
+

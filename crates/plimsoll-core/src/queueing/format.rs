@@ -1,0 +1,81 @@
+//! Amounts as Kubernetes prints quantities.
+
+use super::amount::Amount;
+
+/// Prints an amount of a resource as Kueue does: cpu in milli steps, memory-like resources binary, the
+/// rest decimal.
+pub(crate) fn amount(resource: &str, a: Amount) -> String {
+    if a == Amount::UNLIMITED {
+        return "<unlimited>".to_owned();
+    }
+    quantity(resource, a.0)
+}
+
+/// [`amount`] for a plain number.
+pub(crate) fn quantity(resource: &str, v: i64) -> String {
+    if resource == "cpu" {
+        decimal(v, -1)
+    } else if resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-") {
+        binary(v)
+    } else {
+        decimal(v, 0)
+    }
+}
+
+/// Suffixes of powers of 1000, from milli.
+const DECIMAL: [&str; 8] = ["m", "", "k", "M", "G", "T", "P", "E"];
+/// Suffixes of powers of 1024.
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+
+/// `v` times 1000 to the power of `exponent`, in canonical decimal form.
+fn decimal(v: i64, exponent: i32) -> String {
+    let (v, steps) = strip(v, 1000, (6 - exponent) as usize);
+    let i = (exponent + 1) as usize + steps;
+    format!("{v}{}", if v == 0 { "" } else { DECIMAL.get(i).copied().unwrap_or("") })
+}
+
+/// `v` in canonical binary form; below 1024 that is the decimal one.
+fn binary(v: i64) -> String {
+    if v.unsigned_abs() < 1024 {
+        return decimal(v, 0);
+    }
+    let (v, steps) = strip(v, 1024, BINARY.len() - 1);
+    format!("{v}{}", BINARY.get(steps).copied().unwrap_or(""))
+}
+
+/// Divides by `base` while nothing is lost, at most `max` times.
+fn strip(mut v: i64, base: i64, max: usize) -> (i64, usize) {
+    let mut steps = 0;
+    while steps < max && v != 0 && v % base == 0 {
+        v /= base;
+        steps += 1;
+    }
+    (v, steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantity;
+
+    #[test]
+    fn quantities_are_canonical() {
+        let table = [
+            ("cpu", 1500, "1500m"),
+            ("cpu", 2000, "2"),
+            ("cpu", 2_000_000, "2k"),
+            ("cpu", 0, "0"),
+            ("cpu", -500, "-500m"),
+            ("memory", 512 << 20, "512Mi"),
+            ("memory", 3 << 30, "3Gi"),
+            ("memory", 1500, "1500"),
+            ("memory", 1000, "1k"),
+            ("memory", 1_000_000, "1000000"),
+            ("hugepages-2Mi", 4 << 20, "4Mi"),
+            ("example.com/gpu", 16, "16"),
+            ("example.com/gpu", 5000, "5k"),
+        ];
+        for (resource, v, want) in table {
+            assert_eq!(quantity(resource, v), want);
+        }
+    }
+}

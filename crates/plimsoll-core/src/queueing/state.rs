@@ -1,0 +1,332 @@
+//! The tables of queueing: objects with dense numbers, and what is derived from them per object.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Action;
+use super::amount::Amount;
+use super::assign::LastTry;
+use super::config::Config;
+use super::ids::{Flavor, Fr, Ids, Map, Res};
+use super::model::{
+    AdmissionCheck, ClusterQueue, Cohort, FlavorFungibility, LimitRange, LocalQueue, PodSet, PreemptionRules,
+    QueueingStrategy, ResourceFlavor, Topology, Workload, WorkloadKey, WorkloadStatus,
+};
+use super::pending::{LqId, Pending, ShapeId, WlId};
+use super::tas::Tas;
+use super::tree::{NodeId, Tree};
+use super::{QueueStatus, WorkloadUpdate};
+use crate::model::{PodSpec, Resources, StringMap};
+use crate::time::Time;
+
+/// Number of a ClusterQueue.
+pub(crate) type CqId = u32;
+
+/// Resources given out together.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) covered: Vec<Res>,
+    pub(crate) flavors: Vec<Flavor>,
+}
+
+/// A ClusterQueue's rules with numbers for names.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) groups: Vec<Group>,
+    pub(crate) fungibility: FlavorFungibility,
+    pub(crate) preemption: PreemptionRules,
+    pub(crate) strategy: QueueingStrategy,
+    /// Whether LocalQueues that used less go first.
+    pub(crate) fair_admission: bool,
+}
+
+impl Rules {
+    /// The group that covers a resource.
+    pub(crate) fn group_of(&self, res: Res) -> Option<usize> {
+        self.groups.iter().position(|g| g.covered.contains(&res))
+    }
+}
+
+/// A ClusterQueue, or the place of one that something refers to.
+#[derive(Debug, Default)]
+pub(crate) struct Cq {
+    pub(crate) name: String,
+    pub(crate) spec: Option<Box<ClusterQueue>>,
+    pub(crate) rules: Arc<Rules>,
+    /// Its node in the tree, while it exists and the tree is up to date.
+    pub(crate) node: Option<NodeId>,
+    /// Why it takes no workloads: reason and message of the condition `Active`.
+    pub(crate) inactive: Option<(&'static str, String)>,
+    /// Rises whenever more may fit than before.
+    pub(crate) generation: i64,
+    pub(crate) pending: Pending,
+    /// Workloads that hold quota here.
+    pub(crate) holders: BTreeSet<WlId>,
+    pub(crate) admitted: i32,
+    /// Usage of admitted workloads.
+    pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
+    pub(crate) locals: BTreeSet<LqId>,
+    pub(crate) reported: Option<Box<QueueStatus>>,
+}
+
+impl Cq {
+    /// Whether it exists and takes workloads (a cycle of cohorts is another matter).
+    pub(crate) fn is_active(&self) -> bool {
+        self.spec.is_some() && self.inactive.is_none()
+    }
+}
+
+/// A LocalQueue, or the place of one that something refers to.
+#[derive(Debug, Default)]
+pub(crate) struct Lq {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) spec: Option<Box<LocalQueue>>,
+    pub(crate) cq: Option<CqId>,
+    /// All workloads that name it.
+    pub(crate) members: BTreeSet<WlId>,
+    /// How many of them wait in its ClusterQueue.
+    pub(crate) waiting: i32,
+    pub(crate) reserving: i32,
+    pub(crate) admitted: i32,
+    pub(crate) reserved_usage: BTreeMap<Fr, Amount>,
+    pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
+    pub(crate) reported: Option<Box<QueueStatus>>,
+}
+
+/// What one podset asks for or holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Total {
+    pub(crate) count: i32,
+    /// For all its pods, in Kueue's order of resources.
+    pub(crate) requests: Vec<(Res, i64)>,
+    /// Flavors it holds.
+    pub(crate) flavors: Vec<(Res, Flavor)>,
+}
+
+impl Total {
+    /// The same podset with another number of pods.
+    pub(crate) fn scaled_to(&self, count: i32) -> Self {
+        let mut out = self.clone();
+        if self.count != 0 && self.count != count {
+            for (_, v) in &mut out.requests {
+                *v = (*v / i64::from(self.count)).saturating_mul(i64::from(count));
+            }
+            out.count = count;
+        }
+        out
+    }
+}
+
+/// A write that is not confirmed yet.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) update: Box<WorkloadUpdate>,
+    /// Version of the object after the write, once known.
+    pub(crate) version: Option<u64>,
+}
+
+/// A workload.
+#[derive(Debug)]
+pub(crate) struct Wl {
+    /// The effective object: what the API showed plus the writes on their way.
+    pub(crate) obj: Box<Workload>,
+    /// The status the API showed last, while writes are on their way.
+    pub(crate) base: Option<Box<WorkloadStatus>>,
+    pub(crate) writes: Vec<Write>,
+    /// No write before this time, after one failed.
+    pub(crate) hold_off: Option<Time>,
+    pub(crate) failures: u32,
+    pub(crate) uid: Arc<str>,
+    pub(crate) lq: LqId,
+    pub(crate) totals: Vec<Total>,
+    pub(crate) shape: ShapeId,
+    /// Why it can't be admitted: with defaults of the namespace filled in, and as written.
+    pub(crate) invalid: Option<String>,
+    pub(crate) invalid_as_written: Option<String>,
+    /// Quota it holds, and where.
+    pub(crate) usage: Vec<(Fr, Amount)>,
+    pub(crate) held: Option<CqId>,
+    pub(crate) counted_admitted: bool,
+    /// The ClusterQueue in which it waits.
+    pub(crate) queued: Option<CqId>,
+    /// How far the search among flavors got.
+    pub(crate) last: Option<LastTry>,
+    /// Taken out by a simulation.
+    pub(crate) hidden: bool,
+}
+
+/// What makes two workloads equal to the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) priority: i64,
+    pub(crate) pod_sets: Vec<(PodSet, i32, Vec<(Res, i64)>)>,
+}
+
+/// The queueing half of the engine.
+#[derive(Debug)]
+pub struct Queueing {
+    pub(crate) config: Config,
+    pub(crate) ids: Ids,
+    pub(crate) namespaces: BTreeMap<String, StringMap>,
+    pub(crate) flavors: BTreeMap<Flavor, Arc<ResourceFlavor>>,
+    pub(crate) limit_ranges: BTreeMap<(String, String), LimitRange>,
+    pub(crate) runtime_classes: BTreeMap<String, Resources>,
+    pub(crate) checks: BTreeMap<String, AdmissionCheck>,
+    pub(crate) topologies: BTreeMap<String, Topology>,
+    pub(crate) cohorts: BTreeMap<String, Cohort>,
+    pub(crate) cqs: Vec<Cq>,
+    pub(crate) cq_by_name: BTreeMap<String, CqId>,
+    pub(crate) lqs: Vec<Lq>,
+    pub(crate) lq_by_key: BTreeMap<(String, String), LqId>,
+    pub(crate) wls: Vec<Option<Wl>>,
+    pub(crate) free_wls: Vec<WlId>,
+    pub(crate) wl_by_key: Map<WorkloadKey, WlId>,
+    pub(crate) shapes: Map<Shape, ShapeId>,
+    pub(crate) tree: Tree,
+    pub(crate) tree_dirty: bool,
+    /// ClusterQueue of each leaf of the tree; leaves come first.
+    pub(crate) leaves: Vec<CqId>,
+    pub(crate) tas: Tas,
+    /// Undo log of [`Wl::hidden`].
+    pub(crate) hidden_log: Vec<(WlId, bool)>,
+    /// Workloads whose conditions may have to change.
+    pub(crate) dirty: BTreeSet<WlId>,
+    /// ClusterQueues whose parked workloads, and those of their tree, get another chance.
+    pub(crate) to_wake: BTreeSet<CqId>,
+    /// Queues whose status may have changed.
+    pub(crate) dirty_cqs: BTreeSet<CqId>,
+    pub(crate) dirty_lqs: BTreeSet<LqId>,
+    pub(crate) cohort_shares: BTreeMap<String, i64>,
+    /// Times at which a workload has to be looked at again.
+    pub(crate) timers: BTreeSet<(Time, WlId)>,
+    /// Number of scheduling cycles so far.
+    pub(crate) cycle: i64,
+    /// Whether a cycle could find something it did not find last time.
+    pub(crate) cycle_due: bool,
+    pub(crate) last_write: u64,
+    pub(crate) out: Vec<Action>,
+}
+
+impl Queueing {
+    /// Queueing with no objects.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            ids: Ids::default(),
+            namespaces: BTreeMap::new(),
+            flavors: BTreeMap::new(),
+            limit_ranges: BTreeMap::new(),
+            runtime_classes: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            topologies: BTreeMap::new(),
+            cohorts: BTreeMap::new(),
+            cqs: Vec::new(),
+            cq_by_name: BTreeMap::new(),
+            lqs: Vec::new(),
+            lq_by_key: BTreeMap::new(),
+            wls: Vec::new(),
+            free_wls: Vec::new(),
+            wl_by_key: Map::default(),
+            shapes: Map::default(),
+            tree: Tree::default(),
+            tree_dirty: true,
+            leaves: Vec::new(),
+            tas: Tas::default(),
+            hidden_log: Vec::new(),
+            dirty: BTreeSet::new(),
+            to_wake: BTreeSet::new(),
+            dirty_cqs: BTreeSet::new(),
+            dirty_lqs: BTreeSet::new(),
+            cohort_shares: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            cycle: 0,
+            cycle_due: false,
+            last_write: 0,
+            out: Vec::new(),
+        }
+    }
+
+    pub(crate) fn cq(&self, id: CqId) -> &Cq {
+        &self.cqs[id as usize]
+    }
+
+    pub(crate) fn cq_mut(&mut self, id: CqId) -> &mut Cq {
+        &mut self.cqs[id as usize]
+    }
+
+    pub(crate) fn lq(&self, id: LqId) -> &Lq {
+        &self.lqs[id as usize]
+    }
+
+    pub(crate) fn lq_mut(&mut self, id: LqId) -> &mut Lq {
+        &mut self.lqs[id as usize]
+    }
+
+    /// The workload, if it still exists.
+    pub(crate) fn wl(&self, id: WlId) -> Option<&Wl> {
+        self.wls.get(id as usize)?.as_ref()
+    }
+
+    pub(crate) fn wl_mut(&mut self, id: WlId) -> Option<&mut Wl> {
+        self.wls.get_mut(id as usize)?.as_mut()
+    }
+
+    /// The number of a ClusterQueue's name, a new one if it was never seen.
+    pub(crate) fn cq_slot(&mut self, name: &str) -> CqId {
+        if let Some(&id) = self.cq_by_name.get(name) {
+            return id;
+        }
+        let id = self.cqs.len() as CqId;
+        self.cqs.push(Cq { name: name.to_owned(), ..Cq::default() });
+        self.cq_by_name.insert(name.to_owned(), id);
+        id
+    }
+
+    /// The number of a LocalQueue, a new one if it was never seen.
+    pub(crate) fn lq_slot(&mut self, namespace: &str, name: &str) -> LqId {
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some(&id) = self.lq_by_key.get(&key) {
+            return id;
+        }
+        let id = self.lqs.len() as LqId;
+        self.lqs.push(Lq { namespace: key.0.clone(), name: key.1.clone(), ..Lq::default() });
+        self.lq_by_key.insert(key, id);
+        id
+    }
+
+    /// The ClusterQueue at a leaf of the tree.
+    pub(crate) fn cq_of_node(&self, n: NodeId) -> Option<CqId> {
+        self.leaves.get(n as usize).copied()
+    }
+
+    /// Whether the ClusterQueue's cohorts go round in a circle.
+    pub(crate) fn in_cycle(&self, id: CqId) -> bool {
+        self.cq(id).node.is_some_and(|n| self.tree.node(n).cyclic)
+    }
+
+    /// Whether namespaces with these workloads may use the ClusterQueue.
+    pub(crate) fn namespace_matches(&self, cq: CqId, namespace: &str) -> bool {
+        let selector = self.cq(cq).spec.as_ref().and_then(|s| s.namespace_selector.as_ref());
+        match (self.namespaces.get(namespace), selector) {
+            (Some(labels), Some(selector)) => selector.matches(labels),
+            _ => false,
+        }
+    }
+}
+
+/// The scheduling-relevant part of a pod spec: what counts as the same for the scheduler.
+pub(crate) fn shape_of(spec: &PodSpec) -> PodSpec {
+    let mut s = spec.clone();
+    for c in s.containers.iter_mut().chain(&mut s.init_containers) {
+        c.name.clear();
+        c.image.clear();
+        c.limits.clear();
+    }
+    s.node_name.clear();
+    s.scheduler_name.clear();
+    s.priority_class_name.clear();
+    s.scheduling_gates.clear();
+    s.pod_limits = None;
+    s
+}

@@ -1,0 +1,83 @@
+//! Simulations on the live state, undone afterwards.
+
+use super::amount::Amount;
+use super::ids::Fr;
+use super::pending::WlId;
+use super::state::{CqId, Queueing};
+use super::tree;
+
+/// A point to which the state can be rolled back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    tree: tree::Mark,
+    hidden: usize,
+    placement: usize,
+}
+
+impl Queueing {
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { tree: self.tree.mark(), hidden: self.hidden_log.len(), placement: self.tas.mark() }
+    }
+
+    pub(crate) fn rollback(&mut self, mark: Mark) {
+        self.tree.rollback(mark.tree);
+        self.tas.rollback(mark.placement);
+        while self.hidden_log.len() > mark.hidden {
+            let Some((id, was)) = self.hidden_log.pop() else { return };
+            if let Some(wl) = self.wl_mut(id) {
+                wl.hidden = was;
+            }
+        }
+    }
+
+    fn hide(&mut self, id: WlId, hidden: bool) {
+        if let Some(wl) = self.wl_mut(id) {
+            let was = std::mem::replace(&mut wl.hidden, hidden);
+            self.hidden_log.push((id, was));
+        }
+    }
+
+    /// Simulates that a workload is gone: its usage and its being a candidate.
+    pub(crate) fn take_out(&mut self, id: WlId) {
+        self.hide(id, true);
+        self.take_usage(id);
+    }
+
+    /// Simulates that a workload taken out is there again.
+    pub(crate) fn put_back(&mut self, id: WlId) {
+        self.hide(id, false);
+        let Some((cq, usage)) = self.usage_held(id) else { return };
+        self.add_usage(cq, &usage);
+        self.tas_charge(id, true);
+    }
+
+    /// Simulates that a workload's usage is gone.
+    pub(crate) fn take_usage(&mut self, id: WlId) {
+        let Some((cq, usage)) = self.usage_held(id) else { return };
+        self.remove_usage(cq, &usage);
+        self.tas_charge(id, false);
+    }
+
+    fn usage_held(&self, id: WlId) -> Option<(CqId, Vec<(Fr, Amount)>)> {
+        let wl = self.wl(id)?;
+        Some((wl.held?, wl.usage.clone()))
+    }
+
+    pub(crate) fn add_usage(&mut self, cq: CqId, usage: &[(Fr, Amount)]) {
+        if let Some(node) = self.cq(cq).node {
+            usage.iter().for_each(|&(fr, a)| self.tree.add(node, fr, a));
+        }
+    }
+
+    pub(crate) fn remove_usage(&mut self, cq: CqId, usage: &[(Fr, Amount)]) {
+        if let Some(node) = self.cq(cq).node {
+            usage.iter().for_each(|&(fr, a)| self.tree.remove(node, fr, a));
+        }
+    }
+
+    /// Whether an amount per column is available to a ClusterQueue now.
+    pub(crate) fn quota_fits(&self, cq: CqId, usage: &[(Fr, Amount)]) -> bool {
+        let Some(node) = self.cq(cq).node else { return false };
+        usage.iter().all(|&(fr, a)| a <= self.tree.available(node, fr))
+    }
+}
