@@ -49,9 +49,36 @@ impl Engine {
     /// Work per call is bounded by the configured batch sizes, so a caller calls again at
     /// [`Engine::next_wake`], which is `now` while work is left.
     pub fn step(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
+        self.absorb(now, events);
+        if let Some(queueing) = &mut self.queueing {
+            queueing.decide(now, &mut |a| actions.push(Action::Queueing(a)));
+        }
+        if let Some(place) = &mut self.place {
+            place.decide(now, &mut |a| actions.push(Action::Place(a)));
+        }
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
+    /// Absorbs `events` (drained) and brings what is said about the present state up to date, without
+    /// deciding anything new: the first half of [`Engine::step`]. For tests and for start-up, when the
+    /// first decision should wait until everything was seen.
+    pub fn settle(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
+        self.absorb(now, events);
+        if let Some(queueing) = &mut self.queueing {
+            queueing.settle(now, &mut |a| actions.push(Action::Queueing(a)));
+        }
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
+    fn absorb(&mut self, now: Time, events: &mut Vec<Event>) {
         for event in events.drain(..) {
             match event {
                 Event::Place(e) => {
+                    if let Some(queueing) = &mut self.queueing {
+                        queueing.absorb_place(now, &e);
+                    }
                     if let Some(place) = &mut self.place {
                         place.absorb(now, e);
                     }
@@ -63,14 +90,6 @@ impl Engine {
                 }
             }
         }
-        if let Some(queueing) = &mut self.queueing {
-            queueing.decide(now, &mut |a| actions.push(Action::Queueing(a)));
-        }
-        if let Some(place) = &mut self.place {
-            place.decide(now, &mut |a| actions.push(Action::Place(a)));
-        }
-        #[cfg(debug_assertions)]
-        self.check();
     }
 
     /// The earliest time at which [`Engine::step`] has something to do without a new event.

@@ -16,7 +16,7 @@ use crate::quantity::Quantity;
 
 type Outcome<T> = std::result::Result<T, ConvertError>;
 
-fn text(value: &Value, key: &str) -> String {
+pub(super) fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
 }
 
@@ -28,12 +28,12 @@ fn int32(value: &Value, key: &str) -> Option<i32> {
     value[key].as_i64().map(|v| v.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
 }
 
-fn strings(value: &Value) -> StringMap {
+pub(super) fn strings(value: &Value) -> StringMap {
     let rows = value.as_object().into_iter().flatten();
     rows.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect()
 }
 
-fn name(object: &Value) -> Result<String> {
+pub(super) fn name(object: &Value) -> Result<String> {
     match object["metadata"]["name"].as_str() {
         Some(name) if !name.is_empty() => Ok(name.to_owned()),
         _ => bad("metadata.name", "Required value"),
@@ -55,7 +55,7 @@ fn amount(field: &str, resource: &str, value: &Value) -> Result<i64> {
     Ok(if resource == "cpu" { q.milli_value() } else { q.value() })
 }
 
-fn amounts(field: &str, value: &Value) -> Result<Resources> {
+pub(super) fn amounts(field: &str, value: &Value) -> Result<Resources> {
     let rows = value.as_object().into_iter().flatten();
     rows.map(|(k, v)| Ok((k.clone(), amount(&format!("{field}[{k}]"), k, v)?))).collect()
 }

@@ -1,12 +1,14 @@
 //! Kueue's kinds (`kueue.x-k8s.io/v1beta2`): names, object → engine, engine → status.
 
 mod decode;
+mod events;
 mod names;
 mod status;
 
 pub use decode::{cluster_queue, cohort, local_queue, resource_flavor, workload};
-pub use names::{role_hash, workload_name};
-pub use status::{cluster_queue_status, local_queue_status, workload_status_patch};
+pub use events::{delete_event, upsert_event};
+pub use names::{role_hash, workload_name, workload_name_with};
+pub use status::{admission, amount, cluster_queue_status, local_queue_status, workload_status_patch};
 
 #[cfg(test)]
 mod tests;

@@ -22,13 +22,19 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Name of the Workload of a job: `<kind>-<name, cut to fit>-<hash of kind, group, name and UID>`.
 pub fn workload_name(kind: &str, group: &str, name: &str, uid: &str) -> String {
+    workload_name_with(kind, group, name, uid, "")
+}
+
+/// [`workload_name`] with something more in the hash, if not empty; elastic jobs use their generation.
+pub fn workload_name_with(kind: &str, group: &str, name: &str, uid: &str, extra: &str) -> String {
     let mut prefix = format!("{}-{name}", kind.to_lowercase());
     let mut end = prefix.len().min(LONGEST - 1 - HASH);
     while !prefix.is_char_boundary(end) {
         end -= 1;
     }
     prefix.truncate(end);
-    let digest = hex(&Sha1::digest(format!("{kind}\n{group}\n{name}\n{uid}")));
+    let more = if extra.is_empty() { String::new() } else { format!("\n{extra}") };
+    let digest = hex(&Sha1::digest(format!("{kind}\n{group}\n{name}\n{uid}{more}")));
     format!("{prefix}-{}", digest.get(..HASH).unwrap_or_default())
 }
 

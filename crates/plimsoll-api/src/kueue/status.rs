@@ -18,7 +18,7 @@ fn time(at: Time) -> Value {
 }
 
 /// An amount as Kueue writes it: cpu in decimal steps of a thousandth, memory and storage binary.
-fn amount(resource: &str, value: i64) -> Value {
+pub fn amount(resource: &str, value: i64) -> Value {
     let binary =
         matches!(resource, "memory" | "ephemeral-storage" | "storage") || resource.starts_with("hugepages-");
     let q = match resource {
@@ -98,6 +98,11 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
         out.insert("accumulatedPastExecutionTimeSeconds".into(), json!(seconds));
     }
     Value::Object(out)
+}
+
+/// `status.admission`.
+pub fn admission(admission: &Admission) -> Value {
+    render_admission(admission, &Value::Null)
 }
 
 /// Every field that the old admission has and the new one lacks is named with null, so that it goes.

@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::Event;
 use super::account::Before;
 use super::ids::Flavor;
-use super::model::{
-    ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy, Workload, WorkloadKey,
-};
+use super::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy, Workload, WorkloadKey};
 use super::pending::{LqId, WlId};
 use super::state::{CqId, Group, Queueing, Rules, Wl};
-use super::Event;
 use crate::model::StringMap;
 use crate::time::{Duration, SECOND, Time};
 
@@ -38,7 +36,7 @@ impl Queueing {
                 self.flavors.remove(&id);
                 self.flavor_changed(id);
             }
-            Event::NamespaceUpsert(name, labels) => self.namespace(name, labels),
+            Event::NamespaceUpsert(name, labels) => self.namespace(&name, labels),
             Event::NamespaceDelete(name) => {
                 self.namespaces.remove(&name);
             }
@@ -275,13 +273,12 @@ impl Queueing {
         self.cycle_due = true;
     }
 
-    fn namespace(&mut self, name: String, labels: StringMap) {
-        if self.namespaces.get(&name) == Some(&labels) {
+    fn namespace(&mut self, name: &str, labels: StringMap) {
+        if self.namespaces.get(name) == Some(&labels) {
             return;
         }
-        self.namespaces.insert(name.clone(), labels);
-        let here: Vec<LqId> =
-            (0..self.lqs.len() as LqId).filter(|&l| self.lq(l).namespace == name).collect();
+        self.namespaces.insert(name.to_owned(), labels);
+        let here: Vec<LqId> = (0..self.lqs.len() as LqId).filter(|&l| self.lq(l).namespace == name).collect();
         for lq in here {
             self.to_wake.extend(self.lq(lq).cq);
             let members = self.lq(lq).members.clone();
@@ -307,7 +304,9 @@ impl Queueing {
 
     fn workload(&mut self, w: Workload, now: Time) {
         match self.wl_by_key.get(&w.key).copied() {
-            Some(id) if self.wl(id).is_some_and(|old| old.obj.uid == w.uid) => self.workload_changed(id, w, now),
+            Some(id) if self.wl(id).is_some_and(|old| old.obj.uid == w.uid) => {
+                self.workload_changed(id, w, now);
+            }
             Some(_) => {
                 let key = w.key.clone();
                 self.workload_gone(&key);
@@ -382,7 +381,7 @@ impl Queueing {
             self.dirty.insert(id);
             return;
         }
-        self.transition(id, Some(before), reshaped, now);
+        self.transition(id, Some(&before), reshaped, now);
     }
 
     fn workload_gone(&mut self, key: &WorkloadKey) {
@@ -437,6 +436,6 @@ impl Queueing {
         if wl.writes.is_empty() {
             wl.base = None;
         }
-        self.transition(id, Some(before), false, now);
+        self.transition(id, Some(&before), false, now);
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::amount::Amount;
 use super::conditions::{Edit, difference};
 use super::ids::Fr;
-use super::model::{CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus};
+use super::model::{
+    CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
+};
 use super::pending::{LqId, Rank, Spot, WlId};
 use super::requests::{self, Limits};
 use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
@@ -128,40 +130,40 @@ impl Queueing {
         wl.writes.push(Write { update: update.clone(), version: None });
         self.last_write = number;
         self.out.push(Action::UpdateWorkload(update));
-        self.transition(id, Some(before), false, now);
+        self.transition(id, Some(&before), false, now);
         true
     }
 
     /// Brings the books in line with a workload's effective object. `before` is what it was, `None` for a
     /// new one; `reshaped` says that what it asks for may have changed.
-    pub(crate) fn transition(&mut self, id: WlId, before: Option<Before>, reshaped: bool, now: Time) {
+    pub(crate) fn transition(&mut self, id: WlId, before: Option<&Before>, reshaped: bool, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let after = Before::of(wl);
         let held = wl.held;
         self.dirty.insert(id);
-        if let Some(b) = before.as_ref().filter(|b| b.lq != after.lq) {
+        if let Some(b) = before.filter(|b| b.lq != after.lq) {
             self.lq_mut(b.lq).members.remove(&id);
             self.unqueue(id);
         }
         self.lq_mut(after.lq).members.insert(id);
         let same_request = !reshaped
-            && before.as_ref().is_some_and(|b| {
+            && before.is_some_and(|b| {
                 b.reclaimable == after.reclaimable && b.priority == after.priority && b.lq == after.lq
             });
+        let was_holding = before.is_some_and(|b| b.phase.holds_quota());
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
-            if self.release(id) {
+            if self.release(id) || (was_holding && after.phase == Phase::Pending) {
                 self.wake_around(after.lq, held);
             }
             return;
         }
-        let was_holding = before.as_ref().is_some_and(|b| b.phase.holds_quota());
         if after.phase.holds_quota() {
             self.unqueue(id);
             self.release(id);
             self.hold(id);
-            let freed = was_holding && before.as_ref().is_some_and(|b| b.reclaimable != after.reclaimable);
-            let other_priority = before.as_ref().is_some_and(|b| b.priority != after.priority);
+            let freed = was_holding && before.is_some_and(|b| b.reclaimable != after.reclaimable);
+            let other_priority = before.is_some_and(|b| b.priority != after.priority);
             if freed || other_priority {
                 self.wake_around(after.lq, held);
             }
@@ -170,7 +172,7 @@ impl Queueing {
         if self.release(id) {
             self.wake_around(after.lq, held);
         }
-        let same_order = before.as_ref().is_some_and(|b| {
+        let same_order = before.is_some_and(|b| {
             b.evicted == after.evicted && b.requeued == after.requeued && b.phase == Phase::Pending
         });
         if !(same_request && same_order) || self.wl(id).is_some_and(|w| w.totals.is_empty()) {
@@ -216,10 +218,10 @@ impl Queueing {
             _ if stopped => pending.park(rank, shape, lq),
             _ => pending.activate(rank, shape, lq),
         }
-        if let Some(wl) = self.wl_mut(id) {
-            if wl.queued.replace(cq).is_none() {
-                self.lq_mut(lq).waiting += 1;
-            }
+        if let Some(wl) = self.wl_mut(id)
+            && wl.queued.replace(cq).is_none()
+        {
+            self.lq_mut(lq).waiting += 1;
         }
         self.cycle_due = true;
         self.touch(cq, lq);
@@ -243,7 +245,8 @@ impl Queueing {
     pub(crate) fn is_ready(&mut self, id: WlId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return false };
         let s = &wl.obj.status;
-        let until = [s.requeue_state.as_ref().and_then(|r| r.requeue_at), wl.hold_off].into_iter().flatten().max();
+        let until =
+            [s.requeue_state.as_ref().and_then(|r| r.requeue_at), wl.hold_off].into_iter().flatten().max();
         let waiting = s.is_false(cond::REQUEUED);
         match until.filter(|&t| t > now) {
             Some(t) => {
@@ -362,16 +365,15 @@ impl Queueing {
             );
             let count = count_left(obj, &ps.name, self.config.gates.reclaimable_pods);
             let ids = &mut self.ids;
-            let mut list: Vec<_> = one
-                .iter()
-                .map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count))))
-                .collect();
+            let mut list: Vec<_> =
+                one.iter().map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count)))).collect();
             list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
             let mut like = ps.clone();
             like.spec = shape_of(&spec);
             like.labels.clear();
-            shape.pod_sets.push((like, count, list.clone()));
-            totals.push(Total { count, requests: list, flavors: Vec::new() });
+            let total = Total { count, requests: list, flavors: Vec::new() };
+            shape.pod_sets.push((like, total.clone()));
+            totals.push(total);
             specs.push(spec);
         }
         let invalid = requests::validate(specs.iter(), &limits);

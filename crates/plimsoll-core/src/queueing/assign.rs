@@ -4,8 +4,8 @@ mod attempts;
 mod flavor;
 mod partial;
 
-pub(crate) use partial::Reducer;
 pub(crate) use attempts::{Attempt, Possibility, considered};
+pub(crate) use partial::Reducer;
 
 use super::account::add_usage;
 use super::amount::Amount;

@@ -15,9 +15,8 @@ impl Queueing {
     pub fn check(&self) {
         for (id, wl) in (0u32..).zip(&self.wls) {
             let Some(wl) = wl else { continue };
-            let holds = wl.obj.active
-                && Phase::of(&wl.obj.status).holds_quota()
-                && wl.obj.status.admission.is_some();
+            let holds =
+                wl.obj.active && Phase::of(&wl.obj.status).holds_quota() && wl.obj.status.admission.is_some();
             assert_eq!(wl.held.is_some(), holds, "{}: quota held and status disagree", wl.obj.key);
             assert!(!(wl.held.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
             assert!(!wl.hidden, "{}: left over from a simulation", wl.obj.key);

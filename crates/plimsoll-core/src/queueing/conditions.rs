@@ -69,9 +69,7 @@ impl Edit<'_> {
         let ready = s.admission_checks.iter().all(|c| c.state == CheckState::Ready);
         let (status, reason, message) = match (reserved, ready) {
             (false, _) => (false, "NoReservation", "The workload has no reservation"),
-            (true, false) => {
-                (false, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
-            }
+            (true, false) => (false, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"),
             (true, true) => (true, "Admitted", "The workload is admitted"),
         };
         if let Some(old) = admitted.filter(|c| c.status && !status) {
@@ -256,6 +254,9 @@ mod tests {
         assert_eq!(copy, wl.status);
         assert!(update.shows_in(&copy) && !update.shows_in(&old));
         assert!(difference(&wl.status, &wl).is_none());
-        assert_eq!(copy.condition(cond::EVICTED).map(|c| c.reason.as_str()), Some("DeactivatedDueToAdmissionCheck"));
+        assert_eq!(
+            copy.condition(cond::EVICTED).map(|c| c.reason.as_str()),
+            Some("DeactivatedDueToAdmissionCheck")
+        );
     }
 }

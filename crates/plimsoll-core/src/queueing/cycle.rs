@@ -179,10 +179,8 @@ impl Queueing {
         let found = self.find_assignment(e.id, e.cq, pins.as_ref(), None);
         e.record(found);
         self.rollback(mark);
-        if overlap {
-            if let Some(a) = e.assignment.as_mut().filter(|a| a.mode() == Mode::Fit) {
-                a.set_mode(Mode::DeferredFit);
-            }
+        if overlap && let Some(a) = e.assignment.as_mut().filter(|a| a.mode() == Mode::Fit) {
+            a.set_mode(Mode::DeferredFit);
         }
         let (quota, places) = self.fits(e, claimed);
         quota && places
@@ -401,7 +399,8 @@ impl Queueing {
                 parked = queue.pending.stop_shape(shape, e.reason);
             }
         }
-        if more || !parked.is_empty() || (best_effort && !at_once) || e.requeue == Requeue::PendingPreemption {
+        if more || !parked.is_empty() || (best_effort && !at_once) || e.requeue == Requeue::PendingPreemption
+        {
             // Another head comes first next time, or the same one with other flavors.
             self.cycle_due = true;
         }
@@ -431,4 +430,3 @@ impl Queueing {
         });
     }
 }
-

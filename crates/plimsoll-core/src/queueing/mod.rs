@@ -33,7 +33,6 @@ mod trial;
 pub use config::{
     AdmissionFairSharing, Config, FairSharing, FairStrategy, Gates, Transformation, WaitForPodsReady,
 };
-pub use state::Queueing;
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
     Condition, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange, LimitRangeItem,
@@ -41,6 +40,8 @@ pub use model::{
     ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, Topology, TopologyAssignment, TopologyRequest,
     Workload, WorkloadKey, WorkloadStatus,
 };
+pub use report::{QuotaCell, QuotaNode, Waiting};
+pub use state::Queueing;
 
 use crate::model::{Resources, StringMap};
 use crate::time::Time;

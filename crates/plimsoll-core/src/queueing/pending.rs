@@ -61,13 +61,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// How many wait: in turn, and otherwise.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        let active: usize = self.buckets.values().map(|b| b.active.len()).sum();
-        let parked: usize = self.buckets.values().map(|b| b.parked.len()).sum();
-        (active, parked + self.delayed.len())
-    }
-
     /// How many wait at all.
     pub(crate) fn len(&self) -> usize {
         self.spots.len() + self.delayed.len()
@@ -112,10 +105,6 @@ impl Pending {
         self.delayed.insert(id);
     }
 
-    pub(crate) fn delayed(&self) -> impl Iterator<Item = WlId> + '_ {
-        self.delayed.iter().copied()
-    }
-
     /// Takes a workload out; whether it was there. Stickiness stays.
     pub(crate) fn remove(&mut self, id: WlId) -> bool {
         if self.delayed.remove(&id) {
@@ -124,10 +113,10 @@ impl Pending {
         let Some((rank, key)) = self.spots.remove(&id) else { return false };
         let Some(bucket) = self.buckets.get_mut(&key) else { return false };
         if bucket.active.remove(&rank) {
-            if self.heads.remove(&(rank, key)) {
-                if let Some(next) = bucket.active.first() {
-                    self.heads.insert((next.clone(), key));
-                }
+            if self.heads.remove(&(rank, key))
+                && let Some(next) = bucket.active.first()
+            {
+                self.heads.insert((next.clone(), key));
             }
         } else {
             bucket.parked.remove(&rank);
@@ -210,18 +199,13 @@ impl Pending {
         moved
     }
 
-    /// All workloads that wait.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = WlId> + '_ {
-        let listed = self.buckets.values().flat_map(|b| b.active.iter().chain(&b.parked).map(|r| r.id));
-        listed.chain(self.delayed())
-    }
-
     /// Whether the indexes agree with each other.
     pub(crate) fn check(&self) -> bool {
         let heads: BTreeSet<(Rank, BucketKey)> =
             self.buckets.iter().filter_map(|(k, b)| Some((b.active.first()?.clone(), *k))).collect();
         heads == self.heads
-            && self.buckets.values().map(|b| b.active.len() + b.parked.len()).sum::<usize>() == self.spots.len()
+            && self.buckets.values().map(|b| b.active.len() + b.parked.len()).sum::<usize>()
+                == self.spots.len()
             && self.spots.values().all(|(r, k)| {
                 self.buckets.get(k).is_some_and(|b| b.active.contains(r) != b.parked.contains(r))
             })
@@ -245,7 +229,7 @@ mod tests {
         assert_eq!(p.pop(None), Some(2));
         p.park(rank(2, 9), 7, 1);
         assert_eq!(p.stop_shape(7, "NoFit"), vec![1]);
-        assert_eq!((p.counts(), p.spot(1), p.stopped(7)), ((1, 2), Some(Spot::Parked), Some("NoFit")));
+        assert_eq!((p.len(), p.spot(1), p.stopped(7)), (3, Some(Spot::Parked), Some("NoFit")));
         assert!(p.check());
         assert!(p.wake(|lq| lq == 0));
         assert_eq!((p.spot(1), p.spot(2)), (Some(Spot::Active), Some(Spot::Parked)));

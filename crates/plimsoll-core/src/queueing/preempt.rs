@@ -7,38 +7,38 @@ use std::cmp::Ordering;
 
 use super::amount::Amount;
 use super::assign::{Assignment, Possibility};
+use super::cond;
 use super::ids::Fr;
 use super::pending::WlId;
 use super::state::{CqId, Queueing, Wl};
 use super::tas::TasRequests;
-use super::cond;
 use crate::time::Time;
 
 /// Why a workload is preempted, as reason of its condition Preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    InClusterQueue,
-    InCohortReclamation,
-    InCohortFairSharing,
-    InCohortReclaimWhileBorrowing,
+    ClusterQueue,
+    Reclamation,
+    FairSharing,
+    WhileBorrowing,
 }
 
 impl Reason {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::InClusterQueue => "InClusterQueue",
-            Self::InCohortReclamation => "InCohortReclamation",
-            Self::InCohortFairSharing => "InCohortFairSharing",
-            Self::InCohortReclaimWhileBorrowing => "InCohortReclaimWhileBorrowing",
+            Self::ClusterQueue => "InClusterQueue",
+            Self::Reclamation => "InCohortReclamation",
+            Self::FairSharing => "InCohortFairSharing",
+            Self::WhileBorrowing => "InCohortReclaimWhileBorrowing",
         }
     }
 
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Self::InClusterQueue => "prioritization in the ClusterQueue",
-            Self::InCohortReclamation => "reclamation within the cohort",
-            Self::InCohortFairSharing => "Fair Sharing within the cohort",
-            Self::InCohortReclaimWhileBorrowing => "reclamation within the cohort while borrowing",
+            Self::ClusterQueue => "prioritization in the ClusterQueue",
+            Self::Reclamation => "reclamation within the cohort",
+            Self::FairSharing => "Fair Sharing within the cohort",
+            Self::WhileBorrowing => "reclamation within the cohort while borrowing",
         }
     }
 }
@@ -133,9 +133,7 @@ impl Queueing {
         match policy {
             0 => false,
             LOWER_PRIORITY => p > q,
-            _ if newer_equal => {
-                p > q || (p == q && self.waiting_since(&a.obj) < self.waiting_since(&b.obj))
-            }
+            _ if newer_equal => p > q || (p == q && self.waiting_since(&a.obj) < self.waiting_since(&b.obj)),
             _ => true,
         }
     }
@@ -187,8 +185,7 @@ impl Queueing {
     /// Whether the need fits now, by quota and by placement.
     fn need_fits(&self, need: &Need, borrow: bool) -> bool {
         let quota = need.usage.iter().all(|&(fr, a)| {
-            (borrow || !self.tree.borrowing_with(need.node, fr, a))
-                && a <= self.tree.available(need.node, fr)
+            (borrow || !self.tree.borrowing_with(need.node, fr, a)) && a <= self.tree.available(need.node, fr)
         });
         quota && self.tas_fits(need.id, need.cq, &need.tas)
     }

@@ -50,8 +50,7 @@ impl Queueing {
         if Phase::of(&obj.status) == Phase::Finished {
             return;
         }
-        let done =
-            if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
+        let done = if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
         if done || self.reconcile_requeued(id, now) || self.reconcile_checks(id, now) {
             return;
         }
@@ -119,9 +118,7 @@ impl Queueing {
         let Some(c) = s.condition(cond::REQUEUED).filter(|c| !c.status) else { return false };
         let (reason, message) = match c.reason.as_str() {
             "Deactivated" => ("Reactivated", "The workload was reactivated"),
-            "PodsReadyTimeout" | "AdmissionCheck" => {
-                ("BackoffFinished", "The workload backoff was finished")
-            }
+            "PodsReadyTimeout" | "AdmissionCheck" => ("BackoffFinished", "The workload backoff was finished"),
             _ => return false,
         };
         self.edit(id, now, Vec::new(), |e| {
@@ -184,10 +181,12 @@ impl Queueing {
             }
         }
         let gate = wl.obj.admission_gated_by.clone();
-        let gated = wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == "AdmissionGated");
+        let gated =
+            wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == "AdmissionGated");
         let explicit = self.config.gates.explicit_status;
         if gate.is_empty() && gated {
-            let notes = note(false, "AdmissionGateCleared", "Admission gate cleared, workload is now admissible");
+            let notes =
+                note(false, "AdmissionGateCleared", "Admission gate cleared, workload is now admissible");
             return self.edit(id, now, notes, |e| {
                 let message = "AdmissionGatedBy cleared, waiting for quota reservation";
                 e.unset_reservation(explicit, "PendingEvaluation", message);
@@ -224,7 +223,11 @@ impl Queueing {
             checks.retain(|c| wanted.contains(&c.name));
             for name in wanted {
                 if !checks.iter().any(|c| c.name == name) {
-                    checks.push(AdmissionCheckState { name, transition: at, ..AdmissionCheckState::default() });
+                    checks.push(AdmissionCheckState {
+                        name,
+                        transition: at,
+                        ..AdmissionCheckState::default()
+                    });
                 }
             }
             checks.sort_by(|a, b| a.name.cmp(&b.name));
@@ -235,21 +238,14 @@ impl Queueing {
     /// those that apply to every flavor.
     pub(crate) fn checks_of(&self, cq: super::state::CqId, wl: &Workload) -> Vec<String> {
         let Some(spec) = &self.cq(cq).spec else { return Vec::new() };
-        let all: Vec<&str> = spec
-            .resource_groups
-            .iter()
-            .flat_map(|g| g.flavors.iter().map(|f| f.flavor.as_str()))
-            .collect();
+        let all: Vec<&str> =
+            spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.flavor.as_str())).collect();
         let applies = |on: &[String]| {
             if on.is_empty() {
                 return true;
             }
             match &wl.status.admission {
-                Some(a) => a
-                    .assignments
-                    .iter()
-                    .flat_map(|p| &p.flavors)
-                    .any(|(_, f)| on.contains(f)),
+                Some(a) => a.assignments.iter().flat_map(|p| &p.flavors).any(|(_, f)| on.contains(f)),
                 None => all.iter().all(|f| on.iter().any(|o| o == f)),
             }
         };
@@ -281,8 +277,7 @@ impl Queueing {
         if !self.cq(cq).is_active() {
             return said("Suspended", format!("ClusterQueue {} is inactive", self.cq(cq).name));
         }
-        if self.namespaces.contains_key(&obj.key.namespace)
-            && !self.namespace_matches(cq, &obj.key.namespace)
+        if self.namespaces.contains_key(&obj.key.namespace) && !self.namespace_matches(cq, &obj.key.namespace)
         {
             return said("Misconfigured", "workload namespace doesn't match ClusterQueue selector".into());
         }
@@ -293,11 +288,11 @@ impl Queueing {
             return said("AdmissionGated", format!("Admission is gated by: {}", obj.admission_gated_by));
         }
         let reason = condition.map(|c| c.reason.as_str());
-        if self.may_ask_shape(reason) {
-            if let Some(stopped) = self.stopped_reason(id) {
-                let message = "Bypassed scheduling evaluation because an equivalent workload recently failed";
-                return said(stopped, message.into());
-            }
+        if self.may_ask_shape(reason)
+            && let Some(stopped) = self.stopped_reason(id)
+        {
+            let message = "Bypassed scheduling evaluation because an equivalent workload recently failed";
+            return said(stopped, message.into());
         }
         match reason {
             Some(r) if KEPT.contains(&r) => None,
@@ -356,7 +351,9 @@ impl Queueing {
                 continue;
             }
             let (why, message) = match state {
-                None | Some((_, true)) => ("Misconfigured", format!("{kind} {name} is terminating or missing")),
+                None | Some((_, true)) => {
+                    ("Misconfigured", format!("{kind} {name} is terminating or missing"))
+                }
                 Some((p, _)) if p != StopPolicy::None => ("Suspended", format!("{kind} {name} is stopped")),
                 _ => continue,
             };
@@ -399,7 +396,9 @@ impl Queueing {
         let wait = checks
             .iter()
             .filter(|c| c.state == CheckState::Retry)
-            .filter_map(|c| c.requeue_after_seconds.map(|s| c.transition.plus(Duration::from_seconds(s.into()))))
+            .filter_map(|c| {
+                c.requeue_after_seconds.map(|s| c.transition.plus(Duration::from_seconds(s.into())))
+            })
             .max();
         if let Some(at) = wait {
             self.edit(id, now, Vec::new(), |e| {
@@ -413,7 +412,9 @@ impl Queueing {
     fn reconcile_execution_time(&mut self, id: WlId, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let s = &wl.obj.status;
-        let (Some(max), Some(c)) = (wl.obj.max_execution_seconds, s.condition(cond::ADMITTED)) else { return };
+        let (Some(max), Some(c)) = (wl.obj.max_execution_seconds, s.condition(cond::ADMITTED)) else {
+            return;
+        };
         if !c.status || s.is_true(cond::DEACTIVATION_TARGET) {
             return;
         }

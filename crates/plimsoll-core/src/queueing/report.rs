@@ -10,7 +10,95 @@ use super::state::{CqId, Queueing};
 use super::{Action, QueueStatus};
 use crate::time::Time;
 
+/// One column of a node of the quota tree. Amounts: cpu in millicores, the rest in whole units;
+/// `i64::MAX` means unlimited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaCell {
+    /// Flavor.
+    pub flavor: String,
+    /// Resource.
+    pub resource: String,
+    /// Own quota plus what children lend.
+    pub subtree: i64,
+    /// What counts against it.
+    pub usage: i64,
+    /// Usage above the subtree's quota, at least 0.
+    pub borrowed: i64,
+    /// What could still be used now, at least 0.
+    pub available: i64,
+    /// What could be used if nothing were used anywhere.
+    pub potential: i64,
+}
+
+/// A node of the quota tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QuotaNode {
+    /// Name of the ClusterQueue or Cohort.
+    pub name: String,
+    /// Whether it is a ClusterQueue.
+    pub cluster_queue: bool,
+    /// Name of the parent cohort, if there is one (and no cycle).
+    pub parent: Option<String>,
+    /// Dominant resource share divided by the weight; may be infinite.
+    pub share: f64,
+    /// The same as in statuses: rounded up, `i64::MAX` for infinite.
+    pub rounded_share: i64,
+    /// Columns that the node or anything below it mentions.
+    pub cells: Vec<QuotaCell>,
+}
+
+/// Whether a workload waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// In turn.
+    Queued,
+    /// Put aside until something changes.
+    Parked,
+}
+
 impl Queueing {
+    /// How a workload waits; `None` when it is in no queue.
+    pub fn waiting(&self, key: &super::WorkloadKey) -> Option<Waiting> {
+        let id = *self.wl_by_key.get(key)?;
+        let queue = self.cq(self.wl(id)?.queued?);
+        Some(match queue.pending.spot(id)? {
+            super::pending::Spot::Active => Waiting::Queued,
+            _ => Waiting::Parked,
+        })
+    }
+
+    /// The whole quota tree with its usage.
+    pub fn quota_tree(&self) -> Vec<QuotaNode> {
+        let cell = |n, fr: Fr| {
+            let (flavor, resource) = self.ids.parts(fr);
+            let (usage, subtree) = (self.tree.usage(n, fr), self.tree.subtree_quota(n, fr));
+            QuotaCell {
+                flavor: self.ids.flavor_name(flavor).to_owned(),
+                resource: self.ids.resource_name(resource).to_owned(),
+                subtree: subtree.0,
+                usage: usage.0,
+                borrowed: usage.sub(subtree).at_least_zero().0,
+                available: self.tree.available(n, fr).0,
+                potential: self.tree.potential(n, fr).0,
+            }
+        };
+        let columns = || 0..self.tree.columns() as Fr;
+        self.tree
+            .nodes()
+            .map(|(n, node)| {
+                let share = self.tree.share(n);
+                QuotaNode {
+                    name: node.name.clone(),
+                    cluster_queue: node.leaf,
+                    parent: node.parent.map(|p| self.tree.node(p).name.clone()),
+                    share: share.precise(),
+                    rounded_share: share.rounded(),
+                    cells: columns().filter(|&fr| self.tree.present(n, fr)).map(|fr| cell(n, fr)).collect(),
+                }
+            })
+            .collect()
+    }
+
     /// Gives out the statuses of queues that changed since they were last given out.
     pub(crate) fn report_statuses(&mut self, _now: Time) {
         let queues = std::mem::take(&mut self.dirty_cqs);

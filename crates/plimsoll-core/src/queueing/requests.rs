@@ -149,10 +149,11 @@ fn aggregate(errors: &[String]) -> String {
 /// Fills in what the namespace and the runtime class say: overhead, LimitRange defaults, then limits as
 /// missing requests.
 pub(crate) fn adjust(spec: &mut PodSpec, limits: &Limits, runtime_classes: &BTreeMap<String, Resources>) {
-    if !spec.runtime_class_name.is_empty() && spec.overhead.is_empty() {
-        if let Some(overhead) = runtime_classes.get(&spec.runtime_class_name) {
-            spec.overhead.clone_from(overhead);
-        }
+    if !spec.runtime_class_name.is_empty()
+        && spec.overhead.is_empty()
+        && let Some(overhead) = runtime_classes.get(&spec.runtime_class_name)
+    {
+        spec.overhead.clone_from(overhead);
     }
     let PodSpec { init_containers, containers, pod_requests, pod_limits, .. } = spec;
     for c in init_containers.iter_mut().chain(containers) {
@@ -176,7 +177,10 @@ pub(crate) fn adjust(spec: &mut PodSpec, limits: &Limits, runtime_classes: &BTre
 
 /// Why a workload with these pod specs may not be admitted, if it may not: requests above limits, or a
 /// LimitRange broken.
-pub(crate) fn validate<'a>(specs: impl Iterator<Item = &'a PodSpec> + Clone, limits: &Limits) -> Option<String> {
+pub(crate) fn validate<'a>(
+    specs: impl Iterator<Item = &'a PodSpec> + Clone,
+    limits: &Limits,
+) -> Option<String> {
     let mut errors = Vec::new();
     for (i, spec) in specs.clone().enumerate() {
         let path = format!("spec.podSets[{i}].template.spec");

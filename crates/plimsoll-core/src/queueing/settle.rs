@@ -1,11 +1,11 @@
 //! Everything a step does besides the scheduling cycle: the tree, timers, statuses.
 
+use super::Action;
 use super::amount::Amount;
 use super::ids::Fr;
 use super::model::{ResourceGroup, StopPolicy};
 use super::state::{CqId, Queueing};
 use super::tree::{NodeSpec, Quota, Tree};
-use super::Action;
 use crate::time::Time;
 
 impl Queueing {

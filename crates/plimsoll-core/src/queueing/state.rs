@@ -95,7 +95,7 @@ pub(crate) struct Lq {
 }
 
 /// What one podset asks for or holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Total {
     pub(crate) count: i32,
     /// For all its pods, in Kueue's order of resources.
@@ -160,7 +160,7 @@ pub(crate) struct Wl {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) priority: i64,
-    pub(crate) pod_sets: Vec<(PodSet, i32, Vec<(Res, i64)>)>,
+    pub(crate) pod_sets: Vec<(PodSet, Total)>,
 }
 
 /// The queueing half of the engine.

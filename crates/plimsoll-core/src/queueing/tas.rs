@@ -70,3 +70,8 @@ impl Queueing {
     ) {
     }
 }
+
+impl Queueing {
+    /// Nodes and pods, for topologies.
+    pub fn absorb_place(&mut self, _now: crate::time::Time, _event: &crate::place::Event) {}
+}

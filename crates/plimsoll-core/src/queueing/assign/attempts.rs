@@ -35,13 +35,7 @@ pub(crate) struct Attempt {
 
 /// Adds what one resource's search found to what others of the podset found. A flavor of the group that the
 /// search did not come to doesn't provide the resource.
-pub(super) fn merge(
-    all: &mut Vec<Attempt>,
-    found: Vec<Attempt>,
-    res: Res,
-    group: Option<&Group>,
-    ids: &Ids,
-) {
+pub(super) fn merge(all: &mut Vec<Attempt>, found: Vec<Attempt>, res: Res, group: Option<&Group>, ids: &Ids) {
     let seen: Vec<Flavor> = found.iter().map(|a| a.flavor).collect();
     for mut at in found {
         at.reasons.sort_unstable();

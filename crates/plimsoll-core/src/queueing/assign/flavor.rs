@@ -265,10 +265,10 @@ impl Queueing {
         let Some(rules) = self.flavors.get(&flavor) else { return Some(format!("flavor {name} not found")) };
         let wl = self.wl(s.id)?;
         for ps in s.members.iter().filter_map(|&m| wl.obj.pod_sets.get(m)) {
-            if self.config.gates.topology {
-                if let Some(text) = self.topology_mismatch(s.cq, ps, flavor, group) {
-                    return Some(text);
-                }
+            if self.config.gates.topology
+                && let Some(text) = self.topology_mismatch(s.cq, ps, flavor, group)
+            {
+                return Some(text);
             }
             let untolerated = rules.node_taints.iter().find(|t| {
                 t.effect != TaintEffect::PreferNoSchedule

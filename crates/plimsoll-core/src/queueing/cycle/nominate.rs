@@ -113,22 +113,22 @@ impl Queueing {
                 return (full, targets);
             }
         }
-        if self.config.gates.partial_admission {
-            if let Some(reducer) = Reducer::new(self, id) {
-                let found = reducer.search(|counts| {
-                    let a = self.assign(id, cq, Some(counts), pins, last);
-                    match a.mode() {
-                        Mode::Fit => Some((a, Vec::new())),
-                        Mode::Preempt => {
-                            let targets = self.preemption_targets(id, cq, &a);
-                            (!targets.is_empty()).then_some((a, targets))
-                        }
-                        _ => None,
+        if self.config.gates.partial_admission
+            && let Some(reducer) = Reducer::new(self, id)
+        {
+            let found = reducer.search(|counts| {
+                let a = self.assign(id, cq, Some(counts), pins, last);
+                match a.mode() {
+                    Mode::Fit => Some((a, Vec::new())),
+                    Mode::Preempt => {
+                        let targets = self.preemption_targets(id, cq, &a);
+                        (!targets.is_empty()).then_some((a, targets))
                     }
-                });
-                if let Some(found) = found {
-                    return found;
+                    _ => None,
                 }
+            });
+            if let Some(found) = found {
+                return found;
             }
         }
         (full, Vec::new())

@@ -2,11 +2,11 @@
 
 use super::{Need, Reason, Target};
 use crate::queueing::amount::Amount;
+use crate::queueing::cond;
 use crate::queueing::ids::Fr;
 use crate::queueing::pending::WlId;
 use crate::queueing::state::{CqId, Queueing};
 use crate::queueing::tree::NodeId;
-use crate::queueing::cond;
 
 /// On what ground a workload may be preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +24,9 @@ enum Ground {
 impl Ground {
     fn reason(self) -> Reason {
         match self {
-            Self::Own => Reason::InClusterQueue,
-            Self::Nearer | Self::WithoutBorrowing => Reason::InCohortReclamation,
-            Self::WhileBorrowing => Reason::InCohortReclaimWhileBorrowing,
+            Self::Own => Reason::ClusterQueue,
+            Self::Nearer | Self::WithoutBorrowing => Reason::Reclamation,
+            Self::WhileBorrowing => Reason::WhileBorrowing,
         }
     }
 }
@@ -159,10 +159,11 @@ impl Queueing {
             let deeper = node.cohorts.iter().copied();
             stack.extend(deeper.filter(|&c| Some(c) != skip && !self.tree.within_nominal(c, &need.frs)));
             for &q in &node.queues {
-                if q != need.node && !self.tree.within_nominal(q, &need.frs) {
-                    if let Some(cq) = self.cq_of_node(q) {
-                        self.collect_from(need, cq, Some(common), advantage, out);
-                    }
+                if q != need.node
+                    && !self.tree.within_nominal(q, &need.frs)
+                    && let Some(cq) = self.cq_of_node(q)
+                {
+                    self.collect_from(need, cq, Some(common), advantage, out);
                 }
             }
         }

@@ -78,7 +78,11 @@ impl Queueing {
                 by_queue.entry(node).or_default().push_back(id);
             }
         }
-        Order { candidates: by_queue, pruned: BTreeSet::new(), path: self.tree.ancestors(need.node).collect() }
+        Order {
+            candidates: by_queue,
+            pruned: BTreeSet::new(),
+            path: self.tree.ancestors(need.node).collect(),
+        }
     }
 
     /// The queue to take from next; `None` when no queue has anything to give.
@@ -198,8 +202,7 @@ impl Queueing {
             self.config.gates.fair_preempt_within_nominal && self.tree.within_nominal(need.node, &need.frs);
         while let Some(queue) = self.next_queue(need, &mut order) {
             if queue == need.node || entitled {
-                let reason =
-                    if queue == need.node { Reason::InClusterQueue } else { Reason::InCohortReclamation };
+                let reason = if queue == need.node { Reason::ClusterQueue } else { Reason::Reclamation };
                 let Some(id) = order.pop(queue) else { continue };
                 if self.take(need, id, reason, targets) {
                     return true;
@@ -227,7 +230,7 @@ impl Queueing {
                     retry.push(id);
                     continue;
                 }
-                if self.take(need, id, Reason::InCohortFairSharing, targets) {
+                if self.take(need, id, Reason::FairSharing, targets) {
                     return true;
                 }
                 break;
@@ -244,7 +247,7 @@ impl Queueing {
             let (mine, theirs) = self.below_common(need, &order, queue);
             let passed = self.tree.share(mine).compare(&self.tree.share(theirs)) == Ordering::Less;
             let Some(id) = order.pop(queue) else { continue };
-            if passed && self.take(need, id, Reason::InCohortFairSharing, targets) {
+            if passed && self.take(need, id, Reason::FairSharing, targets) {
                 return true;
             }
             order.pruned.insert(queue);

@@ -38,7 +38,11 @@ fn transformations_are_exact() {
     let cases = [
         (vec![rule("a", true, None, &[("b", 3 * nano)])], res(&[("a", 2)]), res(&[("b", 6)])),
         (vec![rule("a", false, None, &[("b", nano / 2)])], res(&[("a", 3)]), res(&[("a", 3), ("b", 2)])),
-        (vec![rule("a", true, None, &[("cpu", nano / 4)])], res(&[("a", 1), ("cpu", 1)]), res(&[("cpu", 251)])),
+        (
+            vec![rule("a", true, None, &[("cpu", nano / 4)])],
+            res(&[("a", 1), ("cpu", 1)]),
+            res(&[("cpu", 251)]),
+        ),
         (vec![rule("a", true, Some("g"), &[("m", 5 << 30)])], res(&[("a", 2), ("g", 4)]), {
             let bytes = ((5i128 << 30) * 8 / nano) as i64 + 1;
             res(&[("g", 4), ("m", bytes)])
@@ -70,5 +74,7 @@ fn violations_are_worded_like_kueue() {
     );
     let mut bad = spec;
     bad.containers[0].limits = res(&[("cpu", 1)]);
-    assert!(validate([&bad].into_iter(), &Limits::default()).is_some_and(|m| m.ends_with("exceed its limits")));
+    assert!(
+        validate([&bad].into_iter(), &Limits::default()).is_some_and(|m| m.ends_with("exceed its limits"))
+    );
 }

@@ -1,0 +1,87 @@
+//! Objects → events of queueing, for every kind that queueing looks at.
+
+use plimsoll_core::model::Resources;
+use plimsoll_core::queueing::{AdmissionCheck, Event, LimitRange, LimitRangeItem, Topology, WorkloadKey};
+use serde_json::Value;
+
+use super::decode::{self, amounts, name, strings, text};
+use crate::convert::{ConvertError, Result};
+
+/// The event that tells queueing of an object that was seen or changed; `None` for kinds that queueing
+/// doesn't look at. Nodes and pods reach queueing as events of placement.
+///
+/// # Errors
+/// When the object has a value that can't be understood.
+pub fn upsert_event(object: &Value) -> std::result::Result<Option<Event>, ConvertError> {
+    Ok(Some(match object["kind"].as_str().unwrap_or_default() {
+        "ClusterQueue" => Event::ClusterQueueUpsert(Box::new(decode::cluster_queue(object)?)),
+        "Cohort" => Event::CohortUpsert(Box::new(decode::cohort(object)?)),
+        "LocalQueue" => Event::LocalQueueUpsert(Box::new(decode::local_queue(object)?)),
+        "ResourceFlavor" => Event::ResourceFlavorUpsert(Box::new(decode::resource_flavor(object)?)),
+        "Workload" => Event::WorkloadUpsert(Box::new(decode::workload(object)?)),
+        "AdmissionCheck" => Event::AdmissionCheckUpsert(Box::new(admission_check(object)?)),
+        "Topology" => Event::TopologyUpsert(Box::new(topology(object)?)),
+        "Namespace" => Event::NamespaceUpsert(name(object)?, strings(&object["metadata"]["labels"])),
+        "LimitRange" => Event::LimitRangeUpsert(Box::new(limit_range(object)?)),
+        "RuntimeClass" => Event::RuntimeClassUpsert(name(object)?, overhead(object)?),
+        _ => return Ok(None),
+    }))
+}
+
+/// The event that tells queueing that an object is gone; `None` for kinds that queueing doesn't look at.
+pub fn delete_event(kind: &str, namespace: &str, name: &str) -> Option<Event> {
+    let (ns, name) = (namespace.to_owned(), name.to_owned());
+    Some(match kind {
+        "ClusterQueue" => Event::ClusterQueueDelete(name),
+        "Cohort" => Event::CohortDelete(name),
+        "LocalQueue" => Event::LocalQueueDelete(ns, name),
+        "ResourceFlavor" => Event::ResourceFlavorDelete(name),
+        "Workload" => Event::WorkloadDelete(WorkloadKey { namespace: ns, name }),
+        "AdmissionCheck" => Event::AdmissionCheckDelete(name),
+        "Topology" => Event::TopologyDelete(name),
+        "Namespace" => Event::NamespaceDelete(name),
+        "LimitRange" => Event::LimitRangeDelete(ns, name),
+        "RuntimeClass" => Event::RuntimeClassDelete(name),
+        _ => return None,
+    })
+}
+
+fn overhead(object: &Value) -> Result<Resources> {
+    amounts("overhead.podFixed", &object["overhead"]["podFixed"])
+}
+
+fn topology(object: &Value) -> Result<Topology> {
+    let levels = object["spec"]["levels"].as_array().into_iter().flatten();
+    Ok(Topology { name: name(object)?, levels: levels.map(|l| text(l, "nodeLabel")).collect() })
+}
+
+fn admission_check(object: &Value) -> Result<AdmissionCheck> {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    Ok(AdmissionCheck {
+        name: name(object)?,
+        controller: text(&object["spec"], "controllerName"),
+        active: conditions.any(|c| c["type"] == "Active" && c["status"] == "True"),
+    })
+}
+
+fn limit_range(object: &Value) -> Result<LimitRange> {
+    let mut out = LimitRange {
+        namespace: text(&object["metadata"], "namespace"),
+        name: name(object)?,
+        ..LimitRange::default()
+    };
+    for raw in object["spec"]["limits"].as_array().into_iter().flatten() {
+        let item = LimitRangeItem {
+            max: amounts("spec.limits.max", &raw["max"])?,
+            min: amounts("spec.limits.min", &raw["min"])?,
+            default: amounts("spec.limits.default", &raw["default"])?,
+            default_request: amounts("spec.limits.defaultRequest", &raw["defaultRequest"])?,
+        };
+        match raw["type"].as_str() {
+            Some("Pod") => out.pod = Some(item),
+            Some("Container") => out.container = Some(item),
+            _ => {}
+        }
+    }
+    Ok(out)
+}
