@@ -9,7 +9,7 @@ use plimsoll_machinery::decode::{self as codec, FieldValidation};
 use plimsoll_machinery::select::LabelSelector;
 use plimsoll_machinery::table::{IncludeObject, to_table};
 use plimsoll_machinery::{
-    ApiError, FieldError, Gvk, Kind, KindTable, apply as owners, builtin, crd, patch, strategy,
+    ApiError, FieldError, Gvk, Kind, KindTable, apply as owners, builtin, crd, patch, proto, strategy,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -28,12 +28,14 @@ pub fn decode(
     format: Format,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let format = match format {
-        Format::Json => codec::Format::Json,
-        Format::Yaml => codec::Format::Yaml,
-        Format::Protobuf => return Err(ApiError::new(415, "UnsupportedMediaType", "no protobuf yet")),
+    let decoded = match format {
+        Format::Json => codec::decode(kind, bytes, codec::Format::Json, validation)?,
+        Format::Yaml => codec::decode(kind, bytes, codec::Format::Yaml, validation)?,
+        Format::Protobuf => {
+            let json = proto::decode_body(bytes)?.to_string();
+            codec::decode(kind, json.as_bytes(), codec::Format::Json, validation)?
+        }
     };
-    let decoded = codec::decode(kind, bytes, format, validation)?;
     Ok((decoded.object, decoded.warnings))
 }
 
@@ -43,7 +45,8 @@ pub fn decode_delete_options(bytes: &[u8], format: Format) -> Result<Value, ApiE
         Format::Yaml => codec::yaml(bytes).map_err(|e| {
             ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
         })?,
-        _ => serde_json::from_slice(bytes).map_err(|_| {
+        Format::Protobuf => proto::decode_body(bytes)?,
+        Format::Json => serde_json::from_slice(bytes).map_err(|_| {
             let why = json_error(bytes);
             ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
         })?,
@@ -152,19 +155,27 @@ pub fn reallocate(_w: &mut Write, _new: &mut Value, _old: &Value) -> Result<(), 
     Ok(())
 }
 
-/// The object in protobuf, framed; `None`: the kind has no protobuf form.
-pub fn to_protobuf(_kind: Option<&Kind>, _object: &Value) -> Option<Vec<u8>> {
-    None
+/// The object in protobuf, in its envelope; `None`: it has no protobuf form.
+pub fn to_protobuf(_kind: Option<&Kind>, object: &Value) -> Option<Vec<u8>> {
+    proto::encode(&gvk_of(object), object)
 }
 
 /// A watch event in protobuf, with its length.
-pub fn protobuf_event(_kind: &Kind, _event_type: &str, _object: &Value) -> Option<Vec<u8>> {
-    None
+pub fn protobuf_event(_kind: &Kind, event_type: &str, object: &Value) -> Option<Vec<u8>> {
+    let object = proto::encode(&gvk_of(object), object)?;
+    Some(proto::frame(&proto::watch_event(event_type, &object)))
 }
 
 /// Whether a kind can be read and written in protobuf.
 pub fn has_protobuf(kind: &Kind) -> bool {
-    kind.custom.is_none()
+    kind.custom.is_none() && proto::supports(&kind.gvk)
+}
+
+/// What an object says it is.
+fn gvk_of(object: &Value) -> Gvk {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    Gvk { group: group.to_owned(), version: version.to_owned(), kind: text("kind").to_owned() }
 }
 
 /// Options of a table from the query.
@@ -217,16 +228,17 @@ pub fn apply_patch(
     old: &Value,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let document = match (patch_type, &kind.schema) {
-        (PatchType::Json, _) => patch::json(old, body)?,
-        (PatchType::Strategic, Some(schema)) => patch::strategic(schema, old, body)?,
-        _ => patch::merge(old, body)?,
+    let document = || match (patch_type, &kind.schema) {
+        (PatchType::Json, _) => patch::json(old, body),
+        (PatchType::Strategic, Some(schema)) => patch::strategic(schema, old, body),
+        _ => patch::merge(old, body),
     };
+    // only shown in errors, so made again rather than kept
     let shown = || match patch_type {
         PatchType::Strategic => patch::go_text(&serde_json::from_slice(body).unwrap_or(Value::Null)),
-        _ => document.to_string(),
+        _ => document().map(|d| d.to_string()).unwrap_or_default(),
     };
-    let conformed = codec::conform(kind, document.clone()).map_err(|why| patch::refused(&shown(), &why))?;
+    let conformed = codec::conform(kind, document()?).map_err(|why| patch::refused(&shown(), &why))?;
     if validation == FieldValidation::Strict && !conformed.strict.is_empty() {
         let why = format!("strict decoding error: {}", conformed.strict.join(", "));
         return Err(patch::refused(&shown(), &why));
@@ -235,17 +247,33 @@ pub fn apply_patch(
     Ok((conformed.object, warnings))
 }
 
-/// Parses the body of an apply.
+/// Parses the body of an apply: the configuration as it is written, without defaults or zero fields.
 ///
 /// # Errors
-/// 400 for what is no object of the kind.
-pub fn parse_apply(
-    kind: &Kind,
-    bytes: &[u8],
-    validation: FieldValidation,
-    _name: &str,
-) -> Result<(Value, Vec<String>), ApiError> {
-    decode(kind, bytes, Format::Yaml, validation)
+/// 400 for what is neither YAML nor JSON, or no object.
+pub fn parse_apply(bytes: &[u8]) -> Result<Value, ApiError> {
+    let value = match serde_json::from_slice(bytes) {
+        Ok(value) => value,
+        Err(_) => codec::yaml(bytes).map_err(|e| {
+            ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
+        })?,
+    };
+    match value {
+        Value::Object(_) => Ok(value),
+        Value::Null => Ok(json!({})),
+        _ => Err(ApiError::bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal value \
+             into Go value of type map[string]interface {}",
+        )),
+    }
+}
+
+/// Checks that a configuration is one of a kind.
+///
+/// # Errors
+/// As [`apply`].
+pub fn check_apply(kind: &Kind, intent: &Value) -> Result<(), ApiError> {
+    owners::check_applied(kind, intent)
 }
 
 /// Server-side apply.

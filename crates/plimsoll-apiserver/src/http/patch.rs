@@ -68,8 +68,7 @@ async fn apply(
     options: &WriteOptions,
     mut write: pipeline::Write,
 ) -> Result<Reply, ApiError> {
-    let (intent, notes) = machine::parse_apply(kind, &req.body, options.field_validation, &req.info.name)?;
-    req.warnings.extend(notes);
+    let intent = machine::parse_apply(&req.body)?;
     let (manager, now, sub) = (write.manager.clone(), write.now, write.subresource.clone());
     let force = options.force.unwrap_or(false);
     let make = |old: Option<&Value>| machine::apply(kind, old, &intent, &manager, &sub, force, now);

@@ -134,10 +134,7 @@ pub fn go_json(value: &Value) -> String {
 /// The answer for an error.
 pub fn error_response(error: &ApiError, headers: &HeaderMap, pretty: bool) -> Response<Body> {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
-    let mut accepted = negotiate_error(accept);
-    if accepted.format == Format::Protobuf {
-        accepted.format = Format::Json;
-    }
+    let accepted = negotiate_error(accept);
     let mut reply = Reply::object(error.code, error.to_status());
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     if retry > 0 {

@@ -18,6 +18,14 @@ pub async fn create(w: &mut Write, mut object: Value) -> Result<Value, ApiError>
     meta::ensure_namespace(&mut object, w.kind.namespaced, &w.namespace)?;
     w.name = meta::text(&object, "name").to_owned();
     machine::own_update(&w.kind, None, &mut object, &w.manager, &w.subresource, w.now)?;
+    create_owned(w, object).await
+}
+
+/// As [`create`] for an object that already says who owns what, as one made by server-side apply does.
+///
+/// # Errors
+/// Whatever admission, validation or the store refuse.
+pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Value, ApiError> {
     admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
     if !meta::text(&object, "resourceVersion").is_empty() {
         return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));

@@ -3,6 +3,7 @@
 use plimsoll_machinery::{ApiError, FieldError};
 use serde_json::{Value, json};
 
+use super::create::create_owned;
 use super::{Write, create, meta, uid_conflict};
 use crate::http::options::go_quote;
 use crate::store::{Expected, StoreError};
@@ -172,7 +173,11 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
         }
         meta.remove("resourceVersion");
     }
-    Ok(Updated { object: create(w, object).await?, created: true })
+    let object = match change {
+        Change::Apply(_) => create_owned(w, object).await?,
+        _ => create(w, object).await?,
+    };
+    Ok(Updated { object, created: true })
 }
 
 fn check_name(w: &Write, new: &mut Value) -> Result<(), ApiError> {

@@ -288,7 +288,11 @@ fn strip_system(set: &mut Fields) {
     fields::subtract(set, &system);
 }
 
-fn check_applied(kind: &Kind, applied: &Value) -> Result<(), ApiError> {
+/// Checks that an applied configuration is of the kind and fits its schema.
+///
+/// # Errors
+/// 400 for another kind or for managedFields in it, 500 (as upstream) when it doesn't fit the schema.
+pub fn check_applied(kind: &Kind, applied: &Value) -> Result<(), ApiError> {
     let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
     let api_version = text("apiVersion");
     let (group, version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {

@@ -161,8 +161,8 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     let options = WriteOptions::parse(&req.query, "PatchOptions", apply)?;
     let mut write = write_of(req, kind, &options, "PatchOptions");
     if apply {
-        let (scale, notes) = machine::parse_apply(own, &req.body, options.field_validation, &req.info.name)?;
-        req.warnings.extend(notes);
+        let scale = machine::parse_apply(&req.body)?;
+        machine::check_apply(own, &scale)?;
         let intent = intent(kind, req, &scale);
         let (manager, now) = (write.manager.clone(), write.now);
         let force = options.force.unwrap_or(false);
