@@ -83,3 +83,10 @@ impl Clock {
         }
     }
 }
+
+/// The server's clock can be the controllers' clock, and should.
+impl crate::time::Clock for Clock {
+    fn now(&self) -> Timestamp {
+        Self::now(self)
+    }
+}

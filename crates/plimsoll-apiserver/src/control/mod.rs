@@ -12,6 +12,7 @@ pub mod event_ttl;
 pub mod events;
 pub mod gc;
 pub mod informer;
+pub mod inprocess;
 pub mod job;
 pub mod meta;
 pub mod namespace;
