@@ -113,6 +113,14 @@ impl Server {
             Some(dir) => Store::open(dir, config.durability)?,
             None => Store::in_memory(),
         };
+        Self::over(config, store).await
+    }
+
+    /// As [`Server::new`], over a store that is already open.
+    ///
+    /// # Errors
+    /// The store can't be written.
+    pub async fn over(config: ServerConfig, store: Store) -> Result<Arc<Self>, ServerError> {
         let server = Arc::new(Self {
             rbac: Rbac::new(config.auth.mode, store.clone()),
             store,

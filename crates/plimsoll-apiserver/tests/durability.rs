@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 use plimsoll_apiserver::store::{Durability, Expected, Key, OpenError, Opener, Store, StoreError, Write};
 use serde_json::json;
 
+use support::Disk;
+
+mod support;
+
 /// Set for the process that writes until it is killed.
 const CHILD_DIR: &str = "PLIMSOLL_DURABILITY_CHILD";
 const KILLS: u32 = 20;
@@ -150,56 +154,6 @@ async fn survives_sigkill() {
         store.close().await;
     }
     assert!(total > u64::from(KILLS) * 5, "too few writes to mean anything: {total}");
-}
-
-/// Memory that takes a certain number of bytes and then fails, as a full disk does.
-#[derive(Clone, Debug, Default)]
-struct Disk {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    room: Arc<AtomicU64>,
-}
-
-impl Disk {
-    fn opener(&self) -> Opener {
-        let disk = self.clone();
-        Box::new(move || redb::Database::builder().create_with_backend(disk.clone()))
-    }
-
-    fn set_room(&self, bytes: u64) {
-        self.room.store(bytes, Ordering::SeqCst);
-    }
-}
-
-impl redb::StorageBackend for Disk {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.bytes.lock().unwrap().len() as u64)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let bytes = self.bytes.lock().unwrap();
-        let from = bytes.get(offset as usize..offset as usize + out.len());
-        out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.bytes.lock().unwrap().resize(len as usize, 0);
-        Ok(())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        if self.room.load(Ordering::SeqCst) == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut bytes = self.bytes.lock().unwrap();
-        let room = self.room.load(Ordering::SeqCst);
-        let fits = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        // A full disk takes a part of it: the worst case.
-        bytes[offset as usize..offset as usize + fits].copy_from_slice(&data[..fits]);
-        self.room.store(room - fits as u64, Ordering::SeqCst);
-        if fits == data.len() { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
-    }
 }
 
 async fn until_well(store: &Store) {

@@ -42,9 +42,11 @@ pub(in super::super) struct Loaded {
 
 /// The open database.
 pub(in super::super) struct Journal {
-    opener: Opener,
+    // Before the opener: fields drop in this order, and the opener holds the lock of the directory, which
+    // must outlive the database.
     /// `None` between a failure and the next success.
     db: Option<Database>,
+    opener: Opener,
     pub(super) durability: Durability,
 }
 

@@ -1,0 +1,335 @@
+//! Hostile and unlucky clients over real TLS connections: each gets a clear error, the server stays up.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use plimsoll_apiserver::auth::{AuthConfig, User};
+use plimsoll_apiserver::http::listener::serve;
+use plimsoll_apiserver::http::tls::Credentials;
+use plimsoll_apiserver::store::{Durability, Store};
+use plimsoll_apiserver::{Server, ServerConfig};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use support::Disk;
+
+mod support;
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Upstream's limit of a request body.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+struct Cluster {
+    server: Arc<Server>,
+    credentials: Credentials,
+    address: std::net::SocketAddr,
+    stop: CancellationToken,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Cluster {
+    async fn start(store: Store) -> Self {
+        let credentials = Credentials::generate(&[]).unwrap();
+        let auth =
+            AuthConfig { tokens: vec![(credentials.token.clone(), User::admin())], ..AuthConfig::default() };
+        let server = Server::over(ServerConfig { auth, ..ServerConfig::default() }, store).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(Arc::clone(&server), listener, credentials.tls().unwrap(), stop.clone()));
+        Self { server, credentials, address, stop }
+    }
+
+    async fn tls(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+        use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.credentials.ca.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+
+    async fn connect(&self) -> SendRequest<Full<Bytes>> {
+        let (sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(self.tls().await)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: impl Into<Bytes>,
+    ) -> Request<Full<Bytes>> {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {}", self.credentials.token))
+            .header("content-type", media)
+            .body(Full::new(body.into()))
+            .unwrap()
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> (StatusCode, Value) {
+        let response = self.connect().await.send_request(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    async fn create(&self, name: &str, size: usize) -> (StatusCode, Value) {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                            "data": {"filling": "x".repeat(size)}});
+        self.send(self.request(Method::POST, CONFIGMAPS, "application/json", object.to_string())).await
+    }
+
+    async fn watch(&self) -> Incoming {
+        let path = format!("{CONFIGMAPS}?watch=1&resourceVersion=0");
+        let mut connection = self.connect().await;
+        let response =
+            connection.send_request(self.request(Method::GET, &path, "application/json", "")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body()
+    }
+
+    /// The server still answers, and answers right.
+    async fn assert_well(&self) {
+        let (status, list) =
+            self.send(self.request(Method::GET, "/api/v1/namespaces", "application/json", "")).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(list["kind"], "NamespaceList");
+    }
+}
+
+fn assert_status(answer: &(StatusCode, Value), code: u16, reason: &str) {
+    assert_eq!(answer.0.as_u16(), code, "{}", answer.1);
+    assert_eq!(answer.1["kind"], "Status", "{}", answer.1);
+    assert_eq!(answer.1["reason"], reason, "{}", answer.1);
+    assert_eq!(answer.1["code"], code);
+}
+
+#[tokio::test]
+async fn without_credentials_nothing_is_shown() {
+    let cluster = Cluster::start(Store::in_memory()).await;
+    for header in
+        [None, Some("Bearer wrong"), Some("Bearer "), Some("Basic YWRtaW46YWRtaW4="), Some("Bearer")]
+    {
+        let mut request = cluster.request(Method::GET, "/api/v1/secrets", "application/json", "");
+        request.headers_mut().remove("authorization");
+        if let Some(header) = header {
+            request.headers_mut().insert("authorization", header.parse().unwrap());
+        }
+        let answer = cluster.send(request).await;
+        assert_status(&answer, 401, "Unauthorized");
+    }
+    cluster.assert_well().await;
+}
+
+#[tokio::test]
+async fn bodies_over_the_limit_are_refused() {
+    let cluster = Cluster::start(Store::in_memory()).await;
+    let answer = cluster.create("big", BODY_LIMIT + 1).await;
+    assert_status(&answer, 413, "RequestEntityTooLarge");
+    // Without a length in advance, too.
+    let mut stream = cluster.tls().await;
+    let head = format!(
+        "POST {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
+        cluster.credentials.token
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let chunk = vec![b' '; 64 * 1024];
+    for _ in 0..(BODY_LIMIT / chunk.len() + 2) {
+        // The server may answer and close before everything is sent.
+        if stream.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).await.is_err()
+            || stream.write_all(&chunk).await.is_err()
+            || stream.write_all(b"\r\n").await.is_err()
+        {
+            break;
+        }
+    }
+    let mut answer = [0; 64];
+    if let Ok(n) = stream.read(&mut answer).await
+        && n > 0
+    {
+        assert!(answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
+    }
+    cluster.assert_well().await;
+    let (status, _) = cluster.create("fits", 100).await;
+    assert_eq!(status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_refused_and_change_nothing() {
+    let cluster = Cluster::start(Store::in_memory()).await;
+    let deep_json = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a"}},"data":{}{}}}"#,
+        "[".repeat(200_000),
+        "]".repeat(200_000)
+    );
+    let deep_yaml = format!("data: {}", "{a: ".repeat(20_000));
+    let mut proto = b"k8s\0".to_vec();
+    proto.extend([0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    // Each level of an alias bomb doubles the one before.
+    let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    for n in 1..12 {
+        let refs = vec![format!("*a{}", n - 1); 10].join(",");
+        bomb.push_str(&format!("a{n}: &a{n} [{refs}]\n"));
+    }
+    let bodies: Vec<(&str, Vec<u8>)> = vec![
+        ("application/json", b"".to_vec()),
+        ("application/json", b"{".to_vec()),
+        ("application/json", b"null".to_vec()),
+        ("application/json", b"[]".to_vec()),
+        ("application/json", b"\xff\xfe\xfd".to_vec()),
+        ("application/json", br#"{"apiVersion":"v1"}"#.to_vec()),
+        ("application/json", br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#.to_vec()),
+        ("application/json", br#"{"apiVersion":5,"kind":{},"metadata":[]}"#.to_vec()),
+        ("application/json", deep_json.into_bytes()),
+        ("application/yaml", b"a: b: c: d".to_vec()),
+        ("application/yaml", deep_yaml.into_bytes()),
+        ("application/yaml", bomb.into_bytes()),
+        ("application/vnd.kubernetes.protobuf", b"k8s".to_vec()),
+        ("application/vnd.kubernetes.protobuf", proto),
+        ("application/vnd.kubernetes.protobuf", vec![0xff; 1000]),
+    ];
+    for (media, body) in bodies {
+        let head: String = String::from_utf8_lossy(&body).chars().take(40).collect();
+        let (status, answer) = cluster.send(cluster.request(Method::POST, CONFIGMAPS, media, body)).await;
+        assert!(status.is_client_error(), "{media} {head:?}: {status} {answer}");
+        assert_eq!(answer["kind"], "Status", "{media} {head:?}: {answer}");
+        assert!(answer["message"].as_str().is_some_and(|m| !m.is_empty()), "{media} {head:?}: {answer}");
+    }
+    let (_, list) = cluster.send(cluster.request(Method::GET, CONFIGMAPS, "application/json", "")).await;
+    assert_eq!(list["items"], json!([]));
+    cluster.assert_well().await;
+}
+
+#[tokio::test]
+async fn what_is_not_tls_is_dropped() {
+    let cluster = Cluster::start(Store::in_memory()).await;
+    for noise in [&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], &[0; 4096], &[0x16, 0x03, 0x01, 0xff, 0xff]] {
+        let mut stream = TcpStream::connect(cluster.address).await.unwrap();
+        stream.write_all(noise).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        // It ends, with or without an alert; no byte of HTTP comes in clear text.
+        let _ = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut rest)).await.unwrap();
+        assert!(!rest.starts_with(b"HTTP/"), "{rest:?}");
+    }
+    // Connections that are opened and forgotten take nothing from others.
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(TcpStream::connect(cluster.address).await.unwrap());
+    }
+    cluster.assert_well().await;
+}
+
+/// Watchers that never read are cut; writers and other watchers don't notice them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stuck_and_vanishing_watchers_hold_nobody_up() {
+    let cluster = Cluster::start(Store::in_memory()).await;
+    let mut stuck = Vec::new();
+    for _ in 0..40 {
+        stuck.push(cluster.watch().await);
+    }
+    for _ in 0..40 {
+        drop(cluster.watch().await);
+    }
+    let mut reader = cluster.watch().await;
+    let wanted = 1200;
+    let reading = tokio::spawn(async move {
+        let mut lines = 0;
+        while lines < wanted {
+            let frame = reader.frame().await.unwrap().unwrap();
+            lines += frame.data_ref().map_or(0, |d| d.iter().filter(|b| **b == b'\n').count());
+        }
+        lines
+    });
+    // More than sockets and windows hold for somebody who doesn't read.
+    let service = cluster.server.service();
+    for n in 0..wanted {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}")},
+                            "data": {"filling": "x".repeat(100_000)}});
+        let request = cluster.request(Method::POST, CONFIGMAPS, "application/json", object.to_string());
+        let response = tower::ServiceExt::oneshot(service.clone(), request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+    }
+    let lines = tokio::time::timeout(Duration::from_secs(60), reading).await.unwrap().unwrap();
+    assert!(lines >= wanted);
+    // Whoever wakes up too late is cut, without an error event, and starts again from a list.
+    let mut late = stuck.pop().unwrap();
+    let mut lines = 0;
+    while let Some(frame) = tokio::time::timeout(Duration::from_secs(30), late.frame()).await.unwrap() {
+        let Ok(frame) = frame else { break };
+        lines += frame.data_ref().map_or(0, |d| d.iter().filter(|b| **b == b'\n').count());
+    }
+    assert!(lines < wanted, "{lines}");
+    assert!(cluster.server.store().metrics().watches_cut > 0);
+    cluster.assert_well().await;
+    drop(stuck);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_writes_with_a_status_and_serves_reads() {
+    let disk = Disk::default();
+    disk.set_room(u64::MAX);
+    let cluster = Cluster::start(Store::open_with(disk.opener(), Durability::Durable).unwrap()).await;
+    disk.set_room(400_000);
+    let mut acknowledged = Vec::new();
+    let mut refusal = None;
+    for n in 0..200 {
+        let name = format!("m{n}");
+        match cluster.create(&name, 20_000).await {
+            (StatusCode::CREATED, _) => acknowledged.push(name),
+            other => {
+                refusal = Some(other);
+                break;
+            }
+        }
+    }
+    let refusal = refusal.unwrap();
+    assert_eq!(refusal.1["kind"], "Status", "{}", refusal.1);
+    assert!(refusal.0.is_server_error(), "{}", refusal.1);
+    assert!(refusal.1["message"].as_str().unwrap().contains("journal"), "{}", refusal.1);
+    cluster.assert_well().await;
+    for name in &acknowledged {
+        let path = format!("{CONFIGMAPS}/{name}");
+        let (status, _) = cluster.send(cluster.request(Method::GET, &path, "application/json", "")).await;
+        assert_eq!(status, StatusCode::OK, "{name}");
+    }
+    // Room again: writes go on.
+    disk.set_room(u64::MAX);
+    let mut status = StatusCode::INTERNAL_SERVER_ERROR;
+    for attempt in 0..200 {
+        status = cluster.create(&format!("later{attempt}"), 10).await.0;
+        if status == StatusCode::CREATED {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(status, StatusCode::CREATED);
+}

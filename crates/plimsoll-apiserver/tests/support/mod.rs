@@ -1,0 +1,63 @@
+//! What several tests of the server use.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use plimsoll_apiserver::store::Opener;
+
+/// Memory that takes a certain number of bytes and then fails, as a full disk does.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// What is on the disk.
+    pub bytes: Arc<Mutex<Vec<u8>>>,
+    /// Bytes that still fit.
+    pub room: Arc<AtomicU64>,
+}
+
+impl Disk {
+    /// Opens a journal on this disk.
+    pub fn opener(&self) -> Opener {
+        let disk = self.clone();
+        Box::new(move || redb::Database::builder().create_with_backend(disk.clone()))
+    }
+
+    /// From now on only so many bytes fit.
+    pub fn set_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::SeqCst);
+    }
+}
+
+impl redb::StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let bytes = self.bytes.lock().unwrap();
+        let from = bytes.get(offset as usize..offset as usize + out.len());
+        out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.bytes.lock().unwrap().resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.room.load(Ordering::SeqCst) == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut bytes = self.bytes.lock().unwrap();
+        let room = self.room.load(Ordering::SeqCst);
+        let fits = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        // A full disk takes a part of it: the worst case.
+        bytes[offset as usize..offset as usize + fits].copy_from_slice(&data[..fits]);
+        self.room.store(room - fits as u64, Ordering::SeqCst);
+        if fits == data.len() { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+    }
+}
