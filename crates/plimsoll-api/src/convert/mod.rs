@@ -8,6 +8,7 @@ mod node;
 mod objects;
 mod pod;
 mod selector;
+mod storage;
 
 pub use node::node;
 pub use objects::cluster_object;

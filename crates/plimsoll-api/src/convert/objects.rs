@@ -1,6 +1,7 @@
 //! Objects besides nodes and pods that placement looks at.
 
 use super::selector::label_selector;
+use super::storage;
 use super::{ConvertError, Result, decode, required, string_map};
 use crate::lean::meta::ObjectMeta;
 use crate::lean::objects as lean;
@@ -52,11 +53,18 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
                 disrupted: status.disrupted_pods.unwrap_or_default().into_keys().collect(),
             }
         }
+        "PersistentVolume" => ClusterObject::Volume(storage::volume(bytes)?),
+        "PersistentVolumeClaim" => ClusterObject::Claim(storage::claim(bytes)?),
+        "StorageClass" => ClusterObject::StorageClass(storage::class(bytes)?),
+        "CSINode" => ClusterObject::CsiNode(storage::csi_node(bytes)?),
+        "CSIDriver" => ClusterObject::CsiDriver(storage::csi_driver(bytes)?),
+        "CSIStorageCapacity" => ClusterObject::StorageCapacity(storage::capacity(bytes)?),
+        "VolumeAttachment" => ClusterObject::VolumeAttachment(storage::attachment(bytes)?),
         _ => return Ok(None),
     }))
 }
 
-fn names(meta: ObjectMeta) -> Result<(String, String)> {
+pub(super) fn names(meta: ObjectMeta) -> Result<(String, String)> {
     let namespace = meta.namespace.unwrap_or_else(|| "default".to_owned());
     Ok((namespace, required("metadata.name", meta.name)?))
 }

@@ -8,3 +8,4 @@ pub mod node;
 pub mod objects;
 pub mod pod;
 pub mod selector;
+pub mod storage;

@@ -1,8 +1,42 @@
 //! Queueing hints.
 
-use crate::Differences;
+use crate::{Differences, scenario};
+use plimsoll_core::Time;
+use plimsoll_core::place::{Config, Event, Placement, PluginId, Seen};
 use serde_json::Value;
 
-pub fn run(_v: &Value) -> Differences {
-    vec!["not run yet".to_owned()]
+pub fn run(v: &Value) -> Differences {
+    match try_run(v) {
+        Ok(got) => {
+            let got = if got { "Queue" } else { "QueueSkip" };
+            if v["expect"] == got { Vec::new() } else { vec![format!("{}: got {got}", v["about"])] }
+        }
+        Err(e) => vec![e],
+    }
+}
+
+fn seen(v: &Value) -> Result<Option<Seen>, String> {
+    if v.is_null() {
+        return Ok(None);
+    }
+    Ok(Some(match scenario::event(v)? {
+        Event::NodeUpsert(n) => Seen::Node(n),
+        Event::PodUpsert(p) => Seen::Pod(p),
+        Event::ObjectUpsert(o) => Seen::Object(o),
+        _ => return Err("not an object".to_owned()),
+    }))
+}
+
+fn try_run(v: &Value) -> Result<bool, String> {
+    let mut placement = Placement::new(Config::default());
+    let now = Time::from_seconds(1_930_000_000);
+    for object in v["objects"].as_array().into_iter().flatten() {
+        placement.absorb(now, scenario::event(object)?);
+    }
+    placement.absorb(now, scenario::event(&v["pod"])?);
+    let plugin = v["plugin"].as_str().and_then(PluginId::by_name).ok_or("unknown plugin")?;
+    let event = (v["event"]["resource"].as_str().unwrap_or(""), v["event"]["action"].as_str().unwrap_or(""));
+    placement
+        .hint(plugin, &scenario::uid(&v["pod"]), event, seen(&v["old"])?.as_ref(), seen(&v["new"])?.as_ref())
+        .ok_or_else(|| "the plugin did not register for this event".to_owned())
 }

@@ -7,6 +7,7 @@
 pub mod node;
 pub mod pod;
 pub mod selector;
+pub mod storage;
 
 pub use node::{ImageState, Node, Taint};
 pub use pod::{
@@ -16,6 +17,10 @@ pub use pod::{
     TolerationOperator, UnsatisfiableAction, Volume, VolumeSource, WeightedPodAffinityTerm,
 };
 pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
+pub use storage::{
+    AccessMode, BindingMode, ClaimRef, CsiDriver, CsiNode, CsiNodeDriver, PersistentVolume,
+    PersistentVolumeClaim, StorageCapacity, StorageClass, VolumeAttachment,
+};
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,11 @@
 //! Events from outside → ground state, derived state and the queue.
 
 use super::cluster::amounts;
-use super::cluster::labels::Selector;
 use super::cluster::{Extra, NodeInfo, OwnerKind, Pod, PodId};
 use super::events::{Actions, Change, EXTRA_TAINT, Payload, PodView, Resource, needs_extra_taint};
 use super::framework::{Incoming, PluginId};
-use super::objects::{Budget, OwnerSelector, Service};
 use super::queue::Stage;
-use super::{Action, ClusterObject, Event, Note, Placement};
+use super::{Action, Event, Note, Placement};
 use crate::model;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -251,77 +249,6 @@ impl Placement {
         self.failed(id, "SchedulerError", &text, None);
     }
 
-    fn object_upsert(&mut self, object: &ClusterObject) {
-        let c = &mut self.cluster;
-        match object {
-            ClusterObject::Namespace { name, labels } => {
-                let name = c.strings.intern(name);
-                let labels = super::cluster::Labels::new(labels, &mut c.strings);
-                c.namespaces.insert(name, labels);
-                c.changes.epoch += 1;
-            }
-            ClusterObject::Service { namespace, name, selector } => {
-                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
-                let pairs: Vec<_> =
-                    selector.iter().map(|(k, v)| (c.strings.intern(k), c.strings.intern(v))).collect();
-                let selector = (!pairs.is_empty()).then_some(pairs);
-                c.objects.services.entry(namespace).or_default().insert(name, Service { selector });
-                c.changes.epoch += 1;
-            }
-            ClusterObject::Workload { kind, namespace, name, selector, .. } => {
-                let kind = match kind.as_str() {
-                    "ReplicationController" => OwnerKind::ReplicationController,
-                    "ReplicaSet" => OwnerKind::ReplicaSet,
-                    "StatefulSet" => OwnerKind::StatefulSet,
-                    _ => return,
-                };
-                let key = (c.strings.intern(namespace), kind, c.strings.intern(name));
-                let selector = OwnerSelector::Selector(Selector::new(selector, &mut c.strings));
-                c.objects.owners.insert(key, selector);
-                c.changes.epoch += 1;
-            }
-            ClusterObject::Budget { namespace, name, selector, allowed, disrupted } => {
-                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
-                let selector =
-                    selector.as_ref().map_or_else(Selector::default, |s| Selector::new(s, &mut c.strings));
-                let disrupted = disrupted.iter().map(|d| d.as_str().into()).collect();
-                let budget = Budget { selector, allowed: *allowed, disrupted };
-                c.objects.budgets.entry(namespace).or_default().insert(name, budget);
-            }
-        }
-    }
-
-    fn object_delete(&mut self, kind: &str, namespace: &str, name: &str) {
-        let c = &mut self.cluster;
-        let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
-        c.changes.epoch += 1;
-        match kind {
-            "Namespace" => {
-                c.namespaces.remove(&name);
-            }
-            "Service" => {
-                if let Some(m) = c.objects.services.get_mut(&namespace) {
-                    m.remove(&name);
-                }
-            }
-            "PodDisruptionBudget" => {
-                if let Some(m) = c.objects.budgets.get_mut(&namespace) {
-                    m.remove(&name);
-                }
-            }
-            "ReplicationController" => {
-                c.objects.owners.remove(&(namespace, OwnerKind::ReplicationController, name));
-            }
-            "ReplicaSet" => {
-                c.objects.owners.remove(&(namespace, OwnerKind::ReplicaSet, name));
-            }
-            "StatefulSet" => {
-                c.objects.owners.remove(&(namespace, OwnerKind::StatefulSet, name));
-            }
-            _ => {}
-        }
-    }
-
     /// Something changed: wakes the pods it may unblock.
     pub(super) fn changed(&mut self, change: &Change) {
         if !self.queue.has_waiters() {
@@ -352,7 +279,9 @@ impl Placement {
         };
         let Some(runner) = self.runners.get(row.profile as usize) else { return };
         let helps = |plugin: PluginId| {
-            runner.plugin(plugin).is_some_and(|p| super::hints::says_queue(p, &self.cluster, id, change))
+            runner
+                .plugin(plugin)
+                .is_some_and(|p| super::hints::hint(p, &self.cluster, id, change) == Some(true))
         };
         let at_once = row.pending.iter().any(|p| helps(*p));
         let later = at_once || row.rejectors.iter().chain(&gating).any(|p| helps(*p));

@@ -191,8 +191,6 @@ pub struct PodView {
     pub node: Option<Sym>,
     /// Whether it is nominated to a node.
     pub nominated: bool,
-    /// Name.
-    pub name: Box<str>,
     /// Names of generated device claims.
     pub claim_statuses: Box<[(Box<str>, Option<Box<str>>)]>,
 }
@@ -206,7 +204,6 @@ impl PodView {
             usage: cluster.usage(pod).clone(),
             node: pod.node.map(|n| cluster.nodes[n].name),
             nominated: pod.nominated.is_some(),
-            name: pod.name.clone(),
             claim_statuses: pod.extra.as_ref().map_or_else(Box::default, |e| e.claim_statuses.clone()),
         }
     }

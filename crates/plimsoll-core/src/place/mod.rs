@@ -1,6 +1,7 @@
 //! Placement: which node each pod runs on.
 
 mod absorb;
+mod absorb_objects;
 pub mod args;
 mod cluster;
 mod cycle;
@@ -17,10 +18,11 @@ mod queue;
 
 pub use evaluate::{Rejection, Verdict, Victims};
 pub use framework::{PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
+pub use hints::Seen;
 pub use queue::{Backoff, QueueCounts};
 
 use crate::intern::Map;
-use crate::model::{LabelSelector, Node, Pod, StringMap};
+use crate::model::{self, LabelSelector, Node, Pod, StringMap};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
 use cluster::{Cluster, PodId};
@@ -86,6 +88,20 @@ pub enum ClusterObject {
         /// `spec.selector`.
         selector: LabelSelector,
     },
+    /// A PersistentVolume.
+    Volume(model::PersistentVolume),
+    /// A PersistentVolumeClaim.
+    Claim(model::PersistentVolumeClaim),
+    /// A StorageClass.
+    StorageClass(model::StorageClass),
+    /// A CSINode.
+    CsiNode(model::CsiNode),
+    /// A CSIDriver.
+    CsiDriver(model::CsiDriver),
+    /// A CSIStorageCapacity.
+    StorageCapacity(model::StorageCapacity),
+    /// A VolumeAttachment.
+    VolumeAttachment(model::VolumeAttachment),
     /// A PodDisruptionBudget, for preemption.
     Budget {
         /// Namespace.

@@ -16,6 +16,11 @@ mod scoring;
 mod spread;
 mod spread_score;
 mod taint_toleration;
+mod volume_binding;
+mod volume_limits;
+mod volume_restrictions;
+mod volume_zone;
+mod volumes;
 
 use super::args::Args;
 use super::framework::{Plugin, PluginId};
@@ -39,6 +44,10 @@ pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<
         PluginId::PodTopologySpread => Box::new(spread::PodTopologySpread::new(&args.spread, strings)),
         PluginId::ImageLocality => Box::new(image_locality::ImageLocality),
         PluginId::NodeDeclaredFeatures => Box::new(declared_features::NodeDeclaredFeatures),
+        PluginId::VolumeRestrictions => Box::new(volume_restrictions::VolumeRestrictions),
+        PluginId::NodeVolumeLimits => Box::new(volume_limits::VolumeLimits),
+        PluginId::VolumeBinding => Box::new(volume_binding::VolumeBinding),
+        PluginId::VolumeZone => Box::new(volume_zone::VolumeZone::new(strings)),
         PluginId::DynamicResources => Box::new(dynamic_resources::DynamicResources),
         _ => return None,
     })

@@ -96,7 +96,6 @@ fn default_selector(
         cluster.pods[pod].owner.and_then(|(kind, name)| objects.owners.get(&(shape.namespace, kind, name)));
     let mut base = crate::place::cluster::labels::Selector::default();
     match owner {
-        Some(OwnerSelector::Pairs(more)) => pairs.extend(more.iter().copied()),
         Some(OwnerSelector::Selector(selector)) => base = selector.clone(),
         None => {}
     }
