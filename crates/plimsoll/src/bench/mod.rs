@@ -1,0 +1,3 @@
+//! `plimsoll bench`: figures, measured.
+
+pub mod api;

@@ -1,0 +1,175 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Batch and AI scheduler for Kubernetes: queueing and placement in one engine.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, about)]
+pub struct Cli {
+    /// What to log, to standard error: a level, or targets with levels.
+    #[arg(long, global = true, env = "PLIMSOLL_LOG", default_value = "warn", value_name = "FILTER")]
+    pub log: String,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a control plane on this machine: API server, engine, controllers and simulated nodes.
+    Up(Up),
+    /// Queue and place in a cluster.
+    Run(Run),
+    /// Print the version.
+    Version(Version),
+    /// Measure.
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        what: Bench,
+    },
+}
+
+/// How output is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// When it is on disk.
+    #[default]
+    Durable,
+    /// At once; a crash of the machine may take back the last moment.
+    Relaxed,
+}
+
+/// `plimsoll up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Port of the API server; 0 takes a free one.
+    #[arg(long, default_value_t = 6443)]
+    pub port: u16,
+    /// Address of the API server. Anything but a loopback address lets others on your network try to connect.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub bind: IpAddr,
+    /// Where to write the kubeconfig [default: kubeconfig under --data, else plimsoll.kubeconfig].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Number of simulated nodes.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub nodes: usize,
+    /// Node manifests to simulate instead (YAML or JSON, several documents).
+    #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
+    pub nodes_file: Option<PathBuf>,
+    /// Directory that keeps everything, credentials too; without it nothing outlives the process.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// How many times faster than real time pods run.
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = speed)]
+    pub speed: f64,
+    /// When a write counts as done.
+    #[arg(long, value_enum, default_value_t)]
+    pub durability: Durability,
+    /// How to say that it is ready.
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && (0.001..=1e6).contains(&x) => Ok(x),
+        Ok(_) => Err("must be between 0.001 and 1000000".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// `plimsoll run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Kubeconfig of the cluster [default: as kubectl, or the pod's service account].
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig.
+    #[arg(long)]
+    pub context: Option<String>,
+    /// Queue workloads, as Kueue does [default: both roles].
+    #[arg(long)]
+    pub queueing: bool,
+    /// Place pods, as kube-scheduler does [default: both roles].
+    #[arg(long)]
+    pub placement: bool,
+    /// Write without being elected: only where nothing else runs with the same roles.
+    #[arg(long)]
+    pub no_leader_election: bool,
+    /// Namespace of the Lease.
+    #[arg(long, default_value = "kube-system")]
+    pub lease_namespace: String,
+    /// Name of the Lease.
+    #[arg(long, default_value = "plimsoll")]
+    pub lease_name: String,
+}
+
+/// `plimsoll version`.
+#[derive(Debug, Args)]
+pub struct Version {
+    /// How to print it.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// `plimsoll bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// From the creation of pods to their binding, through the embedded server.
+    Api(BenchApi),
+}
+
+/// `plimsoll bench api`.
+#[derive(Debug, Args)]
+pub struct BenchApi {
+    /// Number of pods.
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub pods: usize,
+    /// Number of nodes.
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
+    pub nodes: usize,
+    /// Number of clients that watch all pods.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub watchers: usize,
+    /// Creations under way at once.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub clients: usize,
+    /// Directory of the store; without it everything stays in memory.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// When a write counts as done.
+    #[arg(long, value_enum, default_value_t)]
+    pub durability: Durability,
+    /// How to print the result.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        assert!(Cli::try_parse_from(["plimsoll", "up", "--speed", "0"]).is_err());
+        assert!(Cli::try_parse_from(["plimsoll", "up", "--nodes", "3", "--nodes-file", "f"]).is_err());
+    }
+}

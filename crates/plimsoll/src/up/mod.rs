@@ -1,0 +1,178 @@
+//! `plimsoll up`: a whole control plane in this process.
+
+mod hook;
+mod logs;
+mod nodes;
+pub mod plane;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use plimsoll_apiserver::http::listener;
+use plimsoll_apiserver::http::tls::{Credentials, write_private};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{cli, say};
+use plane::{Plane, Settings};
+
+/// Runs until stopped by a signal.
+pub async fn run(args: cli::Up) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let nodes = nodes::objects(&args)?;
+    let count = nodes.len();
+    let listener = listen(SocketAddr::new(args.bind, args.port)).await?;
+    let address = listener.local_addr().context("the listener's address")?;
+    let url = format!("https://{}", reachable(address));
+    if !address.ip().is_loopback() {
+        say::error(&format!(
+            "warning: {address} can be reached from the network; the kubeconfig is the key to it"
+        ));
+    }
+    let credentials = match &args.data {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("--data {}", dir.display()))?;
+            Credentials::load_or_create(&dir.join("pki"), &[address.ip().to_string()])
+                .with_context(|| format!("--data {}", dir.display()))?
+        }
+        None => Credentials::generate(&[address.ip().to_string()])?,
+    };
+    let kubeconfig = kubeconfig_path(&args);
+    write_kubeconfig(&kubeconfig, &credentials.kubeconfig(&url))?;
+
+    let settings = Settings {
+        data: args.data.clone(),
+        durability: args.durability,
+        token: Some(credentials.token.clone()),
+        address: reachable(address),
+        roles: plimsoll_runtime::Roles { queueing: true, placement: true },
+        speed: Some(args.speed),
+    };
+    let plane = Plane::start(&settings).await?;
+    let stop = CancellationToken::new();
+    let tls = credentials.tls().context("certificates")?;
+    let serving = tokio::spawn(listener::serve(Arc::clone(&plane.server), listener, tls, stop.clone()));
+    plane.create_nodes(nodes).await?;
+    announce(&args, &kubeconfig, &url, count, began);
+
+    let ended = tokio::select! {
+        () = signal() => Ok(()),
+        () = plane.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
+    };
+    // A second signal does not wait for anything.
+    tokio::spawn(async {
+        signal().await;
+        std::process::exit(130);
+    });
+    stop.cancel();
+    plane.stop().await;
+    let _ = serving.await;
+    ended
+}
+
+/// The address that clients should use: a wildcard is reached through loopback.
+fn reachable(address: SocketAddr) -> String {
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() {
+            std::net::Ipv4Addr::LOCALHOST.into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
+    }
+    address.to_string()
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(listener),
+        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!("{address} is in use by another program; choose another port with --port")
+        }
+        Err(e) => Err(e).with_context(|| format!("listening on {address}")),
+    }
+}
+
+fn kubeconfig_path(args: &cli::Up) -> PathBuf {
+    match (&args.kubeconfig, &args.data) {
+        (Some(path), _) => path.clone(),
+        (None, Some(dir)) => dir.join("kubeconfig"),
+        (None, None) => PathBuf::from("plimsoll.kubeconfig"),
+    }
+}
+
+fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
+    let at = || format!("--kubeconfig {}", path.display());
+    if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir).with_context(at)?;
+    }
+    write_private(path, text).with_context(at)
+}
+
+fn announce(args: &cli::Up, kubeconfig: &Path, url: &str, nodes: usize, began: Instant) {
+    let seconds = began.elapsed().as_secs_f64();
+    let path = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
+    if args.output == cli::Output::Json {
+        let line = json!({"ready": true, "seconds": seconds, "url": url, "kubeconfig": path, "nodes": nodes,
+                          "pid": std::process::id()});
+        say::line(&line.to_string());
+        return;
+    }
+    let kept = match &args.data {
+        Some(dir) => format!("everything is kept in {}", dir.display()),
+        None => "nothing outlives this process (--data DIR keeps it)".into(),
+    };
+    let speed = if (args.speed - 1.0).abs() > f64::EPSILON {
+        format!(" at speed {}", args.speed)
+    } else {
+        String::new()
+    };
+    say::line(&format!("plimsoll is ready in {seconds:.2} s: {url}, {nodes} simulated nodes{speed}, {kept}"));
+    say::line(&format!("kubeconfig: {}", path.display()));
+    let shown = kubeconfig.display();
+    say::line(&format!(
+        "\n  kubectl --kubeconfig {shown} apply -f examples/quickstart.yaml\n  kubectl --kubeconfig {shown} get \
+         workloads,jobs -A\n  kubectl --kubeconfig {shown} get pods -A -w\n\nCtrl-C stops it."
+    ));
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+pub async fn signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut term) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = term.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_are_reached_through_loopback() {
+        let text = |a: &str| reachable(a.parse().unwrap());
+        assert_eq!(text("0.0.0.0:6443"), "127.0.0.1:6443");
+        assert_eq!(text("[::]:6443"), "[::1]:6443");
+        assert_eq!(text("10.1.2.3:1"), "10.1.2.3:1");
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let first = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = first.local_addr().unwrap();
+        let error = listen(address).await.unwrap_err().to_string();
+        assert_eq!(error, format!("{address} is in use by another program; choose another port with --port"));
+    }
+}

@@ -1,0 +1,109 @@
+//! The parts of a control plane in one process, put together.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use plimsoll_apiserver::auth::{AuthConfig, User};
+use plimsoll_apiserver::store::Durability;
+use plimsoll_apiserver::{Server, ServerConfig};
+use plimsoll_runtime::api::Api;
+use plimsoll_runtime::cache::Cache;
+use plimsoll_runtime::lease::Claim;
+use plimsoll_runtime::{Roles, Runtime, simulated};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::logs::Logs;
+use crate::cli;
+
+/// What the control plane is like.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Directory of the store.
+    pub data: Option<PathBuf>,
+    /// When a write counts as done.
+    pub durability: cli::Durability,
+    /// The administrator's bearer token.
+    pub token: Option<String>,
+    /// Address that clients are told in discovery.
+    pub address: String,
+    /// What the engine does.
+    pub roles: Roles,
+    /// Factor of simulated time; `None`: nodes without kubelets.
+    pub speed: Option<f64>,
+}
+
+/// A running control plane.
+pub struct Plane {
+    /// The API server.
+    pub server: Arc<Server>,
+    api: Api,
+    runtime: Runtime,
+    stop: CancellationToken,
+    kubelets: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Plane {
+    /// Starts everything but the listener.
+    pub async fn start(settings: &Settings) -> anyhow::Result<Self> {
+        let config = ServerConfig {
+            data: settings.data.clone(),
+            durability: match settings.durability {
+                cli::Durability::Durable => Durability::Durable,
+                cli::Durability::Relaxed => Durability::Relaxed,
+            },
+            auth: AuthConfig {
+                tokens: settings.token.iter().map(|t| (t.clone(), User::admin())).collect(),
+                ..AuthConfig::default()
+            },
+            address: settings.address.clone(),
+            ..ServerConfig::default()
+        };
+        let server = Server::new(config).await.with_context(|| match &settings.data {
+            Some(dir) => format!("--data {}", dir.display()),
+            None => "starting the API server".into(),
+        })?;
+        let cache = Cache::default();
+        if settings.roles.queueing {
+            super::hook::register(&server, cache.clone());
+        }
+        let client = kube::Client::new(server.service(), "default");
+        let api = Api::new(client.clone(), "plimsoll");
+        let engine =
+            plimsoll_runtime::Settings { roles: settings.roles, ..plimsoll_runtime::Settings::default() };
+        let runtime =
+            Runtime::start(client, &engine, cache, &Claim::always()).context("starting the engine")?;
+        let stop = CancellationToken::new();
+        let kubelets = settings.speed.map(|speed| {
+            server.set_log_source(Arc::new(Logs { server: Arc::downgrade(&server), speed }));
+            let options = plimsoll_sim::Options { speed, ..plimsoll_sim::Options::default() };
+            tokio::spawn(simulated::run(api.writing_as("kubelet"), options, stop.clone()))
+        });
+        Ok(Self { server, api, runtime, stop, kubelets })
+    }
+
+    /// A client of the server, as the administrator.
+    pub const fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Creates nodes that are not there yet.
+    pub async fn create_nodes(&self, nodes: Vec<Value>) -> anyhow::Result<()> {
+        simulated::create_nodes(&self.api.writing_as("kubelet"), nodes).await.context("creating the nodes")
+    }
+
+    /// Waits until the engine has failed.
+    pub async fn failed(&self) {
+        self.runtime.failed().await;
+    }
+
+    /// Stops everything and waits for it.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.runtime.stop().await;
+        if let Some(kubelets) = self.kubelets {
+            let _ = kubelets.await;
+        }
+    }
+}
