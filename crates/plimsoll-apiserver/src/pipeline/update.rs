@@ -122,11 +122,14 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     check_version(w, change, &given, record.revision).map_err(fatal)?;
     new["metadata"]["resourceVersion"] = json!(record.revision.to_string());
     before_update(&mut new, &old);
-    machine::prepare_update(&w.kind, &w.subresource, &mut new, &old, w.now);
-    machine::reallocate(w, &mut new, &old).map_err(fatal)?;
-    let errors = machine::validate_update(&w.kind, &w.subresource, &new, &old);
-    if !errors.is_empty() {
-        return Err(fatal(machine::invalid(&w.kind, &name, &errors)));
+    // upstream writes these past the kind's strategy: a binding does not raise the generation
+    if !internal {
+        machine::prepare_update(&w.kind, &w.subresource, &mut new, &old, w.now);
+        machine::reallocate(w, &mut new, &old).map_err(fatal)?;
+        let errors = machine::validate_update(&w.kind, &w.subresource, &new, &old);
+        if !errors.is_empty() {
+            return Err(fatal(machine::invalid(&w.kind, &name, &errors)));
+        }
     }
     w.warnings.extend(machine::warnings(&w.kind, &new, Some(&old)));
     meta::tidy(&mut new);

@@ -128,6 +128,8 @@ impl Replay {
             if name.eq_ignore_ascii_case("if-none-match") && !text.starts_with('"') {
                 text = format!("\"{text}\"");
             }
+            // a recorded agent stands in place of the recorder's
+            headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
             headers.push((name.clone(), text));
         }
         let body = if let Some(encoded) = request["protobuf_base64"].as_str() {

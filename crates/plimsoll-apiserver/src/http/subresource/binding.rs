@@ -146,14 +146,10 @@ fn set_scheduled(pod: &mut Value, now: jiff::Timestamp) {
     if !pod["status"].is_object() {
         pod["status"] = json!({});
     }
-    let generation = pod["metadata"]["generation"].clone();
     let mut condition = machine::ordered(json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
         "lastTransitionTime": time::seconds(now),
     }));
-    if generation.is_i64() || generation.is_u64() {
-        condition["observedGeneration"] = generation;
-    }
     match pod["status"]["conditions"].as_array_mut() {
         Some(list) => match list.iter_mut().find(|c| c["type"] == "PodScheduled") {
             Some(old) => {

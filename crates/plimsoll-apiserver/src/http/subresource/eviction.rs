@@ -207,13 +207,10 @@ async fn mark_as_target(req: &Req, kind: &Arc<Kind>) -> Result<(), ApiError> {
         if !pod["status"].is_object() {
             pod["status"] = json!({});
         }
-        let mut condition = json!({
+        let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
         });
-        if let Some(generation) = pod["metadata"]["generation"].as_i64() {
-            condition["observedGeneration"] = json!(generation);
-        }
         match pod["status"]["conditions"].as_array_mut() {
             Some(list) => {
                 list.retain(|c| c["type"] != "DisruptionTarget");
