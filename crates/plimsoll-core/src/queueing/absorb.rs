@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Event;
 use super::account::Before;
+use super::afs::Ledger;
 use super::ids::Flavor;
 use super::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy, Workload, WorkloadKey};
 use super::pending::{LqId, WlId};
@@ -28,6 +29,10 @@ impl Queueing {
             Event::LocalQueueDelete(ns, name) => {
                 let id = self.lq_slot(&ns, &name);
                 self.lq_mut(id).spec = None;
+                self.lq_mut(id).reported = None;
+                self.lq_mut(id).ledger_open = false;
+                self.lq_mut(id).ledger = Ledger::default();
+                self.samples.retain(|(_, l)| *l != id);
                 self.members_again(id, now);
             }
             Event::ResourceFlavorUpsert(f) => self.flavor(*f),
@@ -73,7 +78,7 @@ impl Queueing {
                 self.all_queues_again();
             }
             Event::WorkloadUpsert(w) => self.workload(*w, now),
-            Event::WorkloadDelete(key) => self.workload_gone(&key),
+            Event::WorkloadDelete(key) => self.workload_gone(&key, now),
             Event::WorkloadStopped(key) => {
                 let explicit = self.config.gates.explicit_status;
                 if let Some(&id) = self.wl_by_key.get(&key) {
@@ -193,6 +198,7 @@ impl Queueing {
         let before = slot.spec.as_deref().is_some_and(usable);
         let after = usable(&q);
         slot.spec = Some(Box::new(q));
+        self.open_ledger(id, now);
         if before != after || old != Some(cq) {
             self.members_again(id, now);
         }
@@ -309,7 +315,7 @@ impl Queueing {
             }
             Some(_) => {
                 let key = w.key.clone();
-                self.workload_gone(&key);
+                self.workload_gone(&key, now);
                 self.workload_new(w, now);
             }
             None => self.workload_new(w, now),
@@ -357,9 +363,10 @@ impl Queueing {
         if self.wl(id).is_none_or(|old| w.version != 0 && w.version < old.obj.version) {
             return;
         }
-        if self.wl(id).is_some_and(|old| old.lq != lq) {
+        if let Some(from) = self.wl(id).map(|old| old.lq).filter(|&old| old != lq) {
             self.unqueue(id);
             self.release(id);
+            self.drop_entry(id, from);
         }
         let Some(wl) = self.wl_mut(id) else { return };
         let before = Before::of(wl);
@@ -384,14 +391,15 @@ impl Queueing {
         self.transition(id, Some(&before), reshaped, now);
     }
 
-    fn workload_gone(&mut self, key: &WorkloadKey) {
+    fn workload_gone(&mut self, key: &WorkloadKey, now: Time) {
         let Some(id) = self.wl_by_key.remove(key) else { return };
         self.unqueue(id);
         let Some(wl) = self.wl(id) else { return };
         let (lq, held) = (wl.lq, wl.held);
         if self.release(id) {
-            self.wake_around(lq, held);
+            self.wake_around(lq, held, now);
         }
+        self.drop_entry(id, lq);
         self.lq_mut(lq).members.remove(&id);
         self.dirty.remove(&id);
         self.wls[id as usize] = None;

@@ -13,10 +13,13 @@ use super::pending::{LqId, Rank, Spot, WlId};
 use super::requests::{self, Limits};
 use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
 use super::{Action, Note, cond};
-use crate::time::Time;
+use crate::time::{Duration, Time};
 
 /// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.
 const MAX_UNCONFIRMED: usize = 32;
+
+/// How long a release of quota by a workload of a stopped LocalQueue waits before it wakes others.
+const LATE_WAKE: Duration = Duration::from_seconds(5);
 
 /// Where a workload stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,8 +156,9 @@ impl Queueing {
         let was_holding = before.is_some_and(|b| b.phase.holds_quota());
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
+            self.drop_entry(id, after.lq);
             if self.release(id) || (was_holding && after.phase == Phase::Pending) {
-                self.wake_around(after.lq, held);
+                self.wake_around(after.lq, held, now);
             }
             return;
         }
@@ -162,15 +166,19 @@ impl Queueing {
             self.unqueue(id);
             self.release(id);
             self.hold(id);
+            let newly = before.is_none_or(|b| b.phase != Phase::Admitted);
+            if newly && before.is_some() && after.phase == Phase::Admitted {
+                self.settle_entry(id, now);
+            }
             let freed = was_holding && before.is_some_and(|b| b.reclaimable != after.reclaimable);
             let other_priority = before.is_some_and(|b| b.priority != after.priority);
             if freed || other_priority {
-                self.wake_around(after.lq, held);
+                self.wake_around(after.lq, held, now);
             }
             return;
         }
         if self.release(id) {
-            self.wake_around(after.lq, held);
+            self.wake_around(after.lq, held, now);
         }
         let same_order = before.is_some_and(|b| {
             b.evicted == after.evicted && b.requeued == after.requeued && b.phase == Phase::Pending
@@ -181,10 +189,18 @@ impl Queueing {
         self.enqueue(id, same_request && same_order, now);
     }
 
-    /// Asks that parked workloads around a LocalQueue's ClusterQueue get another chance.
-    pub(crate) fn wake_around(&mut self, lq: LqId, held: Option<CqId>) {
-        let cqs = [self.lq(lq).cq, held];
-        self.to_wake.extend(cqs.into_iter().flatten());
+    /// Asks that parked workloads around a LocalQueue's ClusterQueue get another chance. Kueue wakes nobody
+    /// when the LocalQueue is stopped or gone; here that only takes longer.
+    pub(crate) fn wake_around(&mut self, lq: LqId, held: Option<CqId>, now: Time) {
+        let queue = self.lq(lq);
+        let usable = queue.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
+        for cq in [queue.cq, held].into_iter().flatten() {
+            if usable {
+                self.to_wake.insert(cq);
+            } else {
+                self.wake_later.insert((now.plus(LATE_WAKE), cq));
+            }
+        }
         self.cycle_due = true;
     }
 

@@ -264,7 +264,7 @@ impl Queueing {
         if let Some(wl) = self.wl_mut(e.id) {
             wl.last = None;
         }
-        self.afs_admitted(e.id, e.cq, now);
+        self.charge_entry(e.id, e.cq);
         self.edit(e.id, now, notes, |edit| {
             edit.set_reservation(admission);
             if complete {

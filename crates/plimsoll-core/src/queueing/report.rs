@@ -198,7 +198,9 @@ impl Queueing {
             reservation: list(&lq.reserved_usage),
             usage: list(&lq.admitted_usage),
             weighted_share: None,
-            consumed: None,
+            consumed: lq
+                .ledger_open
+                .then(|| (lq.ledger.consumed.clone().into_iter().collect(), lq.ledger.updated)),
         })
     }
 

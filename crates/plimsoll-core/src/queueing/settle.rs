@@ -18,6 +18,7 @@ impl Queueing {
 
     fn settle_quietly(&mut self, now: Time) {
         self.fire_timers(now);
+        self.sample_usage(now);
         self.ensure_tree();
         self.reconcile_dirty(now);
         self.report_statuses(now);
@@ -39,10 +40,17 @@ impl Queueing {
         if self.cycle_due || !self.to_wake.is_empty() || !self.dirty.is_empty() {
             return Some(Time(i64::MIN));
         }
-        self.timers.first().map(|(t, _)| *t)
+        let timer = self.timers.first().map(|(t, _)| *t);
+        let sample = self.samples.first().map(|(t, _)| *t);
+        let wake = self.wake_later.first().map(|(t, _)| *t);
+        [timer, sample, wake].into_iter().flatten().min()
     }
 
     fn fire_timers(&mut self, now: Time) {
+        while let Some(&(t, cq)) = self.wake_later.first().filter(|(t, _)| *t <= now) {
+            self.wake_later.remove(&(t, cq));
+            self.to_wake.insert(cq);
+        }
         while let Some(&(t, id)) = self.timers.first().filter(|(t, _)| *t <= now) {
             self.timers.remove(&(t, id));
             let Some(wl) = self.wl_mut(id) else { continue };

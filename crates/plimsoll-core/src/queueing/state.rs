@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Action;
+use super::afs::Ledger;
 use super::amount::Amount;
 use super::assign::LastTry;
 use super::config::Config;
@@ -85,6 +86,9 @@ pub(crate) struct Lq {
     pub(crate) cq: Option<CqId>,
     /// All workloads that name it.
     pub(crate) members: BTreeSet<WlId>,
+    /// What it consumed, for admission fair sharing.
+    pub(crate) ledger: Ledger,
+    pub(crate) ledger_open: bool,
     /// How many of them wait in its ClusterQueue.
     pub(crate) waiting: i32,
     pub(crate) reserving: i32,
@@ -200,6 +204,10 @@ pub struct Queueing {
     pub(crate) cohort_shares: BTreeMap<String, i64>,
     /// Times at which a workload has to be looked at again.
     pub(crate) timers: BTreeSet<(Time, WlId)>,
+    /// When to sample which LocalQueue's usage.
+    pub(crate) samples: BTreeSet<(Time, LqId)>,
+    /// ClusterQueues to give another chance at a later time.
+    pub(crate) wake_later: BTreeSet<(Time, CqId)>,
     /// Number of scheduling cycles so far.
     pub(crate) cycle: i64,
     /// Whether a cycle could find something it did not find last time.
@@ -240,6 +248,8 @@ impl Queueing {
             dirty_lqs: BTreeSet::new(),
             cohort_shares: BTreeMap::new(),
             timers: BTreeSet::new(),
+            samples: BTreeSet::new(),
+            wake_later: BTreeSet::new(),
             cycle: 0,
             cycle_due: false,
             last_write: 0,
