@@ -2,18 +2,21 @@
 //! the same whatever the machinery learns.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use plimsoll_machinery::decode::{self as codec, FieldValidation};
 use plimsoll_machinery::select::LabelSelector;
 use plimsoll_machinery::table::{IncludeObject, to_table};
 use plimsoll_machinery::{
-    ApiError, FieldError, Gvk, Kind, KindTable, apply as owners, builtin, crd, patch, proto, strategy,
+    ApiError, FieldError, Gvk, Kind, KindTable, apply as owners, builtin, crd, openapi, patch, proto,
+    strategy,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::http::Document;
+use crate::http::discovery::GIT_VERSION;
 use crate::http::negotiate::{Format, MetaVersion};
 use crate::http::query::Query;
 use crate::pipeline::Write;
@@ -314,17 +317,30 @@ pub fn hash(bytes: &[u8]) -> String {
 
 /// The index of schema documents.
 pub fn openapi_index(_server: &Arc<Server>, table: &KindTable) -> Value {
-    let _ = table;
-    json!({"paths": {}})
+    openapi::index(table)
 }
 
-/// One schema document.
-pub fn openapi_document(
-    _server: &Arc<Server>,
-    _table: &KindTable,
-    _name: &str,
-) -> Option<Arc<crate::http::Document>> {
-    None
+/// Most schema documents kept; there are about 35 of built-in kinds.
+const MAX_DOCUMENTS: usize = 256;
+static DOCUMENTS: Mutex<BTreeMap<(String, String), Arc<Document>>> = Mutex::new(BTreeMap::new());
+
+/// One schema document. Its hash says all there is to know about it, so documents are shared by all servers of
+/// the process and made once.
+pub fn openapi_document(_server: &Arc<Server>, table: &KindTable, name: &str) -> Option<Arc<Document>> {
+    let hash = openapi::hash(table, name)?;
+    let key = (name.to_owned(), hash.clone());
+    let kept = || DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = kept().get(&key) {
+        return Some(Arc::clone(found));
+    }
+    let value = openapi::document(table, name, GIT_VERSION)?;
+    let made = Arc::new(Document { bytes: serde_json::to_vec(&value).ok()?.into(), hash });
+    let mut documents = kept();
+    if documents.len() >= MAX_DOCUMENTS {
+        documents.clear();
+    }
+    documents.insert(key, Arc::clone(&made));
+    Some(made)
 }
 
 /// The kind of a subresource that is not its parent's.

@@ -14,6 +14,7 @@ pub mod error;
 pub mod jsonpath;
 pub mod kinds;
 mod obj;
+pub mod openapi;
 pub mod patch;
 pub mod proto;
 pub mod schema;
