@@ -1,7 +1,7 @@
 //! HTTP: from a request to an answer.
 
 pub mod body;
-mod discovery;
+pub mod discovery;
 mod generic;
 pub mod info;
 mod list;
