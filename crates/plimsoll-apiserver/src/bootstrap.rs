@@ -54,6 +54,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), ServerError> {
             Err(e) => return Err(ServerError::Bootstrap { what, why: e.to_string() }),
         }
     }
+    crate::custom::load(server);
     server.store().forget_changes();
     Ok(())
 }

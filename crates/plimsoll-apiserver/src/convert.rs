@@ -41,7 +41,15 @@ pub fn is_served_as(record: &Record, api_version: &str) -> bool {
 /// The object in the version it is served in.
 pub fn to_served(kind: &Kind, object: Value) -> Value {
     let target = kind.gvk.api_version();
-    convert(object, &target)
+    if kind.custom.is_some() || object["apiVersion"] == target.as_str() {
+        return convert(object, &target);
+    }
+    let converted = convert(object, &target);
+    // Fields that one version writes when empty and the other doesn't.
+    match plimsoll_machinery::decode::conform(kind, converted.clone()) {
+        Ok(conformed) => conformed.object,
+        Err(_) => converted,
+    }
 }
 
 /// The object in the version it is stored in.

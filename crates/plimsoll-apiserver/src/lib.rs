@@ -5,6 +5,7 @@ pub mod auth;
 mod bootstrap;
 pub mod control;
 mod convert;
+pub mod custom;
 pub mod http;
 mod machine;
 pub mod pipeline;

@@ -19,7 +19,6 @@ use crate::http::Document;
 use crate::http::discovery::GIT_VERSION;
 use crate::http::negotiate::{Format, MetaVersion};
 use crate::http::query::Query;
-use crate::pipeline::Write;
 use crate::server::Server;
 
 pub use plimsoll_machinery::table::TableOptions;
@@ -104,11 +103,17 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if object["metadata"]["name"].as_str().unwrap_or("").is_empty() {
         return vec![FieldError::required("metadata.name", "name or generateName is required")];
     }
+    if crate::custom::is_definition(kind) {
+        return crd::define::validate_create(object);
+    }
     if kind.custom.is_some() { crd::validate_object(kind, None, object) } else { Vec::new() }
 }
 
 /// Validates a change.
-pub fn validate_update(kind: &Kind, _subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+    if crate::custom::is_definition(kind) && subresource.is_empty() {
+        return crd::define::validate_update(old, new);
+    }
     if kind.custom.is_some() { crd::validate_object(kind, Some(old), new) } else { Vec::new() }
 }
 
@@ -131,6 +136,16 @@ pub fn own_update(
     subresource: &str,
     now: Timestamp,
 ) -> Result<(), ApiError> {
+    if kind.gvk.group == "apps" && kind.gvk.kind == "DaemonSet" {
+        // A field of upstream's internal type that shows as an annotation.
+        const GENERATION: &str = "deprecated.daemonset.template.generation";
+        if new["metadata"]["annotations"].get(GENERATION).is_none() && new["metadata"].is_object() {
+            if !new["metadata"]["annotations"].is_object() {
+                new["metadata"]["annotations"] = json!({});
+            }
+            new["metadata"]["annotations"][GENERATION] = json!("0");
+        }
+    }
     owners::on_update(kind, subresource, old, new, manager, &crate::time::seconds(now));
     Ok(())
 }
@@ -146,16 +161,6 @@ pub fn orphans_by_default(kind: &Kind) -> bool {
         (kind.gvk.group.as_str(), kind.plural.as_str()),
         ("batch", "jobs") | ("", "replicationcontrollers")
     )
-}
-
-/// Allocates what only the server can give (addresses and ports of a new Service).
-pub fn allocate(_w: &mut Write, _object: &mut Value) -> Result<(), ApiError> {
-    Ok(())
-}
-
-/// Keeps or changes allocations in an update.
-pub fn reallocate(_w: &mut Write, _new: &mut Value, _old: &Value) -> Result<(), ApiError> {
-    Ok(())
 }
 
 /// The object in protobuf, in its envelope; `None`: it has no protobuf form.
@@ -231,6 +236,9 @@ pub fn apply_patch(
     old: &Value,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
+    if patch_type == PatchType::Strategic && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err() {
+        return Err(ApiError::bad_request(json_error(body)));
+    }
     let document = || match (patch_type, &kind.schema) {
         (PatchType::Json, _) => patch::json(old, body),
         (PatchType::Strategic, Some(schema)) => patch::strategic(schema, old, body),

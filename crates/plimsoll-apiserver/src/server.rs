@@ -218,12 +218,16 @@ impl Server {
 
     /// An object has been written: what the server itself must learn of it.
     pub(crate) async fn written(self: &Arc<Self>, kind: &Kind, record: &Arc<Record>) {
-        let _ = (kind, record);
+        if crate::custom::is_definition(kind) {
+            crate::custom::written(self, record).await;
+        }
     }
 
     /// An object is gone.
     pub(crate) async fn deleted(self: &Arc<Self>, kind: &Kind, record: &Arc<Record>) {
-        let _ = (kind, record);
+        if crate::custom::is_definition(kind) {
+            crate::custom::deleted(self, record).await;
+        }
     }
 
     /// Counters in the text format of Prometheus.

@@ -1,9 +1,12 @@
 //! Built-in admission, in upstream's order of plugins, and webhooks.
 
+mod limits;
 mod namespace;
 mod objects;
 mod pods;
 mod priority;
+mod quota;
+mod runtime_class;
 
 use plimsoll_machinery::{ApiError, Details, Gvk};
 use serde_json::Value;
@@ -75,11 +78,13 @@ pub async fn mutate(
 ) -> Result<(), ApiError> {
     namespace::check(w, object, operation)?;
     if matches!(operation, Operation::Create | Operation::Update) {
+        limits::default(w, object, operation);
         objects::taint_new_node(w, object, operation);
         priority::resolve(w, object, operation)?;
         pods::default_tolerations(w, object);
         objects::default_storage_class(w, object, operation);
         objects::protect_storage(w, object, operation);
+        runtime_class::apply(w, object, operation)?;
     }
     let _ = old;
     Ok(())
@@ -96,9 +101,10 @@ pub async fn validate(
     operation: Operation,
 ) -> Result<Charge, ApiError> {
     if let Some(object) = object {
+        limits::validate(w, object, operation)?;
         priority::validate(w, object, operation)?;
+        quota::charge(w, object, old, operation).await?;
     }
-    let _ = old;
     Ok(Charge)
 }
 

@@ -28,10 +28,7 @@ pub fn create(
             access(review, None, |spec| check(spec, &subject(spec), rbac)).map(|r| r.0)
         }
         (AUTHORIZATION, "LocalSubjectAccessReview") => {
-            access(review, Some(namespace), |spec| check(spec, &subject(spec), rbac)).map(|(mut r, ())| {
-                r["metadata"] = json!({"namespace": namespace});
-                r
-            })
+            access(review, Some(namespace), |spec| check(spec, &subject(spec), rbac)).map(|r| r.0)
         }
         (AUTHORIZATION, "SelfSubjectRulesReview") => rules(kind, &review, user, rbac),
         ("authentication.k8s.io", "SelfSubjectReview") => {

@@ -16,15 +16,34 @@ pub const MINOR: u32 = 36;
 pub const GIT_VERSION: &str = concat!("v1.36.2+plimsoll-", env!("CARGO_PKG_VERSION"));
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-const OTHER_PATHS: [&str; 9] = [
+const OTHER_PATHS: [&str; 28] = [
     "/.well-known/openid-configuration",
+    "/flagz",
     "/healthz",
+    "/healthz/autoregister-completion",
+    "/healthz/etcd",
+    "/healthz/log",
+    "/healthz/loopback-serving-certificate",
     "/healthz/ping",
     "/livez",
+    "/livez/autoregister-completion",
+    "/livez/etcd",
+    "/livez/log",
+    "/livez/loopback-serving-certificate",
     "/livez/ping",
     "/metrics",
+    "/metrics/slis",
+    "/openapi/v2",
     "/openapi/v3",
+    "/openapi/v3/",
+    "/openid/v1/jwks",
     "/readyz",
+    "/readyz/autoregister-completion",
+    "/readyz/informer-sync",
+    "/readyz/log",
+    "/readyz/ping",
+    "/readyz/shutdown",
+    "/statusz",
     "/version",
 ];
 
@@ -52,7 +71,7 @@ pub fn version(req: &mut Req) -> Result<Reply, ApiError> {
             "major": "1", "minor": minor, "emulationMajor": "1", "emulationMinor": minor,
             "minCompatibilityMajor": "1", "minCompatibilityMinor": (MINOR - 1).to_string(),
             "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
-            "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
+            "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "gc",
             "platform": "linux/amd64",
         }),
     ))

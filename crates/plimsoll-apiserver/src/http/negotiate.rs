@@ -208,7 +208,9 @@ fn restful_not_acceptable(endpoint: Endpoint) -> ApiError {
         text.push_str(", ");
         text.push_str(if endpoint.protobuf { STREAM_TYPES } else { "application/json;stream=watch" });
     }
-    ApiError::new(406, "NotAcceptable", text)
+    let mut e = ApiError::new(406, "NotAcceptable", text);
+    e.details = Some(Box::default());
+    e
 }
 
 fn not_acceptable(endpoint: Endpoint) -> ApiError {

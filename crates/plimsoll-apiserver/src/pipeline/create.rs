@@ -3,7 +3,7 @@
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Write, meta};
+use super::{Write, is_service, meta, service};
 use crate::store::{Expected, StoreError};
 use crate::{admit, convert, machine};
 
@@ -50,12 +50,16 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Value, ApiEr
     machine::prepare_create(&w.kind, &mut object, w.now);
     w.name = meta::text(&object, "name").to_owned();
     let name = w.name.clone();
-    machine::allocate(w, &mut object)?;
+    if is_service(w) {
+        service::allocate(w, &mut object)?;
+    }
     let errors = machine::validate_create(&w.kind, &object);
     if !errors.is_empty() {
         return Err(machine::invalid(&w.kind, &name, &errors));
     }
     w.warnings.extend(machine::warnings(&w.kind, &object, None));
+    // What the strategy left empty has defaults as well when it is read again.
+    machine::default(&w.kind, &mut object);
     meta::tidy(&mut object);
     let charge = admit::validate(w, Some(&object), None, admit::Operation::Create).await?;
     let key = w.key(&name);

@@ -70,7 +70,9 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     preconditions(w, &old, options)?;
     admit::mutate(w, &mut Value::Null, Some(&old), admit::Operation::Delete).await?;
     let mut new = old.clone();
-    let step = if w.kind.plural == "namespaces" && w.kind.custom.is_none() && w.kind.gvk.group.is_empty() {
+    let step = if crate::custom::is_definition(&w.kind) {
+        definition_step(w, &mut new)
+    } else if w.kind.plural == "namespaces" && w.kind.gvk.group.is_empty() {
         namespace_step(w, &mut new)
     } else {
         plan(w, &mut new, options)
@@ -270,6 +272,32 @@ fn set_finalizers(w: &Write, object: &mut Value, options: &DeleteOptions) -> boo
         }
     }
     true
+}
+
+/// A definition goes when its instances are gone.
+fn definition_step(w: &Write, object: &mut Value) -> Step {
+    if !meta::text(object, "deletionTimestamp").is_empty() {
+        return Step::Nothing;
+    }
+    let now = crate::time::seconds(w.now);
+    if let Some(meta) = meta::metadata(object) {
+        meta.insert("deletionTimestamp".to_owned(), json!(now));
+        let finalizers = meta.entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(list) = finalizers.as_array_mut()
+            && !list.iter().any(|f| f == crate::custom::FINALIZER)
+        {
+            list.push(json!(crate::custom::FINALIZER));
+        }
+    }
+    let condition = json!({
+        "type": "Terminating", "status": "True", "lastTransitionTime": now, "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    });
+    match object["status"]["conditions"].as_array_mut() {
+        Some(list) => list.push(condition),
+        None => object["status"]["conditions"] = json!([condition]),
+    }
+    Step::Mark { then_remove: false }
 }
 
 /// A namespace goes when its own finalizers are gone; until then it is `Terminating`.

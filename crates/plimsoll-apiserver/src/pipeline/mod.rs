@@ -7,6 +7,7 @@
 mod create;
 mod delete;
 mod meta;
+mod service;
 mod update;
 
 use std::sync::Arc;
@@ -73,6 +74,11 @@ impl Write {
     pub fn store_error(&self, error: &StoreError, name: &str) -> ApiError {
         error.to_api(&self.kind.gvk.group, &self.kind.plural, name)
     }
+}
+
+/// Whether the write is of a core Service itself.
+fn is_service(w: &Write) -> bool {
+    w.kind.gvk.group.is_empty() && w.kind.plural == "services" && w.subresource.is_empty()
 }
 
 /// The path of an object in upstream's etcd, which shows in messages about preconditions.

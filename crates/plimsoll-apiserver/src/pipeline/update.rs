@@ -4,7 +4,7 @@ use plimsoll_machinery::{ApiError, FieldError};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
-use super::{Write, create, meta, uid_conflict};
+use super::{Write, create, is_service, meta, service, uid_conflict};
 use crate::http::options::go_quote;
 use crate::store::{Expected, StoreError};
 use crate::{admit, convert, machine};
@@ -121,24 +121,16 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     let given = meta::text(&new, "resourceVersion").to_owned();
     check_version(w, change, &given, record.revision).map_err(fatal)?;
     new["metadata"]["resourceVersion"] = json!(record.revision.to_string());
-    before_update(&mut new, &old);
-    // upstream writes these past the kind's strategy: a binding does not raise the generation
     if !internal {
-        machine::prepare_update(&w.kind, &w.subresource, &mut new, &old, w.now);
-        machine::reallocate(w, &mut new, &old).map_err(fatal)?;
-        let errors = machine::validate_update(&w.kind, &w.subresource, &new, &old);
-        if !errors.is_empty() {
-            return Err(fatal(machine::invalid(&w.kind, &name, &errors)));
-        }
+        prepare(w, &mut new, &old).map_err(fatal)?;
     }
-    w.warnings.extend(machine::warnings(&w.kind, &new, Some(&old)));
+    machine::default(&w.kind, &mut new);
     meta::tidy(&mut new);
     let charge = admit::validate(w, Some(&new), Some(&old), admit::Operation::Update).await.map_err(fatal)?;
     machine::settle_times(&mut new, &old);
     if should_delete(&new, &old, &w.kind.plural) {
         if !w.dry_run {
-            let last = convert::to_storage(&w.kind, new.clone());
-            let done = w.server.remove(key, Expected::Revision(record.revision), Some(&last)).await;
+            let done = w.server.remove(key, Expected::Revision(record.revision), None).await;
             let gone = done.map_err(|e| retryable(w, &e, &name))?;
             w.server.deleted(&w.kind, &gone).await;
         }
@@ -153,6 +145,21 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     charge.commit();
     w.server.written(&w.kind, &written).await;
     Ok(Updated { object: w.read(&written).map_err(fatal)?, created: false })
+}
+
+/// Strategy and validation.
+fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> {
+    before_update(new, old);
+    machine::prepare_update(&w.kind, &w.subresource, new, old, w.now);
+    if is_service(w) {
+        service::reallocate(w, new, old)?;
+    }
+    let errors = machine::validate_update(&w.kind, &w.subresource, new, old);
+    if !errors.is_empty() {
+        return Err(machine::invalid(&w.kind, &w.name, &errors));
+    }
+    w.warnings.extend(machine::warnings(&w.kind, new, Some(old)));
+    Ok(())
 }
 
 fn retryable(w: &Write, e: &StoreError, name: &str) -> (ApiError, bool) {

@@ -1,0 +1,221 @@
+//! CustomResourceDefinitions at run time: names are accepted, rows come and go, instances are cleaned up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use plimsoll_machinery::{ApiError, Gvk, Kind, crd};
+use serde_json::{Value, json};
+
+use crate::auth::User;
+use crate::http::options::{DeleteOptions, Propagation};
+use crate::pipeline::{self, Write};
+use crate::server::Server;
+use crate::store::{Expected, Key, Record, StoreError};
+
+/// Where definitions are stored.
+pub const RESOURCE: &str = "apiextensions.k8s.io/customresourcedefinitions";
+const SERVICES: &str = "apiregistration.k8s.io/apiservices";
+/// Finalizer under which instances are removed.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// Between looks whether all instances are gone.
+const CLEANUP_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_ATTEMPTS: usize = 20;
+
+/// Whether a kind is the definitions'.
+pub fn is_definition(kind: &Kind) -> bool {
+    kind.storage == RESOURCE
+}
+
+/// Serves what the store holds; for the start.
+pub fn load(server: &Server) {
+    for record in server.store().list(RESOURCE, None).iter() {
+        if let Ok(definition) = record.value() {
+            serve(server, &definition);
+        }
+    }
+}
+
+/// A definition has been written.
+pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
+    let Ok(mut definition) = record.value() else { return };
+    if !definition["metadata"]["deletionTimestamp"].is_null() {
+        let (server, name) = (Arc::clone(server), record.key.name.clone());
+        tokio::spawn(clean_up(server, name));
+        return;
+    }
+    let others: Vec<Value> = server
+        .store()
+        .list(RESOURCE, None)
+        .iter()
+        .filter(|r| r.key.name != record.key.name)
+        .filter_map(|r| r.value().ok())
+        .collect();
+    let now = crate::time::seconds(server.now());
+    let others: Vec<&Value> = others.iter().collect();
+    let status = crd::define::accept(&definition, &others, &now);
+    register_services(server, &definition).await;
+    if status != definition["status"] {
+        definition["status"] = status;
+        let expected = Expected::Revision(record.revision);
+        if let Err(e) = server.put(record.key.clone(), expected, &definition).await {
+            // Somebody else wrote it meanwhile: that write came here, too.
+            tracing::debug!(name = record.key.name, error = %e, "status of a definition");
+        }
+    }
+    serve(server, &definition);
+}
+
+/// A definition is gone.
+pub async fn deleted(server: &Arc<Server>, record: &Arc<Record>) {
+    let Ok(definition) = record.value() else { return };
+    server.change_kinds(|table| remove_rows(table, &definition));
+    let group = definition["spec"]["group"].as_str().unwrap_or("");
+    for version in versions(&definition) {
+        if server.kinds().iter().any(|k| k.gvk.group == group && k.gvk.version == version) {
+            continue;
+        }
+        let key = Key::new(SERVICES, "", format!("{version}.{group}"));
+        let _ = server.remove(key, Expected::Present, None).await;
+    }
+}
+
+fn versions(definition: &Value) -> Vec<String> {
+    let list = definition["spec"]["versions"].as_array().into_iter().flatten();
+    list.filter_map(|v| v["name"].as_str().map(str::to_owned)).collect()
+}
+
+fn established(definition: &Value) -> bool {
+    let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|c| c["type"] == "Established" && c["status"] == "True")
+}
+
+/// Puts the rows of a definition into the kind table, or takes them out.
+fn serve(server: &Server, definition: &Value) {
+    let rows = if established(definition) { crd::kinds(definition) } else { Vec::new() };
+    server.change_kinds(|table| {
+        remove_rows(table, definition);
+        for row in rows {
+            table.insert(row);
+        }
+    });
+}
+
+fn remove_rows(table: &mut plimsoll_machinery::KindTable, definition: &Value) {
+    let group = definition["spec"]["group"].as_str().unwrap_or("");
+    let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or("");
+    let versions: Vec<String> = table
+        .iter()
+        .filter(|k| k.custom.is_some() && k.gvk.group == group && k.plural == plural)
+        .map(|k| k.gvk.version.clone())
+        .collect();
+    for version in versions {
+        table.remove(group, &version, plural);
+    }
+}
+
+/// Each served group version has an APIService, as the aggregator makes them.
+async fn register_services(server: &Arc<Server>, definition: &Value) {
+    let group = definition["spec"]["group"].as_str().unwrap_or("");
+    let table = server.kinds();
+    let gvk = Gvk { group: "apiregistration.k8s.io".into(), version: "v1".into(), kind: "APIService".into() };
+    let Some(kind) = table.kind(&gvk).cloned() else { return };
+    for version in versions(definition) {
+        let name = format!("{version}.{group}");
+        if server.store().get(&Key::new(SERVICES, "", name.as_str())).is_some() {
+            continue;
+        }
+        let now = crate::time::seconds(server.now());
+        let object = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {
+                "name": name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": now,
+                "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"},
+            },
+            "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100},
+            "status": {"conditions": [{
+                "type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local",
+                "message": "Local APIServices are always available",
+            }]},
+        });
+        let mut object = object;
+        if let Err(e) =
+            crate::machine::own_update(&kind, None, &mut object, "kube-apiserver", "", server.now())
+        {
+            tracing::debug!(error = %e, "ownership of an APIService");
+        }
+        let key = Key::new(SERVICES, "", name.as_str());
+        let _ = server.put(key, Expected::Absent, &object).await;
+    }
+}
+
+/// Removes all instances, then the definition. Boxed, since it deletes through the pipeline that starts it.
+fn clean_up(server: Arc<Server>, name: String) -> BoxFuture<'static, ()> {
+    Box::pin(async move { remove_all(&server, &name).await })
+}
+
+async fn remove_all(server: &Arc<Server>, name: &str) {
+    let key = Key::new(RESOURCE, "", name);
+    loop {
+        let Some(record) = server.store().latest(&key) else { return };
+        let Ok(definition) = record.value() else { return };
+        match remove_instances(server, &definition).await {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(e) => tracing::warn!(name, error = %e, "instances could not be removed"),
+        }
+        tokio::time::sleep(CLEANUP_INTERVAL).await;
+    }
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(record) = server.store().latest(&key) else { return };
+        let Ok(mut definition) = record.value() else { return };
+        let mut rest: Vec<Value> =
+            definition["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        rest.retain(|f| f != FINALIZER);
+        let expected = Expected::Revision(record.revision);
+        let result = if rest.is_empty() {
+            server.remove(key.clone(), expected, None).await
+        } else {
+            definition["metadata"]["finalizers"] = json!(rest);
+            server.put(key.clone(), expected, &definition).await
+        };
+        match result {
+            Ok(gone) if rest.is_empty() => return deleted(server, &gone).await,
+            Ok(_) => return,
+            Err(StoreError::Conflict { .. }) => {}
+            Err(e) => return tracing::warn!(name, error = %e, "a definition could not be removed"),
+        }
+    }
+}
+
+/// Deletes all instances; whether none is left.
+async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bool, ApiError> {
+    let Some(kind) = crd::kinds(definition).into_iter().next() else { return Ok(true) };
+    let kind = Arc::new(kind);
+    let all = server.store().list(&kind.storage, None);
+    let mut left = false;
+    let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+    for record in all.iter() {
+        left = true;
+        let mut write = Write {
+            server: Arc::clone(server),
+            table: server.kinds(),
+            kind: Arc::clone(&kind),
+            subresource: String::new(),
+            namespace: record.key.namespace.clone(),
+            name: record.key.name.clone(),
+            user: User::new("system:apiserver", &[crate::auth::MASTERS]),
+            manager: "kube-apiserver".to_owned(),
+            dry_run: false,
+            options: options.to_value(),
+            warnings: Vec::new(),
+            now: server.now(),
+        };
+        match pipeline::delete(&mut write, &options).await {
+            Ok(_) => {}
+            Err(e) if e.code == 404 => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(!left)
+}
