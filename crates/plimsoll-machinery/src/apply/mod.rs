@@ -4,6 +4,7 @@
 //! upstream's: decode, default, then [`on_update`] (admission and the kind's strategy come after, what they
 //! change belongs to nobody); for an apply patch [`apply`], then defaults, then admission.
 
+mod bare;
 mod compare;
 mod conflict;
 mod fields;

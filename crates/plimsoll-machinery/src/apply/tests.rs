@@ -121,15 +121,12 @@ fn recorded_managed_fields() {
 }
 
 /// Scenarios in which something after the field manager changes the object: admission, a strategy, a controller,
-/// the other events API. Kinds without a schema are here too.
+/// the other events API.
 const AFTERWARDS: &[&str] = &[
     "apply/errors",
     "apply/ownership-by-kind",
     "crd/update",
     "defaults/minimal/CSINode",
-    "defaults/minimal/HorizontalPodAutoscaler",
-    "defaults/minimal/Ingress",
-    "defaults/minimal/NetworkPolicy",
     "defaults/rich/ClusterRole",
     "defaults/rich/Job",
     "events/lease",
@@ -146,10 +143,7 @@ const AFTERWARDS: &[&str] = &[
     "status/Namespace",
     "table/CSINode",
     "table/ClusterRole",
-    "table/HorizontalPodAutoscaler",
-    "table/Ingress",
     "table/Job",
-    "table/NetworkPolicy",
     "validation/PersistentVolumeClaim",
     "watch/pods-by-node",
     "webhook/ConfigMap",

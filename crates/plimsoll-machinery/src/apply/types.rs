@@ -84,7 +84,8 @@ fn metadata<'a>() -> Type<'a> {
 impl<'a> Type<'a> {
     /// Type of the objects of a kind.
     pub fn of(kind: &'a Kind) -> Self {
-        kind.schema.as_ref().map_or(Self::Deduced, |s| Self::Known {
+        let bare = || super::bare::schema(&kind.gvk.group, &kind.gvk.kind).filter(|_| kind.custom.is_none());
+        kind.schema.as_ref().or_else(bare).map_or(Self::Deduced, |s| Self::Known {
             schemas: &s.schemas,
             id: s.root,
             open: kind.custom.as_ref().is_some_and(|c| c.preserve_unknown),

@@ -60,6 +60,10 @@ pub(super) fn stateful_set(object: &mut Obj) {
 
 /// apps/v1 `DaemonSet`.
 pub(super) fn daemon_set(object: &mut Obj) {
+    // converting to v1 shows the internal template generation as an annotation; the strategy counts it
+    with_child(object, "metadata", |meta| {
+        with_child(meta, "annotations", |a| set(a, "deprecated.daemonset.template.generation", "0"));
+    });
     with_child(object, "spec", |spec| {
         with_child(spec, "updateStrategy", |strategy| {
             set(strategy, "type", "RollingUpdate");

@@ -234,6 +234,11 @@ fn keep_metadata(meta: &mut Obj, old: &Obj) {
 }
 
 fn namespace_create(o: &mut Obj) {
+    // a generated name was not known when defaults were filled in
+    with_child(o, "metadata", |meta| {
+        let name = text(meta, "name").to_owned();
+        with_child(meta, "labels", |labels| set(labels, "kubernetes.io/metadata.name", name));
+    });
     with_child(o, "spec", |spec| {
         let mut finalizers = list(spec, "finalizers").to_vec();
         if !finalizers.iter().any(|f| f == "kubernetes") {

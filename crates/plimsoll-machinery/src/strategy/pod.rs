@@ -39,7 +39,6 @@ pub(super) fn status(old: &Obj, new: &mut Obj) {
             set(status, "qosClass", class);
         }
         plural(status, "podIP", "podIPs");
-        plural(status, "hostIP", "hostIPs");
     });
 }
 
