@@ -82,22 +82,6 @@ impl Selector {
         Self(selector.requirements.iter().map(|r| Req::new(r, strings)).collect())
     }
 
-    /// A selector of exact pairs.
-    pub fn of_pairs(map: &StringMap, strings: &mut Interner) -> Self {
-        let one = |(k, v): (&String, &String)| Req {
-            key: strings.intern(k),
-            operator: Operator::In,
-            values: SmallVec::from_elem(strings.intern(v), 1),
-            number: None,
-        };
-        Self(map.iter().map(one).collect())
-    }
-
-    /// Both selectors at once.
-    pub fn and(&self, other: &Self) -> Self {
-        Self(self.0.iter().chain(other.0.iter()).cloned().collect())
-    }
-
     /// This selector and `key = value` for each pair.
     pub fn with_pairs(&self, pairs: impl Iterator<Item = (Sym, Sym)>) -> Self {
         let more = pairs.map(|(key, v)| Req {

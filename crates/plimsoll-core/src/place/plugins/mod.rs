@@ -2,6 +2,7 @@
 
 mod balanced;
 mod declared_features;
+mod default_preemption;
 mod dynamic_resources;
 mod fit;
 mod image_locality;
@@ -27,7 +28,7 @@ use super::framework::{Plugin, PluginId};
 use crate::intern::Interner;
 
 /// The plugin of this id with the profile's arguments; `None` for those that are part of the framework
-/// itself (PrioritySort, DefaultBinder, DefaultPreemption).
+/// itself (PrioritySort, DefaultBinder).
 pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<Box<dyn Plugin>> {
     Some(match id {
         PluginId::SchedulingGates => Box::new(scheduling_gates::SchedulingGates),
@@ -48,6 +49,7 @@ pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<
         PluginId::NodeVolumeLimits => Box::new(volume_limits::VolumeLimits),
         PluginId::VolumeBinding => Box::new(volume_binding::VolumeBinding),
         PluginId::VolumeZone => Box::new(volume_zone::VolumeZone::new(strings)),
+        PluginId::DefaultPreemption => Box::new(default_preemption::DefaultPreemption),
         PluginId::DynamicResources => Box::new(dynamic_resources::DynamicResources),
         _ => return None,
     })

@@ -248,7 +248,7 @@ impl Plugin for PodTopologySpread {
                 pod_hint(cluster, shape, &constraints, own, (old.as_deref(), new.as_deref()))
             }
             Payload::Node { old, new, .. } => {
-                node_hint(&constraints, &shape.spec, change.actions, old.as_deref(), new.as_deref())
+                node_hint(&constraints, change.actions, old.as_deref(), new.as_deref())
             }
             _ => false,
         }
@@ -278,7 +278,6 @@ fn pod_hint(
 
 fn node_hint(
     constraints: &[Spread],
-    spec: &Spec,
     actions: Actions,
     old: Option<&NodeInfo>,
     new: Option<&NodeInfo>,
@@ -286,9 +285,8 @@ fn node_hint(
     let matches = |n: &NodeInfo| has_all_keys(n, constraints);
     match (old, new) {
         (Some(old), Some(new)) if actions == Actions::NODE_TAINT => {
-            matches(new)
-                && constraints.iter().any(|c| c.honor_taints)
-                && is_kept_away(spec, old) != is_kept_away(spec, new)
+            // Upstream does not ask whether the policy or the tolerations make the taints count.
+            matches(new) && old.taints != new.taints
         }
         (Some(old), Some(new)) => {
             matches(old) != matches(new)

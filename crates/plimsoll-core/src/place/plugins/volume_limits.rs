@@ -69,6 +69,14 @@ pub(super) fn not_owner(cluster: &Cluster, namespace: Sym, claim: &str, pod: &st
     format!("PVC {ns}/{claim} was not created for pod {ns}/{pod} (pod is not owner)")
 }
 
+/// Whether deleting a pod with these volumes may free an attachment; inline disks that CSI drivers have
+/// taken over count, as upstream has them.
+fn may_attach(volumes: &[crate::model::Volume]) -> bool {
+    use VolumeSource::{AwsElasticBlockStore, GcePersistentDisk};
+    uses_claims(volumes)
+        || volumes.iter().any(|v| matches!(v.source, AwsElasticBlockStore { .. } | GcePersistentDisk { .. }))
+}
+
 fn uses_claims(volumes: &[crate::model::Volume]) -> bool {
     volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral))
 }
@@ -100,7 +108,7 @@ impl Plugin for VolumeLimits {
     fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
         match &change.payload {
             Payload::Pod { old: Some(old), .. } => {
-                old.node.is_some() && uses_claims(&old.shape.spec.source.volumes)
+                old.node.is_some() && may_attach(&old.shape.spec.source.volumes)
             }
             Payload::Object(ObjectChange::CsiNode((Some(old), Some(new)))) => new.drivers.iter().any(|d| {
                 let before = old.drivers.iter().find(|o| o.name == d.name).and_then(|o| o.limit);

@@ -50,15 +50,6 @@ impl VolumeZone {
     fn reject(&self, text: String) -> PreFilter {
         PreFilter::Reject(Status::new(Code::Unresolvable, self.id(), Reason::Owned(text.into())))
     }
-
-    fn own_class(&self, cluster: &Cluster, pod: PodId, class: &str) -> bool {
-        let shape = cluster.shape(pod);
-        shape.spec.source.volumes.iter().any(|v| match &v.source {
-            VolumeSource::Claim { name, .. } => find(cluster, shape.namespace, name)
-                .is_some_and(|c| c.raw.volume_name.is_empty() && c.raw.storage_class == class),
-            _ => false,
-        })
-    }
 }
 
 impl Plugin for VolumeZone {
@@ -120,7 +111,6 @@ impl Plugin for VolumeZone {
         match change {
             ObjectChange::Class((_, Some(class))) => {
                 class.raw.binding_mode == Some(BindingMode::WaitForFirstConsumer)
-                    && self.own_class(cluster, pod, &class.raw.name)
             }
             ObjectChange::Volume((None, Some(_))) => true,
             ObjectChange::Volume((Some(old), Some(new))) => {

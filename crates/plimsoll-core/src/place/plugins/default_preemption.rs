@@ -1,0 +1,24 @@
+//! DefaultPreemption as a plugin: its hint. What it does in PostFilter is in `preempt`.
+
+use crate::place::cluster::{Cluster, PodId};
+use crate::place::events::{Actions, Change, Interest, Resource};
+use crate::place::framework::{Plugin, PluginId};
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct DefaultPreemption;
+
+impl Plugin for DefaultPreemption {
+    fn id(&self) -> PluginId {
+        PluginId::DefaultPreemption
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const { &[Interest::hinted(Resource::AssignedPod, Actions::DELETE)] }
+    }
+
+    /// The plugins that rejected the pod know better when to try again.
+    fn hint(&self, _cluster: &Cluster, _pod: PodId, _change: &Change) -> bool {
+        false
+    }
+}
