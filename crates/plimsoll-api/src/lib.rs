@@ -4,6 +4,7 @@
 pub mod config;
 pub mod convert;
 pub mod crds;
+pub mod device_cel;
 pub mod kueue;
 mod lean;
 pub mod quantity;

@@ -4,6 +4,7 @@
 //! be understood is refused with the path of the field.
 
 mod amount;
+mod device;
 mod node;
 mod objects;
 mod pod;

@@ -1,5 +1,6 @@
 //! Objects besides nodes and pods that placement looks at.
 
+use super::device;
 use super::selector::label_selector;
 use super::storage;
 use super::{ConvertError, Result, decode, required, string_map};
@@ -59,6 +60,9 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
         "CSINode" => ClusterObject::CsiNode(storage::csi_node(bytes)?),
         "CSIDriver" => ClusterObject::CsiDriver(storage::csi_driver(bytes)?),
         "CSIStorageCapacity" => ClusterObject::StorageCapacity(storage::capacity(bytes)?),
+        "ResourceClaim" => ClusterObject::DeviceClaim(device::claim(bytes)?),
+        "ResourceSlice" => ClusterObject::DeviceSlice(device::slice(bytes)?),
+        "DeviceClass" => ClusterObject::DeviceClass(device::class(bytes)?),
         "VolumeAttachment" => ClusterObject::VolumeAttachment(storage::attachment(bytes)?),
         _ => return Ok(None),
     }))

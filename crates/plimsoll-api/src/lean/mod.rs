@@ -3,6 +3,7 @@
 //! Everything is optional: `null` and absent mean the same in Kubernetes JSON, and API defaults are applied
 //! by `convert`. Unknown fields, `managedFields` among them, are skipped without being stored.
 
+pub mod device;
 pub mod meta;
 pub mod node;
 pub mod objects;

@@ -50,7 +50,8 @@ pub fn profile(v: &Value) -> Result<Profile, String> {
 
 /// An engine that knows the vector's objects.
 pub fn placement(v: &Value) -> Result<Placement, String> {
-    let config = Config { profiles: vec![profile(v)?], ..Config::default() };
+    let selector = std::sync::Arc::new(plimsoll_api::device_cel::CelSelector::default());
+    let config = Config { profiles: vec![profile(v)?], device_selector: Some(selector), ..Config::default() };
     let mut placement = Placement::new(config);
     for object in v["objects"].as_array().into_iter().flatten() {
         placement.absorb(Time::from_seconds(1_930_000_000), event(object)?);

@@ -4,11 +4,17 @@
 //! refused there, so nothing here is "not validated yet". Quantities are canonical integers:
 //! cpu in millicores, everything else in whole units (bytes, devices), rounded up.
 
+pub mod device;
 pub mod node;
 pub mod pod;
 pub mod selector;
 pub mod storage;
 
+pub use device::{
+    AllocatedDevice, AttributeValue, Counters, Device, DeviceAllocation, DeviceAlternative, DeviceClass,
+    DeviceConstraint, DeviceCount, DeviceRequest, DeviceTaint, DeviceToleration, Reach, ResourceClaim,
+    ResourceSlice,
+};
 pub use node::{ImageState, Node, Taint};
 pub use pod::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, OwnerRef, Phase, Pod, PodAffinity,

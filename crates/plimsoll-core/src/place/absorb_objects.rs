@@ -61,6 +61,18 @@ impl Placement {
                 let pair = put(&mut self.cluster.objects.capacities, key, new);
                 self.object_changed(Resource::CsiStorageCapacity, pair, ObjectChange::Capacity);
             }
+            ClusterObject::DeviceClaim(raw) => {
+                let pair = self.cluster.objects.devices.put_claim(raw, &mut self.cluster.strings);
+                self.object_changed(Resource::ResourceClaim, pair, ObjectChange::DeviceClaim);
+            }
+            ClusterObject::DeviceSlice(raw) => {
+                let pair = self.cluster.objects.devices.put_slice(raw, &mut self.cluster.strings);
+                self.object_changed(Resource::ResourceSlice, pair, ObjectChange::DeviceSlice);
+            }
+            ClusterObject::DeviceClass(raw) => {
+                let pair = put(&mut self.cluster.objects.devices.classes, raw.name.clone(), raw.clone());
+                self.object_changed(Resource::DeviceClass, pair, ObjectChange::DeviceClass);
+            }
             ClusterObject::VolumeAttachment(raw) => {
                 let pair = put(&mut self.cluster.objects.attachments, raw.name.clone(), raw.clone());
                 self.object_changed(Resource::VolumeAttachment, pair, ObjectChange::Attachment);
@@ -131,6 +143,18 @@ impl Placement {
                 o.capacities
                     .remove(&(namespace.to_owned(), own))
                     .map(|x| ObjectChange::Capacity((Some(x), None))),
+            ),
+            "ResourceClaim" => (
+                Resource::ResourceClaim,
+                o.devices.remove_claim(space, name).map(|x| ObjectChange::DeviceClaim((Some(x), None))),
+            ),
+            "ResourceSlice" => (
+                Resource::ResourceSlice,
+                o.devices.remove_slice(name).map(|x| ObjectChange::DeviceSlice((Some(x), None))),
+            ),
+            "DeviceClass" => (
+                Resource::DeviceClass,
+                o.devices.classes.remove(name).map(|x| ObjectChange::DeviceClass((Some(x), None))),
             ),
             "VolumeAttachment" => (
                 Resource::VolumeAttachment,
@@ -221,6 +245,18 @@ pub(super) fn object_pair(
         })),
         ClusterObject::StorageCapacity(_) => ObjectChange::Capacity(both(old, new, |o| match o {
             ClusterObject::StorageCapacity(v) => Some(Capacity::new(v, s)),
+            _ => None,
+        })),
+        ClusterObject::DeviceClaim(_) => ObjectChange::DeviceClaim(both(old, new, |o| match o {
+            ClusterObject::DeviceClaim(v) => Some(super::devices::Claim::new(v, s)),
+            _ => None,
+        })),
+        ClusterObject::DeviceSlice(_) => ObjectChange::DeviceSlice(both(old, new, |o| match o {
+            ClusterObject::DeviceSlice(v) => Some(super::devices::Slice::new(v, s)),
+            _ => None,
+        })),
+        ClusterObject::DeviceClass(_) => ObjectChange::DeviceClass(both(old, new, |o| match o {
+            ClusterObject::DeviceClass(v) => Some(v.clone()),
             _ => None,
         })),
         ClusterObject::VolumeAttachment(_) => ObjectChange::Attachment(both(old, new, |o| match o {

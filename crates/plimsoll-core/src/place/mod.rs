@@ -2,10 +2,12 @@
 
 mod absorb;
 mod absorb_objects;
+mod allocate;
 pub mod args;
 mod cluster;
 mod cycle;
 mod decide;
+mod devices;
 mod evaluate;
 mod events;
 mod framework;
@@ -28,6 +30,16 @@ use crate::time::{Duration, Time};
 use cluster::{Cluster, PodId};
 use cycle::Runner;
 use queue::Queue;
+use std::sync::Arc;
+
+/// Evaluates the CEL selectors of device classes and claims; the language itself is no part of the engine.
+pub trait DeviceSelector: Send + Sync + std::fmt::Debug {
+    /// Whether a device satisfies an expression.
+    ///
+    /// # Errors
+    /// When the expression can't be compiled or fails for this device.
+    fn matches(&self, expression: &str, driver: &str, device: &model::Device) -> Result<bool, String>;
+}
 
 /// Configuration of placement.
 #[derive(Clone, Debug)]
@@ -42,6 +54,8 @@ pub struct Config {
     pub max_in_unschedulable: Duration,
     /// Most decisions in one step.
     pub decisions_per_step: usize,
+    /// Evaluates device selectors; without one, claims with selectors can't be allocated.
+    pub device_selector: Option<Arc<dyn DeviceSelector>>,
 }
 
 impl Default for Config {
@@ -52,6 +66,7 @@ impl Default for Config {
             backoff: Backoff::default(),
             max_in_unschedulable: Duration::from_seconds(300),
             decisions_per_step: 1024,
+            device_selector: None,
         }
     }
 }
@@ -102,6 +117,12 @@ pub enum ClusterObject {
     StorageCapacity(model::StorageCapacity),
     /// A VolumeAttachment.
     VolumeAttachment(model::VolumeAttachment),
+    /// A ResourceClaim.
+    DeviceClaim(model::ResourceClaim),
+    /// A ResourceSlice.
+    DeviceSlice(model::ResourceSlice),
+    /// A DeviceClass.
+    DeviceClass(model::DeviceClass),
     /// A PodDisruptionBudget, for preemption.
     Budget {
         /// Namespace.
@@ -230,6 +251,7 @@ impl Placement {
     /// Placement with no objects.
     pub fn new(config: Config) -> Self {
         let mut cluster = Cluster::default();
+        cluster.objects.devices.selector = config.device_selector.clone();
         let runners = config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
         Self {
             queue: Queue::new(config.backoff, config.max_in_unschedulable),

@@ -135,6 +135,8 @@ pub struct Objects {
     pub csi_drivers: BTreeMap<String, Arc<model::CsiDriver>>,
     /// Capacities by namespace and name.
     pub capacities: BTreeMap<(String, String), Arc<Capacity>>,
+    /// Devices, classes of devices and claims for devices.
+    pub devices: super::devices::Devices,
     /// Attachments by name.
     pub attachments: BTreeMap<String, Arc<model::VolumeAttachment>>,
 }
@@ -184,4 +186,10 @@ pub enum ObjectChange {
     Capacity(Pair<Capacity>),
     /// A VolumeAttachment.
     Attachment(Pair<model::VolumeAttachment>),
+    /// A ResourceClaim.
+    DeviceClaim(Pair<super::devices::Claim>),
+    /// A ResourceSlice.
+    DeviceSlice(Pair<super::devices::Slice>),
+    /// A DeviceClass.
+    DeviceClass(Pair<model::DeviceClass>),
 }

@@ -1,42 +1,330 @@
 //! DynamicResources: device claims (spec section 5.10).
-//!
-//! Pods without claims pass; pods with claims are refused until claims are taken in as objects.
 
-use crate::place::cluster::{Cluster, NodeId};
-use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
+use super::scoring::normalize_by_max;
+use crate::intern::Sym;
+use crate::model::{
+    DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, ResourceClaim,
+};
+use crate::place::allocate::{Failure, Given, Pools, Wanted, allocate};
+use crate::place::cluster::{Cluster, NodeId, PodId};
+use crate::place::cycle::Cycle;
+use crate::place::devices::Claim;
+use crate::place::events::{Actions, Change, Interest, Payload, Resource};
+use crate::place::framework::{
+    Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
+};
+use crate::place::objects::ObjectChange;
+use std::any::Any;
+use std::sync::Arc;
+
+const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
+const CANNOT_ALLOCATE: &str = "cannot allocate all claims";
+/// Most pods that may share a claim (API limit `ResourceClaimReservedForMaxSize`).
+const MAX_RESERVED: usize = 256;
+/// Score of the first alternative; each further one is worth one less.
+const BEST_ALTERNATIVE: i64 = 8;
 
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct DynamicResources;
 
+/// The pod's claims and the devices there are.
 #[derive(Debug)]
-struct Score;
+pub(crate) struct State {
+    allocated: Vec<Arc<Claim>>,
+    /// Claims to allocate, with what they want.
+    open: Vec<(Arc<Claim>, Wanted)>,
+    /// Extended resources that devices may stand for: (name, amounts by container).
+    extended: Vec<(Sym, String, Vec<(usize, i64)>)>,
+    pools: Pools,
+    pod: (String, String),
+}
+
+#[derive(Debug)]
+struct Score(Vec<(NodeId, i64)>);
+
+fn unresolvable(text: String) -> Status {
+    Status::new(Code::Unresolvable, PluginId::DynamicResources, Reason::Owned(text.into()))
+}
+
+/// The claims of a pod, or why they can't be used yet (upstream `foreachPodResourceClaim`).
+fn claims_of(cluster: &Cluster, pod: PodId) -> Result<Vec<Arc<Claim>>, String> {
+    let shape = cluster.shape(pod);
+    let list = &shape.spec.source.resource_claims;
+    let mut out = Vec::with_capacity(list.len());
+    for c in list {
+        let Some((name, generated)) = claim_name(cluster, pod, c)? else { continue };
+        let namespace = cluster.strings.text(shape.namespace);
+        let key = (shape.namespace, name);
+        let Some(claim) = cluster.objects.devices.claims.get(&key) else {
+            return Err(format!("could not find ResourceClaim \"{namespace}/{}\"", key.1));
+        };
+        if claim.raw.deleting {
+            return Err(format!("resourceclaim {:?} is being deleted", claim.raw.name));
+        }
+        if generated && !is_for(cluster, pod, &claim.raw) {
+            let name = &cluster.pods[pod].name;
+            return Err(format!(
+                "ResourceClaim {namespace}/{} was not created for Pod {namespace}/{name} (Pod is not owner)",
+                key.1
+            ));
+        }
+        out.push(Arc::clone(claim));
+    }
+    Ok(out)
+}
+
+/// Name of a claim and whether it was made for the pod; `None`: none is needed.
+fn claim_name(cluster: &Cluster, pod: PodId, c: &PodResourceClaim) -> Result<Option<(String, bool)>, String> {
+    match &c.source {
+        PodClaimSource::Claim(name) => Ok(Some((name.clone(), false))),
+        PodClaimSource::Template(_) => {
+            let statuses = cluster.pods[pod].extra.as_ref().map_or(&[][..], |e| &e.claim_statuses);
+            match statuses.iter().find(|(n, _)| **n == *c.name) {
+                Some((_, name)) => Ok(name.as_ref().map(|n| (n.to_string(), true))),
+                None => Err(format!("pod {:?}: ResourceClaim not created yet", cluster.pod_name(pod))),
+            }
+        }
+    }
+}
+
+fn is_for(cluster: &Cluster, pod: PodId, claim: &ResourceClaim) -> bool {
+    let uid = &*cluster.pods[pod].uid;
+    claim.owners.iter().any(|o| o.controller && o.uid == uid)
+}
+
+/// Requests whose class does not exist.
+fn missing_class(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
+    for r in &claim.requests {
+        for a in &r.alternatives {
+            if !cluster.objects.devices.classes.contains_key(&a.class) {
+                let name = if a.name.is_empty() { r.name.clone() } else { format!("{}/{}", r.name, a.name) };
+                return Some(format!("request {name}: device class {} does not exist", a.class));
+            }
+        }
+    }
+    None
+}
+
+/// What the pod asks for as extended resources that a class of devices stands for.
+fn extended_of(cluster: &Cluster, pod: &Incoming) -> Vec<(Sym, String, Vec<(usize, i64)>)> {
+    let spec = &pod.shape.spec;
+    let mut out = Vec::new();
+    for (name, _) in &spec.requests.scalars {
+        let text = cluster.strings.text(*name);
+        if !cluster.is_backed_by_devices(*name) {
+            continue;
+        }
+        let Some(class) = cluster.objects.devices.class_of_resource(text) else { continue };
+        let all = spec.source.init_containers.iter().chain(&spec.source.containers).enumerate();
+        let amounts = all.filter_map(|(i, c)| Some((i, *c.requests.get(text)?))).filter(|(_, n)| *n > 0);
+        out.push((*name, class.name.clone(), amounts.collect()));
+    }
+    out
+}
+
+impl State {
+    /// What has to be allocated on a node: open claims, and extended resources that no device plugin of the
+    /// node offers.
+    fn wanted(&self, cluster: &Cluster, node: NodeId) -> Vec<Wanted> {
+        let mut out: Vec<Wanted> = self.open.iter().map(|(_, w)| w.clone()).collect();
+        let mut requests = Vec::new();
+        for (i, (name, class, amounts)) in self.extended.iter().enumerate() {
+            if cluster.nodes[node].scalar(*name).0 > 0 {
+                continue;
+            }
+            for (container, amount) in amounts {
+                requests.push(DeviceRequest {
+                    name: format!("container-{container}-request-{i}"),
+                    prioritized: false,
+                    alternatives: vec![DeviceAlternative {
+                        name: String::new(),
+                        class: class.clone(),
+                        selectors: Vec::new(),
+                        count: DeviceCount::Exactly(*amount),
+                        tolerations: Vec::new(),
+                        admin: false,
+                    }],
+                });
+            }
+        }
+        if !requests.is_empty() {
+            out.push(Wanted { requests, constraints: Vec::new() });
+        }
+        out
+    }
+
+    /// Devices for all open claims on a node.
+    fn allocate(&self, cluster: &Cluster, node: NodeId) -> Result<Vec<Given>, Failure> {
+        let wanted = self.wanted(cluster, node);
+        if wanted.is_empty() { Ok(Vec::new()) } else { allocate(cluster, &self.pools, &wanted, node) }
+    }
+
+    fn usable(&self, cluster: &Cluster, claim: &Claim, node: NodeId) -> bool {
+        let row = &cluster.nodes[node];
+        claim.nodes.as_ref().is_none_or(|n| n.matches(row.name, &row.info.labels, &cluster.strings))
+    }
+}
 
 impl Plugin for DynamicResources {
     fn id(&self) -> PluginId {
         PluginId::DynamicResources
     }
 
-    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
-        if pod.shape.spec.source.resource_claims.is_empty() {
+    fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
+        if cluster.shape(pod).spec.source.resource_claims.is_empty() {
+            return None;
+        }
+        claims_of(cluster, pod).err().map(unresolvable)
+    }
+
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        let spec = &pod.shape.spec;
+        let extended = if spec.requests.scalars.is_empty() { Vec::new() } else { extended_of(cluster, pod) };
+        if spec.source.resource_claims.is_empty() && extended.is_empty() {
             return PreFilter::Skip;
         }
-        PreFilter::Reject(Status::unresolvable(self.id(), "device claims are not supported"))
+        let claims = match claims_of(cluster, pod.id) {
+            Ok(claims) => claims,
+            Err(text) => return PreFilter::Reject(unresolvable(text)),
+        };
+        let uid = &*cluster.pods[pod.id].uid;
+        let (mut allocated, mut open) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let c = &claim.raw;
+            if c.allocation.is_some() {
+                if c.reserved_for.len() >= MAX_RESERVED && !c.reserved_for.iter().any(|r| r == uid) {
+                    return PreFilter::Reject(Status::unresolvable(self.id(), "resourceclaim in use"));
+                }
+                allocated.push(claim);
+                continue;
+            }
+            let key = (pod.shape.namespace, c.name.clone());
+            if cluster.objects.devices.in_flight.contains_key(&key) {
+                let text = format!("resource claim {} is in the process of being allocated", c.name);
+                return PreFilter::Reject(unresolvable(text));
+            }
+            if let Some(text) = missing_class(cluster, c) {
+                return PreFilter::Reject(unresolvable(text));
+            }
+            let wanted = Wanted { requests: c.requests.clone(), constraints: c.constraints.clone() };
+            open.push((claim, wanted));
+        }
+        let pools = Pools::new(&cluster.objects.devices);
+        let name = (cluster.strings.text(pod.shape.namespace).to_owned(), uid.to_owned());
+        PreFilter::go(State { allocated, open, extended, pools, pod: name })
     }
 
     fn pre_score(
         &self,
-        _cluster: &Cluster,
+        cluster: &Cluster,
         _pod: &Incoming,
-        _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        feasible: &[NodeId],
+        filter: Option<&dyn FilterState>,
     ) -> Option<Box<dyn ScoreState>> {
-        Some(Box::new(Score))
+        let state = filter.and_then(FilterState::as_any).and_then(|a| a.downcast_ref::<State>());
+        let mut scores = Vec::new();
+        if let Some(state) = state
+            && state.open.iter().any(|(_, w)| w.requests.iter().any(|r| r.prioritized))
+        {
+            for node in feasible {
+                let given = state.allocate(cluster, *node).unwrap_or_default();
+                let mut sum = 0;
+                for ((_, wanted), given) in state.open.iter().zip(&given) {
+                    let chosen = wanted.requests.iter().zip(&given.alternatives);
+                    sum += chosen
+                        .filter(|(r, _)| r.prioritized)
+                        .map(|(_, i)| BEST_ALTERNATIVE - *i as i64)
+                        .sum::<i64>();
+                }
+                scores.push((*node, sum));
+            }
+        }
+        Some(Box::new(Score(scores)))
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const {
+            &[
+                Interest::always(
+                    Resource::Node,
+                    Actions::ADD.or(Actions::NODE_LABEL).or(Actions::NODE_ALLOCATABLE),
+                ),
+                Interest::hinted(Resource::ResourceClaim, Actions::ADD.or(Actions::UPDATE)),
+                Interest::hinted(Resource::UnschedulablePod, Actions::POD_GENERATED_CLAIM),
+                Interest::always(Resource::DeviceClass, Actions::ADD.or(Actions::UPDATE)),
+                Interest::always(Resource::ResourceSlice, Actions::ADD.or(Actions::UPDATE)),
+            ]
+        }
+    }
+
+    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+        let Ok(claims) = claims_of(cluster, pod) else { return false };
+        match &change.payload {
+            Payload::Pod { id, .. } => *id == pod,
+            Payload::Object(ObjectChange::DeviceClaim((old, Some(new)))) => {
+                let freed =
+                    old.as_ref().is_some_and(|o| o.raw.allocation.is_some()) && new.raw.allocation.is_none();
+                let own = || claims.iter().any(|c| c.raw.uid == new.raw.uid);
+                let status_changed = || {
+                    old.as_ref().is_none_or(|o| {
+                        o.raw.allocation != new.raw.allocation || o.raw.reserved_for != new.raw.reserved_for
+                    })
+                };
+                freed || (own() && status_changed())
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FilterState for State {
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        if self.allocated.iter().any(|c| !self.usable(cluster, c, node)) {
+            return Status::unresolvable(PluginId::DynamicResources, NOT_AVAILABLE);
+        }
+        match self.allocate(cluster, node) {
+            Ok(_) => Status::success(),
+            Err(Failure::Impossible) => Status::unresolvable(PluginId::DynamicResources, CANNOT_ALLOCATE),
+            Err(Failure::TooLong) => {
+                let name = cluster.strings.text(cluster.nodes[node].name);
+                let text = format!("node {name}: timed out trying to allocate devices");
+                Status::error(PluginId::DynamicResources, &text)
+            }
+            Err(Failure::Broken(text)) => Status::error(PluginId::DynamicResources, &text),
+        }
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 
 impl ScoreState for Score {
-    fn score(&self, _cluster: &Cluster, _node: NodeId) -> i64 {
-        0
+    fn score(&self, _cluster: &Cluster, node: NodeId) -> i64 {
+        self.0.iter().find(|(n, _)| *n == node).map_or(0, |(_, s)| *s)
     }
+
+    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
+        normalize_by_max(scores, false);
+    }
+}
+
+/// What PostFilter says; it never ends the search for other ways. A claim that keeps the pod from every node
+/// and that nobody else uses would be given back.
+pub(crate) fn post_filter(cycle: &Cycle<'_>, cluster: &Cluster) -> &'static str {
+    let state = cycle.state(PluginId::DynamicResources).and_then(FilterState::as_any);
+    let Some(state) = state.and_then(|a| a.downcast_ref::<State>()) else {
+        return "no new claims to deallocate";
+    };
+    let unused = |c: &&Arc<Claim>| match c.raw.reserved_for.as_slice() {
+        [] => true,
+        [one] => *one == state.pod.1,
+        _ => false,
+    };
+    let misplaced = |c: &Arc<Claim>| cluster.live_nodes().any(|n| !state.usable(cluster, c, n));
+    if state.allocated.iter().filter(unused).any(misplaced) {
+        return "deallocation of ResourceClaim completed";
+    }
+    "still not schedulable"
 }

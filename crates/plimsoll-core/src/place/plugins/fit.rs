@@ -11,6 +11,7 @@ use crate::place::events::{Actions, Change, Interest, Payload, PodView, Resource
 use crate::place::framework::{
     Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
 };
+use crate::place::objects::ObjectChange;
 use crate::slab::Id;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -255,6 +256,7 @@ impl Plugin for Fit {
             &[
                 Interest::hinted(Resource::Pod, Actions::DELETE.or(Actions::POD_SCALE_DOWN)),
                 Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_ALLOCATABLE)),
+                Interest::hinted(Resource::DeviceClass, Actions::ADD.or(Actions::UPDATE)),
             ]
         }
     }
@@ -268,6 +270,11 @@ impl Plugin for Fit {
             }
             Payload::Node { old, new: Some(new), .. } => {
                 self.fits_empty(cluster, spec, new) && old.as_ref().is_none_or(|o| offers_more(spec, o, new))
+            }
+            Payload::Object(ObjectChange::DeviceClass((_, Some(class)))) => {
+                let resource = class.extended_resource.as_deref();
+                let asked = |(name, _): &(Sym, i64)| resource == Some(cluster.strings.text(*name));
+                spec.requests.scalars.iter().any(asked)
             }
             _ => false,
         }
@@ -300,6 +307,9 @@ impl FilterState for Filter {
                     continue;
                 }
                 let (alloc, used) = cluster.nodes[node].scalar(*name);
+                if alloc == 0 && cluster.is_backed_by_devices(*name) {
+                    continue;
+                }
                 if *want > alloc.saturating_sub(used) {
                     reasons.push(Reason::With("Insufficient {}", [*name, Sym::EMPTY]));
                     unresolvable |= *want > alloc;

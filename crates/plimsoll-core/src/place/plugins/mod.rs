@@ -55,10 +55,4 @@ pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<
     })
 }
 
-/// What PostFilter of DynamicResources says; it never ends the search for other ways.
-pub(crate) fn dynamic_resources_post_filter(
-    _cycle: &mut super::cycle::Cycle<'_>,
-    _cluster: &mut super::cluster::Cluster,
-) -> &'static str {
-    "no new claims to deallocate"
-}
+pub(crate) use dynamic_resources::post_filter as dynamic_resources_post_filter;

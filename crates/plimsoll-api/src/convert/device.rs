@@ -1,0 +1,188 @@
+//! Devices and claims for devices.
+
+use super::node::taint;
+use super::objects::names;
+use super::pod::taint_effect;
+use super::selector::node_selector;
+use super::{Result, bad, decode, owners, required};
+use crate::Quantity;
+use crate::lean::device as lean;
+use crate::lean::meta::Map;
+use plimsoll_core::model::{
+    AllocatedDevice, AttributeValue, Counters, Device, DeviceAllocation, DeviceAlternative, DeviceClass,
+    DeviceConstraint, DeviceCount, DeviceRequest, DeviceTaint, DeviceToleration, Reach, ResourceClaim,
+    ResourceSlice,
+};
+
+fn selectors(list: Option<Vec<lean::Selector>>) -> Vec<String> {
+    let list = list.unwrap_or_default().into_iter();
+    list.filter_map(|s| s.cel?.expression).collect()
+}
+
+pub(super) fn class(bytes: &[u8]) -> Result<DeviceClass> {
+    let raw: lean::Class = decode("DeviceClass", bytes)?;
+    Ok(DeviceClass {
+        name: required("metadata.name", raw.metadata.name)?,
+        selectors: selectors(raw.spec.selectors),
+        extended_resource: raw.spec.extended_resource_name,
+    })
+}
+
+fn reach(
+    node: Option<String>,
+    all: Option<bool>,
+    selector: Option<crate::lean::selector::NodeSelector>,
+) -> Result<Option<Reach>> {
+    if let Some(node) = node.filter(|n| !n.is_empty()) {
+        return Ok(Some(Reach::Node(node)));
+    }
+    if all == Some(true) {
+        return Ok(Some(Reach::All));
+    }
+    selector.map(|s| node_selector("nodeSelector", s).map(Reach::Selected)).transpose()
+}
+
+fn counters(field: &str, raw: Map<lean::Counter>) -> Result<Counters> {
+    let mut out = Counters::new();
+    for (name, counter) in raw.unwrap_or_default() {
+        let text = counter.value.map_or_else(|| "0".to_owned(), |q| q.0);
+        match text.parse::<Quantity>() {
+            Ok(q) => out.insert(name, q.nanos()),
+            Err(e) => return bad(format!("{field}[{name}]"), format!("Invalid value: {text:?}: {e}")),
+        };
+    }
+    Ok(out)
+}
+
+pub(super) fn slice(bytes: &[u8]) -> Result<ResourceSlice> {
+    let raw: lean::Slice = decode("ResourceSlice", bytes)?;
+    let spec = raw.spec;
+    let sets = spec.shared_counters.unwrap_or_default().into_iter();
+    Ok(ResourceSlice {
+        name: required("metadata.name", raw.metadata.name)?,
+        driver: spec.driver.unwrap_or_default(),
+        pool: spec.pool.name.unwrap_or_default(),
+        generation: spec.pool.generation.unwrap_or(0),
+        slice_count: spec.pool.resource_slice_count.unwrap_or(0),
+        reach: reach(spec.node_name, spec.all_nodes, spec.node_selector)?,
+        devices: spec.devices.unwrap_or_default().into_iter().map(device).collect::<Result<_>>()?,
+        counters: sets
+            .map(|s| Ok((s.name.unwrap_or_default(), counters("spec.sharedCounters", s.counters)?)))
+            .collect::<Result<_>>()?,
+    })
+}
+
+fn attribute(raw: lean::Attribute) -> Option<AttributeValue> {
+    None.or(raw.bool.map(AttributeValue::Bool))
+        .or(raw.int.map(AttributeValue::Int))
+        .or(raw.string.map(AttributeValue::Text))
+        .or(raw.version.map(AttributeValue::Version))
+}
+
+fn device(raw: lean::Device) -> Result<Device> {
+    let taint_of = |t: crate::lean::node::Taint| {
+        if t.effect.as_deref() == Some("None") {
+            return Ok(DeviceTaint {
+                key: t.key.unwrap_or_default(),
+                value: t.value.unwrap_or_default(),
+                effect: None,
+            });
+        }
+        let t = taint(t)?;
+        Ok(DeviceTaint { key: t.key, value: t.value, effect: Some(t.effect) })
+    };
+    let consumes = raw.consumes_counters.unwrap_or_default().into_iter();
+    let capacity = raw.capacity.unwrap_or_default().into_iter();
+    let attributes = raw.attributes.unwrap_or_default().into_iter();
+    Ok(Device {
+        name: raw.name.unwrap_or_default(),
+        attributes: attributes.filter_map(|(n, v)| Some((n, attribute(v)?))).collect(),
+        capacity: capacity.filter_map(|(n, v)| Some((n, v.value?.0))).collect(),
+        taints: raw.taints.unwrap_or_default().into_iter().map(taint_of).collect::<Result<_>>()?,
+        consumes: consumes
+            .map(|c| {
+                Ok((c.counter_set.unwrap_or_default(), counters("devices.consumesCounters", c.counters)?))
+            })
+            .collect::<Result<_>>()?,
+        reach: reach(raw.node_name, raw.all_nodes, raw.node_selector)?,
+    })
+}
+
+pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
+    let mut raw: lean::Claim = decode("ResourceClaim", bytes)?;
+    let uid = raw.metadata.uid.take().unwrap_or_default();
+    let owners = owners(raw.metadata.owner_references.take());
+    let deleting = raw.metadata.deletion_timestamp.is_some();
+    let (namespace, name) = names(raw.metadata)?;
+    let status = raw.status.unwrap_or_default();
+    let requests = raw.spec.devices.requests.unwrap_or_default().into_iter();
+    let constraints = raw.spec.devices.constraints.unwrap_or_default().into_iter();
+    let reserved = status.reserved_for.unwrap_or_default().into_iter();
+    Ok(ResourceClaim {
+        namespace,
+        name,
+        uid,
+        owners,
+        deleting,
+        requests: requests.map(request).collect::<Result<_>>()?,
+        constraints: constraints
+            .map(|c| DeviceConstraint {
+                requests: c.requests.unwrap_or_default(),
+                match_attribute: c.match_attribute,
+            })
+            .collect(),
+        allocation: status.allocation.map(allocation).transpose()?,
+        reserved_for: reserved.map(|c| c.uid.unwrap_or_default()).collect(),
+    })
+}
+
+fn request(raw: lean::Request) -> Result<DeviceRequest> {
+    let prioritized = raw.first_available.is_some();
+    let mut alternatives = Vec::new();
+    if let Some(one) = raw.exactly {
+        alternatives.push(alternative(one)?);
+    }
+    for one in raw.first_available.unwrap_or_default() {
+        alternatives.push(alternative(one)?);
+    }
+    Ok(DeviceRequest { name: raw.name.unwrap_or_default(), prioritized, alternatives })
+}
+
+fn alternative(raw: lean::SubRequest) -> Result<DeviceAlternative> {
+    if raw.capacity.is_some() {
+        return bad("requests.capacity", "requests for a share of a device's capacity are not supported");
+    }
+    let count = match raw.allocation_mode.as_deref() {
+        None | Some("" | "ExactCount") => DeviceCount::Exactly(raw.count.unwrap_or(1)),
+        Some("All") => DeviceCount::All,
+        Some(other) => return bad("requests.allocationMode", format!("Unsupported value: {other:?}")),
+    };
+    let tolerations = raw.tolerations.unwrap_or_default().into_iter().map(|t| DeviceToleration {
+        key: t.key.unwrap_or_default(),
+        exists: t.operator.as_deref() == Some("Exists"),
+        value: t.value.unwrap_or_default(),
+        effect: t.effect.as_deref().and_then(taint_effect),
+    });
+    Ok(DeviceAlternative {
+        name: raw.name.unwrap_or_default(),
+        class: raw.device_class_name.unwrap_or_default(),
+        selectors: selectors(raw.selectors),
+        count,
+        tolerations: tolerations.collect(),
+        admin: raw.admin_access.unwrap_or(false),
+    })
+}
+
+fn allocation(raw: lean::Allocation) -> Result<DeviceAllocation> {
+    let devices = raw.devices.results.unwrap_or_default().into_iter().map(|r| AllocatedDevice {
+        request: r.request.unwrap_or_default(),
+        driver: r.driver.unwrap_or_default(),
+        pool: r.pool.unwrap_or_default(),
+        device: r.device.unwrap_or_default(),
+        admin: r.admin_access.unwrap_or(false),
+    });
+    Ok(DeviceAllocation {
+        devices: devices.collect(),
+        nodes: raw.node_selector.map(|s| node_selector("status.allocation.nodeSelector", s)).transpose()?,
+    })
+}

@@ -1,0 +1,164 @@
+//! CEL selectors of device classes and claims (`resource.k8s.io`, KEP-4381).
+//!
+//! An expression sees `device.driver`, `device.attributes[domain].name` and `device.capacity[domain].name`.
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::objects::{Key, Map};
+use kube_cel::cel::{Context, Program, Value};
+use plimsoll_core::model::{AttributeValue, Device};
+use plimsoll_core::place::DeviceSelector;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// Longest expression, in bytes (API limit `CELSelectorExpressionMaxLength`).
+const MAX_EXPRESSION: usize = 10 * 1024;
+
+/// Most compiled expressions kept.
+const MAX_PROGRAMS: usize = 1024;
+
+static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
+static QUANTITY: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("quantity(x)").ok());
+static SEMVER: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("semver(x)").ok());
+
+type Compiled = Result<Arc<Program>, String>;
+
+/// Evaluates device selectors with CEL; compiled expressions are kept.
+#[derive(Default)]
+pub struct CelSelector {
+    programs: Mutex<HashMap<String, Compiled>>,
+}
+
+impl std::fmt::Debug for CelSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CelSelector")
+    }
+}
+
+fn text(s: &str) -> Value {
+    Value::String(Arc::new(s.to_owned()))
+}
+
+fn map(entries: HashMap<Key, Value>) -> Value {
+    Value::Map(Map { map: Arc::new(entries) })
+}
+
+fn key(s: &str) -> Key {
+    Key::String(Arc::new(s.to_owned()))
+}
+
+/// `quantity(x)` or `semver(x)` of a text.
+fn parsed(program: &LazyLock<Option<Program>>, x: &str) -> Result<Value, String> {
+    let Some(program) = &**program else { return Err("no such function".to_owned()) };
+    let mut scope = FUNCTIONS.new_inner_scope();
+    scope.add_variable_from_value("x", text(x));
+    program.execute(&scope).map_err(|e| e.to_string())
+}
+
+/// Values by domain and name; names without a domain belong to the driver's. Domains that the expression
+/// mentions are there even when empty, so that `in` can be asked.
+fn by_domain(
+    expression: &str,
+    driver: &str,
+    entries: impl Iterator<Item = (String, Result<Value, String>)>,
+) -> Result<Value, String> {
+    let mut domains: HashMap<String, HashMap<Key, Value>> = HashMap::new();
+    domains.entry(driver.to_owned()).or_default();
+    for mentioned in expression.split(['"', '\'']).skip(1).step_by(2) {
+        domains.entry(mentioned.to_owned()).or_default();
+    }
+    for (name, value) in entries {
+        let (domain, id) = name.split_once('/').unwrap_or((driver, &name));
+        domains.entry(domain.to_owned()).or_default().insert(key(id), value?);
+    }
+    Ok(map(domains.into_iter().map(|(domain, values)| (key(&domain), map(values))).collect()))
+}
+
+fn device_value(expression: &str, driver: &str, device: &Device) -> Result<Value, String> {
+    let attribute = |v: &AttributeValue| match v {
+        AttributeValue::Bool(b) => Ok(Value::Bool(*b)),
+        AttributeValue::Int(i) => Ok(Value::Int(*i)),
+        AttributeValue::Text(s) => Ok(text(s)),
+        AttributeValue::Version(s) => parsed(&SEMVER, s),
+    };
+    let attributes = device.attributes.iter().map(|(n, v)| (n.clone(), attribute(v)));
+    let capacity = device.capacity.iter().map(|(n, v)| (n.clone(), parsed(&QUANTITY, v)));
+    Ok(map(HashMap::from([
+        (key("driver"), text(driver)),
+        (key("allowMultipleAllocations"), Value::Bool(false)),
+        (key("attributes"), by_domain(expression, driver, attributes)?),
+        (key("capacity"), by_domain(expression, driver, capacity)?),
+    ])))
+}
+
+impl CelSelector {
+    fn compile(&self, expression: &str) -> Compiled {
+        let mut programs = self.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(known) = programs.get(expression) {
+            return known.clone();
+        }
+        let compiled = if expression.len() > MAX_EXPRESSION {
+            Err(format!("expression is longer than {MAX_EXPRESSION} bytes"))
+        } else {
+            match catch_unwind(|| Program::compile(expression)) {
+                Ok(Ok(p)) => Ok(Arc::new(p)),
+                Ok(Err(e)) => Err(e.to_string()),
+                Err(_) => Err("the expression can't be parsed".to_owned()),
+            }
+        };
+        if programs.len() >= MAX_PROGRAMS {
+            programs.clear();
+        }
+        programs.insert(expression.to_owned(), compiled.clone());
+        compiled
+    }
+}
+
+impl DeviceSelector for CelSelector {
+    fn matches(&self, expression: &str, driver: &str, device: &Device) -> Result<bool, String> {
+        let program = self.compile(expression)?;
+        let value = device_value(expression, driver, device)?;
+        let run = || {
+            let mut scope = FUNCTIONS.new_inner_scope();
+            scope.add_variable_from_value("device", value);
+            program.execute(&scope)
+        };
+        // An expression is user input; a fault in the interpreter must not take the scheduler down.
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(Value::Bool(b))) => Ok(b),
+            Ok(Ok(_)) => Err("CEL expression: not a boolean".to_owned()),
+            Ok(Err(e)) => Err(format!("CEL runtime error: {e}")),
+            Err(_) => Err("internal error evaluating the expression".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_see_driver_attributes_and_capacity() {
+        let mut device = Device { name: "d".into(), ..Device::default() };
+        device.attributes.insert("gen".into(), AttributeValue::Int(4));
+        device.attributes.insert("fw".into(), AttributeValue::Version("1.10.1".into()));
+        device.attributes.insert("other.example/model".into(), AttributeValue::Text("k2".into()));
+        device.capacity.insert("memory".into(), "80Gi".into());
+        let cases = [
+            (r#"device.driver == "x.example""#, Ok(true)),
+            (r#"device.attributes["x.example"].gen >= 4"#, Ok(true)),
+            (r#"device.attributes["x.example"].fw.isGreaterThan(semver("1.3.0"))"#, Ok(true)),
+            (r#"device.attributes["other.example"].model in ["k1"]"#, Ok(false)),
+            (r#"device.capacity["x.example"].memory.compareTo(quantity("40Gi")) >= 0"#, Ok(true)),
+            (r#""part" in device.attributes["none.example"]"#, Ok(false)),
+            (r#"device.attributes["x.example"].nope == 1"#, Err(())),
+            ("1", Err(())),
+            ("((", Err(())),
+        ];
+        let cel = CelSelector::default();
+        for (expression, want) in cases {
+            let got = cel.matches(expression, "x.example", &device);
+            assert_eq!(got.clone().map_err(|_| ()), want, "{expression}: {got:?}");
+        }
+    }
+}
