@@ -370,7 +370,7 @@ impl Queueing {
         }
         let Some(wl) = self.wl_mut(id) else { return };
         let before = Before::of(wl);
-        wl.writes.retain(|p| !(p.version.is_some_and(|v| v <= w.version) || p.update.shows_in(&w.status)));
+        wl.writes.retain(|p| !p.update.shows_in(&w.status));
         if wl.writes.is_empty() {
             wl.base = None;
         } else {
@@ -378,13 +378,15 @@ impl Queueing {
             wl.writes.iter().for_each(|p| p.update.apply(&mut w.status));
         }
         let reshaped = wl.obj.pod_sets != w.pod_sets || wl.obj.admission_gated_by != w.admission_gated_by;
-        if *wl.obj == w {
+        let released = wl.held.is_some() && !wl.must_hold();
+        if *wl.obj == w && !released {
             return;
         }
         let same_admission = wl.obj.status.admission == w.status.admission;
         wl.lq = lq;
         *wl.obj = w;
-        if !reshaped && same_admission && Before::of(wl) == before {
+        let released = wl.held.is_some() && !wl.must_hold();
+        if !reshaped && same_admission && !released && Before::of(wl) == before {
             self.dirty.insert(id);
             return;
         }
@@ -411,12 +413,17 @@ impl Queueing {
         let Some(wl) = self.wl_mut(id) else { return };
         wl.failures = 0;
         wl.hold_off = None;
-        let seen = wl.obj.version;
-        let Some(p) = wl.writes.iter_mut().find(|p| p.update.id == write) else { return };
-        p.version = Some(version);
-        if version <= seen {
-            self.drop_write(id, write, now);
+        let Some(at) = wl.writes.iter().position(|p| p.update.id == write) else { return };
+        let before = Before::of(wl);
+        let done = wl.writes.remove(at);
+        // What the watch still brings of older versions is older than this write.
+        wl.obj.version = wl.obj.version.max(version);
+        if wl.writes.is_empty() {
+            wl.base = None;
+        } else if let Some(base) = &mut wl.base {
+            done.update.apply(base);
         }
+        self.transition(id, Some(&before), false, now);
     }
 
     fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {

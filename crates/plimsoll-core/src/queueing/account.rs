@@ -89,6 +89,16 @@ pub(crate) fn is_on_hold(wl: &Workload) -> bool {
     wl.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| !c.status && c.reason == "OnHold")
 }
 
+impl Wl {
+    /// Whether quota has to be charged: for a reservation as soon as it is asked for, and until the API is
+    /// known to have taken it back. A release that was only asked for may still fail.
+    pub(crate) fn must_hold(&self) -> bool {
+        let holds = |s: &WorkloadStatus| Phase::of(s).holds_quota() && s.admission.is_some();
+        let finished = Phase::of(&self.obj.status) == Phase::Finished;
+        self.obj.active && !finished && (holds(&self.obj.status) || self.base.as_deref().is_some_and(holds))
+    }
+}
+
 impl Queueing {
     /// Since when a workload waits, for the order of queues (spec section 2.2).
     pub(crate) fn waiting_since(&self, wl: &Workload) -> Time {
@@ -130,7 +140,7 @@ impl Queueing {
         if wl.writes.len() >= MAX_UNCONFIRMED {
             wl.writes.remove(0).update.apply(base);
         }
-        wl.writes.push(Write { update: update.clone(), version: None });
+        wl.writes.push(Write { update: update.clone() });
         self.last_write = number;
         self.out.push(Action::UpdateWorkload(update));
         self.transition(id, Some(&before), false, now);
@@ -177,16 +187,22 @@ impl Queueing {
             }
             return;
         }
-        if self.release(id) {
+        if self.wl(id).is_some_and(|w| w.held.is_some() && w.must_hold()) {
+            // Its release is on the way to the API server.
+            self.unqueue(id);
+            return;
+        }
+        let released = self.release(id);
+        if released {
             self.wake_around(after.lq, held, now);
         }
         let same_order = before.is_some_and(|b| {
             b.evicted == after.evicted && b.requeued == after.requeued && b.phase == Phase::Pending
         });
-        if !(same_request && same_order) || self.wl(id).is_some_and(|w| w.totals.is_empty()) {
+        if released || !(same_request && same_order) || self.wl(id).is_some_and(|w| w.totals.is_empty()) {
             self.refresh_request(id);
         }
-        self.enqueue(id, same_request && same_order, now);
+        self.enqueue(id, same_request && same_order && !released, now);
     }
 
     /// Asks that parked workloads around a LocalQueue's ClusterQueue get another chance. Kueue wakes nobody

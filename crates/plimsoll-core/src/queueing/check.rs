@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::account::Phase;
 use super::amount::Amount;
 use super::ids::Fr;
 use super::state::{CqId, Queueing};
@@ -15,9 +14,7 @@ impl Queueing {
     pub fn check(&self) {
         for (id, wl) in (0u32..).zip(&self.wls) {
             let Some(wl) = wl else { continue };
-            let holds =
-                wl.obj.active && Phase::of(&wl.obj.status).holds_quota() && wl.obj.status.admission.is_some();
-            assert_eq!(wl.held.is_some(), holds, "{}: quota held and status disagree", wl.obj.key);
+            assert_eq!(wl.held.is_some(), wl.must_hold(), "{}: quota held and status disagree", wl.obj.key);
             assert!(!(wl.held.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
             assert!(!wl.hidden, "{}: left over from a simulation", wl.obj.key);
             if let Some(cq) = wl.held {

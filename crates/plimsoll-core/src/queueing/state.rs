@@ -126,8 +126,6 @@ impl Total {
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) update: Box<WorkloadUpdate>,
-    /// Version of the object after the write, once known.
-    pub(crate) version: Option<u64>,
 }
 
 /// A workload.

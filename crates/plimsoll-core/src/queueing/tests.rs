@@ -1,1 +1,279 @@
+//! Properties of the whole of queueing, with an outside that fails, repeats and delays.
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::{self, Engine, EngineConfig};
+use crate::model::{Container, LabelSelector, PodSpec};
+use crate::time::Duration;
+
+fn cpu(amount: i64) -> Resources {
+    [("cpu".to_owned(), amount)].into()
+}
+
+fn cluster_queue(name: &str, cohort: &str, nominal: i64, limit: Option<i64>, strict: bool) -> ClusterQueue {
+    ClusterQueue {
+        name: name.into(),
+        cohort: cohort.into(),
+        resource_groups: vec![ResourceGroup {
+            covered: vec!["cpu".into()],
+            flavors: vec![FlavorQuotas {
+                flavor: "f".into(),
+                resources: vec![ResourceQuota {
+                    resource: "cpu".into(),
+                    nominal,
+                    borrowing_limit: limit,
+                    lending_limit: None,
+                }],
+            }],
+        }],
+        strategy: if strict { QueueingStrategy::StrictFifo } else { QueueingStrategy::BestEffortFifo },
+        namespace_selector: Some(LabelSelector::default()),
+        preemption: PreemptionRules {
+            reclaim_within_cohort: 2,
+            within_cluster_queue: 1,
+            ..Default::default()
+        },
+        fair_weight_nano: 1_000_000_000,
+        ..ClusterQueue::default()
+    }
+}
+
+fn workload(n: usize, queue: usize, priority: i32, amount: i64) -> Workload {
+    let container = Container { requests: cpu(amount), ..Container::default() };
+    Workload {
+        key: WorkloadKey { namespace: "n".into(), name: format!("w{n}") },
+        uid: format!("uid-{n}"),
+        version: 1,
+        generation: 1,
+        creation: Time::from_seconds(n as i64),
+        priority,
+        queue: format!("l{queue}"),
+        active: true,
+        pod_sets: vec![PodSet {
+            name: "main".into(),
+            count: 1,
+            spec: PodSpec { containers: vec![container], ..PodSpec::default() },
+            ..PodSet::default()
+        }],
+        ..Workload::default()
+    }
+}
+
+/// What the outside does with the next write.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Done,
+    DoneButLate,
+    DoneTwice,
+    Fails,
+}
+
+fn any_fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![4 => Just(Fate::Done), 1 => Just(Fate::DoneButLate), 1 => Just(Fate::DoneTwice), 2 => Just(Fate::Fails)]
+}
+
+/// An API server and jobs in miniature.
+struct Outside {
+    workloads: Vec<Workload>,
+    version: u64,
+    late: Vec<Event>,
+    admissions: Vec<u32>,
+}
+
+impl Outside {
+    fn carry_out(
+        &mut self,
+        actions: Vec<engine::Action>,
+        fates: &mut impl Iterator<Item = Fate>,
+    ) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.late);
+        for action in actions {
+            let engine::Action::Queueing(Action::UpdateWorkload(u)) = action else { continue };
+            let Some(at) = self.workloads.iter().position(|w| w.key == u.key) else { continue };
+            let fate = fates.next().unwrap_or(Fate::Done);
+            if matches!(fate, Fate::Fails) {
+                events.push(Event::WriteFailed { key: u.key.clone(), id: u.id, message: "no".into() });
+                continue;
+            }
+            self.version += 1;
+            let w = &mut self.workloads[at];
+            let before = w.status.is_true(cond::QUOTA_RESERVED);
+            u.apply(&mut w.status);
+            w.version = self.version;
+            if !before && w.status.is_true(cond::QUOTA_RESERVED) {
+                self.admissions[at] += 1;
+            }
+            let seen = Event::WorkloadUpsert(Box::new(w.clone()));
+            let written = Event::Written { key: u.key.clone(), id: u.id, version: self.version };
+            match fate {
+                Fate::DoneButLate => self.late.extend([seen, written]),
+                Fate::DoneTwice => events.extend([seen.clone(), written, seen]),
+                _ => events.extend([written, seen]),
+            }
+        }
+        events
+    }
+
+    /// Reserved in the API server's eyes, per ClusterQueue.
+    fn reserved(&self) -> i64 {
+        let held = |w: &Workload| {
+            let a = w.status.admission.as_ref()?;
+            a.assignments.iter().map(|p| p.resource_usage.get("cpu").copied()).sum::<Option<i64>>()
+        };
+        self.workloads.iter().filter_map(held).sum()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// However writes fail, repeat or come late: the books agree with the objects (the engine checks that
+    /// itself in every step), what is reserved never exceeds what the cohort has, and in the end everything
+    /// that can run has run.
+    #[test]
+    fn quota_holds_whatever_the_outside_does(
+        queues in proptest::collection::vec((1..8i64, proptest::option::of(0..6i64), any::<bool>()), 1..4),
+        jobs in proptest::collection::vec((0..4usize, -1..2i32, 1..9i64), 1..14),
+        fates in proptest::collection::vec(any_fate(), 0..60),
+        stops in proptest::collection::vec(any::<bool>(), 80),
+    ) {
+        let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(Config::default()) });
+        let mut now = Time::from_seconds(1_000);
+        let total: i64 = queues.iter().map(|q| q.0 * 1000).sum();
+        let mut events = vec![
+            Event::NamespaceUpsert("n".into(), StringMap::new()),
+            Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
+        ];
+        for (i, (nominal, limit, strict)) in queues.iter().enumerate() {
+            let cq = cluster_queue(&format!("c{i}"), "pool", nominal * 1000, limit.map(|l| l * 1000), *strict);
+            events.push(Event::ClusterQueueUpsert(Box::new(cq)));
+            events.push(Event::LocalQueueUpsert(Box::new(LocalQueue {
+                namespace: "n".into(),
+                name: format!("l{i}"),
+                cluster_queue: format!("c{i}"),
+                fair_weight_nano: 1_000_000_000,
+                ..LocalQueue::default()
+            })));
+        }
+        let workloads: Vec<Workload> = jobs
+            .iter()
+            .enumerate()
+            .map(|(n, (q, p, a))| workload(n, q % queues.len(), *p, a * 1000))
+            .collect();
+        events.extend(workloads.iter().map(|w| Event::WorkloadUpsert(Box::new(w.clone()))));
+        let count = workloads.len();
+        let mut outside = Outside { workloads, version: 1, late: Vec::new(), admissions: vec![0; count] };
+        let mut fates = fates.into_iter();
+        let mut idle = 0;
+        for round in 0..400 {
+            let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
+            let mut actions = Vec::new();
+            engine.step(now, &mut batch, &mut actions);
+            events = outside.carry_out(actions, &mut fates);
+            prop_assert!(outside.reserved() <= total, "{} of {total} reserved", outside.reserved());
+            // Evicted jobs stop; of those that run some finish.
+            let mut finished = 0;
+            for (i, w) in outside.workloads.iter_mut().enumerate() {
+                let s = &mut w.status;
+                if s.is_true(cond::EVICTED) && s.is_true(cond::QUOTA_RESERVED) {
+                    events.push(Event::WorkloadStopped(w.key.clone()));
+                } else if s.is_true(cond::ADMITTED) && !s.is_true(cond::FINISHED) && stops[(round + i) % stops.len()] {
+                    s.conditions.push(Condition { kind: cond::FINISHED.into(), status: true, ..Default::default() });
+                    s.admission = None;
+                    outside.version += 1;
+                    w.version = outside.version;
+                    events.push(Event::WorkloadUpsert(Box::new(w.clone())));
+                    finished += 1;
+                }
+            }
+            idle = if finished == 0 && events.is_empty() && outside.late.is_empty() { idle + 1 } else { 0 };
+            if idle > 70 {
+                break;
+            }
+            now = now.plus(Duration::from_seconds(1));
+        }
+        for (w, (q, _, amount)) in outside.workloads.iter().zip(&jobs) {
+            let (nominal, limit, _) = queues[q % queues.len()];
+            let most = limit.map_or(total, |l| total.min((nominal + l) * 1000));
+            let blocked = queues[q % queues.len()].2;
+            if amount * 1000 <= most && !blocked {
+                prop_assert!(w.status.is_true(cond::FINISHED), "{} never ran: {:?}", w.key, w.status.conditions);
+            }
+        }
+        if let Some(q) = engine.queueing() {
+            prop_assert!(q.quota_tree().iter().flat_map(|n| &n.cells).all(|c| c.usage >= 0));
+        }
+    }
+}
+
+/// The same events give the same actions, byte for byte.
+#[test]
+fn replays_are_identical() {
+    let run = || {
+        let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(Config::default()) });
+        let mut events: Vec<engine::Event> = vec![
+            Event::NamespaceUpsert("n".into(), StringMap::new()),
+            Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
+            Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "", 5000, None, false))),
+            Event::LocalQueueUpsert(Box::new(LocalQueue {
+                namespace: "n".into(),
+                name: "l0".into(),
+                cluster_queue: "c0".into(),
+                ..LocalQueue::default()
+            })),
+        ]
+        .into_iter()
+        .chain((0..20).map(|n| Event::WorkloadUpsert(Box::new(workload(n, 0, n as i32 % 3, 1000)))))
+        .map(engine::Event::Queueing)
+        .collect();
+        let mut actions = Vec::new();
+        for second in 0..10 {
+            engine.step(Time::from_seconds(100 + second), &mut events, &mut actions);
+        }
+        format!("{actions:?}")
+    };
+    assert_eq!(run(), run());
+    assert!(run().contains("Admitted by ClusterQueue c0"));
+}
+
+/// A stale object seen again after our write doesn't undo it.
+#[test]
+fn a_stale_object_does_not_undo_an_admission() {
+    let mut q = Queueing::new(Config::default());
+    let now = Time::from_seconds(10);
+    q.absorb(now, Event::NamespaceUpsert("n".into(), StringMap::new()));
+    q.absorb(
+        now,
+        Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
+    );
+    q.absorb(now, Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "", 1000, None, false))));
+    let lq = LocalQueue {
+        namespace: "n".into(),
+        name: "l0".into(),
+        cluster_queue: "c0".into(),
+        ..LocalQueue::default()
+    };
+    q.absorb(now, Event::LocalQueueUpsert(Box::new(lq)));
+    let first = workload(0, 0, 0, 1000);
+    q.absorb(now, Event::WorkloadUpsert(Box::new(first.clone())));
+    q.absorb(now, Event::WorkloadUpsert(Box::new(workload(1, 0, 0, 1000))));
+    let mut admitted = Vec::new();
+    let mut step = |q: &mut Queueing, seconds: i64| {
+        q.decide(Time::from_seconds(seconds), &mut |a| {
+            if let Action::UpdateWorkload(u) = a {
+                if matches!(u.admission, Some(Some(_))) {
+                    admitted.push(u.key.name.clone());
+                }
+            }
+        });
+        q.check();
+    };
+    step(&mut q, 10);
+    q.absorb(now, Event::WorkloadUpsert(Box::new(Workload { version: 2, ..first.clone() })));
+    step(&mut q, 11);
+    q.absorb(now, Event::WorkloadUpsert(Box::new(first)));
+    step(&mut q, 12);
+    assert_eq!(admitted, ["w0"]);
+    assert_eq!(q.status_of_cluster_queue("c0").map(|s| (s.reserving, s.pending)), Some((1, 1)));
+}
