@@ -214,7 +214,10 @@ fn target(schema: &Value) -> Option<&str> {
 fn flatten(schemas: &Value, schema: &Value, prefix: &str, out: &mut Value, trail: &mut Vec<String>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-        out[&path] = describe(property);
+        out[&path] = describe(schemas, property);
+        if schema["required"].as_array().is_some_and(|r| r.contains(&json!(name))) {
+            out[&path]["required"] = json!(true);
+        }
         descend(schemas, property, &path, out, trail);
     }
 }
@@ -222,6 +225,7 @@ fn flatten(schemas: &Value, schema: &Value, prefix: &str, out: &mut Value, trail
 fn descend(schemas: &Value, schema: &Value, path: &str, out: &mut Value, trail: &mut Vec<String>) {
     if let Some(name) = target(schema) {
         if trail.iter().any(|t| t == name) || trail.len() > 40 {
+            out[path] = json!({ "recursive": name });
             return;
         }
         trail.push(name.to_owned());
@@ -241,13 +245,12 @@ fn descend(schemas: &Value, schema: &Value, path: &str, out: &mut Value, trail: 
     }
 }
 
-fn describe(schema: &Value) -> Value {
+fn describe(schemas: &Value, schema: &Value) -> Value {
     let mut out = json!({});
     let names = [
         ("type", "type"),
         ("format", "format"),
         ("default", "default"),
-        ("enum", "enum"),
         ("x-kubernetes-list-type", "listType"),
         ("x-kubernetes-list-map-keys", "listMapKeys"),
         ("x-kubernetes-map-type", "mapType"),
@@ -258,6 +261,11 @@ fn describe(schema: &Value) -> Value {
         if !schema[from].is_null() {
             out[to] = schema[from].clone();
         }
+    }
+    // the recorder lets what the definition behind a reference says win
+    let behind = target(schema).or_else(|| target(&schema["items"]));
+    if let Some(map_type) = behind.and_then(|name| schemas[name].get("x-kubernetes-map-type")) {
+        out["mapType"] = map_type.clone();
     }
     if let Some(name) = target(schema) {
         out["ref"] = json!(name);
