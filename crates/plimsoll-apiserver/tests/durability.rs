@@ -338,3 +338,28 @@ fn a_file_that_is_no_journal_is_refused() {
     let error = Store::open(&file, Durability::Durable).map(|_| ()).unwrap_err();
     assert!(matches!(error, OpenError::Directory { .. }), "{error}");
 }
+
+/// The start of a store with 100,000 objects of 2 KiB. Prints its time; the bound is for optimised builds.
+#[tokio::test]
+#[ignore = "takes a while"]
+async fn a_large_store_opens_quickly() {
+    const OBJECTS: u64 = 100_000;
+    let dir = TempDir::new("large");
+    let store = Store::open(&dir.0, Durability::Relaxed).unwrap();
+    let begun = Instant::now();
+    for n in 0..OBJECTS {
+        let name = format!("object-{n}");
+        let labels = json!({"app": "x", "n": n.to_string()});
+        let object = json!({"metadata": {"name": name, "uid": format!("uid-{n}"), "labels": labels}, "data": "x".repeat(1900)});
+        store.commit(Write::put(key(&name), Expected::Absent, &object).unwrap()).await.unwrap();
+    }
+    store.close().await;
+    println!("written in {:?}", begun.elapsed());
+    drop(store);
+    let begun = Instant::now();
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let took = begun.elapsed();
+    println!("opened in {took:?}");
+    assert_eq!(store.metrics().objects, OBJECTS);
+    assert!(cfg!(debug_assertions) || took < Duration::from_secs(3));
+}

@@ -100,6 +100,14 @@ impl<T: DeserializeOwned> Informer<T> {
         paths.filter_map(|path| state.items.get(path).cloned()).collect()
     }
 
+    /// Looks at all objects of a namespace, in order of their names.
+    pub fn in_namespace(&self, namespace: &str, mut look: impl FnMut(&T)) {
+        let prefix = format!("{namespace}/");
+        let state = self.lock();
+        let rest = state.items.range(prefix.clone()..);
+        rest.take_while(|(path, _)| path.starts_with(&prefix)).for_each(|(_, item)| look(item));
+    }
+
     /// All objects, in order of `namespace/name`.
     pub fn all(&self) -> Vec<Arc<T>> {
         self.lock().items.values().cloned().collect()

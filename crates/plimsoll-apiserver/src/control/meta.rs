@@ -47,6 +47,8 @@ pub struct Meta {
     pub uid: String,
     /// Resource version.
     pub resource_version: String,
+    /// Generation: counts changes of the spec.
+    pub generation: i64,
     /// Labels.
     #[serde(deserialize_with = "nullable")]
     pub labels: BTreeMap<String, String>,

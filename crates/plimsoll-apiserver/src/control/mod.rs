@@ -5,6 +5,7 @@
 //! is a function of objects and the time where it can be ([`job::sync`], [`cronjob::sync`]), so that it can be tested with
 //! tables; the rest carries it out.
 
+pub mod apps;
 pub mod client;
 pub mod clock;
 pub mod cronjob;
@@ -16,6 +17,8 @@ pub mod inprocess;
 pub mod job;
 pub mod meta;
 pub mod namespace;
+pub mod pod;
+pub mod pod_control;
 pub mod podgc;
 pub mod queue;
 pub mod runner;
@@ -59,6 +62,10 @@ impl Controllers {
         all.push(Arc::new(namespace::NamespaceController::new(c, t, options.namespaces)));
         let (c, t) = with();
         all.push(Arc::new(podgc::PodGc::new(c, t)));
+        let (c, t) = with();
+        all.push(Arc::new(apps::replicaset::ReplicaSetController::new(c, t)));
+        let (c, t) = with();
+        all.push(Arc::new(apps::deployment::DeploymentController::new(c, t)));
         let (c, t) = with();
         all.push(Arc::new(event_ttl::EventTtl::new(c, t)));
         all.push(Arc::new(gc::GarbageCollector::new(Arc::clone(client))));

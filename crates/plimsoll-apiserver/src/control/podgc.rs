@@ -12,8 +12,8 @@ use tokio::sync::watch::Receiver;
 use super::client::{Client, Deletion, Target, modify, resources};
 use super::clock::Clock;
 use super::informer::Informer;
-use super::job::model::Pod;
 use super::meta::{Object, Time};
+use super::pod::Pod;
 use super::queue::Queue;
 use super::runner::{Controller, Outcome};
 

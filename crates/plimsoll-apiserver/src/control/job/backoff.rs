@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::model::Pod;
+use crate::control::pod::Pod;
 
 const BASE: SignedDuration = SignedDuration::from_secs(10);
 const MAX: SignedDuration = SignedDuration::from_mins(10);

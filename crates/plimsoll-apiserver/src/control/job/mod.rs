@@ -23,21 +23,21 @@ use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
-use super::client::{Client, Deletion, Target, modify, resources};
+use super::client::{Client, Target, modify, resources};
 use super::clock::Clock;
 use super::events::{Event, EventType, Recorder, Subject};
 use super::informer::Informer;
 use super::meta::{Selector, controller_reference};
+use super::pod::Pod;
+use super::pod_control::{PodControl, adopt, let_go, slow_start};
 use super::queue::{Backoff, Queue};
 use super::runner::{Controller, Outcome};
-use model::{Job, Pod, TRACKING_FINALIZER};
+use model::{Job, TRACKING_FINALIZER};
 use plan::{Action, NewPod};
 use sync::{Done, JobSync};
 
 /// Changes of pods that come within this time are dealt with together.
 const GATHER: SignedDuration = SignedDuration::from_millis(50);
-/// Pods made in the first batch; each further batch is twice as large, as long as nothing fails.
-const FIRST_BATCH: usize = 1;
 /// Keys are `job/<path>` or `pod/<path>`.
 const JOB: &str = "job/";
 const POD: &str = "pod/";
@@ -50,31 +50,44 @@ pub struct JobController {
     pods: Informer<Pod>,
     backoffs: Mutex<HashMap<String, backoff::Record>>,
     recorder: Recorder,
+    pod_control: PodControl,
 }
 
-/// The UID of the Job that controls a pod, or `orphans/<namespace>` for a pod that nobody controls.
+/// Label of pods of Jobs whose selector was generated: the UID of the Job.
+const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
+
+/// The UID of the Job that controls a pod. A pod that nobody controls is found by the Job that its label names, or else by
+/// its namespace.
 fn owner_index(pod: &Pod) -> Option<String> {
-    match pod.metadata.controller() {
+    let meta = &pod.metadata;
+    match meta.controller() {
         Some(owner) if is_job(owner) => Some(owner.uid.clone()),
         Some(_) => None,
-        None => Some(orphans(&pod.metadata.namespace)),
+        None => Some(orphans(meta.labels.get(CONTROLLER_UID).unwrap_or(&meta.namespace))),
     }
+}
+
+/// Whether the selector matches only pods that were made for this very Job.
+fn is_generated(selector: &Selector, job: &Job) -> bool {
+    selector.match_labels.get(CONTROLLER_UID) == Some(&job.metadata.uid)
 }
 
 fn is_job(owner: &super::meta::OwnerReference) -> bool {
     owner.kind == "Job" && owner.api_version.starts_with("batch/")
 }
 
-fn orphans(namespace: &str) -> String {
-    format!("orphans/{namespace}")
+fn orphans(of: &str) -> String {
+    format!("orphans/{of}")
 }
 
 impl JobController {
     /// The controller, not running yet.
     pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
         let store = client.store().clone();
+        let recorder = Recorder::new(Arc::clone(&client), clock.clone(), "job-controller");
         Self {
-            recorder: Recorder::new(Arc::clone(&client), clock.clone(), "job-controller"),
+            pod_control: PodControl::new(Arc::clone(&client), recorder.clone()),
+            recorder,
             client,
             clock,
             jobs: Informer::new(&store, &resources::JOBS.storage, |_| None),
@@ -104,14 +117,11 @@ impl JobController {
                 }
             }
             Some(_) => {}
-            None => {
-                for job in self.jobs.all() {
-                    let near = job.metadata.namespace == pod.metadata.namespace;
-                    if near && selector(&job).is_some_and(|s| s.matches(&pod.metadata.labels)) {
-                        queue.add_at(&format!("{JOB}{}", job.metadata.path()), later);
-                    }
+            None => self.jobs.in_namespace(&pod.metadata.namespace, |job| {
+                if selector(job).is_some_and(|s| s.matches(&pod.metadata.labels)) {
+                    queue.add_at(&format!("{JOB}{}", job.metadata.path()), later);
                 }
-            }
+            }),
         }
     }
 
@@ -181,44 +191,11 @@ impl JobController {
     }
 
     async fn create(&self, job: &Job, pods: &[NewPod]) -> (Done, Option<ApiError>) {
-        let mut done = Done::default();
-        let mut failure = None;
-        let (mut rest, mut batch) = (pods, FIRST_BATCH);
-        while !rest.is_empty() && failure.is_none() {
-            let (now, later) = rest.split_at(batch.min(rest.len()));
-            let results = join_all(now.iter().map(|new| self.create_one(job, *new))).await;
-            for result in results {
-                match result {
-                    Ok(()) => done.created += 1,
-                    Err(error) => failure = Some(error),
-                }
-            }
-            rest = later;
-            batch = batch.saturating_mul(2);
-        }
-        (done, failure)
-    }
-
-    async fn create_one(&self, job: &Job, new: NewPod) -> Result<(), ApiError> {
-        let namespace = &job.metadata.namespace;
-        let target = Target::create(&resources::PODS, namespace);
-        match self.client.create(target, template::pod(job, new)).await {
-            Ok(pod) => {
-                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                let message = format!("Created pod: {name}");
-                let event = Event::new(EventType::Normal, "SuccessfulCreate", message);
-                self.recorder.record(Self::subject(job), event);
-                Ok(())
-            }
-            // Everything that is created here now is refused; there is nothing to be done about it.
-            Err(error) if is_namespace_terminating(&error) => Ok(()),
-            Err(error) => {
-                let message = format!("Error creating: {error}");
-                let event = Event::new(EventType::Warning, "FailedCreate", message);
-                self.recorder.record(Self::subject(job), event);
-                Err(error)
-            }
-        }
+        let subject = Self::subject(job);
+        let (created, failure) =
+            slow_start(pods, |new| self.pod_control.create(&subject, template::pod(job, *new))).await;
+        let created = i32::try_from(created).unwrap_or(i32::MAX);
+        (Done { created, ..Done::default() }, failure)
     }
 
     async fn delete(&self, job: &Job, pods: &[Arc<Pod>], release: bool) -> (Done, Option<ApiError>) {
@@ -239,20 +216,7 @@ impl JobController {
         if release && pod.is_tracked() {
             self.release_one(pod).await?;
         }
-        let meta = &pod.metadata;
-        let target = Target::object(&resources::PODS, &meta.namespace, &meta.name);
-        let (kind, reason, message) = match self.client.delete(target, Deletion::of_uid(&meta.uid)).await {
-            Ok(()) => (EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {}", meta.name)),
-            Err(error) if error.code == 404 || error.code == 409 => return Ok(()),
-            Err(error) => {
-                let message = format!("Error deleting: {error}");
-                let event = Event::new(EventType::Warning, "FailedDelete", message);
-                self.recorder.record(Self::subject(job), event);
-                return Err(error);
-            }
-        };
-        self.recorder.record(Self::subject(job), Event::new(kind, reason, message));
-        Ok(())
+        self.pod_control.delete(&Self::subject(job), &pod.metadata).await
     }
 
     /// Takes the finalizer of pods; the UIDs of those that have none now, and a failure if there was one.
@@ -285,49 +249,30 @@ impl JobController {
     async fn claim(&self, job: &Job) -> Result<Vec<Arc<Pod>>, ApiError> {
         let mine = self.pods.indexed(&job.metadata.uid);
         let Some(selector) = selector(job) else { return Ok(mine) };
+        let (client, finalizer) = (&*self.client, Some(TRACKING_FINALIZER));
         let mut kept = Vec::with_capacity(mine.len());
         for pod in mine {
             if selector.matches(&pod.metadata.labels) || job.metadata.deletion_timestamp.is_some() {
                 kept.push(pod);
             } else {
-                self.let_go(job, &pod).await?;
+                let_go(client, &resources::PODS, &pod.metadata, &job.metadata.uid, finalizer).await?;
             }
         }
         if job.metadata.deletion_timestamp.is_none() {
-            for pod in self.pods.indexed(&orphans(&job.metadata.namespace)) {
-                if pod.is_active() && selector.matches(&pod.metadata.labels) {
+            let owner = controller_reference("batch/v1", "Job", &job.metadata);
+            let mut orphaned = self.pods.indexed(&orphans(&job.metadata.uid));
+            if !is_generated(selector, job) {
+                orphaned.extend(self.pods.indexed(&orphans(&job.metadata.namespace)));
+            }
+            for pod in orphaned {
+                let near = pod.metadata.namespace == job.metadata.namespace;
+                if near && pod.is_active() && selector.matches(&pod.metadata.labels) {
                     // It is counted when the change comes back.
-                    self.adopt(job, &pod).await?;
+                    adopt(client, &resources::PODS, &pod.metadata, &owner, finalizer).await?;
                 }
             }
         }
         Ok(kept)
-    }
-
-    async fn adopt(&self, job: &Job, pod: &Pod) -> Result<(), ApiError> {
-        let target = Target::object(&resources::PODS, &pod.metadata.namespace, &pod.metadata.name);
-        let owner = controller_reference("batch/v1", "Job", &job.metadata);
-        let adopted = modify(&*self.client, target, &pod.metadata.uid, |object| {
-            let meta = &mut object["metadata"];
-            push(&mut meta["ownerReferences"], owner.clone());
-            if !meta["finalizers"].as_array().is_some_and(|f| f.iter().any(|f| f == TRACKING_FINALIZER)) {
-                push(&mut meta["finalizers"], json!(TRACKING_FINALIZER));
-            }
-            true
-        });
-        adopted.await.or_else(ignore_not_found)
-    }
-
-    async fn let_go(&self, job: &Job, pod: &Pod) -> Result<(), ApiError> {
-        let target = Target::object(&resources::PODS, &pod.metadata.namespace, &pod.metadata.name);
-        let left = modify(&*self.client, target, &pod.metadata.uid, |object| {
-            remove_finalizer(object);
-            if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
-                owners.retain(|o| o["uid"] != job.metadata.uid.as_str());
-            }
-            true
-        });
-        left.await.or_else(ignore_not_found)
     }
 
     /// Writes the status, at the version that it was made from.
@@ -368,27 +313,11 @@ fn selector(job: &Job) -> Option<&Selector> {
     job.spec.selector.as_ref().filter(|s| !s.match_labels.is_empty() || !s.match_expressions.is_empty())
 }
 
-fn push(list: &mut Value, item: Value) {
-    match list.as_array_mut() {
-        Some(list) => list.push(item),
-        None => *list = json!([item]),
-    }
-}
-
 fn remove_finalizer(object: &mut Value) -> bool {
     let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() else { return false };
     let before = finalizers.len();
     finalizers.retain(|f| f != TRACKING_FINALIZER);
     finalizers.len() != before
-}
-
-fn ignore_not_found(error: ApiError) -> Result<(), ApiError> {
-    if error.code == 404 { Ok(()) } else { Err(error) }
-}
-
-/// Whether a create was refused because the namespace is going away.
-fn is_namespace_terminating(error: &ApiError) -> bool {
-    error.details.iter().flat_map(|d| &d.causes).any(|c| c.reason == "NamespaceTerminating")
 }
 
 impl Controller for JobController {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::backoff::remaining_of_index;
-use super::model::{Job, Pod};
-use super::pods::removal_order;
+use super::model::Job;
 use super::policy::{self, Verdict};
 use super::sync::JobSync;
+use crate::control::pod::{Pod, removal_order};
 
 /// Pods made or deleted in one go, at most.
 pub const MAX_PODS_PER_SYNC: usize = 500;

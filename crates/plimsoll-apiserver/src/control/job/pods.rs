@@ -1,39 +1,16 @@
-//! What the controller asks of a pod.
-
-use std::cmp::Ordering;
-use std::sync::Arc;
+//! What the Job controller asks of a pod.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::model::{
-    COMPLETION_INDEX, ContainerStatus, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, Job, Pod,
-    TRACKING_FINALIZER,
+    COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, Job, TRACKING_FINALIZER,
 };
+use crate::control::pod::{ContainerStatus, Pod};
 
 impl Pod {
     /// Whether it has yet to be counted.
     pub fn is_tracked(&self) -> bool {
         self.metadata.has_finalizer(TRACKING_FINALIZER)
-    }
-
-    /// Whether its phase is final.
-    pub fn is_terminal(&self) -> bool {
-        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
-    }
-
-    /// Neither ended nor on its way out.
-    pub fn is_active(&self) -> bool {
-        !self.is_terminal() && self.metadata.deletion_timestamp.is_none()
-    }
-
-    /// On its way out, not ended yet.
-    pub fn is_terminating(&self) -> bool {
-        !self.is_terminal() && self.metadata.deletion_timestamp.is_some()
-    }
-
-    /// Whether its phase is `Succeeded`.
-    pub fn has_succeeded(&self) -> bool {
-        self.status.phase == "Succeeded"
     }
 
     /// Whether it counts as failed for a Job: a deleted pod does, because it may never get as far as `Failed`, unless the
@@ -44,11 +21,6 @@ impl Pod {
             "Succeeded" => false,
             _ => !job.replaces_failed_only() && self.metadata.deletion_timestamp.is_some(),
         }
-    }
-
-    /// Whether its condition `Ready` is true.
-    pub fn is_ready(&self) -> bool {
-        self.status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True")
     }
 
     /// Its completion index.
@@ -81,15 +53,6 @@ impl Pod {
         number.filter(|n: &i32| *n >= 0).unwrap_or(0)
     }
 
-    /// Restarts of all its containers.
-    pub fn restarts(&self) -> i32 {
-        self.statuses().map(|s| s.restart_count).fold(0, i32::saturating_add)
-    }
-
-    fn statuses(&self) -> impl Iterator<Item = &ContainerStatus> {
-        self.status.init_container_statuses.iter().chain(&self.status.container_statuses)
-    }
-
     /// When it ended: when its last container did; or when it ceased to be ready; or when its deletion was asked for; or
     /// when it was made.
     pub fn finished_at(&self) -> Timestamp {
@@ -118,41 +81,5 @@ impl Pod {
             latest = latest.max(Some(finished));
         }
         latest
-    }
-}
-
-/// Order in which active pods are given up: those that have got least far first (`controller.ActivePods`).
-pub fn removal_order(a: &Arc<Pod>, b: &Arc<Pod>) -> Ordering {
-    let phase = |p: &Pod| match p.status.phase.as_str() {
-        "Pending" => 0,
-        "Unknown" => 1,
-        "Running" => 2,
-        _ => 0,
-    };
-    let ready_since = |p: &Pod| {
-        let ready = p.status.conditions.iter().find(|c| c.kind == "Ready" && c.status == "True");
-        ready.and_then(|c| c.last_transition_time).map(|t| t.0)
-    };
-    let restarts = |p: &Pod| p.statuses().map(|s| s.restart_count).max().unwrap_or(0);
-    let assigned = |p: &Pod| !p.spec.node_name.is_empty();
-    assigned(a)
-        .cmp(&assigned(b))
-        .then_with(|| phase(a).cmp(&phase(b)))
-        .then_with(|| a.is_ready().cmp(&b.is_ready()))
-        .then_with(|| youngest_first(ready_since(a), ready_since(b)))
-        .then_with(|| restarts(b).cmp(&restarts(a)))
-        .then_with(|| {
-            let created = |p: &Pod| p.metadata.creation_timestamp.map(|t| t.0);
-            youngest_first(created(a), created(b))
-        })
-}
-
-/// No time first, then from late to early.
-fn youngest_first(a: Option<Timestamp>, b: Option<Timestamp>) -> Ordering {
-    match (a, b) {
-        (None, None) => Ordering::Equal,
-        (None, Some(_)) => Ordering::Less,
-        (Some(_), None) => Ordering::Greater,
-        (Some(a), Some(b)) => b.cmp(&a),
     }
 }

@@ -1,7 +1,8 @@
 //! `podFailurePolicy` and `successPolicy`.
 
 use super::indexes::Indexes;
-use super::model::{ContainerStatus, FailureRule, Job, OnExitCodes, Pod, SuccessPolicy};
+use super::model::{FailureRule, Job, OnExitCodes, SuccessPolicy};
+use crate::control::pod::{ContainerStatus, Pod};
 
 /// What the failure policy says of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,11 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::backoff::Record;
 use super::indexes::Indexes;
-use super::model::{Condition, Job, Pod, Uncounted};
+use super::model::{Condition, Job, Uncounted};
 use super::plan::{Action, plan};
 use super::policy::{self, Verdict};
 use crate::control::events::{Event, EventType};
 use crate::control::meta::Time;
+use crate::control::pod::Pod;
 
 /// Finished pods that may wait to be counted at a time, so that the status stays small.
 const MAX_UNCOUNTED_PODS: usize = 500;

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::backoff::Record;
-use super::model::{Job, Pod};
+use super::model::Job;
 use super::plan::Action;
 use super::sync::{Done, JobSync};
 use super::template;
+use crate::control::pod::Pod;
 
 /// Seconds since the epoch at which the tables look at their Jobs.
 const NOW: i64 = 1_000_000;

@@ -1,0 +1,5 @@
+//! Controllers of the `apps` group.
+
+pub mod deployment;
+pub mod model;
+pub mod replicaset;
