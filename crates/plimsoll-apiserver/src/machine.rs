@@ -10,7 +10,7 @@ use plimsoll_machinery::select::LabelSelector;
 use plimsoll_machinery::table::{IncludeObject, to_table};
 use plimsoll_machinery::{
     ApiError, FieldError, Gvk, Kind, KindTable, apply as owners, builtin, crd, openapi, patch, proto,
-    strategy,
+    strategy, validate,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -100,21 +100,24 @@ pub fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Val
 
 /// Validates a new object.
 pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
-    if object["metadata"]["name"].as_str().unwrap_or("").is_empty() {
-        return vec![FieldError::required("metadata.name", "name or generateName is required")];
-    }
+    let mut errors = validate::validate_create(kind, object);
     if crate::custom::is_definition(kind) {
-        return crd::define::validate_create(object);
+        errors.extend(crd::define::validate_create(object));
+    } else if kind.custom.is_some() {
+        errors.extend(crd::validate_object(kind, None, object));
     }
-    if kind.custom.is_some() { crd::validate_object(kind, None, object) } else { Vec::new() }
+    errors
 }
 
 /// Validates a change.
 pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = validate::validate_update(kind, subresource, old, new);
     if crate::custom::is_definition(kind) && subresource.is_empty() {
-        return crd::define::validate_update(old, new);
+        errors.extend(crd::define::validate_update(old, new));
+    } else if kind.custom.is_some() {
+        errors.extend(crd::validate_object(kind, Some(old), new));
     }
-    if kind.custom.is_some() { crd::validate_object(kind, Some(old), new) } else { Vec::new() }
+    errors
 }
 
 /// Warnings about an object that is accepted.
@@ -124,7 +127,8 @@ pub fn warnings(_kind: &Kind, _new: &Value, _old: Option<&Value>) -> Vec<String>
 
 /// 422 for an object of a kind.
 pub fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> ApiError {
-    ApiError::invalid(&kind.gvk.group, &kind.gvk.kind, name, errors)
+    let (group, kind) = validate::named(kind);
+    ApiError::invalid(group, kind, name, errors)
 }
 
 /// Records in `new` who owns what changed.

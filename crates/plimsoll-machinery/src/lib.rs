@@ -23,6 +23,7 @@ pub mod strategy;
 pub mod table;
 #[cfg(test)]
 mod test_vectors;
+pub mod validate;
 pub mod webhook;
 
 pub use error::{ApiError, Cause, Details, FieldError, FieldErrorKind};

@@ -12,6 +12,9 @@ pub fn normalise(text: &str, micro: bool) -> Result<Option<String>, String> {
     if !micro && is_plain(text) {
         return Ok((text != "0001-01-01T00:00:00Z").then(|| text.to_owned()));
     }
+    if micro && !has_micros(text) {
+        return Err(explain(text, micro));
+    }
     let Some(time) = parse(text) else { return Err(explain(text, micro)) };
     let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
     if seconds == ZERO && nanos == 0 {
@@ -49,6 +52,13 @@ fn is_plain(text: &str) -> bool {
         && number(11) < 24
         && number(14) < 60
         && number(17) < 60
+}
+
+/// Whether six fraction digits follow the seconds, as Go's layout of `MicroTime` demands.
+fn has_micros(text: &str) -> bool {
+    let fraction = text.get(19..26).map(str::as_bytes);
+    fraction.is_some_and(|f| f[0] == b'.' && f[1..].iter().all(u8::is_ascii_digit))
+        && text.get(26..).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// RFC 3339 as Go reads it: `T` and `Z` in capitals, any number of fraction digits.
@@ -102,6 +112,9 @@ fn explain(text: &str, micro: bool) -> String {
         }
     }
     let rest = text.get(19..).unwrap_or_default();
+    if micro && !has_micros(text) {
+        return format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \".000000\"");
+    }
     if rest == "Z" {
         return format!("parsing time {text:?}: day out of range");
     }
@@ -118,8 +131,8 @@ mod tests {
             ("2024-05-01T10:00:00Z", false, Some("2024-05-01T10:00:00Z")),
             ("2024-05-01T10:00:00.999Z", false, Some("2024-05-01T10:00:00Z")),
             ("2024-05-01T10:00:00+02:00", false, Some("2024-05-01T08:00:00Z")),
-            ("2024-05-01T10:00:00Z", true, Some("2024-05-01T10:00:00.000000Z")),
-            ("2024-05-01T10:00:00.1234567Z", true, Some("2024-05-01T10:00:00.123456Z")),
+            ("2024-05-01T10:00:00.123456Z", true, Some("2024-05-01T10:00:00.123456Z")),
+            ("2024-05-01T12:00:00.000001+02:00", true, Some("2024-05-01T10:00:00.000001Z")),
             ("2024-02-29T00:00:00Z", false, Some("2024-02-29T00:00:00Z")),
             ("0001-01-01T00:00:00Z", false, None),
         ] {

@@ -1,0 +1,390 @@
+//! apps/v1 and the older `ReplicationController`.
+
+use serde_json::Value;
+
+use super::path::{Errors, IMMUTABLE, Path, go_struct};
+use super::{checks, pod, selector};
+use crate::obj::{Obj, has, int, object, text};
+
+/// apps/v1 Deployment.
+pub(super) fn deployment(o: &Obj, errors: &mut Errors) {
+    let spec = object(o, "spec");
+    let path = Path::new("spec");
+    errors.non_negative(&path.field("replicas"), int(spec, "replicas"));
+    selected_template(spec, "deployment", &path, errors);
+    strategy(object(spec, "strategy"), &path.field("strategy"), errors);
+    for key in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        errors.non_negative(&path.field(key), int(spec, key));
+    }
+    let ready = int(spec, "minReadySeconds").unwrap_or(0);
+    if let Some(seconds) = int(spec, "progressDeadlineSeconds").filter(|s| *s <= ready) {
+        errors.invalid(
+            &path.field("progressDeadlineSeconds"),
+            seconds,
+            "must be greater than minReadySeconds",
+        );
+    }
+}
+
+/// apps/v1 `ReplicaSet`.
+pub(super) fn replica_set(o: &Obj, errors: &mut Errors) {
+    let spec = object(o, "spec");
+    let path = Path::new("spec");
+    errors.non_negative(&path.field("replicas"), int(spec, "replicas"));
+    errors.non_negative(&path.field("minReadySeconds"), int(spec, "minReadySeconds"));
+    selected_template(spec, "deployment", &path, errors);
+}
+
+/// The selector, and the template it has to match.
+fn selected_template(spec: &Obj, what: &str, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.field("selector");
+    let chosen = spec.get("selector").and_then(Value::as_object);
+    match chosen {
+        None => errors.required(&at, ""),
+        Some(chosen) => {
+            selector::label_selector(chosen, &at, errors);
+            if selector::is_empty(chosen) {
+                let detail = format!("empty selector is invalid for {what}");
+                errors.invalid_text(&at, selector::shown(chosen), &detail);
+            }
+        }
+    }
+    if let Some(chosen) = chosen.filter(|s| !selector::is_usable(s)) {
+        errors.invalid_text(&at, selector::shown(chosen), "invalid label selector");
+        return;
+    }
+    let template = object(spec, "template");
+    let here = path.field("template");
+    let empty = chosen.is_some_and(selector::is_empty);
+    if !empty {
+        matches(chosen, template, &here, errors);
+    }
+    pod::template(template, &here, errors);
+    always_restarted(template, "ReplicaSet", &here, errors);
+}
+
+/// The template's labels match; a missing selector matches nothing.
+fn matches(chosen: Option<&Obj>, template: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let labels = object(object(template, "metadata"), "labels");
+    if !chosen.is_some_and(|chosen| selector::matches(chosen, labels)) {
+        let metadata = path.field("metadata");
+        errors.invalid(
+            &metadata.field("labels"),
+            shown_labels(labels),
+            "`selector` does not match template `labels`",
+        );
+    }
+}
+
+/// Labels as Go prints them: none is `null`.
+pub(super) fn shown_labels(labels: &Obj) -> Value {
+    if labels.is_empty() { Value::Null } else { Value::Object(labels.clone()) }
+}
+
+/// Pods of controllers run until they are deleted.
+fn always_restarted(template: &Obj, what: &str, path: &Path<'_>, errors: &mut Errors) {
+    let spec = object(template, "spec");
+    let at = path.field("spec");
+    let policy = text(spec, "restartPolicy");
+    let known = matches!(policy, "OnFailure" | "Never");
+    if known {
+        errors.not_supported(&at.field("restartPolicy"), policy, &["Always"]);
+    }
+    if has(spec, "activeDeadlineSeconds") {
+        let detail = format!("activeDeadlineSeconds in {what} is not Supported");
+        errors.forbidden(&at.field("activeDeadlineSeconds"), &detail);
+    }
+}
+
+/// The strategy of a Deployment.
+fn strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.field("rollingUpdate");
+    let rolling = strategy.get("rollingUpdate").and_then(Value::as_object);
+    match (text(strategy, "type"), rolling) {
+        ("Recreate", Some(_)) => {
+            errors.forbidden(&at, "may not be specified when strategy `type` is 'Recreate'");
+        }
+        ("Recreate", None) => {}
+        ("RollingUpdate", None) => errors.required(&at, "this should be defaulted and never be nil"),
+        ("RollingUpdate", Some(rolling)) => {
+            let (down, up) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+            int_or_percent(down, &at.field("maxUnavailable"), errors);
+            int_or_percent(up, &at.field("maxSurge"), errors);
+            if amount(down) == 0 && amount(up) == 0 {
+                let value = down.cloned().unwrap_or_default();
+                errors.invalid(&at.field("maxUnavailable"), value, "may not be 0 when `maxSurge` is 0");
+            }
+            at_most_all(down, &at.field("maxUnavailable"), errors);
+        }
+        (other, rolling) => {
+            let rolling = rolling.map_or(Value::Null, |r| Value::Object(r.clone()));
+            let shown = go_struct(&[("Type", other.into()), ("RollingUpdate", rolling)]);
+            errors.not_supported(path, "", &["Recreate", "RollingUpdate"]);
+            if let Some(last) = errors.0.last_mut() {
+                last.value = Some(shown);
+            }
+        }
+    }
+}
+
+/// `ValidatePositiveIntOrPercent`.
+pub(super) fn int_or_percent(value: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        Some(Value::String(text)) => errors.invalid_all(path, text, &checks::percent(text)),
+        Some(value) => errors.non_negative(path, value.as_i64()),
+        None => {}
+    }
+}
+
+/// `IsNotMoreThan100Percent`.
+pub(super) fn at_most_all(value: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(Value::String(text)) = value
+        && checks::percent(text).is_empty()
+        && amount(value) > 100
+    {
+        errors.invalid(path, text.as_str(), "must not be greater than 100%");
+    }
+}
+
+/// The number in an integer or percentage.
+fn amount(value: Option<&Value>) -> i64 {
+    match value {
+        Some(Value::String(text)) => text.trim_end_matches('%').parse().unwrap_or(0),
+        Some(value) => value.as_i64().unwrap_or(0),
+        None => 0,
+    }
+}
+
+/// apps/v1 `StatefulSet`.
+pub(super) fn stateful_set(o: &Obj, errors: &mut Errors) {
+    let spec = object(o, "spec");
+    let path = Path::new("spec");
+    let at = path.field("podManagementPolicy");
+    match text(spec, "podManagementPolicy") {
+        "" => errors.required(&at, ""),
+        "OrderedReady" | "Parallel" => {}
+        other => errors.invalid(&at, other, "must be 'OrderedReady' or 'Parallel'"),
+    }
+    stateful_strategy(object(spec, "updateStrategy"), &path.field("updateStrategy"), errors);
+    let at = path.field("persistentVolumeClaimRetentionPolicy");
+    let retention = object(spec, "persistentVolumeClaimRetentionPolicy");
+    for key in ["whenDeleted", "whenScaled"] {
+        if has(retention, key) {
+            errors.one_of(&at.field(key), text(retention, key), &["Retain", "Delete"]);
+        }
+    }
+    errors.non_negative(&path.field("replicas"), int(spec, "replicas"));
+    errors.non_negative(&path.field("minReadySeconds"), int(spec, "minReadySeconds"));
+    let ordinals = path.field("ordinals");
+    errors.non_negative(&ordinals.field("start"), int(object(spec, "ordinals"), "start"));
+    let at = path.field("selector");
+    let chosen = spec.get("selector").and_then(Value::as_object);
+    match chosen {
+        None => errors.required(&at, ""),
+        Some(chosen) => {
+            selector::label_selector(chosen, &at, errors);
+            if selector::is_empty(chosen) {
+                let detail = "empty selector is invalid for statefulset";
+                errors.invalid_text(&at, selector::shown(chosen), detail);
+            }
+        }
+    }
+    let template = object(spec, "template");
+    let here = path.field("template");
+    if chosen.is_none_or(selector::is_usable) {
+        if !chosen.is_some_and(selector::is_empty) {
+            matches(chosen, template, &here, errors);
+        }
+        pod::template(template, &here, errors);
+    }
+    always_restarted(template, "StatefulSet", &here, errors);
+}
+
+fn stateful_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let rolling = strategy.get("rollingUpdate").and_then(Value::as_object);
+    let at = path.field("rollingUpdate");
+    match text(strategy, "type") {
+        "" => errors.required(path, ""),
+        "OnDelete" => {
+            if let Some(rolling) = rolling {
+                let detail = "only allowed for updateStrategy 'RollingUpdate'";
+                errors.invalid(&at, Value::Object(rolling.clone()), detail);
+            }
+        }
+        "RollingUpdate" => {
+            if let Some(rolling) = rolling {
+                errors.non_negative(&at.field("partition"), int(rolling, "partition"));
+            }
+        }
+        other => {
+            let rolling = rolling.map_or(Value::Null, |r| Value::Object(r.clone()));
+            let shown = go_struct(&[("Type", other.into()), ("RollingUpdate", rolling)]);
+            errors.invalid_text(path, shown, "must be 'RollingUpdate' or 'OnDelete'");
+        }
+    }
+}
+
+/// What may change of a `StatefulSet`.
+pub(super) fn stateful_set_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    const MUTABLE: [&str; 7] = [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let fixed = |o: &Obj| {
+        let mut spec = object(o, "spec").clone();
+        spec.retain(|key, _| !MUTABLE.contains(&key.as_str()));
+        spec
+    };
+    if fixed(old) != fixed(new) {
+        let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+        errors.forbidden(&Path::new("spec"), detail);
+    }
+}
+
+/// apps/v1 `DaemonSet`.
+pub(super) fn daemon_set(o: &Obj, errors: &mut Errors) {
+    let spec = object(o, "spec");
+    let path = Path::new("spec");
+    let at = path.field("selector");
+    let chosen = spec.get("selector").and_then(Value::as_object);
+    if let Some(chosen) = chosen {
+        selector::label_selector(chosen, &at, errors);
+    }
+    let template = object(spec, "template");
+    let here = path.field("template");
+    if chosen.is_none_or(selector::is_usable) {
+        matches(chosen, template, &here, errors);
+    }
+    if let Some(chosen) = chosen.filter(|s| selector::is_empty(s)) {
+        errors.invalid_text(&at, selector::shown(chosen), "empty selector is invalid for daemonset");
+    }
+    pod::template(template, &here, errors);
+    always_restarted(template, "DaemonSet", &here, errors);
+    errors.non_negative(&path.field("minReadySeconds"), int(spec, "minReadySeconds"));
+    daemon_strategy(object(spec, "updateStrategy"), &path.field("updateStrategy"), errors);
+    errors.non_negative(&path.field("revisionHistoryLimit"), int(spec, "revisionHistoryLimit"));
+}
+
+fn daemon_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.field("rollingUpdate");
+    match text(strategy, "type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let Some(rolling) = strategy.get("rollingUpdate").and_then(Value::as_object) else {
+                errors.required(&at, "");
+                return;
+            };
+            let (down, up) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+            let (down_path, up_path) = (at.field("maxUnavailable"), at.field("maxSurge"));
+            int_or_percent(down, &down_path, errors);
+            int_or_percent(up, &up_path, errors);
+            at_most_all(down, &down_path, errors);
+            at_most_all(up, &up_path, errors);
+            match (amount(down) != 0, amount(up) != 0) {
+                (true, true) => {
+                    let value = up.cloned().unwrap_or_default();
+                    errors.invalid(&up_path, value, "may not be set when maxUnavailable is non-zero");
+                }
+                (false, false) => errors.required(&down_path, "cannot be 0 when maxSurge is 0"),
+                _ => {}
+            }
+        }
+        other => errors.not_supported(&path.field("type"), other, &["RollingUpdate", "OnDelete"]),
+    }
+}
+
+/// Selectors of workloads are for good.
+pub(super) fn selector_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    let (before, after) = (object(old, "spec"), object(new, "spec"));
+    if before.get("selector") != after.get("selector") {
+        let path = Path::new("spec");
+        errors.invalid_text(&path.field("selector"), selector::shown(object(after, "selector")), IMMUTABLE);
+    }
+}
+
+/// Counts in a status are not negative and fit together.
+pub(super) fn status(_: &Obj, new: &Obj, errors: &mut Errors) {
+    let status = object(new, "status");
+    let path = Path::new("status");
+    let counts = [
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "updatedReplicas",
+        "unavailableReplicas",
+        "currentReplicas",
+        "collisionCount",
+        "terminatingReplicas",
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+    ];
+    for key in counts {
+        errors.non_negative(&path.field(key), int(status, key));
+    }
+    let all = int(status, "replicas").unwrap_or(0);
+    for key in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas"] {
+        if let Some(some) = int(status, key).filter(|n| *n > all && status.contains_key("replicas")) {
+            errors.invalid(&path.field(key), some, "cannot be greater than status.replicas");
+        }
+    }
+    let (ready, available) = (int(status, "readyReplicas"), int(status, "availableReplicas"));
+    if let Some(available) = available.filter(|n| *n > ready.unwrap_or(0)) {
+        errors.invalid(&path.field("availableReplicas"), available, "cannot be greater than readyReplicas");
+    }
+}
+
+/// core/v1 `ReplicationController`.
+pub(super) fn replication_controller(o: &Obj, errors: &mut Errors) {
+    let spec = object(o, "spec");
+    let path = Path::new("spec");
+    errors.non_negative(&path.field("minReadySeconds"), int(spec, "minReadySeconds"));
+    let chosen = object(spec, "selector");
+    if chosen.is_empty() {
+        errors.required(&path.field("selector"), "");
+    }
+    errors.non_negative(&path.field("replicas"), int(spec, "replicas"));
+    let here = path.field("template");
+    if !has(spec, "template") {
+        errors.required(&here, "");
+        return;
+    }
+    let template = object(spec, "template");
+    let labels = object(object(template, "metadata"), "labels");
+    if chosen.iter().any(|(key, value)| labels.get(key) != Some(value)) {
+        let metadata = here.field("metadata");
+        errors.invalid(
+            &metadata.field("labels"),
+            shown_labels(labels),
+            "`selector` does not match template `labels`",
+        );
+    }
+    pod::template(template, &here, errors);
+    always_restarted(template, "ReplicationController", &here, errors);
+}
+
+/// apps/v1 `ControllerRevision`.
+pub(super) fn controller_revision(o: &Obj, errors: &mut Errors) {
+    if !has(o, "data") {
+        errors.required(&Path::new("data"), "data is mandatory");
+    }
+    errors.non_negative(&Path::new("revision"), int(o, "revision"));
+}
+
+/// The data of a revision is for good.
+pub(super) fn controller_revision_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    if old.get("data") != new.get("data") || old.get("revision") != new.get("revision") {
+        errors.invalid(&Path::new("data"), new.get("data").cloned().unwrap_or_default(), IMMUTABLE);
+    }
+}

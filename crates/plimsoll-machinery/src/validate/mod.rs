@@ -1,0 +1,214 @@
+//! Validation of built-in kinds (upstream: `pkg/apis/*/validation`): the same errors with the same fields and
+//! texts, in the same order where upstream's order is fixed.
+//!
+//! Custom resources are validated by their schemas, see the CRD module; here only their metadata is checked.
+
+mod apps;
+mod autoscaling;
+mod batch;
+mod checks;
+mod config;
+mod core;
+mod cron;
+mod event;
+mod expression;
+mod job_status;
+mod meta;
+mod misc;
+mod path;
+mod pod;
+mod quota;
+mod rbac;
+mod resource;
+mod resources;
+mod selector;
+mod service;
+mod storage;
+mod webhook;
+
+use serde_json::Value;
+
+use crate::error::FieldError;
+use crate::kinds::Kind;
+use crate::obj::{Obj, object};
+
+use path::{Errors, Path};
+
+type Check = fn(&Obj, &mut Errors);
+type Compare = fn(&Obj, &Obj, &mut Errors);
+
+/// What is wrong with a new object; empty: nothing. The object is decoded, defaulted and prepared.
+pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let Some(o) = object.as_object() else { return Vec::new() };
+    let mut errors = Errors::default();
+    meta_and_kind(kind, o, &mut errors);
+    if errors.0.is_empty() {
+        path_segments(o, &mut errors);
+    }
+    errors.0
+}
+
+/// What is wrong with a new version of an object, written through a subresource (empty: the object itself).
+pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return Vec::new() };
+    let mut errors = Errors::default();
+    // Upstream checks metadata in the registry and again in the kind's own validation; clients see both causes.
+    meta::update(old, new, &mut errors);
+    meta::update(old, new, &mut errors);
+    if kind.custom.is_some() {
+        return errors.0;
+    }
+    let key = (kind.gvk.group.as_str(), kind.gvk.kind.as_str());
+    match subresource {
+        "" => {
+            if whole_on_update(kind) {
+                meta_and_kind(kind, new, &mut errors);
+            } else if let Some(check) = check_of(kind) {
+                check(new, &mut errors);
+            }
+            if let Some(compare) = compare_of(kind) {
+                compare(old, new, &mut errors);
+            }
+        }
+        "status" => {
+            if let Some(compare) = status_of(kind) {
+                compare(old, new, &mut errors);
+            }
+        }
+        "ephemeralcontainers" if key == ("", "Pod") => pod::ephemeral_containers(old, new, &mut errors),
+        "resize" if key == ("", "Pod") => pod::resize(old, new, &mut errors),
+        "finalize" if key == ("", "Namespace") => core::namespace(new, &mut errors),
+        _ => {}
+    }
+    errors.0
+}
+
+/// Group and kind as `Invalid` errors name them: events are one kind, of the core group, in both APIs.
+pub fn named(kind: &Kind) -> (&str, &str) {
+    let group = if kind.gvk.group == "events.k8s.io" { "" } else { &kind.gvk.group };
+    (group, &kind.gvk.kind)
+}
+
+/// Kinds that upstream validates on update as if they were new, metadata included.
+fn whole_on_update(kind: &Kind) -> bool {
+    matches!(
+        (kind.gvk.group.as_str(), kind.gvk.kind.as_str()),
+        ("batch", "Job") | ("", "Pod" | "ConfigMap" | "Secret" | "Service")
+    )
+}
+
+fn meta_and_kind(kind: &Kind, o: &Obj, errors: &mut Errors) {
+    if kind.custom.is_none() && kind.gvk.kind == "Event" {
+        event::create(o, kind.gvk.group == "events.k8s.io", errors);
+        return;
+    }
+    meta::create(kind, o, errors);
+    if kind.custom.is_none()
+        && let Some(check) = check_of(kind)
+    {
+        check(o, errors);
+    }
+}
+
+/// Whatever the kind allows: a name is one segment of a path.
+fn path_segments(o: &Obj, errors: &mut Errors) {
+    let name = crate::obj::text(object(o, "metadata"), "name");
+    let path = Path::new("metadata");
+    errors.invalid_all(&path.field("name"), name, &checks::path_segment(name, false));
+}
+
+/// What is checked on create and update alike, metadata aside.
+fn check_of(kind: &Kind) -> Option<Check> {
+    Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Pod") => pod::create,
+        ("", "PodTemplate") => core::pod_template,
+        ("", "Namespace") => core::namespace,
+        ("", "Node") => core::node,
+        ("", "Service") => service::service,
+        ("", "ConfigMap") => config::config_map,
+        ("", "Secret") => config::secret,
+        ("", "LimitRange") => quota::limit_range,
+        ("", "ResourceQuota") => quota::resource_quota,
+        ("", "PersistentVolume") => storage::persistent_volume,
+        ("", "PersistentVolumeClaim") => storage::persistent_volume_claim,
+        ("", "ReplicationController") => apps::replication_controller,
+        ("apps", "Deployment") => apps::deployment,
+        ("apps", "ReplicaSet") => apps::replica_set,
+        ("apps", "StatefulSet") => apps::stateful_set,
+        ("apps", "DaemonSet") => apps::daemon_set,
+        ("apps", "ControllerRevision") => apps::controller_revision,
+        ("batch", "Job") => batch::job,
+        ("batch", "CronJob") => batch::cron_job,
+        ("policy", "PodDisruptionBudget") => misc::disruption_budget,
+        ("scheduling.k8s.io", "PriorityClass") => misc::priority_class,
+        ("coordination.k8s.io", "Lease") => misc::lease,
+        ("node.k8s.io", "RuntimeClass") => misc::runtime_class,
+        ("storage.k8s.io", "StorageClass") => storage::storage_class,
+        ("storage.k8s.io", "CSINode") => storage::csi_node,
+        ("storage.k8s.io", "CSIDriver") => storage::csi_driver,
+        ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment,
+        ("rbac.authorization.k8s.io", "Role") => rbac::role,
+        ("rbac.authorization.k8s.io", "ClusterRole") => rbac::cluster_role,
+        ("rbac.authorization.k8s.io", "RoleBinding") => rbac::role_binding,
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac::cluster_role_binding,
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => webhook::configuration,
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler,
+        ("networking.k8s.io", "NetworkPolicy") => misc::network_policy,
+        ("networking.k8s.io", "Ingress") => misc::ingress,
+        ("resource.k8s.io", "ResourceClaim") => resource::claim,
+        ("resource.k8s.io", "ResourceClaimTemplate") => resource::claim_template,
+        ("resource.k8s.io", "DeviceClass") => resource::class,
+        ("resource.k8s.io", "ResourceSlice") => resource::slice,
+        _ => return None,
+    })
+}
+
+/// What may not change.
+fn compare_of(kind: &Kind) -> Option<Compare> {
+    Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Pod") => pod::update,
+        ("", "Node") => core::node_update,
+        ("", "Service") => service::update,
+        ("", "ConfigMap") => config::config_map_update,
+        ("", "Secret") => config::secret_update,
+        ("", "ResourceQuota") => quota::resource_quota_update,
+        ("", "PersistentVolume") => storage::persistent_volume_update,
+        ("", "PersistentVolumeClaim") => storage::persistent_volume_claim_update,
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => apps::selector_update,
+        ("apps", "StatefulSet") => apps::stateful_set_update,
+        ("apps", "ControllerRevision") => apps::controller_revision_update,
+        ("batch", "Job") => batch::job_update,
+        ("scheduling.k8s.io", "PriorityClass") => misc::priority_class_update,
+        ("node.k8s.io", "RuntimeClass") => misc::runtime_class_update,
+        ("storage.k8s.io", "StorageClass") => storage::storage_class_update,
+        ("storage.k8s.io", "CSIDriver") => storage::csi_driver_update,
+        ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_update,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => rbac::binding_update,
+        ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => resource::claim_update,
+        ("resource.k8s.io", "ResourceSlice") => resource::slice_update,
+        ("events.k8s.io", "Event") => event::update,
+        _ => return None,
+    })
+}
+
+/// What a status may say.
+fn status_of(kind: &Kind) -> Option<Compare> {
+    Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Pod") => pod::status,
+        ("", "Namespace") => core::namespace_status,
+        ("", "Node") => core::node_update,
+        ("", "Service") => service::status,
+        ("", "ResourceQuota") => quota::resource_quota_status,
+        ("batch", "Job") => job_status::update,
+        ("policy", "PodDisruptionBudget") => misc::disruption_budget_status,
+        ("apps", _) => apps::status,
+        ("resource.k8s.io", "ResourceClaim") => resource::claim_status,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

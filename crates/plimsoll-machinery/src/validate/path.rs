@@ -1,0 +1,180 @@
+//! Paths of fields in errors, built without allocating until an error needs the text.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::error::{FieldError, FieldErrorKind};
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+/// A field's path: `spec.containers[0].resources.limits[cpu]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+impl<'a> Path<'a> {
+    /// A top-level field. An empty name is the object itself.
+    pub fn new(name: &'a str) -> Self {
+        Self { parent: None, step: Step::Field(name) }
+    }
+
+    /// A field of this one.
+    pub fn field(&'a self, name: &'a str) -> Self {
+        Self { parent: Some(self), step: Step::Field(name) }
+    }
+
+    /// An element of this list.
+    pub fn index(&'a self, index: usize) -> Self {
+        Self { parent: Some(self), step: Step::Index(index) }
+    }
+
+    /// An entry of this map.
+    pub fn key(&'a self, key: &'a str) -> Self {
+        Self { parent: Some(self), step: Step::Key(key) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = match self.parent {
+            Some(parent) => {
+                parent.fmt(f)?;
+                matches!(parent, Path { parent: None, step: Step::Field("") })
+            }
+            None => true,
+        };
+        match self.step {
+            Step::Field(name) if root => f.write_str(name),
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Index(i) => write!(f, "[{i}]"),
+            Step::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+/// Errors found so far.
+#[derive(Default)]
+pub(crate) struct Errors(pub Vec<FieldError>);
+
+impl Errors {
+    pub fn required(&mut self, path: &Path<'_>, detail: &str) {
+        self.0.push(FieldError::required(path.to_string(), detail));
+    }
+
+    pub fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
+        self.0.push(FieldError::forbidden(path.to_string(), detail));
+    }
+
+    pub fn invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
+        self.0.push(FieldError::invalid(path.to_string(), &value.into(), detail));
+    }
+
+    /// One error for each text.
+    pub fn invalid_all(&mut self, path: &Path<'_>, value: &str, details: &[String]) {
+        for detail in details {
+            self.invalid(path, value, detail);
+        }
+    }
+
+    /// An invalid value whose text is ready-made (Go structs).
+    pub fn invalid_text(&mut self, path: &Path<'_>, value: String, detail: &str) {
+        self.0.push(FieldError {
+            kind: FieldErrorKind::Invalid,
+            field: path.to_string(),
+            value: Some(value),
+            detail: detail.to_owned(),
+        });
+    }
+
+    /// An invalid field whose value is not shown.
+    pub fn invalid_unseen(&mut self, path: &Path<'_>, detail: &str) {
+        self.0.push(FieldError {
+            kind: FieldErrorKind::Invalid,
+            field: path.to_string(),
+            value: None,
+            detail: detail.to_owned(),
+        });
+    }
+
+    pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
+        self.0.push(FieldError::duplicate(path.to_string(), &value.into()));
+    }
+
+    pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, allowed: &[&str]) {
+        self.0.push(FieldError::not_supported(path.to_string(), &value.into(), allowed));
+    }
+
+    pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
+        self.0.push(FieldError {
+            kind: FieldErrorKind::NotFound,
+            field: path.to_string(),
+            value: Some(value.into().to_string()),
+            detail: detail.to_owned(),
+        });
+    }
+
+    pub fn too_long(&mut self, path: &Path<'_>, max: usize) {
+        self.0.push(FieldError {
+            kind: FieldErrorKind::TooLong,
+            field: path.to_string(),
+            value: None,
+            detail: format!("may not be more than {max} bytes"),
+        });
+    }
+
+    pub fn too_many(&mut self, path: &Path<'_>, count: usize, max: usize) {
+        self.0.push(FieldError {
+            kind: FieldErrorKind::TooMany,
+            field: path.to_string(),
+            value: Some(count.to_string()),
+            detail: format!("must have at most {max} items"),
+        });
+    }
+
+    /// Not one of the allowed values, where empty counts as such a value.
+    pub fn one_of(&mut self, path: &Path<'_>, value: &str, allowed: &[&str]) {
+        if !allowed.contains(&value) {
+            self.not_supported(path, value, allowed);
+        }
+    }
+
+    /// Not negative (`ValidateNonnegativeField`).
+    pub fn non_negative(&mut self, path: &Path<'_>, value: Option<i64>) {
+        if let Some(value) = value.filter(|v| *v < 0) {
+            self.invalid(path, value, NOT_NEGATIVE);
+        }
+    }
+
+    /// The same in both objects (`ValidateImmutableField`).
+    pub fn immutable(
+        &mut self,
+        path: &Path<'_>,
+        old: &Map<String, Value>,
+        new: &Map<String, Value>,
+        key: &str,
+    ) {
+        let (before, after) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
+        if before != after {
+            self.invalid(path, after.clone(), IMMUTABLE);
+        }
+    }
+}
+
+/// `IsNegativeErrorMsg`.
+pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+/// `FieldImmutableErrorMsg`.
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+
+/// A Go struct as it shows in messages: fields in the order given.
+pub(crate) fn go_struct(fields: &[(&str, Value)]) -> String {
+    let parts: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", parts.join(","))
+}

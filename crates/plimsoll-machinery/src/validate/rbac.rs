@@ -1,0 +1,119 @@
+//! rbac.authorization.k8s.io/v1.
+
+use serde_json::Value;
+
+use super::path::{Errors, Path, go_struct};
+use super::{checks, selector};
+use crate::obj::{Obj, as_obj, has, list, object, text};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Role.
+pub(super) fn role(role: &Obj, errors: &mut Errors) {
+    rules(role, true, errors);
+}
+
+/// `ClusterRole`.
+pub(super) fn cluster_role(role: &Obj, errors: &mut Errors) {
+    rules(role, false, errors);
+    if has(role, "aggregationRule") {
+        let path = Path::new("aggregationRule");
+        let at = path.field("clusterRoleSelectors");
+        let selectors = list(object(role, "aggregationRule"), "clusterRoleSelectors");
+        if selectors.is_empty() {
+            errors.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
+        }
+        for (i, s) in selectors.iter().map(as_obj).enumerate() {
+            selector::label_selector(s, &at.index(i), errors);
+        }
+    }
+}
+
+fn rules(role: &Obj, namespaced: bool, errors: &mut Errors) {
+    let path = Path::new("rules");
+    for (i, rule) in list(role, "rules").iter().map(as_obj).enumerate() {
+        let at = path.index(i);
+        if list(rule, "verbs").is_empty() {
+            errors.required(&at.field("verbs"), "verbs must contain at least one value");
+        }
+        let urls = list(rule, "nonResourceURLs");
+        if !urls.is_empty() {
+            let here = at.field("nonResourceURLs");
+            let shown = Value::Array(urls.to_vec());
+            if namespaced {
+                errors.invalid(&here, shown.clone(), "namespaced rules cannot apply to non-resource URLs");
+            }
+            if ["apiGroups", "resources", "resourceNames"].iter().any(|key| !list(rule, key).is_empty()) {
+                let detail = "rules cannot apply to both regular resources and non-resource URLs";
+                errors.invalid(&here, shown, detail);
+            }
+            continue;
+        }
+        if list(rule, "apiGroups").is_empty() {
+            errors.required(&at.field("apiGroups"), "resource rules must supply at least one api group");
+        }
+        if list(rule, "resources").is_empty() {
+            errors.required(&at.field("resources"), "resource rules must supply at least one resource");
+        }
+    }
+}
+
+/// `RoleBinding`.
+pub(super) fn role_binding(binding: &Obj, errors: &mut Errors) {
+    self::binding(binding, &["Role", "ClusterRole"], true, errors);
+}
+
+/// `ClusterRoleBinding`.
+pub(super) fn cluster_role_binding(binding: &Obj, errors: &mut Errors) {
+    self::binding(binding, &["ClusterRole"], false, errors);
+}
+
+fn binding(binding: &Obj, kinds: &[&str], namespaced: bool, errors: &mut Errors) {
+    let role = object(binding, "roleRef");
+    let path = Path::new("roleRef");
+    errors.one_of(&path.field("apiGroup"), text(role, "apiGroup"), &[GROUP]);
+    errors.one_of(&path.field("kind"), text(role, "kind"), kinds);
+    let name = text(role, "name");
+    if name.is_empty() {
+        errors.required(&path.field("name"), "");
+    } else {
+        errors.invalid_all(&path.field("name"), name, &checks::path_segment(name, false));
+    }
+    let path = Path::new("subjects");
+    for (i, subject) in list(binding, "subjects").iter().map(as_obj).enumerate() {
+        self::subject(subject, namespaced, &path.index(i), errors);
+    }
+}
+
+fn subject(subject: &Obj, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+    let (kind, name) = (text(subject, "kind"), text(subject, "name"));
+    if name.is_empty() {
+        errors.required(&path.field("name"), "");
+    }
+    match kind {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                errors.invalid_all(&path.field("name"), name, &checks::dns_subdomain(name));
+            }
+            errors.one_of(&path.field("apiGroup"), text(subject, "apiGroup"), &[""]);
+            if text(subject, "namespace").is_empty() && !namespaced {
+                errors.required(&path.field("namespace"), "");
+            }
+        }
+        "User" | "Group" => errors.one_of(&path.field("apiGroup"), text(subject, "apiGroup"), &[GROUP]),
+        other => errors.not_supported(&path.field("kind"), other, &["ServiceAccount", "User", "Group"]),
+    }
+}
+
+/// A binding binds one role for good.
+pub(super) fn binding_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    if old.get("roleRef") != new.get("roleRef") {
+        let role = object(new, "roleRef");
+        let shown = go_struct(&[
+            ("APIGroup", text(role, "apiGroup").into()),
+            ("Kind", text(role, "kind").into()),
+            ("Name", text(role, "name").into()),
+        ]);
+        errors.invalid_text(&Path::new("roleRef"), shown, "cannot change roleRef");
+    }
+}

@@ -1,0 +1,226 @@
+//! Amounts of resources: names, quantities, requests and limits (core validation).
+
+use plimsoll_api::Quantity;
+use serde_json::Value;
+
+use super::checks;
+use super::path::{Errors, NOT_NEGATIVE, Path};
+use crate::obj::{Obj, as_obj, list, object, text};
+
+/// A quantity in a field; zero when it is none.
+pub(super) fn amount(value: &Value) -> Quantity {
+    value.as_str().and_then(|t| t.parse().ok()).unwrap_or_default()
+}
+
+/// Not below zero.
+pub(super) fn non_negative(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let quantity = amount(value);
+    if quantity.signum() < 0 {
+        errors.invalid(path, quantity.to_string(), NOT_NEGATIVE);
+    }
+}
+
+/// Standard names in general (`standardResources`).
+const STANDARD: [&str; 24] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "services.nodeports",
+    "services.loadbalancers",
+    "storage",
+    "requests.storage",
+    "hugepages-",
+    "requests.hugepages-",
+    "limits.hugepages-",
+    "requests.",
+];
+
+fn is_standard(name: &str) -> bool {
+    STANDARD[..20].contains(&name) || name.starts_with("hugepages-")
+}
+
+/// Names a quota may count (`standardQuotaResources`).
+pub(super) fn is_standard_quota(name: &str) -> bool {
+    let counted = [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.storage",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "persistentvolumeclaims",
+        "configmaps",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    counted.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
+}
+
+/// Names of things that come in whole numbers (`IsIntegerResourceName`).
+pub(super) fn is_whole(name: &str) -> bool {
+    let counted = [
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    counted.contains(&name) || is_extended(name)
+}
+
+/// Resources of no domain or of `kubernetes.io` (`IsNativeResource`).
+pub(super) fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// `IsExtendedResourceName`.
+pub(super) fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && checks::qualified_name(&format!("requests.{name}")).is_empty()
+}
+
+/// `IsOvercommitAllowed`.
+fn may_overcommit(name: &str) -> bool {
+    is_native(name) && !name.starts_with("hugepages-")
+}
+
+/// `ValidateResourceName`.
+pub(super) fn name(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
+    let faults = checks::qualified_name(name);
+    errors.invalid_all(path, name, &faults);
+    if !faults.is_empty() {
+        return false;
+    }
+    if !name.contains('/') && !is_standard(name) {
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+    }
+    true
+}
+
+/// A name a container may ask for (`validateContainerResourceName`).
+pub(super) fn container_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !name(resource, path, errors) {
+        return;
+    }
+    if !resource.contains('/') {
+        let standard =
+            matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
+        if !standard {
+            errors.invalid(path, resource, "must be a standard resource for containers");
+        }
+    } else if !is_native(resource) && !is_extended(resource) {
+        errors.invalid(path, resource, "doesn't follow extended resource name standard");
+    }
+}
+
+/// A name a quota may count (`ValidateResourceQuotaResourceName`).
+pub(super) fn quota_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name(resource, path, errors) && !resource.contains('/') && !is_standard_quota(resource) {
+        errors.invalid(path, resource, "must be a standard resource for quota");
+    }
+}
+
+/// A quantity of a resource: not negative, whole where it must be (`ValidateResourceQuantityValue`).
+pub(super) fn quantity(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    non_negative(value, path, errors);
+    let amount = amount(value);
+    if is_whole(resource) && amount.nanos() % 1_000_000_000 != 0 {
+        errors.invalid(path, amount.to_string(), "must be an integer");
+    }
+}
+
+/// Requests and limits of a container (`ValidateContainerResourceRequirements`).
+pub(super) fn container(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let (limits, requests) = (object(resources, "limits"), object(resources, "requests"));
+    let (limit_path, request_path) = (path.field("limits"), path.field("requests"));
+    let mut huge = false;
+    let mut plain = false;
+    for (resource, value) in limits {
+        let at = limit_path.key(resource);
+        container_name(resource, &at, errors);
+        quantity(resource, value, &at, errors);
+        huge |= resource.starts_with("hugepages-");
+        plain |= matches!(resource.as_str(), "cpu" | "memory");
+    }
+    for (resource, value) in requests {
+        let at = request_path.key(resource);
+        container_name(resource, &at, errors);
+        quantity(resource, value, &at, errors);
+        let asked = amount(value);
+        match limits.get(resource) {
+            Some(limit) => {
+                let limit = amount(limit);
+                if asked != limit && !may_overcommit(resource) {
+                    let detail = format!("must be equal to {resource} limit of {limit}");
+                    errors.invalid(&request_path, asked.to_string(), &detail);
+                } else if asked > limit {
+                    let detail = format!("must be less than or equal to {resource} limit of {limit}");
+                    errors.invalid(&request_path, asked.to_string(), &detail);
+                }
+            }
+            None if !may_overcommit(resource) => {
+                errors.required(&limit_path, "Limit must be set for non overcommitable resources");
+            }
+            None => {}
+        }
+        huge |= resource.starts_with("hugepages-");
+        plain |= matches!(resource.as_str(), "cpu" | "memory");
+    }
+    if huge && !plain {
+        errors.forbidden(path, "HugePages require cpu or memory");
+    }
+    resource_claims(resources, claims, path, errors);
+}
+
+fn resource_claims(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let claim_path = path.field("claims");
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for (i, claim) in list(resources, "claims").iter().map(as_obj).enumerate() {
+        let (name, request) = (text(claim, "name"), text(claim, "request"));
+        let at = claim_path.index(i);
+        if name.is_empty() {
+            errors.required(&at, "");
+        } else if seen.contains(&(name, request)) || seen.contains(&(name, "")) {
+            let shown = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
+            errors.duplicate(&at, shown);
+        } else {
+            seen.push((name, request));
+        }
+        if !name.is_empty() && !claims.contains(&name) {
+            let mut detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
+            if claims.is_empty() {
+                detail.push_str(" which is empty");
+            } else {
+                detail = format!("{detail}: {}", claims.join(", "));
+            }
+            errors.not_found(&at, name, &detail);
+        }
+    }
+}
