@@ -253,13 +253,44 @@ pub fn apply_patch(
         PatchType::Strategic => patch::go_text(&serde_json::from_slice(body).unwrap_or(Value::Null)),
         _ => document().map(|d| d.to_string()).unwrap_or_default(),
     };
-    let conformed = codec::conform(kind, document()?).map_err(|why| patch::refused(&shown(), &why))?;
+    let document_of_kind = document()?;
+    if let Some(why) = other_kind(kind, &document_of_kind) {
+        return Err(patch::refused(&shown(), &why));
+    }
+    let conformed = codec::conform(kind, document_of_kind).map_err(|why| patch::refused(&shown(), &why))?;
     if validation == FieldValidation::Strict && !conformed.strict.is_empty() {
         let why = format!("strict decoding error: {}", conformed.strict.join(", "));
         return Err(patch::refused(&shown(), &why));
     }
     let warnings = if validation == FieldValidation::Warn { conformed.strict } else { Vec::new() };
     Ok((conformed.object, warnings))
+}
+
+/// What Go says when a patch made another kind of an object of a built-in kind.
+fn other_kind(kind: &Kind, document: &Value) -> Option<String> {
+    let found = gvk_of(document);
+    if kind.custom.is_some() || found == kind.gvk {
+        return None;
+    }
+    let version = found.api_version();
+    if found.kind.is_empty() {
+        return Some(format!("Object 'Kind' is missing in '{document}'"));
+    }
+    if version.is_empty() {
+        return Some(format!("Object 'apiVersion' is missing in '{document}'"));
+    }
+    let Some(schema) = builtin::definition(&found) else {
+        let name = &found.kind;
+        return Some(format!(
+            "no kind {name:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        ));
+    };
+    let other = Kind { gvk: found.clone(), schema: Some(schema), ..Kind::default() };
+    if let Err(why) = codec::conform(&other, document.clone()) {
+        return Some(why);
+    }
+    let into = format!("*{}.{}", kind.gvk.version, kind.gvk.kind);
+    Some(format!("unable to decode {}/{}, Kind={} into {into}", found.group, found.version, found.kind))
 }
 
 /// Parses the body of an apply: the configuration as it is written, without defaults or zero fields.

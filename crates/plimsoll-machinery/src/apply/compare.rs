@@ -72,7 +72,7 @@ pub fn compare(ty: Type<'_>, old: Side<'_>, new: &Value, skip: &dyn Fn(&str, &st
     let mut root = Difference::default();
     let Shape::Map(map) = ty.shape(Some(new)) else { return Comparison::default() };
     each_field(&map, old, Side::Value(new), &mut |name, field, l, r| {
-        if skip("", name) {
+        if skip("", name) || unchanged(l, r) {
             return;
         }
         // of kinds without a schema at least this much is known
@@ -90,10 +90,15 @@ pub fn compare(ty: Type<'_>, old: Side<'_>, new: &Value, skip: &dyn Fn(&str, &st
     Comparison { changed: root.changed, removed: root.removed }
 }
 
+/// Most writes leave whole parts alone; comparing those without the schema is far cheaper.
+fn unchanged(l: Side<'_>, r: Side<'_>) -> bool {
+    matches!((l, r), (Side::Value(l), Side::Value(r)) if l == r)
+}
+
 fn metadata(ty: Type<'_>, l: Side<'_>, r: Side<'_>, skip: &dyn Fn(&str, &str) -> bool, out: &mut Difference) {
     let Shape::Map(map) = ty.shape(r.value().or(l.value())) else { return };
     each_field(&map, l, r, &mut |name, field, l, r| {
-        if !skip("metadata", name) {
+        if !skip("metadata", name) && !unchanged(l, r) {
             let mut child = Difference::default();
             walk(field, l, r, &mut child, 2);
             out.child(name, "f:", child);

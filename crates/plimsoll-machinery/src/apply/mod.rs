@@ -324,13 +324,8 @@ pub fn check_applied(kind: &Kind, applied: &Value) -> Result<(), ApiError> {
 pub fn keep_times(old: &Value, new: &mut Value) {
     let lists = (managed::entries(Some(old)), managed::entries(Some(new)));
     let (Some(Value::Array(before)), Some(Value::Array(after))) = lists else { return };
-    let untimed = |e: &Value| match e {
-        Value::Object(e) => {
-            e.iter().filter(|(k, _)| *k != "time").map(|(k, v)| (k.clone(), v.clone())).collect()
-        }
-        _ => Map::new(),
-    };
-    let same = before.len() == after.len() && before.iter().zip(after).all(|(a, b)| untimed(a) == untimed(b));
+    let same =
+        before.len() == after.len() && before.iter().zip(after).all(|(a, b)| equal_without(a, b, "time"));
     if !same || before == after || !equal_but_managed(old, new) {
         return;
     }
@@ -341,12 +336,16 @@ pub fn keep_times(old: &Value, new: &mut Value) {
 
 fn equal_but_managed(a: &Value, b: &Value) -> bool {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return false };
-    fn without(m: &Value) -> Vec<(&String, &Value)> {
-        m.as_object().into_iter().flatten().filter(|(k, _)| *k != "managedFields").collect()
-    }
     a.len() == b.len()
         && a.iter().all(|(key, x)| match (key.as_str(), b.get(key)) {
-            ("metadata", Some(y)) => without(x) == without(y),
+            ("metadata", Some(y)) => equal_without(x, y, "managedFields"),
             (_, y) => y == Some(x),
         })
+}
+
+/// Whether two objects are equal, one field aside.
+fn equal_without(a: &Value, b: &Value, field: &str) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
+    let count = |m: &Map<String, Value>| m.len() - usize::from(m.contains_key(field));
+    count(a) == count(b) && a.iter().all(|(k, x)| k == field || b.get(k) == Some(x))
 }

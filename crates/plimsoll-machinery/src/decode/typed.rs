@@ -282,12 +282,8 @@ impl<'s> Node<'_, 's> {
         };
         match engine.decode(input) {
             Ok(_) => Some(Value::String(input.to_owned())),
-            Err(e) => {
-                let at = match e {
-                    base64::DecodeError::InvalidByte(at, _) => at,
-                    base64::DecodeError::InvalidLastSymbol { offset, .. } => offset,
-                    _ => input.len(),
-                };
+            Err(_) => {
+                let at = base64_fault(input.as_bytes());
                 self.walk.fail(format!("illegal base64 data at input byte {at}"));
                 None
             }
@@ -496,4 +492,29 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
             None => self.fields(access),
         }
     }
+}
+
+/// Where Go's decoder gives up on base64 text.
+fn base64_fault(text: &[u8]) -> usize {
+    let known = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    for (n, quantum) in text.chunks(4).enumerate() {
+        let start = n * 4;
+        let Some(j) = quantum.iter().position(|b| !known(b)) else {
+            if quantum.len() < 4 {
+                return start;
+            }
+            continue;
+        };
+        let at = start + j;
+        let padding = |i: usize| quantum.get(i) == Some(&b'=');
+        return match j {
+            _ if !padding(j) => at,
+            0 | 1 => at,
+            2 if quantum.len() == 3 => text.len(),
+            2 if !padding(3) => at,
+            // something after the end
+            _ => start + 4,
+        };
+    }
+    text.len()
 }

@@ -215,7 +215,7 @@ fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
     }
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("apps", "Deployment") => {
-            with_child(new, "metadata", |meta| keep(meta, object(old, "metadata"), "labels"))
+            with_child(new, "metadata", |meta| keep(meta, object(old, "metadata"), "labels"));
         }
         ("", "Pod") => pod::status(old, new),
         ("", "PersistentVolume") => volume_phase(new, Some(old), now),
@@ -283,9 +283,11 @@ fn volume_phase(o: &mut Obj, old: Option<&Obj>, now: Timestamp) {
 /// `dataSource` and `dataSourceRef` of a claim say the same where they can.
 fn data_sources(o: &mut Obj) {
     with_child(o, "spec", |spec| {
-        let known = |source: &Obj| match (text(source, "apiGroup"), text(source, "kind")) {
-            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot") => true,
-            _ => false,
+        let known = |source: &Obj| {
+            matches!(
+                (text(source, "apiGroup"), text(source, "kind")),
+                ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+            )
         };
         if has(spec, "dataSource") && !known(object(spec, "dataSource")) {
             // Only known sources count here; others go through dataSourceRef.
