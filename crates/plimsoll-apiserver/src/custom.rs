@@ -56,7 +56,21 @@ pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
     let status = crd::define::accept(&definition, &others, &now);
     register_services(server, &definition).await;
     if status != definition["status"] {
+        let old = definition.clone();
         definition["status"] = status;
+        let gvk = Gvk {
+            group: "apiextensions.k8s.io".into(),
+            version: "v1".into(),
+            kind: "CustomResourceDefinition".into(),
+        };
+        if let Some(kind) = server.kinds().kind(&gvk) {
+            let owner = "kube-apiserver";
+            if let Err(e) =
+                crate::machine::own_update(kind, Some(&old), &mut definition, owner, "status", server.now())
+            {
+                tracing::debug!(error = %e, "ownership of a definition's status");
+            }
+        }
         let expected = Expected::Revision(record.revision);
         if let Err(e) = server.put(record.key.clone(), expected, &definition).await {
             // Somebody else wrote it meanwhile: that write came here, too.

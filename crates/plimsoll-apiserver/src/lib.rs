@@ -13,4 +13,5 @@ pub mod server;
 pub mod store;
 pub mod time;
 
+pub use admit::webhooks::{AdmissionHook, HookRequest};
 pub use server::{ApiService, LogRequest, LogSource, Server, ServerConfig, ServerError};

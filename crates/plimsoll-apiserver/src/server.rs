@@ -11,6 +11,7 @@ use http::{Request, Response};
 use plimsoll_machinery::{Kind, KindTable, builtin};
 use serde_json::Value;
 
+use crate::admit::webhooks::{AdmissionHook, Hooks};
 use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
 use crate::http::{body::Body, handle};
@@ -101,6 +102,7 @@ pub struct Server {
     rbac: Rbac,
     logs: RwLock<Option<Arc<dyn LogSource>>>,
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
+    hooks: Hooks,
 }
 
 impl Server {
@@ -128,6 +130,7 @@ impl Server {
             kinds: RwLock::new(Arc::new(builtin::table())),
             logs: RwLock::new(None),
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
+            hooks: Hooks::default(),
         });
         bootstrap::run(&server).await?;
         Ok(server)
@@ -179,6 +182,15 @@ impl Server {
     /// Where logs come from.
     pub fn log_source(&self) -> Option<Arc<dyn LogSource>> {
         self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds admission by another part of this process.
+    pub fn add_hook(&self, hook: Arc<dyn AdmissionHook>) {
+        self.hooks.add(hook);
+    }
+
+    pub(crate) const fn hooks(&self) -> &Hooks {
+        &self.hooks
     }
 
     /// Priority classes that are the default, read again when a class changes.

@@ -47,7 +47,8 @@ pub fn default(w: &Write, pod: &mut Value, operation: Operation) {
         }
         let mut notes = Vec::new();
         for (field, word) in CONTAINERS {
-            for container in pod["spec"][field].as_array_mut().into_iter().flatten() {
+            let list = pod.pointer_mut(&format!("/spec/{field}")).and_then(Value::as_array_mut);
+            for container in list.into_iter().flatten() {
                 let name = container["name"].as_str().unwrap_or("").to_owned();
                 for (part, defaults, what) in
                     [("requests", &requests, "request"), ("limits", &limits, "limit")]

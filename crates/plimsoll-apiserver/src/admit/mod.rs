@@ -1,5 +1,6 @@
 //! Built-in admission, in upstream's order of plugins, and webhooks.
 
+mod call;
 mod limits;
 mod namespace;
 mod objects;
@@ -7,6 +8,7 @@ mod pods;
 mod priority;
 mod quota;
 mod runtime_class;
+pub mod webhooks;
 
 use plimsoll_machinery::{ApiError, Details, Gvk};
 use serde_json::Value;
@@ -76,18 +78,26 @@ pub async fn mutate(
     old: Option<&Value>,
     operation: Operation,
 ) -> Result<(), ApiError> {
-    namespace::check(w, object, operation)?;
-    if matches!(operation, Operation::Create | Operation::Update) {
-        limits::default(w, object, operation);
-        objects::taint_new_node(w, object, operation);
-        priority::resolve(w, object, operation)?;
-        pods::default_tolerations(w, object);
-        objects::default_storage_class(w, object, operation);
-        objects::protect_storage(w, object, operation);
-        runtime_class::apply(w, object, operation)?;
+    namespace::check(w, if object.is_null() { old.unwrap_or(&Value::Null) } else { &*object }, operation)?;
+    builtin(w, object, operation)?;
+    if webhooks::mutate(w, object, old, operation).await? {
+        // What a webhook put in gets the plugins' treatment as well.
+        builtin(w, object, operation)?;
     }
-    let _ = old;
     Ok(())
+}
+
+fn builtin(w: &Write, object: &mut Value, operation: Operation) -> Result<(), ApiError> {
+    if !matches!(operation, Operation::Create | Operation::Update) {
+        return Ok(());
+    }
+    limits::default(w, object, operation);
+    objects::taint_new_node(w, object, operation);
+    priority::resolve(w, object, operation)?;
+    pods::default_tolerations(w, object);
+    objects::default_storage_class(w, object, operation);
+    objects::protect_storage(w, object, operation);
+    runtime_class::apply(w, object, operation)
 }
 
 /// Admission that only looks. `object`: the new state, `None` for a deletion.
@@ -103,6 +113,9 @@ pub async fn validate(
     if let Some(object) = object {
         limits::validate(w, object, operation)?;
         priority::validate(w, object, operation)?;
+    }
+    webhooks::validate(w, object, old, operation).await?;
+    if let Some(object) = object {
         quota::charge(w, object, old, operation).await?;
     }
     Ok(Charge)

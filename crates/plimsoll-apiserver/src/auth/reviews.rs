@@ -111,11 +111,30 @@ fn metadata_is_empty(metadata: &Value) -> Result<(), ApiError> {
     // Printed in the order of the Go struct.
     let fields: Vec<String> = ORDER
         .iter()
-        .filter_map(|f| map.get(*f).map(|v| format!("\"{f}\":{}", crate::http::reply::go_json(v))))
+        .filter_map(|f| map.get(*f).map(|v| (*f, v)))
+        .map(|(f, v)| match f {
+            "managedFields" => format!("\"{f}\":[{}]", managed_fields(v)),
+            _ => format!("\"{f}\":{}", crate::http::reply::go_json(v)),
+        })
         .collect();
     let mut error = FieldError::invalid("metadata", &Value::Null, "must be empty");
     error.value = Some(format!("{{{}}}", fields.join(",")));
     Err(invalid(error))
+}
+
+/// Entries of managed fields in the order of the Go struct.
+fn managed_fields(list: &Value) -> String {
+    const ORDER: [&str; 7] =
+        ["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
+    let entry = |e: &Value| {
+        let fields: Vec<String> = ORDER
+            .iter()
+            .filter_map(|f| e.get(*f).map(|v| format!("\"{f}\":{}", crate::http::reply::go_json(v))))
+            .collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    let entries: Vec<String> = list.as_array().into_iter().flatten().map(entry).collect();
+    entries.join(",")
 }
 
 fn subject(spec: &Value) -> User {

@@ -228,6 +228,11 @@ pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, A
                     map.remove("apiVersion");
                 }
             }
+            let mut meta = meta;
+            if kind.custom.is_some() && meta.get("continue").is_none() {
+                // Upstream's lists of custom resources are untyped and show it.
+                meta["continue"] = json!("");
+            }
             let list = json!({
                 "kind": kind.list_kind, "apiVersion": kind.gvk.api_version(), "metadata": meta, "items": items,
             });

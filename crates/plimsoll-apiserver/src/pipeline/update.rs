@@ -217,7 +217,7 @@ fn check_version(w: &Write, change: &Change<'_>, given: &str, current: u64) -> R
                     &json!(0),
                     "must be specified for an update",
                 );
-                return Err(machine::invalid(&w.kind, &w.name, &[error]));
+                return Err(ApiError::invalid(&w.kind.gvk.group, &w.kind.plural, &w.name, &[error]));
             }
             Ok(())
         }

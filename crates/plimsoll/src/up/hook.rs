@@ -2,10 +2,50 @@
 
 use std::sync::Arc;
 
-use plimsoll_apiserver::Server;
+use plimsoll_apiserver::admit::Operation as ServerOperation;
+use plimsoll_apiserver::{AdmissionHook, HookRequest, Server};
+use plimsoll_machinery::ApiError;
 use plimsoll_runtime::cache::Cache;
+use plimsoll_runtime::webhook::{self, Operation, Review};
+use serde_json::Value;
 
 /// Has the server ask our webhooks.
 pub fn register(server: &Arc<Server>, cache: Cache) {
-    let _ = (server, cache);
+    server.add_hook(Arc::new(Hook { cache }));
+}
+
+struct Hook {
+    cache: Cache,
+}
+
+/// The request as our webhooks see it; `None`: none of them wants to.
+fn review<'a>(request: &HookRequest<'a>) -> Option<Review<'a>> {
+    let operation = match request.operation {
+        ServerOperation::Create => Operation::Create,
+        ServerOperation::Update => Operation::Update,
+        ServerOperation::Delete => Operation::Delete,
+        ServerOperation::Connect => return None,
+    };
+    (request.subresource.is_empty() && webhook::concerns(request.group, request.plural)).then_some(Review {
+        group: request.group,
+        plural: request.plural,
+        operation,
+        namespace: request.namespace,
+        old: request.old,
+    })
+}
+
+impl AdmissionHook for Hook {
+    fn mutate(&self, request: &HookRequest<'_>, object: &mut Value) -> Result<(), ApiError> {
+        if let Some(review) = review(request) {
+            webhook::mutate(&review, object, &self.cache);
+        }
+        Ok(())
+    }
+
+    fn validate(&self, request: &HookRequest<'_>, object: Option<&Value>) -> Result<Vec<String>, ApiError> {
+        let (Some(review), Some(object)) = (review(request), object) else { return Ok(Vec::new()) };
+        webhook::validate(&review, object, &self.cache)
+            .map_err(|denied| ApiError::new(403, "Forbidden", denied.to_string()))
+    }
 }

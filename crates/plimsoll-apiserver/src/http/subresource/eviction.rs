@@ -167,6 +167,9 @@ fn refusal(name: &str, status: &Value) -> String {
         );
     }
     let int = |f: &str| status[f].as_i64().unwrap_or(0);
+    if int("currentHealthy") > int("desiredHealthy") {
+        return format!("The disruption budget {name} does not allow evicting pods currently");
+    }
     format!(
         "The disruption budget {name} needs {} healthy pods and has {} currently",
         int("desiredHealthy"),

@@ -1,0 +1,97 @@
+//! One HTTPS call to a webhook.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Largest answer that is read.
+const MAX_ANSWER: usize = 3 * 1024 * 1024;
+
+/// Why there was no usable answer.
+pub enum Failure {
+    /// No answer at all: what Go's client says after the URL.
+    Unreachable(String),
+    /// An answer with another status than 200.
+    Status(u16),
+}
+
+/// Posts a review and reads the answer. `client` is the webhook's `clientConfig`.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn post(url: &str, client: &Value, review: &Value, limit: Duration) -> Result<Bytes, Failure> {
+    match tokio::time::timeout(limit, exchange(url, client, review)).await {
+        Ok(result) => result,
+        Err(_) => Err(Failure::Unreachable("context deadline exceeded".to_owned())),
+    }
+}
+
+async fn exchange(url: &str, client: &Value, review: &Value) -> Result<Bytes, Failure> {
+    let unreachable = |e: &dyn std::fmt::Display| Failure::Unreachable(e.to_string());
+    let uri: http::Uri = url.parse().map_err(|e| unreachable(&e))?;
+    let host = uri.host().unwrap_or("").trim_matches(['[', ']']).to_owned();
+    let port = uri.port_u16().unwrap_or(443);
+    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|e| dial_error(&host, port, &e))?;
+    let _ = stream.set_nodelay(true);
+    let config = tls(client).map_err(|e| unreachable(&e))?;
+    let name = ServerName::try_from(host.clone()).map_err(|e| unreachable(&e))?;
+    let stream = TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .map_err(|e| Failure::Unreachable(format!("tls: failed to verify certificate: {e}")))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(&e))?;
+    let connection = tokio::spawn(connection);
+    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+    let request = Request::post(path)
+        .header(header::HOST, authority)
+        .header(header::ACCEPT, "application/json, */*")
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::USER_AGENT, "kube-apiserver-admission")
+        .body(Full::new(Bytes::from(review.to_string())))
+        .map_err(|e| unreachable(&e))?;
+    let response = sender.send_request(request).await.map_err(|e| unreachable(&e))?;
+    let status = response.status().as_u16();
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+    connection.abort();
+    let body = body.map_err(|e| unreachable(&e))?.to_bytes();
+    if status == 200 { Ok(body) } else { Err(Failure::Status(status)) }
+}
+
+fn dial_error(host: &str, port: u16, e: &std::io::Error) -> Failure {
+    let why = match e.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        _ => e.to_string(),
+    };
+    Failure::Unreachable(format!("dial tcp {host}:{port}: connect: {why}"))
+}
+
+/// Trusts the bundle of the webhook and nobody else.
+fn tls(client: &Value) -> Result<Arc<rustls::ClientConfig>, String> {
+    let bundle = client["caBundle"].as_str().unwrap_or("");
+    let pem = BASE64_STANDARD.decode(bundle).map_err(|e| e.to_string())?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,281 @@
+//! Admission webhooks: configurations as stored objects, calls over HTTPS; and hooks of parts of this process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::future::join_all;
+use plimsoll_machinery::webhook::{
+    Attributes, Reinvocation, Stage, Target, Verdict, Webhook, apply_patch, compile, http_error, review,
+};
+use plimsoll_machinery::{ApiError, decode, webhook};
+use serde_json::Value;
+
+use super::{Operation, call};
+use crate::machine;
+use crate::pipeline::Write;
+use crate::store::{Key, Store};
+
+/// What a hook is asked about, apart from the object.
+#[derive(Clone, Copy, Debug)]
+pub struct HookRequest<'a> {
+    /// Group, empty for the core group.
+    pub group: &'a str,
+    /// Plural.
+    pub plural: &'a str,
+    /// Subresource, empty for the object itself.
+    pub subresource: &'a str,
+    /// What is being done.
+    pub operation: Operation,
+    /// Namespace, empty for cluster scope.
+    pub namespace: &'a str,
+    /// Name; empty when the server names the object.
+    pub name: &'a str,
+    /// State before, for updates and deletions.
+    pub old: Option<&'a Value>,
+}
+
+/// Admission by another part of this process: as a webhook, without the network. Called for every write; it must not
+/// wait.
+pub trait AdmissionHook: Send + Sync + 'static {
+    /// Changes a new or changed object; it gets its defaults again afterwards. Called after the built-in plugins.
+    ///
+    /// # Errors
+    /// Why the request is refused.
+    fn mutate(&self, request: &HookRequest<'_>, object: &mut Value) -> Result<(), ApiError>;
+
+    /// Looks at the object as it will be stored (`None` for a deletion); gives warnings.
+    ///
+    /// # Errors
+    /// Why the request is refused.
+    fn validate(&self, request: &HookRequest<'_>, object: Option<&Value>) -> Result<Vec<String>, ApiError>;
+}
+
+type Compiled = (u64, Arc<Vec<Webhook>>);
+
+/// The webhooks and hooks of a server.
+#[derive(Default)]
+pub struct Hooks {
+    mutating: Mutex<Option<Compiled>>,
+    validating: Mutex<Option<Compiled>>,
+    local: RwLock<Vec<Arc<dyn AdmissionHook>>>,
+}
+
+impl Hooks {
+    /// Adds a hook of this process.
+    pub fn add(&self, hook: Arc<dyn AdmissionHook>) {
+        self.local.write().unwrap_or_else(PoisonError::into_inner).push(hook);
+    }
+
+    fn local(&self) -> Vec<Arc<dyn AdmissionHook>> {
+        self.local.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The webhooks of a stage, compiled again when a configuration has changed.
+    fn webhooks(&self, store: &Store, stage: Stage) -> Arc<Vec<Webhook>> {
+        let (cell, plural) = match stage {
+            Stage::Mutating => (&self.mutating, "mutatingwebhookconfigurations"),
+            Stage::Validating => (&self.validating, "validatingwebhookconfigurations"),
+        };
+        let resource = format!("admissionregistration.k8s.io/{plural}");
+        let at = store.last_revision(&resource);
+        let mut cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cell {
+            Some((revision, webhooks)) if *revision == at => Arc::clone(webhooks),
+            _ => {
+                let all = store.list(&resource, None);
+                let configurations: Vec<Value> = all.iter().filter_map(|r| r.value().ok()).collect();
+                let webhooks = Arc::new(compile(stage, &configurations));
+                *cell = Some((at, Arc::clone(&webhooks)));
+                webhooks
+            }
+        }
+    }
+}
+
+fn request<'a>(w: &'a Write, old: Option<&'a Value>, operation: Operation) -> HookRequest<'a> {
+    HookRequest {
+        group: &w.kind.gvk.group,
+        plural: &w.kind.plural,
+        subresource: &w.subresource,
+        operation,
+        namespace: &w.namespace,
+        name: &w.name,
+        old,
+    }
+}
+
+/// Mutating hooks and webhooks. Whether the object was changed.
+///
+/// # Errors
+/// A refusal, or a call that failed and mustn't.
+pub async fn mutate(
+    w: &mut Write,
+    object: &mut Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<bool, ApiError> {
+    let server = Arc::clone(&w.server);
+    let mut changed = false;
+    if operation != Operation::Delete {
+        for hook in server.hooks().local() {
+            let before = object.clone();
+            hook.mutate(&request(w, old, operation), object)?;
+            if before != *object {
+                machine::default(&w.kind, object);
+                changed = true;
+            }
+        }
+    }
+    let webhooks = server.hooks().webhooks(server.store(), Stage::Mutating);
+    if webhooks.is_empty() {
+        return Ok(changed);
+    }
+    let mut attributes = attributes(w, object, old, operation);
+    let mut rounds = Reinvocation::default();
+    for (i, hook) in webhooks.iter().enumerate() {
+        let Some(altered) = invoke(w, hook, &mut attributes).await? else { continue };
+        changed |= altered;
+        rounds.called(i, hook, altered);
+    }
+    for i in rounds.again().collect::<Vec<_>>() {
+        if let Some(hook) = webhooks.get(i) {
+            changed |= invoke(w, hook, &mut attributes).await?.unwrap_or(false);
+        }
+    }
+    if operation != Operation::Delete {
+        *object = attributes.object;
+    }
+    Ok(changed)
+}
+
+/// Calls a mutating webhook if it wants to; whether it changed the object. `None`: it was not called.
+async fn invoke(
+    w: &mut Write,
+    hook: &Webhook,
+    attributes: &mut Attributes,
+) -> Result<Option<bool>, ApiError> {
+    let Some(target) = hook.matches(attributes)?.cloned() else { return Ok(None) };
+    let Some(verdict) = ask(w, hook, attributes, &target).await? else { return Ok(Some(false)) };
+    w.warnings.extend(verdict.warnings);
+    if let Some(denied) = verdict.denied {
+        return Err(denied);
+    }
+    let Some(patch) = verdict.patch.filter(|_| !attributes.object.is_null()) else { return Ok(Some(false)) };
+    let patched = apply_patch(&attributes.object, &patch)?;
+    let conformed = decode::conform(&w.kind, patched).map_err(ApiError::internal)?;
+    let mut object = conformed.object;
+    machine::default(&w.kind, &mut object);
+    let changed = object != attributes.object;
+    attributes.object = object;
+    Ok(Some(changed))
+}
+
+/// Validating hooks and webhooks, all at the same time.
+///
+/// # Errors
+/// The first refusal, or a call that failed and mustn't.
+pub async fn validate(
+    w: &mut Write,
+    object: Option<&Value>,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    let server = Arc::clone(&w.server);
+    for hook in server.hooks().local() {
+        let warnings = hook.validate(&request(w, old, operation), object)?;
+        w.warnings.extend(warnings);
+    }
+    let webhooks = server.hooks().webhooks(server.store(), Stage::Validating);
+    if webhooks.is_empty() {
+        return Ok(());
+    }
+    let attributes = attributes(w, object.unwrap_or(&Value::Null), old, operation);
+    let mut calls = Vec::new();
+    for hook in webhooks.iter() {
+        if let Some(target) = hook.matches(&attributes)? {
+            calls.push(ask(w, hook, &attributes, target));
+        }
+    }
+    let verdicts = join_all(calls).await;
+    let mut refusal = None;
+    for verdict in verdicts {
+        match verdict {
+            Ok(Some(verdict)) => {
+                w.warnings.extend(verdict.warnings);
+                refusal = refusal.or(verdict.denied);
+            }
+            Ok(None) => {}
+            Err(e) => refusal = refusal.or(Some(e)),
+        }
+    }
+    refusal.map_or(Ok(()), Err)
+}
+
+/// One call; `None`: it failed and that is ignored.
+async fn ask(
+    w: &Write,
+    hook: &Webhook,
+    attributes: &Attributes,
+    target: &Target,
+) -> Result<Option<Verdict>, ApiError> {
+    hook.check_dry_run(attributes)?;
+    let ignored = |e: Option<ApiError>| e.map_or(Ok(None), Err);
+    let service = &hook.client["service"];
+    if let Some(name) = service["name"].as_str() {
+        let namespace = service["namespace"].as_str().unwrap_or("");
+        let why = match w.server.store().get(&Key::new("/services", namespace, name)) {
+            None => format!("service {name:?} not found"),
+            Some(_) => format!("no endpoints available for service {name:?}"),
+        };
+        return ignored(hook.unreachable(&why));
+    }
+    let uid = uuid::Uuid::new_v4().to_string();
+    let body = review(attributes, target, &uid);
+    let limit = Duration::from_secs(u64::from(hook.timeout_seconds));
+    match call::post(&hook.url(), &hook.client, &body, limit).await {
+        Ok(answer) => match hook.interpret(&uid, &answer) {
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(why) => ignored(hook.failed(&why)),
+        },
+        Err(call::Failure::Status(status)) => ignored(hook.failed(&http_error(status))),
+        Err(call::Failure::Unreachable(why)) => ignored(hook.unreachable(&why)),
+    }
+}
+
+fn attributes(w: &Write, object: &Value, old: Option<&Value>, operation: Operation) -> Attributes {
+    let gvk = w.kind.gvk.clone();
+    let own = Target { gvk: gvk.clone(), resource_version: None, plural: w.kind.plural.clone() };
+    let equivalents = w
+        .table
+        .iter()
+        .filter(|k| k.storage == w.kind.storage && k.gvk != gvk)
+        .map(|k| Target { gvk: k.gvk.clone(), resource_version: None, plural: k.plural.clone() })
+        .collect();
+    let namespace_labels = if w.namespace.is_empty() {
+        BTreeMap::new()
+    } else {
+        let record = w.server.store().latest(&Key::new("/namespaces", "", w.namespace.as_str()));
+        record.map(|r| r.labels.clone()).unwrap_or_default()
+    };
+    let operation = match operation {
+        Operation::Create => webhook::Operation::Create,
+        Operation::Update => webhook::Operation::Update,
+        Operation::Delete => webhook::Operation::Delete,
+        Operation::Connect => webhook::Operation::Connect,
+    };
+    Attributes {
+        target: own,
+        equivalents,
+        subresource: w.subresource.clone(),
+        name: w.name.clone(),
+        namespace: w.namespace.clone(),
+        operation: Some(operation),
+        user: w.user.to_value(),
+        object: object.clone(),
+        old: old.cloned().unwrap_or_default(),
+        dry_run: w.dry_run,
+        options: w.options.clone(),
+        namespace_labels,
+    }
+}
