@@ -6,7 +6,7 @@ mod namespace;
 mod objects;
 mod pods;
 mod priority;
-mod quota;
+pub(crate) mod quota;
 mod runtime_class;
 pub mod webhooks;
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_api::quantity::{Format, Quantity};
-use plimsoll_machinery::ApiError;
+use plimsoll_machinery::{ApiError, Kind, KindTable};
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
 use crate::pipeline::Write;
-use crate::store::{Expected, Record, StoreError};
+use crate::store::{Expected, Record, Store, StoreError};
 
 /// Attempts against other writers of the same quota.
 const MAX_ATTEMPTS: usize = 20;
@@ -30,9 +30,9 @@ pub async fn charge(
     if quotas.is_empty() {
         return Ok(());
     }
-    let mut delta = usage(w, object);
+    let mut delta = usage(&w.kind, object);
     if let Some(old) = old {
-        for (name, before) in usage(w, old) {
+        for (name, before) in usage(&w.kind, old) {
             if let Some(now) = delta.get_mut(&name) {
                 *now = now.saturating_sub(before);
             }
@@ -93,12 +93,17 @@ fn evaluate(
     operation: Operation,
 ) -> Result<Option<Value>, ApiError> {
     let name = quota["metadata"]["name"].as_str().unwrap_or("");
-    if !in_scope(w, object, &quota["spec"]) {
+    if !in_scope(&w.kind, object, &quota["spec"]) {
         return Ok(None);
     }
     let spec_hard = &quota["spec"]["hard"];
-    let concerned: Vec<&String> =
-        spec_hard.as_object().into_iter().flatten().map(|(k, _)| k).filter(|k| concerns(w, k)).collect();
+    let concerned: Vec<&String> = spec_hard
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, _)| k)
+        .filter(|k| concerns(&w.kind, k))
+        .collect();
     if concerned.is_empty() {
         return Ok(None);
     }
@@ -147,19 +152,19 @@ fn evaluate(
     Ok(Some(new))
 }
 
-fn count_name(w: &Write) -> String {
-    format!("count/{}", w.kind.qualified_resource())
+fn count_name(kind: &Kind) -> String {
+    format!("count/{}", kind.qualified_resource())
 }
 
 /// Whether a resource of a quota is one that the kind uses.
-fn concerns(w: &Write, resource: &str) -> bool {
-    if resource == count_name(w) {
+fn concerns(kind: &Kind, resource: &str) -> bool {
+    if resource == count_name(kind) {
         return true;
     }
-    if !w.kind.gvk.group.is_empty() {
+    if !kind.gvk.group.is_empty() {
         return false;
     }
-    match w.kind.plural.as_str() {
+    match kind.plural.as_str() {
         "pods" => {
             matches!(resource, "pods" | "cpu" | "memory" | "ephemeral-storage")
                 || resource.starts_with("limits.")
@@ -178,20 +183,63 @@ fn concerns(w: &Write, resource: &str) -> bool {
     }
 }
 
+/// Kinds that a quota counts, one for each resource.
+pub(crate) fn counted<'a>(table: &'a KindTable, quota: &Value) -> BTreeMap<&'a str, &'a Arc<Kind>> {
+    let hard = quota["spec"]["hard"].as_object();
+    let mut kinds = BTreeMap::new();
+    for kind in table.iter().filter(|k| k.namespaced && k.verbs.iter().any(|v| v == "list")) {
+        if hard.into_iter().flatten().any(|(resource, _)| concerns(kind, resource)) {
+            kinds.entry(kind.storage.as_str()).or_insert(kind);
+        }
+    }
+    kinds
+}
+
+/// `status` of a quota, from everything that there is in its namespace now.
+pub(crate) fn recount(table: &KindTable, store: &Store, quota: &Value) -> Value {
+    let hard = &quota["spec"]["hard"];
+    let limits = hard.as_object().into_iter().flatten();
+    let parse = |v: &Value| v.as_str().and_then(|t| t.parse::<Quantity>().ok());
+    let mut used: Usage = limits
+        .map(|(name, limit)| {
+            let format = parse(limit).map_or(Format::DecimalSi, |q| q.format());
+            (name.clone(), Quantity::new(0, format))
+        })
+        .collect();
+    let namespace = quota["metadata"]["namespace"].as_str().unwrap_or("");
+    for kind in counted(table, quota).into_values() {
+        for record in store.list(&kind.storage, Some(namespace)).iter() {
+            let Ok(object) = record.value() else { continue };
+            if !in_scope(kind, &object, &quota["spec"]) {
+                continue;
+            }
+            for (name, amount) in usage(kind, &object) {
+                if let Some(total) = used.get_mut(&name) {
+                    // The first amount gives the form in which the sum is written.
+                    let zero = *total == Quantity::new(0, total.format());
+                    *total = if zero { amount } else { total.saturating_add(amount) };
+                }
+            }
+        }
+    }
+    let used: BTreeMap<String, String> = used.into_iter().map(|(k, v)| (k, v.to_string())).collect();
+    json!({"hard": hard, "used": used})
+}
+
 fn one() -> Quantity {
     Quantity::new(1, Format::DecimalSi)
 }
 
 /// What an object uses.
-fn usage(w: &Write, object: &Value) -> Usage {
-    let mut out = Usage::from([(count_name(w), one())]);
-    if !w.kind.gvk.group.is_empty() {
+fn usage(kind: &Kind, object: &Value) -> Usage {
+    let mut out = Usage::from([(count_name(kind), one())]);
+    if !kind.gvk.group.is_empty() {
         return out;
     }
     let mut add = |name: &str, amount: Quantity| {
         out.insert(name.to_owned(), amount);
     };
-    match w.kind.plural.as_str() {
+    match kind.plural.as_str() {
         "pods" if matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) => {}
         "pods" => {
             add("pods", one());
@@ -314,10 +362,10 @@ fn must_specify(w: &Write, pod: &Value, quota: &str, concerned: &[&String]) -> R
 }
 
 /// Whether a quota's scopes take the object in.
-fn in_scope(w: &Write, object: &Value, spec: &Value) -> bool {
+fn in_scope(kind: &Kind, object: &Value, spec: &Value) -> bool {
     let plain = spec["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let selected = spec["scopeSelector"]["matchExpressions"].as_array().into_iter().flatten();
-    let pods = subject(w).is("", "pods");
+    let pods = (kind.gvk.group.is_empty() && kind.plural == "pods");
     for scope in plain {
         if !pods || !pod_in_scope(object, scope, "Exists", &[]) {
             return false;

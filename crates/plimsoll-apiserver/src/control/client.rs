@@ -80,6 +80,8 @@ pub mod resources {
     /// Service accounts.
     pub static SERVICE_ACCOUNTS: Resource =
         Resource::builtin("", "v1", "serviceaccounts", "/serviceaccounts");
+    /// Resource quotas.
+    pub static RESOURCE_QUOTAS: Resource = Resource::builtin("", "v1", "resourcequotas", "/resourcequotas");
     /// Jobs.
     pub static JOBS: Resource = Resource::builtin("batch", "v1", "jobs", "batch/jobs");
     /// CronJobs.

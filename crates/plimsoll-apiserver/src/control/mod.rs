@@ -21,6 +21,7 @@ pub mod pod;
 pub mod pod_control;
 pub mod podgc;
 pub mod queue;
+pub mod quota;
 pub mod runner;
 pub mod ttl;
 
@@ -68,6 +69,7 @@ impl Controllers {
         all.push(Arc::new(apps::deployment::DeploymentController::new(c, t)));
         let (c, t) = with();
         all.push(Arc::new(event_ttl::EventTtl::new(c, t)));
+        all.push(Arc::new(quota::QuotaController::new(Arc::clone(client))));
         all.push(Arc::new(gc::GarbageCollector::new(Arc::clone(client))));
         for controller in all {
             tasks.spawn(runner::run(controller, clock.clone(), stop.clone()));
