@@ -4,6 +4,8 @@
 //! `PLIMSOLL_ONLY=<id>` shows one scenario's differences; `PLIMSOLL_BLESS=1` rewrites the list of scenarios
 //! that are known to fail. That list only shrinks: a scenario in it that passes is an error too.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test target reports on the terminal")]
+
 mod backoff;
 mod compare;
 mod files;

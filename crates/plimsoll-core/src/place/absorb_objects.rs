@@ -3,7 +3,7 @@
 use super::cluster::labels::Selector;
 use super::cluster::{Labels, OwnerKind};
 use super::events::{Actions, Change, Payload, Resource};
-use super::objects::{Budget, Capacity, Claim, Class, ObjectChange, OwnerSelector, Service, Volume};
+use super::objects::{Budget, Capacity, Claim, Class, ObjectChange, OwnerSelector, Pair, Service, Volume};
 use super::{ClusterObject, Placement};
 use crate::model;
 use std::collections::BTreeMap;
@@ -197,12 +197,7 @@ impl Placement {
         }
     }
 
-    fn object_changed<T>(
-        &mut self,
-        resource: Resource,
-        pair: (Option<Arc<T>>, Option<Arc<T>>),
-        wrap: fn((Option<Arc<T>>, Option<Arc<T>>)) -> ObjectChange,
-    ) {
+    fn object_changed<T>(&mut self, resource: Resource, pair: Pair<T>, wrap: fn(Pair<T>) -> ObjectChange) {
         let actions = if pair.0.is_some() { Actions::UPDATE } else { Actions::ADD };
         self.changed(&Change { resource, actions, payload: Payload::Object(wrap(pair)) });
     }

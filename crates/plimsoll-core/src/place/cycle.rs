@@ -53,10 +53,6 @@ impl Runner {
         self.plugins.iter().find(|p| p.id() == id).map(|p| &**p)
     }
 
-    pub fn plugins(&self) -> impl Iterator<Item = &dyn Plugin> {
-        self.plugins.iter().map(|p| &**p)
-    }
-
     /// PreEnqueue: the first plugin that keeps the pod out.
     pub fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
         self.pre_enqueue.iter().find_map(|i| self.plugins[*i].pre_enqueue(cluster, pod))

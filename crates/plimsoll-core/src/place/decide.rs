@@ -10,7 +10,7 @@ use super::queue::Stage;
 use super::{Action, Note, Placement, PodRef};
 use crate::rng::Rng;
 use crate::time::Time;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 /// How a cycle ended.
 enum Outcome {
@@ -54,7 +54,7 @@ impl Placement {
         match attempt(runner, &mut self.cluster, incoming, &mut self.rng) {
             Outcome::Placed(node) => self.assume(id, node),
             Outcome::Rejected { failure, candidate, clear_nomination } => {
-                self.rejected(id, failure, candidate, clear_nomination);
+                self.rejected(id, &failure, candidate, clear_nomination);
             }
             Outcome::Error(text) => self.failed(id, "SchedulerError", &text, None),
             Outcome::NoNodes => {
@@ -73,7 +73,7 @@ impl Placement {
         self.outbox.push(Action::Bind { pod, node });
     }
 
-    fn rejected(&mut self, id: PodId, failure: Failure, candidate: Option<Candidate>, clear: bool) {
+    fn rejected(&mut self, id: PodId, failure: &Failure, candidate: Option<Candidate>, clear: bool) {
         if let Some(row) = self.queue.get_mut(id) {
             row.rejectors = failure.plugins.iter().copied().collect();
             row.pending = failure.pending.iter().copied().collect();
@@ -134,9 +134,7 @@ impl Placement {
     /// Puts a pod back after a failed attempt and reports it.
     pub(super) fn failed(&mut self, id: PodId, reason: &'static str, text: &str, nominated: Option<String>) {
         self.record(id, true, "FailedScheduling", "Scheduling", text);
-        let mut hasher = foldhash::fast::FixedState::with_seed(1).build_hasher();
-        (reason, text).hash(&mut hasher);
-        let condition = hasher.finish() | 1;
+        let condition = foldhash::fast::FixedState::with_seed(1).hash_one((reason, text)) | 1;
         let now = self.now;
         let Some(row) = self.queue.get_mut(id) else { return };
         let told = row.condition == condition && nominated.is_none();

@@ -38,6 +38,9 @@ pub struct Victims {
     pub violations: i64,
 }
 
+/// Node name, weighted score by plugin, total.
+pub type NodeScore = (String, Vec<(&'static str, i64)>, i64);
+
 /// Everything that was found out about a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
@@ -52,7 +55,7 @@ pub struct Verdict {
     /// Verdict by node name; `None`: feasible.
     pub nodes: Vec<(String, Option<Rejection>)>,
     /// Scores of feasible nodes: (node, by plugin, total).
-    pub scores: Vec<(String, Vec<(&'static str, i64)>, i64)>,
+    pub scores: Vec<NodeScore>,
     /// Feasible nodes with the highest total, sorted.
     pub best: Vec<String>,
     /// Failure text without and with what PostFilter said, when nothing is feasible.

@@ -1,11 +1,12 @@
 //! Cluster events: what changed, and which changes interest a plugin (spec section 3.3).
 
-use super::cluster::{Cluster, NodeInfo, PodId, Shape, Usage};
+use super::cluster::{ClaimStatuses, Cluster, NodeInfo, PodId, Shape, Usage};
 use super::objects::ObjectChange;
 use crate::intern::Sym;
 use std::sync::Arc;
 
 /// Kinds of things that change.
+#[expect(clippy::enum_variant_names, reason = "the names are upstream's")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// Registration only: both kinds of pods.
@@ -59,11 +60,6 @@ const RESOURCES: [(Resource, &str); 15] = [
 ];
 
 impl Resource {
-    /// Upstream's name.
-    pub fn name(self) -> &'static str {
-        RESOURCES.iter().find(|(r, _)| *r == self).map_or("", |(_, n)| n)
-    }
-
     /// The resource of this name.
     pub fn by_name(name: &str) -> Option<Self> {
         RESOURCES.iter().find(|(_, n)| *n == name).map(|(r, _)| *r)
@@ -111,8 +107,6 @@ impl Actions {
     pub const POD_OTHER: Self = Self(1 << 13);
     /// Any update.
     pub const UPDATE: Self = Self(((1 << 14) - 1) & !3);
-    /// Everything.
-    pub const ALL: Self = Self((1 << 14) - 1);
 
     /// Both.
     pub const fn or(self, other: Self) -> Self {
@@ -192,7 +186,7 @@ pub struct PodView {
     /// Whether it is nominated to a node.
     pub nominated: bool,
     /// Names of generated device claims.
-    pub claim_statuses: Box<[(Box<str>, Option<Box<str>>)]>,
+    pub claim_statuses: ClaimStatuses,
 }
 
 impl PodView {
@@ -232,8 +226,6 @@ pub enum Payload {
     },
     /// Another object.
     Object(ObjectChange),
-    /// No object: time, or a request to look again.
-    Nothing,
 }
 
 /// A cluster event.

@@ -18,8 +18,8 @@ mod plugins;
 mod preempt;
 mod queue;
 
-pub use evaluate::{Rejection, Verdict, Victims};
-pub use framework::{PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
+pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
+pub use framework::{Code, PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
 pub use hints::Seen;
 pub use queue::{Backoff, QueueCounts};
 

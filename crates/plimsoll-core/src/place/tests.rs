@@ -197,10 +197,9 @@ fn history(seed: u64, length: usize) -> Vec<(i64, Vec<Event>)> {
                     5 => one.spec.node_name = format!("n{n}"),
                     6 => one.spec.scheduling_gates = vec!["g".into()],
                     7 => one.status.phase = Phase::Succeeded,
-                    8 => {
-                        one.spec.containers[0].ports =
-                            vec![ContainerPort { host_port: 80, ..ContainerPort::default() }]
-                    }
+                    8 => one.spec.containers[0]
+                        .ports
+                        .push(ContainerPort { host_port: 80, ..ContainerPort::default() }),
                     9 => one.deleting = true,
                     10 => one.status.nominated_node_name = format!("n{n}"),
                     _ => {

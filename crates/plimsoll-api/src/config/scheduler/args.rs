@@ -226,11 +226,10 @@ fn one(id: PluginId, value: Value, args: &mut Args, e: &mut Errors<'_>) {
             {
                 match text.as_deref().map(go_duration_millis) {
                     None => {}
-                    Some(Some(ms)) if ms >= least => {
-                        if field == "filterTimeout" {
-                            args.filter_timeout_millis = ms;
-                        }
+                    Some(Some(ms)) if ms >= least && field == "filterTimeout" => {
+                        args.filter_timeout_millis = ms;
                     }
+                    Some(Some(ms)) if ms >= least => {}
                     Some(Some(_)) => e.add(
                         field,
                         format!("Invalid value: {:?}: too small", text.as_deref().unwrap_or_default()),

@@ -76,7 +76,6 @@ pub struct Plugins {
 /// Points of pod groups, whose features are off.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[expect(dead_code, reason = "read for strictness only")]
 pub struct IgnoredPluginSet {
     pub enabled: Option<IgnoredAny>,
     pub disabled: Option<IgnoredAny>,

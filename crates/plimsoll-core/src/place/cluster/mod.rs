@@ -11,7 +11,7 @@ pub mod spec;
 pub use amounts::{Amounts, Usage};
 pub use labels::Labels;
 pub use node::{Columns, Node, NodeId, NodeInfo};
-pub use pod::{Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes};
+pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes};
 
 use super::objects::Objects;
 use crate::intern::{Interner, Map, Sym};

@@ -62,6 +62,9 @@ impl OwnerKind {
     }
 }
 
+/// Names of generated device claims: (name in the pod, claim; `None`: none is needed).
+pub type ClaimStatuses = Box<[(Box<str>, Option<Box<str>>)]>;
+
 /// Parts of a pod that most pods don't have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
@@ -72,7 +75,7 @@ pub struct Extra {
     /// Condition `DisruptionTarget` with reason `PreemptionByScheduler`.
     pub preempted: bool,
     /// Names of generated device claims.
-    pub claim_statuses: Box<[(Box<str>, Option<Box<str>>)]>,
+    pub claim_statuses: ClaimStatuses,
     /// `status.nominatedNodeName` as last seen.
     pub nominated: Box<str>,
 }
@@ -256,10 +259,5 @@ impl Shapes {
     /// A shape.
     pub fn get(&self, id: ShapeId) -> &Arc<Shape> {
         &self.shapes[id].row
-    }
-
-    /// How many shapes and specs there are.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.shapes.len(), self.specs.len())
     }
 }

@@ -28,14 +28,17 @@ const BEST_ALTERNATIVE: i64 = 8;
 #[derive(Debug)]
 pub(crate) struct DynamicResources;
 
+/// An extended resource that devices may stand for: name, class, and amounts by container.
+type Extended = (Sym, String, Vec<(usize, i64)>);
+
 /// The pod's claims and the devices there are.
 #[derive(Debug)]
 pub(crate) struct State {
     allocated: Vec<Arc<Claim>>,
     /// Claims to allocate, with what they want.
     open: Vec<(Arc<Claim>, Wanted)>,
-    /// Extended resources that devices may stand for: (name, amounts by container).
-    extended: Vec<(Sym, String, Vec<(usize, i64)>)>,
+    /// Extended resources that devices may stand for.
+    extended: Vec<Extended>,
     pools: Pools,
     pod: (String, String),
 }
@@ -107,7 +110,7 @@ fn missing_class(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
 }
 
 /// What the pod asks for as extended resources that a class of devices stands for.
-fn extended_of(cluster: &Cluster, pod: &Incoming) -> Vec<(Sym, String, Vec<(usize, i64)>)> {
+fn extended_of(cluster: &Cluster, pod: &Incoming) -> Vec<Extended> {
     let spec = &pod.shape.spec;
     let mut out = Vec::new();
     for (name, _) in &spec.requests.scalars {

@@ -10,7 +10,7 @@ pub use backoff::Backoff;
 use super::cluster::PodId;
 use super::framework::PluginId;
 use crate::intern::Map;
-use crate::time::{Duration, SECOND, Time};
+use crate::time::{Duration, Time};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -324,11 +324,6 @@ impl Queue {
         assert_eq!(c.unschedulable, count(|s| matches!(s, Stage::Unschedulable)), "unschedulable");
         assert_eq!(c.gated, count(|s| matches!(s, Stage::Gated(_))), "gated");
     }
-}
-
-/// The end of the second in which `now` is.
-pub(crate) fn next_second(now: Time) -> Time {
-    Time(now.seconds().saturating_add(1).saturating_mul(SECOND))
 }
 
 #[cfg(test)]
