@@ -3,7 +3,7 @@
 use super::cluster::amounts;
 use super::cluster::{Extra, NodeInfo, OwnerKind, Pod, PodId};
 use super::events::{Actions, Change, EXTRA_TAINT, Payload, PodView, Resource, needs_extra_taint};
-use super::framework::{Incoming, PluginId};
+use super::framework::PluginId;
 use super::queue::Stage;
 use super::{Action, Event, Note, Placement};
 use crate::model;
@@ -297,11 +297,6 @@ impl Placement {
     pub(super) fn retry(&mut self, id: PodId) {
         let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
         self.admit_to(id, stage);
-    }
-
-    /// The pod that is being scheduled.
-    pub(super) fn incoming(&self, id: PodId) -> Incoming {
-        Incoming::new(&self.cluster, id)
     }
 }
 

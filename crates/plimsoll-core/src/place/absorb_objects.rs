@@ -70,6 +70,7 @@ impl Placement {
                 self.object_changed(Resource::ResourceSlice, pair, ObjectChange::DeviceSlice);
             }
             ClusterObject::DeviceClass(raw) => {
+                self.cluster.changes.epoch += 1;
                 let pair = put(&mut self.cluster.objects.devices.classes, raw.name.clone(), raw.clone());
                 self.object_changed(Resource::DeviceClass, pair, ObjectChange::DeviceClass);
             }

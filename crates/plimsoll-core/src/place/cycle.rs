@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::framework::{
-    Code, FilterState, Incoming, Plugin, PluginId, Point, PreFilter, Profile, Reason, Status,
+    Code, FilterState, Incoming, Plugin, PluginId, Point, PreFilter, Profile, Reason, ScoreState, Status,
 };
 use super::plugins;
 use crate::intern::{Interner, Sym};
@@ -51,6 +51,11 @@ impl Runner {
     /// The plugin of this id, if the profile uses it.
     pub fn plugin(&self, id: PluginId) -> Option<&dyn Plugin> {
         self.plugins.iter().find(|p| p.id() == id).map(|p| &**p)
+    }
+
+    /// Whether every plugin's results for the pod depend on the node alone.
+    pub fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
+        self.plugins.iter().all(|p| p.is_local(cluster, pod))
     }
 
     /// PreEnqueue: the first plugin that keeps the pod out.
@@ -213,8 +218,12 @@ impl<'a> Cycle<'a> {
     }
 
     /// Counts a pod on a node, in the cluster and in all filter states.
+    ///
+    /// For trials only: the caller takes it back, so it is no change to others.
     pub fn add_pod(&mut self, cluster: &mut Cluster, pod: PodId, node: NodeId) {
+        cluster.changes.paused = true;
         cluster.place(pod, node);
+        cluster.changes.paused = false;
         for state in self.states.iter_mut().flatten() {
             state.add_pod(cluster, pod, node);
         }
@@ -223,7 +232,9 @@ impl<'a> Cycle<'a> {
     /// Takes a pod off its node, in the cluster and in all filter states.
     pub fn remove_pod(&mut self, cluster: &mut Cluster, pod: PodId) -> Option<NodeId> {
         let node = cluster.pods[pod].node?;
+        cluster.changes.paused = true;
         cluster.unplace(pod);
+        cluster.changes.paused = false;
         for state in self.states.iter_mut().flatten() {
             state.remove_pod(cluster, pod, node);
         }
@@ -245,6 +256,23 @@ impl<'a> Cycle<'a> {
             out.push((plugin.id(), scores));
         }
         out
+    }
+
+    /// Score states with their weights, for no nodes in particular.
+    pub fn score_states(&self, cluster: &Cluster) -> Vec<(Box<dyn ScoreState>, i64)> {
+        let mut out = Vec::new();
+        for (i, weight) in &self.runner.score {
+            let filter = self.states[*i].as_deref();
+            if let Some(state) = self.runner.plugins[*i].pre_score(cluster, &self.pod, &[], filter) {
+                out.push((state, *weight));
+            }
+        }
+        out
+    }
+
+    /// The filter states in filter order.
+    pub fn take_filters(&mut self) -> Vec<Box<dyn FilterState>> {
+        self.runner.filter.iter().filter_map(|i| self.states[*i].take()).collect()
     }
 
     /// Whether the plugin got to see the pod in PreFilter.

@@ -7,6 +7,7 @@ use super::framework::{Incoming, PluginId, Status};
 use super::message::truncate_note;
 use super::preempt::{self, Candidate};
 use super::queue::Stage;
+use super::ranked::Rank;
 use super::{Action, Note, Placement, PodRef};
 use crate::rng::Rng;
 use crate::time::Time;
@@ -50,8 +51,23 @@ impl Placement {
         let Some(runner) = self.queue.get(id).and_then(|q| self.runners.get(q.profile as usize)) else {
             return;
         };
-        let incoming = self.incoming(id);
-        match attempt(runner, &mut self.cluster, incoming, &mut self.rng) {
+        let incoming = Incoming::new(&self.cluster, id);
+        let profile = self.queue.get(id).map_or(0, |q| q.profile);
+        let rank = if self.cluster.node_count == 0 {
+            Rank::Unknown
+        } else {
+            self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
+        };
+        let outcome = match rank {
+            Rank::Best(node) => Outcome::Placed(node),
+            Rank::None(ranked) => {
+                let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
+                let failure = evaluate::ranked_failure(&self.cluster, ranked);
+                reject(cycle, &mut self.cluster, failure, &mut self.rng)
+            }
+            Rank::Unknown => attempt(runner, &mut self.cluster, incoming, &mut self.rng),
+        };
+        match outcome {
             Outcome::Placed(node) => self.assume(id, node),
             Outcome::Rejected { failure, candidate, clear_nomination } => {
                 self.rejected(id, &failure, candidate, clear_nomination);
@@ -186,9 +202,8 @@ fn attempt(
     let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
     match feasible.as_slice() {
         [] => {
-            let mut failure = evaluate::failure(&cycle, cluster, &verdicts);
-            let (candidate, clear_nomination) = post_filter(&mut cycle, cluster, &mut failure, rng);
-            Outcome::Rejected { failure, candidate, clear_nomination }
+            let failure = evaluate::failure(&cycle, cluster, &verdicts);
+            reject(cycle, cluster, failure, rng)
         }
         [only] => Outcome::Placed(*only),
         many => {
@@ -196,6 +211,11 @@ fn attempt(
             Outcome::Placed(pick(many, &totals(&scores, many.len()), rng))
         }
     }
+}
+
+fn reject(mut cycle: Cycle<'_>, cluster: &mut Cluster, mut failure: Failure, rng: &mut Rng) -> Outcome {
+    let (candidate, clear_nomination) = post_filter(&mut cycle, cluster, &mut failure, rng);
+    Outcome::Rejected { failure, candidate, clear_nomination }
 }
 
 fn error_text(cluster: &Cluster, status: &Status, point: &str) -> String {

@@ -5,6 +5,7 @@ use super::cycle::{Cycle, Runner, totals};
 use super::framework::{Code, Incoming, PluginId, Status};
 use super::message::Fit;
 use super::preempt::{self, Candidate};
+use super::ranked::Ranked;
 
 /// A verdict in texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +152,22 @@ pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts)
     if let Some((old, n)) = last {
         out.fit.count(old, n, &cluster.strings);
         note(&mut out, old);
+    }
+    out
+}
+
+/// The same from ranks: only distinct rejections are looked at.
+pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
+    let mut out = Failure {
+        fit: Fit { nodes: cluster.node_count, ..Fit::default() },
+        plugins: Vec::new(),
+        pending: Vec::new(),
+        potential: ranked.rejected(|s| s.code == Code::Unschedulable),
+        nominated: None,
+    };
+    for (status, nodes) in ranked.rejections() {
+        out.fit.count(status, nodes, &cluster.strings);
+        note(&mut out, status);
     }
     out
 }

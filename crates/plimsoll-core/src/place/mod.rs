@@ -17,6 +17,7 @@ mod objects;
 mod plugins;
 mod preempt;
 mod queue;
+mod ranked;
 
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
 pub use framework::{Code, PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
@@ -239,6 +240,7 @@ pub struct Placement {
     cluster: Cluster,
     runners: Vec<Runner>,
     queue: Queue,
+    ranks: ranked::Ranks,
     rng: Rng,
     /// Assumed pods whose binding is being written, with the attempt's profile.
     binding: Map<PodId, ()>,
@@ -255,6 +257,7 @@ impl Placement {
         let runners = config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
         Self {
             queue: Queue::new(config.backoff, config.max_in_unschedulable),
+            ranks: ranked::Ranks::default(),
             rng: Rng::new(config.seed),
             cluster,
             runners,
@@ -273,6 +276,13 @@ impl Placement {
     /// How many pods are in which part of the queue.
     pub fn queue_counts(&self) -> QueueCounts {
         self.queue.counts()
+    }
+
+    /// Looks at all nodes for every pod instead of keeping ranks. The decisions are the same; for tests and
+    /// comparisons.
+    pub fn without_ranks(mut self) -> Self {
+        self.ranks.off = true;
+        self
     }
 
     /// The whole verdict on a pod that is not on a node: what every plugin says about every node.

@@ -5,11 +5,15 @@ use crate::model::{Container, ContainerPort, Phase, PodSpec, Taint, TaintEffect}
 use crate::{Action as Top, Engine, EngineConfig, Event as TopEvent};
 
 fn node(name: &str, cpu: i64) -> Event {
+    Event::NodeUpsert(Box::new(plain_node(name, cpu)))
+}
+
+fn plain_node(name: &str, cpu: i64) -> Node {
     let mut n = Node { name: name.into(), uid: format!("uid-{name}"), ready: true, ..Node::default() };
     n.allocatable.insert("cpu".into(), cpu);
     n.allocatable.insert("memory".into(), 1 << 30);
     n.allocatable.insert("pods".into(), 10);
-    Event::NodeUpsert(Box::new(n))
+    n
 }
 
 fn pod(name: &str, cpu: i64) -> Pod {
@@ -34,6 +38,11 @@ fn upsert(pod: Pod) -> Event {
 
 fn engine() -> Engine {
     Engine::new(EngineConfig { place: Some(Config::default()), queueing: None })
+}
+
+/// A placement that looks at all nodes for every pod, and one that keeps ranks.
+fn both() -> [Placement; 2] {
+    [Placement::new(Config::default()).without_ranks(), Placement::new(Config::default())]
 }
 
 fn step(e: &mut Engine, at: i64, events: Vec<Event>) -> Vec<Action> {
@@ -236,5 +245,79 @@ fn the_same_journal_gives_the_same_actions_and_a_consistent_state() {
             format!("{all:?}")
         };
         assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+/// Like [`history`], with soft preferences, and with many pods of few kinds.
+fn busy_history(seed: u64, length: usize) -> Vec<Vec<Event>> {
+    let mut rng = crate::rng::Rng::new(seed);
+    let mut out = Vec::new();
+    for i in 0..length {
+        let n = rng.below(30);
+        let event = match rng.below(20) {
+            0 | 1 => {
+                let mut one = plain_node(&format!("n{n}"), i64::from(1 + rng.below(6)) * 1000);
+                one.labels.insert("zone".into(), format!("z{}", rng.below(3)));
+                one.unschedulable = rng.below(8) == 0;
+                for _ in 0..rng.below(3) {
+                    let effect = [TaintEffect::PreferNoSchedule, TaintEffect::NoSchedule]
+                        [usize::from(rng.below(5) == 0)];
+                    one.taints.push(Taint {
+                        key: format!("t{}", rng.below(4)),
+                        value: String::new(),
+                        effect,
+                    });
+                }
+                Event::NodeUpsert(Box::new(one))
+            }
+            2 => Event::NodeDelete(format!("n{n}")),
+            3..=6 => Event::PodDelete(format!("uid-p{}", rng.below(i as u32 + 1))),
+            7 => Event::BindFailed { uid: format!("uid-p{}", i.saturating_sub(1)), message: "no".into() },
+            _ => upsert(busy_pod(&mut rng, i)),
+        };
+        out.push(vec![event]);
+    }
+    out
+}
+
+fn busy_pod(rng: &mut crate::rng::Rng, i: usize) -> Pod {
+    let mut one = pod(&format!("p{i}"), i64::from(1 + rng.below(3)) * 300);
+    one.spec.priority = i32::try_from(rng.below(3)).expect("small");
+    if rng.below(3) == 0 {
+        let requirement = crate::model::Requirement {
+            key: "zone".into(),
+            operator: crate::model::Operator::In,
+            values: vec![format!("z{}", rng.below(2))],
+        };
+        let term = crate::model::NodeSelectorTerm { expressions: vec![requirement], fields: Vec::new() };
+        let preferred = vec![crate::model::PreferredSchedulingTerm { weight: 10, term }];
+        one.spec.affinity.node = Some(crate::model::NodeAffinity { required: None, preferred });
+    }
+    if rng.below(6) == 0 {
+        one.spec.containers[0].ports = vec![ContainerPort { host_port: 80, ..ContainerPort::default() }];
+    }
+    one
+}
+
+#[test]
+fn ranks_decide_as_a_full_scan_does() {
+    for seed in 0..6 {
+        let [mut plain, mut ranked] = both();
+        for (at, events) in busy_history(seed, 250).into_iter().enumerate() {
+            let now = Time::from_seconds(at as i64 / 3);
+            let run = |p: &mut Placement| {
+                for e in events.clone() {
+                    p.absorb(now, e);
+                }
+                let mut actions = Vec::new();
+                p.decide(now, &mut |a| actions.push(a));
+                if at % 25 == 0 {
+                    p.check();
+                }
+                actions
+            };
+            let (want, got) = (run(&mut plain), run(&mut ranked));
+            assert_eq!(want, got, "seed {seed}, step {at}");
+        }
     }
 }

@@ -11,7 +11,7 @@ pub mod spec;
 pub use amounts::{Amounts, Usage};
 pub use labels::Labels;
 pub use node::{Columns, Node, NodeId, NodeInfo};
-pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes};
+pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes, SpecId};
 
 use super::objects::Objects;
 use crate::intern::{Interner, Map, Sym};
@@ -30,6 +30,8 @@ pub struct Changes {
     log: Vec<NodeId>,
     /// Counts changes that can't be told node by node.
     pub epoch: u64,
+    /// Set while something is tried out that will be taken back.
+    pub paused: bool,
 }
 
 /// Longest log of changes; readers further behind start afresh.
@@ -37,6 +39,9 @@ const MAX_CHANGES: usize = 1 << 16;
 
 impl Changes {
     fn push(&mut self, node: NodeId) {
+        if self.paused {
+            return;
+        }
         if self.log.len() >= MAX_CHANGES {
             let half = MAX_CHANGES / 2;
             self.log.drain(..half);
@@ -206,7 +211,7 @@ impl Cluster {
             self.count_images(&info.images, true);
             self.changes.epoch += 1;
         }
-        if old.as_ref().is_none_or(|o| o.labels != info.labels) {
+        if old.as_ref().is_none_or(|o| o.labels != info.labels || o.features != info.features) {
             self.changes.epoch += 1;
         }
         self.changes.push(id);
@@ -312,7 +317,6 @@ impl Cluster {
         if !spec.affinity.is_empty() || !spec.anti_affinity.is_empty() {
             row.with_affinity = row.with_affinity.wrapping_add_signed(sign as i32);
             self.with_affinity = self.with_affinity.wrapping_add_signed(sign as isize);
-            self.changes.epoch += 1;
         }
         if !spec.anti_affinity.required.is_empty() {
             row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign as i32);

@@ -4,7 +4,7 @@ mod plugin;
 mod profile;
 mod status;
 
-pub use plugin::{FilterState, Incoming, Plugin, PreFilter, ScoreState};
+pub use plugin::{FilterState, Incoming, Normalization, Plugin, PreFilter, ScoreState};
 pub use profile::{PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
 pub use status::{Code, PluginId, Reason, Status};
 

@@ -69,10 +69,29 @@ pub trait FilterState: Debug {
     }
 }
 
+/// How raw scores become scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Normalization {
+    /// They are scores already.
+    None,
+    /// In proportion to the largest of the feasible nodes.
+    ByMax {
+        /// Small raw scores are good.
+        reverse: bool,
+    },
+    /// In a way that only [`ScoreState::normalize`] knows.
+    Other,
+}
+
 /// What a plugin knows about the incoming pod while it scores.
 pub trait ScoreState: Debug {
     /// The raw score of a feasible node.
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64;
+
+    /// What [`ScoreState::normalize`] does.
+    fn normalization(&self) -> Normalization {
+        Normalization::Other
+    }
 
     /// Brings raw scores into 0..=100; the default leaves them.
     fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], _scores: &mut [i64]) {}
@@ -82,6 +101,12 @@ pub trait ScoreState: Debug {
 pub trait Plugin: Debug + Send + Sync {
     /// Who it is.
     fn id(&self) -> PluginId;
+
+    /// Whether for this pod Filter and Score depend on nothing but the node itself, the number of nodes and what
+    /// counts as a change of epoch; then results are kept from pod to pod.
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        false
+    }
 
     /// PreEnqueue: `Some` keeps the pod out of the queue for that reason.
     fn pre_enqueue(&self, _cluster: &Cluster, _pod: PodId) -> Option<Status> {

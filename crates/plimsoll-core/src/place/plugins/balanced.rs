@@ -5,7 +5,7 @@ use crate::intern::Interner;
 use crate::place::args::Args;
 use crate::place::cluster::spec::Spec;
 use crate::place::cluster::{Cluster, NodeId};
-use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, ScoreState};
+use crate::place::framework::{FilterState, Incoming, Normalization, Plugin, PluginId, ScoreState};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -28,6 +28,10 @@ impl Balanced {
 impl Plugin for Balanced {
     fn id(&self) -> PluginId {
         PluginId::NodeResourcesBalancedAllocation
+    }
+
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
     }
 
     fn pre_score(
@@ -60,6 +64,10 @@ fn balance(fractions: &[f64]) -> i64 {
 }
 
 impl ScoreState for State {
+    fn normalization(&self) -> Normalization {
+        Normalization::None
+    }
+
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
         let mut with: SmallVec<[f64; 4]> = SmallVec::new();
         let mut without: SmallVec<[f64; 4]> = SmallVec::new();

@@ -20,6 +20,10 @@ impl Plugin for NodeDeclaredFeatures {
         PluginId::NodeDeclaredFeatures
     }
 
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
+    }
+
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
         let needed = &pod.shape.spec.features;
         if needed.is_empty() {

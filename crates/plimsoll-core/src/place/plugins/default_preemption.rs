@@ -2,7 +2,7 @@
 
 use crate::place::cluster::{Cluster, PodId};
 use crate::place::events::{Actions, Change, Interest, Resource};
-use crate::place::framework::{Plugin, PluginId};
+use crate::place::framework::{Incoming, Plugin, PluginId};
 
 /// The plugin.
 #[derive(Debug)]
@@ -11,6 +11,10 @@ pub(crate) struct DefaultPreemption;
 impl Plugin for DefaultPreemption {
     fn id(&self) -> PluginId {
         PluginId::DefaultPreemption
+    }
+
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
     }
 
     fn interests(&self) -> &'static [Interest] {

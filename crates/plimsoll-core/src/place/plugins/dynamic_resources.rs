@@ -11,7 +11,7 @@ use crate::place::cycle::Cycle;
 use crate::place::devices::Claim;
 use crate::place::events::{Actions, Change, Interest, Payload, Resource};
 use crate::place::framework::{
-    Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
+    Code, FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
 };
 use crate::place::objects::ObjectChange;
 use std::any::Any;
@@ -174,6 +174,12 @@ impl Plugin for DynamicResources {
         PluginId::DynamicResources
     }
 
+    fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
+        let spec = &pod.shape.spec;
+        spec.source.resource_claims.is_empty()
+            && !spec.requests.scalars.iter().any(|(name, _)| cluster.is_backed_by_devices(*name))
+    }
+
     fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
         if cluster.shape(pod).spec.source.resource_claims.is_empty() {
             return None;
@@ -306,6 +312,10 @@ impl FilterState for State {
 impl ScoreState for Score {
     fn score(&self, _cluster: &Cluster, node: NodeId) -> i64 {
         self.0.iter().find(|(n, _)| *n == node).map_or(0, |(_, s)| *s)
+    }
+
+    fn normalization(&self) -> Normalization {
+        if self.0.is_empty() { Normalization::None } else { Normalization::Other }
     }
 
     fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {

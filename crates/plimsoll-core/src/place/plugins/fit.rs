@@ -9,7 +9,7 @@ use crate::place::cluster::spec::Spec;
 use crate::place::cluster::{Cluster, NodeId, NodeInfo, PodId};
 use crate::place::events::{Actions, Change, Interest, Payload, PodView, Resource};
 use crate::place::framework::{
-    Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
+    Code, FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
 };
 use crate::place::objects::ObjectChange;
 use crate::slab::Id;
@@ -235,6 +235,10 @@ impl Plugin for Fit {
         PluginId::NodeResourcesFit
     }
 
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
+    }
+
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
         let spec = Arc::clone(&pod.shape.spec);
         let ignored = self.ignored(cluster, &spec);
@@ -325,6 +329,10 @@ impl FilterState for Filter {
 }
 
 impl ScoreState for Score {
+    fn normalization(&self) -> Normalization {
+        Normalization::None
+    }
+
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
         self.strategy.score(cluster, node, &self.spec.scored)
     }

@@ -3,7 +3,7 @@
 use super::scoring::MAX_SCORE;
 use crate::place::cluster::spec::Spec;
 use crate::place::cluster::{Cluster, NodeId};
-use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, ScoreState};
+use crate::place::framework::{FilterState, Incoming, Normalization, Plugin, PluginId, ScoreState};
 use std::sync::Arc;
 
 const MIB: i64 = 1024 * 1024;
@@ -22,6 +22,10 @@ impl Plugin for ImageLocality {
         PluginId::ImageLocality
     }
 
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
+    }
+
     fn pre_score(
         &self,
         _cluster: &Cluster,
@@ -34,6 +38,10 @@ impl Plugin for ImageLocality {
 }
 
 impl ScoreState for State {
+    fn normalization(&self) -> Normalization {
+        Normalization::None
+    }
+
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
         let info = &cluster.nodes[node].info;
         if info.images.is_empty() {

@@ -127,6 +127,11 @@ impl Plugin for InterPodAffinity {
         PluginId::InterPodAffinity
     }
 
+    fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
+        let spec = &pod.shape.spec;
+        cluster.with_affinity == 0 && spec.affinity.is_empty() && spec.anti_affinity.is_empty()
+    }
+
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
         let spec = &pod.shape.spec;
         let own = !spec.affinity.required.is_empty() || !spec.anti_affinity.required.is_empty();

@@ -7,7 +7,9 @@ use crate::place::cluster::labels::NodeSelector;
 use crate::place::cluster::spec::{PreferredNode, Spec, preferred_nodes};
 use crate::place::cluster::{Cluster, NodeId, NodeInfo, PodId};
 use crate::place::events::{Actions, Change, Interest, Payload, Resource};
-use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
+use crate::place::framework::{
+    FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, ScoreState, Status,
+};
 use std::sync::Arc;
 
 const REASON_POD: &str = "node(s) didn't match Pod's node affinity/selector";
@@ -65,6 +67,12 @@ fn node_names(required: &NodeSelector, strings: &Interner) -> Option<Vec<Sym>> {
 impl Plugin for NodeAffinity {
     fn id(&self) -> PluginId {
         PluginId::NodeAffinity
+    }
+
+    fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
+        // Terms that name nodes are better served by looking at those nodes only.
+        let required = pod.shape.spec.node_required.as_ref();
+        required.is_none_or(|r| node_names(r, &cluster.strings).is_none())
     }
 
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
@@ -126,6 +134,10 @@ impl ScoreState for Score {
         let added = self.added.iter().flat_map(|a| a.iter());
         let all = added.chain(&self.spec.node_preferred);
         all.filter(|p| p.term.matches(row.name, &row.info.labels, &cluster.strings)).map(|p| p.weight).sum()
+    }
+
+    fn normalization(&self) -> Normalization {
+        Normalization::ByMax { reverse: false }
     }
 
     fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {

@@ -19,6 +19,10 @@ impl Plugin for NodeName {
         PluginId::NodeName
     }
 
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        pod.node_name.is_none()
+    }
+
     fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
         pod.node_name.map_or(PreFilter::Skip, |name| PreFilter::go(State(name)))
     }

@@ -21,6 +21,10 @@ impl Plugin for NodePorts {
         PluginId::NodePorts
     }
 
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
+    }
+
     fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
         if pod.shape.spec.ports.is_empty() {
             return PreFilter::Skip;

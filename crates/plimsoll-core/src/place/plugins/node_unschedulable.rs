@@ -28,6 +28,10 @@ impl Plugin for NodeUnschedulable {
         PluginId::NodeUnschedulable
     }
 
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
+    }
+
     fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
         if pod.shape.spec.tolerates(&self.0) { PreFilter::Skip } else { PreFilter::go(State) }
     }

@@ -2,7 +2,7 @@
 
 use crate::place::cluster::{Cluster, PodId};
 use crate::place::events::{Actions, Change, Interest, Payload, Resource};
-use crate::place::framework::{Code, Plugin, PluginId, Reason, Status};
+use crate::place::framework::{Code, Incoming, Plugin, PluginId, Reason, Status};
 
 /// The plugin.
 #[derive(Debug)]
@@ -11,6 +11,10 @@ pub(crate) struct SchedulingGates;
 impl Plugin for SchedulingGates {
     fn id(&self) -> PluginId {
         PluginId::SchedulingGates
+    }
+
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
     }
 
     fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {

@@ -189,6 +189,10 @@ impl Plugin for PodTopologySpread {
         PluginId::PodTopologySpread
     }
 
+    fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
+        [true, false].iter().all(|hard| self.constraints(cluster, &pod.shape, pod.id, *hard).0.is_empty())
+    }
+
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
         let (constraints, _) = self.constraints(cluster, &pod.shape, pod.id, true);
         if constraints.is_empty() {

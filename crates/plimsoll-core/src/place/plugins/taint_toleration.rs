@@ -5,7 +5,9 @@ use crate::model::TaintEffect;
 use crate::place::cluster::spec::{Spec, Taint};
 use crate::place::cluster::{Cluster, NodeId, NodeInfo, PodId};
 use crate::place::events::{Actions, Change, Interest, Payload, Resource};
-use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
+use crate::place::framework::{
+    FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, ScoreState, Status,
+};
 use std::sync::Arc;
 
 const REASON: &str = "node(s) had untolerated taint(s)";
@@ -25,6 +27,10 @@ pub(super) fn is_kept_away(spec: &Spec, node: &NodeInfo) -> bool {
 impl Plugin for TaintToleration {
     fn id(&self) -> PluginId {
         PluginId::TaintToleration
+    }
+
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
     }
 
     fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
@@ -77,6 +83,10 @@ impl ScoreState for State {
         let taints = cluster.nodes[node].info.taints.iter();
         let soft = taints.filter(|t| t.effect == TaintEffect::PreferNoSchedule && !tolerated(t));
         i64::try_from(soft.count()).unwrap_or(i64::MAX)
+    }
+
+    fn normalization(&self) -> Normalization {
+        Normalization::ByMax { reverse: true }
     }
 
     fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {

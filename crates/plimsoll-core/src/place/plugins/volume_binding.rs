@@ -1,7 +1,9 @@
 //! VolumeBinding: claims that are bound, can be bound, or can be provisioned on a node (spec section 5.9).
 
 use super::volume_limits::not_owner;
-use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, waits_for_consumer};
+use super::volumes::{
+    claim_change, claim_name, find, is_for, is_own_claim, uses_volumes, waits_for_consumer,
+};
 use crate::model::VolumeSource;
 use crate::place::cluster::{Cluster, NodeId, PodId};
 use crate::place::events::{Actions, Change, Interest, Payload, Resource};
@@ -225,6 +227,10 @@ impl State {
 impl Plugin for VolumeBinding {
     fn id(&self) -> PluginId {
         PluginId::VolumeBinding
+    }
+
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        !uses_volumes(&pod.shape)
     }
 
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {

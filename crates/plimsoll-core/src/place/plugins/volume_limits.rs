@@ -1,6 +1,6 @@
 //! NodeVolumeLimits: how many CSI volumes a node can attach (spec section 5.9).
 
-use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim};
+use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, uses_volumes};
 use crate::intern::Sym;
 use crate::model::VolumeSource;
 use crate::place::cluster::{Cluster, NodeId, PodId};
@@ -84,6 +84,10 @@ fn uses_claims(volumes: &[crate::model::Volume]) -> bool {
 impl Plugin for VolumeLimits {
     fn id(&self) -> PluginId {
         PluginId::NodeVolumeLimits
+    }
+
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        !uses_volumes(&pod.shape)
     }
 
     fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {

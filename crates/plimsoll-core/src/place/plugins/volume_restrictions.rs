@@ -1,6 +1,6 @@
 //! VolumeRestrictions: disks and claims that can't be shared (spec section 5.9).
 
-use super::volumes::{claim_change, claim_name, find, is_own_claim};
+use super::volumes::{claim_change, claim_name, find, is_own_claim, uses_volumes};
 use crate::intern::Sym;
 use crate::model::{AccessMode, Volume, VolumeSource};
 use crate::place::cluster::spec::Spec;
@@ -76,6 +76,10 @@ fn uses(shape: &Shape, namespace: Sym, names: &[String]) -> usize {
 impl Plugin for VolumeRestrictions {
     fn id(&self) -> PluginId {
         PluginId::VolumeRestrictions
+    }
+
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        !uses_volumes(&pod.shape)
     }
 
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {

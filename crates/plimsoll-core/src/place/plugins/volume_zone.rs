@@ -1,6 +1,6 @@
 //! VolumeZone: zone and region labels of bound volumes (spec section 5.9).
 
-use super::volumes::{claim_change, find, is_own_claim};
+use super::volumes::{claim_change, find, is_own_claim, uses_volumes};
 use crate::intern::{Interner, Sym};
 use crate::model::{BindingMode, VolumeSource};
 use crate::place::cluster::{Cluster, NodeId, PodId};
@@ -55,6 +55,10 @@ impl VolumeZone {
 impl Plugin for VolumeZone {
     fn id(&self) -> PluginId {
         PluginId::VolumeZone
+    }
+
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        !uses_volumes(&pod.shape)
     }
 
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {

@@ -2,9 +2,14 @@
 
 use crate::intern::Sym;
 use crate::model::{BindingMode, PersistentVolumeClaim, Volume, VolumeSource};
-use crate::place::cluster::{Cluster, PodId};
+use crate::place::cluster::{Cluster, PodId, Shape};
 use crate::place::objects::{Claim, ObjectChange, Pair};
 use std::sync::Arc;
+
+/// Whether any volume is more than the content of an image.
+pub(super) fn uses_volumes(shape: &Shape) -> bool {
+    shape.spec.source.volumes.iter().any(|v| !matches!(v.source, VolumeSource::Image { .. }))
+}
 
 /// The claim that a volume of a pod uses, and whether it is made for the pod.
 pub(super) fn claim_name(pod: &str, volume: &Volume) -> Option<(String, bool)> {
