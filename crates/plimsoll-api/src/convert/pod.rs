@@ -19,7 +19,9 @@ use plimsoll_core::model::{
 pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
     let raw: lean::Pod = decode("Pod", bytes)?;
     let m = raw.metadata;
+    let topology_aware = m.annotations.as_ref().is_some_and(|a| TOPOLOGY.iter().any(|k| a.contains_key(*k)));
     Ok(Pod {
+        topology_aware,
         uid: m.uid.unwrap_or_default(),
         namespace: m.namespace.unwrap_or_else(|| "default".to_owned()),
         name: required("metadata.name", m.name)?,
@@ -34,6 +36,15 @@ pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
         status: status(raw.status.unwrap_or_default())?,
     })
 }
+
+/// Annotations by which Kueue marks pods that it placed by topology.
+const TOPOLOGY: [&str; 5] = [
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+];
 
 /// The scheduling-relevant part of a pod spec in its JSON form, for example `spec` of a pod template.
 ///

@@ -71,10 +71,12 @@ impl Queueing {
             }
             Event::TopologyUpsert(t) => {
                 self.topologies.insert(t.name.clone(), *t);
+                self.topologies_changed();
                 self.all_queues_again();
             }
             Event::TopologyDelete(name) => {
                 self.topologies.remove(&name);
+                self.topologies_changed();
                 self.all_queues_again();
             }
             Event::WorkloadUpsert(w) => self.workload(*w, now),
@@ -242,6 +244,7 @@ impl Queueing {
     }
 
     fn flavor_changed(&mut self, flavor: Flavor) {
+        self.topologies_changed();
         for id in 0..self.cqs.len() as CqId {
             if self.cq(id).rules.groups.iter().any(|g| g.flavors.contains(&flavor)) {
                 self.queue_changed(id);

@@ -312,11 +312,18 @@ impl Queueing {
         wl.held = Some(cq);
         wl.counted_admitted = admitted;
         self.cq_mut(cq).holders.insert(id);
+        self.tas_charge(id, true);
+        self.tas.commit();
         self.book(cq, lq, &usage, admitted, true);
     }
 
     /// Takes back what a workload holds; whether it held anything.
     pub(crate) fn release(&mut self, id: WlId) -> bool {
+        if self.wl(id).is_none_or(|w| w.held.is_none()) {
+            return false;
+        }
+        self.tas_charge(id, false);
+        self.tas.commit();
         let Some(wl) = self.wl_mut(id) else { return false };
         let Some(cq) = wl.held.take() else { return false };
         let (lq, usage, admitted) = (wl.lq, std::mem::take(&mut wl.usage), wl.counted_admitted);
@@ -364,6 +371,8 @@ impl Queueing {
     fn totals_held(&mut self, id: WlId) -> Vec<Total> {
         let Some(Some(wl)) = self.wls.get(id as usize) else { return Vec::new() };
         let Some(admission) = &wl.obj.status.admission else { return Vec::new() };
+        let ranges = self.limit_ranges.values().filter(|r| r.namespace == wl.obj.key.namespace);
+        let limits = Limits::summarize(ranges);
         let ids = &mut self.ids;
         let mut totals = Vec::with_capacity(admission.assignments.len());
         for psa in &admission.assignments {
@@ -371,7 +380,15 @@ impl Queueing {
                 psa.resource_usage.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
             requests.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
             let flavors = psa.flavors.iter().map(|(r, f)| (ids.resource(r), ids.flavor(f))).collect();
-            let total = Total { count: psa.count, requests, flavors };
+            let places = psa.topology.as_ref().map(|t| t.domains.clone()).unwrap_or_default();
+            let spec = wl.obj.pod_sets.iter().find(|p| p.name == psa.name).map(|p| &p.spec);
+            let one = spec.filter(|_| !places.is_empty()).map(|s| {
+                let mut s = s.clone();
+                requests::adjust(&mut s, &limits, &self.runtime_classes);
+                super::tas::amounts(ids, &requests::pod_requests(&s))
+            });
+            let one = one.unwrap_or_default();
+            let total = Total { count: psa.count, requests, flavors, one, places };
             let left = count_left(&wl.obj, &psa.name, self.config.gates.reclaimable_pods);
             totals.push(if left < total.count { total.scaled_to(left) } else { total });
         }
@@ -390,20 +407,24 @@ impl Queueing {
         for ps in &obj.pod_sets {
             let mut spec = ps.spec.clone();
             requests::adjust(&mut spec, &limits, &self.runtime_classes);
-            let one = requests::effective(
-                &requests::pod_requests(&spec),
+            let pod = requests::pod_requests(&spec);
+            let effective = requests::effective(
+                &pod,
                 &self.config.exclude_resource_prefixes,
                 &self.config.transformations,
             );
             let count = count_left(obj, &ps.name, self.config.gates.reclaimable_pods);
             let ids = &mut self.ids;
-            let mut list: Vec<_> =
-                one.iter().map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count)))).collect();
+            let mut list: Vec<_> = effective
+                .iter()
+                .map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count))))
+                .collect();
             list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
             let mut like = ps.clone();
             like.spec = shape_of(&spec);
             like.labels.clear();
-            let total = Total { count, requests: list, flavors: Vec::new() };
+            let one = super::tas::amounts(ids, &pod);
+            let total = Total { count, requests: list, flavors: Vec::new(), one, places: Vec::new() };
             shape.pod_sets.push((like, total.clone()));
             totals.push(total);
             specs.push(spec);

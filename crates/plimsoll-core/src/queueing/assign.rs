@@ -154,6 +154,21 @@ impl Assignment {
         }
     }
 
+    /// Notes why a podset doesn't simply fit.
+    pub(crate) fn add_reason(&mut self, index: usize, text: String) {
+        if let Some(ps) = self.pod_sets.iter_mut().find(|p| p.index == index) {
+            ps.reasons.push(text);
+        }
+    }
+
+    /// Marks a podset as failed.
+    pub(crate) fn fail(&mut self, index: usize, text: String) {
+        if let Some(ps) = self.pod_sets.iter_mut().find(|p| p.index == index) {
+            ps.error = Some(text);
+            self.mode = None;
+        }
+    }
+
     /// Why it doesn't simply fit.
     pub(crate) fn message(&self) -> String {
         let mut parts = Vec::new();

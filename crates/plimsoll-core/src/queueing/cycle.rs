@@ -99,6 +99,7 @@ impl Queueing {
         }
         self.rollback(start);
         self.tree.commit();
+        self.tas.commit();
         for entry in entries.into_iter().chain(inadmissible) {
             self.carry_out(entry, now);
         }
@@ -157,7 +158,7 @@ impl Queueing {
     fn charge(&mut self, e: &Entry) {
         let usage = e.usage().to_vec();
         self.add_usage(e.cq, &usage);
-        self.tas_charge_assignment(e.id, e.cq, e.assignment.as_ref());
+        self.tas_charge_assignment(e.id, e.assignment.as_ref(), e.mode() == Mode::Fit);
     }
 
     /// Computes the assignment again if what was found no longer holds: its victims were claimed by
@@ -216,7 +217,7 @@ impl Queueing {
             reserve.push((fr, amount));
         }
         self.add_usage(e.cq, &reserve);
-        self.tas_charge_assignment(e.id, e.cq, e.assignment.as_ref());
+        self.tas_charge_assignment(e.id, e.assignment.as_ref(), false);
     }
 
     /// Does what the cycle decided about one entry.

@@ -68,14 +68,9 @@ impl Queueing {
     /// Workloads to preempt so that the assignment fits; empty when that can't be done.
     pub(crate) fn preemption_targets(&mut self, id: WlId, cq: CqId, a: &Assignment) -> Vec<Target> {
         let Some(node) = self.cq(cq).node else { return Vec::new() };
-        let need = Need {
-            id,
-            cq,
-            node,
-            frs: a.columns_to_preempt(&self.ids),
-            usage: self.requested_usage(a),
-            tas: self.tas_requests(id, cq, a),
-        };
+        let tas = self.tas_requests(id, cq, a);
+        let need =
+            Need { id, cq, node, frs: a.columns_to_preempt(&self.ids), usage: self.requested_usage(a), tas };
         self.find_targets(&need)
     }
 

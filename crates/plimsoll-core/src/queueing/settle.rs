@@ -20,6 +20,7 @@ impl Queueing {
         self.fire_timers(now);
         self.sample_usage(now);
         self.ensure_tree();
+        self.ensure_topologies();
         self.reconcile_dirty(now);
         self.report_statuses(now);
     }

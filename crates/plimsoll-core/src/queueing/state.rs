@@ -106,6 +106,10 @@ pub(crate) struct Total {
     pub(crate) requests: Vec<(Res, i64)>,
     /// Flavors it holds.
     pub(crate) flavors: Vec<(Res, Flavor)>,
+    /// What one pod needs of a node.
+    pub(crate) one: Vec<(Res, i64)>,
+    /// Places it holds: values of the topology's levels, and pods there.
+    pub(crate) places: Vec<(Vec<String>, i32)>,
 }
 
 impl Total {
@@ -217,9 +221,12 @@ pub struct Queueing {
 impl Queueing {
     /// Queueing with no objects.
     pub fn new(config: Config) -> Self {
+        let mut ids = Ids::default();
+        // Room for pods is looked up where nothing can be interned.
+        ids.resource("pods");
         Self {
             config,
-            ids: Ids::default(),
+            ids,
             namespaces: BTreeMap::new(),
             flavors: BTreeMap::new(),
             limit_ranges: BTreeMap::new(),

@@ -1,15 +1,70 @@
 //! Topology aware scheduling: room per topology domain (spec section 2.12).
+//!
+//! Every flavor with a topology has a tree of domains over the nodes that suit it. A leaf knows what is
+//! allocatable there less what pods that are not managed here use; what workloads hold is kept per domain,
+//! shared by all flavors whose lowest level is the node itself, with an undo log for simulations.
 
-use super::assign::Assignment;
-use super::ids::Flavor;
-use super::model::PodSet;
+mod place;
+mod request;
+mod tree;
+
+use std::collections::BTreeMap;
+
+pub(crate) use request::TasRequests;
+use tree::FlavorTree;
+
+use super::ids::{Flavor, Ids, Map, Res};
 use super::pending::WlId;
-use super::state::{CqId, Group, Queueing};
+use super::requests::pod_requests;
+use super::state::{CqId, Queueing};
+use crate::model::{Node, Pod, Resources};
+use crate::place::Event as PlaceEvent;
+use crate::time::Time;
 
-/// Room per domain, with an undo log.
+/// Node label whose value names one node.
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Amounts by resource.
+pub(crate) type Amounts = Vec<(Res, i64)>;
+
+pub(crate) fn amount_of(list: &Amounts, res: Res) -> i64 {
+    list.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v)
+}
+
+/// Adds `times` the amounts of `more`.
+pub(crate) fn add_times(to: &mut Amounts, more: &Amounts, times: i64) {
+    for &(res, v) in more {
+        let v = v.saturating_mul(times);
+        match to.iter_mut().find(|(r, _)| *r == res) {
+            Some((_, sum)) => *sum = sum.saturating_add(v),
+            None => to.push((res, v)),
+        }
+    }
+}
+
+/// What workloads hold in one domain: of all flavors for a node, else of one. What is only kept back for
+/// later within a cycle counts for its own flavor, even on a node.
+type SlotKey = (Option<Flavor>, String);
+
+/// A pod that runs somewhere and is not managed here.
+#[derive(Debug)]
+struct Foreign {
+    uid: String,
+    node: String,
+    usage: Amounts,
+}
+
+/// Nodes, foreign pods, trees, and what workloads hold.
 #[derive(Debug, Default)]
 pub(crate) struct Tas {
-    log: Vec<()>,
+    nodes: BTreeMap<String, Box<Node>>,
+    pods: BTreeMap<(String, String), Foreign>,
+    foreign: BTreeMap<String, Amounts>,
+    trees: BTreeMap<Flavor, FlavorTree>,
+    stale: bool,
+    slots: Map<SlotKey, u32>,
+    held: Vec<Amounts>,
+    log: Vec<(u32, Amounts)>,
 }
 
 impl Tas {
@@ -18,60 +73,224 @@ impl Tas {
     }
 
     pub(crate) fn rollback(&mut self, mark: usize) {
-        self.log.truncate(mark);
-    }
-}
-
-/// What a workload asks of topologies.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TasRequests {}
-
-impl Queueing {
-    pub(crate) fn is_topology_flavor(&self, _cq: CqId, flavor: Flavor) -> bool {
-        self.flavors.get(&flavor).is_some_and(|f| !f.topology.is_empty())
+        while self.log.len() > mark {
+            if let Some((slot, old)) = self.log.pop() {
+                self.held[slot as usize] = old;
+            }
+        }
     }
 
-    pub(crate) fn topology_mismatch(
-        &self,
-        _cq: CqId,
-        _ps: &PodSet,
-        _flavor: Flavor,
-        _group: &Group,
-    ) -> Option<String> {
-        None
+    /// Makes all changes so far final.
+    pub(crate) fn commit(&mut self) {
+        self.log.clear();
     }
 
-    pub(crate) fn assign_topology(&mut self, _id: WlId, _cq: CqId, _a: &mut Assignment) {}
-
-    pub(crate) fn tas_requests(&self, _id: WlId, _cq: CqId, _a: &Assignment) -> TasRequests {
-        TasRequests {}
+    fn slot(&mut self, key: SlotKey) -> u32 {
+        let next = self.held.len() as u32;
+        let slot = *self.slots.entry(key).or_insert(next);
+        if slot == next {
+            self.held.push(Amounts::new());
+        }
+        slot
     }
 
-    pub(crate) fn tas_fits(&self, _id: WlId, _cq: CqId, _r: &TasRequests) -> bool {
+    fn charge(&mut self, key: SlotKey, one: &Amounts, pods: Res, count: i64) {
+        let slot = self.slot(key);
+        let held = &mut self.held[slot as usize];
+        self.log.push((slot, held.clone()));
+        add_times(held, one, count);
+        add_times(held, &vec![(pods, 1)], count);
+    }
+
+    /// Takes what workloads hold in a leaf off its room.
+    fn take_held(&self, tree: &FlavorTree, flavor: Flavor, id: &str, room: &mut Amounts) {
+        let scopes = [Some(Some(flavor)), tree.by_node.then_some(None)];
+        for scope in scopes.into_iter().flatten() {
+            if let Some(&slot) = self.slots.get(&(scope, id.to_owned())) {
+                add_times(room, &self.held[slot as usize], -1);
+            }
+        }
+    }
+
+    fn node_changed(&mut self, name: &str, node: Option<Box<Node>>) -> bool {
+        let same = match (self.nodes.get(name), &node) {
+            (Some(a), Some(b)) => {
+                a.labels == b.labels
+                    && a.taints == b.taints
+                    && a.allocatable == b.allocatable
+                    && a.ready == b.ready
+                    && a.unschedulable == b.unschedulable
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            return false;
+        }
+        match node {
+            Some(n) => self.nodes.insert(name.to_owned(), n),
+            None => self.nodes.remove(name),
+        };
+        self.stale = true;
         true
     }
 
-    pub(crate) fn tas_charge(&mut self, _id: WlId, _add: bool) {}
-}
-
-impl Queueing {
-    pub(crate) fn tas_charge_assignment(&mut self, _id: WlId, _cq: CqId, _a: Option<&Assignment>) {}
-
-    pub(crate) fn tas_assignment_fits(&self, _id: WlId, _cq: CqId, _a: Option<&Assignment>) -> bool {
+    /// Forgets a pod; whether that freed anything.
+    fn pod_gone(&mut self, key: &(String, String)) -> bool {
+        let Some(old) = self.pods.remove(key) else { return false };
+        if let Some(sum) = self.foreign.get_mut(&old.node) {
+            add_times(sum, &old.usage, -1);
+        }
+        self.stale = true;
         true
     }
 
-    pub(crate) fn place_after_preemption(
-        &mut self,
-        _id: WlId,
-        _cq: CqId,
-        _a: &mut Assignment,
-        _targets: &[super::preempt::Target],
-    ) {
+    fn pod_seen(&mut self, pod: &Pod, usage: Amounts) -> bool {
+        let key = (pod.namespace.clone(), pod.name.clone());
+        let counts = !pod.topology_aware && !pod.spec.node_name.is_empty() && !pod.status.phase.is_terminal();
+        let same =
+            self.pods.get(&key).is_some_and(|p| counts && p.node == pod.spec.node_name && p.usage == usage);
+        if same {
+            return false;
+        }
+        let freed = self.pod_gone(&key);
+        if counts {
+            add_times(self.foreign.entry(pod.spec.node_name.clone()).or_default(), &usage, 1);
+            let foreign = Foreign { uid: pod.uid.clone(), node: pod.spec.node_name.clone(), usage };
+            self.pods.insert(key, foreign);
+            self.stale = true;
+        }
+        freed
     }
+}
+
+/// Amounts with numbers for names.
+pub(crate) fn amounts(ids: &mut Ids, resources: &Resources) -> Amounts {
+    let mut list: Amounts = resources.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
+    list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+    list
 }
 
 impl Queueing {
     /// Nodes and pods, for topologies.
-    pub fn absorb_place(&mut self, _now: crate::time::Time, _event: &crate::place::Event) {}
+    pub fn absorb_place(&mut self, _now: Time, event: &PlaceEvent) {
+        if !self.config.gates.topology {
+            return;
+        }
+        let freed = match event {
+            PlaceEvent::NodeUpsert(n) => self.tas.node_changed(&n.name, Some(n.clone())),
+            PlaceEvent::NodeDelete(name) => self.tas.node_changed(name, None),
+            PlaceEvent::PodUpsert(pod) => {
+                let mut usage = amounts(&mut self.ids, &pod_requests(&pod.spec));
+                let pods = self.ids.resource("pods");
+                add_times(&mut usage, &vec![(pods, 1)], 1);
+                self.tas.pod_seen(pod, usage)
+            }
+            PlaceEvent::PodDelete(uid) => {
+                let key = self.tas.pods.iter().find(|(_, p)| p.uid == *uid).map(|(k, _)| k.clone());
+                key.is_some_and(|k| self.tas.pod_gone(&k))
+            }
+            _ => false,
+        };
+        if freed {
+            let with_topology = |q: &Self, c: CqId| {
+                q.cq(c).rules.groups.iter().flat_map(|g| &g.flavors).any(|f| q.topology_of(*f).is_some())
+            };
+            let woken: Vec<CqId> = (0..self.cqs.len() as CqId).filter(|&c| with_topology(self, c)).collect();
+            self.to_wake.extend(woken);
+            self.cycle_due = true;
+        }
+    }
+
+    /// The levels of a flavor's topology, if it has one that exists.
+    fn topology_of(&self, flavor: Flavor) -> Option<(&str, &[String])> {
+        let f = self.flavors.get(&flavor).filter(|f| !f.topology.is_empty() && self.config.gates.topology)?;
+        let t = self.topologies.get(&f.topology)?;
+        Some((t.name.as_str(), t.levels.as_slice()))
+    }
+
+    /// Notes that flavors or topologies changed.
+    pub(crate) fn topologies_changed(&mut self) {
+        self.tas.stale = true;
+    }
+
+    /// Builds the trees again if nodes, foreign pods, flavors or topologies changed.
+    pub(crate) fn ensure_topologies(&mut self) {
+        if !std::mem::take(&mut self.tas.stale) {
+            return;
+        }
+        let flavors: Vec<Flavor> = self.flavors.keys().copied().collect();
+        let mut trees = BTreeMap::new();
+        for id in flavors {
+            let Some((name, levels)) = self.topology_of(id) else { continue };
+            let (name, levels) = (name.to_owned(), levels.to_vec());
+            let Some(flavor) = self.flavors.get(&id).cloned() else { continue };
+            let mut tree = FlavorTree::new(name, levels, flavor.tolerations.clone());
+            for node in self.tas.nodes.values().filter(|n| n.ready && !n.unschedulable) {
+                let suits = flavor.node_labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
+                if suits && tree.levels.iter().all(|l| node.labels.contains_key(l)) {
+                    let mut room = amounts(&mut self.ids, &node.allocatable);
+                    if let Some(used) = self.tas.foreign.get(&node.name) {
+                        add_times(&mut room, used, -1);
+                    }
+                    tree.add_node(node, &room);
+                }
+            }
+            tree.finish();
+            trees.insert(id, tree);
+        }
+        self.tas.trees = trees;
+        self.rebuild_held();
+    }
+
+    /// Charges all workloads that hold places anew.
+    fn rebuild_held(&mut self) {
+        self.tas.slots = Map::default();
+        self.tas.held.clear();
+        for id in 0..self.wls.len() as WlId {
+            self.tas_charge(id, true);
+        }
+        self.tas.commit();
+    }
+
+    /// Whether a flavor has a topology tree.
+    pub(crate) fn is_topology_flavor(&self, _cq: CqId, flavor: Flavor) -> bool {
+        self.tas.trees.contains_key(&flavor)
+    }
+
+    /// Whether a ClusterQueue has no flavor without a topology.
+    pub(crate) fn is_topology_only(&self, cq: CqId) -> bool {
+        let mut flavors = self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors);
+        self.config.gates.topology
+            && flavors.all(|f| self.flavors.get(f).is_some_and(|f| !f.topology.is_empty()))
+    }
+
+    /// Charges the places a workload holds, or takes them off.
+    pub(crate) fn tas_charge(&mut self, id: WlId, add: bool) {
+        let Some(wl) =
+            self.wl(id).filter(|w| w.held.is_some() && w.totals.iter().any(|t| !t.places.is_empty()))
+        else {
+            return;
+        };
+        let totals = wl.totals.clone();
+        let pods = self.ids.resource("pods");
+        for t in &totals {
+            let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
+            flavors.sort_unstable();
+            flavors.dedup();
+            for flavor in flavors {
+                let Some(tree) = self.tas.trees.get(&flavor) else { continue };
+                let scope = if tree.by_node { None } else { Some(flavor) };
+                for (values, count) in &t.places {
+                    let count = i64::from(*count) * if add { 1 } else { -1 };
+                    self.tas.charge((scope, domain_id(values)), &t.one, pods, count);
+                }
+            }
+        }
+    }
+}
+
+/// The name of a domain: its values.
+pub(crate) fn domain_id(values: &[String]) -> String {
+    values.join(",")
 }

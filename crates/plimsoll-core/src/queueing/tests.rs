@@ -261,10 +261,10 @@ fn a_stale_object_does_not_undo_an_admission() {
     let mut admitted = Vec::new();
     let mut step = |q: &mut Queueing, seconds: i64| {
         q.decide(Time::from_seconds(seconds), &mut |a| {
-            if let Action::UpdateWorkload(u) = a {
-                if matches!(u.admission, Some(Some(_))) {
-                    admitted.push(u.key.name.clone());
-                }
+            if let Action::UpdateWorkload(u) = a
+                && matches!(u.admission, Some(Some(_)))
+            {
+                admitted.push(u.key.name.clone());
             }
         });
         q.check();

@@ -1,0 +1,641 @@
+//! Finding domains for the pods of one podset, or of a leader and its workers (spec section 2.12).
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use super::request::TasRequest;
+use super::tree::{DomainId, FlavorTree, Leaf};
+use super::{Amounts, add_times, amount_of};
+use crate::model::{Taint, TaintEffect, Toleration};
+use crate::queueing::ids::{Flavor, Ids, Map};
+use crate::queueing::model::{PodSet, TopologyAssignment, TopologyRequest};
+use crate::queueing::state::Queueing;
+
+/// More pods than anyone asks for.
+const MANY: i64 = i32::MAX as i64;
+
+/// How often `one` fits into `room`, and the name of the resource that limits it.
+pub(super) fn count_in<'a>(one: &Amounts, room: &Amounts, ids: &'a Ids) -> (i64, &'a str) {
+    let mut best: Option<(i64, &str)> = None;
+    for &(res, need) in one {
+        let count = if need == 0 { MANY } else { (amount_of(room, res) / need).clamp(0, MANY) };
+        let name = ids.resource_name(res);
+        if best.is_none_or(|b| (count, name) < b) {
+            best = Some((count, name));
+        }
+    }
+    best.unwrap_or((0, ""))
+}
+
+/// How much fits into a domain.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    pods: i64,
+    slices: i64,
+    /// The same once the leader sits there.
+    pods_beside: i64,
+    slices_beside: i64,
+    /// Whether the leader fits (0 or 1).
+    leaders: i64,
+}
+
+/// Whether pods or slices of pods are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Pods,
+    Slices,
+}
+
+/// Why nodes can't be used.
+#[derive(Debug, Default)]
+struct Excluded {
+    nodes: usize,
+    reasons: BTreeMap<String, usize>,
+}
+
+impl Excluded {
+    fn count(&mut self, reason: String) {
+        *self.reasons.entry(reason).or_insert(0) += 1;
+    }
+
+    fn text(&self) -> String {
+        if self.reasons.is_empty() {
+            return String::new();
+        }
+        let mut list: Vec<String> = self.reasons.iter().map(|(r, n)| format!("{r}: {n}")).collect();
+        list.sort_unstable();
+        format!(". Total nodes: {}; excluded: {}", self.nodes, list.join(", "))
+    }
+}
+
+/// One search.
+struct Search<'a> {
+    tree: &'a FlavorTree,
+    state: Vec<State>,
+    excluded: Excluded,
+    count: i64,
+    leaders: i64,
+    slice_size: i64,
+    slice_level: usize,
+    /// Slice sizes of inner layers, by level.
+    inner: BTreeMap<usize, i64>,
+    layers: &'a [(String, i32)],
+    required: bool,
+    unconstrained: bool,
+    /// Take the domain with the least room first, instead of the one that fits best.
+    least_free: bool,
+}
+
+impl Queueing {
+    /// Places for a group: one podset, or a leader and its workers.
+    pub(super) fn place_group<'r>(
+        &self,
+        tree: &FlavorTree,
+        flavor: Flavor,
+        pod_sets: &[PodSet],
+        group: &[&'r TasRequest],
+        taken: &Map<String, Amounts>,
+        empty: bool,
+    ) -> Result<Vec<(&'r TasRequest, TopologyAssignment)>, String> {
+        let (workers, leader) = match group {
+            [a, b, ..] if b.count > a.count => (*b, Some(*a)),
+            [a, b, ..] => (*a, Some(*b)),
+            [a] => (*a, None),
+            [] => return Ok(Vec::new()),
+        };
+        let Some(ps) = pod_sets.get(workers.index) else { return Ok(Vec::new()) };
+        let none = TopologyRequest::default();
+        let request = ps.topology.as_ref().unwrap_or(&none);
+        let (mut search, level) = self.search(tree, request, workers, leader)?;
+        self.fill_leaves(&mut search, flavor, ps, workers, leader, taken, empty);
+        for &root in &tree.per_level[0] {
+            search.fill_up(root, 0);
+        }
+        let (worker_places, leader_places) = search.run(level)?;
+        let mut out = Vec::new();
+        if let Some(l) = leader {
+            out.push((l, search.assignment(leader_places)));
+        }
+        out.push((workers, search.assignment(worker_places)));
+        Ok(out)
+    }
+
+    /// Reads the request; errors are Kueue's texts.
+    fn search<'a>(
+        &self,
+        tree: &'a FlavorTree,
+        request: &'a TopologyRequest,
+        workers: &TasRequest,
+        leader: Option<&TasRequest>,
+    ) -> Result<(Search<'a>, usize), String> {
+        let slice_size = request.slices.first().map_or(1, |(_, n)| i64::from(*n));
+        if slice_size <= 0 {
+            return Err("slice topology requested, but slice size not provided".into());
+        }
+        let highest = tree.levels.first().map_or("", String::as_str);
+        let lowest = tree.levels.last().map_or("", String::as_str);
+        let key = match (&request.required, &request.preferred) {
+            (Some(l), _) | (None, Some(l)) => l.as_str(),
+            _ if request.slices_only() => highest,
+            _ if request.unconstrained || workers.implied => lowest,
+            _ => return Err("topology level not specified".into()),
+        };
+        let level = tree.level(key).ok_or_else(|| format!("no requested topology level: {key}"))?;
+        let slice_key = request.slices.first().map_or(lowest, |(l, _)| l.as_str());
+        let slice_level = tree
+            .level(slice_key)
+            .ok_or_else(|| format!("no requested topology level for slices: {slice_key}"))?;
+        if level > slice_level {
+            return Err(format!("podset slice topology {slice_key} is above the podset topology {key}"));
+        }
+        let unconstrained = request.unconstrained || workers.implied || request.slices_only();
+        let search = Search {
+            tree,
+            state: vec![State::default(); tree.domains.len()],
+            excluded: Excluded::default(),
+            count: i64::from(workers.count),
+            leaders: i64::from(leader.is_some()),
+            slice_size,
+            slice_level,
+            inner: inner_layers(tree, &request.slices, slice_level)?,
+            layers: if request.slices.len() > 1 { &request.slices } else { &[] },
+            required: request.required.is_some(),
+            unconstrained,
+            least_free: unconstrained && self.config.gates.tas_profile_mixed,
+        };
+        Ok((search, level))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn fill_leaves(
+        &self,
+        search: &mut Search<'_>,
+        flavor: Flavor,
+        ps: &PodSet,
+        workers: &TasRequest,
+        leader: Option<&TasRequest>,
+        taken: &Map<String, Amounts>,
+        empty: bool,
+    ) {
+        let tree = search.tree;
+        let with_pod = |one: &Amounts| {
+            let mut all = one.clone();
+            if let Some(pods) = self.ids.find_resource("pods") {
+                add_times(&mut all, &vec![(pods, 1)], 1);
+            }
+            all
+        };
+        let one = with_pod(&workers.one);
+        let first = leader.map(|l| with_pod(&l.one));
+        for leaf in &tree.leaves {
+            search.excluded.nodes += 1;
+            if let Some(reason) = unsuitable(leaf, ps, &tree.tolerations) {
+                search.excluded.count(reason);
+                continue;
+            }
+            let mut room = leaf.room.clone();
+            if !empty {
+                self.tas.take_held(tree, flavor, &leaf.id, &mut room);
+            }
+            if let Some(t) = taken.get(&leaf.id) {
+                add_times(&mut room, t, -1);
+            }
+            let state = &mut search.state[leaf.domain as usize];
+            let (pods, limiting) = count_in(&one, &room, &self.ids);
+            state.pods = pods;
+            if pods == 0 && !limiting.is_empty() {
+                search.excluded.count(format!("resource {limiting:?}"));
+            }
+            if let Some(first) = first.as_ref().filter(|f| count_in(f, &room, &self.ids).0 > 0) {
+                state.leaders = 1;
+                add_times(&mut room, first, -1);
+            }
+            state.pods_beside = count_in(&one, &room, &self.ids).0;
+        }
+    }
+}
+
+/// Slice sizes of the layers inside the first one, by level.
+fn inner_layers(
+    tree: &FlavorTree,
+    layers: &[(String, i32)],
+    slice_level: usize,
+) -> Result<BTreeMap<usize, i64>, String> {
+    let mut inner = BTreeMap::new();
+    let (mut size, mut level) = (layers.first().map_or(1, |l| l.1), slice_level);
+    for (key, layer_size) in layers.iter().skip(1) {
+        let at = tree
+            .level(key)
+            .ok_or_else(|| format!("no requested topology level for additional slice layer: {key}"))?;
+        if at <= level {
+            let above = &tree.levels[level];
+            return Err(format!(
+                "additional slice layer topology {key} must be at a lower level than {above}"
+            ));
+        }
+        if *layer_size <= 0 || size % layer_size != 0 {
+            return Err(format!(
+                "additional slice layer size {layer_size} must evenly divide parent layer size {size}"
+            ));
+        }
+        inner.extend((level + 1..=at).map(|l| (l, i64::from(*layer_size))));
+        (size, level) = (*layer_size, at);
+    }
+    Ok(inner)
+}
+
+/// Why a node can't take the podset's pods whatever is free, if it can't.
+fn unsuitable(leaf: &Leaf, ps: &PodSet, tolerations: &[Toleration]) -> Option<String> {
+    let node = leaf.node.as_ref()?;
+    let untolerated = node.taints.iter().find(|t| {
+        t.effect != TaintEffect::PreferNoSchedule
+            && !ps.spec.tolerations.iter().chain(tolerations).any(|l| l.tolerates(t))
+    });
+    if let Some(t) = untolerated {
+        return Some(format!("taint {:?}", taint_text(t)));
+    }
+    if !ps.spec.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v)) {
+        return Some("nodeSelector".into());
+    }
+    let required = ps.spec.affinity.node.as_ref().and_then(|n| n.required.as_ref());
+    let mismatch = required.is_some_and(|r| !r.matches(&node.name, &node.labels));
+    mismatch.then(|| "affinity".into())
+}
+
+/// A taint as Kubernetes prints it.
+fn taint_text(t: &Taint) -> String {
+    let effect = match t.effect {
+        TaintEffect::NoSchedule => "NoSchedule",
+        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+        TaintEffect::NoExecute => "NoExecute",
+    };
+    if t.value.is_empty() { format!("{}:{effect}", t.key) } else { format!("{}={}:{effect}", t.key, t.value) }
+}
+
+impl Search<'_> {
+    fn at(&self, d: DomainId) -> State {
+        self.state[d as usize]
+    }
+
+    fn values(&self, d: DomainId) -> &[String] {
+        &self.tree.domains[d as usize].values
+    }
+
+    /// Phase 1: counts of a domain from those of its children.
+    fn fill_up(&mut self, d: DomainId, level: usize) {
+        let tree = self.tree;
+        let children = &tree.domains[d as usize].children;
+        if children.is_empty() {
+            if level == self.slice_level {
+                let s = &mut self.state[d as usize];
+                s.slices = s.pods / self.slice_size;
+                s.slices_beside = s.pods_beside / self.slice_size;
+            }
+            return;
+        }
+        let inner = self.inner.get(&(level + 1)).copied();
+        let mut sum = State::default();
+        let (mut pods_less, mut slices_less) = (None::<i64>, None::<i64>);
+        for &c in children {
+            self.fill_up(c, level + 1);
+            let mut child = self.at(c);
+            if let Some(size) = inner {
+                child.pods = child.pods / size * size;
+                child.pods_beside = child.pods_beside / size * size;
+            }
+            sum.pods = (sum.pods + child.pods).min(MANY);
+            sum.slices = (sum.slices + child.slices).min(MANY);
+            if self.leaders == 0 || child.leaders > 0 {
+                let (p, s) = (child.pods - child.pods_beside, child.slices - child.slices_beside);
+                pods_less = Some(pods_less.map_or(p, |m| m.min(p)));
+                slices_less = Some(slices_less.map_or(s, |m| m.min(s)));
+            }
+            sum.leaders = sum.leaders.max(child.leaders);
+        }
+        sum.pods_beside = pods_less.map_or(0, |l| sum.pods - l);
+        sum.slices_beside = slices_less.map_or(0, |l| sum.slices - l);
+        if level == self.slice_level {
+            sum.slices = sum.pods / self.slice_size;
+            sum.slices_beside = sum.pods_beside / self.slice_size;
+        }
+        self.state[d as usize] = sum;
+    }
+
+    /// Phase 2: chooses domains from the requested level down. Workers' and leader's places.
+    #[allow(clippy::type_complexity)]
+    fn run(&mut self, level: usize) -> Result<(Vec<(DomainId, i64)>, Vec<(DomainId, i64)>), String> {
+        let (fit_level, chosen) = self.choose_level(level)?;
+        let (count, leaders, size) = (self.count, self.leaders, self.slice_size);
+        let mut fit = self.give_out(chosen, count, leaders, size, Unit::Slices);
+        let (mut at, lowest) = (fit_level, self.tree.levels.len() - 1);
+        while at < lowest.min(self.slice_level) {
+            let tree = self.tree;
+            let below = fit.iter().flat_map(|&d| &tree.domains[d as usize].children).copied().collect();
+            let sorted = self.sorted(below);
+            fit = self.give_out(sorted, count, leaders, size, Unit::Slices);
+            at += 1;
+        }
+        while at < lowest {
+            let mut size = self.slice_size;
+            if at >= self.slice_level {
+                size = self.inner.get(&(at + 1)).copied().unwrap_or(1);
+            }
+            let mut next = Vec::new();
+            for &d in &fit {
+                let sorted = self.sorted(self.tree.domains[d as usize].children.clone());
+                if size > 1 {
+                    for &c in &sorted {
+                        let s = &mut self.state[c as usize];
+                        (s.slices, s.slices_beside) = (s.pods / size, s.pods_beside / size);
+                    }
+                }
+                let unit = if size > 1 { Unit::Slices } else { Unit::Pods };
+                let parent = self.at(d);
+                next.extend(self.give_out(sorted, parent.pods, parent.leaders, size, unit));
+            }
+            fit = next;
+            at += 1;
+        }
+        let workers = fit.iter().map(|&d| (d, self.at(d).pods)).collect();
+        let leader = fit.iter().map(|&d| (d, self.at(d).leaders)).collect();
+        Ok((workers, if self.leaders > 0 { leader } else { Vec::new() }))
+    }
+
+    /// The level, and the domains there, that take everything.
+    fn choose_level(&mut self, level: usize) -> Result<(usize, Vec<DomainId>), String> {
+        let mut level = level;
+        loop {
+            let all = self.tree.per_level[level].clone();
+            if all.is_empty() {
+                return Err(format!("no topology domains at level: {}", self.tree.levels[level]));
+            }
+            let sorted = self.sorted_with_leader(all);
+            let slices = self.count / self.slice_size;
+            let fits = |s: State, leaders: i64| s.slices_beside >= slices && s.leaders >= leaders;
+            let mut top = sorted[0];
+            if self.least_free {
+                let single = sorted.iter().copied().find(|&d| {
+                    let s = self.at(d);
+                    if self.leaders > 0 {
+                        s.leaders >= self.leaders && s.slices_beside >= slices
+                    } else {
+                        s.slices >= slices
+                    }
+                });
+                if let Some(d) = single {
+                    return Ok((level, vec![d]));
+                }
+                if self.required {
+                    let most = sorted.last().map_or(0, |&d| self.at(d).pods);
+                    return Err(self.not_fit(level, most, slices));
+                }
+            } else if fits(self.at(top), self.leaders) {
+                top = self.best_fit(&sorted, slices, self.leaders, Unit::Slices);
+            }
+            if fits(self.at(top), self.leaders) {
+                return Ok((level, vec![top]));
+            }
+            if self.required {
+                return Err(self.not_fit(level, self.at(top).slices, slices));
+            }
+            if level > 0 && !self.unconstrained {
+                level -= 1;
+                continue;
+            }
+            return self.several(level, sorted, slices).map(|d| (level, d));
+        }
+    }
+
+    /// Takes domains greedily until everything fits, those with the leader first.
+    fn several(&mut self, level: usize, sorted: Vec<DomainId>, slices: i64) -> Result<Vec<DomainId>, String> {
+        let sorted = self.leader_first(sorted, self.count, self.leaders, self.slice_size, Unit::Slices);
+        let (mut left, mut leaders, mut out, mut i) = (slices, self.leaders, Vec::new(), 0);
+        while leaders > 0 && i < sorted.len() && self.at(sorted[i]).leaders > 0 {
+            let mut d = sorted[i];
+            if !self.least_free && self.at(d).slices_beside >= left {
+                d = self.best_fit(&sorted[i..], left, leaders, Unit::Slices);
+            }
+            out.push(d);
+            leaders -= self.at(d).leaders;
+            left -= self.at(d).slices_beside;
+            i += 1;
+        }
+        if leaders > 0 {
+            return Err(self.not_fit(level, self.leaders - leaders, slices));
+        }
+        let rest = self.sorted(sorted[i..].to_vec());
+        for (i, &first) in rest.iter().enumerate() {
+            if left <= 0 {
+                break;
+            }
+            let mut d = first;
+            if !self.least_free && self.at(d).slices >= left {
+                d = self.best_fit(&rest[i..], left, 0, Unit::Slices);
+            }
+            out.push(d);
+            left -= self.at(d).slices;
+        }
+        if left > 0 { Err(self.not_fit(level, slices - left, slices)) } else { Ok(out) }
+    }
+
+    fn primary(&self, d: DomainId, unit: Unit) -> i64 {
+        let s = self.at(d);
+        if unit == Unit::Slices { s.slices } else { s.pods }
+    }
+
+    fn beside(&self, d: DomainId, unit: Unit) -> i64 {
+        let s = self.at(d);
+        if unit == Unit::Slices { s.slices_beside } else { s.pods_beside }
+    }
+
+    fn set_primary(&mut self, d: DomainId, unit: Unit, v: i64) {
+        let s = &mut self.state[d as usize];
+        if unit == Unit::Slices { s.slices = v } else { s.pods = v }
+    }
+
+    /// The smallest domain that still takes `needed`; the first if none does.
+    fn best_fit(&self, domains: &[DomainId], needed: i64, leaders: i64, unit: Unit) -> DomainId {
+        let room = |d: DomainId| if leaders > 0 { self.beside(d, unit) } else { self.primary(d, unit) };
+        let fitting = domains.iter().copied().filter(|&d| self.at(d).leaders >= leaders && room(d) >= needed);
+        // Of equals the first.
+        fitting.min_by_key(|&d| room(d)).unwrap_or(domains[0])
+    }
+
+    /// Moves a domain that takes the leader and leaves enough room overall to the front.
+    fn leader_first(
+        &self,
+        domains: Vec<DomainId>,
+        count: i64,
+        leaders: i64,
+        size: i64,
+        unit: Unit,
+    ) -> Vec<DomainId> {
+        if leaders == 0 || domains.len() < 2 {
+            return domains;
+        }
+        let needed = if unit == Unit::Slices { count / size } else { count };
+        let room: i64 = domains.iter().map(|&d| self.primary(d, unit)).sum();
+        let seat = domains.iter().position(|&d| {
+            self.at(d).leaders >= leaders && room - (self.primary(d, unit) - self.beside(d, unit)) >= needed
+        });
+        let mut domains = domains;
+        if let Some(i) = seat {
+            domains[..=i].rotate_right(1);
+        }
+        domains
+    }
+
+    /// Gives `count` pods out to a minimal prefix of `domains` and sets their counts to what they get.
+    fn give_out(
+        &mut self,
+        domains: Vec<DomainId>,
+        count: i64,
+        leaders: i64,
+        size: i64,
+        unit: Unit,
+    ) -> Vec<DomainId> {
+        let domains = self.leader_first(domains, count, leaders, size, unit);
+        let mut left = if unit == Unit::Slices { count / size } else { count };
+        let (mut leaders, mut out) = (leaders, Vec::new());
+        for i in 0..domains.len() {
+            let mut d = domains[i];
+            if leaders > 0 {
+                let (taken, done) =
+                    self.take_with_leader(d, &domains[i..], &mut left, &mut leaders, size, unit);
+                out.push(taken);
+                if done {
+                    return out;
+                }
+                continue;
+            }
+            if !self.least_free && self.primary(d, unit) >= left {
+                d = self.best_fit(&domains[i..], left, 0, unit);
+            }
+            self.state[d as usize].leaders = 0;
+            let has = self.primary(d, unit);
+            let gets = has.min(left);
+            self.set_primary(d, unit, gets);
+            if unit == Unit::Slices {
+                self.state[d as usize].pods = gets * size;
+            }
+            out.push(d);
+            if has >= left {
+                return out;
+            }
+            left -= has;
+        }
+        Vec::new()
+    }
+
+    fn take_with_leader(
+        &mut self,
+        d: DomainId,
+        rest: &[DomainId],
+        left: &mut i64,
+        leaders: &mut i64,
+        size: i64,
+        unit: Unit,
+    ) -> (DomainId, bool) {
+        let size = if unit == Unit::Slices { size } else { 1 };
+        let takes_all = |s: &Self, d: DomainId, left: i64, leaders: i64| {
+            s.beside(d, unit) >= left && s.at(d).leaders >= leaders
+        };
+        let mut d = d;
+        if !self.least_free && takes_all(self, d, *left, *leaders) {
+            d = self.best_fit(rest, *left, *leaders, unit);
+        }
+        let done = takes_all(self, d, *left, *leaders);
+        let gets = if done { *left } else { self.beside(d, unit).min(*left) };
+        self.set_primary(d, unit, gets);
+        let s = &mut self.state[d as usize];
+        s.leaders = s.leaders.min(*leaders);
+        s.pods = gets * size;
+        if !done {
+            if unit == Unit::Slices {
+                s.slices_beside = gets;
+            } else {
+                s.pods_beside = gets;
+            }
+            *leaders -= s.leaders;
+            *left -= gets;
+        }
+        (d, done)
+    }
+
+    fn sorted_with_leader(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
+        domains.sort_by(|&a, &b| {
+            let (x, y) = (self.at(a), self.at(b));
+            y.leaders
+                .cmp(&x.leaders)
+                .then_with(|| self.by_room(x.slices_beside, y.slices_beside))
+                .then_with(|| x.pods_beside.cmp(&y.pods_beside))
+                .then_with(|| self.values(a).cmp(self.values(b)))
+        });
+        domains
+    }
+
+    fn sorted(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
+        domains.sort_by(|&a, &b| {
+            let (x, y) = (self.at(a), self.at(b));
+            self.by_room(x.slices, y.slices)
+                .then_with(|| x.pods.cmp(&y.pods))
+                .then_with(|| self.values(a).cmp(self.values(b)))
+        });
+        domains
+    }
+
+    fn by_room(&self, a: i64, b: i64) -> Ordering {
+        if self.least_free { a.cmp(&b) } else { b.cmp(&a) }
+    }
+
+    fn not_fit(&self, level: usize, fit: i64, wanted: i64) -> String {
+        let topology = &self.tree.topology;
+        if !self.layers.is_empty() {
+            return self.not_fit_layers(level);
+        }
+        let unit = if self.slice_size == 1 { "pod" } else { "slice" };
+        let text = if fit == 0 {
+            format!("topology {topology:?} doesn't allow to fit any of {wanted} {unit}(s)")
+        } else {
+            format!("topology {topology:?} allows to fit only {fit} out of {wanted} {unit}(s)")
+        };
+        text + &self.excluded.text()
+    }
+
+    fn not_fit_layers(&self, level: usize) -> String {
+        let mut text = format!("topology {:?} doesn't allow to fit", self.tree.topology);
+        let id = |d: DomainId| super::domain_id(self.values(d));
+        let best = self.tree.per_level[level]
+            .iter()
+            .copied()
+            .min_by(|&a, &b| self.at(b).slices.cmp(&self.at(a).slices).then_with(|| id(a).cmp(&id(b))));
+        let Some(best) = best else { return text };
+        for (key, size) in self.layers {
+            let Some(target) = self.tree.level(key) else { continue };
+            let size = i64::from(*size).max(1);
+            let fit = self.slices_below(best, level, target, size);
+            text.push_str(&format!("; {fit}/{} slice(s) fit on level {key}", self.count / size));
+        }
+        text + &self.excluded.text()
+    }
+
+    fn slices_below(&self, d: DomainId, level: usize, target: usize, size: i64) -> i64 {
+        if level == target {
+            return self.at(d).pods / size;
+        }
+        let children = &self.tree.domains[d as usize].children;
+        children.iter().map(|&c| self.slices_below(c, level + 1, target, size)).sum()
+    }
+
+    /// Domains with pods, by values; only the node's name where the lowest level is the node.
+    fn assignment(&self, places: Vec<(DomainId, i64)>) -> TopologyAssignment {
+        let from = if self.tree.by_node { self.tree.levels.len() - 1 } else { 0 };
+        let mut places: Vec<(DomainId, i64)> = places.into_iter().filter(|(_, n)| *n > 0).collect();
+        places.sort_by(|a, b| self.values(a.0).cmp(self.values(b.0)));
+        let domains = places
+            .into_iter()
+            .map(|(d, n)| (self.values(d)[from..].to_vec(), i32::try_from(n).unwrap_or(i32::MAX)))
+            .collect();
+        TopologyAssignment { levels: self.tree.levels[from..].to_vec(), domains }
+    }
+}

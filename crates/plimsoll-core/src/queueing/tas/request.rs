@@ -1,0 +1,284 @@
+//! What workloads ask of topologies, and how that meets flavor assignment.
+
+use super::{Amounts, domain_id};
+use crate::queueing::assign::{Assignment, Mode, PodSetPick, why};
+use crate::queueing::ids::{Flavor, Map};
+use crate::queueing::model::{PodSet, TopologyAssignment, TopologyRequest};
+use crate::queueing::pending::WlId;
+use crate::queueing::preempt::Target;
+use crate::queueing::requests::pod_requests;
+use crate::queueing::state::{CqId, Group, Queueing};
+
+/// What one podset asks of a flavor's topology.
+#[derive(Clone, Debug)]
+pub(crate) struct TasRequest {
+    /// Podset, by index in the spec.
+    pub(crate) index: usize,
+    pub(crate) count: i32,
+    /// What one pod needs.
+    pub(crate) one: Amounts,
+    pub(crate) flavor: Flavor,
+    /// The ClusterQueue has no flavor without topology, and the podset asks for nothing in particular.
+    pub(crate) implied: bool,
+}
+
+/// What a workload asks of topologies.
+pub(crate) type TasRequests = Vec<TasRequest>;
+
+/// Places found per podset index, or why there are none: the podset, its flavor, the text.
+pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, Flavor, String)>;
+
+/// Flavor, what one pod needs, values of the domain, pods there.
+type Place = (Flavor, Amounts, Vec<String>, i32);
+
+impl TopologyRequest {
+    /// Whether it asks for anything but a group.
+    pub(crate) fn is_explicit(&self) -> bool {
+        self.unconstrained || self.required.is_some() || self.preferred.is_some() || !self.slices.is_empty()
+    }
+
+    /// Whether only slices are constrained.
+    pub(super) fn slices_only(&self) -> bool {
+        self.required.is_none() && self.preferred.is_none() && !self.slices.is_empty()
+    }
+}
+
+fn is_explicit(ps: &PodSet) -> bool {
+    ps.topology.as_ref().is_some_and(TopologyRequest::is_explicit)
+}
+
+impl Queueing {
+    fn wants_topology(&self, ps: &PodSet, cq: CqId) -> bool {
+        is_explicit(ps) || self.is_topology_only(cq)
+    }
+
+    /// Why a podset and a flavor don't go together as to topology, if they don't.
+    pub(crate) fn topology_mismatch(
+        &self,
+        cq: CqId,
+        ps: &PodSet,
+        flavor: Flavor,
+        group: &Group,
+    ) -> Option<String> {
+        let rules = self.flavors.get(&flavor)?;
+        let name = &rules.name;
+        if !self.wants_topology(ps, cq) {
+            return (!rules.topology.is_empty())
+                .then(|| format!("Flavor {name:?} supports only TopologyAwareScheduling"));
+        }
+        if !is_explicit(ps) {
+            return None;
+        }
+        if rules.topology.is_empty() {
+            let asked = pod_requests(&ps.spec);
+            let overlaps =
+                asked.keys().filter_map(|n| self.ids.find_resource(n)).any(|r| group.covered.contains(&r));
+            return overlaps.then(|| format!("Flavor {name:?} does not support TopologyAwareScheduling"));
+        }
+        let Some(tree) = self.tas.trees.get(&flavor) else {
+            return Some(format!("Flavor {name:?} information missing in TAS cache"));
+        };
+        let request = ps.topology.as_ref()?;
+        let main = request.required.as_ref().or(request.preferred.as_ref());
+        let has = main.is_none_or(|l| tree.level(l).is_some())
+            && request.slices.iter().all(|(l, _)| tree.level(l).is_some())
+            && !tree.levels.is_empty();
+        (!has).then(|| format!("Flavor {name:?} does not contain the requested level"))
+    }
+
+    /// What the podsets of an assignment ask of topologies, as far as they have no places yet. A podset
+    /// without a flavor that has a topology is marked as failed.
+    fn collect_requests(&self, id: WlId, cq: CqId, a: &mut Assignment) -> TasRequests {
+        let Some(pod_sets) = self.wl(id).map(|w| w.obj.pod_sets.clone()) else { return Vec::new() };
+        let mut out = Vec::new();
+        for (index, ps) in pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
+            let Some(pick) = a.pod_sets.iter().find(|p| p.index == index) else { continue };
+            if pick.error.is_some() || pick.count == 0 || pick.topology.is_some() {
+                continue;
+            }
+            let (count, flavor) = (pick.count, self.only_topology_flavor(pick));
+            match flavor {
+                Ok(flavor) => {
+                    let one = self.one_pod(id, index);
+                    out.push(TasRequest { index, count, one, flavor, implied: !is_explicit(ps) });
+                }
+                Err(text) => a.fail(index, text),
+            }
+        }
+        out
+    }
+
+    fn only_topology_flavor(&self, pick: &PodSetPick) -> Result<Flavor, String> {
+        if self.tas.trees.is_empty() {
+            return Err("workload requires Topology, but there is no TAS cache information".into());
+        }
+        let mut flavors: Vec<Flavor> =
+            pick.picks.iter().map(|p| p.flavor).filter(|f| self.tas.trees.contains_key(f)).collect();
+        flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
+        flavors.dedup();
+        match flavors.as_slice() {
+            [] => Err("no TAS flavor assigned".into()),
+            [only] => Ok(*only),
+            many => {
+                let names: Vec<&str> = many.iter().map(|f| self.ids.flavor_name(*f)).collect();
+                Err(format!("more than one TAS flavor assigned: {}", names.join(", ")))
+            }
+        }
+    }
+
+    fn one_pod(&self, id: WlId, index: usize) -> Amounts {
+        let one = self.wl(id).and_then(|w| w.totals.get(index)).map(|t| t.one.clone());
+        one.unwrap_or_default()
+    }
+
+    /// The same for preemption: what still needs places.
+    pub(crate) fn tas_requests(&self, id: WlId, cq: CqId, a: &Assignment) -> TasRequests {
+        if !self.config.gates.topology {
+            return Vec::new();
+        }
+        let mut copy = a.clone();
+        self.collect_requests(id, cq, &mut copy)
+    }
+
+    /// Whether there are places now.
+    pub(crate) fn tas_fits(&self, id: WlId, _cq: CqId, requests: &TasRequests) -> bool {
+        requests.is_empty() || self.find_places(id, requests, false).is_ok()
+    }
+
+    /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
+    /// if it would find some were nobody else there.
+    pub(crate) fn assign_topology(&mut self, id: WlId, cq: CqId, a: &mut Assignment) {
+        let requests = self.collect_requests(id, cq, a);
+        if a.mode() == Mode::Fit {
+            match self.find_places(id, &requests, false) {
+                Ok(places) => set_places(a, places),
+                Err((index, _, text)) => {
+                    a.add_reason(index, text);
+                    a.set_pod_set_mode(index, Mode::Preempt);
+                }
+            }
+        }
+        if a.mode() != Mode::Preempt {
+            return;
+        }
+        match self.find_places(id, &requests, true) {
+            Ok(_) => requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt)),
+            Err((index, flavor, _)) => {
+                if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
+                    for at in ps.attempts.iter_mut().filter(|t| t.flavor == flavor) {
+                        (at.mode, at.no_fit_reason) = (Mode::NoFit, why::TOPOLOGY);
+                    }
+                }
+                a.set_pod_set_mode(index, Mode::NoFit);
+            }
+        }
+    }
+
+    /// Places for an assignment that has to preempt, so that they can be kept for it: those free once its
+    /// victims are gone, or any at all when it has none.
+    pub(crate) fn place_after_preemption(
+        &mut self,
+        id: WlId,
+        cq: CqId,
+        a: &mut Assignment,
+        targets: &[Target],
+    ) {
+        let explicit = self.wl(id).is_some_and(|w| w.obj.pod_sets.iter().any(is_explicit));
+        if !explicit && !self.is_topology_only(cq) {
+            return;
+        }
+        let requests = self.collect_requests(id, cq, a);
+        let mark = self.mark();
+        targets.iter().for_each(|t| self.take_usage(t.id));
+        let places = self.find_places(id, &requests, targets.is_empty());
+        self.rollback(mark);
+        if let Ok(places) = places {
+            set_places(a, places);
+        }
+    }
+
+    /// Charges the places of an assignment in the simulation: for all flavors on the node when it is
+    /// `taken`, for its own flavor when it is only kept back.
+    pub(crate) fn tas_charge_assignment(&mut self, id: WlId, a: Option<&Assignment>, taken: bool) {
+        let pods = self.ids.resource("pods");
+        for (flavor, one, values, count) in self.places_of(id, a) {
+            let by_node = self.tas.trees.get(&flavor).is_some_and(|t| t.by_node);
+            let scope = if by_node && taken { None } else { Some(flavor) };
+            self.tas.charge((scope, domain_id(&values)), &one, pods, i64::from(count));
+        }
+    }
+
+    /// Whether the places of an assignment are free now.
+    pub(crate) fn tas_assignment_fits(&self, id: WlId, _cq: CqId, a: Option<&Assignment>) -> bool {
+        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
+            let Some(tree) = self.tas.trees.get(&flavor) else { return false };
+            let name = domain_id(&values);
+            let Some(leaf) = tree.leaves.iter().find(|l| l.id == name) else { return false };
+            let mut room = leaf.room.clone();
+            self.tas.take_held(tree, flavor, &name, &mut room);
+            super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
+        })
+    }
+
+    fn places_of(&self, id: WlId, a: Option<&Assignment>) -> Vec<Place> {
+        let (Some(a), Some(wl)) = (a, self.wl(id)) else { return Vec::new() };
+        let mut out = Vec::new();
+        for ps in &a.pod_sets {
+            let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
+            let one = wl.totals.get(ps.index).map(|t| t.one.clone()).unwrap_or_default();
+            out.extend(t.domains.iter().map(|(v, n)| (flavor, one.clone(), v.clone(), *n)));
+        }
+        out
+    }
+
+    /// Places for all requests, one flavor and group after the other, each seeing what those before took.
+    pub(super) fn find_places(&self, id: WlId, requests: &TasRequests, empty: bool) -> Places {
+        let mut flavors: Vec<Flavor> = requests.iter().map(|r| r.flavor).collect();
+        flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
+        flavors.dedup();
+        let Some(wl) = self.wl(id) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        let mut on_nodes: Map<String, Amounts> = Map::default();
+        for flavor in flavors {
+            let Some(tree) = self.tas.trees.get(&flavor) else { continue };
+            let mut here: Map<String, Amounts> = Map::default();
+            for group in groups(requests, flavor, &wl.obj.pod_sets) {
+                let taken = if tree.by_node { &mut on_nodes } else { &mut here };
+                let places = self.place_group(tree, flavor, &wl.obj.pod_sets, &group, taken, empty);
+                let places = places.map_err(|text| (group[0].index, flavor, text))?;
+                for (r, t) in places {
+                    for (values, count) in &t.domains {
+                        let sum = taken.entry(domain_id(values)).or_default();
+                        super::add_times(sum, &r.one, i64::from(*count));
+                        if let Some(pods) = self.ids.find_resource("pods") {
+                            super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
+                        }
+                    }
+                    found.push((r.index, t));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn set_places(a: &mut Assignment, places: Vec<(usize, TopologyAssignment)>) {
+    for (index, t) in places {
+        if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
+            ps.topology = Some(t);
+        }
+    }
+}
+
+/// Requests of one flavor, those with the same group name together.
+fn groups<'a>(requests: &'a TasRequests, flavor: Flavor, pod_sets: &[PodSet]) -> Vec<Vec<&'a TasRequest>> {
+    let mut out: Vec<(Option<&str>, Vec<&TasRequest>)> = Vec::new();
+    for r in requests.iter().filter(|r| r.flavor == flavor) {
+        let name = pod_sets.get(r.index).and_then(|p| p.topology.as_ref()).and_then(|t| t.group.as_deref());
+        match out.iter_mut().find(|(n, _)| name.is_some() && *n == name) {
+            Some((_, list)) => list.push(r),
+            None => out.push((name, vec![r])),
+        }
+    }
+    out.into_iter().map(|(_, g)| g).collect()
+}
