@@ -1,5 +1,6 @@
 //! Chores of the project: `cargo xtask <chore>`.
 
+mod picture;
 mod protobuf;
 mod schemas;
 mod tidy;
@@ -12,13 +13,14 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.first().map(String::as_str) {
         Some("tidy") => tidy::run(),
+        Some("picture") => picture::run(),
         Some("schemas") => schemas::run(&root),
         Some("protobuf") => match args.get(1..) {
             Some([flag, dir]) if flag == "--from" => protobuf::run(&root, Path::new(dir)),
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy       check the house rules\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers"
+            "usage: cargo xtask tidy       check the house rules\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers"
         )),
     };
     match result {
