@@ -41,6 +41,18 @@ pub fn decode(
     Ok((decoded.object, decoded.warnings))
 }
 
+/// Warnings about a custom resource of a version that isn't served: nothing is known of its fields.
+pub fn unread(kind: &Kind, body: &[u8]) -> Vec<String> {
+    let Ok(Value::Object(object)) = serde_json::from_slice(body) else { return Vec::new() };
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
+    if kind.custom.is_none() || text("kind") != kind.gvk.kind || text("apiVersion") == kind.gvk.api_version()
+    {
+        return Vec::new();
+    }
+    let own = ["apiVersion", "kind", "metadata"];
+    object.keys().filter(|k| !own.contains(&k.as_str())).map(|k| format!("unknown field \"{k}\"")).collect()
+}
+
 /// Decodes the DeleteOptions in the body of a deletion.
 pub fn decode_delete_options(bytes: &[u8], format: Format) -> Result<Value, ApiError> {
     let value: Value = match format {

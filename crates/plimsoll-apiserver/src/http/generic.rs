@@ -24,6 +24,10 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
         let custom = req.table.iter().any(|k| k.gvk.group == info.group && k.custom.is_some());
         return if served && !custom { Err(not_served()) } else { Ok(Reply::page_not_found()) };
     };
+    let writes = !matches!(info.verb.as_str(), "list" | "watch");
+    if kind.custom.is_some() && kind.namespaced && info.namespace.is_empty() && writes {
+        return Ok(Reply::page_not_found());
+    }
     check_scope(req, &kind)?;
     if let Some(custom) = &kind.custom
         && let Some(text) = &custom.deprecation
@@ -198,7 +202,11 @@ pub fn write_of(req: &Req, kind: &Arc<Kind>, options: &WriteOptions, options_kin
 /// Decodes the body as an object of `kind` and fills in defaults.
 pub fn decode(req: &mut Req, kind: &Kind, options: &WriteOptions) -> Result<Value, ApiError> {
     let format = body_format(req, machine::has_protobuf(kind))?;
-    let (mut object, warnings) = machine::decode(kind, &req.body, format, options.field_validation)?;
+    let decoded = machine::decode(kind, &req.body, format, options.field_validation);
+    if decoded.is_err() {
+        req.warnings.extend(machine::unread(kind, &req.body));
+    }
+    let (mut object, warnings) = decoded?;
     req.warnings.extend(warnings);
     machine::default(kind, &mut object);
     Ok(object)

@@ -222,6 +222,11 @@ pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, A
         }
         Transform::None => {
             let mut items = values(kind, &page.records)?;
+            let mut meta = meta;
+            if kind.custom.is_some() && meta.get("continue").is_none() {
+                // lists of custom resources always say so
+                meta["continue"] = json!("");
+            }
             if kind.custom.is_none() {
                 for map in items.iter_mut().filter_map(Value::as_object_mut) {
                     map.remove("kind");

@@ -67,7 +67,7 @@ impl Write {
     /// The object in the version of the request.
     pub fn read(&self, record: &Record) -> Result<Value, ApiError> {
         let value = record.value().map_err(ApiError::internal)?;
-        Ok(crate::convert::to_served(&self.kind, value))
+        Ok(crate::machine::serve(&self.kind, crate::convert::to_served(&self.kind, value)))
     }
 
     /// A store's error as the API words it.

@@ -21,7 +21,7 @@ pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> R
         ));
         return Ok(findings);
     }
-    typed_metadata(&mut findings, None);
+    typed_metadata(&mut findings, None, kind.custom.is_some());
     if let (Some(schema), Some(custom)) = (&kind.schema, &kind.custom)
         && !custom.preserve_unknown
     {
@@ -45,7 +45,7 @@ fn push(strict: &mut Vec<String>, what: &str, path: &str) {
 }
 
 /// Gives `metadata` the form of an `ObjectMeta`.
-fn typed_metadata(findings: &mut Findings, at: Option<&str>) {
+fn typed_metadata(findings: &mut Findings, at: Option<&str>, custom: bool) {
     let Some(metadata) = findings.object.get_mut("metadata").map(Value::take) else { return };
     let schemas = crate::builtin::schemas();
     let Some(id) = schemas.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") else { return };
@@ -60,7 +60,9 @@ fn typed_metadata(findings: &mut Findings, at: Option<&str>) {
         }
     }
     if let Some(error) = walk.findings.error.or(walk.findings.meta_error) {
-        let error = error.replacen("Go struct field ObjectMeta.", "Go struct field ObjectMeta.metadata.", 1);
+        // the metadata of custom resources is decoded on its own
+        let owner = if custom { "ObjectMeta." } else { "ObjectMeta.metadata." };
+        let error = error.replacen("Go struct field ObjectMeta.", &format!("Go struct field {owner}"), 1);
         findings.error.get_or_insert(error);
     }
 }

@@ -13,7 +13,7 @@ mod typed;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldError};
 use crate::kinds::{Gvk, Kind};
 use crate::schema::TypedSchema;
 
@@ -214,7 +214,8 @@ fn check_kind(kind: &Kind, object: &mut Value) -> Result<Gvk, KindError> {
     let named = if named.is_empty() { &want.kind } else { named };
     let found = Gvk { group: group.to_owned(), version: version.to_owned(), kind: named.to_owned() };
     if found != *want {
-        return Err(KindError::Refused(Box::new(other_kind(kind, &found))));
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        return Err(KindError::Refused(Box::new(other_kind(kind, &found, name))));
     }
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".to_owned(), Value::String(want.api_version()));
@@ -223,7 +224,7 @@ fn check_kind(kind: &Kind, object: &mut Value) -> Result<Gvk, KindError> {
     Ok(found)
 }
 
-fn other_kind(kind: &Kind, found: &Gvk) -> ApiError {
+fn other_kind(kind: &Kind, found: &Gvk, name: &str) -> ApiError {
     let want = &kind.gvk;
     if kind.custom.is_some() {
         return if found.kind == want.kind {
@@ -233,14 +234,12 @@ fn other_kind(kind: &Kind, found: &Gvk) -> ApiError {
                 want.api_version()
             ))
         } else {
-            ApiError::bad_request(format!(
-                "{} in version \"{}\" cannot be handled as a {}: no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/apiserver/customresource_handler.go\"",
-                found.kind,
-                found.version,
-                want.kind,
-                found.kind,
-                found.api_version()
-            ))
+            let wrong = FieldError::invalid(
+                "kind",
+                &Value::from(found.kind.as_str()),
+                format!("must be {}", want.kind),
+            );
+            ApiError::invalid(&want.group, &found.kind, name, &[wrong])
         };
     }
     let table = crate::builtin::is_registered(found);

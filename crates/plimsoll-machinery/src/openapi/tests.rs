@@ -44,7 +44,8 @@ fn short_schema(schema: &Value) -> Value {
             let mut made: Map<String, Value> = Map::new();
             for (key, value) in map {
                 match key.as_str() {
-                    "$ref" => drop(made.insert("ref".into(), target(schema).unwrap())),
+                    // also the name of a property
+                    "$ref" if value.is_string() => drop(made.insert("ref".into(), target(schema).unwrap())),
                     "allOf" if target(&value[0]).is_some() => {
                         made.insert("ref".into(), target(&value[0]).unwrap());
                     }
