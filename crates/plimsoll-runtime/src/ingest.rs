@@ -120,7 +120,14 @@ impl Sinks {
         }
         // The cache first: whoever is woken looks there.
         self.cache.put(kind, object.clone());
-        self.queue.touched(kind, &object);
+        self.touched(kind, &object);
+    }
+
+    fn touched(&self, kind: Kind, object: &Value) {
+        self.queue.touched(kind, object);
+        for key in crate::jobs::in_use::concerned(&self.cache, kind, object) {
+            self.queue.add(key);
+        }
     }
 
     fn pod(&self, meta: &watch::Meta, bytes: &[u8]) {
@@ -161,7 +168,7 @@ impl Sinks {
             self.inbox.send(event);
         }
         if let Some(old) = old {
-            self.queue.touched(kind, &old);
+            self.touched(kind, &old);
         }
     }
 }

@@ -33,6 +33,10 @@ pub enum Key {
     Pod(String, String),
     /// A pod group: namespace, group.
     Group(String, String),
+    /// A ClusterQueue, for its finalizer.
+    ClusterQueue(String),
+    /// A ResourceFlavor, for its finalizer.
+    Flavor(String),
 }
 
 #[derive(Default)]
@@ -192,6 +196,8 @@ async fn work(key: &Key, context: &Context) -> Result<(), Error> {
 pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
     let cache = env.cache;
     match key {
+        Key::ClusterQueue(name) => super::in_use::cluster_queue(cache, name),
+        Key::Flavor(name) => super::in_use::flavor(cache, name),
         Key::Job(ns, name) => {
             let Some(job) = cache.get(Kind::Job, ns, name).filter(|j| !json::deleting(j)) else {
                 return orphans(&cache.owned_by_name(ns, "Job", name));

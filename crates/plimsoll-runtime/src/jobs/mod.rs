@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod control;
 pub mod group;
+pub mod in_use;
 pub mod pod;
 pub mod podset;
 mod reconcile;

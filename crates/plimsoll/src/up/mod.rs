@@ -1,5 +1,6 @@
 //! `plimsoll up`: a whole control plane in this process.
 
+mod definitions;
 mod hook;
 mod logs;
 mod nodes;

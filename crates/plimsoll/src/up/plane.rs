@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use plimsoll_apiserver::auth::{AuthConfig, User};
+use plimsoll_apiserver::control::client::Client;
+use plimsoll_apiserver::control::clock::Clock;
+use plimsoll_apiserver::control::inprocess::ServerClient;
+use plimsoll_apiserver::control::{self, Controllers};
 use plimsoll_apiserver::store::Durability;
 use plimsoll_apiserver::{Server, ServerConfig};
 use plimsoll_runtime::api::Api;
@@ -39,6 +43,7 @@ pub struct Plane {
     /// The API server.
     pub server: Arc<Server>,
     api: Api,
+    controllers: Controllers,
     runtime: Runtime,
     stop: CancellationToken,
     kubelets: Option<tokio::task::JoinHandle<()>>,
@@ -68,8 +73,12 @@ impl Plane {
         if settings.roles.queueing {
             super::hook::register(&server, cache.clone());
         }
+        let writer: Arc<dyn Client> = Arc::new(ServerClient::new(Arc::clone(&server)));
+        // Pods alone run faster: timestamps stay those of the wall clock, which kubectl compares with.
+        let controllers = Controllers::start(&writer, &Clock::scaled(1.0), control::Options::default());
         let client = kube::Client::new(server.service(), "default");
         let api = Api::new(client.clone(), "plimsoll");
+        super::definitions::install(&api).await?;
         let engine =
             plimsoll_runtime::Settings { roles: settings.roles, ..plimsoll_runtime::Settings::default() };
         let runtime =
@@ -80,7 +89,7 @@ impl Plane {
             let options = plimsoll_sim::Options { speed, ..plimsoll_sim::Options::default() };
             tokio::spawn(simulated::run(api.writing_as("kubelet"), options, stop.clone()))
         });
-        Ok(Self { server, api, runtime, stop, kubelets })
+        Ok(Self { server, api, controllers, runtime, stop, kubelets })
     }
 
     /// A client of the server, as the administrator.
@@ -102,6 +111,7 @@ impl Plane {
     pub async fn stop(self) {
         self.stop.cancel();
         self.runtime.stop().await;
+        self.controllers.stop().await;
         if let Some(kubelets) = self.kubelets {
             let _ = kubelets.await;
         }

@@ -1,0 +1,231 @@
+//! A control plane in its own process, and what the tests ask it. Everything goes through the front door: HTTPS with
+//! the kubeconfig that the program wrote.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use plimsoll_runtime::api::{Api, Resource};
+use plimsoll_runtime::json;
+use serde_json::Value;
+
+/// Longest wait for anything; generous, because test machines are slow.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running `plimsoll up`.
+pub struct Up {
+    child: Child,
+    pub api: Api,
+    pub kubeconfig: PathBuf,
+    pub ready: Value,
+    pub dir: PathBuf,
+}
+
+/// A directory of this test alone, removed with [`Up`].
+pub fn directory() -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("plimsoll-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let dir = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+pub fn binary() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+}
+
+impl Up {
+    pub async fn start(args: &[&str]) -> Self {
+        Self::start_in(directory(), args).await
+    }
+
+    pub async fn start_in(dir: PathBuf, args: &[&str]) -> Self {
+        let kubeconfig = dir.join("kubeconfig");
+        let mut child = binary()
+            .args(["up", "--port", "0", "--output", "json", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+        let file = kube::config::Kubeconfig::read_from(&kubeconfig).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
+        let api = Api::new(kube::Client::try_from(config).unwrap(), "test");
+        Self { child, api, kubeconfig, ready, dir }
+    }
+
+    /// Ends the process without a warning, as a power failure would.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends the process as Ctrl-C does and gives its exit code.
+    pub fn interrupt(&mut self) -> Option<i32> {
+        let done = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(done.success());
+        self.child.wait().unwrap().code()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Creates every document of a manifest, in order.
+    pub async fn apply(&self, text: &str) {
+        for document in serde_saphyr::from_multiple::<Value>(text).unwrap() {
+            if !document.is_null() {
+                self.create(&document).await.unwrap_or_else(|e| panic!("{e}: {document}"));
+            }
+        }
+    }
+
+    pub async fn create(&self, object: &Value) -> Result<Value, plimsoll_runtime::api::Error> {
+        self.api.create(resource(object), object).await
+    }
+
+    pub async fn list(&self, resource: Resource) -> Vec<Value> {
+        let list = self.api.get_path(&resource.collection("")).await.unwrap();
+        json::list(&list, &["items"]).to_vec()
+    }
+
+    pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Value {
+        self.api.get(resource, namespace, name).await.unwrap()
+    }
+
+    /// Asks until `ready` says something.
+    pub async fn until<T>(&self, what: &str, mut ready: impl AsyncFnMut(&Self) -> Option<T>) -> T {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = ready(self).await {
+                return found;
+            }
+            assert!(began.elapsed() < PATIENCE, "waited too long: {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The resource of an object, for the kinds in the tests.
+pub fn resource(object: &Value) -> Resource {
+    use plimsoll_runtime::api::*;
+    let all = [
+        PODS,
+        NODES,
+        NAMESPACES,
+        JOBS,
+        PRIORITY_CLASSES,
+        WORKLOADS,
+        CLUSTER_QUEUES,
+        LOCAL_QUEUES,
+        COHORTS,
+        FLAVORS,
+        WORKLOAD_PRIORITY_CLASSES,
+    ];
+    let kind = json::text(object, &["kind"]);
+    all.into_iter().find(|r| r.kind == kind).unwrap_or_else(|| panic!("{kind}"))
+}
+
+/// One ClusterQueue with this much cpu, one flavor, and a LocalQueue `main` in namespace `team`.
+pub fn queue(cpu: u32) -> String {
+    format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: team}}\n---\n\
+         apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {{name: any}}\n---\n\
+         apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata: {{name: cq}}\nspec:\n  \
+         namespaceSelector: {{}}\n  resourceGroups:\n  - coveredResources: [cpu]\n    flavors:\n    - name: any\n      \
+         resources: [{{name: cpu, nominalQuota: {cpu}}}]\n---\n\
+         apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {{name: main, namespace: team}}\n\
+         spec: {{clusterQueue: cq}}\n"
+    )
+}
+
+pub fn pod(name: &str, labels: &Value, seconds: u32) -> Value {
+    serde_json::json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "work", "image": "busybox",
+            "command": ["sleep", seconds.to_string()], "resources": {"requests": {"cpu": "1"}}}]}})
+}
+
+pub fn job(name: &str, labels: &Value, pods: u32, seconds: u32) -> Value {
+    serde_json::json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": "team", "labels": labels},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "work", "image": "busybox", "command": ["sleep", seconds.to_string()],
+                "resources": {"requests": {"cpu": "1"}}}]}}}})
+}
+
+/// `status`, `reason` and `message` of a condition; empty when it is not there.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> (&'a str, &'a str, &'a str) {
+    let c = json::condition(object, kind).unwrap_or(&Value::Null);
+    (json::text(c, &["status"]), json::text(c, &["reason"]), json::text(c, &["message"]))
+}
+
+fn units(resource: &str, quantity: &Value) -> i64 {
+    let text = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
+    let q: plimsoll_api::Quantity = text.parse().unwrap();
+    if resource == "cpu" { q.milli_value() } else { q.value() }
+}
+
+/// Quota by (ClusterQueue, flavor, resource) as the specs give it.
+pub fn quotas(cluster_queues: &[Value]) -> BTreeMap<(String, String, String), i64> {
+    let mut out = BTreeMap::new();
+    for cq in cluster_queues {
+        for group in json::list(cq, &["spec", "resourceGroups"]) {
+            for flavor in json::list(group, &["flavors"]) {
+                for r in json::list(flavor, &["resources"]) {
+                    let resource = json::text(r, &["name"]).to_owned();
+                    let amount = units(&resource, &r["nominalQuota"]);
+                    let key = (json::name(cq).to_owned(), json::text(flavor, &["name"]).to_owned(), resource);
+                    out.insert(key, amount);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// What unfinished workloads hold, by (ClusterQueue, flavor, resource).
+pub fn reserved(workloads: &[Value]) -> BTreeMap<(String, String, String), i64> {
+    let mut out = BTreeMap::new();
+    for wl in workloads.iter().filter(|w| !json::is_true(w, "Finished")) {
+        let admission = &wl["status"]["admission"];
+        for psa in json::list(admission, &["podSetAssignments"]) {
+            let name = &psa["name"];
+            let count = psa["count"].as_i64().unwrap_or(1);
+            let done = json::list(wl, &["status", "reclaimablePods"]).iter().find(|r| r["name"] == *name);
+            let left = count - done.and_then(|r| r["count"].as_i64()).unwrap_or(0);
+            for (resource, total) in psa["resourceUsage"].as_object().into_iter().flatten() {
+                let flavor = json::text(psa, &["flavors", resource]).to_owned();
+                let key = (json::text(admission, &["clusterQueue"]).to_owned(), flavor, resource.clone());
+                *out.entry(key).or_insert(0) += units(resource, total) * left / count.max(1);
+            }
+        }
+    }
+    out
+}
+
+/// Nothing is ever reserved beyond its quota (no borrowing in these tests).
+pub fn assert_within_quota(cluster_queues: &[Value], workloads: &[Value]) {
+    let quotas = quotas(cluster_queues);
+    for (key, used) in reserved(workloads) {
+        let quota = quotas.get(&key).copied().unwrap_or(0);
+        assert!(used <= quota, "{key:?}: {used} reserved of {quota}");
+    }
+}
