@@ -138,7 +138,7 @@ impl Queueing {
             e.skip(keep, "Workload has overlapping preemption targets with another workload");
             return;
         }
-        if !fits {
+        if !fits || (e.mode() == Mode::Fit && !self.shared_nodes_fit(e.id, e.assignment.as_ref())) {
             e.skip(keep, "Workload no longer fits after processing another workload");
             return;
         }

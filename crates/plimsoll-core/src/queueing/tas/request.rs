@@ -28,6 +28,9 @@ pub(crate) type TasRequests = Vec<TasRequest>;
 /// Places found per podset index, or why there are none: the podset, its flavor, the text.
 pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, Flavor, String)>;
 
+/// Stands for all flavors in the notes of a cycle; no flavor has this number.
+const ALL_FLAVORS: Flavor = Flavor::MAX;
+
 /// Flavor, what one pod needs, values of the domain, pods there.
 type Place = (Flavor, Amounts, Vec<String>, i32);
 
@@ -197,15 +200,31 @@ impl Queueing {
         }
     }
 
-    /// Charges the places of an assignment in the simulation: for all flavors on the node when it is
-    /// `taken`, for its own flavor when it is only kept back.
+    /// Charges the places of an assignment in the simulation, for its own flavor as Kueue does. Places that
+    /// are `taken` and not only kept back are also noted for all flavors on the node.
     pub(crate) fn tas_charge_assignment(&mut self, id: WlId, a: Option<&Assignment>, taken: bool) {
         let pods = self.ids.resource("pods");
         for (flavor, one, values, count) in self.places_of(id, a) {
             let by_node = self.tas.trees.get(&flavor).is_some_and(|t| t.by_node);
-            let scope = if by_node && taken { None } else { Some(flavor) };
-            self.tas.charge((scope, domain_id(&values)), &one, pods, i64::from(count));
+            let name = domain_id(&values);
+            if by_node && taken {
+                self.tas.charge((Some(ALL_FLAVORS), name.clone()), &one, pods, i64::from(count));
+            }
+            self.tas.charge((Some(flavor), name), &one, pods, i64::from(count));
         }
+    }
+
+    /// Whether nodes that flavors share have room for what is admitted on all of them in this cycle. Kueue
+    /// doesn't look, and can promise a node twice.
+    pub(crate) fn shared_nodes_fit(&self, id: WlId, a: Option<&Assignment>) -> bool {
+        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
+            let Some(tree) = self.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
+            let name = domain_id(&values);
+            let Some(leaf) = tree.leaves.iter().find(|l| l.id == name) else { return false };
+            let mut room = leaf.room.clone();
+            self.tas.take_held(tree, ALL_FLAVORS, &name, &mut room);
+            super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
+        })
     }
 
     /// Whether the places of an assignment are free now.
