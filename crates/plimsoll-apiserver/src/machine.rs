@@ -91,6 +91,13 @@ pub fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// What happens to an object between validation and storage: custom resources lose what their schema doesn't know, and
+/// what the strategy left empty gets the defaults it would have when read again.
+pub fn finish(kind: &Kind, object: &mut Value) {
+    crd::prune(kind, object);
+    default(kind, object);
+}
+
 /// An object as it is served: custom resources with the defaults of their version.
 pub fn serve(kind: &Kind, mut object: Value) -> Value {
     if kind.custom.is_some() {

@@ -8,6 +8,7 @@ use plimsoll_machinery::{ApiError, Kind, KindTable};
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
+use crate::machine;
 use crate::pipeline::Write;
 use crate::store::{Expected, Record, Store, StoreError};
 
@@ -73,7 +74,10 @@ async fn commit(
     for _ in 0..MAX_ATTEMPTS {
         let Some(current) = w.server.store().latest(&record.key) else { return Ok(()) };
         let quota = current.value().map_err(ApiError::internal)?;
-        let Some(new) = evaluate(w, object, &quota, delta, operation)? else { return Ok(()) };
+        let Some(mut new) = evaluate(w, object, &quota, delta, operation)? else { return Ok(()) };
+        if let Some(kind) = w.table.resource("", "v1", "resourcequotas") {
+            machine::own_update(kind, Some(&quota), &mut new, "kube-apiserver", "status", w.now)?;
+        }
         let key = record.key.clone();
         match w.server.put(key, Expected::Revision(current.revision), &new).await {
             Ok(_) => return Ok(()),

@@ -163,8 +163,11 @@ async fn invoke(
     }
     let Some(patch) = verdict.patch.filter(|_| !attributes.object.is_null()) else { return Ok(Some(false)) };
     let patched = apply_patch(&attributes.object, &patch)?;
-    let conformed = decode::conform(&w.kind, patched).map_err(ApiError::internal)?;
-    let mut object = conformed.object;
+    let mut object = if w.kind.custom.is_some() {
+        patched
+    } else {
+        decode::conform(&w.kind, patched).map_err(ApiError::internal)?.object
+    };
     machine::default(&w.kind, &mut object);
     let changed = object != attributes.object;
     attributes.object = object;

@@ -123,9 +123,6 @@ impl WriteOptions {
         if !self.field_validation_given.is_empty() {
             v["fieldValidation"] = json!(self.field_validation_given);
         }
-        if let Some(force) = self.force {
-            v["force"] = json!(force);
-        }
         v
     }
 }

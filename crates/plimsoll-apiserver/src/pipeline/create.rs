@@ -58,10 +58,9 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Value, ApiEr
         return Err(machine::invalid(&w.kind, &name, &errors));
     }
     w.warnings.extend(machine::warnings(&w.kind, &object, None));
-    // What the strategy left empty has defaults as well when it is read again.
-    machine::default(&w.kind, &mut object);
     meta::tidy(&mut object);
     let charge = admit::validate(w, Some(&object), None, admit::Operation::Create).await?;
+    machine::finish(&w.kind, &mut object);
     let key = w.key(&name);
     if w.dry_run {
         if let Some(current) = w.server.store().get(&key) {

@@ -124,9 +124,9 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     if !internal {
         prepare(w, &mut new, &old).map_err(fatal)?;
     }
-    machine::default(&w.kind, &mut new);
     meta::tidy(&mut new);
     let charge = admit::validate(w, Some(&new), Some(&old), admit::Operation::Update).await.map_err(fatal)?;
+    machine::finish(&w.kind, &mut new);
     machine::settle_times(&mut new, &old);
     if should_delete(&new, &old, &w.kind.plural) {
         if !w.dry_run {
@@ -174,6 +174,7 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
         _ => return Err(w.not_found(&w.name.clone())),
     };
     let mut object = object;
+    w.options["kind"] = json!("CreateOptions");
     check_name(w, &mut object)?;
     if let Some(meta) = meta::metadata(&mut object) {
         let uid = meta.get("uid").and_then(Value::as_str).unwrap_or("");

@@ -171,6 +171,18 @@ impl Bindings {
         out
     }
 
+    /// Fills a text; UIDs that stand for nothing yet are made up.
+    pub fn fill_new(&mut self, text: &str) -> String {
+        for (_, kind, number) in placeholders(text) {
+            let name = format!("{kind}:{}", number.unwrap_or_default());
+            if kind == "uid" && !self.values.contains_key(&name) {
+                let n = self.values.len();
+                self.values.insert(name, format!("00000000-0000-4000-8000-{n:012}"));
+            }
+        }
+        self.fill(text, "")
+    }
+
     /// Fills placeholders in a body. Times become what the object's last answer had in the same field.
     pub fn fill_body(&self, body: &Value, path: &str) -> Value {
         let known = self.objects.get(&object_key(body, path)).cloned().unwrap_or(Value::Null);

@@ -270,6 +270,15 @@ fn describe(schemas: &Value, schema: &Value) -> Value {
     if let Some(name) = target(schema) {
         out["ref"] = json!(name);
     }
+    // How the elements merge is said where they are defined.
+    for part in [schema, &schema["items"], &schema["additionalProperties"]] {
+        if let Some(name) = target(part)
+            && out["mapType"].is_null()
+            && !schemas[name]["x-kubernetes-map-type"].is_null()
+        {
+            out["mapType"] = schemas[name]["x-kubernetes-map-type"].clone();
+        }
+    }
     let short = |s: &Value| target(s).map_or_else(|| s["type"].clone(), |n| json!(n));
     if schema["items"].is_object() {
         out["items"] = short(&schema["items"]);

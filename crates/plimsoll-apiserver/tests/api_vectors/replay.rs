@@ -85,9 +85,9 @@ impl Replay {
             return;
         }
         if let (Some(webhook), Some(calls)) = (&self.webhook, step["webhook_calls"].as_array()) {
-            webhook.expect(calls, &self.bindings);
+            webhook.expect(calls, &mut self.bindings);
         } else if let Some(webhook) = &self.webhook {
-            webhook.expect(&[], &self.bindings);
+            webhook.expect(&[], &mut self.bindings);
         }
         let response = &step["response"];
         if !response["closed"].is_null() {
@@ -168,7 +168,14 @@ impl Replay {
                     openapi::reduced_counts(&response["body"], &actual, &mut diffs);
                 }
                 Some(actual) => {
-                    compare::json(&response["body"], &actual, "", partial, &mut self.bindings, &mut diffs);
+                    let mut expected = response["body"].clone();
+                    if path == "/openapi/v3"
+                        && let Some(paths) = expected["paths"].as_object_mut()
+                    {
+                        // Definitions of other scenarios were there at the recording.
+                        paths.retain(|name, _| !name.contains("example.dev"));
+                    }
+                    compare::json(&expected, &actual, "", partial, &mut self.bindings, &mut diffs);
                 }
                 None => diffs.push(format!("no JSON: {:?}", String::from_utf8_lossy(&answer.body))),
             }

@@ -71,10 +71,16 @@ impl Webhook {
     }
 
     /// Sets the calls to come.
-    pub fn expect(&self, calls: &[Value], bindings: &Bindings) {
+    pub fn expect(&self, calls: &[Value], bindings: &mut Bindings) {
         let mut state = self.state.lock().unwrap();
-        let _ = bindings;
-        state.expected = calls.iter().map(|c| (c.clone(), false)).collect();
+        let fill = |call: &Value| {
+            let mut call = call.clone();
+            if let Some(text) = call["response"]["text"].as_str() {
+                call["response"]["text"] = Value::from(bindings.fill_new(text));
+            }
+            (call, false)
+        };
+        state.expected = calls.iter().map(fill).collect();
         state.got.clear();
     }
 

@@ -42,6 +42,9 @@ async fn bind(
     options: &WriteOptions,
 ) -> Result<Reply, ApiError> {
     check(binding, &req.info.name)?;
+    let mut binding = binding.clone();
+    super::admit_part(req, pods, &mut binding, options).await?;
+    let binding = &binding;
     let mut write = write_of(req, pods, options, "CreateOptions");
     let now = write.now;
     let change = |pod: &Value| assign(pods, pod, binding, now);

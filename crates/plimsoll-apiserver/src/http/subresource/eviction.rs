@@ -20,7 +20,7 @@ const MAX_DISRUPTED: usize = 2000;
 pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Result<Reply, ApiError> {
     body_format(req, true)?;
     let options = WriteOptions::parse(&req.query, "CreateOptions", false)?;
-    let eviction = decode_own(req, sub, &options)?;
+    let mut eviction = decode_own(req, sub, &options)?;
     let given = eviction["metadata"]["name"].as_str().unwrap_or("");
     if given != req.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
@@ -28,6 +28,7 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
     let pod = read(req, kind)?;
+    super::admit_part(req, kind, &mut eviction, &options).await?;
     let needs_budget = needs_budget(&pod);
     if needs_budget {
         take_from_budget(req, &pod, delete.dry_run).await?;
@@ -113,8 +114,10 @@ async fn take_from_budget(req: &Req, pod: &Value, dry_run: bool) -> Result<(), A
     write.name.clone_from(&name);
     let now = time::seconds(write.now);
     let victim = req.info.name.clone();
+    // Upstream writes it as a client of its own.
+    "kube-apiserver".clone_into(&mut write.manager);
     let change = |budget: &Value| decrement(budget, &victim, &now);
-    pipeline::update(&mut write, Change::Internal(&change)).await.map(|_| ())
+    pipeline::update(&mut write, Change::Patch(&change)).await.map(|_| ())
 }
 
 /// `checkAndDecrement`.

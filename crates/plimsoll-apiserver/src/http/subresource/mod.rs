@@ -10,7 +10,7 @@ mod token;
 use std::sync::Arc;
 
 use http::Method;
-use plimsoll_machinery::{ApiError, Kind, Subresource};
+use plimsoll_machinery::{ApiError, Gvk, Kind, Subresource};
 use serde_json::Value;
 
 use super::generic::{decode, key, negotiate_for, present, write_of};
@@ -18,6 +18,7 @@ use super::negotiate::Transform;
 use super::options::WriteOptions;
 use super::reply::Reply;
 use super::{Req, body_format, method_not_allowed, not_served, patch};
+use crate::admit::{self, Operation};
 use crate::pipeline::{self, Change};
 use crate::{convert, machine};
 
@@ -78,6 +79,34 @@ async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiE
         "patch" => patch::patch(req, kind).await,
         _ => Err(method_not_allowed()),
     }
+}
+
+/// Admission of an object that is created at a subresource (a Binding, an Eviction).
+async fn admit_part(
+    req: &mut Req,
+    parent: &Arc<Kind>,
+    part: &mut Value,
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
+    let mut kind = Kind::clone(parent);
+    let api_version = part["apiVersion"].as_str().unwrap_or("v1");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    kind.gvk = Gvk {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: part["kind"].as_str().unwrap_or("").to_owned(),
+    };
+    kind.schema = machine::subresource_kind(&req.table, &kind.gvk).and_then(|k| k.schema.clone());
+    let mut write = write_of(req, &Arc::new(kind), options, "CreateOptions");
+    let result = admitted(&mut write, part).await;
+    req.warnings.append(&mut write.warnings);
+    result
+}
+
+async fn admitted(write: &mut pipeline::Write, part: &mut Value) -> Result<(), ApiError> {
+    admit::mutate(write, part, None, Operation::Create).await?;
+    let _ = admit::validate(write, Some(part), None, Operation::Create).await?;
+    Ok(())
 }
 
 /// The object that the path names, in the served version.
