@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,11 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let clock = Clock::scaled(SPEED);
-        let config = ServerConfig { clock: Arc::new(clock.clone()), ..ServerConfig::default() };
+        Self::with(Clock::scaled(SPEED), None).await
+    }
+
+    async fn with(clock: Clock, data: Option<PathBuf>) -> Self {
+        let config = ServerConfig { clock: Arc::new(clock.clone()), data, ..ServerConfig::default() };
         let server = Server::new(config).await.unwrap();
         let client: Arc<dyn Client> = Arc::new(ServerClient::new(server));
         let mut options = Options::default();
@@ -540,4 +544,61 @@ async fn quotas_are_counted_and_given_back() {
     world.delete(&resources::PODS, "default", "d", Propagation::Background).await;
     world.until("one pod's worth", |w| used(w)["pods"] == "1" && used(w)["requests.cpu"] == "300m").await;
     world.stop().await;
+}
+
+/// The server and its controllers are stopped in the middle of whatever they do, many times, and started again on the same
+/// directory: every pod is made once and counted once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_survives_restarts() {
+    const COMPLETIONS: i64 = 120;
+    let dir = std::env::temp_dir().join(format!("plimsoll-restarts-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    let clock = Clock::scaled(SPEED);
+    let spec = json!({"completions": COMPLETIONS, "parallelism": 6, "backoffLimit": 0});
+    let indexed =
+        json!({"completions": COMPLETIONS, "parallelism": 6, "completionMode": "Indexed", "backoffLimit": 0});
+    let mut restarts = 0;
+    for round in 0.. {
+        let world = World::with(clock.clone(), Some(dir.clone())).await;
+        if round == 0 {
+            world.create(&resources::JOBS, "default", job("plain", Some("0"), &spec)).await;
+            world.create(&resources::JOBS, "default", job("indexed", Some("0"), &indexed)).await;
+        }
+        // Pods that were made while there was no kubelet.
+        for pod in
+            world.list(&resources::PODS, "default").iter().filter(|p| p["status"]["phase"] == "Pending")
+        {
+            world
+                .change(&resources::PODS, "default", pod["metadata"]["name"].as_str().unwrap(), |pod| {
+                    pod["metadata"]["annotations"]["seen"] = json!(round.to_string());
+                    true
+                })
+                .await;
+        }
+        let done = |w: &World| is_true(&w.job("plain"), "Complete") && is_true(&w.job("indexed"), "Complete");
+        if done(&world) || round > 200 {
+            let pods = world.list(&resources::PODS, "default");
+            let of =
+                |job: &str| pods.iter().filter(|p| p["metadata"]["labels"]["job-name"] == job).count() as i64;
+            assert_eq!((of("plain"), of("indexed")), (COMPLETIONS, COMPLETIONS));
+            for name in ["plain", "indexed"] {
+                let status = world.job(name)["status"].clone();
+                assert_eq!(
+                    (&status["succeeded"], status.get("failed")),
+                    (&json!(COMPLETIONS), None),
+                    "{name}"
+                );
+            }
+            world.stop().await;
+            break;
+        }
+        restarts += 1;
+        tokio::time::sleep(Duration::from_millis(30 + 17 * (round % 7))).await;
+        // Requests in flight are cut off where they are.
+        let store = world.client.store().clone();
+        world.stop().await;
+        store.close().await;
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+    assert!(restarts > 5, "{restarts}");
 }

@@ -369,7 +369,7 @@ fn must_specify(w: &Write, pod: &Value, quota: &str, concerned: &[&String]) -> R
 fn in_scope(kind: &Kind, object: &Value, spec: &Value) -> bool {
     let plain = spec["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let selected = spec["scopeSelector"]["matchExpressions"].as_array().into_iter().flatten();
-    let pods = (kind.gvk.group.is_empty() && kind.plural == "pods");
+    let pods = kind.gvk.group.is_empty() && kind.plural == "pods";
     for scope in plain {
         if !pods || !pod_in_scope(object, scope, "Exists", &[]) {
             return false;

@@ -18,6 +18,8 @@ pub struct Informer<T> {
     store: Store,
     resource: Arc<str>,
     index: IndexFn<T>,
+    /// Whether the decoded objects are shared with other informers of the same type.
+    share: bool,
     state: Mutex<State<T>>,
 }
 
@@ -39,13 +41,22 @@ pub struct Seen<'a, T> {
     pub new: Option<&'a Arc<T>>,
 }
 
-impl<T: DeserializeOwned> Informer<T> {
+impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
     /// An informer that has seen nothing yet; the first refresh reports everything there is.
     pub fn new(store: &Store, resource: &str, index: IndexFn<T>) -> Self {
         let resource: Arc<str> = resource.into();
         let (_, watch) = store.list_and_watch(&resource, None);
         let state = State { watch, items: BTreeMap::new(), by_index: HashMap::new(), fresh: true };
-        Self { store: store.clone(), resource, index, state: Mutex::new(state) }
+        Self { store: store.clone(), resource, index, share: true, state: Mutex::new(state) }
+    }
+
+    /// An informer of a type that nobody else reads this resource as, so that it doesn't take the place of one that many do.
+    pub fn alone(store: &Store, resource: &str, index: IndexFn<T>) -> Self {
+        Self { share: false, ..Self::new(store, resource, index) }
+    }
+
+    fn parse(&self, record: &Record) -> Option<Arc<T>> {
+        if self.share { record.shared(parse) } else { parse(record).map(Arc::new) }
     }
 
     /// Tells when there is something to refresh.
@@ -64,7 +75,7 @@ impl<T: DeserializeOwned> Informer<T> {
                 Ok(Some(change)) => {
                     let gone = change.kind == ChangeKind::Deleted;
                     let path = change.record.key.path();
-                    let new = if gone { None } else { parse(&change.record) };
+                    let new = if gone { None } else { self.parse(&change.record) };
                     state.put(self.index, &path, new.as_ref(), &mut report);
                 }
                 Ok(None) => return,
@@ -81,7 +92,7 @@ impl<T: DeserializeOwned> Informer<T> {
         for record in list.iter() {
             let path = record.key.path();
             gone.remove(&path);
-            state.put(self.index, &path, parse(record).as_ref(), report);
+            state.put(self.index, &path, self.parse(record).as_ref(), report);
         }
         for path in gone {
             state.put(self.index, &path, None, report);
@@ -147,9 +158,9 @@ impl<T> State<T> {
     }
 }
 
-fn parse<T: DeserializeOwned>(record: &Record) -> Option<Arc<T>> {
+fn parse<T: DeserializeOwned>(record: &Record) -> Option<T> {
     match serde_json::from_slice(&record.json) {
-        Ok(object) => Some(Arc::new(object)),
+        Ok(object) => Some(object),
         Err(error) => {
             let (resource, path) = (&record.key.resource, record.key.path());
             tracing::warn!(%resource, path, %error, "a stored object can't be read by a controller");

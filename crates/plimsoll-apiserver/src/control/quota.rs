@@ -82,11 +82,9 @@ impl QuotaController {
         }
         state.watched.retain(|storage, _| wanted.contains(storage));
         for storage in wanted {
-            let informer = || Arc::new(Informer::new(self.client.store(), &storage, |_| None));
-            if !state.watched.contains_key(&storage) {
-                let informer = informer();
-                state.watched.insert(storage, informer);
-            }
+            let informer =
+                |storage: &String| Arc::new(Informer::alone(self.client.store(), storage, |_| None));
+            state.watched.entry(storage).or_insert_with_key(informer);
         }
         state.table = Some(table);
     }

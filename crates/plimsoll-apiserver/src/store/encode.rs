@@ -1,6 +1,7 @@
 //! Encoding an object once, before its revision is known.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
@@ -53,7 +54,8 @@ impl Encoded {
         json.reserve_exact(20 + self.tail.len());
         json.extend_from_slice(revision.to_string().as_bytes());
         json.extend_from_slice(&self.tail);
-        Record { key, revision, uid: self.uid, labels: self.labels, json: json.into(), stamp }
+        let json = json.into();
+        Record { key, revision, uid: self.uid, labels: self.labels, json, stamp, shared: OnceLock::new() }
     }
 }
 

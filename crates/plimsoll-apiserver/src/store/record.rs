@@ -1,7 +1,8 @@
 //! Keys and records.
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -50,6 +51,8 @@ pub struct Record {
     pub json: Bytes,
     /// Where in `json` the digits of the resource version begin.
     pub(super) stamp: usize,
+    /// The object in a form that many readers share.
+    pub(super) shared: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The parts of an object that a record keeps beside the JSON.
@@ -76,7 +79,7 @@ impl Record {
         }
         let LeanMeta { uid, labels } = lean.metadata;
         let (uid, labels) = (uid.unwrap_or_default(), labels.unwrap_or_default());
-        Ok(Self { key, revision, uid, labels, json, stamp })
+        Ok(Self { key, revision, uid, labels, json, stamp, shared: OnceLock::new() })
     }
 
     /// The object.
@@ -86,6 +89,18 @@ impl Record {
     pub fn value(&self) -> Result<serde_json::Value, StoreError> {
         serde_json::from_slice(&self.json)
             .map_err(|e| StoreError::Corrupt(format!("{} {}: {e}", self.key.resource, self.key.path())))
+    }
+
+    /// The object as a `T`, decoded once for all who share that form. It stays as long as the record does, so that the form should be
+    /// small; the first form that is asked for is the one that is shared.
+    pub fn shared<T: Any + Send + Sync>(&self, decode: impl FnOnce(&Self) -> Option<T>) -> Option<Arc<T>> {
+        if let Some(known) = self.shared.get().and_then(|s| Arc::clone(s).downcast::<T>().ok()) {
+            return Some(known);
+        }
+        let decoded = Arc::new(decode(self)?);
+        // Somebody else may have been faster, with this form or another.
+        let _ = self.shared.set(Arc::clone(&decoded) as Arc<dyn Any + Send + Sync>);
+        Some(decoded)
     }
 
     /// The same object with another resource version.
@@ -102,6 +117,7 @@ impl Record {
             labels: self.labels.clone(),
             json: json.into(),
             stamp: self.stamp,
+            shared: OnceLock::new(),
         }
     }
 }
