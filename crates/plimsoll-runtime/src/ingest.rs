@@ -1,5 +1,8 @@
 //! From watches to the engine, the cache and the job integrations.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use plimsoll_core::Event;
 use plimsoll_core::place::{ClusterObject, Event as PlaceEvent};
 use plimsoll_core::queueing::{Event as QueueEvent, WorkloadKey};
@@ -24,6 +27,33 @@ pub struct Sinks {
     pub queue: Queue,
     /// What this process does.
     pub roles: Roles,
+    /// Whether everything has been listed once.
+    pub synced: Synced,
+}
+
+/// Says when every watch has listed once. Before that, what is missing in the cache may well exist.
+#[derive(Clone, Debug)]
+pub struct Synced {
+    left: Arc<AtomicUsize>,
+    done: CancellationToken,
+}
+
+impl Synced {
+    /// Waits for this many lists.
+    pub fn new(lists: usize) -> Self {
+        Self { left: Arc::new(AtomicUsize::new(lists)), done: CancellationToken::new() }
+    }
+
+    fn one(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.done.cancel();
+        }
+    }
+
+    /// Waits until everything has been listed once.
+    pub async fn wait(&self) {
+        self.done.cancelled().await;
+    }
 }
 
 /// What is watched for these roles.
@@ -56,6 +86,7 @@ pub async fn follow(api: Api, resource: Resource, sinks: Sinks, stop: Cancellati
         Delta::Synced => {
             if !std::mem::replace(&mut synced, true) {
                 sinks.inbox.synced();
+                sinks.synced.one();
             }
         }
     })

@@ -46,6 +46,7 @@ pub struct Runtime {
     inbox: driver::Inbox,
     thread: Option<std::thread::JoinHandle<()>>,
     failed: CancellationToken,
+    synced: ingest::Synced,
 }
 
 impl Runtime {
@@ -72,7 +73,14 @@ impl Runtime {
         let (recorder, writer) = Recorder::new(api.clone());
         tasks.spawn(writer);
         let queue = control::Queue::default();
-        let sinks = ingest::Sinks { inbox: inbox.clone(), cache: cache.clone(), queue: queue.clone(), roles };
+        let synced = ingest::Synced::new(resources.len());
+        let sinks = ingest::Sinks {
+            inbox: inbox.clone(),
+            cache: cache.clone(),
+            queue: queue.clone(),
+            roles,
+            synced: synced.clone(),
+        };
         for resource in resources {
             tasks.spawn(ingest::follow(api.clone(), resource, sinks.clone(), stop.clone()));
         }
@@ -104,11 +112,17 @@ impl Runtime {
                 inbox: inbox.clone(),
                 recorder,
                 claim: claim.clone(),
+                synced: synced.clone(),
             };
             tasks.spawn(control::run(context, stop.clone()));
         }
         tasks.close();
-        Ok(Self { cache, tasks, stop, inbox, thread: Some(thread), failed })
+        Ok(Self { cache, tasks, stop, inbox, thread: Some(thread), failed, synced })
+    }
+
+    /// Waits until everything has been seen once, and so the engine decides and webhooks know what exists.
+    pub async fn synced(&self) {
+        self.synced.wait().await;
     }
 
     /// Waits until the engine has failed. Never returns while it works.

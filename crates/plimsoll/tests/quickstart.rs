@@ -25,7 +25,9 @@ fn done(object: &Value) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_in_the_quickstart_completes_within_its_quota() {
     let up = Up::start(&["--speed", "10"]).await;
-    assert!(up.ready["seconds"].as_f64().unwrap() < 2.0, "{}", up.ready);
+    // Unoptimised builds on a machine that runs all tests at once are given more time.
+    let limit = if cfg!(debug_assertions) { 60.0 } else { 2.0 };
+    assert!(up.ready["seconds"].as_f64().unwrap() < limit, "{}", up.ready);
     up.apply(&quickstart()).await;
     let mut waited = BTreeSet::new();
     let began = Instant::now();

@@ -89,6 +89,10 @@ impl Integration for Job<'_> {
         is_suspended(self.object)
     }
 
+    fn is_stopping(&self) -> bool {
+        json::annotation(self.object, names::STOPPING) == Some("true")
+    }
+
     fn is_active(&self) -> bool {
         json::int(self.object, &["status", "active"]).unwrap_or(0) != 0
     }

@@ -15,6 +15,7 @@ use super::{Env, Integration, Write, batch, drop_finalizer, names, pod, reconcil
 use crate::api::{Api, Error, JOBS, PODS, PatchKind, Resource, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
+use crate::ingest::Synced;
 use crate::lease::Claim;
 use crate::notes::Recorder;
 use crate::{clock, json};
@@ -156,11 +157,17 @@ pub struct Context {
     pub recorder: Recorder,
     /// Whether this process may write.
     pub claim: Claim,
+    /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
+    pub synced: Synced,
 }
 
 /// Works on the queue until stopped.
 pub async fn run(context: Context, stop: CancellationToken) {
     let queue = context.queue.clone();
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = context.synced.wait() => {}
+    }
     let mut tasks = tokio::task::JoinSet::new();
     loop {
         while tasks.len() < WORKERS && context.claim.held() {

@@ -156,6 +156,10 @@ pub trait Integration {
     }
     /// Whether it is held back.
     fn is_suspended(&self) -> bool;
+    /// Whether stopping it was begun and not completed.
+    fn is_stopping(&self) -> bool {
+        false
+    }
     /// Whether pods run that use quota.
     fn is_active(&self) -> bool;
     /// Message and success, once it is over.

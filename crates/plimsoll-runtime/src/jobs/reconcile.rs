@@ -39,6 +39,10 @@ pub fn reconcile(job: &dyn Integration, env: Env<'_>) -> Vec<Write> {
         writes.extend(job.finalize());
         return writes;
     }
+    // Whoever began to stop it may have died in between.
+    if job.is_stopping() {
+        return stop(job, Some(&wl), "NotAdmitted", "Not admitted by cluster queue", env);
+    }
     if let Some(writes) = sync(job, &wl, env) {
         return writes;
     }

@@ -34,7 +34,9 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
 
 /// Node manifests in one or several documents, or in a List; every problem names its document and field.
 fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    // As kubectl reads it: `n` is a name, not a truth value.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)?;
     let mut nodes: Vec<Value> = Vec::new();
     for (i, document) in documents.into_iter().enumerate().filter(|(_, d)| !d.is_null()) {
         let at = format!("document {}", i + 1);

@@ -83,6 +83,7 @@ impl Plane {
             plimsoll_runtime::Settings { roles: settings.roles, ..plimsoll_runtime::Settings::default() };
         let runtime =
             Runtime::start(client, &engine, cache, &Claim::always()).context("starting the engine")?;
+        runtime.synced().await;
         let stop = CancellationToken::new();
         let kubelets = settings.speed.map(|speed| {
             server.set_log_source(Arc::new(Logs { server: Arc::downgrade(&server), speed }));
