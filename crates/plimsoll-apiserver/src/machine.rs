@@ -140,8 +140,8 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
 }
 
 /// Warnings about an object that is accepted.
-pub fn warnings(_kind: &Kind, _new: &Value, _old: Option<&Value>) -> Vec<String> {
-    Vec::new()
+pub fn warnings(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<String> {
+    validate::warnings(kind, old, new)
 }
 
 /// 422 for an object of a kind.

@@ -17,6 +17,7 @@ const MAX_NAME_ATTEMPTS: usize = 8;
 pub async fn create(w: &mut Write, mut object: Value) -> Result<Value, ApiError> {
     meta::ensure_namespace(&mut object, w.kind.namespaced, &w.namespace)?;
     w.name = meta::text(&object, "name").to_owned();
+    meta::drop_deletion(&mut object);
     machine::own_update(&w.kind, None, &mut object, &w.manager, &w.subresource, w.now)?;
     create_owned(w, object).await
 }

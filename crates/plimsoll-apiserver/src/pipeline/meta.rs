@@ -35,9 +35,15 @@ pub fn generate_name(prefix: &str) -> String {
 
 /// UID and creation time of a new object; times of deletion are the server's to set.
 pub fn fill_system_fields(object: &mut Value, now: Timestamp) {
+    drop_deletion(object);
     let Some(meta) = metadata(object) else { return };
     meta.insert("creationTimestamp".to_owned(), json!(crate::time::seconds(now)));
     meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
+}
+
+/// What a client may not say of a new object; nobody owns it either.
+pub fn drop_deletion(object: &mut Value) {
+    let Some(meta) = metadata(object) else { return };
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         meta.remove(field);
     }

@@ -71,7 +71,7 @@ fn carry_over(new: &mut Value, old: &Value) {
     }
     if wants_ports(new) && wants_ports(old) {
         let known: Vec<Value> = old["spec"]["ports"].as_array().cloned().unwrap_or_default();
-        for port in new["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        for port in new.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
             let twin = known.iter().find(|k| k["port"] == port["port"] && k["protocol"] == port["protocol"]);
             if let Some(node_port) = twin.map(|t| &t["nodePort"]).filter(|n| !n.is_null())
                 && port["nodePort"].as_i64().unwrap_or(0) == 0
@@ -190,7 +190,7 @@ fn take_address(w: &Write, service: &Value, wanted: &str) -> Result<String, ApiE
 fn ports(w: &Write, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
     if !wants_ports(service) {
         let had = old.is_some_and(wants_ports);
-        for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        for port in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
             let inherited = old.is_some_and(|o| {
                 o["spec"]["ports"].as_array().into_iter().flatten().any(|p| p["nodePort"] == port["nodePort"])
             });

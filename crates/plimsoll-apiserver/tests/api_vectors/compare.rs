@@ -26,7 +26,10 @@ pub fn json(
                         set(value, found, &here, partial, bindings, out);
                     }
                     Some(found)
-                        if key == "message" && (e.contains_key("details") || e.contains_key("field")) =>
+                        if key == "message"
+                            && (e.contains_key("details")
+                                || e.contains_key("field")
+                                || value.as_str().is_some_and(|t| t.contains("strict decoding error"))) =>
                     {
                         message(value, found, &here, bindings, out);
                     }
@@ -153,6 +156,32 @@ fn around_dump(text: &str) -> Option<(&str, &str)> {
     Some((head, tail))
 }
 
+/// What stands before a dump of a Go struct, a diff of a spec or a compiler's complaint: the head that clients
+/// read (the README: Go-internal text).
+fn before_go_text(text: &str) -> Option<&str> {
+    let specs = [
+        "spec.template: Invalid value: {",
+        "spec.template.spec: Invalid value: {",
+        "spec: Invalid value: {\"",
+        "pod updates may not change fields other than",
+        "spec.persistentvolumesource is immutable after creation",
+        "spec is immutable after creation except",
+        "compilation failed: ",
+    ];
+    let starts = [
+        "Invalid value: {\"labels\"",
+        "Invalid value: {\"metadata\"",
+        "Invalid value: {\"Spec\"",
+        "Invalid value: {\"Volumes\"",
+        "Invalid value: {\"containers\"",
+        "Invalid value: {\"Devices\"",
+        "Invalid value: {\"devices\"",
+    ];
+    let whole = starts.iter().find(|s| text.starts_with(**s)).map(|_| "Invalid value: {".len());
+    let end = whole.or_else(|| specs.iter().filter_map(|s| text.find(s).map(|at| at + s.len())).min())?;
+    text.get(..end)
+}
+
 /// Messages that list several things may list them in any order.
 fn message(e: &Value, a: &Value, path: &str, bindings: &mut Bindings, out: &mut Vec<String>) {
     if fits(e, a, false, bindings) {
@@ -161,6 +190,12 @@ fn message(e: &Value, a: &Value, path: &str, bindings: &mut Bindings, out: &mut 
     let (Some(e_text), Some(a_text)) = (e.as_str(), a.as_str()) else {
         return json(e, a, path, false, bindings, out);
     };
+    if let (Some(e_head), Some(a_head)) = (before_go_text(e_text), before_go_text(a_text)) {
+        if !bindings.matches(e_head, a_head) {
+            out.push(format!("{path}: {a_head:?}, want {e_head:?}"));
+        }
+        return;
+    }
     if let (Some(e), Some(a)) = (around_dump(e_text), around_dump(a_text)) {
         let (e, a) = (format!("{}…{}", e.0, e.1), format!("{}…{}", a.0, a.1));
         if !bindings.matches(&e, &a) {
@@ -170,6 +205,7 @@ fn message(e: &Value, a: &Value, path: &str, bindings: &mut Bindings, out: &mut 
     }
     let parts = |text: &str| {
         let text = text.replace(": [", ": ").replace("]", "").replace('\n', ", ");
+        let text = text.replace("strict decoding error: ", "strict decoding error, ");
         let mut parts: Vec<String> = text.split(", ").map(str::to_owned).collect();
         let head = parts
             .first()

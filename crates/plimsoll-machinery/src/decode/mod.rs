@@ -87,6 +87,7 @@ pub fn decode(
 ) -> Result<Decoded, ApiError> {
     let mut findings = parse(kind, body, format).map_err(|why| unrecognized(kind, &why, body))?;
     if let Some(why) = findings.meta_error.take() {
+        let why = format!("couldn't get version/kind; json parse error: {why}");
         return Err(unrecognized(kind, &why, body));
     }
     let found = check_kind(kind, &mut findings.object).map_err(|e| match e {

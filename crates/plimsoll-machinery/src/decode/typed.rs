@@ -72,7 +72,9 @@ impl<'s> Walk<'s> {
             .filter_map(|f| if let Frame::Field(s, n) = f { Some((*s, *n)) } else { None })
             .collect();
         let Some((owner, field)) = fields.last().copied() else {
-            let text = format!("json: cannot unmarshal {got} into Go value of type {wanted}");
+            let text = format!(
+                "json: cannot unmarshal {got} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+            );
             self.findings.meta_error.get_or_insert(text);
             return;
         };
@@ -312,7 +314,6 @@ impl<'s> Node<'_, 's> {
             let Some(value) = value else { continue };
             match property.presence {
                 Presence::Omit if is_zero(&value) => {}
-                Presence::Null if matches!(&value, Value::Array(a) if a.is_empty()) => {}
                 Presence::Null
                     if matches!(&value, Value::Object(o) if o.is_empty())
                         && is_map(self.walk.schemas, property.id) => {}

@@ -27,6 +27,7 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
     if kind.custom.is_some() {
         return;
     }
+    stored_lists(kind, o);
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::create(o, now),
         ("", "Namespace") => namespace_create(o),
@@ -34,6 +35,7 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
         ("", "PersistentVolumeClaim") => data_sources(o),
         ("apps", "DaemonSet") => template_generation(o, 1),
         ("batch", "Job") => job::create(o),
+        ("coordination.k8s.io", "Lease") => lease(o, None),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_versions(o),
         ("resource.k8s.io", "ResourceSlice") => taint_times(o, now),
         _ => {}
@@ -164,9 +166,46 @@ fn bump(kind: &Kind, old: &Obj, new: &mut Obj) {
     }
 }
 
+/// Lists that are always written are `null` once stored when they are empty; until then they are what the client
+/// wrote, and count as written by it.
+fn stored_lists(kind: &Kind, o: &mut Obj) {
+    let empty = |o: &mut Obj, key: &str| {
+        if o.get(key).and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            o.insert(key.to_owned(), Value::Null);
+        }
+    };
+    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => empty(o, "rules"),
+        ("storage.k8s.io", "CSINode") => with_child(o, "spec", |spec| empty(spec, "drivers")),
+        ("", "LimitRange") => with_child(o, "spec", |spec| empty(spec, "limits")),
+        ("discovery.k8s.io", "EndpointSlice") => {
+            empty(o, "endpoints");
+            empty(o, "ports");
+        }
+        _ => {}
+    }
+}
+
+/// Coordinated leader election is off, as it is upstream by default: its fields are dropped.
+fn lease(o: &mut Obj, old: Option<&Obj>) {
+    let used = |key: &str| old.is_some_and(|o| has(object(o, "spec"), key));
+    let (holder, strategy) = (used("preferredHolder"), used("strategy"));
+    with_child(o, "spec", |spec| {
+        if !holder {
+            spec.remove("preferredHolder");
+        }
+        if !strategy {
+            spec.remove("strategy");
+        }
+    });
+}
+
 fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
+    stored_lists(kind, new);
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Namespace") => keep(new, old, "spec"),
+        ("", "Pod") => pod::grace(new),
+        ("coordination.k8s.io", "Lease") => lease(new, Some(old)),
         ("", "Service") => service_update(old, new),
         ("", "PersistentVolumeClaim") => data_sources(new),
         ("apps", "DaemonSet") => {

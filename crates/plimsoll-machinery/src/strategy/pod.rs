@@ -11,6 +11,7 @@ use crate::obj::{Obj, as_obj, children, list, object, set, text, with_child};
 
 /// A new pod is pending, has its class, and says so when gates hold it back.
 pub(super) fn create(pod: &mut Obj, now: Timestamp) {
+    grace(pod);
     let gated = !list(object(pod, "spec"), "schedulingGates").is_empty();
     let class = qos_class(object(pod, "spec"));
     let labels = object(object(pod, "metadata"), "labels").clone();
@@ -26,6 +27,16 @@ pub(super) fn create(pod: &mut Obj, now: Timestamp) {
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             });
             status.insert("conditions".to_owned(), json!([condition]));
+        }
+    });
+}
+
+/// A negative grace period means the shortest.
+pub(super) fn grace(pod: &mut Obj) {
+    const KEY: &str = "terminationGracePeriodSeconds";
+    with_child(pod, "spec", |spec| {
+        if spec.get(KEY).and_then(Value::as_i64).is_some_and(|s| s < 0) {
+            spec.insert(KEY.to_owned(), json!(1));
         }
     });
 }

@@ -378,7 +378,9 @@ pub(super) fn job_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     job_spec(after, &path, errors);
     completions_update(before, after, &path, errors);
     if before.get("selector") != after.get("selector") {
-        errors.invalid_text(&path.field("selector"), selector::shown(object(after, "selector")), IMMUTABLE);
+        let shown = after.get("selector").and_then(Value::as_object);
+        let shown = shown.map_or_else(|| "null".to_owned(), selector::shown);
+        errors.invalid_text(&path.field("selector"), shown, IMMUTABLE);
     }
     template_update(old, new, &path, errors);
     errors.immutable(&path.field("completionMode"), before, after, "completionMode");

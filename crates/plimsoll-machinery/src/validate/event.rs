@@ -103,6 +103,8 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
         ("deprecatedFirstTimestamp", "firstTimestamp"),
         ("deprecatedLastTimestamp", "lastTimestamp"),
         ("deprecatedCount", "count"),
+        // Twice upstream.
+        ("reason", "reason"),
         ("type", "type"),
         ("eventTime", "eventTime"),
         ("action", "action"),

@@ -36,8 +36,8 @@ fn numbers(job: &Obj, is: &Obj, path: &Path<'_>, errors: &mut Errors) {
             }
         }
     }
-    let (ready, active) = (int(is, "ready").unwrap_or(0), int(is, "active").unwrap_or(0));
-    if ready > active {
+    let active = int(is, "active").unwrap_or(0);
+    if let Some(ready) = int(is, "ready").filter(|ready| *ready > active) {
         errors.invalid(&path.field("ready"), ready, "cannot set more ready pods than active");
     }
     let indexed = text(object(job, "spec"), "completionMode") == "Indexed";

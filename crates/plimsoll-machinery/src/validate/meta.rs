@@ -153,7 +153,7 @@ fn finalizers(finalizers: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
     let has = |name: &str| finalizers.iter().any(|f| f == name);
     if has("orphan") && has("foregroundDeletion") {
-        errors.invalid(path, json!(finalizers), "finalizer foregroundDeletion and orphan cannot be both set");
+        errors.invalid(path, json!(finalizers), "finalizer orphan and foregroundDeletion cannot be both set");
     }
 }
 
@@ -167,6 +167,11 @@ pub(super) fn finalizer_errors(finalizer: &str, path: &Path<'_>) -> Vec<crate::F
         errors.invalid(path, finalizer, detail);
     }
     errors.0
+}
+
+/// Metadata as the registry checks it on every update, whatever the kind.
+pub(super) fn registry(new: &Obj, errors: &mut Errors) {
+    common(object(new, "metadata"), &Path::new("metadata"), errors);
 }
 
 /// Metadata of a new version of an object.

@@ -24,6 +24,7 @@ mod resources;
 mod selector;
 mod service;
 mod storage;
+mod warnings;
 mod webhook;
 
 use serde_json::Value;
@@ -31,6 +32,8 @@ use serde_json::Value;
 use crate::error::FieldError;
 use crate::kinds::Kind;
 use crate::obj::{Obj, object};
+
+pub use warnings::warnings;
 
 use path::{Errors, Path};
 
@@ -42,6 +45,9 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let Some(o) = object.as_object() else { return Vec::new() };
     let mut errors = Errors::default();
     meta_and_kind(kind, o, &mut errors);
+    if kind.custom.is_none() && kind.gvk.group.is_empty() && kind.gvk.kind == "Pod" {
+        pod::create(o, &mut errors);
+    }
     if errors.0.is_empty() {
         path_segments(o, &mut errors);
     }
@@ -53,6 +59,7 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return Vec::new() };
     let mut errors = Errors::default();
     // Upstream checks metadata in the registry and again in the kind's own validation; clients see both causes.
+    meta::registry(new, &mut errors);
     meta::update(old, new, &mut errors);
     meta::update(old, new, &mut errors);
     if kind.custom.is_some() {
@@ -127,7 +134,7 @@ fn path_segments(o: &Obj, errors: &mut Errors) {
 /// What is checked on create and update alike, metadata aside.
 fn check_of(kind: &Kind) -> Option<Check> {
     Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("", "Pod") => pod::create,
+        ("", "Pod") => pod::whole,
         ("", "PodTemplate") => core::pod_template,
         ("", "Namespace") => core::namespace,
         ("", "Node") => core::node,

@@ -217,7 +217,8 @@ fn ports(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
             "" => errors.required(&at.field("protocol"), ""),
             protocol => errors.one_of(&at.field("protocol"), protocol, &["SCTP", "TCP", "UDP"]),
         }
-        if context.host_network && host != number {
+        // In templates 0 stands for what the pod will get.
+        if context.host_network && host != 0 && host != number {
             let detail = "must match `containerPort` when `hostNetwork` is true";
             errors.invalid(&at.field("hostPort"), host, detail);
         }

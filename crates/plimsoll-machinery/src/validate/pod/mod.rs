@@ -32,14 +32,20 @@ struct Context<'a> {
     restart: &'a str,
 }
 
-/// A new pod.
-pub(super) fn create(pod: &Obj, errors: &mut Errors) {
+/// Any pod, new or changed.
+pub(super) fn whole(pod: &Obj, errors: &mut Errors) {
     let spec = object(pod, "spec");
     let path = Path::new("spec");
     pod_spec(spec, &path, errors);
     if text(spec, "serviceAccountName").is_empty() {
         service_account_tokens(spec, &path, errors);
     }
+}
+
+/// What a new pod may not have yet.
+pub(super) fn create(pod: &Obj, errors: &mut Errors) {
+    let spec = object(pod, "spec");
+    let path = Path::new("spec");
     if !list(spec, "ephemeralContainers").is_empty() {
         errors.forbidden(&path.field("ephemeralContainers"), "cannot be set on create");
     }
