@@ -27,7 +27,7 @@ fn fields_take_the_form_of_their_types() {
             "spec":{"priority":0,"containers":[{"name":"c","resources":{"limits":{"cpu":"2","memory":"1Mi"}}}]},
             "status":{}})
     );
-    let role = warn("rbac.authorization.k8s.io", "clusterroles", r#"{"rules":[]}"#).unwrap();
+    let role = warn("rbac.authorization.k8s.io", "clusterroles", "{}").unwrap();
     assert_eq!(role.object["rules"], Value::Null);
 }
 
