@@ -102,6 +102,7 @@ fn at_once(action: &Action, context: &Context) -> Option<Lane> {
     match action {
         Action::Place(
             PlaceAction::Bind { pod, .. }
+            | PlaceAction::Prepare { pod, .. }
             | PlaceAction::Unschedulable { pod, .. }
             | PlaceAction::ClearNomination { pod },
         ) => Some(Lane::Pod(pod.uid.clone())),
@@ -130,6 +131,13 @@ async fn carry_out(action: Action, context: &Context) {
     }
     match action {
         Action::Place(PlaceAction::Bind { pod, node }) => bind(&pod, &node, context).await,
+        Action::Place(PlaceAction::Prepare { pod, node, what }) => {
+            let event = match crate::prepare::write(&context.api, &pod, &node, &what).await {
+                Ok(()) => PlaceEvent::Prepared(pod.uid),
+                Err(message) => PlaceEvent::BindFailed { uid: pod.uid, message },
+            };
+            context.inbox.send(Event::Place(event));
+        }
         Action::Place(PlaceAction::Unschedulable { pod, reason, message, nominated_node }) => {
             unschedulable(&pod, reason, &message, nominated_node.as_deref(), context).await;
         }
@@ -158,7 +166,7 @@ async fn carry_out(action: Action, context: &Context) {
 /// Answers an action that is not tried at all.
 fn refuse(action: &Action, context: &Context, why: &str) {
     match action {
-        Action::Place(PlaceAction::Bind { pod, .. }) => {
+        Action::Place(PlaceAction::Bind { pod, .. } | PlaceAction::Prepare { pod, .. }) => {
             let event = PlaceEvent::BindFailed { uid: pod.uid.clone(), message: why.to_owned() };
             context.inbox.send(Event::Place(event));
         }

@@ -20,6 +20,7 @@ pub mod jobs;
 pub mod json;
 pub mod lease;
 pub mod notes;
+mod prepare;
 pub mod simulated;
 pub mod status;
 pub mod watch;

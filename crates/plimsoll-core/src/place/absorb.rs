@@ -22,6 +22,7 @@ impl Placement {
             Event::PodDelete(uid) => self.pod_delete(&uid),
             Event::ObjectUpsert(object) => self.object_upsert(&object),
             Event::ObjectDelete(kind, namespace, name) => self.object_delete(&kind, &namespace, &name),
+            Event::Prepared(uid) => self.prepared(&uid),
             Event::Bound(uid) => self.bound(&uid),
             Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
         }
@@ -185,6 +186,7 @@ impl Placement {
         let before = self.cluster.pods[id].node;
         let was_waiting = self.queue.get(id).is_some();
         self.queue.remove(id);
+        self.unreserve(id);
         self.cluster.nominate(id, None);
         self.cluster.place(id, node);
         let confirmed = self.binding.contains_key(&id);
@@ -213,6 +215,7 @@ impl Placement {
         let view = self.queue.has_waiters().then(|| Box::new(PodView::new(&self.cluster, id)));
         self.queue.remove(id);
         self.binding.remove(&id);
+        self.unreserve(id);
         self.cluster.remove_pod(id);
         let Some(view) = view.filter(|v| v.node.is_some() || v.nominated) else { return };
         let payload = Payload::Pod { id, old: Some(view), new: None };
@@ -233,7 +236,7 @@ impl Placement {
         self.outbox.push(Action::Record { pod, note });
     }
 
-    fn bind_failed(&mut self, uid: &str, message: &str) {
+    pub(super) fn bind_failed(&mut self, uid: &str, message: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if self.binding.remove(&id).is_none() || self.queue.get(id).is_none() {
             // Bound by somebody else in the meantime, or gone: nothing to take back.
@@ -245,7 +248,10 @@ impl Placement {
             let payload = Payload::Pod { id, old: Some(view), new: None };
             self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
         }
-        let text = format!("running Bind plugin \"DefaultBinder\": {message}");
+        let text = match self.unreserve(id) {
+            Some(plugin) => format!("running PreBind plugin {:?}: {message}", plugin.name()),
+            None => format!("running Bind plugin \"DefaultBinder\": {message}"),
+        };
         self.failed(id, "SchedulerError", &text, None);
     }
 

@@ -41,6 +41,7 @@ impl Placement {
                 let new = Claim::new(raw, &mut self.cluster.strings);
                 let pair = put(&mut self.cluster.objects.claims, key, new);
                 self.object_changed(Resource::PersistentVolumeClaim, pair, ObjectChange::Claim);
+                self.claim_seen();
             }
             ClusterObject::StorageClass(raw) => {
                 let new = Class::new(raw, &mut self.cluster.strings);

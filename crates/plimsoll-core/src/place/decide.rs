@@ -8,14 +8,14 @@ use super::message::truncate_note;
 use super::preempt::{self, Candidate};
 use super::queue::Stage;
 use super::ranked::Rank;
-use super::{Action, Note, Placement, PodRef};
+use super::{Action, Note, Placement, PodRef, Preparation, prepare};
 use crate::rng::Rng;
 use crate::time::Time;
 use std::hash::BuildHasher;
 
 /// How a cycle ended.
 enum Outcome {
-    Placed(NodeId),
+    Placed(NodeId, Option<Preparation>),
     Rejected { failure: Failure, candidate: Option<Candidate>, clear_nomination: bool },
     Error(String),
     NoNodes,
@@ -25,6 +25,7 @@ impl Placement {
     /// Decides, with bounded work.
     pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.now = now;
+        self.give_up_waiting();
         self.queue.flush_backoff(now);
         for id in self.queue.take_leftovers(now) {
             self.retry(id);
@@ -59,7 +60,7 @@ impl Placement {
             self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
         };
         let outcome = match rank {
-            Rank::Best(node) => Outcome::Placed(node),
+            Rank::Best(node) => Outcome::Placed(node, None),
             Rank::None(ranked) => {
                 let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
                 let failure = evaluate::ranked_failure(&self.cluster, ranked);
@@ -68,7 +69,7 @@ impl Placement {
             Rank::Unknown => attempt(runner, &mut self.cluster, incoming, &mut self.rng),
         };
         match outcome {
-            Outcome::Placed(node) => self.assume(id, node),
+            Outcome::Placed(node, what) => self.assume(id, node, what),
             Outcome::Rejected { failure, candidate, clear_nomination } => {
                 self.rejected(id, &failure, candidate, clear_nomination);
             }
@@ -80,13 +81,16 @@ impl Placement {
     }
 
     /// Counts the pod on the node and asks for the binding.
-    fn assume(&mut self, id: PodId, node: NodeId) {
+    fn assume(&mut self, id: PodId, node: NodeId, what: Option<Preparation>) {
         self.cluster.nominate(id, None);
         self.cluster.place(id, node);
         self.binding.insert(id, ());
         let pod = self.pod_ref(id);
         let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
-        self.outbox.push(Action::Bind { pod, node });
+        match what {
+            Some(what) => self.prepare(id, node, what),
+            None => self.outbox.push(Action::Bind { pod, node }),
+        }
     }
 
     fn rejected(&mut self, id: PodId, failure: &Failure, candidate: Option<Candidate>, clear: bool) {
@@ -205,11 +209,19 @@ fn attempt(
             let failure = evaluate::failure(&cycle, cluster, &verdicts);
             reject(cycle, cluster, failure, rng)
         }
-        [only] => Outcome::Placed(*only),
+        [only] => placed(&cycle, cluster, *only),
         many => {
             let scores = cycle.score(cluster, many);
-            Outcome::Placed(pick(many, &totals(&scores, many.len()), rng))
+            placed(&cycle, cluster, pick(many, &totals(&scores, many.len()), rng))
         }
+    }
+}
+
+/// Reserve on the chosen node.
+fn placed(cycle: &Cycle<'_>, cluster: &Cluster, node: NodeId) -> Outcome {
+    match prepare::reserve(cycle, cluster, node) {
+        Ok(what) => Outcome::Placed(node, what),
+        Err(text) => Outcome::Error(text),
     }
 }
 

@@ -16,6 +16,7 @@ mod message;
 mod objects;
 mod plugins;
 mod preempt;
+mod prepare;
 mod queue;
 mod ranked;
 
@@ -156,7 +157,9 @@ pub enum Event {
     ObjectDelete(String, String, String),
     /// The write of [`Action::Bind`] for this pod UID succeeded. The watch will confirm it too.
     Bound(String),
-    /// The write of [`Action::Bind`] failed.
+    /// The writes of [`Action::Prepare`] for this pod UID are done.
+    Prepared(String),
+    /// The write of [`Action::Bind`] or [`Action::Prepare`] failed.
     BindFailed {
         /// UID of the pod.
         uid: String,
@@ -189,6 +192,31 @@ pub struct PodRef {
     pub name: String,
 }
 
+/// Devices for one claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceGrant {
+    /// Namespace of the claim.
+    pub namespace: String,
+    /// Name of the claim.
+    pub name: String,
+    /// UID of the claim.
+    pub uid: String,
+    /// Devices to write into `status.allocation`; none when the claim is allocated and only to be reserved.
+    pub devices: Vec<model::AllocatedDevice>,
+}
+
+/// What must be written before a pod can be bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preparation {
+    /// Claims to allocate and to reserve for the pod (`status.reservedFor`). An allocation is usable on the chosen
+    /// node only.
+    pub devices: Vec<DeviceGrant>,
+    /// Claims (namespace, name) and the volumes whose `spec.claimRef` is to name them.
+    pub bindings: Vec<((String, String), String)>,
+    /// Claims (namespace, name) to annotate with the chosen node, so that a volume is made for them.
+    pub provisions: Vec<(String, String)>,
+}
+
 /// What placement asks the outside to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -198,6 +226,16 @@ pub enum Action {
         pod: PodRef,
         /// The chosen node.
         node: String,
+    },
+    /// Write what the pod needs before it is bound. Answered by [`Event::Prepared`] or [`Event::BindFailed`];
+    /// [`Action::Bind`] follows when the volumes are bound.
+    Prepare {
+        /// The pod.
+        pod: PodRef,
+        /// The chosen node.
+        node: String,
+        /// What to write.
+        what: Box<Preparation>,
     },
     /// Set the condition `PodScheduled=False` and, when given, `status.nominatedNodeName`.
     Unschedulable {
@@ -244,6 +282,8 @@ pub struct Placement {
     rng: Rng,
     /// Assumed pods whose binding is being written, with the attempt's profile.
     binding: Map<PodId, ()>,
+    /// Pods that wait for devices or volumes before they are bound.
+    preparing: Map<PodId, prepare::Preparing>,
     /// Actions found while absorbing.
     outbox: Vec<Action>,
     now: Time,
@@ -262,6 +302,7 @@ impl Placement {
             cluster,
             runners,
             binding: Map::default(),
+            preparing: Map::default(),
             outbox: Vec::new(),
             now: Time::default(),
             config,
@@ -270,7 +311,10 @@ impl Placement {
 
     /// When there is something to do without a new event.
     pub fn next_wake(&self) -> Option<Time> {
-        if self.outbox.is_empty() { self.queue.next_wake(self.now) } else { Some(self.now) }
+        if !self.outbox.is_empty() {
+            return Some(self.now);
+        }
+        [self.queue.next_wake(self.now), self.next_give_up()].into_iter().flatten().min()
     }
 
     /// How many pods are in which part of the queue.

@@ -127,6 +127,8 @@ pub struct Objects {
     pub volumes: BTreeMap<String, Arc<Volume>>,
     /// Claims by namespace and name.
     pub claims: BTreeMap<(Sym, String), Arc<Claim>>,
+    /// What placements on their way have in mind for claims (namespace, name).
+    pub assumed: BTreeMap<(String, String), Assumed>,
     /// Classes by name.
     pub classes: BTreeMap<String, Arc<Class>>,
     /// Drivers of nodes by node name.
@@ -139,6 +141,15 @@ pub struct Objects {
     pub devices: super::devices::Devices,
     /// Attachments by name.
     pub attachments: BTreeMap<String, Arc<model::VolumeAttachment>>,
+}
+
+/// What a placement on its way has in mind for a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assumed {
+    /// Bind it to this volume.
+    Volume(String),
+    /// Make a volume for it on this node.
+    Node(String),
 }
 
 /// Selector of an owner of pods.

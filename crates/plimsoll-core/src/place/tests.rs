@@ -321,3 +321,130 @@ fn ranks_decide_as_a_full_scan_does() {
         }
     }
 }
+
+fn object(o: ClusterObject) -> Event {
+    Event::ObjectUpsert(Box::new(o))
+}
+
+fn waiting_claim() -> model::PersistentVolumeClaim {
+    model::PersistentVolumeClaim {
+        namespace: "ns".into(),
+        name: "data".into(),
+        uid: "c".into(),
+        request: Some(5),
+        storage_class: "local".into(),
+        ..model::PersistentVolumeClaim::default()
+    }
+}
+
+fn volume_world() -> Vec<Event> {
+    let class = model::StorageClass {
+        name: "local".into(),
+        provisioner: "kubernetes.io/no-provisioner".into(),
+        binding_mode: Some(model::BindingMode::WaitForFirstConsumer),
+        allowed_topologies: Vec::new(),
+    };
+    let volume = model::PersistentVolume {
+        name: "pv".into(),
+        capacity: 10,
+        storage_class: "local".into(),
+        available: true,
+        ..model::PersistentVolume::default()
+    };
+    let mut p = pod("p", 100);
+    let source = model::VolumeSource::Claim { name: "data".into(), read_only: false };
+    p.spec.volumes.push(model::Volume { name: "v".into(), source });
+    vec![
+        node("a", 1000),
+        object(ClusterObject::StorageClass(class)),
+        object(ClusterObject::Volume(volume)),
+        object(ClusterObject::Claim(waiting_claim())),
+        upsert(p),
+    ]
+}
+
+#[test]
+fn volumes_are_bound_before_the_pod() {
+    let mut e = engine();
+    let out = step(&mut e, 0, volume_world());
+    let [Action::Prepare { node, what, .. }] = out.as_slice() else { panic!("{out:?}") };
+    assert_eq!(node, "a");
+    assert_eq!(what.bindings, [(("ns".to_owned(), "data".to_owned()), "pv".to_owned())]);
+    assert!(step(&mut e, 1, vec![Event::Prepared("uid-p".into())]).is_empty());
+    let bound =
+        model::PersistentVolumeClaim { volume_name: "pv".into(), bind_completed: true, ..waiting_claim() };
+    let out = step(&mut e, 2, vec![object(ClusterObject::Claim(bound))]);
+    assert_eq!(binds(&out), [("p".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn waiting_for_volumes_ends() {
+    let mut e = engine();
+    step(&mut e, 0, volume_world());
+    step(&mut e, 1, vec![Event::Prepared("uid-p".into())]);
+    assert_eq!(e.next_wake(), Some(Time::from_seconds(600)));
+    let out = step(&mut e, 600, vec![]);
+    let want = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
+    assert_eq!(message(&out), Some(("SchedulerError", want.to_owned())));
+}
+
+#[test]
+fn devices_are_given_once() {
+    let mut e = engine();
+    let claim = |name: &str| {
+        let alternative = model::DeviceAlternative {
+            name: String::new(),
+            class: "chips".into(),
+            selectors: Vec::new(),
+            count: model::DeviceCount::Exactly(1),
+            tolerations: Vec::new(),
+            admin: false,
+        };
+        let request =
+            model::DeviceRequest { name: "x".into(), prioritized: false, alternatives: vec![alternative] };
+        object(ClusterObject::DeviceClaim(model::ResourceClaim {
+            namespace: "ns".into(),
+            name: name.into(),
+            uid: name.into(),
+            requests: vec![request],
+            ..model::ResourceClaim::default()
+        }))
+    };
+    let slice = model::ResourceSlice {
+        name: "s".into(),
+        driver: "d".into(),
+        pool: "a".into(),
+        slice_count: 1,
+        reach: Some(model::Reach::Node("a".into())),
+        devices: vec![model::Device { name: "0".into(), ..model::Device::default() }],
+        ..model::ResourceSlice::default()
+    };
+    let class = model::DeviceClass { name: "chips".into(), ..model::DeviceClass::default() };
+    let with = |name: &str, claim: &str| {
+        let mut p = pod(name, 100);
+        let source = model::PodClaimSource::Claim(claim.into());
+        p.spec.resource_claims.push(model::PodResourceClaim { name: "r".into(), source });
+        upsert(p)
+    };
+    let events = vec![
+        node("a", 1000),
+        object(ClusterObject::DeviceSlice(slice)),
+        object(ClusterObject::DeviceClass(class)),
+        claim("one"),
+        claim("two"),
+        with("p", "one"),
+        with("q", "two"),
+    ];
+    let out = step(&mut e, 0, events);
+    let prepared: Vec<&str> = out
+        .iter()
+        .filter_map(|a| match a {
+            Action::Prepare { what, .. } => Some(what.devices[0].devices[0].device.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(prepared, ["0"]);
+    let (_, text) = message(&out).expect("the other waits");
+    assert!(text.starts_with("0/1 nodes are available: 1 cannot allocate all claims."), "{text}");
+    assert_eq!(binds(&step(&mut e, 1, vec![Event::Prepared("uid-p".into())])).len(), 1);
+}

@@ -5,6 +5,7 @@ use crate::intern::Sym;
 use crate::model::{
     DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, ResourceClaim,
 };
+use crate::place::DeviceGrant;
 use crate::place::allocate::{Failure, Given, Pools, Wanted, allocate};
 use crate::place::cluster::{Cluster, NodeId, PodId};
 use crate::place::cycle::Cycle;
@@ -161,6 +162,28 @@ impl State {
     fn allocate(&self, cluster: &Cluster, node: NodeId) -> Result<Vec<Given>, Failure> {
         let wanted = self.wanted(cluster, node);
         if wanted.is_empty() { Ok(Vec::new()) } else { allocate(cluster, &self.pools, &wanted, node) }
+    }
+
+    /// What Reserve gives on a node: devices for open claims, reservations of the others.
+    ///
+    /// # Errors
+    /// When devices would have to stand for an extended resource, for which nobody writes the claim yet.
+    pub(crate) fn grants(&self, cluster: &Cluster, node: NodeId) -> Result<Vec<DeviceGrant>, String> {
+        if self.extended.iter().any(|(name, _, _)| cluster.nodes[node].scalar(*name).0 == 0) {
+            return Err("extended resources backed by devices are not supported".to_owned());
+        }
+        let given = self.allocate(cluster, node).map_err(|_| CANNOT_ALLOCATE.to_owned())?;
+        let grant = |c: &ResourceClaim, devices| DeviceGrant {
+            namespace: c.namespace.clone(),
+            name: c.name.clone(),
+            uid: c.uid.clone(),
+            devices,
+        };
+        let unreserved = |c: &&Arc<Claim>| !c.raw.reserved_for.contains(&self.pod.1);
+        let mut out: Vec<DeviceGrant> =
+            self.allocated.iter().filter(unreserved).map(|c| grant(&c.raw, Vec::new())).collect();
+        out.extend(self.open.iter().zip(given).map(|((c, _), g)| grant(&c.raw, g.devices)));
+        Ok(out)
     }
 
     fn usable(&self, cluster: &Cluster, claim: &Claim, node: NodeId) -> bool {

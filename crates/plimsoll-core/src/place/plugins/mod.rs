@@ -55,4 +55,6 @@ pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<
     })
 }
 
+pub(crate) use dynamic_resources::State as DeviceState;
 pub(crate) use dynamic_resources::post_filter as dynamic_resources_post_filter;
+pub(crate) use volume_binding::{Plan as VolumePlan, State as VolumeState};

@@ -8,7 +8,7 @@ use crate::model::VolumeSource;
 use crate::place::cluster::{Cluster, NodeId, PodId};
 use crate::place::events::{Actions, Change, Interest, Payload, Resource};
 use crate::place::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
-use crate::place::objects::{Claim, ObjectChange, Volume};
+use crate::place::objects::{Assumed, Claim, ObjectChange, Volume};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
@@ -96,6 +96,7 @@ fn is_kept_for(volume: &Volume, claim: &Claim) -> bool {
 /// The smallest volume that will do, or the one kept for the claim (upstream `FindMatchingVolume`).
 fn matching_volume(cluster: &Cluster, claim: &Claim, node: NodeId, taken: &[String]) -> Option<String> {
     let c = &claim.raw;
+    let assumed = &cluster.objects.assumed;
     let mut smallest: Option<&Volume> = None;
     for volume in cluster.objects.volumes.values() {
         let v = &volume.raw;
@@ -103,7 +104,10 @@ fn matching_volume(cluster: &Cluster, claim: &Claim, node: NodeId, taken: &[Stri
             continue;
         }
         let kept = is_kept_for(volume, claim);
+        // Another placement on its way has chosen this volume.
+        let promised = assumed.values().any(|a| *a == Assumed::Volume(v.name.clone()));
         if (v.claim.is_some() && !kept)
+            || (promised && !kept)
             || v.capacity < c.request.unwrap_or(0)
             || v.block != c.block
             || v.attributes_class != c.attributes_class
@@ -196,17 +200,32 @@ impl State {
         let conflict = || Status::unresolvable(PluginId::VolumeBinding, BIND_CONFLICT);
         let name = cluster.strings.text(cluster.nodes[node].name);
         let mut plan = Plan::default();
+        let mut taken = Vec::new();
         let mut to_match: Vec<&Arc<Claim>> = Vec::new();
         let mut to_make: Vec<&Arc<Claim>> = Vec::new();
         for claim in &self.waiting {
-            match &claim.raw.selected_node {
+            let key = (claim.raw.namespace.clone(), claim.raw.name.clone());
+            let assumed = match cluster.objects.assumed.get(&key) {
+                Some(Assumed::Volume(volume)) => {
+                    // Another pod with the same claim is on its way: this one must reach the same volume.
+                    let known = cluster.objects.volumes.get(volume);
+                    if !known.is_some_and(|v| reaches(cluster, v, node)) {
+                        return Err(conflict());
+                    }
+                    plan.bindings.push((key, volume.clone()));
+                    taken.push(volume.clone());
+                    continue;
+                }
+                Some(Assumed::Node(node)) => Some(node),
+                None => claim.raw.selected_node.as_ref(),
+            };
+            match assumed {
                 Some(selected) if selected != name => return Err(conflict()),
                 Some(_) => to_make.push(claim),
                 None => to_match.push(claim),
             }
         }
         to_match.sort_by_key(|c| c.raw.request.unwrap_or(0));
-        let mut taken = Vec::new();
         for claim in to_match {
             match matching_volume(cluster, claim, node, &taken) {
                 Some(volume) => {
