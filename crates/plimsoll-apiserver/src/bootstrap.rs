@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::auth::{User, bootstrap};
 use crate::machine;
-use crate::pipeline::{self, Write};
+use crate::pipeline::{self, Admission, Write};
 use crate::server::{Server, ServerError};
 
 const MANAGER: &str = "kube-apiserver";
@@ -81,6 +81,7 @@ async fn create(server: &Arc<Server>, object: Value) -> Result<(), ApiError> {
         manager: MANAGER.to_owned(),
         dry_run: false,
         options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        admission: Admission::default(),
         warnings: Vec::new(),
         now: server.now(),
         kind,

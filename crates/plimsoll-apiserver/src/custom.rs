@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::auth::User;
 use crate::http::options::{DeleteOptions, Propagation};
-use crate::pipeline::{self, Write};
+use crate::pipeline::{self, Admission, Write};
 use crate::server::Server;
 use crate::store::{Expected, Key, Record, StoreError};
 
@@ -222,6 +222,7 @@ async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bo
             manager: "kube-apiserver".to_owned(),
             dry_run: false,
             options: options.to_value(),
+            admission: Admission::default(),
             warnings: Vec::new(),
             now: server.now(),
         };

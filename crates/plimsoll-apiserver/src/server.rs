@@ -12,6 +12,7 @@ use plimsoll_machinery::{Kind, KindTable, builtin};
 use serde_json::Value;
 
 use crate::admit::webhooks::{AdmissionHook, Hooks};
+use crate::auth::tokens::Tokens;
 use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
 use crate::http::{body::Body, handle};
@@ -103,6 +104,7 @@ pub struct Server {
     logs: RwLock<Option<Arc<dyn LogSource>>>,
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
     hooks: Hooks,
+    tokens: Tokens,
 }
 
 impl Server {
@@ -131,6 +133,7 @@ impl Server {
             logs: RwLock::new(None),
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
             hooks: Hooks::default(),
+            tokens: Tokens::default(),
         });
         bootstrap::run(&server).await?;
         Ok(server)
@@ -182,6 +185,16 @@ impl Server {
     /// Where logs come from.
     pub fn log_source(&self) -> Option<Arc<dyn LogSource>> {
         self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tokens of service accounts.
+    pub(crate) const fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// The user a bearer token stands for.
+    pub(crate) fn user_of_token(&self, token: &str) -> Option<User> {
+        self.config.auth.user_of_token(token).or_else(|| self.tokens.user(token, self.now()))
     }
 
     /// Adds admission by another part of this process.

@@ -3,8 +3,8 @@
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Operation, forbidden, subject};
-use crate::pipeline::Write;
+use super::{Operation, forbidden, forbidden_named, subject};
+use crate::pipeline::{Admission, Write};
 use crate::store::Key;
 
 const RESOURCE: &str = "scheduling.k8s.io/priorityclasses";
@@ -59,6 +59,20 @@ pub fn resolve(w: &Write, pod: &mut Value, operation: Operation) -> Result<(), A
 fn default_class(w: &Write) -> Option<Value> {
     let classes = w.server.priority_defaults();
     classes.iter().min_by_key(|c| c["value"].as_i64().unwrap_or(0)).cloned()
+}
+
+/// System classes stay.
+pub fn protect(w: &Write, operation: Operation) -> Result<(), ApiError> {
+    let system = ["system-node-critical", "system-cluster-critical"];
+    // Only by name; upstream checks where single deletions come in.
+    if operation != Operation::Delete
+        || w.admission == Admission::Collection
+        || !subject(w).is("scheduling.k8s.io", "priorityclasses")
+        || !system.contains(&w.name.as_str())
+    {
+        return Ok(());
+    }
+    Err(forbidden_named(w, &w.name, "this is a system priority class and cannot be deleted"))
 }
 
 /// A second default class is refused.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Operation, call};
 use crate::machine;
-use crate::pipeline::Write;
+use crate::pipeline::{Admission, Write};
 use crate::store::{Key, Store};
 
 /// What a hook is asked about, apart from the object.
@@ -248,11 +248,12 @@ async fn ask(
 
 fn attributes(w: &Write, object: &Value, old: Option<&Value>, operation: Operation) -> Attributes {
     let gvk = w.kind.gvk.clone();
-    let own = Target { gvk: gvk.clone(), resource_version: None, plural: w.kind.plural.clone() };
-    let equivalents = w
-        .table
-        .iter()
-        .filter(|k| k.storage == w.kind.storage && k.gvk != gvk)
+    let rows = || w.table.iter().filter(|k| k.storage == w.kind.storage);
+    // An object of another kind that is created at a subresource (a Binding, an Eviction).
+    let parent = if rows().any(|k| k.gvk == gvk) { None } else { rows().next().map(|k| k.gvk.clone()) };
+    let own = Target { gvk: gvk.clone(), resource_version: parent.clone(), plural: w.kind.plural.clone() };
+    let equivalents = rows()
+        .filter(|k| parent.is_none() && k.gvk != gvk)
         .map(|k| Target { gvk: k.gvk.clone(), resource_version: None, plural: k.plural.clone() })
         .collect();
     let namespace_labels = if w.namespace.is_empty() {
@@ -271,7 +272,7 @@ fn attributes(w: &Write, object: &Value, old: Option<&Value>, operation: Operati
         target: own,
         equivalents,
         subresource: w.subresource.clone(),
-        name: w.name.clone(),
+        name: if w.admission == Admission::Collection { String::new() } else { w.name.clone() },
         namespace: w.namespace.clone(),
         operation: Some(operation),
         user: w.user.to_value(),

@@ -3,6 +3,7 @@
 pub mod bootstrap;
 pub mod rbac;
 mod reviews;
+pub mod tokens;
 
 use std::collections::BTreeMap;
 
@@ -112,7 +113,7 @@ pub struct AuthConfig {
 }
 
 impl AuthConfig {
-    /// The user of a request that came over the network.
+    /// The user of a request that came over the network. `issued` knows tokens beside the configured ones.
     ///
     /// # Errors
     /// 401 for missing (unless anonymous requests are allowed) or unknown credentials.
@@ -120,6 +121,7 @@ impl AuthConfig {
         &self,
         headers: &HeaderMap,
         peer: Option<&PeerCertificate>,
+        issued: impl Fn(&str) -> Option<User>,
     ) -> Result<User, ApiError> {
         if let Some(peer) = peer.filter(|p| !p.common_name.is_empty()) {
             let groups: Vec<&str> = peer.organizations.iter().map(String::as_str).collect();
@@ -136,7 +138,7 @@ impl AuthConfig {
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
         match token.filter(|t| !t.is_empty()) {
-            Some(token) => self.user_of_token(token).ok_or_else(unauthorized),
+            Some(token) => self.user_of_token(token).or_else(|| issued(token)).ok_or_else(unauthorized),
             None if self.anonymous => Ok(User::anonymous()),
             None => Err(unauthorized()),
         }
@@ -238,13 +240,13 @@ mod tests {
         let mut config =
             AuthConfig { tokens: vec![("secret".into(), User::admin())], ..AuthConfig::default() };
         let mut headers = HeaderMap::new();
-        assert_eq!(config.authenticate(&headers, None).unwrap_err().code, 401);
+        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
         config.anonymous = true;
-        assert_eq!(config.authenticate(&headers, None).unwrap(), User::anonymous());
+        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap(), User::anonymous());
         headers.insert("authorization", "Bearer wrong".parse().unwrap());
-        assert_eq!(config.authenticate(&headers, None).unwrap_err().code, 401);
+        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
         headers.insert("authorization", "Bearer secret".parse().unwrap());
-        assert_eq!(config.authenticate(&headers, None).unwrap(), User::admin());
+        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap(), User::admin());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use plimsoll_machinery::{ApiError, FieldError, Kind};
 use serde_json::{Value, json};
 
-use super::{Attributes, AuthConfig, Rbac, User};
+use super::{Attributes, Rbac, User};
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
@@ -16,7 +16,7 @@ pub fn create(
     object: &Value,
     namespace: &str,
     user: &User,
-    auth: &AuthConfig,
+    user_of: &dyn Fn(&str) -> Option<User>,
     rbac: &Rbac,
 ) -> Option<Result<Value, ApiError>> {
     let mut review = object.clone();
@@ -36,7 +36,7 @@ pub fn create(
             Ok(review)
         }
         ("authentication.k8s.io", "TokenReview") => {
-            review["status"] = token(&review["spec"], auth);
+            review["status"] = token(&review["spec"], user_of);
             Ok(review)
         }
         _ => return None,
@@ -199,8 +199,8 @@ fn rules(kind: &Kind, review: &Value, user: &User, rbac: &Rbac) -> Result<Value,
     }))
 }
 
-fn token(spec: &Value, auth: &AuthConfig) -> Value {
-    match auth.user_of_token(spec["token"].as_str().unwrap_or("")) {
+fn token(spec: &Value, user_of: &dyn Fn(&str) -> Option<User>) -> Value {
+    match user_of(spec["token"].as_str().unwrap_or("")) {
         Some(user) => json!({"authenticated": true, "user": user.to_value()}),
         None => json!({"user": {}, "error": "[invalid bearer token]"}),
     }

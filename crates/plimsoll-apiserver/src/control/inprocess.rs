@@ -9,7 +9,7 @@ use super::client::{Client, Deletion, Propagation, Reply, Target};
 use crate::auth::User;
 use crate::http::options;
 use crate::machine;
-use crate::pipeline::{self, Change, Write};
+use crate::pipeline::{self, Admission, Change, Write};
 use crate::server::Server;
 use crate::store::Store;
 
@@ -54,6 +54,7 @@ impl ServerClient {
             manager: self.manager.clone(),
             dry_run: false,
             options: json!({"kind": options, "apiVersion": "meta.k8s.io/v1", "fieldManager": self.manager}),
+            admission: Admission::default(),
             warnings: Vec::new(),
             now: self.server.now(),
         })

@@ -166,6 +166,9 @@ pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
     only_get(req)?;
     let path = req.info.path.trim_matches('/').to_owned();
     let rest = path.trim_start_matches("openapi").trim_start_matches('/');
+    if rest == "v2" {
+        return openapi_v2(req);
+    }
     let Some(document) = rest.strip_prefix("v3") else { return Ok(Reply::page_not_found()) };
     let name = document.trim_matches('/');
     if name.is_empty() {
@@ -183,11 +186,30 @@ pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
     openapi_document(req, name)
 }
 
-fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
+/// Whether the client takes JSON. The binary form of these documents is not made here.
+fn takes_json(req: &Req) -> bool {
     let accept = req.header(header::ACCEPT).unwrap_or("*/*");
-    let json = accept.split(',').any(|c| {
-        matches!(c.split(';').next().unwrap_or("").trim(), "application/json" | "*/*" | "application/*" | "")
-    });
+    let types = accept.split(',').map(|c| c.split(';').next().unwrap_or("").trim());
+    types.into_iter().any(|t| matches!(t, "application/json" | "*/*" | "application/*" | ""))
+}
+
+fn openapi_v2(req: &Req) -> Result<Reply, ApiError> {
+    if !takes_json(req) {
+        return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new(), protobuf: None });
+    }
+    let document = plimsoll_machinery::openapi::v2(&req.table, GIT_VERSION);
+    let bytes = serde_json::to_vec(&document).map_err(ApiError::internal)?;
+    let etag = format!("\"{}\"", machine::hash(&bytes));
+    let (status, payload) = if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
+        (304, Payload::Empty)
+    } else {
+        (200, Payload::Raw(bytes.into(), "application/json"))
+    };
+    Ok(Reply { status, payload, headers: Vec::new(), protobuf: None }.with_header(header::ETAG, etag))
+}
+
+fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
+    let json = takes_json(req);
     let Some(document) = machine::openapi_document(&req.server, &req.table, name) else {
         return Ok(Reply::page_not_found());
     };
@@ -198,7 +220,8 @@ fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
     match req.query.non_empty("hash") {
         Some(hash) if hash != document.hash => {
             let location = format!("/openapi/v3/{name}?hash={}", document.hash);
-            let reply = Reply { status: 301, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+            let payload = Payload::Raw(bytes::Bytes::new(), "application/json");
+            let reply = Reply { status: 301, payload, headers: Vec::new(), protobuf: None };
             return Ok(reply.with_header(header::LOCATION, location));
         }
         _ => {}

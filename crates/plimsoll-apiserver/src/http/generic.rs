@@ -11,7 +11,7 @@ use super::options::{DeleteOptions, WriteOptions};
 use super::reply::Reply;
 use super::{Req, body_format, list, method_not_allowed, not_served, patch, subresource, watch};
 use crate::auth;
-use crate::pipeline::{self, Change, Deleted, Write};
+use crate::pipeline::{self, Admission, Change, Deleted, Write};
 use crate::store::Key;
 use crate::{convert, machine};
 
@@ -194,6 +194,7 @@ pub fn write_of(req: &Req, kind: &Arc<Kind>, options: &WriteOptions, options_kin
         manager,
         dry_run: options.dry_run,
         options: options.to_value(options_kind),
+        admission: Admission::default(),
         warnings: Vec::new(),
         now: req.server.now(),
     }
@@ -245,7 +246,9 @@ fn review(req: &Req, kind: &Arc<Kind>, object: &mut Value, w: &Write) -> Option<
     } else if let Err(e) = machine::own_update(kind, None, object, &w.manager, "", w.now) {
         return Some(Err(e));
     }
-    auth::create_review(kind, object, &req.info.namespace, &req.user, req.server.auth(), req.server.rbac())
+    let server = &req.server;
+    let user_of = |token: &str| server.user_of_token(token);
+    auth::create_review(kind, object, &req.info.namespace, &req.user, &user_of, server.rbac())
 }
 
 async fn update(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {

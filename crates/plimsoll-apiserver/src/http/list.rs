@@ -15,7 +15,7 @@ use super::generic::{delete_options, list_as_object, partial, warn_of_orphans, w
 use super::negotiate::{Format, Transform};
 use super::options::{ListOptions, Match, WriteOptions, go_quote};
 use super::reply::Reply;
-use crate::pipeline;
+use crate::pipeline::{self, Admission};
 use crate::store::{Record, Snapshot, StoreError};
 use crate::{convert, machine};
 
@@ -215,14 +215,13 @@ pub fn values(kind: &Kind, records: &[Arc<Record>]) -> Result<Vec<Value>, ApiErr
 
 /// Puts a page into the form asked for.
 pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, ApiError> {
-    let meta = list_meta(page);
+    let mut meta = list_meta(page);
     match req.accepted.transform {
         Transform::None if req.accepted.format == Format::Json && kind.custom.is_none() => {
             raw_list(kind, page, &meta)
         }
         Transform::None => {
             let mut items = values(kind, &page.records)?;
-            let mut meta = meta;
             if kind.custom.is_some() && meta.get("continue").is_none() {
                 // lists of custom resources always say so
                 meta["continue"] = json!("");
@@ -233,7 +232,6 @@ pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, A
                     map.remove("apiVersion");
                 }
             }
-            let mut meta = meta;
             if kind.custom.is_some() && meta.get("continue").is_none() {
                 // Upstream's lists of custom resources are untyped and show it.
                 meta["continue"] = json!("");
@@ -313,6 +311,7 @@ pub async fn delete_collection(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply,
         write.options = options.to_value();
         write.name.clone_from(&record.key.name);
         write.namespace.clone_from(&record.key.namespace);
+        write.admission = Admission::Collection;
         let result = pipeline::delete(&mut write, &options).await;
         req.warnings.append(&mut write.warnings);
         match result {

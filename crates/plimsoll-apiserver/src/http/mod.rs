@@ -136,7 +136,7 @@ fn authenticate(
 ) -> Result<User, ApiError> {
     let mut user = match identity {
         Some(user) => user.clone(),
-        None => server.auth().authenticate(headers, peer)?,
+        None => server.auth().authenticate(headers, peer, |t| server.user_of_token(t))?,
     };
     if let Some(other) = auth::impersonated(headers)? {
         for (resource, name) in

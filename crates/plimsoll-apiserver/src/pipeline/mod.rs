@@ -24,6 +24,18 @@ pub use create::create;
 pub use delete::{Deleted, delete, returns_object};
 pub use update::{Change, Updated, update};
 
+/// How a write is admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// By name.
+    #[default]
+    Named,
+    /// As one of a collection: webhooks are not told the name.
+    Collection,
+    /// It has been already, as what it follows from (an eviction).
+    Done,
+}
+
 /// One write: what, where, by whom.
 pub struct Write {
     /// The server.
@@ -46,6 +58,8 @@ pub struct Write {
     pub dry_run: bool,
     /// Options as admission webhooks see them.
     pub options: Value,
+    /// How it is admitted.
+    pub admission: Admission,
     /// Warnings collected on the way.
     pub warnings: Vec<String>,
     /// Time of the write.

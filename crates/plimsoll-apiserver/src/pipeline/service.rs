@@ -249,7 +249,9 @@ fn ports(w: &Write, service: &mut Value, old: Option<&Value>) -> Result<(), ApiE
             }
         }
     }
-    service["spec"]["ports"] = json!(list);
+    if !list.is_empty() {
+        service["spec"]["ports"] = json!(list);
+    }
     if wants_health_port(service) && service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
         service["spec"]["healthCheckNodePort"] = json!(free_port(&used, "TCP")?);
     }

@@ -4,7 +4,7 @@ use plimsoll_machinery::{ApiError, FieldError};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
-use super::{Write, create, is_service, meta, service, uid_conflict};
+use super::{Admission, Write, create, is_service, meta, service, uid_conflict};
 use crate::http::options::go_quote;
 use crate::store::{Expected, StoreError};
 use crate::{admit, convert, machine};
@@ -88,6 +88,9 @@ fn fatal(e: ApiError) -> (ApiError, bool) {
 }
 
 async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> {
+    if matches!(change, Change::Internal(_)) {
+        w.admission = Admission::Done;
+    }
     let name = w.name.clone();
     let key = w.key(&name);
     let record = w.server.store().latest(&key);

@@ -73,6 +73,8 @@ pub async fn send(service: ApiService, call: &Call) -> Answer {
 pub struct Stream {
     pub status: u16,
     pub headers: HeaderMap,
+    /// When the server will end it by itself, if the client said so.
+    pub deadline: Option<tokio::time::Instant>,
     state: Arc<Mutex<State>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -94,6 +96,7 @@ impl Drop for Stream {
 impl Stream {
     /// Opens a watch.
     pub async fn open(service: ApiService, call: &Call) -> Self {
+        let opened = tokio::time::Instant::now();
         let response = service.oneshot(request(call)).await.unwrap();
         let (parts, mut body) = response.into_parts();
         let state = Arc::new(Mutex::new(State::default()));
@@ -106,7 +109,10 @@ impl Stream {
             }
             shared.lock().unwrap().closed = true;
         });
-        Self { status: parts.status.as_u16(), headers: parts.headers, state, task }
+        let timeout =
+            call.uri.split("timeoutSeconds=").nth(1).and_then(|t| t.split('&').next()?.parse().ok());
+        let deadline = timeout.map(|t| opened + Duration::from_secs(t));
+        Self { status: parts.status.as_u16(), headers: parts.headers, deadline, state, task }
     }
 
     /// Waits until there are `count` events besides plain bookmarks (or, if `close`, until the end).

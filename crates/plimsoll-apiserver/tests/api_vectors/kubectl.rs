@@ -184,15 +184,41 @@ async fn presuppose(replay: &mut Replay, request: &Value, response: &Value) {
         return;
     }
     let there = server.store().get(&key(&target, &target.name)).is_some();
+    if method == "PATCH" && status == 409 {
+        take_over(replay, request, response).await;
+    }
     let missing = status == 404 && target.subresource.is_empty();
     let created = method == "PATCH" && status == 201;
     if (missing || created) && there {
         forget(&server, &target, Some(&target.name)).await;
     } else if !missing && !created && !there && target.kind.custom.is_none() && status != 404 {
-        let seed =
+        let mut seed =
             seed_of(&target.kind.gvk.api_version(), &target.kind.gvk.kind, &target.namespace, &target.name);
+        if method == "DELETE" && response["kind"] == target.kind.gvk.kind.as_str() {
+            // Something held it.
+            seed["metadata"]["finalizers"] = json!(["example.dev/hold"]);
+        }
         make(&server, &collection(&target), &seed).await;
     }
+}
+
+/// The field of a recorded conflict had been taken by another manager.
+async fn take_over(replay: &mut Replay, request: &Value, response: &Value) {
+    let message = response["message"].as_str().unwrap_or("");
+    let Some((manager, field)) =
+        message.split_once("conflict with \"").and_then(|(_, rest)| rest.split_once("\": "))
+    else {
+        return;
+    };
+    let mut other = request.clone();
+    other["query"] = json!({"fieldManager": manager, "force": "true"});
+    let meta = request["body"]["metadata"].clone();
+    other["body"] = json!({
+        "apiVersion": request["body"]["apiVersion"], "kind": request["body"]["kind"], "metadata": meta,
+    });
+    set(&mut other["body"], &field.replace('.', "/"), "taken");
+    let call = replay.call(&other);
+    client::send(client::service(&replay.server, None), &call).await;
 }
 
 fn key(target: &Path, name: &str) -> Key {
@@ -226,6 +252,15 @@ async fn make(server: &Arc<Server>, path: &str, object: &Value) {
 
 /// Makes or removes objects until a list is as long as it was.
 async fn count(replay: &mut Replay, target: &Path, path: &str, request: &Value, response: &Value) {
+    if path.ends_with("/customresourcedefinitions") && response["items"] == 0 {
+        // A definition goes when its instances are gone, which takes a moment.
+        for _ in 0..100 {
+            if replay.server.store().list(plimsoll_apiserver::custom::RESOURCE, None).is_empty() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
     let Some(wanted) = response["items"].as_u64().or(response["rows"].as_u64()) else { return };
     let query = &request["query"];
     if query["continue"].is_string()
@@ -258,7 +293,9 @@ async fn count(replay: &mut Replay, target: &Path, path: &str, request: &Value, 
     for n in items.len() as u64..wanted {
         let namespace = if target.namespace.is_empty() { "kc" } else { &target.namespace };
         let gvk = &target.kind.gvk;
-        let mut seed = seed_of(&gvk.api_version(), &gvk.kind, namespace, &format!("seed-{n}"));
+        // The revision makes the name one that is not taken.
+        let name = format!("seed-{}-{n}", server.store().current_revision());
+        let mut seed = seed_of(&gvk.api_version(), &gvk.kind, namespace, &name);
         let text = |field: &str| query[field].as_str().unwrap_or("").to_owned();
         for pair in text("labelSelector").split(',').filter_map(|p| p.split_once('=')) {
             seed["metadata"]["labels"][pair.0] = json!(pair.1.trim_start_matches('='));
@@ -294,7 +331,7 @@ fn set(object: &mut Value, pointer: &str, value: &str) {
 
 /// The least body of a kind.
 fn seed_of(api_version: &str, kind: &str, namespace: &str, name: &str) -> Value {
-    let container = json!([{"name": "a", "image": "x"}]);
+    let container = json!([{"name": "main", "image": "x"}]);
     let labels = json!({"app": "web"});
     let template = json!({"metadata": {"labels": labels}, "spec": {"containers": container}});
     let job = json!({"template": {"spec": {"containers": container, "restartPolicy": "Never"}}});

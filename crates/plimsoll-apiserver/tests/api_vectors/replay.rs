@@ -170,7 +170,7 @@ impl Replay {
                 Some(actual) => {
                     let mut expected = response["body"].clone();
                     if path == "/openapi/v3"
-                        && let Some(paths) = expected["paths"].as_object_mut()
+                        && let Some(paths) = expected.get_mut("paths").and_then(Value::as_object_mut)
                     {
                         // Definitions of other scenarios were there at the recording.
                         paths.retain(|name, _| !name.contains("example.dev"));
@@ -273,7 +273,9 @@ impl Replay {
         if response["closed"] == true && !closed {
             out.push("the stream did not end".to_owned());
         }
-        if response["closed"] == false && closed {
+        // On a slow machine the steps may have taken longer than the watch was to last.
+        let late = stream.deadline.is_some_and(|d| tokio::time::Instant::now() >= d);
+        if response["closed"] == false && closed && !late {
             out.push("the stream ended".to_owned());
         }
     }

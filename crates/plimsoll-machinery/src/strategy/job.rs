@@ -35,12 +35,4 @@ pub(super) fn create(job: &mut Obj) {
             with_child(selector, "matchLabels", |labels| set(labels, UID_LABEL, Value::String(uid)));
         });
     });
-    // what upstream's defaults do when the job is read back from the store
-    let template = object(object(job, "spec"), "template");
-    let labels = object(object(template, "metadata"), "labels").clone();
-    with_child(job, "metadata", |meta| {
-        if object(meta, "labels").is_empty() {
-            meta.insert("labels".to_owned(), Value::Object(labels));
-        }
-    });
 }

@@ -10,7 +10,7 @@ use super::super::generic::write_of;
 use super::super::options::{DeleteOptions, WriteOptions};
 use super::super::reply::Reply;
 use super::{body_format, decode_own, read};
-use crate::pipeline::{self, Change, Write};
+use crate::pipeline::{self, Admission, Change, Write};
 use crate::{machine, time};
 
 /// Pods that a budget remembers while their deletion is on its way.
@@ -20,6 +20,7 @@ const MAX_DISRUPTED: usize = 2000;
 pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Result<Reply, ApiError> {
     body_format(req, true)?;
     let options = WriteOptions::parse(&req.query, "CreateOptions", false)?;
+    accept_beta(req);
     let mut eviction = decode_own(req, sub, &options)?;
     let given = eviction["metadata"]["name"].as_str().unwrap_or("");
     if given != req.info.name {
@@ -39,11 +40,21 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     let delete_options = WriteOptions { dry_run: delete.dry_run, ..WriteOptions::default() };
     let mut write = write_of(req, kind, &delete_options, "DeleteOptions");
     write.subresource = String::new();
+    write.admission = Admission::Done;
     write.options = delete.to_value();
     let result = pipeline::delete(&mut write, &delete).await;
     req.warnings.append(&mut write.warnings);
     result?;
     Ok(Reply::success(201))
+}
+
+/// `policy/v1beta1` evictions are the same and are still taken.
+fn accept_beta(req: &mut Req) {
+    let Ok(mut body) = serde_json::from_slice::<Value>(&req.body) else { return };
+    if body["apiVersion"] == "policy/v1beta1" && body.is_object() {
+        body["apiVersion"] = json!("policy/v1");
+        req.body = body.to_string().into();
+    }
 }
 
 /// Finished, pending and terminating pods disrupt nothing.

@@ -98,6 +98,10 @@ async fn admit_part(
     };
     kind.schema = machine::subresource_kind(&req.table, &kind.gvk).and_then(|k| k.schema.clone());
     let mut write = write_of(req, &Arc::new(kind), options, "CreateOptions");
+    if part["metadata"].is_object() && part["metadata"]["namespace"].as_str().unwrap_or("").is_empty() {
+        part["metadata"]["namespace"] = Value::from(write.namespace.as_str());
+    }
+    machine::own_update(&write.kind, None, part, &write.manager, &write.subresource, write.now)?;
     let result = admitted(&mut write, part).await;
     req.warnings.append(&mut write.warnings);
     result
