@@ -390,6 +390,8 @@ impl Queueing {
         *wl.obj = w;
         let released = wl.held.is_some() && !wl.must_hold();
         if !reshaped && same_admission && !released && Before::of(wl) == before {
+            // Its pods may have become ready.
+            self.cycle_due |= self.config.wait_for_pods_ready.is_some();
             self.dirty.insert(id);
             return;
         }

@@ -89,6 +89,7 @@ impl Queueing {
             return;
         }
         self.cycle += 1;
+        self.admitted_now = false;
         let start = self.mark();
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut claimed: BTreeSet<WlId> = BTreeSet::new();
@@ -151,7 +152,29 @@ impl Queueing {
             e.message.push_str(&format!(". Pending the preemption of {} workload(s)", e.targets.len()));
             return;
         }
+        if self.blocked_by_pods(e) {
+            return;
+        }
         e.outcome = Outcome::Admitted;
+    }
+
+    /// With `blockAdmission`, whether a workload has to wait until the pods of all admitted ones are ready.
+    fn blocked_by_pods(&mut self, e: &mut Entry) -> bool {
+        if !self.config.wait_for_pods_ready.as_ref().is_some_and(|w| w.block_admission) {
+            return false;
+        }
+        let waits = |id: &WlId| {
+            self.wl(*id).is_some_and(|w| {
+                w.obj.status.is_true(cond::ADMITTED) && !w.obj.status.is_true(cond::PODS_READY)
+            })
+        };
+        if !self.admitted_now && !self.cqs.iter().flat_map(|c| &c.holders).any(waits) {
+            self.admitted_now = true;
+            return false;
+        }
+        e.skip(true, "waiting for all admitted workloads to be in PodsReady condition");
+        e.reason = "WaitingForPodsReady";
+        true
     }
 
     /// Takes the entry's usage in the simulation.

@@ -22,6 +22,12 @@ const KEPT: [&str; 7] = [
     "PendingEvaluation",
 ];
 
+/// `base` times 2 to the power of `count` - 1, at most `max`.
+fn backoff(base: Duration, max: Duration, count: i32) -> Duration {
+    let doublings = u32::try_from(count - 1).unwrap_or(0).min(62);
+    Duration(base.0.saturating_mul(1 << doublings)).min(max)
+}
+
 fn note(warning: bool, reason: &str, message: impl Into<String>) -> Vec<Note> {
     vec![Note { warning, reason: reason.to_owned(), message: message.into() }]
 }
@@ -363,7 +369,54 @@ impl Queueing {
             });
             return;
         }
+        self.reconcile_readiness(id, now);
         self.reconcile_execution_time(id, now);
+    }
+
+    /// Evicts a workload whose pods are not ready in time, and deactivates one that was evicted for that
+    /// too often (spec section 2.10).
+    fn reconcile_readiness(&mut self, id: WlId, now: Time) {
+        let Some(rules) = self.config.wait_for_pods_ready.clone() else { return };
+        let Some(wl) = self.wl(id) else { return };
+        let s = &wl.obj.status;
+        if s.is_true(cond::EVICTED) || s.is_true(cond::DEACTIVATION_TARGET) {
+            return;
+        }
+        let Some(admitted) = s.condition(cond::ADMITTED).filter(|c| c.status) else { return };
+        let (cause, since, timeout) = match s.condition(cond::PODS_READY) {
+            Some(c) if c.status => return,
+            Some(c) if c.reason == "WaitForRecovery" => {
+                let Some(timeout) = rules.recovery_timeout else { return };
+                ("WaitForRecovery", c.transition, timeout)
+            }
+            None => ("WaitForStart", admitted.transition, rules.timeout),
+            Some(c) if c.reason == "WaitForStart" || c.reason == "PodsReady" => {
+                ("WaitForStart", admitted.transition, rules.timeout)
+            }
+            Some(_) => return,
+        };
+        let end = since.plus(timeout);
+        if end > now {
+            self.timers.insert((end, id));
+            return;
+        }
+        let count = s.requeue_state.as_ref().map_or(0, |r| r.count).saturating_add(1);
+        if rules.backoff_limit.is_some_and(|limit| count > limit) {
+            self.edit(id, now, Vec::new(), |e| {
+                let message = "exceeding the maximum number of re-queuing retries";
+                e.set(cond::DEACTIVATION_TARGET, true, "RequeuingLimitExceeded", message);
+            });
+            return;
+        }
+        let wait = backoff(rules.backoff_base, rules.backoff_max, count);
+        let message = format!("Exceeded the PodsReady timeout {}", wl.obj.key);
+        let notes = note(false, "EvictedDueToPodsReadyTimeout", message.clone());
+        self.edit(id, now, notes, |e| {
+            let state = e.status.requeue_state.get_or_insert_default();
+            state.count = count;
+            state.requeue_at = state.requeue_at.max(Some(now.plus(wait).truncate_to_second()));
+            e.evict("PodsReadyTimeout", cause, &message);
+        });
     }
 
     fn reconcile_failed_checks(&mut self, id: WlId, now: Time) {

@@ -212,6 +212,8 @@ pub struct Queueing {
     pub(crate) wake_later: BTreeSet<(Time, CqId)>,
     /// Number of scheduling cycles so far.
     pub(crate) cycle: i64,
+    /// Whether the present cycle has admitted something, kept with `blockAdmission` only.
+    pub(crate) admitted_now: bool,
     /// Whether a cycle could find something it did not find last time.
     pub(crate) cycle_due: bool,
     pub(crate) last_write: u64,
@@ -256,6 +258,7 @@ impl Queueing {
             samples: BTreeSet::new(),
             wake_later: BTreeSet::new(),
             cycle: 0,
+            admitted_now: false,
             cycle_due: false,
             last_write: 0,
             out: Vec::new(),

@@ -277,3 +277,103 @@ fn a_stale_object_does_not_undo_an_admission() {
     assert_eq!(admitted, ["w0"]);
     assert_eq!(q.status_of_cluster_queue("c0").map(|s| (s.reserving, s.pending)), Some((1, 1)));
 }
+
+fn small_world(config: Config, workloads: usize) -> Queueing {
+    let mut q = Queueing::new(config);
+    let now = Time::from_seconds(100);
+    let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
+    let local = LocalQueue {
+        namespace: "n".into(),
+        name: "l0".into(),
+        cluster_queue: "c0".into(),
+        ..LocalQueue::default()
+    };
+    for e in [
+        Event::NamespaceUpsert("n".into(), StringMap::new()),
+        Event::ResourceFlavorUpsert(Box::new(flavor)),
+        Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "", 9000, None, false))),
+        Event::LocalQueueUpsert(Box::new(local)),
+    ] {
+        q.absorb(now, e);
+    }
+    for n in 0..workloads {
+        q.absorb(now, Event::WorkloadUpsert(Box::new(workload(n, 0, 0, 1000))));
+    }
+    q
+}
+
+/// Runs cycles at the given second; every write succeeds. Returns (workload, condition, reason).
+fn run(q: &mut Queueing, second: i64) -> Vec<(String, String, String)> {
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let mut written = Vec::new();
+        q.decide(Time::from_seconds(second), &mut |a| {
+            if let Action::UpdateWorkload(u) = a {
+                let rows =
+                    u.conditions.iter().map(|c| (u.key.name.clone(), c.kind.clone(), c.reason.clone()));
+                seen.extend(rows);
+                written.push(Event::Written { key: u.key.clone(), id: u.id, version: 0 });
+            }
+        });
+        written.into_iter().for_each(|e| q.absorb(Time::from_seconds(second), e));
+        q.check();
+    }
+    seen
+}
+
+fn has(seen: &[(String, String, String)], wl: &str, kind: &str, reason: &str) -> bool {
+    seen.iter().any(|(w, k, r)| w == wl && k == kind && r == reason)
+}
+
+/// Pods that don't get ready in time send a workload back with growing waits, then deactivate it.
+#[test]
+fn pods_that_are_not_ready_in_time() {
+    let rules = WaitForPodsReady {
+        timeout: Duration::from_seconds(10),
+        recovery_timeout: None,
+        block_admission: false,
+        backoff_limit: Some(1),
+        backoff_base: Duration::from_seconds(60),
+        backoff_max: Duration::from_seconds(3600),
+    };
+    let config = Config { wait_for_pods_ready: Some(rules), ..Config::default() };
+    let mut q = small_world(config, 1);
+    assert!(has(&run(&mut q, 100), "w0", "Admitted", "Admitted"));
+    assert_eq!(q.next_wake(), Some(Time::from_seconds(110)));
+    assert!(has(&run(&mut q, 110), "w0", "Evicted", "PodsReadyTimeout"));
+    let key = WorkloadKey { namespace: "n".into(), name: "w0".into() };
+    q.absorb(Time::from_seconds(111), Event::WorkloadStopped(key));
+    assert!(has(&run(&mut q, 111), "w0", "Requeued", "PodsReadyTimeout"));
+    assert!(!has(&run(&mut q, 169), "w0", "QuotaReserved", "QuotaReserved"));
+    let again = run(&mut q, 170);
+    assert!(has(&again, "w0", "Requeued", "BackoffFinished"), "{again:?}");
+    assert!(has(&again, "w0", "QuotaReserved", "QuotaReserved"), "{again:?}");
+    assert!(has(&run(&mut q, 180), "w0", "DeactivationTarget", "RequeuingLimitExceeded"));
+}
+
+/// With `blockAdmission` one workload is admitted at a time.
+#[test]
+fn admission_waits_for_ready_pods() {
+    let rules = WaitForPodsReady {
+        timeout: Duration::from_seconds(1000),
+        recovery_timeout: None,
+        block_admission: true,
+        backoff_limit: None,
+        backoff_base: Duration::from_seconds(60),
+        backoff_max: Duration::from_seconds(3600),
+    };
+    let mut q = small_world(Config { wait_for_pods_ready: Some(rules), ..Config::default() }, 2);
+    let seen = run(&mut q, 100);
+    assert!(
+        has(&seen, "w0", "Admitted", "Admitted") && has(&seen, "w1", "QuotaReserved", "WaitingForPodsReady")
+    );
+    let mut ready = q.wls[0].as_ref().map(|w| (*w.obj).clone()).expect("there");
+    ready.version += 1;
+    ready.status.conditions.push(Condition {
+        kind: cond::PODS_READY.into(),
+        status: true,
+        ..Condition::default()
+    });
+    q.absorb(Time::from_seconds(101), Event::WorkloadUpsert(Box::new(ready)));
+    assert!(has(&run(&mut q, 101), "w1", "Admitted", "Admitted"));
+}

@@ -1,0 +1,231 @@
+//! Feature gates by name (spec section 6).
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::queueing::Gates;
+
+/// What setting a gate does here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It is honoured.
+    Works,
+    /// It only changes how Kueue computes something; either value is fine.
+    NoEffect,
+    /// Only the default is supported.
+    Fixed,
+    /// Upstream no longer lets it be changed.
+    Locked,
+}
+use Kind::{Fixed, Locked, NoEffect, Works};
+
+/// Name, default, what setting it does here.
+#[rustfmt::skip]
+const GATES: &[(&str, bool, Kind)] = &[
+    ("PartialAdmission", true, Works),
+    ("FlavorFungibility", true, Works),
+    ("PrioritySortingWithinCohort", true, Works),
+    ("VisibilityOnDemand", true, Fixed),
+    ("MultiKueue", true, Fixed),
+    ("TopologyAwareScheduling", true, Works),
+    ("TASFailedNodeReplacement", true, Fixed),
+    ("TASFailedNodeReplacementFailFast", true, Fixed),
+    ("TASReplaceNodeOnPodTermination", true, Fixed),
+    ("AdmissionFairSharing", true, Works),
+    ("TASProfileMixed", true, Works),
+    ("MultiKueueAdaptersForCustomJobs", true, Fixed),
+    ("ReclaimablePods", true, Works),
+    ("LocalQueueMetrics", true, NoEffect),
+    ("FairSharingPreemptWithinNominal", true, Works),
+    ("FairSharingPrioritizeNonBorrowing", true, Works),
+    ("RemoveFinalizersWithStrictPatch", true, NoEffect),
+    ("TASReplaceNodeOnNodeTaints", true, Fixed),
+    ("AssignQueueLabelsForPods", true, Fixed),
+    ("ElasticJobsViaWorkloadSlices", true, Fixed),
+    ("KueueDRAIntegration", true, Fixed),
+    ("KueueDRARejectWorkloadsWhenDRADisabled", true, Fixed),
+    ("SchedulingEquivalenceHashing", true, Works),
+    ("FinishOrphanedWorkloads", true, Fixed),
+    ("MetricForWorkloadCreationLatency", true, NoEffect),
+    ("WorkloadIdentifierAnnotations", true, Fixed),
+    ("MetricsForCohorts", true, NoEffect),
+    ("TASHandleOverlappingFlavors", true, Fixed),
+    ("PodIntegrationValidateGroupOwner", true, Fixed),
+    ("ValidateRayAndSparkJobUpdates", true, Fixed),
+    ("SkipReassignmentForPodOwnedWorkloads", true, Fixed),
+    ("TASAssignmentsEncodingByHostnamePrefix", true, Fixed),
+    ("KueueDRAIntegrationExtendedResource", true, Fixed),
+    ("KueueDRAIntegrationPartitionableDevices", true, Fixed),
+    ("TASMultiLayerTopology", true, Fixed),
+    ("AdmissionGatedBy", true, Fixed),
+    ("MultiKueueIncrementalDispatcherConfig", true, Fixed),
+    ("MultiKueueIncrementalDispatcherRespectConfigOrder", true, Fixed),
+    ("QuotaCheckStrategy", true, Works),
+    ("CleanupProvisioningRequestsOnEviction", true, Fixed),
+    ("UnadmittedWorkloadsObservability", true, Fixed),
+    ("TASRecomputeAssignmentWithinSchedulingCycle", true, Works),
+    ("DeferRayServiceFinalizationForRedisCleanup", true, Fixed),
+    ("TASCacheNodeMatchResults", true, NoEffect),
+    ("TASCachingRemainingResources", true, NoEffect),
+    ("VectorizedResourceRequests", true, NoEffect),
+    ("TASCacheTopologyTree", true, NoEffect),
+    ("MultiKueueKubeConfigPathValidation", true, Fixed),
+    ("WorkloadPriorityClassDefaulting", true, Fixed),
+    ("WorkloadValidateResourcesAreNonNegative", true, Fixed),
+    ("TASValidateWorkloadSliceSize", true, Fixed),
+    ("WorkloadValidationForPodSetMetadata", true, Fixed),
+    ("LWSImmutableGroupSize", true, Fixed),
+    ("FlavorFungibilityPreserveScanProgress", true, Works),
+    ("SkipAncestorCheckForDeletedWorkloads", true, Fixed),
+    ("MultiKueueRemoteSpecSync", true, Fixed),
+    ("RecomputeAssignmentUponPreemptionTargetsOverlap", true, Works),
+    ("UnadmittedWorkloadsExplicitStatus", false, Works),
+    ("ManagedJobsNamespaceSelectorAlwaysRespected", true, Locked),
+    ("TLSOptions", true, Locked),
+    ("TASReplaceNodeDueToNotReadyOverFixedTime", false, Fixed),
+    ("DisableWaitForPodsReady", false, Fixed),
+    ("WorkloadRequestUseMergePatch", false, NoEffect),
+    ("TASBalancedPlacement", false, Fixed),
+    ("MultiKueueClusterProfile", false, Fixed),
+    ("FailureRecoveryPolicy", false, Fixed),
+    ("ElasticJobsViaWorkloadSlicesWithTAS", false, Fixed),
+    ("CustomMetricLabels", false, NoEffect),
+    ("SparkApplicationIntegration", false, Fixed),
+    ("MultiKueueOrchestratedPreemption", false, Fixed),
+    ("PriorityBoost", false, Fixed),
+    ("ShortWorkloadNames", false, Fixed),
+    ("FastQuotaReleaseInPodIntegration", false, Fixed),
+    ("RejectUpdatesToCQWithInvalidOnFlavors", false, Fixed),
+    ("ConcurrentAdmission", false, Fixed),
+    ("TASRespectNodeAffinityPreferred", false, Fixed),
+    ("MultiKueueManagerQuotaAutomation", false, Fixed),
+    ("KueueDRAIntegrationConsumableCapacity", false, Fixed),
+    ("SchedulerLibraryIntegration", false, Fixed),
+    ("PrioritizePreemptorWorkloads", false, Fixed),
+];
+
+/// A gate that needs another one.
+#[rustfmt::skip]
+const NEEDS: &[(&str, &str)] = &[
+    ("TASFailedNodeReplacement", "TopologyAwareScheduling"),
+    ("TASFailedNodeReplacementFailFast", "TASFailedNodeReplacement"),
+    ("TASReplaceNodeOnPodTermination", "TASFailedNodeReplacement"),
+    ("TASReplaceNodeOnNodeTaints", "TASFailedNodeReplacement"),
+    ("TASProfileMixed", "TopologyAwareScheduling"),
+    ("TASHandleOverlappingFlavors", "TopologyAwareScheduling"),
+    ("TASMultiLayerTopology", "TopologyAwareScheduling"),
+    ("TASRecomputeAssignmentWithinSchedulingCycle", "TopologyAwareScheduling"),
+    ("TASBalancedPlacement", "TopologyAwareScheduling"),
+    ("TASRespectNodeAffinityPreferred", "TopologyAwareScheduling"),
+    ("ElasticJobsViaWorkloadSlicesWithTAS", "TopologyAwareScheduling"),
+    ("ElasticJobsViaWorkloadSlicesWithTAS", "ElasticJobsViaWorkloadSlices"),
+    ("KueueDRAIntegrationExtendedResource", "KueueDRAIntegration"),
+    ("KueueDRAIntegrationPartitionableDevices", "KueueDRAIntegration"),
+    ("KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegration"),
+    ("UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"),
+];
+
+/// Values of all gates.
+#[derive(Clone, Debug)]
+pub struct FeatureGates(BTreeMap<&'static str, bool>);
+
+impl FeatureGates {
+    /// The defaults with `set` on top; texts of everything that is wrong with it otherwise.
+    ///
+    /// # Errors
+    /// Unknown names, locked gates, values that are not supported here, gates without what they need.
+    pub fn new(set: &BTreeMap<String, bool>) -> Result<Self, Vec<String>> {
+        let mut errors = Vec::new();
+        let mut all: BTreeMap<&'static str, bool> = GATES.iter().map(|(n, on, _)| (*n, *on)).collect();
+        for (name, &on) in set {
+            let Some((known, default, kind)) = GATES.iter().find(|(n, _, _)| n == name) else {
+                errors.push(format!("unrecognized feature gate: {name}"));
+                continue;
+            };
+            match kind {
+                Locked if on != *default => errors
+                    .push(format!("cannot set feature gate {name} to {on}, feature is locked to {default}")),
+                Fixed if on != *default => {
+                    errors.push(format!("feature gate {name}={on} is not supported by Plimsoll"));
+                }
+                Works | NoEffect | Fixed | Locked => {
+                    all.insert(known, on);
+                }
+            }
+        }
+        for (gate, needed) in NEEDS {
+            let is_on = |name: &str| all.get(name).copied().unwrap_or(false);
+            if set.get(*gate) == Some(&true) && !is_on(needed) {
+                errors.push(format!("feature gate {gate} needs {needed}"));
+            }
+        }
+        if errors.is_empty() { Ok(Self(all)) } else { Err(errors) }
+    }
+
+    /// Whether a gate is on; `false` for an unknown name.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.0.get(name).copied().unwrap_or(false)
+    }
+
+    /// The gates that decide something in the engine.
+    pub fn engine(&self) -> Gates {
+        let mut gates = Gates::default();
+        for (name, on) in &self.0 {
+            set_engine(&mut gates, name, *on);
+        }
+        gates
+    }
+}
+
+fn set_engine(gates: &mut Gates, name: &str, on: bool) {
+    match name {
+        "FairSharingPreemptWithinNominal" => gates.fair_preempt_within_nominal = on,
+        "FairSharingPrioritizeNonBorrowing" => gates.fair_prioritize_non_borrowing = on,
+        "FlavorFungibility" => gates.flavor_fungibility = on,
+        "FlavorFungibilityPreserveScanProgress" => gates.preserve_scan_progress = on,
+        "PartialAdmission" => gates.partial_admission = on,
+        "PrioritySortingWithinCohort" => gates.priority_sorting_within_cohort = on,
+        "ReclaimablePods" => gates.reclaimable_pods = on,
+        "RecomputeAssignmentUponPreemptionTargetsOverlap" => gates.recompute_on_overlap = on,
+        "SchedulingEquivalenceHashing" => gates.equivalence_hashing = on,
+        "TASProfileMixed" => gates.tas_profile_mixed = on,
+        "TASRecomputeAssignmentWithinSchedulingCycle" => gates.tas_recompute = on,
+        "TopologyAwareScheduling" => gates.topology = on,
+        "UnadmittedWorkloadsExplicitStatus" => gates.explicit_status = on,
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &[(&str, bool)]) -> BTreeMap<String, bool> {
+        pairs.iter().map(|(n, on)| ((*n).to_owned(), *on)).collect()
+    }
+
+    #[test]
+    fn defaults_are_the_engines() {
+        let gates = FeatureGates::new(&BTreeMap::new()).expect("defaults");
+        assert_eq!(gates.engine(), Gates::default());
+        assert!(gates.is_on("TopologyAwareScheduling") && !gates.is_on("TASBalancedPlacement"));
+    }
+
+    #[test]
+    fn names_and_values_are_checked() {
+        let off = FeatureGates::new(&set(&[("PartialAdmission", false)])).expect("honoured");
+        assert!(!off.engine().partial_admission);
+        let table = [
+            (set(&[("NoSuchGate", true)]), "unrecognized feature gate: NoSuchGate"),
+            (set(&[("ConcurrentAdmission", true)]), "is not supported by Plimsoll"),
+            (set(&[("TLSOptions", false)]), "feature is locked to true"),
+            (
+                set(&[("TopologyAwareScheduling", false), ("TASProfileMixed", true)]),
+                "feature gate TASProfileMixed needs TopologyAwareScheduling",
+            ),
+        ];
+        for (gates, want) in table {
+            let errors = FeatureGates::new(&gates).expect_err(want);
+            assert!(errors.iter().any(|e| e.contains(want)), "{errors:?}");
+        }
+    }
+}

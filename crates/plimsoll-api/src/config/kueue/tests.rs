@@ -1,0 +1,87 @@
+use super::*;
+
+const HEAD: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+const OLD: &str = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
+
+fn with(head: &str, rest: &str) -> Result<KueueConfig, ConfigError> {
+    read(&format!("{head}{rest}"), "kueue-system")
+}
+
+#[test]
+fn defaults_differ_by_version() {
+    let new = with(HEAD, "").expect("an empty file");
+    let wait = new.queueing.wait_for_pods_ready.expect("on by default");
+    assert_eq!((wait.timeout, wait.block_admission), (Duration::from_seconds(1800), false));
+    assert_eq!(wait.recovery_timeout, Some(wait.timeout));
+    assert_eq!(new.frameworks, ["batch/job"]);
+    assert!(new.queueing.fair_sharing.is_none());
+    let old = with(OLD, "fairSharing:\n  enable: true\n").expect("an old file");
+    assert!(old.queueing.wait_for_pods_ready.is_none());
+    assert_eq!(old.queueing.fair_sharing.map(|f| f.strategies.len()), Some(2));
+    let old = with(OLD, "waitForPodsReady:\n  enable: true\nqueueVisibility: {}\n").expect("an old file");
+    let wait = old.queueing.wait_for_pods_ready.expect("switched on");
+    assert_eq!((wait.timeout, wait.block_admission), (Duration::from_seconds(300), true));
+    let off = "waitForPodsReady:\n  recoveryTimeout: 0s\n";
+    let wait = with(HEAD, off).expect("valid").queueing.wait_for_pods_ready.expect("on");
+    assert_eq!(wait.recovery_timeout, None);
+}
+
+#[test]
+fn what_is_wrong_is_refused() {
+    let table = [
+        (HEAD, "nonsense: 1\n", "unknown field `nonsense`"),
+        (HEAD, "namespace: a\nnamespace: b\n", "strict decoding error"),
+        (HEAD, "waitForPodsReady:\n  enable: true\n", "unknown field \"waitForPodsReady.enable\""),
+        (
+            HEAD,
+            "fairSharing:\n  preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]\n",
+            "Unsupported",
+        ),
+        (HEAD, "featureGates:\n  Nope: true\n", "unrecognized feature gate: Nope"),
+        (
+            HEAD,
+            "resources:\n  quotaCheckStrategy: IgnoreUndeclared\n  excludeResourcePrefixes: [a]\n",
+            "IgnoreUndeclared",
+        ),
+        (HEAD, "waitForPodsReady:\n  timeout: soon\n", "waitForPodsReady.timeout"),
+        (HEAD, "managedJobsNamespaceSelector: {}\n", "kube-system"),
+        (HEAD, "multiKueue: {}\n", "not supported by Plimsoll"),
+        ("kind: Configuration\napiVersion: other/v1\n", "", "no kind"),
+    ];
+    for (head, rest, want) in table {
+        let error = with(head, rest).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(error.contains(want), "{rest}: {error:?} lacks {want:?}");
+    }
+}
+
+#[test]
+fn values_reach_the_engine() {
+    let text = "resources:\n  transformations:\n  - input: a\n    strategy: Replace\n    outputs: {b: 500m}\n\
+                admissionFairSharing:\n  usageHalfLifeTime: 1h30m\n  resourceWeights: {cpu: 2}\n\
+                featureGates: {PartialAdmission: false}\n\
+                objectRetentionPolicies:\n  workloads:\n    afterFinished: 10m\n";
+    let config = with(HEAD, text).expect("valid");
+    assert_eq!(config.queueing.transformations[0].outputs, [("b".to_owned(), 500_000_000)]);
+    let fair = config.queueing.admission_fair_sharing.expect("on");
+    assert_eq!((fair.half_life, fair.sampling), (Duration::from_seconds(5400), Duration::from_seconds(300)));
+    assert!(!config.queueing.gates.partial_admission);
+    assert_eq!(config.delete_finished_after, Some(Duration::from_seconds(600)));
+}
+
+#[test]
+fn durations_are_read_as_go_does() {
+    let table = [
+        ("1h0m0s", Some(3600.0)),
+        ("1.5s", Some(1.5)),
+        ("500ms", Some(0.5)),
+        ("0", Some(0.0)),
+        ("-3s", Some(-3.0)),
+        ("3", None),
+        ("", None),
+        ("s", None),
+        ("1x", None),
+    ];
+    for (text, want) in table {
+        assert_eq!(duration(text).map(|d| d.0 as f64 / 1e9), want, "{text:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! The file as it is written. Every field is listed, so that unknown ones are errors; those typed as plain
+//! values are read for strictness only.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+type Quantities = BTreeMap<String, Value>;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Configuration {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) webhook: Option<Value>,
+    pub(super) leader_election: Option<Value>,
+    pub(super) metrics: Option<Value>,
+    pub(super) health: Option<Value>,
+    pub(super) pprof_bind_address: Option<String>,
+    pub(super) controller: Option<Value>,
+    pub(super) tls: Option<Value>,
+    pub(super) manage_jobs_without_queue_name: bool,
+    pub(super) managed_jobs_namespace_selector: Option<Value>,
+    pub(super) internal_cert_management: Option<Value>,
+    pub(super) wait_for_pods_ready: Option<WaitForPodsReady>,
+    pub(super) client_connection: Option<Value>,
+    pub(super) integrations: Option<Integrations>,
+    /// v1beta1 only; ignored there.
+    pub(super) queue_visibility: Option<Value>,
+    pub(super) multi_kueue: Option<Value>,
+    pub(super) fair_sharing: Option<FairSharing>,
+    pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
+    pub(super) resources: Option<Resources>,
+    pub(super) feature_gates: BTreeMap<String, bool>,
+    pub(super) object_retention_policies: Option<Retention>,
+    pub(super) visibility_server: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct WaitForPodsReady {
+    /// v1beta1 only.
+    pub(super) enable: Option<bool>,
+    pub(super) timeout: Option<String>,
+    pub(super) block_admission: Option<bool>,
+    pub(super) requeuing_strategy: Option<Requeuing>,
+    pub(super) recovery_timeout: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Requeuing {
+    pub(super) timestamp: Option<String>,
+    pub(super) backoff_limit_count: Option<i32>,
+    pub(super) backoff_base_seconds: Option<i32>,
+    pub(super) backoff_max_seconds: Option<i32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Integrations {
+    pub(super) frameworks: Vec<String>,
+    pub(super) external_frameworks: Vec<String>,
+    /// v1beta1 only; ignored there.
+    pub(super) pod_options: Option<Value>,
+    pub(super) label_keys_to_copy: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct FairSharing {
+    /// v1beta1 only.
+    pub(super) enable: Option<bool>,
+    pub(super) preemption_strategies: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct AdmissionFairSharing {
+    pub(super) usage_half_life_time: Option<String>,
+    pub(super) usage_sampling_interval: Option<String>,
+    pub(super) resource_weights: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Resources {
+    pub(super) quota_check_strategy: Option<String>,
+    pub(super) exclude_resource_prefixes: Vec<String>,
+    pub(super) transformations: Vec<Transformation>,
+    pub(super) device_class_mappings: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Transformation {
+    pub(super) input: String,
+    pub(super) strategy: Option<String>,
+    pub(super) multiply_by: Option<String>,
+    pub(super) outputs: Quantities,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Retention {
+    pub(super) workloads: Option<WorkloadRetention>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct WorkloadRetention {
+    pub(super) after_finished: Option<String>,
+    pub(super) after_deactivated_by_kueue: Option<String>,
+}
