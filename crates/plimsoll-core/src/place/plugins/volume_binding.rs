@@ -106,8 +106,7 @@ fn matching_volume(cluster: &Cluster, claim: &Claim, node: NodeId, taken: &[Stri
         let kept = is_kept_for(volume, claim);
         // Another placement on its way has chosen this volume.
         let promised = assumed.values().any(|a| *a == Assumed::Volume(v.name.clone()));
-        if (v.claim.is_some() && !kept)
-            || (promised && !kept)
+        if ((promised || v.claim.is_some()) && !kept)
             || v.capacity < c.request.unwrap_or(0)
             || v.block != c.block
             || v.attributes_class != c.attributes_class
