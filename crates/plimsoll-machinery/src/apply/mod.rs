@@ -324,8 +324,9 @@ pub fn check_applied(kind: &Kind, applied: &Value) -> Result<(), ApiError> {
 pub fn keep_times(old: &Value, new: &mut Value) {
     let lists = (managed::entries(Some(old)), managed::entries(Some(new)));
     let (Some(Value::Array(before)), Some(Value::Array(after))) = lists else { return };
-    let same =
-        before.len() == after.len() && before.iter().zip(after).all(|(a, b)| equal_without(a, b, "time"));
+    // Entries are sorted by time, among other things, so a new time may have moved one.
+    let same = before.len() == after.len()
+        && after.iter().all(|a| before.iter().any(|b| equal_without(a, b, "time")));
     if !same || before == after || !equal_but_managed(old, new) {
         return;
     }
