@@ -7,7 +7,7 @@
 mod tree;
 
 use self::tree::Tree;
-use super::cluster::{Cluster, NodeId, SpecId};
+use super::cluster::{Changed, Cluster, NodeId, SpecId};
 use super::cycle::{Cycle, Runner};
 use super::framework::{FilterState, Incoming, Normalization, ScoreState, Status};
 use crate::intern::Map;
@@ -62,6 +62,15 @@ impl Scaled {
     }
 }
 
+/// A rejection that nodes share.
+#[derive(Debug)]
+struct Rejected {
+    status: Status,
+    /// Made by a filter for which only what the API says of the node counts.
+    fixed: bool,
+    nodes: usize,
+}
+
 /// The nodes for one spec.
 #[derive(Debug)]
 pub(crate) struct Ranked {
@@ -69,12 +78,17 @@ pub(crate) struct Ranked {
     position: u64,
     last_used: u64,
     filters: Vec<Box<dyn FilterState>>,
+    /// How many of the first filters depend only on what the API says of a node.
+    fixed_filters: usize,
+    /// Scores that depend on the pods of a node.
     direct: Vec<(Box<dyn ScoreState>, i64)>,
+    /// Scores that depend only on what the API says of a node, and their weighted sums.
+    fixed: Vec<(Box<dyn ScoreState>, i64)>,
+    fixed_sum: Vec<i64>,
     scaled: Vec<Scaled>,
     base: Vec<i64>,
     verdicts: Vec<u16>,
-    /// Distinct rejections and how many nodes have them.
-    table: Vec<(Status, usize)>,
+    table: Vec<Rejected>,
     feasible: usize,
     tree: Tree,
     broken: bool,
@@ -88,10 +102,12 @@ impl Ranked {
             return None;
         }
         let n = cluster.nodes.bound();
-        let (mut direct, mut scaled) = (Vec::new(), Vec::new());
+        let (mut direct, mut fixed, mut scaled) = (Vec::new(), Vec::new(), Vec::new());
         for (state, weight) in cycle.score_states(cluster) {
             match state.normalization() {
+                Normalization::None if state.is_fixed() => fixed.push((state, weight)),
                 Normalization::None => direct.push((state, weight)),
+                Normalization::ByMax { .. } if !state.is_fixed() => return None,
                 Normalization::ByMax { reverse } => scaled.push(Scaled {
                     state,
                     weight,
@@ -103,12 +119,16 @@ impl Ranked {
                 Normalization::Other => return None,
             }
         }
+        let filters = cycle.take_filters();
         let mut new = Self {
             epoch: cluster.changes.epoch,
             position: cluster.changes.end(),
             last_used: 0,
-            filters: cycle.take_filters(),
+            fixed_filters: filters.iter().take_while(|f| f.is_fixed()).count(),
+            filters,
             direct,
+            fixed,
+            fixed_sum: vec![0; n],
             scaled,
             base: vec![0; n],
             verdicts: vec![NO_NODE; n],
@@ -118,30 +138,39 @@ impl Ranked {
             broken: false,
         };
         for i in 0..n {
-            new.look_at(runner, cluster, pod, NodeId::new(i));
+            new.look_at(runner, cluster, pod, Changed { node: NodeId::new(i), itself: true });
         }
         new.rescale();
         (!new.broken).then_some(new)
     }
 
-    fn filter(&self, runner: &Runner, cluster: &mut Cluster, pod: &Incoming, node: NodeId) -> Status {
+    /// The verdict on a node, from filter number `from` on, and whether it is fixed.
+    fn filter(
+        &self,
+        runner: &Runner,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        (node, from): (NodeId, usize),
+    ) -> (Status, bool) {
         if !cluster.nodes[node].nominated.is_empty() {
             // Nominated pods count for those that are not more important; seldom, so made afresh.
-            return Cycle::pre_filter(runner, cluster, pod.clone()).filter(cluster, node);
+            return (Cycle::pre_filter(runner, cluster, pod.clone()).filter(cluster, node), false);
         }
-        for state in &self.filters {
+        for (i, state) in self.filters.iter().enumerate().skip(from) {
             let status = state.filter(cluster, node);
             if !status.is_success() {
-                return status;
+                return (status, i < self.fixed_filters);
             }
         }
-        Status::success()
+        (Status::success(), false)
     }
 
-    /// Looks at one node afresh; its total is set later.
-    fn look_at(&mut self, runner: &Runner, cluster: &mut Cluster, pod: &Incoming, node: NodeId) {
+    /// Looks at one node afresh; says whether its total must be set.
+    fn look_at(&mut self, runner: &Runner, cluster: &mut Cluster, pod: &Incoming, changed: Changed) -> bool {
+        let Changed { node, itself } = changed;
         let i = node.index();
-        match self.verdicts[i] {
+        let before = self.verdicts[i];
+        match before {
             NO_NODE => {}
             FEASIBLE => {
                 self.feasible -= 1;
@@ -149,39 +178,57 @@ impl Ranked {
                     s.count(s.raw[i], false);
                 }
             }
-            rejected => self.table[usize::from(rejected) - 2].1 -= 1,
+            rejected => {
+                let entry = &mut self.table[usize::from(rejected) - 2];
+                if entry.fixed && !itself {
+                    return false;
+                }
+                entry.nodes -= 1;
+            }
         }
         if !cluster.nodes.get(node).is_some_and(|n| n.exists) {
             self.verdicts[i] = NO_NODE;
-            return;
+            return true;
         }
-        let status = self.filter(runner, cluster, pod, node);
+        // A node that was rejected for what its pods use has passed the fixed filters.
+        let known = !itself && before != NO_NODE;
+        let from = if known { self.fixed_filters } else { 0 };
+        let (status, fixed) = self.filter(runner, cluster, pod, (node, from));
         if !status.is_success() {
-            self.verdicts[i] = self.reject(status);
-            return;
+            self.verdicts[i] = self.reject(status, fixed);
+            return before == FEASIBLE;
         }
         self.verdicts[i] = FEASIBLE;
         self.feasible += 1;
-        self.base[i] =
-            self.direct.iter().fold(0, |sum, (s, w)| sum + s.score(cluster, node).saturating_mul(*w));
+        let sum = |list: &[(Box<dyn ScoreState>, i64)]| {
+            list.iter().fold(0, |sum, (s, w)| sum + s.score(cluster, node).saturating_mul(*w))
+        };
+        let rescore = itself || before != FEASIBLE;
+        if rescore {
+            self.fixed_sum[i] = sum(&self.fixed);
+        }
+        self.base[i] = self.fixed_sum[i] + sum(&self.direct);
         for s in &mut self.scaled {
-            s.raw[i] = s.state.score(cluster, node);
+            if rescore {
+                s.raw[i] = s.state.score(cluster, node);
+            }
             s.count(s.raw[i], true);
         }
+        true
     }
 
-    fn reject(&mut self, status: Status) -> u16 {
+    fn reject(&mut self, status: Status, fixed: bool) -> u16 {
         self.broken |= !status.code.is_rejected();
-        let at = match self.table.iter().position(|(s, _)| *s == status) {
+        let at = match self.table.iter().position(|r| r.fixed == fixed && r.status == status) {
             Some(at) => at,
             None => {
-                self.table.push((status, 0));
+                self.table.push(Rejected { status, fixed, nodes: 0 });
                 self.table.len() - 1
             }
         };
         self.broken |= at >= MAX_VERDICTS;
         let at = at.min(MAX_VERDICTS);
-        self.table[at].1 += 1;
+        self.table[at].nodes += 1;
         at as u16 + 2
     }
 
@@ -208,19 +255,16 @@ impl Ranked {
         if changed.len() > self.verdicts.len() {
             return false;
         }
-        let changed: smallvec::SmallVec<[NodeId; 8]> = changed.into();
+        let mut changed: smallvec::SmallVec<[Changed; 8]> = changed.into();
         self.position = cluster.changes.end();
         let mut last = None;
-        for node in &changed {
-            // The same node often changes several times in a row.
-            if last.replace(*node) != Some(*node) {
-                self.look_at(runner, cluster, pod, *node);
-            }
-        }
+        // The same node often changes several times in a row.
+        changed.retain(|one| last.replace(*one) != Some(*one));
+        changed.retain(|one| self.look_at(runner, cluster, pod, *one));
         if self.scaled.iter().any(|s| s.max != s.current_max()) {
             self.rescale();
         } else {
-            for node in &changed {
+            for Changed { node, .. } in &changed {
                 let total = self.total(node.index());
                 self.tree.set(node.index(), total);
             }
@@ -242,12 +286,12 @@ pub(crate) enum Rank<'a> {
 impl Ranked {
     /// Distinct rejections and how many nodes have them.
     pub fn rejections(&self) -> impl Iterator<Item = (&Status, usize)> {
-        self.table.iter().filter(|(_, n)| *n > 0).map(|(s, n)| (s, *n))
+        self.table.iter().filter(|r| r.nodes > 0).map(|r| (&r.status, r.nodes))
     }
 
     /// Nodes whose rejection satisfies a condition, in id order.
     pub fn rejected(&self, which: impl Fn(&Status) -> bool) -> Vec<NodeId> {
-        let wanted: Vec<bool> = self.table.iter().map(|(s, n)| *n > 0 && which(s)).collect();
+        let wanted: Vec<bool> = self.table.iter().map(|r| r.nodes > 0 && which(&r.status)).collect();
         if !wanted.contains(&true) {
             return Vec::new();
         }

@@ -22,12 +22,21 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+/// A change of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The node.
+    pub node: NodeId,
+    /// Whether what the API says of it changed, or who is nominated to it; otherwise only what its pods use.
+    pub itself: bool,
+}
+
 /// Nodes that changed lately, in order; readers keep a position.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Position of the first entry of `log`.
     base: u64,
-    log: Vec<NodeId>,
+    log: Vec<Changed>,
     /// Counts changes that can't be told node by node.
     pub epoch: u64,
     /// Set while something is tried out that will be taken back.
@@ -38,7 +47,7 @@ pub struct Changes {
 const MAX_CHANGES: usize = 1 << 16;
 
 impl Changes {
-    fn push(&mut self, node: NodeId) {
+    fn push(&mut self, node: NodeId, itself: bool) {
         if self.paused {
             return;
         }
@@ -47,7 +56,7 @@ impl Changes {
             self.log.drain(..half);
             self.base += half as u64;
         }
-        self.log.push(node);
+        self.log.push(Changed { node, itself });
     }
 
     /// Position after the last change.
@@ -56,7 +65,7 @@ impl Changes {
     }
 
     /// Changes from a position on; `None`: too far behind.
-    pub fn since(&self, position: u64) -> Option<&[NodeId]> {
+    pub fn since(&self, position: u64) -> Option<&[Changed]> {
         let skip = usize::try_from(position.checked_sub(self.base)?).ok()?;
         self.log.get(skip..)
     }
@@ -214,7 +223,7 @@ impl Cluster {
         if old.as_ref().is_none_or(|o| o.labels != info.labels || o.features != info.features) {
             self.changes.epoch += 1;
         }
-        self.changes.push(id);
+        self.changes.push(id, true);
         (id, old)
     }
 
@@ -241,7 +250,7 @@ impl Cluster {
         self.node_count -= 1;
         self.count_images(&old.images, false);
         self.changes.epoch += 1;
-        self.changes.push(id);
+        self.changes.push(id, true);
         self.drop_row_if_unused(id);
         Some((id, old))
     }
@@ -321,7 +330,7 @@ impl Cluster {
         if !spec.anti_affinity.required.is_empty() {
             row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign as i32);
         }
-        self.changes.push(node);
+        self.changes.push(node, false);
     }
 
     /// Gives a placed or waiting pod another shape or other rare parts.
@@ -351,11 +360,11 @@ impl Cluster {
         }
         if let Some(node) = node {
             self.nodes[node].nominated.push(id);
-            self.changes.push(node);
+            self.changes.push(node, true);
         }
         if let Some(old) = old {
             self.nodes[old].nominated.retain(|p| *p != id);
-            self.changes.push(old);
+            self.changes.push(old, true);
             self.drop_row_if_unused(old);
         }
     }

@@ -63,6 +63,11 @@ pub trait FilterState: Debug {
     /// Another pod is no longer counted on a node (PreFilterExtensions.RemovePod).
     fn remove_pod(&mut self, _cluster: &Cluster, _other: PodId, _node: NodeId) {}
 
+    /// Whether the verdict depends only on what the API says of the node.
+    fn is_fixed(&self) -> bool {
+        false
+    }
+
     /// For plugins whose later points need what Filter found.
     fn as_any(&self) -> Option<&dyn Any> {
         None
@@ -87,6 +92,11 @@ pub enum Normalization {
 pub trait ScoreState: Debug {
     /// The raw score of a feasible node.
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64;
+
+    /// Whether the raw score depends only on what the API says of the nodes.
+    fn is_fixed(&self) -> bool {
+        false
+    }
 
     /// What [`ScoreState::normalize`] does.
     fn normalization(&self) -> Normalization {

@@ -58,6 +58,10 @@ impl Plugin for NodeDeclaredFeatures {
 }
 
 impl FilterState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         let declared = &cluster.nodes[node].info.features;
         if self.0.iter().all(|f| f.is_some_and(|f| declared.contains(&f))) {

@@ -38,6 +38,10 @@ impl Plugin for ImageLocality {
 }
 
 impl ScoreState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn normalization(&self) -> Normalization {
         Normalization::None
     }

@@ -115,6 +115,10 @@ impl Plugin for NodeAffinity {
 }
 
 impl FilterState for Filter {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         let row = &cluster.nodes[node];
         let (name, labels) = (row.name, &row.info.labels);
@@ -129,6 +133,10 @@ impl FilterState for Filter {
 }
 
 impl ScoreState for Score {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
         let row = &cluster.nodes[node];
         let added = self.added.iter().flat_map(|a| a.iter());

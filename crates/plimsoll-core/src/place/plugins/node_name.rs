@@ -33,6 +33,10 @@ impl Plugin for NodeName {
 }
 
 impl FilterState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         if cluster.nodes[node].name == self.0 {
             return Status::success();

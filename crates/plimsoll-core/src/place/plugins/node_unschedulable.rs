@@ -57,6 +57,10 @@ impl Plugin for NodeUnschedulable {
 }
 
 impl FilterState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         if !cluster.nodes[node].info.unschedulable {
             return Status::success();

@@ -69,6 +69,10 @@ impl Plugin for TaintToleration {
 }
 
 impl FilterState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         if is_kept_away(&self.0, &cluster.nodes[node].info) {
             return Status::unresolvable(PluginId::TaintToleration, REASON);
@@ -78,6 +82,10 @@ impl FilterState for State {
 }
 
 impl ScoreState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
         let tolerated = |t: &Taint| self.0.tolerations.iter().any(|o| o.is_soft() && o.tolerates(t));
         let taints = cluster.nodes[node].info.taints.iter();
