@@ -276,7 +276,10 @@ pub fn apply_patch(
     if let Some(why) = other_kind(kind, &document_of_kind) {
         return Err(patch::refused(&shown(), &why));
     }
-    let conformed = codec::conform(kind, document_of_kind).map_err(|why| patch::refused(&shown(), &why))?;
+    let conformed = codec::conform(kind, document_of_kind).map_err(|why| match patch_type {
+        PatchType::Strategic => patch::refused(&shown(), &codec::converter_error(&why)),
+        _ => patch::refused(&shown(), &why),
+    })?;
     if validation == FieldValidation::Strict && !conformed.strict.is_empty() {
         let why = format!("strict decoding error: {}", conformed.strict.join(", "));
         return Err(patch::refused(&shown(), &why));

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use plimsoll_apiserver::store::{Durability, Expected, Key, OpenError, Opener, Store, StoreError, Write};
+use plimsoll_apiserver::store::{Durability, Expected, Key, OpenError, Store, StoreError, Write};
 use serde_json::json;
 
 use support::Disk;

@@ -22,7 +22,7 @@ fn node(i: usize, workload: &str) -> Event {
     n.allocatable.insert("cpu".into(), 4000 * size);
     n.allocatable.insert("memory".into(), 32 * GI * size);
     n.allocatable.insert("pods".into(), 110);
-    if workload == "shapes" && i % 5 == 0 {
+    if workload == "shapes" && i.is_multiple_of(5) {
         let effect = TaintEffect::PreferNoSchedule;
         n.taints.push(Taint { key: "slow".into(), value: String::new(), effect });
     }
@@ -44,7 +44,7 @@ fn pod(i: usize, workload: &str, measured: bool) -> Pod {
     if workload == "preempt" {
         cpu = if measured { 3000 } else { 900 };
     }
-    if workload == "churn" && measured && i % 2 == 0 {
+    if workload == "churn" && measured && i.is_multiple_of(2) {
         cpu = 9000;
     }
     c.requests.insert("cpu".into(), cpu);

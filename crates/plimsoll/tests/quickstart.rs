@@ -1,6 +1,8 @@
 //! The quickstart and its neighbours, end to end: the program, its API server, queueing, placement, controllers and
 //! simulated nodes, seen through a client's eyes.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,6 +9,7 @@ mod custom;
 pub(crate) mod syntax;
 pub mod time;
 mod typed;
+mod yaml;
 
 use serde::de::DeserializeSeed;
 use serde_json::Value;
@@ -18,7 +19,8 @@ use crate::kinds::{Gvk, Kind};
 use crate::schema::TypedSchema;
 
 pub use syntax::explain;
-pub use typed::zero_value;
+pub use typed::{converter_error, zero_value};
+pub use yaml::yaml;
 
 /// Text format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,35 +160,6 @@ fn parse(kind: &Kind, body: &[u8], format: Format) -> Result<Findings, String> {
     walk(kind, value).map_err(|e| e.to_string())
 }
 
-/// The first document of a YAML text as a JSON value.
-///
-/// # Errors
-/// What is wrong with the text, beginning with `yaml: `.
-pub fn yaml(body: &[u8]) -> Result<Value, String> {
-    let text = std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
-    let mut options = serde_saphyr::Options::default();
-    options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
-    options.legacy_octal_numbers = true;
-    options.with_snippet = false;
-    let value = serde_saphyr::from_str_with_options::<Value>(first_document(text), options);
-    value.map_err(|e| syntax::explain_yaml(text, &e))
-}
-
-/// Everything up to the second document.
-fn first_document(text: &str) -> &str {
-    let mut at = 0;
-    let mut seen = false;
-    for line in text.split_inclusive('\n') {
-        let word = line.trim_end();
-        if (word == "---" || word == "...") && seen {
-            return &text[..at];
-        }
-        seen |= !word.is_empty() && word != "---" && !word.starts_with(['#', '%']);
-        at += line.len();
-    }
-    text
-}
-
 enum KindError {
     Malformed(String),
     Refused(Box<ApiError>),
@@ -213,6 +186,10 @@ fn check_kind(kind: &Kind, object: &mut Value) -> Result<Gvk, KindError> {
         (group, version) = (&want.group, &want.version);
     }
     let named = if named.is_empty() { &want.kind } else { named };
+    if (group, version, named) == ("policy", "v1beta1", "Eviction") {
+        // The older version of the eviction means the same and is still accepted.
+        version = "v1";
+    }
     let found = Gvk { group: group.to_owned(), version: version.to_owned(), kind: named.to_owned() };
     if found != *want {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

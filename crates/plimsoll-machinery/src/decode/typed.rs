@@ -113,6 +113,29 @@ fn element_type(mut name: &str, depth: usize) -> &str {
     name
 }
 
+/// How the converter that strategic patches go through words an error of [`super::conform`].
+pub fn converter_error(why: &str) -> String {
+    let parts = why
+        .strip_prefix("json: cannot unmarshal ")
+        .and_then(|rest| rest.split_once(" into Go struct field "))
+        .and_then(|(got, rest)| Some((got, rest.split_once(" of type ")?.1)));
+    let Some((got, wanted)) = parts else { return why.to_owned() };
+    let got = match got.split(' ').next().unwrap_or_default() {
+        "object" => "map",
+        "array" => "slice",
+        "number" => "int64",
+        other => other,
+    };
+    let simple = matches!(wanted, "string" | "bool" | "int32" | "int64" | "float64");
+    match wanted {
+        _ if wanted.starts_with("[]") => format!("cannot restore slice from {got}"),
+        _ if wanted.starts_with("map[") => format!("cannot restore map from {got}"),
+        _ if simple => format!("unrecognized type: {wanted}"),
+        _ if got == "map" || got == "slice" => "unrecognized type: string".to_owned(),
+        _ => format!("cannot restore struct from: {got}"),
+    }
+}
+
 /// How a schema's Go type is called.
 fn go_type(schemas: &Schemas, id: SchemaId) -> String {
     let schema = schemas.get(id);

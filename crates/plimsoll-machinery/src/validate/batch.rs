@@ -27,12 +27,6 @@ pub(super) fn job(job: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Whether a job's labels are those of its pods: it gets them when it has none of its own.
-pub(super) fn wears_template_labels(job: &Obj) -> bool {
-    let template = object(object(job, "spec"), "template");
-    object(object(job, "metadata"), "labels") == object(object(template, "metadata"), "labels")
-}
-
 /// A generated selector selects the labels that were generated (`ValidateGeneratedSelector`).
 fn generated_selector(job: &Obj, errors: &mut Errors) {
     let spec = object(job, "spec");

@@ -267,7 +267,8 @@ mod tests {
 
     #[test]
     fn names() {
-        let fine: [(fn(&str) -> Faults, &[&str]); 5] = [
+        type Check = fn(&str) -> Faults;
+        let fine: [(Check, &[&str]); 5] = [
             (dns_label, &["a", "1", "a-1"]),
             (dns_subdomain, &["a", "a.b", "1.2-3"]),
             (dns_1035_label, &["a", "a1"]),

@@ -81,16 +81,12 @@ pub(super) fn secret(secret: &Obj, errors: &mut Errors) {
         }
         "kubernetes.io/dockercfg" => json_entry(data, ".dockercfg", &path, errors),
         "kubernetes.io/dockerconfigjson" => json_entry(data, ".dockerconfigjson", &path, errors),
-        "kubernetes.io/basic-auth" => {
-            if !data.contains_key("username") && !data.contains_key("password") {
-                errors.required(&path.key("username"), "");
-                errors.required(&path.key("password"), "");
-            }
+        "kubernetes.io/basic-auth" if !data.contains_key("username") && !data.contains_key("password") => {
+            errors.required(&path.key("username"), "");
+            errors.required(&path.key("password"), "");
         }
-        "kubernetes.io/ssh-auth" => {
-            if text(data, "ssh-privatekey").is_empty() {
-                errors.required(&path.key("ssh-privatekey"), "");
-            }
+        "kubernetes.io/ssh-auth" if text(data, "ssh-privatekey").is_empty() => {
+            errors.required(&path.key("ssh-privatekey"), "");
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"] {

@@ -51,7 +51,7 @@ fn agreement(event: &Obj, names: &Names, errors: &mut Errors) {
     let wrong = if subject.is_empty() {
         namespace != "default" && !namespace.is_empty() && !(timed && namespace == "kube-system")
     } else {
-        !timed && namespace != subject || timed && namespace != subject
+        namespace != subject
     };
     if wrong {
         let path = Path::new("involvedObject");

@@ -109,14 +109,7 @@ fn meta_and_kind(kind: &Kind, o: &Obj, errors: &mut Errors) {
         event::create(o, kind.gvk.group == "events.k8s.io", errors);
         return;
     }
-    let before = errors.0.len();
     meta::create(kind, o, errors);
-    if kind.gvk.kind == "Job" && batch::wears_template_labels(o) {
-        // Labels a job has from its template are the template's to answer for.
-        let mine = |e: &FieldError| e.field == "metadata.labels";
-        let own = errors.0.split_off(before);
-        errors.0.extend(own.into_iter().filter(|e| !mine(e)));
-    }
     if kind.custom.is_none()
         && let Some(check) = check_of(kind)
     {

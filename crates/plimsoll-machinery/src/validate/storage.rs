@@ -335,10 +335,10 @@ pub(super) fn volume_attachment(attachment: &Obj, errors: &mut Errors) {
     let at = path.field("source");
     match (has(source, "inlineVolumeSpec"), has(source, "persistentVolumeName")) {
         (false, false) => {
-            errors.required(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+            errors.required(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName");
         }
         (true, true) => {
-            errors.forbidden(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+            errors.forbidden(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName");
         }
         _ => {}
     }

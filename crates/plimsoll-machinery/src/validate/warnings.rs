@@ -13,10 +13,8 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
         return found;
     }
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("", "Pod") => {
-            if old.is_none() {
-                pod(object(new, "spec"), "spec", &mut found);
-            }
+        ("", "Pod") if old.is_none() => {
+            pod(object(new, "spec"), "spec", &mut found);
         }
         ("apps" | "batch", _) | ("", "PodTemplate" | "ReplicationController") => {
             let (template, path) = match kind.gvk.kind.as_str() {

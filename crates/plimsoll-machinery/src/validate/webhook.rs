@@ -138,7 +138,7 @@ fn client(config: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let service = config.get("service").and_then(Value::as_object);
     match (url, service) {
         (None, None) | (Some(_), Some(_)) => {
-            errors.required(path, "exactly one of url or service is required")
+            errors.required(path, "exactly one of url or service is required");
         }
         (Some(url), None) => self::url(url, &path.field("url"), errors),
         (None, Some(service)) => {

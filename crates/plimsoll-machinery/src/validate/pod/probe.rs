@@ -39,10 +39,13 @@ fn probe(p: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// Checks an action; the number is the pod's grace period in seconds.
+type Check = fn(&Obj, i64, &Path<'_>, &mut Errors);
+
 /// One way to ask or act: exec, HTTP, TCP, gRPC, sleep.
 fn handler(h: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
     let mut handlers = 0;
-    let known: [(&str, fn(&Obj, i64, &Path<'_>, &mut Errors)); 5] =
+    let known: [(&str, Check); 5] =
         [("exec", exec), ("httpGet", http_get), ("tcpSocket", tcp), ("grpc", grpc), ("sleep", sleep)];
     for (key, check) in known {
         let Some(action) = h.get(key).and_then(Value::as_object) else { continue };

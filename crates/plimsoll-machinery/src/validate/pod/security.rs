@@ -118,7 +118,11 @@ fn profiles(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
                 }
             }
             other => {
-                errors.not_supported(&at.field("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"])
+                errors.not_supported(
+                    &at.field("type"),
+                    other,
+                    &["Localhost", "RuntimeDefault", "Unconfined"],
+                );
             }
         }
     }

@@ -219,7 +219,7 @@ fn downward(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
                 errors.invalid(&at, "resource", detail);
             }
             (None, None) => {
-                errors.required(&at.field("fieldRef"), "one of fieldRef and resourceFieldRef is required")
+                errors.required(&at.field("fieldRef"), "one of fieldRef and resourceFieldRef is required");
             }
         }
         mode(file, "mode", &at, errors);
