@@ -5,18 +5,19 @@ use super::cycle::{Cycle, totals};
 use super::evaluate::{self, Failure};
 use super::framework::{Incoming, PluginId, Status};
 use super::message::truncate_note;
-use super::preempt::{self, Candidate};
+use super::preempt::{self, Candidate, Trials};
 use super::queue::Stage;
 use super::ranked::Rank;
 use super::{Action, Note, Placement, PodRef, Preparation, prepare};
 use crate::rng::Rng;
 use crate::time::Time;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 /// How a cycle ended.
 enum Outcome {
     Placed(NodeId, Option<Preparation>),
-    Rejected { failure: Failure, candidate: Option<Candidate>, clear_nomination: bool },
+    Rejected { failure: Failure, candidate: Option<Arc<Candidate>>, clear_nomination: bool },
     Error(String),
     NoNodes,
 }
@@ -64,7 +65,7 @@ impl Placement {
             Rank::None(ranked) => {
                 let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
                 let failure = evaluate::ranked_failure(&self.cluster, ranked);
-                reject(cycle, &mut self.cluster, failure, &mut self.rng)
+                reject(cycle, &mut self.cluster, failure, (&mut self.rng, Some(&mut ranked.trials)))
             }
             Rank::Unknown => attempt(runner, &mut self.cluster, incoming, &mut self.rng),
         };
@@ -93,7 +94,7 @@ impl Placement {
         }
     }
 
-    fn rejected(&mut self, id: PodId, failure: &Failure, candidate: Option<Candidate>, clear: bool) {
+    fn rejected(&mut self, id: PodId, failure: &Failure, candidate: Option<Arc<Candidate>>, clear: bool) {
         if let Some(row) = self.queue.get_mut(id) {
             row.rejectors = failure.plugins.iter().copied().collect();
             row.pending = failure.pending.iter().copied().collect();
@@ -207,7 +208,7 @@ fn attempt(
     match feasible.as_slice() {
         [] => {
             let failure = evaluate::failure(&cycle, cluster, &verdicts);
-            reject(cycle, cluster, failure, rng)
+            reject(cycle, cluster, failure, (rng, None))
         }
         [only] => placed(&cycle, cluster, *only),
         many => {
@@ -225,8 +226,13 @@ fn placed(cycle: &Cycle<'_>, cluster: &Cluster, node: NodeId) -> Outcome {
     }
 }
 
-fn reject(mut cycle: Cycle<'_>, cluster: &mut Cluster, mut failure: Failure, rng: &mut Rng) -> Outcome {
-    let (candidate, clear_nomination) = post_filter(&mut cycle, cluster, &mut failure, rng);
+fn reject(
+    mut cycle: Cycle<'_>,
+    cluster: &mut Cluster,
+    mut failure: Failure,
+    means: (&mut Rng, Option<&mut Trials>),
+) -> Outcome {
+    let (candidate, clear_nomination) = post_filter(&mut cycle, cluster, &mut failure, means);
     Outcome::Rejected { failure, candidate, clear_nomination }
 }
 
@@ -256,8 +262,8 @@ fn post_filter(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     failure: &mut Failure,
-    rng: &mut Rng,
-) -> (Option<Candidate>, bool) {
+    (rng, trials): (&mut Rng, Option<&mut Trials>),
+) -> (Option<Arc<Candidate>>, bool) {
     if cycle.runner.post_filter.is_empty() {
         return (None, false);
     }
@@ -268,9 +274,9 @@ fn post_filter(
     if n > 0 {
         failure.potential.rotate_left(rng.below(u32::try_from(n).unwrap_or(u32::MAX)) as usize);
     }
-    let mut post = evaluate::post_filter(cycle, cluster, failure, wanted);
+    let mut post = evaluate::post_filter(cycle, cluster, failure, wanted, trials);
     failure.fit.post_filter = post.text;
-    let best = preempt::best(cluster, &post.candidates);
+    let best = preempt::best(&post.candidates);
     let chosen = match best.as_slice() {
         [] => None,
         many => many.get(rng.below(u32::try_from(many.len()).unwrap_or(u32::MAX)) as usize),

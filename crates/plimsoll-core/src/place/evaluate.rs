@@ -4,8 +4,9 @@ use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, Runner, totals};
 use super::framework::{Code, Incoming, PluginId, Status};
 use super::message::Fit;
-use super::preempt::{self, Candidate};
+use super::preempt::{self, Candidate, Trials};
 use super::ranked::Ranked;
+use std::sync::Arc;
 
 /// A verdict in texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,7 +177,7 @@ pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
 pub(crate) struct PostFilter {
     /// Text to append to the message.
     pub text: String,
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<Arc<Candidate>>,
     /// Whether the pod's nomination is to be cleared.
     pub clear_nomination: bool,
 }
@@ -187,10 +188,12 @@ pub(crate) fn post_filter(
     cluster: &mut Cluster,
     failure: &Failure,
     wanted: usize,
+    trials: Option<&mut Trials>,
 ) -> PostFilter {
     let mut texts: Vec<String> = Vec::new();
     let mut out = PostFilter { text: String::new(), candidates: Vec::new(), clear_nomination: false };
     let plugins = cycle.runner.post_filter.clone();
+    let mut trials = trials;
     for plugin in plugins {
         match plugin {
             PluginId::DynamicResources => {
@@ -206,7 +209,7 @@ pub(crate) fn post_filter(
                     texts.push(format!("preemption: {text}"));
                     continue;
                 }
-                let search = preempt::search(cycle, cluster, &failure.potential, wanted);
+                let search = preempt::search(cycle, cluster, &failure.potential, wanted, trials.take());
                 if !search.candidates.is_empty() {
                     out.candidates = search.candidates;
                     return out;
@@ -274,10 +277,10 @@ fn fail(out: &mut Verdict, cycle: &mut Cycle<'_>, cluster: &mut Cluster, verdict
     let mut failure = failure(cycle, cluster, verdicts);
     let short = failure.fit.short();
     if !cycle.runner.post_filter.is_empty() {
-        let post = post_filter(cycle, cluster, &failure, usize::MAX);
+        let post = post_filter(cycle, cluster, &failure, usize::MAX, None);
         failure.fit.post_filter = post.text;
         let text = |n: NodeId, c: &Cluster| c.strings.text(c.nodes[n].name).to_owned();
-        let best = preempt::best(cluster, &post.candidates);
+        let best = preempt::best(&post.candidates);
         out.best_candidates = best.iter().map(|i| text(post.candidates[*i].node, cluster)).collect();
         out.best_candidates.sort_unstable();
         for c in &post.candidates {

@@ -5,8 +5,10 @@ use super::cycle::Cycle;
 use super::framework::{Code, PluginId, Status};
 use super::message::Fit;
 use super::objects::Budget;
+use crate::slab::Id;
 use crate::time::Time;
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
@@ -20,13 +22,25 @@ pub struct Candidate {
     pub victims: Vec<PodId>,
     /// How many of them are protected by an exhausted budget.
     pub violations: i64,
+    rank: Rank,
 }
+
+/// What makes one candidate better than another, smaller being better: violated budgets, highest priority of a
+/// victim, sum of priorities, number of victims, and the later the earliest start of the most important ones.
+type Rank = (i64, i32, i64, usize, Reverse<Time>);
+
+/// Outcome of a dry run on one node.
+pub(crate) type Trial = Result<Arc<Candidate>, Status>;
+
+/// Outcomes of dry runs that hold until their node changes; empty while none was made.
+pub(crate) type Trials = Vec<Option<Trial>>;
 
 /// Outcome of a search for candidates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
-    pub candidates: Vec<Candidate>,
-    pub failed: Vec<Status>,
+    pub candidates: Vec<Arc<Candidate>>,
+    /// Distinct failures and how many nodes had them.
+    pub failed: Vec<(Status, usize)>,
 }
 
 /// Importance for sorting: most important first.
@@ -65,17 +79,32 @@ pub(crate) fn not_eligible(
 }
 
 /// Dry-runs preemption on `nodes` in that order until `wanted` candidates are found, one of them without a
-/// violated budget.
+/// violated budget. Known outcomes in `trials` are used and new ones put there.
 pub(crate) fn search(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     nodes: &[NodeId],
     wanted: usize,
+    mut trials: Option<&mut Trials>,
 ) -> Search {
     let mut out = Search::default();
     let mut clean = 0;
+    if let Some(t) = &mut trials {
+        t.resize(cluster.nodes.bound(), None);
+    }
     for node in nodes {
-        match victims_on(cycle, cluster, *node) {
+        let known = trials.as_ref().and_then(|t| t.get(node.index())?.clone());
+        let trial = match known {
+            Some(trial) => trial,
+            None => {
+                let new = victims_on(cycle, cluster, *node).map(Arc::new);
+                if let Some(slot) = trials.as_mut().and_then(|t| t.get_mut(node.index())) {
+                    *slot = Some(new.clone());
+                }
+                new
+            }
+        };
+        match trial {
             Ok(c) => {
                 clean += usize::from(c.violations == 0);
                 out.candidates.push(c);
@@ -83,19 +112,24 @@ pub(crate) fn search(
                     break;
                 }
             }
-            Err(status) => out.failed.push(status),
+            Err(status) => match out.failed.iter_mut().find(|(s, _)| *s == status) {
+                Some((_, n)) => *n += 1,
+                None => out.failed.push((status, 1)),
+            },
         }
     }
     out
 }
 
 /// The text when there is no candidate; the nodes not tried count as hopeless.
-pub(crate) fn no_candidates(cluster: &Cluster, failed: &[Status]) -> String {
+pub(crate) fn no_candidates(cluster: &Cluster, failed: &[(Status, usize)]) -> String {
     let mut fit = Fit { nodes: cluster.node_count, ..Fit::default() };
-    for status in failed {
-        fit.count(status, 1, &cluster.strings);
+    let mut tried = 0;
+    for (status, nodes) in failed {
+        fit.count(status, *nodes, &cluster.strings);
+        tried += nodes;
     }
-    let rest = cluster.node_count.saturating_sub(failed.len());
+    let rest = cluster.node_count.saturating_sub(tried);
     if rest > 0 {
         *fit.reasons.entry(NOT_HELPFUL.to_owned()).or_default() += rest;
     }
@@ -146,7 +180,8 @@ fn victims_on(cycle: &mut Cycle<'_>, cluster: &mut Cluster, node: NodeId) -> Res
         let text = format!("expected at least one victim pod on node {name:?}");
         return Err(Status::error(PluginId::DefaultPreemption, &text));
     }
-    Ok(Candidate { node, victims, violations: count })
+    let rank = rank(cluster, &victims, count);
+    Ok(Candidate { node, victims, violations: count, rank })
 }
 
 /// For each pod, in this order, whether deleting it would violate a budget.
@@ -181,25 +216,18 @@ fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
     out
 }
 
-/// What makes one candidate better than another: smaller is better.
-fn rank(cluster: &Cluster, c: &Candidate) -> (i64, i32, i64, usize, Reverse<Time>) {
-    let priorities = || c.victims.iter().map(|p| cluster.priority(*p));
+fn rank(cluster: &Cluster, victims: &[PodId], violations: i64) -> Rank {
+    let priorities = || victims.iter().map(|p| cluster.priority(*p));
     let top = priorities().max().unwrap_or(i32::MIN);
     let sum = priorities().map(|p| i64::from(p) + (1 << 31)).sum();
     let started = |p: &PodId| cluster.pods[*p].start_time.unwrap_or(Time(i64::MAX));
-    let earliest = c
-        .victims
-        .iter()
-        .filter(|p| cluster.priority(**p) == top)
-        .map(started)
-        .min()
-        .unwrap_or(Time(i64::MAX));
-    (c.violations, top, sum, c.victims.len(), Reverse(earliest))
+    let earliest =
+        victims.iter().filter(|p| cluster.priority(**p) == top).map(started).min().unwrap_or(Time(i64::MAX));
+    (violations, top, sum, victims.len(), Reverse(earliest))
 }
 
 /// The best candidates: all that are equal after every criterion, in the given order.
-pub(crate) fn best(cluster: &Cluster, candidates: &[Candidate]) -> Vec<usize> {
-    let ranks: Vec<_> = candidates.iter().map(|c| rank(cluster, c)).collect();
-    let Some(least) = ranks.iter().min() else { return Vec::new() };
-    ranks.iter().enumerate().filter(|(_, r)| *r == least).map(|(i, _)| i).collect()
+pub(crate) fn best(candidates: &[Arc<Candidate>]) -> Vec<usize> {
+    let Some(least) = candidates.iter().map(|c| c.rank).min() else { return Vec::new() };
+    candidates.iter().enumerate().filter(|(_, c)| c.rank == least).map(|(i, _)| i).collect()
 }

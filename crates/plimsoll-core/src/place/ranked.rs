@@ -10,6 +10,7 @@ use self::tree::Tree;
 use super::cluster::{Changed, Cluster, NodeId, SpecId};
 use super::cycle::{Cycle, Runner};
 use super::framework::{FilterState, Incoming, Normalization, ScoreState, Status};
+use super::preempt::Trials;
 use crate::intern::Map;
 use crate::rng::Rng;
 use crate::slab::Id;
@@ -91,6 +92,8 @@ pub(crate) struct Ranked {
     table: Vec<Rejected>,
     feasible: usize,
     tree: Tree,
+    /// Outcomes of preemption on nodes that did not change since.
+    pub trials: Trials,
     broken: bool,
 }
 
@@ -135,6 +138,7 @@ impl Ranked {
             table: Vec::new(),
             feasible: 0,
             tree: Tree::new(n),
+            trials: Trials::new(),
             broken: false,
         };
         for i in 0..n {
@@ -169,6 +173,9 @@ impl Ranked {
     fn look_at(&mut self, runner: &Runner, cluster: &mut Cluster, pod: &Incoming, changed: Changed) -> bool {
         let Changed { node, itself } = changed;
         let i = node.index();
+        if let Some(trial) = self.trials.get_mut(i) {
+            *trial = None;
+        }
         let before = self.verdicts[i];
         match before {
             NO_NODE => {}
@@ -278,7 +285,7 @@ pub(crate) enum Rank<'a> {
     /// The best node, ties broken by chance.
     Best(NodeId),
     /// No node is feasible: distinct rejections with counts, and the rejections by node.
-    None(&'a Ranked),
+    None(&'a mut Ranked),
     /// The spec is not ranked.
     Unknown,
 }
