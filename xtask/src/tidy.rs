@@ -162,7 +162,7 @@ fn check_ledger(files: &[PathBuf], problems: &mut Vec<String>) -> Result<()> {
         }
         let at = format!("COMPATIBILITY.md:{}", number + 1);
         // A word, possibly with an explanation: `partial: no slices`.
-        let status = &status.split([':', ' ']).next().unwrap_or_default();
+        let status = &status.split([':', ';', ' ']).next().unwrap_or_default();
         if !["supported", "partial", "refused", "absent", "different", "differs"].contains(status) {
             problems.push(format!("{at}: unknown status `{status}`"));
         }
