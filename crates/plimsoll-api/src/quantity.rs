@@ -485,7 +485,8 @@ mod tests {
             ("1e", Suffix),
             ("1Gi5", Suffix),
             ("1i", Suffix),
-            (".Gi", Numeric),
+            // Too large for upstream's fast path, which takes `.Gi` for zero.
+            (".Pi", Numeric),
         ] {
             assert_eq!(text.parse::<Quantity>(), Err(want), "{text}");
         }
