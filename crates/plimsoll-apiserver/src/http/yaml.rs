@@ -221,7 +221,7 @@ mod tests {
             "m": "one\ntwo", "k": {"f:x": {".": {}}},
         });
         let want = "a:\n- x\n- b: 1\n  c: {}\n- []\ne: \"\"\nk:\n  f:x:\n    .: {}\nm: |-\n  one\n  two\n\
-                    \u{6e}: \"5\"\nq: 'a: b'\nt: \"2024-01-01T00:00:00Z\"\n";
+                    \"n\": \"5\"\nq: 'a: b'\nt: \"2024-01-01T00:00:00Z\"\n";
         assert_eq!(to_yaml(&value), want);
     }
 
