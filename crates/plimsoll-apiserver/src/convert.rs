@@ -1,7 +1,7 @@
 //! Between the version objects are stored in and the versions they are served in.
 //!
-//! Custom resources differ in `apiVersion` only (conversion strategy `None`); events are one set of objects with
-//! two spellings.
+//! Custom resources differ in `apiVersion` only (conversion strategy `None`), but for Kueue's own; events are
+//! one set of objects with two spellings.
 
 use plimsoll_machinery::Kind;
 use serde_json::{Map, Value, json};
@@ -59,10 +59,13 @@ pub fn to_storage(kind: &Kind, object: Value) -> Value {
 }
 
 fn convert(mut object: Value, target: &str) -> Value {
-    let Some(map) = object.as_object_mut() else { return object };
-    if map.get("apiVersion").and_then(Value::as_str) == Some(target) {
+    if object["apiVersion"] == target {
         return object;
     }
+    if let Some(version) = target.strip_prefix("kueue.x-k8s.io/") {
+        return plimsoll_api::kueue::convert::convert(object, version);
+    }
+    let Some(map) = object.as_object_mut() else { return object };
     match target {
         "events.k8s.io/v1" => rename(map, EVENT_FIELDS.iter().map(|(a, b)| (*a, *b))),
         "v1" if map.contains_key("regarding") || map["apiVersion"] == "events.k8s.io/v1" => {

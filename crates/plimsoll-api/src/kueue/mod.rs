@@ -1,5 +1,6 @@
 //! Kueue's kinds (`kueue.x-k8s.io/v1beta2`): names, object → engine, engine → status.
 
+pub mod convert;
 mod decode;
 mod events;
 mod names;
