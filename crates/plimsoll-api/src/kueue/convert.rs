@@ -248,9 +248,9 @@ fn value_at(level: &Value, index: usize) -> String {
 mod tests {
     use super::*;
 
-    fn object(version: &str, kind: &str, rest: Value) -> Value {
+    fn object(version: &str, kind: &str, mut rest: Value) -> Value {
         let mut object = json!({ "apiVersion": format!("{GROUP}{version}"), "kind": kind });
-        object.as_object_mut().unwrap().append(&mut rest.as_object().unwrap().clone());
+        object.as_object_mut().unwrap().append(rest.as_object_mut().unwrap());
         object
     }
 
