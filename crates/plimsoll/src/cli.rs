@@ -54,6 +54,16 @@ pub enum Durability {
     Relaxed,
 }
 
+impl Durability {
+    /// As it is written on the command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::Relaxed => "relaxed",
+        }
+    }
+}
+
 /// `plimsoll up`.
 #[derive(Debug, Args)]
 pub struct Up {
@@ -131,34 +141,48 @@ pub struct Version {
 /// `plimsoll bench`.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// From the creation of pods to their binding, through the embedded server.
+    /// The API server: writes, bindings, watches, lists, memory, start, and pods from creation to binding.
     Api(BenchApi),
 }
 
 /// `plimsoll bench api`.
 #[derive(Debug, Args)]
 pub struct BenchApi {
-    /// Number of pods.
-    #[arg(long, default_value_t = 10_000, value_name = "N")]
-    pub pods: usize,
-    /// Number of nodes.
-    #[arg(long, default_value_t = 1_000, value_name = "N")]
-    pub nodes: usize,
-    /// Number of clients that watch all pods.
-    #[arg(long, default_value_t = 50, value_name = "N")]
-    pub watchers: usize,
-    /// Creations under way at once.
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    pub clients: usize,
-    /// Directory of the store; without it everything stays in memory.
+    /// Rows to measure, by name [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub rows: Vec<String>,
+    /// Factor of all sizes: 0.1 for a quick look.
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
+    pub scale: f64,
+    /// Connections of the rows that write from several.
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub connections: u16,
+    /// Measure the API server of this kubeconfig instead of one of our own. A namespace is made there and removed.
+    #[arg(long, value_name = "KUBECONFIG")]
+    pub server: Option<PathBuf>,
+    /// Directory under which stores are made and removed [default: the system's for temporary files].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// When a write counts as done.
-    #[arg(long, value_enum, default_value_t)]
-    pub durability: Durability,
+    /// When a write counts as done [default: durable in the rows about that, relaxed in the others].
+    #[arg(long, value_enum)]
+    pub durability: Option<Durability>,
     /// How to print the result.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
+    /// No progress bars.
+    #[arg(long)]
+    pub quiet: bool,
+    /// Measures one row in this process.
+    #[arg(long, hide = true)]
+    pub child: Option<String>,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && (0.001..=100.0).contains(&x) => Ok(x),
+        Ok(_) => Err("must be between 0.001 and 100".into()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 #[cfg(test)]

@@ -1,3 +1,10 @@
 //! `plimsoll bench`: figures, measured.
 
 pub mod api;
+mod cases;
+mod client;
+mod engine;
+mod load;
+mod objects;
+mod place;
+mod report;

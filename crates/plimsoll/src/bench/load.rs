@@ -1,0 +1,96 @@
+//! Many requests over a few connections, timed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::Method;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::client::Target;
+
+/// One request of a load.
+#[derive(Clone, Debug)]
+pub struct Shot {
+    /// Path.
+    pub path: String,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// What came of a load.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// From the first request to the last answer.
+    pub elapsed: Duration,
+    /// Of each request.
+    latencies: Vec<Duration>,
+}
+
+impl Outcome {
+    /// Requests per second.
+    pub fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// A quantile of the latencies, in milliseconds.
+    pub fn quantile_ms(&self, q: f64) -> f64 {
+        let last = self.latencies.len().saturating_sub(1);
+        let at = (last as f64 * q).round() as usize;
+        self.latencies.get(at).map_or(0.0, |d| d.as_secs_f64() * 1e3)
+    }
+}
+
+/// A progress bar on standard error, or nothing.
+pub fn bar(quiet: bool, length: usize, what: &str) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(length as u64).with_message(what.to_owned());
+    if let Ok(style) = ProgressStyle::with_template("{msg:28} {bar:32} {pos}/{len} {per_sec}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// POSTs everything over so many connections, each with one request under way.
+pub async fn post(
+    target: &Target,
+    connections: usize,
+    format: &'static str,
+    shots: Vec<Shot>,
+    progress: &ProgressBar,
+) -> anyhow::Result<Outcome> {
+    let mut open = Vec::new();
+    for _ in 0..connections.max(1) {
+        open.push(target.connect().await?);
+    }
+    let (shots, next) = (Arc::new(shots), Arc::new(AtomicUsize::new(0)));
+    let began = Instant::now();
+    let mut clients = tokio::task::JoinSet::new();
+    for mut connection in open {
+        let (shots, next, progress) = (Arc::clone(&shots), Arc::clone(&next), progress.clone());
+        clients.spawn(async move {
+            let mut latencies = Vec::new();
+            while let Some(shot) = shots.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let sent = Instant::now();
+                connection.send(Method::POST, &shot.path, format, shot.body.clone()).await?;
+                latencies.push(sent.elapsed());
+                if latencies.len().is_multiple_of(64) {
+                    progress.inc(64);
+                }
+            }
+            anyhow::Ok(latencies)
+        });
+    }
+    let mut latencies = Vec::with_capacity(shots.len());
+    while let Some(done) = clients.join_next().await {
+        latencies.extend(done.context("a client")??);
+    }
+    let elapsed = began.elapsed();
+    latencies.sort_unstable();
+    progress.finish_and_clear();
+    Ok(Outcome { elapsed, latencies })
+}

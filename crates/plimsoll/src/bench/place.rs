@@ -1,0 +1,173 @@
+//! The server under load: one of our own in this process, or one that a kubeconfig names.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::Method;
+use kube::config::Kubeconfig;
+use plimsoll_apiserver::auth::{AuthConfig, User};
+use plimsoll_apiserver::http::listener;
+use plimsoll_apiserver::http::tls::Credentials;
+use plimsoll_apiserver::store::Durability;
+use plimsoll_apiserver::{Server, ServerConfig};
+use plimsoll_runtime::Roles;
+use plimsoll_runtime::api::Api;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{JSON, Target};
+use crate::cli;
+use crate::up::plane::{Plane, Settings};
+
+/// Where the store of a server of our own is.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// Directory; `None`: in memory.
+    pub data: Option<PathBuf>,
+    /// When a write counts as done.
+    pub durability: cli::Durability,
+}
+
+impl Storage {
+    fn store_durability(&self) -> Durability {
+        match self.durability {
+            cli::Durability::Durable => Durability::Durable,
+            cli::Durability::Relaxed => Durability::Relaxed,
+        }
+    }
+}
+
+/// A server to measure.
+pub struct Place {
+    /// The way in.
+    pub target: Target,
+    /// Namespace for the load.
+    pub namespace: String,
+    own: Option<Own>,
+}
+
+struct Own {
+    server: Arc<Server>,
+    plane: Option<Plane>,
+    stop: CancellationToken,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Place {
+    /// A server of our own: the API alone, or with the engine that places pods.
+    pub async fn own(storage: &Storage, engine: bool) -> anyhow::Result<Self> {
+        let credentials = Credentials::generate(&[])?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening")?;
+        let address = listener.local_addr()?.to_string();
+        let (server, plane) = if engine {
+            let settings = Settings {
+                data: storage.data.clone(),
+                durability: storage.durability,
+                token: Some(credentials.token.clone()),
+                address: address.clone(),
+                roles: Roles { queueing: false, placement: true },
+                speed: None,
+            };
+            let plane = Plane::start(&settings).await?;
+            (Arc::clone(&plane.server), Some(plane))
+        } else {
+            let config = ServerConfig {
+                data: storage.data.clone(),
+                durability: storage.store_durability(),
+                auth: AuthConfig {
+                    tokens: vec![(credentials.token.clone(), User::admin())],
+                    ..AuthConfig::default()
+                },
+                address: address.clone(),
+                ..ServerConfig::default()
+            };
+            (Server::new(config).await?, None)
+        };
+        let stop = CancellationToken::new();
+        let tls = credentials.tls()?;
+        let serving = tokio::spawn(listener::serve(Arc::clone(&server), listener, tls, stop.clone()));
+        let kubeconfig = Kubeconfig::from_yaml(&credentials.kubeconfig(&format!("https://{address}")))?;
+        let target = Target::new(kubeconfig).await?;
+        let own = Own { server, plane, stop, serving };
+        let place = Self { target, namespace: "bench".into(), own: Some(own) };
+        place.prepare().await?;
+        Ok(place)
+    }
+
+    /// A server that a kubeconfig names.
+    pub async fn other(kubeconfig: &Path) -> anyhow::Result<Self> {
+        let read = Kubeconfig::read_from(kubeconfig)
+            .with_context(|| format!("--server {}", kubeconfig.display()))?;
+        let target = Target::new(read).await?;
+        let namespace = format!("plimsoll-bench-{}", std::process::id());
+        let place = Self { target, namespace, own: None };
+        place.prepare().await?;
+        Ok(place)
+    }
+
+    /// The namespace, and the service account that upstream wants in it.
+    async fn prepare(&self) -> anyhow::Result<()> {
+        let mut connection = self.target.connect().await?;
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
+        let made =
+            connection.send(Method::POST, "/api/v1/namespaces", JSON, namespace.to_string().into()).await;
+        if let Err(e) = made
+            && !e.to_string().contains("AlreadyExists")
+        {
+            return Err(e).context("creating the namespace");
+        }
+        if self.own.is_none() {
+            let account =
+                json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+            let path = format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace);
+            // Its controller may have been faster.
+            let _ = connection.send(Method::POST, &path, JSON, account.to_string().into()).await;
+        }
+        Ok(())
+    }
+
+    /// The store of a server of our own.
+    pub fn server(&self) -> Option<&Arc<Server>> {
+        self.own.as_ref().map(|o| &o.server)
+    }
+
+    /// A client such as the runtime uses.
+    pub fn api(&self) -> anyhow::Result<Api> {
+        Ok(match self.own.as_ref().and_then(|o| o.plane.as_ref()) {
+            Some(plane) => plane.api().clone(),
+            None => Api::new(kube::Client::try_from(self.target.config.clone())?, "plimsoll-bench"),
+        })
+    }
+
+    /// Path of the pods.
+    pub fn pods(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.namespace)
+    }
+
+    /// Takes away what is left and, with a server of our own, the server.
+    pub async fn end(self) -> anyhow::Result<()> {
+        match self.own {
+            Some(own) => {
+                own.stop.cancel();
+                if let Some(plane) = own.plane {
+                    plane.stop().await;
+                }
+                let _ = own.serving.await;
+                own.server.store().close().await;
+            }
+            None => {
+                let mut connection = self.target.connect().await?;
+                let path = format!("/api/v1/namespaces/{}", self.namespace);
+                connection
+                    .send(Method::DELETE, &path, JSON, Bytes::new())
+                    .await
+                    .context("removing the namespace")?;
+            }
+        }
+        Ok(())
+    }
+}
