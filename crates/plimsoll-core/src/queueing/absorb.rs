@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Event;
 use super::account::Before;
 use super::afs::Ledger;
 use super::ids::Flavor;
-use super::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy, Workload, WorkloadKey};
+use super::metrics::{Tally, seen};
+use super::model::{
+    ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy, Workload, WorkloadKey, WorkloadStatus,
+};
 use super::pending::{LqId, WlId};
 use super::state::{CqId, Group, Queueing, Rules, Wl};
+use super::{Event, cond};
 use crate::model::StringMap;
 use crate::time::{Duration, SECOND, Time};
 
@@ -28,6 +31,7 @@ impl Queueing {
             Event::LocalQueueUpsert(q) => self.local_queue(*q, now),
             Event::LocalQueueDelete(ns, name) => {
                 let id = self.lq_slot(&ns, &name);
+                self.metrics.forget(&[("namespace", &ns), ("name", &name)]);
                 self.lq_mut(id).spec = None;
                 self.lq_mut(id).reported = None;
                 self.lq_mut(id).ledger_open = false;
@@ -162,6 +166,7 @@ impl Queueing {
             return;
         }
         self.cq_mut(id).reported = None;
+        self.metrics.forget(&[("cluster_queue", name)]);
         self.rebuild_soon();
         for lq in self.cq(id).locals.clone() {
             self.members_again(lq, now);
@@ -373,7 +378,18 @@ impl Queueing {
         }
         let Some(wl) = self.wl_mut(id) else { return };
         let before = Before::of(wl);
-        wl.writes.retain(|p| !p.update.shows_in(&w.status));
+        let news = [cond::FINISHED, cond::PODS_READY]
+            .iter()
+            .any(|k| w.status.is_true(k) && !wl.obj.status.is_true(k));
+        let old = news.then(|| wl.obj.status.clone());
+        let mut tallies = Vec::new();
+        wl.writes.retain_mut(|p| {
+            let shown = p.update.shows_in(&w.status);
+            if shown {
+                tallies.append(&mut p.tallies);
+            }
+            !shown
+        });
         if wl.writes.is_empty() {
             wl.base = None;
         } else {
@@ -383,11 +399,14 @@ impl Queueing {
         let reshaped = wl.obj.pod_sets != w.pod_sets || wl.obj.admission_gated_by != w.admission_gated_by;
         let released = wl.held.is_some() && !wl.must_hold();
         if *wl.obj == w && !released {
+            self.book_tallies(id, &tallies);
             return;
         }
         let same_admission = wl.obj.status.admission == w.status.admission;
         wl.lq = lq;
         *wl.obj = w;
+        self.count_seen(id, old.as_ref(), &tallies);
+        let Some(wl) = self.wl_mut(id) else { return };
         let released = wl.held.is_some() && !wl.must_hold();
         if !reshaped && same_admission && !released && Before::of(wl) == before {
             // Its pods may have become ready.
@@ -396,6 +415,16 @@ impl Queueing {
             return;
         }
         self.transition(id, Some(&before), reshaped, now);
+    }
+
+    /// Counts what the watch showed of a workload; `old` is its status before others changed it.
+    fn count_seen(&mut self, id: WlId, old: Option<&WorkloadStatus>, tallies: &[Tally]) {
+        self.book_tallies(id, tallies);
+        let Some(old) = old else { return };
+        let place = self.place_of(id, self.wl(id).and_then(|w| w.held));
+        if let Some(Some(wl)) = self.wls.get(id as usize) {
+            seen(&mut self.metrics, old, &wl.obj, &place);
+        }
     }
 
     fn workload_gone(&mut self, key: &WorkloadKey, now: Time) {
@@ -421,6 +450,7 @@ impl Queueing {
         let Some(at) = wl.writes.iter().position(|p| p.update.id == write) else { return };
         let before = Before::of(wl);
         let done = wl.writes.remove(at);
+        let tallies = done.tallies;
         // What the watch still brings of older versions is older than this write.
         wl.obj.version = wl.obj.version.max(version);
         if wl.writes.is_empty() {
@@ -428,6 +458,7 @@ impl Queueing {
         } else if let Some(base) = &mut wl.base {
             done.update.apply(base);
         }
+        self.book_tallies(id, &tallies);
         self.transition(id, Some(&before), false, now);
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amount::Amount;
 use super::conditions::{Edit, difference};
 use super::ids::Fr;
+use super::metrics::{Tally, tally_of};
 use super::model::{
     CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
 };
@@ -126,6 +127,26 @@ impl Queueing {
         notes: Vec<Note>,
         change: impl FnOnce(&mut Edit<'_>),
     ) -> bool {
+        self.edit_by(id, None, now, notes, change)
+    }
+
+    /// Counts confirmed changes of a workload.
+    pub(crate) fn book_tallies(&mut self, id: WlId, tallies: &[Tally]) {
+        if !tallies.is_empty() {
+            let place = self.place_of(id, self.wl(id).and_then(|w| w.held));
+            self.metrics.book(tallies, &place);
+        }
+    }
+
+    /// [`Queueing::edit`] on behalf of a preemptor in the ClusterQueue `by`.
+    pub(crate) fn edit_by(
+        &mut self,
+        id: WlId,
+        by: Option<String>,
+        now: Time,
+        notes: Vec<Note>,
+        change: impl FnOnce(&mut Edit<'_>),
+    ) -> bool {
         let number = self.last_write + 1;
         let Some(wl) = self.wl_mut(id) else { return false };
         let before = Before::of(wl);
@@ -136,11 +157,16 @@ impl Queueing {
         update.id = number;
         update.notes = notes;
         let update = Box::new(update);
+        let tallies = tally_of(&old, &wl.obj, by, now);
         let base = wl.base.get_or_insert_with(|| Box::new(old));
+        let mut confirmed = Vec::new();
         if wl.writes.len() >= MAX_UNCONFIRMED {
-            wl.writes.remove(0).update.apply(base);
+            let oldest = wl.writes.remove(0);
+            oldest.update.apply(base);
+            confirmed = oldest.tallies;
         }
-        wl.writes.push(Write { update: update.clone() });
+        wl.writes.push(Write { update: update.clone(), tallies });
+        self.book_tallies(id, &confirmed);
         self.last_write = number;
         self.out.push(Action::UpdateWorkload(update));
         self.transition(id, Some(&before), false, now);

@@ -89,6 +89,9 @@ impl Queueing {
             return;
         }
         self.cycle += 1;
+        for &(_, cq) in &heads {
+            self.cq_mut(cq).skips = 0;
+        }
         self.admitted_now = false;
         let start = self.mark();
         let (mut entries, inadmissible) = self.nominate(heads);
@@ -101,6 +104,9 @@ impl Queueing {
         self.rollback(start);
         self.tree.commit();
         self.tas.commit();
+        let admitted = entries.iter().any(|e| e.outcome == Outcome::Admitted);
+        let result = if admitted { "success" } else { "inadmissible" };
+        self.metrics.count("kueue_admission_attempts_total", &[result], 1);
         for entry in entries.into_iter().chain(inadmissible) {
             self.carry_out(entry, now);
         }
@@ -137,6 +143,7 @@ impl Queueing {
         }
         if e.targets.iter().any(|t| claimed.contains(&t.id)) {
             e.skip(keep, "Workload has overlapping preemption targets with another workload");
+            self.cq_mut(e.cq).skips += 1;
             return;
         }
         if !fits || (e.mode() == Mode::Fit && !self.shared_nodes_fit(e.id, e.assignment.as_ref())) {
@@ -203,6 +210,12 @@ impl Queueing {
         let found = self.find_assignment(e.id, e.cq, pins.as_ref(), None);
         e.record(found);
         self.rollback(mark);
+        if overlap {
+            let result =
+                if e.targets.is_empty() && e.mode() == Mode::Preempt { "no_candidates" } else { "success" };
+            let queue = self.cq(e.cq).name.clone();
+            self.metrics.count("kueue_preemption_target_recomputations_total", &[&queue, result], 1);
+        }
         if overlap && let Some(a) = e.assignment.as_mut().filter(|a| a.mode() == Mode::Fit) {
             a.set_mode(Mode::DeferredFit);
         }
@@ -378,7 +391,8 @@ impl Queueing {
             note("EvictedDueToPreempted", message.clone()),
             note("Preempted", format!("{message}{priorities}")),
         ];
-        self.edit(t.id, now, notes, |edit| {
+        let by = Some(self.cq(e.cq).name.clone());
+        self.edit_by(t.id, by, now, notes, |edit| {
             edit.set(cond::PREEMPTED, true, t.reason.as_str(), &message);
             edit.evict("Preempted", "", &message);
         });

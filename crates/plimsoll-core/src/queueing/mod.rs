@@ -16,6 +16,7 @@ mod config;
 mod cycle;
 mod format;
 mod ids;
+mod metrics;
 mod model;
 mod pending;
 mod preempt;
@@ -33,6 +34,7 @@ mod trial;
 pub use config::{
     AdmissionFairSharing, Config, FairSharing, FairStrategy, Gates, Transformation, WaitForPodsReady,
 };
+pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
     Condition, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange, LimitRangeItem,

@@ -66,6 +66,33 @@ impl Pending {
         self.spots.len() + self.delayed.len()
     }
 
+    /// How many are in turn.
+    pub(crate) fn in_turn(&self) -> usize {
+        self.buckets.values().map(|b| b.active.len()).sum()
+    }
+
+    /// Counts those in turn per LocalQueue.
+    pub(crate) fn count_in_turn(&self, counts: &mut BTreeMap<LqId, usize>) {
+        for ((_, lq), b) in &self.buckets {
+            *counts.entry(*lq).or_insert(0) += b.active.len();
+        }
+    }
+
+    /// How many shapes have workloads in turn, and how many parked ones.
+    pub(crate) fn shapes(&self) -> (usize, usize) {
+        let count = |has: &dyn Fn(&Bucket) -> bool| {
+            let mut last = None;
+            self.buckets.iter().filter(|(k, b)| has(b) && last.replace(k.0) != Some(k.0)).count()
+        };
+        (count(&|b| !b.active.is_empty()), count(&|b| !b.parked.is_empty()))
+    }
+
+    /// All that wait, in no particular order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = WlId> + '_ {
+        let ranked = self.buckets.values().flat_map(|b| b.active.iter().chain(&b.parked).map(|r| r.id));
+        ranked.chain(self.delayed.iter().copied())
+    }
+
     pub(crate) fn spot(&self, id: WlId) -> Option<Spot> {
         if self.delayed.contains(&id) {
             return Some(Spot::Delayed);

@@ -164,7 +164,7 @@ impl Queueing {
     }
 
     /// Flavor, resource and column of every quota of a ClusterQueue, in the order of its spec.
-    fn columns_of(&self, id: CqId) -> impl Iterator<Item = (String, String, Fr)> + '_ {
+    pub(crate) fn columns_of(&self, id: CqId) -> impl Iterator<Item = (String, String, Fr)> + '_ {
         let groups = self.cq(id).spec.iter().flat_map(|s| &s.resource_groups);
         groups.flat_map(|g| &g.flavors).flat_map(|f| f.resources.iter().map(move |r| (f, r))).filter_map(
             |(f, r)| {
@@ -175,7 +175,7 @@ impl Queueing {
         )
     }
 
-    fn local_queue_status(&self, id: LqId) -> Option<QueueStatus> {
+    pub(crate) fn local_queue_status(&self, id: LqId) -> Option<QueueStatus> {
         let lq = self.lq(id);
         let spec = lq.spec.as_ref()?;
         let cq = lq.cq.filter(|&c| self.cq(c).spec.is_some());

@@ -9,6 +9,7 @@ use super::amount::Amount;
 use super::assign::LastTry;
 use super::config::Config;
 use super::ids::{Flavor, Fr, Ids, Map, Res};
+use super::metrics::{Books, Tally};
 use super::model::{
     AdmissionCheck, ClusterQueue, Cohort, FlavorFungibility, LimitRange, LocalQueue, PodSet, PreemptionRules,
     QueueingStrategy, ResourceFlavor, Topology, Workload, WorkloadKey, WorkloadStatus,
@@ -68,6 +69,8 @@ pub(crate) struct Cq {
     pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
     pub(crate) locals: BTreeSet<LqId>,
     pub(crate) reported: Option<Box<QueueStatus>>,
+    /// Heads of the last cycle that needed victims claimed by others.
+    pub(crate) skips: u32,
 }
 
 impl Cq {
@@ -130,6 +133,8 @@ impl Total {
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) update: Box<WorkloadUpdate>,
+    /// What to count once it is confirmed.
+    pub(crate) tallies: Vec<Tally>,
 }
 
 /// A workload.
@@ -217,6 +222,7 @@ pub struct Queueing {
     /// Whether a cycle could find something it did not find last time.
     pub(crate) cycle_due: bool,
     pub(crate) last_write: u64,
+    pub(crate) metrics: Books,
     pub(crate) out: Vec<Action>,
 }
 
@@ -261,6 +267,7 @@ impl Queueing {
             admitted_now: false,
             cycle_due: false,
             last_write: 0,
+            metrics: Books::default(),
             out: Vec::new(),
         }
     }

@@ -11,7 +11,13 @@ fn cpu(amount: i64) -> Resources {
     [("cpu".to_owned(), amount)].into()
 }
 
-fn cluster_queue(name: &str, cohort: &str, nominal: i64, limit: Option<i64>, strict: bool) -> ClusterQueue {
+pub(super) fn cluster_queue(
+    name: &str,
+    cohort: &str,
+    nominal: i64,
+    limit: Option<i64>,
+    strict: bool,
+) -> ClusterQueue {
     ClusterQueue {
         name: name.into(),
         cohort: cohort.into(),
@@ -39,7 +45,7 @@ fn cluster_queue(name: &str, cohort: &str, nominal: i64, limit: Option<i64>, str
     }
 }
 
-fn workload(n: usize, queue: usize, priority: i32, amount: i64) -> Workload {
+pub(super) fn workload(n: usize, queue: usize, priority: i32, amount: i64) -> Workload {
     let container = Container { requests: cpu(amount), ..Container::default() };
     Workload {
         key: WorkloadKey { namespace: "n".into(), name: format!("w{n}") },
