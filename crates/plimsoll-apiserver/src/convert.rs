@@ -3,7 +3,7 @@
 //! Custom resources differ in `apiVersion` only (conversion strategy `None`), but for Kueue's own; events are
 //! one set of objects with two spellings.
 
-use plimsoll_machinery::Kind;
+use plimsoll_machinery::{Gvk, Kind};
 use serde_json::{Map, Value, json};
 
 use crate::store::Record;
@@ -30,12 +30,12 @@ pub fn storage_version(kind: &Kind) -> String {
 }
 
 /// Whether a record can be sent as it is to a client that asked for a version.
-pub fn is_served_as(record: &Record, api_version: &str) -> bool {
-    record
-        .json
-        .strip_prefix(b"{\"apiVersion\":\"")
-        .and_then(|r| r.strip_prefix(api_version.as_bytes()))
-        .is_some_and(|r| r.first() == Some(&b'"'))
+pub fn is_served_as(record: &Record, gvk: &Gvk) -> bool {
+    let mut rest = record.json.strip_prefix(b"{\"apiVersion\":\"");
+    if !gvk.group.is_empty() {
+        rest = rest.and_then(|r| r.strip_prefix(gvk.group.as_bytes())).and_then(|r| r.strip_prefix(b"/"));
+    }
+    rest.and_then(|r| r.strip_prefix(gvk.version.as_bytes())).is_some_and(|r| r.first() == Some(&b'"'))
 }
 
 /// The object in the version it is served in.

@@ -9,6 +9,7 @@ pub mod custom;
 pub mod http;
 mod machine;
 pub mod pipeline;
+mod served;
 pub mod server;
 pub mod store;
 pub mod time;

@@ -226,7 +226,17 @@ impl Server {
         expected: Expected,
         object: &Value,
     ) -> Result<Arc<Record>, StoreError> {
-        self.store.commit(crate::store::Write::put(key, expected, object)?).await
+        self.put_encoded(key, expected, crate::store::Encoded::new(object)?).await
+    }
+
+    /// Stores an object that is encoded already.
+    pub(crate) async fn put_encoded(
+        &self,
+        key: Key,
+        expected: Expected,
+        object: crate::store::Encoded,
+    ) -> Result<Arc<Record>, StoreError> {
+        self.store.commit(crate::store::Write { key, expected, op: crate::store::Op::Put(object) }).await
     }
 
     /// Removes an object; `last`: its last state where that differs.

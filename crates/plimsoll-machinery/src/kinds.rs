@@ -84,6 +84,8 @@ pub struct CustomKind {
     pub preserve_unknown: bool,
     /// The schema compiled for pruning, defaults, checks and rules.
     pub checks: Option<Arc<crate::crd::node::Node>>,
+    /// Tells one schema from another; 0: unknown.
+    pub fingerprint: u64,
 }
 
 impl Kind {

@@ -1,8 +1,15 @@
-//! Plain requests to an API server through `kube::Client`: paths, verbs, classified errors.
+//! Plain requests to an API server, through `kube::Client` or straight to one in this process: paths, verbs,
+//! classified errors.
 
 use std::fmt::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
 
-use http::{Method, Request};
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{AsyncBufRead, StreamExt, TryStreamExt};
+use http::{Method, Request, StatusCode};
 use kube::Client;
 use serde_json::Value;
 
@@ -165,10 +172,23 @@ impl PatchKind {
     }
 }
 
+/// An API server in this process. Requests go to it without a connection, and without the queue and the layers of
+/// kube's client, which cost as much as a small write itself.
+pub trait Direct: Send + Sync + 'static {
+    /// Carries out a request: the status, and the body as it comes.
+    fn call(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)>;
+}
+
+#[derive(Clone)]
+enum Transport {
+    Kube(Client),
+    Direct(Arc<dyn Direct>),
+}
+
 /// A client with a field manager.
 #[derive(Clone)]
 pub struct Api {
-    client: Client,
+    transport: Transport,
     manager: &'static str,
 }
 
@@ -205,18 +225,39 @@ pub fn encode(text: &str) -> String {
 impl Api {
     /// Requests through `client`, writing as `manager`.
     pub const fn new(client: Client, manager: &'static str) -> Self {
-        Self { client, manager }
+        Self { transport: Transport::Kube(client), manager }
+    }
+
+    /// Requests to a server in this process, writing as `manager`.
+    pub fn direct(server: Arc<dyn Direct>, manager: &'static str) -> Self {
+        Self { transport: Transport::Direct(server), manager }
     }
 
     /// The same client, writing as another manager.
     #[must_use]
     pub fn writing_as(&self, manager: &'static str) -> Self {
-        Self { client: self.client.clone(), manager }
+        Self { transport: self.transport.clone(), manager }
     }
 
-    /// The client below.
-    pub const fn client(&self) -> &Client {
-        &self.client
+    /// Sends a request and reads the answer.
+    async fn ask(&self, request: Request<Vec<u8>>) -> Result<Bytes> {
+        match &self.transport {
+            Transport::Kube(client) => Ok(client.request_text(request).await?.into()),
+            Transport::Direct(server) => {
+                let (status, mut body) = server.call(request).await;
+                let mut whole = body.next().await.unwrap_or_default();
+                while let Some(part) = body.next().await {
+                    let mut both = BytesMut::from(whole);
+                    both.extend_from_slice(&part);
+                    whole = both.freeze();
+                }
+                if status.is_success() { Ok(whole) } else { Err(refused(status, &whole)) }
+            }
+        }
+    }
+
+    async fn ask_value(&self, request: Request<Vec<u8>>) -> Result<Value> {
+        serde_json::from_slice(&self.ask(request).await?).map_err(|e| Error::Malformed(e.to_string()))
     }
 
     /// GET of any path, parsed.
@@ -224,7 +265,7 @@ impl Api {
     /// # Errors
     /// What the server said, or why it could not be asked.
     pub async fn get_path(&self, path: &str) -> Result<Value> {
-        Ok(self.client.request(request(Method::GET, path, "", Vec::new())?).await?)
+        self.ask_value(request(Method::GET, path, "", Vec::new())?).await
     }
 
     /// GET of any path, as text.
@@ -232,7 +273,8 @@ impl Api {
     /// # Errors
     /// What the server said, or why it could not be asked.
     pub async fn get_text(&self, path: &str) -> Result<String> {
-        Ok(self.client.request_text(request(Method::GET, path, "", Vec::new())?).await?)
+        let bytes = self.ask(request(Method::GET, path, "", Vec::new())?).await?;
+        String::from_utf8(bytes.into()).map_err(|e| Error::Malformed(e.to_string()))
     }
 
     /// One object.
@@ -253,6 +295,16 @@ impl Api {
         self.send(Method::POST, &path, "application/json", object).await
     }
 
+    /// As [`Api::create`] for those who don't want to see what has been made of it.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn create_unseen(&self, resource: Resource, object: &Value) -> Result<()> {
+        let namespace = crate::json::namespace(object);
+        let path = format!("{}?fieldManager={}", resource.collection(namespace), self.manager);
+        self.send_bytes(Method::POST, &path, "application/json", object).await.map(drop)
+    }
+
     /// Creates a subresource such as `pods/binding`.
     ///
     /// # Errors
@@ -264,9 +316,9 @@ impl Api {
         name: &str,
         sub: &str,
         body: &Value,
-    ) -> Result<Value> {
+    ) -> Result<()> {
         let path = format!("{}/{sub}?fieldManager={}", resource.object(ns, name), self.manager);
-        self.send(Method::POST, &path, "application/json", body).await
+        self.send_bytes(Method::POST, &path, "application/json", body).await.map(drop)
     }
 
     /// Replaces an object; its resourceVersion is the precondition.
@@ -324,17 +376,55 @@ impl Api {
     }
 
     async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Result<Value> {
+        let answer = self.send_bytes(method, path, content_type, body).await?;
+        serde_json::from_slice(&answer).map_err(|e| Error::Malformed(e.to_string()))
+    }
+
+    async fn send_bytes(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Bytes> {
         let body = serde_json::to_vec(body).map_err(|e| Error::Malformed(e.to_string()))?;
-        Ok(self.client.request(request(method, path, content_type, body)?).await?)
+        self.ask(request(method, path, content_type, body)?).await
     }
 
     /// Opens a watch and gives its lines.
-    pub(crate) async fn stream(&self, path: &str) -> Result<impl futures::AsyncBufRead + use<>> {
+    pub(crate) async fn stream(&self, path: &str) -> Result<Pin<Box<dyn AsyncBufRead + Send>>> {
         let mut request = request(Method::GET, path, "", Vec::new())?;
         // Compressed watches are cut into one member per event, which decoders stumble over.
         let identity = http::HeaderValue::from_static("identity");
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
-        Ok(self.client.request_stream(request).await?)
+        match &self.transport {
+            Transport::Kube(client) => Ok(Box::pin(client.request_stream(request).await?)),
+            Transport::Direct(server) => {
+                let (status, body) = server.call(request).await;
+                if status.is_success() {
+                    return Ok(Box::pin(body.map(Ok::<_, std::io::Error>).into_async_read()));
+                }
+                let whole: Vec<Bytes> = body.collect().await;
+                Err(refused(status, &whole.concat()))
+            }
+        }
+    }
+}
+
+/// An answer that is no success, as an error.
+fn refused(status: StatusCode, body: &[u8]) -> Error {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+    let message = match text("message") {
+        none if none.is_empty() => String::from_utf8_lossy(body).into_owned(),
+        message => message,
+    };
+    let retry_after = answer["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
+    Error::Status {
+        code: status.as_u16(),
+        reason: text("reason"),
+        message,
+        retry_after: u32::try_from(retry_after).unwrap_or(u32::MAX),
     }
 }
 

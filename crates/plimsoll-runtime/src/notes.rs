@@ -149,7 +149,7 @@ async fn write(api: Api, mut rx: mpsc::Receiver<Note>) {
         series.insert(note, Series { name, count: 1, last: Instant::now() });
         tokio::spawn(async move {
             let _slot = slot;
-            if let Err(e) = api.create(EVENTS, &event).await {
+            if let Err(e) = api.create_unseen(EVENTS, &event).await {
                 tracing::debug!(error = %e, "an event was not written");
             }
         });

@@ -50,16 +50,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts everything against the API server behind `client`. Writes happen only while `claim` is held.
+    /// Starts everything against the API server behind `api`. Writes happen only while `claim` is held.
     ///
     /// # Errors
     /// When the system gives no thread for the engine.
-    pub fn start(
-        client: kube::Client,
-        settings: &Settings,
-        cache: Cache,
-        claim: &Claim,
-    ) -> std::io::Result<Self> {
+    pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
         let config = EngineConfig {
             place: roles.placement.then(|| place::Config { seed: settings.seed, ..place::Config::default() }),
@@ -69,7 +64,7 @@ impl Runtime {
         let driver::Driver { inbox, actions, thread } = driver::start(config, resources.len())?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        let api = Api::new(client, "kueue-admission");
+        let api = api.writing_as("kueue-admission");
         let (recorder, writer) = Recorder::new(api.clone());
         tasks.spawn(writer);
         let queue = control::Queue::default();

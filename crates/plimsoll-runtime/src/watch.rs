@@ -194,7 +194,7 @@ impl Watch {
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}{}",
             self.path, self.selector
         );
-        let mut lines = std::pin::pin!(api.stream(&path).await?);
+        let mut lines = api.stream(&path).await?;
         let mut line: Vec<u8> = Vec::new();
         loop {
             line.clear();

@@ -20,18 +20,17 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let both = args.queueing == args.placement;
     let roles = Roles { queueing: both || args.queueing, placement: both || args.placement };
     let stop = CancellationToken::new();
+    let api = Api::new(client, "plimsoll-leader-election");
     let (claim, election) = if args.no_leader_election {
         (Claim::always(), None)
     } else {
-        let api = Api::new(client.clone(), "plimsoll-leader-election");
         let me = format!("{}_{}", hostname(), std::process::id());
         let (namespace, name) = (args.lease_namespace.clone(), args.lease_name.clone());
-        let (claim, work) = lease::run(api, namespace, name, me, Timing::default(), stop.clone());
+        let (claim, work) = lease::run(api.clone(), namespace, name, me, Timing::default(), stop.clone());
         (claim, Some(tokio::spawn(work)))
     };
     let settings = Settings { roles, ..Settings::default() };
-    let runtime =
-        Runtime::start(client, &settings, Cache::default(), &claim).context("starting the engine")?;
+    let runtime = Runtime::start(&api, &settings, Cache::default(), &claim).context("starting the engine")?;
     let what = match (roles.queueing, roles.placement) {
         (true, true) => "queueing and placement",
         (true, false) => "queueing",

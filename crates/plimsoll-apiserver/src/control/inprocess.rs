@@ -87,7 +87,7 @@ impl Client for ServerClient {
             let mut write = self.write(target, "CreateOptions")?;
             check(&write, &object)?;
             machine::default(&write.kind, &mut object);
-            pipeline::create(&mut write, object).await
+            Ok(pipeline::create(&mut write, object).await?.object)
         })
     }
 

@@ -13,6 +13,8 @@ pub struct Body(Inner);
 
 enum Inner {
     Full(Option<Bytes>),
+    /// A buffer and a newline after it.
+    Line(Option<Bytes>, bool),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
@@ -27,6 +29,11 @@ impl Body {
         Self(Inner::Full(Some(bytes.into())))
     }
 
+    /// One buffer and a newline, which isn't copied together.
+    pub fn line(bytes: impl Into<Bytes>) -> Self {
+        Self(Inner::Line(Some(bytes.into()), true))
+    }
+
     /// A stream of buffers, each sent as it comes.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self(Inner::Stream(Box::pin(stream)))
@@ -37,6 +44,7 @@ impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Inner::Full(b) => write!(f, "Body({} bytes)", b.as_ref().map_or(0, Bytes::len)),
+            Inner::Line(b, _) => write!(f, "Body({} bytes)", b.as_ref().map_or(0, Bytes::len) + 1),
             Inner::Stream(_) => f.write_str("Body(stream)"),
         }
     }
@@ -52,17 +60,25 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
             Inner::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Inner::Line(bytes, newline) => {
+                let end = || std::mem::take(newline).then(|| Bytes::from_static(b"\n"));
+                Poll::Ready(bytes.take().or_else(end).map(|b| Ok(Frame::data(b))))
+            }
             Inner::Stream(s) => s.as_mut().poll_next(cx).map(|o| o.map(|b| Ok(Frame::data(b)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Inner::Full(None))
+        matches!(&self.0, Inner::Full(None) | Inner::Line(None, false))
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Full(b) => SizeHint::with_exact(b.as_ref().map_or(0, Bytes::len) as u64),
+            Inner::Line(b, newline) => {
+                let length = b.as_ref().map_or(0, Bytes::len) as u64;
+                SizeHint::with_exact(length + u64::from(*newline))
+            }
             Inner::Stream(_) => SizeHint::default(),
         }
     }

@@ -11,9 +11,9 @@ use super::options::{DeleteOptions, WriteOptions};
 use super::reply::Reply;
 use super::{Req, body_format, list, method_not_allowed, not_served, patch, subresource, watch};
 use crate::auth;
-use crate::pipeline::{self, Admission, Change, Deleted, Write};
+use crate::pipeline::{self, Admission, Change, Deleted, Updated, Write};
 use crate::store::Key;
-use crate::{convert, machine};
+use crate::{machine, served};
 
 /// Answers a request for a resource.
 pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
@@ -171,12 +171,29 @@ async fn get(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let Some(record) = record else {
         return Err(ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name));
     };
-    let plain = req.accepted.transform == Transform::None && req.accepted.format == Format::Json;
-    if plain && kind.custom.is_none() && convert::is_served_as(&record, &kind.gvk.api_version()) {
-        return Ok(Reply::json(200, record.json.clone()));
+    if is_plain(req)
+        && let Some(json) = served::raw(kind, &record)
+    {
+        return Ok(Reply::json(200, json.clone()));
     }
-    let value = record.value().map_err(ApiError::internal)?;
-    present(req, kind, 200, machine::serve(kind, convert::to_served(kind, value)))
+    let value = served::value(kind, &record).map_err(ApiError::internal)?;
+    present(req, kind, 200, value)
+}
+
+/// Whether the answer is the object itself as JSON.
+fn is_plain(req: &Req) -> bool {
+    req.accepted.transform == Transform::None && req.accepted.format == Format::Json
+}
+
+/// Answers what was written: as it is stored, if that is what the client wants to see.
+pub fn present_written(req: &Req, kind: &Arc<Kind>, done: Updated) -> Result<Reply, ApiError> {
+    let status = if done.created { 201 } else { 200 };
+    if is_plain(req)
+        && let Some(json) = done.record.as_deref().and_then(|r| served::raw(kind, r))
+    {
+        return Ok(Reply::json(status, json.clone()));
+    }
+    present(req, kind, status, done.object)
 }
 
 /// A write as the request describes it.
@@ -233,7 +250,7 @@ async fn create(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     }
     let result = pipeline::create(&mut write, object).await;
     req.warnings.append(&mut write.warnings);
-    present(req, kind, 201, machine::serve(kind, result?))
+    present_written(req, kind, result?)
 }
 
 /// The review kinds are answered at once.
@@ -258,8 +275,7 @@ async fn update(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let mut write = write_of(req, kind, &options, "UpdateOptions");
     let result = pipeline::update(&mut write, Change::Replace(object)).await;
     req.warnings.append(&mut write.warnings);
-    let done = result?;
-    present(req, kind, if done.created { 201 } else { 200 }, machine::serve(kind, done.object))
+    present_written(req, kind, result?)
 }
 
 /// DeleteOptions from the body if there is one, else from the query.

@@ -17,7 +17,7 @@ use super::options::{ListOptions, Match, WriteOptions, go_quote};
 use super::reply::Reply;
 use crate::pipeline::{self, Admission};
 use crate::store::{Record, Snapshot, StoreError};
-use crate::{convert, machine};
+use crate::{convert, machine, served};
 
 /// How long a list waits for a version that hasn't been reached (the watch cache's `blockTimeout`).
 pub const WAIT: Duration = Duration::from_secs(3);
@@ -207,25 +207,16 @@ pub fn list_meta(page: &Page) -> Value {
 
 /// The objects of a page in the served version.
 pub fn values(kind: &Kind, records: &[Arc<Record>]) -> Result<Vec<Value>, ApiError> {
-    records
-        .iter()
-        .map(|r| Ok(machine::serve(kind, convert::to_served(kind, r.value().map_err(ApiError::internal)?))))
-        .collect()
+    records.iter().map(|r| served::value(kind, r).map_err(ApiError::internal)).collect()
 }
 
 /// Puts a page into the form asked for.
 pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, ApiError> {
     let mut meta = list_meta(page);
     match req.accepted.transform {
-        Transform::None if req.accepted.format == Format::Json && kind.custom.is_none() => {
-            raw_list(kind, page, &meta)
-        }
+        Transform::None if req.accepted.format == Format::Json => raw_list(kind, page, meta),
         Transform::None => {
             let mut items = values(kind, &page.records)?;
-            if kind.custom.is_some() && meta.get("continue").is_none() {
-                // lists of custom resources always say so
-                meta["continue"] = json!("");
-            }
             if kind.custom.is_none() {
                 for map in items.iter_mut().filter_map(Value::as_object_mut) {
                     map.remove("kind");
@@ -266,7 +257,11 @@ pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, A
 }
 
 /// A list as JSON without parsing its objects; items of built-in kinds don't carry kind and version.
-fn raw_list(kind: &Kind, page: &Page, meta: &Value) -> Result<Reply, ApiError> {
+fn raw_list(kind: &Kind, page: &Page, mut meta: Value) -> Result<Reply, ApiError> {
+    if kind.custom.is_some() && meta.get("continue").is_none() {
+        // Upstream's lists of custom resources are untyped and show it.
+        meta["continue"] = json!("");
+    }
     let version = kind.gvk.api_version();
     let size: usize = page.records.iter().map(|r| r.json.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
@@ -282,19 +277,26 @@ fn raw_list(kind: &Kind, page: &Page, meta: &Value) -> Result<Reply, ApiError> {
         if i > 0 {
             out.push(b',');
         }
-        if let Some(rest) = record.json.strip_prefix(prefix.as_bytes()) {
+        if kind.custom.is_some() {
+            if let Some(json) = served::raw(kind, record) {
+                out.extend_from_slice(json);
+                continue;
+            }
+        } else if let Some(rest) = record.json.strip_prefix(prefix.as_bytes()) {
             out.push(b'{');
             out.extend_from_slice(rest);
             continue;
         }
-        let mut value = convert::to_served(kind, record.value().map_err(ApiError::internal)?);
-        if let Some(map) = value.as_object_mut() {
+        let mut value = served::value(kind, record).map_err(ApiError::internal)?;
+        if kind.custom.is_none()
+            && let Some(map) = value.as_object_mut()
+        {
             map.remove("kind");
             map.remove("apiVersion");
         }
         serde_json::to_writer(&mut out, &value).map_err(ApiError::internal)?;
     }
-    out.extend_from_slice(b"]}\n");
+    out.extend_from_slice(b"]}");
     Ok(Reply::json(200, out))
 }
 

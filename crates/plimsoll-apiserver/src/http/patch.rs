@@ -7,7 +7,7 @@ use plimsoll_machinery::{ApiError, Kind};
 use serde_json::Value;
 
 use super::Req;
-use super::generic::{present, write_of};
+use super::generic::{present_written, write_of};
 use super::options::WriteOptions;
 use super::reply::Reply;
 use crate::machine::{self, PatchType};
@@ -59,7 +59,7 @@ pub async fn patch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let result = pipeline::update(&mut write, Change::Patch(&make)).await;
     req.warnings.extend(warnings.into_inner().unwrap_or_default());
     req.warnings.append(&mut write.warnings);
-    present(req, kind, 200, machine::serve(kind, result?.object))
+    present_written(req, kind, result?)
 }
 
 async fn apply(
@@ -74,6 +74,5 @@ async fn apply(
     let make = |old: Option<&Value>| machine::apply(kind, old, &intent, &manager, &sub, force, now);
     let result = pipeline::update(&mut write, Change::Apply(&make)).await;
     req.warnings.append(&mut write.warnings);
-    let done = result?;
-    present(req, kind, if done.created { 201 } else { 200 }, machine::serve(kind, done.object))
+    present_written(req, kind, result?)
 }

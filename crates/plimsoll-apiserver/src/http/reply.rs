@@ -79,7 +79,7 @@ impl Reply {
             Payload::Raw(bytes, t) => (Body::full(bytes), Some(t)),
             Payload::Stream(body, t) => (body, Some(t)),
             Payload::Json(bytes) if accepted.format == Format::Json && !pretty => {
-                (Body::full(bytes), Some(Format::Json.media_type()))
+                (Body::line(bytes), Some(Format::Json.media_type()))
             }
             Payload::Json(bytes) => {
                 let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();

@@ -20,7 +20,7 @@ use super::options::ListOptions;
 use super::reply::{Payload, Reply};
 use crate::store::{Change, ChangeKind, Record, Snapshot, StoreError, Watch};
 use crate::time::Clock;
-use crate::{convert, machine};
+use crate::{machine, served};
 
 /// Watches without `timeoutSeconds` live this long to twice this long, in seconds (`--min-request-timeout`).
 const MIN_TIMEOUT: u64 = 1800;
@@ -43,7 +43,6 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         accepted: req.accepted,
         table: table_options,
         clock: Arc::clone(&req.server.config().clock),
-        api_version: kind.gvk.api_version(),
     };
     let filter = Filter { kind: Arc::clone(kind), selector, name: req.info.name.clone() };
     let start = match begin(req, kind, &options).await? {
@@ -265,15 +264,13 @@ struct Encoder {
     /// Headers are sent with the first event only.
     table: Option<machine::TableOptions>,
     clock: Arc<dyn Clock>,
-    api_version: String,
 }
 
 impl Encoder {
     fn is_plain(&self, record: &Record) -> bool {
         self.accepted.format == Format::Json
             && self.accepted.transform == Transform::None
-            && self.kind.custom.is_none()
-            && convert::is_served_as(record, &self.api_version)
+            && served::raw(&self.kind, record).is_some()
     }
 
     fn change(&mut self, change: &Change, view: ChangeKind) -> Bytes {
@@ -291,8 +288,7 @@ impl Encoder {
             line.extend_from_slice(b"}\n");
             return line.freeze();
         }
-        let object = convert::to_served(&self.kind, record.value().unwrap_or_default());
-        let object = machine::serve(&self.kind, object);
+        let object = served::value(&self.kind, record).unwrap_or_default();
         self.encode(view.event_type(), object)
     }
 

@@ -3,7 +3,7 @@
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Write, is_service, meta, service};
+use super::{Updated, Write, is_service, meta, service};
 use crate::store::{Expected, StoreError};
 use crate::{admit, convert, machine};
 
@@ -14,7 +14,7 @@ const MAX_NAME_ATTEMPTS: usize = 8;
 ///
 /// # Errors
 /// Whatever admission, validation or the store refuse.
-pub async fn create(w: &mut Write, mut object: Value) -> Result<Value, ApiError> {
+pub async fn create(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
     meta::ensure_namespace(&mut object, w.kind.namespaced, &w.namespace)?;
     w.name = meta::text(&object, "name").to_owned();
     meta::drop_deletion(&mut object);
@@ -26,7 +26,7 @@ pub async fn create(w: &mut Write, mut object: Value) -> Result<Value, ApiError>
 ///
 /// # Errors
 /// Whatever admission, validation or the store refuse.
-pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Value, ApiError> {
+pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
     admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
     if !meta::text(&object, "resourceVersion").is_empty() {
         return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
@@ -34,20 +34,21 @@ pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Value, Api
     meta::fill_system_fields(&mut object, w.now);
     let prefix = meta::text(&object, "generateName").to_owned();
     let generated = meta::text(&object, "name").is_empty() && !prefix.is_empty();
+    if !generated {
+        return attempt_create(w, object).await;
+    }
     for attempt in 1.. {
         let mut candidate = object.clone();
-        if generated {
-            candidate["metadata"]["name"] = json!(meta::generate_name(&prefix));
-        }
+        candidate["metadata"]["name"] = json!(meta::generate_name(&prefix));
         match attempt_create(w, candidate).await {
-            Err(e) if generated && e.reason == "AlreadyExists" && attempt < MAX_NAME_ATTEMPTS => {}
+            Err(e) if e.reason == "AlreadyExists" && attempt < MAX_NAME_ATTEMPTS => {}
             other => return other,
         }
     }
     Err(ApiError::internal("no name could be generated"))
 }
 
-async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Value, ApiError> {
+async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
     machine::prepare_create(&w.kind, &mut object, w.now);
     w.name = meta::text(&object, "name").to_owned();
     let name = w.name.clone();
@@ -67,7 +68,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Value, ApiEr
         if let Some(current) = w.server.store().get(&key) {
             return Err(exists(w, &current.json, &name));
         }
-        return Ok(object);
+        return Ok(Updated { object, record: None, created: true });
     }
     let stored = convert::to_storage(&w.kind, object);
     let result = w.server.put(key, Expected::Absent, &stored).await;
@@ -75,7 +76,8 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Value, ApiEr
         Ok(record) => {
             charge.commit();
             w.server.written(&w.kind, &record).await;
-            w.read(&record)
+            let object = w.completed(stored, &record)?;
+            Ok(Updated { object, record: Some(record), created: true })
         }
         Err(StoreError::AlreadyExists { current }) => Err(exists(w, &current.json, &name)),
         Err(e) => Err(w.store_error(&e, &name)),

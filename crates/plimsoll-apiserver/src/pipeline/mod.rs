@@ -22,7 +22,17 @@ use crate::store::{Key, Record, StoreError};
 
 pub use create::create;
 pub use delete::{Deleted, delete, returns_object};
-pub use update::{Change, Updated, update};
+pub use update::{Change, update};
+
+/// What became of a write.
+pub struct Updated {
+    /// The object as it is now, in the version of the request.
+    pub object: Value,
+    /// As it is stored; `None` when nothing was.
+    pub record: Option<Arc<Record>>,
+    /// It was created.
+    pub created: bool,
+}
 
 /// How a write is admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,8 +90,22 @@ impl Write {
 
     /// The object in the version of the request.
     pub fn read(&self, record: &Record) -> Result<Value, ApiError> {
-        let value = record.value().map_err(ApiError::internal)?;
-        Ok(crate::machine::serve(&self.kind, crate::convert::to_served(&self.kind, value)))
+        crate::served::value(&self.kind, record).map_err(ApiError::internal)
+    }
+
+    /// What has been stored as a record, in the version of the request.
+    fn completed(&self, mut stored: Value, record: &Record) -> Result<Value, ApiError> {
+        if stored["apiVersion"] != self.kind.gvk.api_version() {
+            return self.read(record);
+        }
+        if let Some(custom) = &self.kind.custom {
+            // It has just been pruned and given its defaults in this version.
+            record.set_fits(custom.fingerprint);
+        }
+        if let Some(meta) = stored.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.insert("resourceVersion".to_owned(), Value::String(record.revision.to_string()));
+        }
+        Ok(stored)
     }
 
     /// A store's error as the API words it.

@@ -4,9 +4,9 @@ use plimsoll_machinery::{ApiError, FieldError};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
-use super::{Admission, Write, create, is_service, meta, service, uid_conflict};
+use super::{Admission, Updated, Write, create, is_service, meta, service, uid_conflict};
 use crate::http::options::go_quote;
-use crate::store::{Expected, StoreError};
+use crate::store::{Encoded, Expected, StoreError};
 use crate::{admit, convert, machine};
 
 /// Attempts of a patch against conflicts before the conflict is shown (`handlers/patch.go`).
@@ -26,14 +26,6 @@ pub enum Change<'a> {
     Apply(&'a (dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync)),
     /// The server's own change of a part (binding, eviction, scale): as a patch, without ownership of fields.
     Internal(&'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync)),
-}
-
-/// What became of it.
-pub struct Updated {
-    /// The object as it is now.
-    pub object: Value,
-    /// It was created.
-    pub created: bool,
 }
 
 /// Kinds that PUT and apply may create (`AllowCreateOnUpdate`).
@@ -137,17 +129,26 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
             let gone = done.map_err(|e| retryable(w, &e, &name))?;
             w.server.deleted(&w.kind, &gone).await;
         }
-        return Ok(Updated { object: new, created: false });
+        return Ok(Updated { object: new, record: None, created: false });
     }
-    let stored = convert::to_storage(&w.kind, new.clone());
-    if w.dry_run || record.value().is_ok_and(|current| current == stored) {
-        return Ok(Updated { object: new, created: false });
+    if w.dry_run {
+        return Ok(Updated { object: new, record: None, created: false });
     }
-    let result = w.server.put(key, Expected::Revision(record.revision), &stored).await;
+    let stored = convert::to_storage(&w.kind, new);
+    let encoded = Encoded::new(&stored).map_err(|e| retryable(w, &e, &name))?;
+    if encoded.is_stored_in(&record) {
+        return Ok(Updated {
+            object: w.completed(stored, &record).map_err(fatal)?,
+            record: Some(record),
+            created: false,
+        });
+    }
+    let result = w.server.put_encoded(key, Expected::Revision(record.revision), encoded).await;
     let written = result.map_err(|e| retryable(w, &e, &name))?;
     charge.commit();
     w.server.written(&w.kind, &written).await;
-    Ok(Updated { object: w.read(&written).map_err(fatal)?, created: false })
+    let object = w.completed(stored, &written).map_err(fatal)?;
+    Ok(Updated { object, record: Some(written), created: false })
 }
 
 /// Strategy and validation.
@@ -187,11 +188,10 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
         }
         meta.remove("resourceVersion");
     }
-    let object = match change {
-        Change::Apply(_) => create_owned(w, object).await?,
-        _ => create(w, object).await?,
-    };
-    Ok(Updated { object, created: true })
+    match change {
+        Change::Apply(_) => create_owned(w, object).await,
+        _ => create(w, object).await,
+    }
 }
 
 fn check_name(w: &Write, new: &mut Value) -> Result<(), ApiError> {

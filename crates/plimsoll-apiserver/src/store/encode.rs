@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::record::{Key, Record};
+use super::record::{Fit, Key, Record, digits};
 use super::{StoreError, metrics};
 
 /// An object as JSON with a hole where `metadata.resourceVersion` goes, so that the costly part of a write happens
@@ -47,6 +47,12 @@ impl Encoded {
         self.len() == 0
     }
 
+    /// Whether this is the object that a record holds, but for the revision.
+    pub fn is_stored_in(&self, record: &Record) -> bool {
+        let end = record.stamp + digits(record.revision);
+        record.json.get(..record.stamp) == Some(&*self.head) && record.json.get(end..) == Some(&*self.tail)
+    }
+
     /// Fills the hole.
     pub(super) fn stamp(self, key: Key, revision: u64) -> Record {
         let mut json = self.head;
@@ -55,7 +61,16 @@ impl Encoded {
         json.extend_from_slice(revision.to_string().as_bytes());
         json.extend_from_slice(&self.tail);
         let json = json.into();
-        Record { key, revision, uid: self.uid, labels: self.labels, json, stamp, shared: OnceLock::new() }
+        Record {
+            key,
+            revision,
+            uid: self.uid,
+            labels: self.labels,
+            json,
+            stamp,
+            shared: OnceLock::new(),
+            fit: Fit::default(),
+        }
     }
 }
 

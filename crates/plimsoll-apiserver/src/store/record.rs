@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -53,6 +54,18 @@ pub struct Record {
     pub(super) stamp: usize,
     /// The object in a form that many readers share.
     pub(super) shared: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// What the object is known to conform to.
+    pub(super) fit: Fit,
+}
+
+/// Fingerprint of the schema that an object is known to conform to as it is; 0: none.
+#[derive(Debug, Default)]
+pub(super) struct Fit(AtomicU64);
+
+impl Clone for Fit {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 /// The parts of an object that a record keeps beside the JSON.
@@ -79,7 +92,17 @@ impl Record {
         }
         let LeanMeta { uid, labels } = lean.metadata;
         let (uid, labels) = (uid.unwrap_or_default(), labels.unwrap_or_default());
-        Ok(Self { key, revision, uid, labels, json, stamp, shared: OnceLock::new() })
+        Ok(Self { key, revision, uid, labels, json, stamp, shared: OnceLock::new(), fit: Fit::default() })
+    }
+
+    /// Whether the object is known to be what a schema makes of it: pruning and defaults would change nothing.
+    pub fn fits(&self, fingerprint: u64) -> bool {
+        fingerprint != 0 && self.fit.0.load(Ordering::Relaxed) == fingerprint
+    }
+
+    /// Remembers that the object is what a schema makes of it.
+    pub fn set_fits(&self, fingerprint: u64) {
+        self.fit.0.store(fingerprint, Ordering::Relaxed);
     }
 
     /// The object.
@@ -118,12 +141,13 @@ impl Record {
             json: json.into(),
             stamp: self.stamp,
             shared: OnceLock::new(),
+            fit: self.fit.clone(),
         }
     }
 }
 
 /// Number of decimal digits.
-const fn digits(n: u64) -> usize {
+pub(super) const fn digits(n: u64) -> usize {
     match n.checked_ilog10() {
         Some(log) => log as usize + 1,
         None => 1,

@@ -1,5 +1,6 @@
 //! Rows of the kind table from a definition.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ fn row(definition: &Value, version: &Value) -> Kind {
     let schema = arena::typed(&node, raw);
     let stored = list(spec, "versions").iter().find(|v| at(v, "storage") == &json!(true));
     let storage_version = stored.map_or("", |v| text(v, "name"));
-    let custom = custom(spec, version, storage_version, node);
+    let custom = CustomKind { fingerprint: fingerprint(raw), ..custom(spec, version, storage_version, node) };
     let list_kind = match text(names, "listKind") {
         "" => format!("{kind}List"),
         given => given.to_owned(),
@@ -82,7 +83,15 @@ fn custom(spec: &Value, version: &Value, storage_version: &str, node: Node) -> C
         deprecation: deprecation(spec, version),
         preserve_unknown: node.preserve,
         checks: Some(Arc::new(node)),
+        fingerprint: 0,
     }
+}
+
+/// A number that is the same for the same schema, and not 0.
+fn fingerprint(schema: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    schema.to_string().hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// The warning of a deprecated version; by default it names the newest served version that isn't.

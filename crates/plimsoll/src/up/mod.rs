@@ -1,6 +1,7 @@
 //! `plimsoll up`: a whole control plane in this process.
 
 mod definitions;
+mod direct;
 mod hook;
 mod logs;
 mod nodes;

@@ -18,6 +18,7 @@ use plimsoll_runtime::{Roles, Runtime, simulated};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::direct::Embedded;
 use super::logs::Logs;
 use crate::cli;
 
@@ -76,13 +77,12 @@ impl Plane {
         let writer: Arc<dyn Client> = Arc::new(ServerClient::new(Arc::clone(&server)));
         // Pods alone run faster: timestamps stay those of the wall clock, which kubectl compares with.
         let controllers = Controllers::start(&writer, &Clock::scaled(1.0), control::Options::default());
-        let client = kube::Client::new(server.service(), "default");
-        let api = Api::new(client.clone(), "plimsoll");
+        let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
         super::definitions::install(&api).await?;
         let engine =
             plimsoll_runtime::Settings { roles: settings.roles, ..plimsoll_runtime::Settings::default() };
         let runtime =
-            Runtime::start(client, &engine, cache, &Claim::always()).context("starting the engine")?;
+            Runtime::start(&api, &engine, cache, &Claim::always()).context("starting the engine")?;
         runtime.synced().await;
         let stop = CancellationToken::new();
         let kubelets = settings.speed.map(|speed| {

@@ -13,14 +13,14 @@ use http::Method;
 use plimsoll_machinery::{ApiError, Gvk, Kind, Subresource};
 use serde_json::Value;
 
-use super::generic::{decode, key, negotiate_for, present, write_of};
+use super::generic::{decode, key, negotiate_for, present, present_written, write_of};
 use super::negotiate::Transform;
 use super::options::WriteOptions;
 use super::reply::Reply;
 use super::{Req, body_format, method_not_allowed, not_served, patch};
 use crate::admit::{self, Operation};
 use crate::pipeline::{self, Change};
-use crate::{convert, machine};
+use crate::{machine, served};
 
 pub use binding::old_path as old_binding;
 
@@ -65,7 +65,7 @@ async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiE
     match verb {
         "get" => {
             let object = read(req, kind)?;
-            present(req, kind, 200, machine::serve(kind, object))
+            present(req, kind, 200, object)
         }
         "update" => {
             body_format(req, machine::has_protobuf(kind))?;
@@ -74,7 +74,7 @@ async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiE
             let mut write = write_of(req, kind, &options, "UpdateOptions");
             let result = pipeline::update(&mut write, Change::Replace(object)).await;
             req.warnings.append(&mut write.warnings);
-            present(req, kind, 200, machine::serve(kind, result?.object))
+            present_written(req, kind, result?)
         }
         "patch" => patch::patch(req, kind).await,
         _ => Err(method_not_allowed()),
@@ -117,8 +117,7 @@ async fn admitted(write: &mut pipeline::Write, part: &mut Value) -> Result<(), A
 fn read(req: &Req, kind: &Kind) -> Result<Value, ApiError> {
     let record = req.server.store().get(&key(req, kind));
     let record = record.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
-    let value = record.value().map_err(ApiError::internal)?;
-    Ok(convert::to_served(kind, value))
+    served::value(kind, &record).map_err(ApiError::internal)
 }
 
 /// Decodes the body as the subresource's own kind.

@@ -1,0 +1,43 @@
+//! Records as clients of a kind see them.
+//!
+//! Most records are stored just as they are sent: then their bytes are sent, and nobody reads them. A custom resource
+//! may have been stored under another schema; whether pruning and defaults change anything is found out once for each
+//! record and schema.
+
+use bytes::Bytes;
+use plimsoll_machinery::Kind;
+use serde_json::Value;
+
+use crate::store::{Record, StoreError};
+use crate::{convert, machine};
+
+/// The JSON of a record, if that is what a client of this kind sees.
+pub fn raw<'r>(kind: &Kind, record: &'r Record) -> Option<&'r Bytes> {
+    if !convert::is_served_as(record, &kind.gvk) {
+        return None;
+    }
+    match &kind.custom {
+        Some(custom) if !record.fits(custom.fingerprint) => {
+            let value = record.value().ok()?;
+            let fits = machine::serve(kind, value.clone()) == value;
+            fits.then(|| {
+                record.set_fits(custom.fingerprint);
+                &record.json
+            })
+        }
+        _ => Some(&record.json),
+    }
+}
+
+/// The object in the version of a kind, pruned and with its defaults.
+///
+/// # Errors
+/// The record isn't JSON.
+pub fn value(kind: &Kind, record: &Record) -> Result<Value, StoreError> {
+    let value = record.value()?;
+    let known = kind.custom.as_ref().is_none_or(|c| record.fits(c.fingerprint));
+    if known && convert::is_served_as(record, &kind.gvk) {
+        return Ok(value);
+    }
+    Ok(machine::serve(kind, convert::to_served(kind, value)))
+}
