@@ -55,6 +55,44 @@ resources! {
     LOCAL_QUEUES = "kueue.x-k8s.io/v1beta2" "localqueues" "LocalQueue";
     /// Kueue cohorts.
     COHORTS = "kueue.x-k8s.io/v1beta2" "cohorts" "Cohort";
+    /// Services, for default spreading.
+    SERVICES = "v1" "services" "Service";
+    /// Replication controllers, for default spreading.
+    REPLICATION_CONTROLLERS = "v1" "replicationcontrollers" "ReplicationController";
+    /// Replica sets, for default spreading.
+    REPLICA_SETS = "apps/v1" "replicasets" "ReplicaSet";
+    /// Stateful sets, for default spreading.
+    STATEFUL_SETS = "apps/v1" "statefulsets" "StatefulSet";
+    /// Disruption budgets, for preemption.
+    BUDGETS = "policy/v1" "poddisruptionbudgets" "PodDisruptionBudget";
+    /// Volumes.
+    VOLUMES = "v1" "persistentvolumes" "PersistentVolume";
+    /// Claims of volumes.
+    VOLUME_CLAIMS = "v1" "persistentvolumeclaims" "PersistentVolumeClaim";
+    /// Storage classes.
+    STORAGE_CLASSES = "storage.k8s.io/v1" "storageclasses" "StorageClass";
+    /// Storage drivers on nodes.
+    CSI_NODES = "storage.k8s.io/v1" "csinodes" "CSINode";
+    /// Storage drivers.
+    CSI_DRIVERS = "storage.k8s.io/v1" "csidrivers" "CSIDriver";
+    /// Capacity of storage.
+    CSI_CAPACITIES = "storage.k8s.io/v1" "csistoragecapacities" "CSIStorageCapacity";
+    /// Volumes attached to nodes.
+    ATTACHMENTS = "storage.k8s.io/v1" "volumeattachments" "VolumeAttachment";
+    /// Claims of devices.
+    DEVICE_CLAIMS = "resource.k8s.io/v1" "resourceclaims" "ResourceClaim";
+    /// Devices.
+    DEVICE_SLICES = "resource.k8s.io/v1" "resourceslices" "ResourceSlice";
+    /// Classes of devices.
+    DEVICE_CLASSES = "resource.k8s.io/v1" "deviceclasses" "DeviceClass";
+    /// Bounds of requests.
+    LIMIT_RANGES = "v1" "limitranges" "LimitRange";
+    /// Runtime classes, for their overhead.
+    RUNTIME_CLASSES = "node.k8s.io/v1" "runtimeclasses" "RuntimeClass";
+    /// Kueue admission checks.
+    ADMISSION_CHECKS = "kueue.x-k8s.io/v1beta2" "admissionchecks" "AdmissionCheck";
+    /// Kueue topologies.
+    TOPOLOGIES = "kueue.x-k8s.io/v1beta2" "topologies" "Topology";
     /// Kueue flavors.
     FLAVORS = "kueue.x-k8s.io/v1beta2" "resourceflavors" "ResourceFlavor";
     /// Kueue priority classes.

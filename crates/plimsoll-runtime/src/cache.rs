@@ -44,6 +44,8 @@ struct Tables {
     objects: [BTreeMap<Name, Arc<Value>>; KINDS],
     /// Names of pods by (namespace, group).
     groups: HashMap<Name, BTreeSet<String>>,
+    /// Names of pods by (namespace, workload).
+    admitted: HashMap<Name, BTreeSet<String>>,
     /// Workloads by UID of an owner.
     owned: HashMap<String, BTreeSet<Name>>,
 }
@@ -62,6 +64,20 @@ pub fn group_of(pod: &Value) -> &str {
     json::label_opt(pod, GROUP).or_else(|| json::annotation(pod, GROUP)).unwrap_or_default()
 }
 
+/// Name of the workload that the pod was admitted with; empty when it was not.
+pub fn workload_of(pod: &Value) -> &str {
+    json::annotation(pod, crate::jobs::names::WORKLOAD).unwrap_or_default()
+}
+
+fn forget(index: &mut HashMap<Name, BTreeSet<String>>, of: &Name, pod: &str) {
+    if let Some(members) = index.get_mut(of) {
+        members.remove(pod);
+        if members.is_empty() {
+            index.remove(of);
+        }
+    }
+}
+
 fn key(object: &Value) -> Name {
     (json::namespace(object).to_owned(), json::name(object).to_owned())
 }
@@ -74,13 +90,8 @@ impl Tables {
     fn unindex(&mut self, kind: Kind, name: &Name, object: &Value) {
         match kind {
             Kind::Pod => {
-                let group = (name.0.clone(), group_of(object).to_owned());
-                if let Some(members) = self.groups.get_mut(&group) {
-                    members.remove(&name.1);
-                    if members.is_empty() {
-                        self.groups.remove(&group);
-                    }
-                }
+                forget(&mut self.groups, &(name.0.clone(), group_of(object).to_owned()), &name.1);
+                forget(&mut self.admitted, &(name.0.clone(), workload_of(object).to_owned()), &name.1);
             }
             Kind::Workload => {
                 for owner in json::list(object, &["metadata", "ownerReferences"]) {
@@ -99,9 +110,14 @@ impl Tables {
 
     fn index(&mut self, kind: Kind, name: &Name, object: &Value) {
         match kind {
-            Kind::Pod if !group_of(object).is_empty() => {
-                let group = (name.0.clone(), group_of(object).to_owned());
-                self.groups.entry(group).or_default().insert(name.1.clone());
+            Kind::Pod => {
+                for (index, of) in
+                    [(&mut self.groups, group_of(object)), (&mut self.admitted, workload_of(object))]
+                {
+                    if !of.is_empty() {
+                        index.entry((name.0.clone(), of.to_owned())).or_default().insert(name.1.clone());
+                    }
+                }
             }
             Kind::Workload => {
                 for owner in json::list(object, &["metadata", "ownerReferences"]) {
@@ -169,11 +185,23 @@ impl Cache {
 
     /// Members of a pod group, by name.
     pub fn group(&self, namespace: &str, group: &str) -> Vec<Arc<Value>> {
-        let group = (namespace.to_owned(), group.to_owned());
+        self.pods(&(namespace.to_owned(), group.to_owned()), |t| &t.groups)
+    }
+
+    /// Pods that were admitted with a workload, by name.
+    pub fn of_workload(&self, namespace: &str, workload: &str) -> Vec<Arc<Value>> {
+        self.pods(&(namespace.to_owned(), workload.to_owned()), |t| &t.admitted)
+    }
+
+    fn pods(
+        &self,
+        of: &Name,
+        index: impl FnOnce(&Tables) -> &HashMap<Name, BTreeSet<String>>,
+    ) -> Vec<Arc<Value>> {
         self.read(|t| {
-            let names = t.groups.get(&group).into_iter().flatten();
+            let names = index(t).get(of).into_iter().flatten();
             let pods = &t.objects[Kind::Pod as usize];
-            names.filter_map(|n| pods.get(&(group.0.clone(), n.clone())).cloned()).collect()
+            names.filter_map(|n| pods.get(&(of.0.clone(), n.clone())).cloned()).collect()
         })
     }
 

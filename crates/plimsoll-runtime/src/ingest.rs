@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll_core::Event;
-use plimsoll_core::place::{ClusterObject, Event as PlaceEvent};
-use plimsoll_core::queueing::{Event as QueueEvent, WorkloadKey};
+use plimsoll_core::place::Event as PlaceEvent;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -56,22 +55,43 @@ impl Synced {
     }
 }
 
-/// What is watched for these roles.
+/// What is watched for these roles. A resource that the cluster does not serve counts as empty.
 pub fn resources(roles: Roles) -> Vec<Resource> {
     let mut all = vec![api::NAMESPACES, api::PODS];
     if roles.placement {
-        all.push(api::NODES);
+        all.extend([
+            api::NODES,
+            api::SERVICES,
+            api::REPLICATION_CONTROLLERS,
+            api::REPLICA_SETS,
+            api::STATEFUL_SETS,
+            api::BUDGETS,
+            api::VOLUMES,
+            api::VOLUME_CLAIMS,
+            api::STORAGE_CLASSES,
+            api::CSI_NODES,
+            api::CSI_DRIVERS,
+            api::CSI_CAPACITIES,
+            api::ATTACHMENTS,
+            api::DEVICE_CLAIMS,
+            api::DEVICE_SLICES,
+            api::DEVICE_CLASSES,
+        ]);
     }
     if roles.queueing {
         all.extend([
             api::JOBS,
             api::PRIORITY_CLASSES,
+            api::LIMIT_RANGES,
+            api::RUNTIME_CLASSES,
             api::WORKLOADS,
             api::CLUSTER_QUEUES,
             api::LOCAL_QUEUES,
             api::COHORTS,
             api::FLAVORS,
             api::WORKLOAD_PRIORITY_CLASSES,
+            api::ADMISSION_CHECKS,
+            api::TOPOLOGIES,
         ]);
     }
     all
@@ -108,9 +128,10 @@ fn kind_of(resource: Resource) -> Option<Kind> {
     })
 }
 
-/// Whether the bytes name anything of Kueue; spares the parsing of pods that no queue manages.
+/// Whether the bytes name anything of Kueue: a managed pod, or one of an admitted job. Spares the parsing of pods
+/// that no queue manages.
 fn mentions_kueue(bytes: &[u8]) -> bool {
-    const NEEDLE: &[u8] = b"kueue.x-k8s.io/managed";
+    const NEEDLE: &[u8] = b"kueue.x-k8s.io/";
     bytes.windows(NEEDLE.len()).any(|w| w == NEEDLE)
 }
 
@@ -122,36 +143,40 @@ impl Sinks {
         if resource == api::NODES {
             match plimsoll_api::convert::node(bytes) {
                 Ok(node) => self.inbox.send(Event::Place(PlaceEvent::NodeUpsert(Box::new(node)))),
-                Err(e) => tracing::warn!(node = meta.name, error = %e, "a node is left out"),
+                Err(e) => left_out(resource, meta, &e),
             }
             return;
         }
-        let Some(kind) = kind_of(resource) else { return };
-        let object: Value = match serde_json::from_slice(bytes) {
-            Ok(object) => object,
-            Err(e) => {
-                tracing::warn!(resource = resource.plural, name = meta.name, error = %e, "an object is left out");
-                return;
-            }
-        };
-        match upserted(resource, &object) {
-            Ok(events) => {
-                for event in events {
-                    self.inbox.send(event);
-                }
-            }
-            Err(e) => {
-                tracing::warn!(
-                    resource = resource.plural,
-                    name = meta.name,
-                    error = e,
-                    "an object is left out"
-                );
+        if self.roles.placement {
+            match plimsoll_api::convert::cluster_object(resource.kind, bytes) {
+                Ok(Some(object)) => self.inbox.send(Event::Place(PlaceEvent::ObjectUpsert(Box::new(object)))),
+                Ok(None) => {}
+                Err(e) => left_out(resource, meta, &e),
             }
         }
-        // The cache first: whoever is woken looks there.
-        self.cache.put(kind, object.clone());
-        self.touched(kind, &object);
+        if self.roles.queueing {
+            self.queueing(resource, meta, bytes);
+        }
+    }
+
+    fn queueing(&self, resource: Resource, meta: &watch::Meta, bytes: &[u8]) {
+        let mut object: Value = match serde_json::from_slice(bytes) {
+            Ok(object) => object,
+            Err(e) => return left_out(resource, meta, &e),
+        };
+        // Items of lists come without kind and version.
+        crate::json::set(&mut object, &["apiVersion"], resource.api_version.into());
+        crate::json::set(&mut object, &["kind"], resource.kind.into());
+        match plimsoll_api::kueue::upsert_event(&object) {
+            Ok(Some(event)) => self.inbox.send(Event::Queueing(event)),
+            Ok(None) => {}
+            Err(e) => left_out(resource, meta, &e),
+        }
+        if let Some(kind) = kind_of(resource) {
+            // The cache first: whoever is woken looks there.
+            self.cache.put(kind, object.clone());
+            self.touched(kind, &object);
+        }
     }
 
     fn touched(&self, kind: Kind, object: &Value) {
@@ -165,9 +190,7 @@ impl Sinks {
         if self.roles.placement {
             match plimsoll_api::convert::pod(bytes) {
                 Ok(pod) => self.inbox.send(Event::Place(PlaceEvent::PodUpsert(Box::new(pod)))),
-                Err(e) => {
-                    tracing::warn!(pod = meta.name, namespace = meta.namespace, error = %e, "a pod is left out");
-                }
+                Err(e) => left_out(api::PODS, meta, &e),
             }
         }
         if self.roles.queueing
@@ -193,62 +216,24 @@ impl Sinks {
             self.inbox.send(Event::Place(PlaceEvent::NodeDelete(name.to_owned())));
             return;
         }
-        let Some(kind) = kind_of(resource) else { return };
-        let old = self.cache.remove(kind, namespace, name);
-        for event in deleted(kind, namespace, name) {
-            self.inbox.send(event);
+        if self.roles.placement {
+            let event = PlaceEvent::ObjectDelete(resource.kind.into(), namespace.to_owned(), name.to_owned());
+            self.inbox.send(Event::Place(event));
         }
-        if let Some(old) = old {
+        if !self.roles.queueing {
+            return;
+        }
+        let old = kind_of(resource).and_then(|kind| Some((kind, self.cache.remove(kind, namespace, name)?)));
+        if let Some(event) = plimsoll_api::kueue::delete_event(resource.kind, namespace, name) {
+            self.inbox.send(Event::Queueing(event));
+        }
+        if let Some((kind, old)) = old {
             self.touched(kind, &old);
         }
     }
 }
 
-/// The engine's events for an object that is there.
-fn upserted(resource: Resource, object: &Value) -> Result<Vec<Event>, String> {
-    use plimsoll_api::kueue as k;
-    let text = |e: plimsoll_api::convert::ConvertError| e.to_string();
-    let one = |e: QueueEvent| Ok(vec![Event::Queueing(e)]);
-    match resource {
-        api::WORKLOADS => one(QueueEvent::WorkloadUpsert(Box::new(k::workload(object).map_err(text)?))),
-        api::LOCAL_QUEUES => {
-            one(QueueEvent::LocalQueueUpsert(Box::new(k::local_queue(object).map_err(text)?)))
-        }
-        api::CLUSTER_QUEUES => {
-            one(QueueEvent::ClusterQueueUpsert(Box::new(k::cluster_queue(object).map_err(text)?)))
-        }
-        api::COHORTS => one(QueueEvent::CohortUpsert(Box::new(k::cohort(object).map_err(text)?))),
-        api::FLAVORS => {
-            one(QueueEvent::ResourceFlavorUpsert(Box::new(k::resource_flavor(object).map_err(text)?)))
-        }
-        api::NAMESPACES => {
-            let name = crate::json::name(object).to_owned();
-            let labels = crate::json::map(object, &["metadata", "labels"]).into_iter().flatten();
-            let labels: plimsoll_core::model::StringMap =
-                labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
-            let place = ClusterObject::Namespace { name: name.clone(), labels: labels.clone() };
-            Ok(vec![
-                Event::Queueing(QueueEvent::NamespaceUpsert(name, labels)),
-                Event::Place(PlaceEvent::ObjectUpsert(Box::new(place))),
-            ])
-        }
-        _ => Ok(Vec::new()),
-    }
-}
-
-fn deleted(kind: Kind, namespace: &str, name: &str) -> Vec<Event> {
-    let (ns, n) = (namespace.to_owned(), name.to_owned());
-    let event = match kind {
-        Kind::Workload => QueueEvent::WorkloadDelete(WorkloadKey { namespace: ns, name: n }),
-        Kind::LocalQueue => QueueEvent::LocalQueueDelete(ns, n),
-        Kind::ClusterQueue => QueueEvent::ClusterQueueDelete(n),
-        Kind::Cohort => QueueEvent::CohortDelete(n),
-        Kind::Flavor => QueueEvent::ResourceFlavorDelete(n),
-        Kind::Namespace => {
-            let place = PlaceEvent::ObjectDelete("Namespace".into(), String::new(), n.clone());
-            return vec![Event::Queueing(QueueEvent::NamespaceDelete(n)), Event::Place(place)];
-        }
-        _ => return Vec::new(),
-    };
-    vec![Event::Queueing(event)]
+fn left_out(resource: Resource, meta: &watch::Meta, error: &dyn std::fmt::Display) {
+    let (namespace, name) = (&meta.namespace, &meta.name);
+    tracing::warn!(kind = resource.kind, namespace, name, error = %error, "an object is left out");
 }

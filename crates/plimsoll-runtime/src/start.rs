@@ -1,5 +1,7 @@
 //! Puts the parts together and runs them.
 
+use std::sync::Arc;
+
 use plimsoll_core::{EngineConfig, place, queueing};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,13 +28,32 @@ pub struct Roles {
 pub struct Settings {
     /// What it does.
     pub roles: Roles,
-    /// Seed of the generator that breaks ties.
-    pub seed: u64,
+    /// Configuration of placement.
+    pub place: place::Config,
+    /// Configuration of queueing.
+    pub queueing: queueing::Config,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { roles: Roles { queueing: true, placement: true }, seed: 0 }
+        Self {
+            roles: Roles { queueing: true, placement: true },
+            place: place::Config::default(),
+            queueing: queueing::Config::default(),
+        }
+    }
+}
+
+impl Settings {
+    fn engine(&self) -> EngineConfig {
+        let place = || {
+            let selector = plimsoll_api::device_cel::CelSelector::default();
+            place::Config { device_selector: Some(Arc::new(selector)), ..self.place.clone() }
+        };
+        EngineConfig {
+            place: self.roles.placement.then(place),
+            queueing: self.roles.queueing.then(|| self.queueing.clone()),
+        }
     }
 }
 
@@ -56,12 +77,8 @@ impl Runtime {
     /// When the system gives no thread for the engine.
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
-        let config = EngineConfig {
-            place: roles.placement.then(|| place::Config { seed: settings.seed, ..place::Config::default() }),
-            queueing: roles.queueing.then(queueing::Config::default),
-        };
         let resources = ingest::resources(roles);
-        let driver::Driver { inbox, actions, thread } = driver::start(config, resources.len())?;
+        let driver::Driver { inbox, actions, thread } = driver::start(settings.engine(), resources.len())?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         let api = api.writing_as("kueue-admission");
@@ -106,6 +123,7 @@ impl Runtime {
                 cache: cache.clone(),
                 inbox: inbox.clone(),
                 recorder,
+                supervised: settings.queueing.wait_for_pods_ready.is_some(),
                 claim: claim.clone(),
                 synced: synced.clone(),
             };

@@ -136,6 +136,13 @@ pub async fn run(
                     version = None;
                 }
                 tracing::debug!(resource = resource.plural, error = %e, "watch broke off");
+                if version.is_none() && e.is_not_found() {
+                    // The cluster does not serve it (yet): there is none of it.
+                    watch.generation += 1;
+                    watch.sweep(&mut sink);
+                    sink(Delta::Synced);
+                    wait = BACKOFF.1;
+                }
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(wait) => {}
@@ -174,13 +181,18 @@ impl Watch {
                 None => break page.metadata.resource_version,
             }
         };
+        self.sweep(sink);
+        sink(Delta::Synced);
+        Ok(version)
+    }
+
+    /// Deletes what the last list did not contain.
+    fn sweep(&mut self, sink: &mut impl FnMut(Delta<'_>)) {
         let gone: Vec<Key> =
             self.known.iter().filter(|(_, v)| v.1 != self.generation).map(|(k, _)| k.clone()).collect();
         for key in gone {
             self.delete(&key, sink);
         }
-        sink(Delta::Synced);
-        Ok(version)
     }
 
     async fn follow(

@@ -64,6 +64,17 @@ impl Durability {
     }
 }
 
+/// Configuration files of the engine.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Files {
+    /// Kueue's configuration file: kind Configuration, config.kueue.x-k8s.io/v1beta2 or v1beta1.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// kube-scheduler's configuration file: kind KubeSchedulerConfiguration, kubescheduler.config.k8s.io/v1.
+    #[arg(long, value_name = "FILE")]
+    pub scheduler_config: Option<PathBuf>,
+}
+
 /// `plimsoll up`.
 #[derive(Debug, Args)]
 pub struct Up {
@@ -94,6 +105,9 @@ pub struct Up {
     /// How to say that it is ready.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+    /// Configuration files.
+    #[command(flatten)]
+    pub files: Files,
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -128,6 +142,9 @@ pub struct Run {
     /// Name of the Lease.
     #[arg(long, default_value = "plimsoll")]
     pub lease_name: String,
+    /// Configuration files.
+    #[command(flatten)]
+    pub files: Files,
 }
 
 /// `plimsoll version`.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod configure;
 mod describe;
 mod run;
 mod say;

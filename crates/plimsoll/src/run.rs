@@ -5,10 +5,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::{self, Claim, Timing};
-use plimsoll_runtime::{Roles, Runtime, Settings};
+use plimsoll_runtime::{Roles, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli, say, up};
+use crate::{cli, configure, say, up};
 
 /// Runs until stopped by a signal.
 pub async fn run(args: cli::Run) -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         let (claim, work) = lease::run(api.clone(), namespace, name, me, Timing::default(), stop.clone());
         (claim, Some(tokio::spawn(work)))
     };
-    let settings = Settings { roles, ..Settings::default() };
+    let settings = configure::settings(&args.files, roles)?;
     let runtime = Runtime::start(&api, &settings, Cache::default(), &claim).context("starting the engine")?;
     let what = match (roles.queueing, roles.placement) {
         (true, true) => "queueing and placement",

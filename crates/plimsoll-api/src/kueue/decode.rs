@@ -372,8 +372,8 @@ fn admission(admission: &Value) -> Result<Option<Admission>> {
 /// Most domains that one assignment may name (v1beta2: 1000 slices of 100,000; more can't be real).
 const MAX_DOMAINS: usize = 1_000_000;
 
-/// Unpacks the compressed form of v1beta2.
-fn topology_assignment(value: &Value) -> Option<TopologyAssignment> {
+/// Unpacks the compressed form of v1beta2; `None` when there is no assignment.
+pub fn topology_assignment(value: &Value) -> Option<TopologyAssignment> {
     value.as_object()?;
     let levels: Vec<String> =
         list(value, "levels").iter().map(|l| l.as_str().unwrap_or_default().to_owned()).collect();

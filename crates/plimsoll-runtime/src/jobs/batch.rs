@@ -104,6 +104,11 @@ impl Integration for Job<'_> {
         Some((json::text(end, &["message"]).to_owned(), end["type"] == "Complete"))
     }
 
+    fn pods_ready(&self) -> bool {
+        let of = |key: &str| json::int(self.object, &["status", key]).unwrap_or(0);
+        of("succeeded").saturating_add(of("ready")) >= pods_count(self.object)
+    }
+
     fn reclaimable(&self) -> Option<Vec<(String, i64)>> {
         let parallelism = number(self.object, "parallelism").unwrap_or(1);
         let succeeded = json::int(self.object, &["status", "succeeded"]).unwrap_or(0);

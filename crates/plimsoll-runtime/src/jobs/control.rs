@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::group::Group;
 use super::{Env, Integration, Write, batch, drop_finalizer, names, pod, reconcile};
 use crate::api::{Api, Error, JOBS, PODS, PatchKind, Resource, WORKLOADS};
-use crate::cache::{Cache, Kind};
+use crate::cache::{Cache, Kind, workload_of};
 use crate::driver::Inbox;
 use crate::ingest::Synced;
 use crate::lease::Claim;
@@ -34,6 +34,8 @@ pub enum Key {
     Pod(String, String),
     /// A pod group: namespace, group.
     Group(String, String),
+    /// A workload with a topology assignment, for its gated pods: namespace, name.
+    Topology(String, String),
     /// A ClusterQueue, for its finalizer.
     ClusterQueue(String),
     /// A ResourceFlavor, for its finalizer.
@@ -120,11 +122,23 @@ impl Queue {
         let namespace = json::namespace(object).to_owned();
         match kind {
             Kind::Job => self.add(Key::Job(namespace, json::name(object).to_owned())),
-            Kind::Pod => self.add(match super::group::of(object) {
-                Some(group) => Key::Group(namespace, group.to_owned()),
-                None => Key::Pod(namespace, json::name(object).to_owned()),
-            }),
+            Kind::Pod => {
+                let workload = workload_of(object);
+                if !workload.is_empty() {
+                    self.add(Key::Topology(namespace.clone(), workload.to_owned()));
+                }
+                match super::group::of(object) {
+                    Some(group) => self.add(Key::Group(namespace, group.to_owned())),
+                    None if json::label(object, names::MANAGED) == "true" => {
+                        self.add(Key::Pod(namespace, json::name(object).to_owned()));
+                    }
+                    None => {}
+                }
+            }
             Kind::Workload => {
+                if super::ungate::concerns(object) {
+                    self.add(Key::Topology(namespace.clone(), json::name(object).to_owned()));
+                }
                 if json::annotation(object, names::IS_GROUP) == Some("true") {
                     return self.add(Key::Group(namespace, json::name(object).to_owned()));
                 }
@@ -155,6 +169,8 @@ pub struct Context {
     pub inbox: Inbox,
     /// Events.
     pub recorder: Recorder,
+    /// Whether readiness of pods is supervised.
+    pub supervised: bool,
     /// Whether this process may write.
     pub claim: Claim,
     /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
@@ -192,7 +208,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
 }
 
 async fn work(key: &Key, context: &Context) -> Result<(), Error> {
-    let writes = plan(key, Env { cache: &context.cache, now: clock::now() });
+    let writes = plan(key, Env { cache: &context.cache, now: clock::now(), supervised: context.supervised });
     for write in writes {
         carry_out(key, write, context).await?;
     }
@@ -205,6 +221,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
     match key {
         Key::ClusterQueue(name) => super::in_use::cluster_queue(cache, name),
         Key::Flavor(name) => super::in_use::flavor(cache, name),
+        Key::Topology(ns, name) => super::ungate::plan(ns, name, env),
         Key::Job(ns, name) => {
             let Some(job) = cache.get(Kind::Job, ns, name).filter(|j| !json::deleting(j)) else {
                 return orphans(&cache.owned_by_name(ns, "Job", name));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_core::Time;
 use serde_json::{Value, json};
 
-use super::pod::{ended, gated, podset_of, release, stop_reason, suspended, terminate, ungate};
+use super::pod::{ended, gated, podset_of, ready, release, stop_reason, suspended, terminate, ungate};
 use super::{Env, Found, Integration, Write, names, note, patch, podset, workload};
 use crate::api::{PODS, Resource, WORKLOADS};
 use crate::cache::{Kind, group_of};
@@ -255,6 +255,10 @@ impl Integration for Group {
             return Some((format!("Pods succeeded: {succeeded}/{total}."), true));
         }
         None
+    }
+
+    fn pods_ready(&self) -> bool {
+        self.absent == 0 && self.kept.iter().all(|p| ready(p))
     }
 
     fn reclaimable(&self) -> Option<Vec<(String, i64)>> {

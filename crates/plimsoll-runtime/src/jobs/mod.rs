@@ -11,6 +11,7 @@ pub mod in_use;
 pub mod pod;
 pub mod podset;
 mod reconcile;
+mod ungate;
 pub mod workload;
 
 #[cfg(test)]
@@ -131,6 +132,8 @@ pub struct Env<'a> {
     pub cache: &'a Cache,
     /// Now.
     pub now: Time,
+    /// Whether readiness of pods is supervised (`waitForPodsReady`).
+    pub supervised: bool,
 }
 
 /// Workloads found for a job.
@@ -164,6 +167,8 @@ pub trait Integration {
     fn is_active(&self) -> bool;
     /// Message and success, once it is over.
     fn finished(&self) -> Option<(String, bool)>;
+    /// Whether all its pods are ready or have succeeded.
+    fn pods_ready(&self) -> bool;
     /// Pods that are done while others go on: (podset, count). `None`: not supported.
     fn reclaimable(&self) -> Option<Vec<(String, i64)>>;
     /// Its workloads among those in the cache.

@@ -24,6 +24,11 @@ pub fn ended(pod: &Value) -> bool {
     matches!(json::text(pod, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
+/// Whether the pod is ready or has succeeded.
+pub fn ready(pod: &Value) -> bool {
+    json::is_true(pod, "Ready") || json::text(pod, &["status", "phase"]) == "Succeeded"
+}
+
 /// Whether nothing of the pod can run now.
 pub fn suspended(pod: &Value) -> bool {
     ended(pod) || gated(pod)
@@ -40,9 +45,9 @@ pub fn podset_of(pod: &Value, name: &str) -> Value {
     out
 }
 
-fn strip_gate(spec: &mut Value) {
-    let left: Vec<Value> =
-        json::list(spec, &["schedulingGates"]).iter().filter(|g| g["name"] != names::GATE).cloned().collect();
+fn strip_gate(spec: &mut Value, gate: &str) {
+    let gates = json::list(spec, &["schedulingGates"]);
+    let left: Vec<Value> = gates.iter().filter(|g| g["name"] != gate).cloned().collect();
     if left.is_empty() {
         json::remove(spec, &["schedulingGates"]);
     } else {
@@ -60,7 +65,11 @@ pub fn ungate(pod: &Value, info: &podset::Info, message: &str) -> Result<Vec<Wri
     }
     let mut new = pod.clone();
     let mut spec = new["spec"].take();
-    strip_gate(&mut spec);
+    strip_gate(&mut spec, names::GATE);
+    if !info.gates.iter().any(|g| g["name"] == names::TOPOLOGY_GATE) {
+        // Its flavor has no topology: nobody else would let it go.
+        strip_gate(&mut spec, names::TOPOLOGY_GATE);
+    }
     json::set(&mut new, &["spec"], spec);
     // A pod must be created with its gates; none can be added later.
     let info = podset::Info { gates: Vec::new(), ..info.clone() };
@@ -140,6 +149,10 @@ impl Integration for Pod<'_> {
             "Failed" => Some((message, false)),
             _ => None,
         }
+    }
+
+    fn pods_ready(&self) -> bool {
+        ready(self.object)
     }
 
     fn reclaimable(&self) -> Option<Vec<(String, i64)>> {

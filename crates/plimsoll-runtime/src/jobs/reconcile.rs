@@ -46,6 +46,11 @@ pub fn reconcile(job: &dyn Integration, env: Env<'_>) -> Vec<Write> {
     if let Some(writes) = sync(job, &wl, env) {
         return writes;
     }
+    if env.supervised
+        && let Some(conditions) = workload::pods_ready(&wl, job.pods_ready(), env.now)
+    {
+        return vec![super::patch_status(WORKLOADS, &wl, &json!({ "conditions": conditions }))];
+    }
     if let Some(evicted) = json::condition(&wl, "Evicted").filter(|c| c["status"] == "True") {
         return evict(job, &wl, evicted, env);
     }

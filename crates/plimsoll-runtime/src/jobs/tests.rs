@@ -6,7 +6,7 @@ use serde_json::json;
 const NOW: Time = Time::from_seconds(1_700_000_000);
 
 fn run(cache: &Cache, key: &Key) -> Vec<Write> {
-    plan(key, Env { cache, now: NOW })
+    plan(key, Env { cache, now: NOW, supervised: false })
 }
 
 /// The kinds of writes, with what matters of them.

@@ -181,6 +181,29 @@ pub fn with_condition(
     Some(list)
 }
 
+/// The conditions of `wl` with `PodsReady` brought in line (spec sections 2.9 and 3.3); `None` when it is. The engine's
+/// clock for supervision reads it.
+pub fn pods_ready(wl: &Value, ready: bool, now: Time) -> Option<Vec<Value>> {
+    const KIND: &str = "PodsReady";
+    const WAITING: (&str, &str) = ("WaitForStart", "Not all pods are ready or succeeded");
+    const RECOVERING: (&str, &str) = ("WaitForRecovery", "At least one pod has failed, waiting for recovery");
+    let old = json::condition(wl, KIND);
+    let was = |status: &str| old.is_some_and(|o| o["status"] == status);
+    let had = |reason: &str| old.is_some_and(|o| o["reason"] == reason);
+    let (status, (reason, message)) = if !json::is_true(wl, "Admitted") {
+        (false, WAITING)
+    } else if ready {
+        let again = was("False") && had("WaitForRecovery") || was("True") && had("Recovered");
+        let reason = if again { "Recovered" } else { "Started" };
+        (true, (reason, "All pods reached readiness and the workload is running"))
+    } else if was("True") || was("False") && had("WaitForRecovery") {
+        (false, RECOVERING)
+    } else {
+        (false, WAITING)
+    };
+    with_condition(wl, KIND, status, reason, message, now)
+}
+
 /// Writes that mark the workload finished.
 pub fn finish(wl: &Value, reason: &str, message: &str, now: Time) -> Vec<Write> {
     with_condition(wl, "Finished", true, reason, message, now)

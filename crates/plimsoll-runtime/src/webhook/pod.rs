@@ -27,6 +27,10 @@ pub(super) fn default(review: &Review<'_>, pod: &mut Value, cache: &Cache) {
     json::set(pod, &["metadata", "labels", names::MANAGED], json!("true"));
     add(pod, &["metadata", "finalizers"], json!(names::MANAGED));
     add(pod, &["spec", "schedulingGates"], json!({"name": names::GATE}));
+    // No gate can be added later, and whether the flavor has a topology is known only on admission.
+    if crate::jobs::podset::topology_request(pod, None).is_some() {
+        add(pod, &["spec", "schedulingGates"], json!({"name": names::TOPOLOGY_GATE}));
+    }
     if let Some(label) = json::annotation(pod, INDEX_SOURCE).map(str::to_owned) {
         let index = json::label(pod, &label).to_owned();
         json::set(pod, &["metadata", "labels", INDEX_LABEL], json!(index));

@@ -68,7 +68,10 @@ impl Place {
                 durability: storage.durability,
                 token: Some(credentials.token.clone()),
                 address: address.clone(),
-                roles: Roles { queueing: false, placement: true },
+                engine: plimsoll_runtime::Settings {
+                    roles: Roles { queueing: false, placement: true },
+                    ..plimsoll_runtime::Settings::default()
+                },
                 speed: None,
             };
             let plane = Plane::start(&settings).await?;

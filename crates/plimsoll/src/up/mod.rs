@@ -19,13 +19,15 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli, say};
+use crate::{cli, configure, say};
 use plane::{Plane, Settings};
+use plimsoll_runtime::Roles;
 
 /// Runs until stopped by a signal.
 pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let began = Instant::now();
     let nodes = nodes::objects(&args)?;
+    let engine = configure::settings(&args.files, Roles { queueing: true, placement: true })?;
     let count = nodes.len();
     let listener = listen(SocketAddr::new(args.bind, args.port)).await?;
     let address = listener.local_addr().context("the listener's address")?;
@@ -51,7 +53,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         durability: args.durability,
         token: Some(credentials.token.clone()),
         address: reachable(address),
-        roles: plimsoll_runtime::Roles { queueing: true, placement: true },
+        engine,
         speed: Some(args.speed),
     };
     let plane = Plane::start(&settings).await?;

@@ -14,7 +14,7 @@ use plimsoll_apiserver::{Server, ServerConfig};
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::Claim;
-use plimsoll_runtime::{Roles, Runtime, simulated};
+use plimsoll_runtime::{Runtime, simulated};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ pub struct Settings {
     /// Address that clients are told in discovery.
     pub address: String,
     /// What the engine does.
-    pub roles: Roles,
+    pub engine: plimsoll_runtime::Settings,
     /// Factor of simulated time; `None`: nodes without kubelets.
     pub speed: Option<f64>,
 }
@@ -71,7 +71,7 @@ impl Plane {
             None => "starting the API server".into(),
         })?;
         let cache = Cache::default();
-        if settings.roles.queueing {
+        if settings.engine.roles.queueing {
             super::hook::register(&server, cache.clone());
         }
         let writer: Arc<dyn Client> = Arc::new(ServerClient::new(Arc::clone(&server)));
@@ -79,10 +79,8 @@ impl Plane {
         let controllers = Controllers::start(&writer, &Clock::scaled(1.0), control::Options::default());
         let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
         super::definitions::install(&api).await?;
-        let engine =
-            plimsoll_runtime::Settings { roles: settings.roles, ..plimsoll_runtime::Settings::default() };
         let runtime =
-            Runtime::start(&api, &engine, cache, &Claim::always()).context("starting the engine")?;
+            Runtime::start(&api, &settings.engine, cache, &Claim::always()).context("starting the engine")?;
         runtime.synced().await;
         let stop = CancellationToken::new();
         let kubelets = settings.speed.map(|speed| {

@@ -102,6 +102,15 @@ impl Up {
         self.api.get(resource, namespace, name).await.unwrap()
     }
 
+    /// Asks until it holds; shows what was seen last when it never does.
+    pub async fn until_shown(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> Result<(), String>) {
+        let began = Instant::now();
+        while let Err(seen) = holds(self).await {
+            assert!(began.elapsed() < PATIENCE, "waited too long: {what}\nseen: {seen}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Asks until `ready` says something.
     pub async fn until<T>(&self, what: &str, mut ready: impl AsyncFnMut(&Self) -> Option<T>) -> T {
         let began = Instant::now();
@@ -138,6 +147,15 @@ pub fn resource(object: &Value) -> Resource {
         COHORTS,
         FLAVORS,
         WORKLOAD_PRIORITY_CLASSES,
+        LIMIT_RANGES,
+        RUNTIME_CLASSES,
+        ADMISSION_CHECKS,
+        TOPOLOGIES,
+        SERVICES,
+        BUDGETS,
+        VOLUMES,
+        VOLUME_CLAIMS,
+        STORAGE_CLASSES,
     ];
     let kind = json::text(object, &["kind"]);
     all.into_iter().find(|r| r.kind == kind).unwrap_or_else(|| panic!("{kind}"))

@@ -1,0 +1,81 @@
+//! Configuration files: read strictly, and refused as a whole where this build can't do what they ask for.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use plimsoll_api::config;
+use plimsoll_runtime::{Roles, Settings};
+
+use crate::cli::Files;
+
+/// Kinds of jobs that are queued; others in `integrations.frameworks` have no effect, as in Kueue where their
+/// definitions are not installed.
+const FRAMEWORKS: [&str; 2] = ["batch/job", "pod"];
+
+/// What Kueue does without a file.
+const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+
+/// The settings that the files ask for, defaults where there are none.
+///
+/// # Errors
+/// When a file can't be read, is malformed, or asks for what is not there; nothing has been changed then.
+pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
+    let mut settings = Settings { roles, ..Settings::default() };
+    if let Some(path) = &files.scheduler_config {
+        let text = text(path)?;
+        settings.place = config::scheduler::read(&text)
+            .with_context(|| format!("--scheduler-config {}", path.display()))?;
+    }
+    settings.queueing = match &files.config {
+        Some(path) => queueing(&text(path)?).with_context(|| format!("--config {}", path.display()))?,
+        None => queueing(EMPTY)?,
+    };
+    Ok(settings)
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+fn queueing(text: &str) -> anyhow::Result<plimsoll_core::queueing::Config> {
+    let read = config::kueue::read(text, "kueue-system")?;
+    if read.manage_jobs_without_queue_name {
+        bail!(
+            "manageJobsWithoutQueueName: true is not supported: give jobs the label kueue.x-k8s.io/queue-name"
+        );
+    }
+    if let Some(name) = read.external_frameworks.first() {
+        bail!("integrations.externalFrameworks: {name} is not supported: remove it");
+    }
+    if !read.label_keys_to_copy.is_empty() {
+        bail!("integrations.labelKeysToCopy is not supported: remove it");
+    }
+    if read.delete_finished_after.is_some() || read.delete_deactivated_after.is_some() {
+        bail!("objectRetentionPolicies is not supported: remove it");
+    }
+    for name in read.frameworks.iter().filter(|n| !FRAMEWORKS.contains(&n.as_str())) {
+        tracing::warn!(framework = name, "jobs of this kind are not queued: there is no integration for it");
+    }
+    Ok(read.queueing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        for (rest, want) in [
+            ("manageJobsWithoutQueueName: true\n", "manageJobsWithoutQueueName"),
+            ("integrations:\n  externalFrameworks: [Foo.v1.example.com]\n", "externalFrameworks"),
+            ("integrations:\n  labelKeysToCopy: [a]\n", "labelKeysToCopy"),
+            ("waitForPodReady: {}\n", "waitForPodReady"),
+        ] {
+            let text = format!("{EMPTY}{rest}");
+            let error = queueing(&text).map(drop).map_err(|e| format!("{e:#}"));
+            assert!(error.as_ref().is_err_and(|e| e.contains(want)), "{rest}: {error:?}");
+        }
+        // Kueue 0.19: a v1beta2 file supervises readiness unless it says otherwise.
+        assert!(queueing(EMPTY).is_ok_and(|c| c.wait_for_pods_ready.is_some()));
+    }
+}
