@@ -16,6 +16,16 @@ pub struct Sym(u32);
 impl Sym {
     /// The empty string, in every interner.
     pub const EMPTY: Self = Self(0);
+
+    /// As a number, for keys made of several kinds of values.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The string of a number from [`Sym::number`].
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 /// Strings seen so far. Entries live as long as the interner.

@@ -138,8 +138,8 @@ impl Placement {
         let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
         let extra = self.extra(pod);
         self.cluster.reshape(id, shape, extra);
+        self.cluster.set_deleting(id, pod.deleting);
         let row = &mut self.cluster.pods[id];
-        row.deleting = pod.deleting;
         row.start_time = pod.status.start_time;
         if !pod.spec.node_name.is_empty() {
             self.pod_assigned(id, &pod.spec.node_name, old);

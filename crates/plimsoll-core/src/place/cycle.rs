@@ -2,7 +2,8 @@
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::framework::{
-    Code, FilterState, Incoming, Plugin, PluginId, Point, PreFilter, Profile, Reason, ScoreState, Status,
+    Code, Counts, FilterState, Incoming, Plugin, PluginId, Point, PreFilter, Profile, Reason, ScoreState,
+    Status,
 };
 use super::plugins;
 use crate::intern::{Interner, Sym};
@@ -53,15 +54,62 @@ impl Runner {
         self.plugins.iter().find(|p| p.id() == id).map(|p| &**p)
     }
 
-    /// Whether every plugin's results for the pod depend on the node alone.
-    pub fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
-        self.plugins.iter().all(|p| p.is_local(cluster, pod))
+    /// On what the results for the pod depend.
+    pub fn reach(&self, cluster: &Cluster, pod: &Incoming) -> Reach {
+        let mut reach = Reach::Node;
+        for plugin in self.plugins.iter().filter(|p| !p.is_local(cluster, pod)) {
+            if !plugin.is_counted() {
+                return Reach::Cluster;
+            }
+            reach = Reach::Domains;
+        }
+        reach
+    }
+
+    /// Empty counters of the plugins for which pods elsewhere matter, in filter order; `None`: one can't count.
+    pub fn layers(&self, cluster: &Cluster, pod: &Incoming) -> Option<Vec<Layer>> {
+        let mut out = Vec::new();
+        for (i, plugin) in self.plugins.iter().enumerate() {
+            if plugin.is_local(cluster, pod) {
+                continue;
+            }
+            let weight = self.score.iter().find(|(s, _)| *s == i).map(|(_, w)| *w);
+            let filters = self.filter.contains(&i);
+            out.push(Layer { plugin: i, counts: plugin.counts(cluster, pod)?, filters, weight, width: 0 });
+        }
+        out.sort_by_key(|l| self.filter.iter().position(|i| *i == l.plugin));
+        Some(out)
     }
 
     /// PreEnqueue: the first plugin that keeps the pod out.
     pub fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
         self.pre_enqueue.iter().find_map(|i| self.plugins[*i].pre_enqueue(cluster, pod))
     }
+}
+
+/// On what verdicts and scores depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// On the node alone.
+    Node,
+    /// On counts by topology domain, too.
+    Domains,
+    /// On anything.
+    Cluster,
+}
+
+/// Counters of a plugin, and what they are for.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// Index of the plugin.
+    pub plugin: usize,
+    pub counts: Box<dyn Counts>,
+    /// Whether the plugin filters in this profile.
+    pub filters: bool,
+    /// Its weight, if it scores.
+    pub weight: Option<i64>,
+    /// How many coordinates it has.
+    pub width: usize,
 }
 
 /// Plugins that only filter make their state first; their order among themselves does not matter.
@@ -97,6 +145,16 @@ fn sorted_names(plugins: &BTreeSet<PluginId>) -> Vec<&'static str> {
 impl<'a> Cycle<'a> {
     /// Runs PreFilter.
     pub fn pre_filter(runner: &'a Runner, cluster: &Cluster, pod: Incoming) -> Self {
+        Self::pre_filter_without(runner, cluster, pod, &[])
+    }
+
+    /// Runs PreFilter, leaving out some plugins.
+    pub fn pre_filter_without(
+        runner: &'a Runner,
+        cluster: &Cluster,
+        pod: Incoming,
+        without: &[usize],
+    ) -> Self {
         let mut cycle = Self {
             runner,
             pod,
@@ -106,7 +164,7 @@ impl<'a> Cycle<'a> {
             status: Status::success(),
             reached: 0,
         };
-        for i in &runner.pre_filter {
+        for i in runner.pre_filter.iter().filter(|i| !without.contains(i)) {
             cycle.reached += 1;
             match runner.plugins[*i].pre_filter(cluster, &cycle.pod) {
                 PreFilter::Skip => {}
@@ -259,15 +317,22 @@ impl<'a> Cycle<'a> {
     }
 
     /// Score states with their weights, for no nodes in particular.
-    pub fn score_states(&self, cluster: &Cluster) -> Vec<(Box<dyn ScoreState>, i64)> {
+    pub fn score_states(&self, cluster: &Cluster, without: &[usize]) -> Vec<(Box<dyn ScoreState>, i64)> {
         let mut out = Vec::new();
-        for (i, weight) in &self.runner.score {
+        for (i, weight) in self.runner.score.iter().filter(|(i, _)| !without.contains(i)) {
             let filter = self.states[*i].as_deref();
             if let Some(state) = self.runner.plugins[*i].pre_score(cluster, &self.pod, &[], filter) {
                 out.push((state, *weight));
             }
         }
         out
+    }
+
+    /// Whether a filter comes after one of those that count, so that its rejections would come second.
+    pub fn filters_after(&self, layers: &[Layer]) -> bool {
+        let counts = |i: &usize| layers.iter().any(|l| l.filters && l.plugin == *i);
+        let after = self.runner.filter.iter().skip_while(|i| !counts(i));
+        after.into_iter().any(|i| self.states[*i].is_some())
     }
 
     /// The filter states in filter order.

@@ -65,7 +65,9 @@ impl Placement {
             Rank::None(ranked) => {
                 let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
                 let failure = evaluate::ranked_failure(&self.cluster, ranked);
-                reject(cycle, &mut self.cluster, failure, (&mut self.rng, Some(&mut ranked.trials)))
+                // What pods elsewhere change is not noticed by what is kept about a node.
+                let trials = (!ranked.is_counted()).then_some(&mut ranked.trials);
+                reject(cycle, &mut self.cluster, failure, (&mut self.rng, trials))
             }
             Rank::Unknown => attempt(runner, &mut self.cluster, incoming, &mut self.rng),
         };

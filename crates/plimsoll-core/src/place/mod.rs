@@ -366,6 +366,15 @@ impl Placement {
         self.queue.check();
         self.cluster.check();
     }
+
+    /// As [`Placement::check`], with the ranks, which are brought up to date first.
+    ///
+    /// # Panics
+    /// When they differ from ranks made afresh.
+    pub fn check_ranks(&mut self) {
+        self.check();
+        self.ranks.check(&self.runners, &mut self.cluster);
+    }
 }
 
 #[cfg(test)]

@@ -448,3 +448,151 @@ fn devices_are_given_once() {
     assert!(text.starts_with("0/1 nodes are available: 1 cannot allocate all claims."), "{text}");
     assert_eq!(binds(&step(&mut e, 1, vec![Event::Prepared("uid-p".into())])).len(), 1);
 }
+
+/// Pods and nodes coming, going and changing labels, with affinity of all kinds, spreading and Services.
+fn related_history(seed: u64, length: usize) -> Vec<Vec<Event>> {
+    let mut rng = crate::rng::Rng::new(seed);
+    let mut out = Vec::new();
+    let quiet = seed.is_multiple_of(3);
+    let mut first: Vec<Event> = (0..24).map(|n| related_node(&mut rng, n, quiet)).collect();
+    if seed.is_multiple_of(2) {
+        first.push(service("s0", "app", "a0"));
+    }
+    out.push(first);
+    for i in 0..length {
+        let n = rng.below(24);
+        let event = match rng.below(if quiet { 64 } else { 40 }) {
+            0 => related_node(&mut rng, n, quiet),
+            1 if !quiet => Event::NodeDelete(format!("n{n}")),
+            2 => Event::BindFailed { uid: format!("uid-p{}", i.saturating_sub(1)), message: "no".into() },
+            3 => service(&format!("s{}", rng.below(2)), "app", &format!("a{}", rng.below(3))),
+            4 => {
+                let labels = [("team".to_owned(), format!("t{}", rng.below(2)))].into();
+                object(ClusterObject::Namespace { name: "ns".into(), labels })
+            }
+            5 => Event::ObjectDelete("Service".into(), "ns".into(), "s0".into()),
+            6..=11 => Event::PodDelete(format!("uid-p{}", rng.below(i as u32 + 1))),
+            12 | 13 => {
+                let which = rng.below(i as u32 + 1) as usize;
+                let mut one = related_pod(&mut rng, which);
+                one.deleting = rng.below(2) == 0;
+                one.spec.node_name = format!("n{n}");
+                upsert(one)
+            }
+            _ => upsert(related_pod(&mut rng, i)),
+        };
+        out.push(vec![event]);
+    }
+    out
+}
+
+fn service(name: &str, key: &str, value: &str) -> Event {
+    let selector = [(key.to_owned(), value.to_owned())].into();
+    object(ClusterObject::Service { namespace: "ns".into(), name: name.into(), selector })
+}
+
+fn related_node(rng: &mut crate::rng::Rng, n: u32, quiet: bool) -> Event {
+    let mut one = plain_node(&format!("n{n}"), i64::from(2 + rng.below(4)) * 1000);
+    one.labels.insert("kubernetes.io/hostname".into(), if n == 3 { "n4".into() } else { format!("n{n}") });
+    if rng.below(12) > 0 {
+        one.labels.insert("topology.kubernetes.io/zone".into(), format!("z{}", n % 3));
+    }
+    if !quiet || rng.below(4) == 0 {
+        one.labels.insert("rack".into(), ["", "r1", "r2", "r3"][rng.below(4) as usize].into());
+    }
+    if rng.below(6) == 0 {
+        let effect = [TaintEffect::PreferNoSchedule, TaintEffect::NoSchedule][rng.below(2) as usize];
+        one.taints.push(Taint { key: "t".into(), value: String::new(), effect });
+    }
+    Event::NodeUpsert(Box::new(one))
+}
+
+fn related_pod(rng: &mut crate::rng::Rng, i: usize) -> Pod {
+    use crate::model::{
+        LabelSelector, Operator, PodAffinity, PodAffinityTerm, Requirement, SpreadConstraint,
+        UnsatisfiableAction, WeightedPodAffinityTerm,
+    };
+    const KEYS: [&str; 3] = ["kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"];
+    // Few kinds, so that pods share ranks.
+    let kind = rng.below(12);
+    let mut one = pod(&format!("p{i}"), 200);
+    one.spec.priority = i32::from(rng.below(9) == 0);
+    one.labels.insert("app".into(), format!("a{}", kind % 3));
+    let key = || KEYS[(kind / 3 % 3) as usize].to_owned();
+    let selector = |app: u32| LabelSelector {
+        requirements: vec![Requirement {
+            key: "app".into(),
+            operator: Operator::In,
+            values: vec![format!("a{}", app % 3)],
+        }],
+    };
+    let term = |app| PodAffinityTerm {
+        selector: Some(selector(app)),
+        topology_key: key(),
+        namespace_selector: (kind == 7).then(|| LabelSelector {
+            requirements: vec![Requirement {
+                key: "team".into(),
+                operator: Operator::In,
+                values: vec!["t0".into()],
+            }],
+        }),
+        ..PodAffinityTerm::default()
+    };
+    let required = |app| Some(PodAffinity { required: vec![term(app)], preferred: Vec::new() });
+    let preferred = |app| {
+        let preferred = vec![WeightedPodAffinityTerm { weight: 7, term: term(app) }];
+        Some(PodAffinity { required: Vec::new(), preferred })
+    };
+    let spread = |hard: bool, skew| SpreadConstraint {
+        max_skew: skew,
+        topology_key: key(),
+        when_unsatisfiable: if hard {
+            UnsatisfiableAction::DoNotSchedule
+        } else {
+            UnsatisfiableAction::ScheduleAnyway
+        },
+        selector: Some(selector(kind)),
+        min_domains: (hard && kind == 4).then_some(2),
+        honor_node_affinity: true,
+        honor_node_taints: kind.is_multiple_of(2),
+        match_label_keys: Vec::new(),
+    };
+    match rng.below(8) {
+        0 => one.spec.affinity.pod = required(kind),
+        1 => one.spec.affinity.anti = required(kind),
+        2 => one.spec.affinity.pod = preferred(kind + 1),
+        3 => one.spec.affinity.anti = preferred(kind),
+        4 => one.spec.spread = vec![spread(true, 1 + i32::from(kind.is_multiple_of(2)))],
+        5 => one.spec.spread = vec![spread(false, 1), spread(true, 3)],
+        6 => one.spec.spread = vec![spread(false, 2)],
+        _ => {}
+    }
+    one
+}
+
+#[test]
+fn counters_decide_as_a_full_scan_does() {
+    for seed in 0..6 {
+        let [mut plain, mut ranked] = both();
+        let mut decisions = 0;
+        for (at, events) in related_history(seed, 300).into_iter().enumerate() {
+            let now = Time::from_seconds(at as i64 / 3);
+            let run = |p: &mut Placement| {
+                for e in events.clone() {
+                    p.absorb(now, e);
+                }
+                let mut actions = Vec::new();
+                p.decide(now, &mut |a| actions.push(a));
+                if at % 20 == 0 {
+                    p.check_ranks();
+                }
+                actions
+            };
+            let (want, got) = (run(&mut plain), run(&mut ranked));
+            decisions += binds(&want).len();
+            assert_eq!(want, got, "seed {seed}, step {at}");
+        }
+        let by_ranks = ranked.ranks.clock as usize;
+        assert!(by_ranks * 3 > decisions, "seed {seed}: {by_ranks} of {decisions} were ranked");
+    }
+}

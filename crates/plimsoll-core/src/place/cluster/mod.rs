@@ -19,16 +19,32 @@ use crate::model;
 use crate::slab::{Id, Slab};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// A change of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Changed {
     /// The node.
     pub node: NodeId,
     /// Whether what the API says of it changed, or who is nominated to it; otherwise only what its pods use.
     pub itself: bool,
+    /// Whether its taints changed.
+    pub taints: bool,
+    /// The pod that came or left.
+    pub moved: Option<Moved>,
+}
+
+/// A pod that is counted on a node from now on, or no longer.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// Shape of the pod.
+    pub shape: Arc<Shape>,
+    /// Whether its deletion had been asked for.
+    pub deleting: bool,
+    /// 1: came, -1: left.
+    pub by: i64,
 }
 
 /// Nodes that changed lately, in order; readers keep a position.
@@ -47,7 +63,7 @@ pub struct Changes {
 const MAX_CHANGES: usize = 1 << 16;
 
 impl Changes {
-    fn push(&mut self, node: NodeId, itself: bool) {
+    fn push(&mut self, change: Changed) {
         if self.paused {
             return;
         }
@@ -56,7 +72,17 @@ impl Changes {
             self.log.drain(..half);
             self.base += half as u64;
         }
-        self.log.push(Changed { node, itself });
+        self.log.push(change);
+    }
+
+    /// What the API says of the node changed, or who is nominated to it.
+    fn node(&mut self, node: NodeId, taints: bool) {
+        self.push(Changed { node, itself: true, taints, moved: None });
+    }
+
+    /// A pod came or left.
+    fn pod(&mut self, node: NodeId, moved: Moved) {
+        self.push(Changed { node, itself: false, taints: false, moved: Some(moved) });
     }
 
     /// Position after the last change.
@@ -95,6 +121,8 @@ pub struct Cluster {
     pub image_nodes: Map<Sym, u32>,
     /// How many placed pods have affinity or anti-affinity terms.
     pub with_affinity: usize,
+    /// Pods nominated to a node.
+    pub nominees: BTreeSet<PodId>,
     /// Everything else.
     pub objects: Objects,
     /// What changed lately.
@@ -116,6 +144,7 @@ impl Default for Cluster {
             node_count: 0,
             image_nodes: Map::default(),
             with_affinity: 0,
+            nominees: BTreeSet::new(),
             objects: Objects::default(),
             changes: Changes::default(),
         }
@@ -223,7 +252,8 @@ impl Cluster {
         if old.as_ref().is_none_or(|o| o.labels != info.labels || o.features != info.features) {
             self.changes.epoch += 1;
         }
-        self.changes.push(id, true);
+        let taints = old.as_ref().is_none_or(|o| o.taints != info.taints);
+        self.changes.node(id, taints);
         (id, old)
     }
 
@@ -250,7 +280,7 @@ impl Cluster {
         self.node_count -= 1;
         self.count_images(&old.images, false);
         self.changes.epoch += 1;
-        self.changes.push(id, true);
+        self.changes.node(id, true);
         self.drop_row_if_unused(id);
         Some((id, old))
     }
@@ -330,11 +360,26 @@ impl Cluster {
         if !spec.anti_affinity.required.is_empty() {
             row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign as i32);
         }
-        self.changes.push(node, false);
+        let moved = Moved { deleting: self.pods[id].deleting, shape, by: sign };
+        self.changes.pod(node, moved);
+    }
+
+    /// Notes whether deletion of a pod has been asked for.
+    pub fn set_deleting(&mut self, id: PodId, deleting: bool) {
+        let old = std::mem::replace(&mut self.pods[id].deleting, deleting);
+        if let Some(node) = self.pods[id].node.filter(|_| old != deleting) {
+            let shape = Arc::clone(self.shape(id));
+            self.changes.pod(node, Moved { shape: Arc::clone(&shape), deleting: old, by: -1 });
+            self.changes.pod(node, Moved { shape, deleting, by: 1 });
+        }
     }
 
     /// Gives a placed or waiting pod another shape or other rare parts.
     pub fn reshape(&mut self, id: PodId, shape: ShapeId, extra: Option<Box<Extra>>) {
+        if self.pods[id].shape == shape && self.pods[id].extra == extra {
+            self.shapes.release(shape);
+            return;
+        }
         let node = self.unplace_keeping_row(id);
         let old = std::mem::replace(&mut self.pods[id].shape, shape);
         self.pods[id].extra = extra;
@@ -360,11 +405,14 @@ impl Cluster {
         }
         if let Some(node) = node {
             self.nodes[node].nominated.push(id);
-            self.changes.push(node, true);
+            self.changes.node(node, false);
+            self.nominees.insert(id);
+        } else {
+            self.nominees.remove(&id);
         }
         if let Some(old) = old {
             self.nodes[old].nominated.retain(|p| *p != id);
-            self.changes.push(old, true);
+            self.changes.node(old, false);
             self.drop_row_if_unused(old);
         }
     }
@@ -409,5 +457,8 @@ impl Cluster {
         }
         assert_eq!(ports, listed_ports, "host ports");
         assert_eq!(self.node_count, self.live_nodes().count(), "number of nodes");
+        let nominees: BTreeSet<PodId> =
+            self.pods.iter().filter(|(_, p)| p.nominated.is_some()).map(|(id, _)| id).collect();
+        assert_eq!(nominees, self.nominees, "nominated pods");
     }
 }

@@ -144,6 +144,7 @@ pub struct Shapes {
     shape_table: HashTable<ShapeId>,
     hasher: FixedState,
     freed_specs: Vec<SpecId>,
+    freed_shapes: Vec<ShapeId>,
 }
 
 impl Default for Shapes {
@@ -155,6 +156,7 @@ impl Default for Shapes {
             shape_table: HashTable::new(),
             hasher: FixedState::with_seed(0x5a4e_0001),
             freed_specs: Vec::new(),
+            freed_shapes: Vec::new(),
         }
     }
 }
@@ -247,6 +249,7 @@ impl Shapes {
             entry.remove();
         }
         if let Some(shape) = self.shapes.remove(id) {
+            self.freed_shapes.push(id);
             self.release_spec(shape.row.spec_id);
         }
     }
@@ -254,6 +257,11 @@ impl Shapes {
     /// Specs freed since the last call: what is cached under their numbers is stale.
     pub fn take_freed_specs(&mut self) -> Vec<SpecId> {
         std::mem::take(&mut self.freed_specs)
+    }
+
+    /// Shapes freed since the last call: what is cached under their numbers is stale.
+    pub fn take_freed_shapes(&mut self) -> Vec<ShapeId> {
+        std::mem::take(&mut self.freed_shapes)
     }
 
     /// A shape.

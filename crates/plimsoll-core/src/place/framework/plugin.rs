@@ -3,7 +3,7 @@
 //! A plugin is made once per profile. For a scheduling cycle it makes state objects: a [`FilterState`] in
 //! PreFilter, a [`ScoreState`] in PreScore. What upstream keeps in its CycleState lives in them, typed.
 
-use super::{PluginId, Status};
+use super::{Counts, PluginId, Status};
 use crate::intern::Sym;
 use crate::place::cluster::{Cluster, NodeId, PodId, Shape};
 use crate::place::events::{Change, Interest};
@@ -116,6 +116,16 @@ pub trait Plugin: Debug + Send + Sync {
     /// counts as a change of epoch; then results are kept from pod to pod.
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         false
+    }
+
+    /// Whether what else its results depend on can be counted by topology domain, see [`Plugin::counts`].
+    fn is_counted(&self) -> bool {
+        false
+    }
+
+    /// Empty counters that give the same verdicts and scores as the states of a cycle; `None`: not for this pod.
+    fn counts(&self, _cluster: &Cluster, _pod: &Incoming) -> Option<Box<dyn Counts>> {
+        None
     }
 
     /// PreEnqueue: `Some` keeps the pod out of the queue for that reason.

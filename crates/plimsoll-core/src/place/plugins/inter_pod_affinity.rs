@@ -1,17 +1,19 @@
 //! InterPodAffinity, filter side: terms between pods, counted by topology (spec section 5.7).
 
-use super::inter_pod_score;
+use super::{inter_pod_counts, inter_pod_score};
 use crate::intern::{Map, Sym};
 use crate::place::args::InterPodAffinityArgs;
 use crate::place::cluster::spec::Term;
 use crate::place::cluster::{Cluster, NodeId, NodeInfo, PodId, Shape};
 use crate::place::events::{Actions, Change, Interest, Payload, PodView, Resource};
-use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
+use crate::place::framework::{
+    Counts, FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status,
+};
 use std::sync::Arc;
 
-const REASON_AFFINITY: &str = "node(s) didn't match pod affinity rules";
-const REASON_ANTI: &str = "node(s) didn't match pod anti-affinity rules";
-const REASON_EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
+pub(super) const REASON_AFFINITY: &str = "node(s) didn't match pod affinity rules";
+pub(super) const REASON_ANTI: &str = "node(s) didn't match pod anti-affinity rules";
+pub(super) const REASON_EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
 /// The plugin with its arguments.
 #[derive(Debug)]
@@ -36,16 +38,16 @@ pub(super) fn term_matches(cluster: &Cluster, term: &Term, owner: &Shape, other:
 }
 
 /// Whether all terms, and at least one, select pods of `other`.
-fn all_match(cluster: &Cluster, terms: &[Term], owner: &Shape, other: &Shape) -> bool {
+pub(super) fn all_match(cluster: &Cluster, terms: &[Term], owner: &Shape, other: &Shape) -> bool {
     !terms.is_empty() && terms.iter().all(|t| term_matches(cluster, t, owner, other))
 }
 
 /// Pods by topology key and value; entries that fall to zero are dropped.
 #[derive(Clone, Debug, Default)]
-struct Counts(Map<(Sym, Sym), i64>);
+pub(super) struct DomainCounts(Map<(Sym, Sym), i64>);
 
-impl Counts {
-    fn add(&mut self, node: &NodeInfo, key: Sym, by: i64) {
+impl DomainCounts {
+    pub fn add(&mut self, node: &NodeInfo, key: Sym, by: i64) {
         let Some(value) = node.labels.get(key) else { return };
         let n = self.0.entry((key, value)).or_default();
         *n += by;
@@ -54,7 +56,18 @@ impl Counts {
         }
     }
 
-    fn get(&self, key: Sym, value: Sym) -> i64 {
+    /// Whether nothing is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Sym, Sym, i64)> {
+        self.0.iter().map(|((key, value), n)| (*key, *value, *n))
+    }
+
+    /// How many in a domain.
+    pub fn get(&self, key: Sym, value: Sym) -> i64 {
         self.0.get(&(key, value)).copied().unwrap_or(0)
     }
 }
@@ -62,9 +75,9 @@ impl Counts {
 #[derive(Debug)]
 struct State {
     shape: Arc<Shape>,
-    existing_anti: Counts,
-    affinity: Counts,
-    anti: Counts,
+    existing_anti: DomainCounts,
+    affinity: DomainCounts,
+    anti: DomainCounts,
 }
 
 impl State {
@@ -132,6 +145,14 @@ impl Plugin for InterPodAffinity {
         cluster.with_affinity == 0 && spec.affinity.is_empty() && spec.anti_affinity.is_empty()
     }
 
+    fn is_counted(&self) -> bool {
+        true
+    }
+
+    fn counts(&self, cluster: &Cluster, pod: &Incoming) -> Option<Box<dyn Counts>> {
+        inter_pod_counts::new(&self.0, cluster, pod)
+    }
+
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
         let spec = &pod.shape.spec;
         let own = !spec.affinity.required.is_empty() || !spec.anti_affinity.required.is_empty();
@@ -140,9 +161,9 @@ impl Plugin for InterPodAffinity {
         }
         let mut state = State {
             shape: Arc::clone(&pod.shape),
-            existing_anti: Counts::default(),
-            affinity: Counts::default(),
-            anti: Counts::default(),
+            existing_anti: DomainCounts::default(),
+            affinity: DomainCounts::default(),
+            anti: DomainCounts::default(),
         };
         for (id, node) in cluster.nodes.iter() {
             if !node.exists || (!own && node.with_anti_affinity == 0) {

@@ -79,12 +79,17 @@ impl ScoreState for State {
     }
 
     fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
-        let min = scores.iter().copied().min().unwrap_or(0);
-        let max = scores.iter().copied().max().unwrap_or(0);
-        let range = max.saturating_sub(min);
-        for s in scores {
-            // In floating point as upstream does it: the cut to an integer must fall the same way.
-            *s = if range > 0 { (100.0 * ((*s - min) as f64 / range as f64)) as i64 } else { 0 };
-        }
+        normalize(scores);
+    }
+}
+
+/// Stretches raw scores over 0..=100.
+pub(super) fn normalize(scores: &mut [i64]) {
+    let min = scores.iter().copied().min().unwrap_or(0);
+    let max = scores.iter().copied().max().unwrap_or(0);
+    let range = max.saturating_sub(min);
+    for s in scores {
+        // In floating point as upstream does it: the cut to an integer must fall the same way.
+        *s = if range > 0 { (100.0 * ((*s - min) as f64 / range as f64)) as i64 } else { 0 };
     }
 }

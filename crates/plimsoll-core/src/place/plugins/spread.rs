@@ -1,20 +1,23 @@
 //! PodTopologySpread, filter side: hard constraints (spec section 5.6).
 
-use super::spread_score;
 use super::taint_toleration::is_kept_away;
+use super::{spread_counts, spread_score};
 use crate::intern::{Interner, Map, Sym};
 use crate::model::{SpreadConstraint, UnsatisfiableAction};
 use crate::place::args::SpreadArgs;
 use crate::place::cluster::spec::{Spec, Spread};
 use crate::place::cluster::{Cluster, Labels, Node, NodeId, NodeInfo, PodId, Shape};
 use crate::place::events::{Actions, Change, Interest, Payload, PodView, Resource};
-use crate::place::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
+use crate::place::framework::{
+    Counts, FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status,
+};
 use crate::place::objects::OwnerSelector;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const REASON: &str = "node(s) didn't match pod topology spread constraints";
-const REASON_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+pub(super) const REASON: &str = "node(s) didn't match pod topology spread constraints";
+pub(super) const REASON_LABEL: &str =
+    "node(s) didn't match pod topology spread constraints (missing required label)";
 
 /// The plugin with its default constraints.
 #[derive(Debug)]
@@ -128,13 +131,13 @@ pub(super) fn count_on(cluster: &Cluster, c: &Spread, namespace: Sym, node: &Nod
 
 /// Matching pods by domain, with the number of domains for each count.
 #[derive(Clone, Debug, Default)]
-struct Domains {
-    counts: Map<Sym, i64>,
+pub(super) struct Domains {
+    pub counts: Map<Sym, i64>,
     histogram: BTreeMap<i64, usize>,
 }
 
 impl Domains {
-    fn add(&mut self, value: Sym, by: i64) {
+    pub fn add(&mut self, value: Sym, by: i64) {
         let old = self.counts.get(&value).copied();
         if let Some(old) = old
             && let Some(n) = self.histogram.get_mut(&old)
@@ -149,7 +152,8 @@ impl Domains {
         *self.histogram.entry(new).or_default() += 1;
     }
 
-    fn min(&self, min_domains: i64) -> i64 {
+    /// The least count; 0 when there are fewer than `min_domains` domains.
+    pub fn min(&self, min_domains: i64) -> i64 {
         if (self.counts.len() as i64) < min_domains {
             return 0;
         }
@@ -191,6 +195,14 @@ impl Plugin for PodTopologySpread {
 
     fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
         [true, false].iter().all(|hard| self.constraints(cluster, &pod.shape, pod.id, *hard).0.is_empty())
+    }
+
+    fn is_counted(&self) -> bool {
+        true
+    }
+
+    fn counts(&self, cluster: &Cluster, pod: &Incoming) -> Option<Box<dyn Counts>> {
+        spread_counts::new(self, cluster, pod)
     }
 
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {

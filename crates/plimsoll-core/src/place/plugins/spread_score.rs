@@ -91,16 +91,21 @@ impl ScoreState for State {
     }
 
     fn normalize(&self, _cluster: &Cluster, nodes: &[NodeId], scores: &mut [i64]) {
-        let counted = |n: &NodeId| !self.ignored.contains(n.index());
-        let valid = || nodes.iter().zip(scores.iter()).filter(|(n, _)| counted(n)).map(|(_, s)| *s);
-        let min = valid().min().unwrap_or(0);
-        let max = valid().max().unwrap_or(0);
-        for (n, s) in nodes.iter().zip(scores) {
-            *s = match max {
-                _ if !counted(n) => 0,
-                0 => 100,
-                _ => 100 * (max + min - *s) / max,
-            };
-        }
+        let counted = |(n, s): (&NodeId, &i64)| (!self.ignored.contains(n.index())).then_some(*s);
+        let raws: Vec<Option<i64>> = nodes.iter().zip(scores.iter()).map(counted).collect();
+        let mut out = Vec::with_capacity(raws.len());
+        normalize(&raws, &mut out);
+        scores.copy_from_slice(&out);
     }
+}
+
+/// Turns counts into scores, few pods being good; `None`: the node is not scored.
+pub(super) fn normalize(raws: &[Option<i64>], out: &mut Vec<i64>) {
+    let min = raws.iter().flatten().copied().min().unwrap_or(0);
+    let max = raws.iter().flatten().copied().max().unwrap_or(0);
+    out.extend(raws.iter().map(|raw| match (raw, max) {
+        (None, _) => 0,
+        (Some(_), 0) => 100,
+        (Some(raw), _) => 100 * (max + min - raw) / max,
+    }));
 }
