@@ -340,7 +340,7 @@ impl Api {
     pub async fn create_unseen(&self, resource: Resource, object: &Value) -> Result<()> {
         let namespace = crate::json::namespace(object);
         let path = format!("{}?fieldManager={}", resource.collection(namespace), self.manager);
-        self.send_bytes(Method::POST, &path, "application/json", object).await.map(drop)
+        self.send_unseen(&path, object).await
     }
 
     /// Creates a subresource such as `pods/binding`.
@@ -356,7 +356,16 @@ impl Api {
         body: &Value,
     ) -> Result<()> {
         let path = format!("{}/{sub}?fieldManager={}", resource.object(ns, name), self.manager);
-        self.send_bytes(Method::POST, &path, "application/json", body).await.map(drop)
+        self.send_unseen(&path, body).await
+    }
+
+    /// Creates something and tells a server that can do without that nobody will read the answer.
+    async fn send_unseen(&self, path: &str, body: &Value) -> Result<()> {
+        let body = serde_json::to_vec(body).map_err(|e| Error::Malformed(e.to_string()))?;
+        let mut request = request(Method::POST, path, "application/json", body)?;
+        let prefer = http::HeaderValue::from_static("return=minimal");
+        request.headers_mut().insert(http::HeaderName::from_static("prefer"), prefer);
+        self.ask(request).await.map(drop)
     }
 
     /// Replaces an object; its resourceVersion is the precondition.
@@ -414,19 +423,8 @@ impl Api {
     }
 
     async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Result<Value> {
-        let answer = self.send_bytes(method, path, content_type, body).await?;
-        serde_json::from_slice(&answer).map_err(|e| Error::Malformed(e.to_string()))
-    }
-
-    async fn send_bytes(
-        &self,
-        method: Method,
-        path: &str,
-        content_type: &str,
-        body: &Value,
-    ) -> Result<Bytes> {
         let body = serde_json::to_vec(body).map_err(|e| Error::Malformed(e.to_string()))?;
-        self.ask(request(method, path, content_type, body)?).await
+        self.ask_value(request(method, path, content_type, body)?).await
     }
 
     /// Opens a watch and gives its lines.

@@ -256,7 +256,7 @@ async fn hold(up: &Up, policy: &str) {
 async fn a_plain_pod_is_gated_admitted_run_and_let_go() {
     let up = Up::start(&["--speed", "10"]).await;
     up.apply(&queue(1)).await;
-    up.create(&pod("first", &json!({QUEUE: "main"}), 10)).await.unwrap();
+    up.create(&pod("first", &json!({QUEUE: "main"}), 40)).await.unwrap();
     let gated = up.create(&pod("second", &json!({QUEUE: "main"}), 1)).await.unwrap();
     assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/admission"}]));
     assert_eq!(gated["metadata"]["finalizers"], json!(["kueue.x-k8s.io/managed"]));

@@ -38,6 +38,11 @@ pub struct HookRequest<'a> {
 /// Admission by another part of this process: as a webhook, without the network. Called for every write; it must not
 /// wait.
 pub trait AdmissionHook: Send + Sync + 'static {
+    /// Whether it looks at such a write at all.
+    fn concerns(&self, _request: &HookRequest<'_>) -> bool {
+        true
+    }
+
     /// Changes a new or changed object; it gets its defaults again afterwards. Called after the built-in plugins.
     ///
     /// # Errors
@@ -93,6 +98,15 @@ impl Hooks {
     }
 }
 
+/// Whether there may be hooks or webhooks that see a write.
+pub fn any(w: &Write, operation: Operation) -> bool {
+    let hooks = w.server.hooks();
+    let configured = |stage| !hooks.webhooks(w.server.store(), stage).is_empty();
+    hooks.local().iter().any(|h| h.concerns(&request(w, None, operation)))
+        || configured(Stage::Mutating)
+        || configured(Stage::Validating)
+}
+
 fn request<'a>(w: &'a Write, old: Option<&'a Value>, operation: Operation) -> HookRequest<'a> {
     HookRequest {
         group: &w.kind.gvk.group,
@@ -119,6 +133,9 @@ pub async fn mutate(
     let mut changed = false;
     if operation != Operation::Delete {
         for hook in server.hooks().local() {
+            if !hook.concerns(&request(w, old, operation)) {
+                continue;
+            }
             let before = object.clone();
             hook.mutate(&request(w, old, operation), object)?;
             if before != *object {

@@ -87,7 +87,7 @@ impl Client for ServerClient {
             let mut write = self.write(target, "CreateOptions")?;
             check(&write, &object)?;
             machine::default(&write.kind, &mut object);
-            Ok(pipeline::create(&mut write, object).await?.object)
+            pipeline::create(&mut write, object).await?.into_object(&write.kind)
         })
     }
 
@@ -97,7 +97,7 @@ impl Client for ServerClient {
             check(&write, &object)?;
             machine::default(&write.kind, &mut object);
             let updated = pipeline::update(&mut write, Change::Replace(object)).await?;
-            Ok(updated.object)
+            updated.into_object(&write.kind)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, select_all};
@@ -16,6 +17,9 @@ use super::queue::{Backoff, Queue};
 
 /// Keys that one controller works on at the same time.
 const WORKERS: usize = 8;
+
+/// Least time between two looks at what has happened: in a busy moment many changes are taken in at once.
+const PACE: Duration = Duration::from_millis(2);
 
 /// Work ended well; `Some`: the key is to come again after this time.
 pub type Outcome = Result<Option<SignedDuration>, ApiError>;
@@ -49,6 +53,7 @@ pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: Cancellati
     loop {
         signals.iter_mut().for_each(|s| drop(s.borrow_and_update()));
         controller.refresh(&mut queue, clock.now());
+        let next_look = tokio::time::Instant::now() + PACE;
         while working.len() < WORKERS
             && let Some(key) = queue.pop(clock.now())
         {
@@ -61,7 +66,7 @@ pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: Cancellati
             Some((key, outcome)) = working.next(), if !working.is_empty() => {
                 settle(&*controller, &mut queue, &clock, &key, outcome);
             }
-            () = any_changed(&mut signals) => {}
+            () = any_changed(&mut signals) => tokio::time::sleep_until(next_look).await,
             () = clock.sleep_until(due) => {}
         }
     }

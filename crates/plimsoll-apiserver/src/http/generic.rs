@@ -188,12 +188,21 @@ fn is_plain(req: &Req) -> bool {
 /// Answers what was written: as it is stored, if that is what the client wants to see.
 pub fn present_written(req: &Req, kind: &Arc<Kind>, done: Updated) -> Result<Reply, ApiError> {
     let status = if done.created { 201 } else { 200 };
+    if wants_nothing(req) {
+        return Ok(Reply::nothing(status));
+    }
     if is_plain(req)
         && let Some(json) = done.record.as_deref().and_then(|r| served::raw(kind, r))
     {
         return Ok(Reply::json(status, json.clone()));
     }
-    present(req, kind, status, done.object)
+    let object = done.into_object(kind)?;
+    present(req, kind, status, object)
+}
+
+/// `Prefer: return=minimal` (RFC 7240): the client doesn't look at the body of a success. Upstream sends it anyway.
+pub fn wants_nothing(req: &Req) -> bool {
+    req.headers.get("prefer").is_some_and(|v| v.as_bytes() == b"return=minimal")
 }
 
 /// A write as the request describes it.

@@ -40,6 +40,11 @@ impl Reply {
         Self { status, payload: Payload::Object(value), headers: Vec::new(), protobuf: None }
     }
 
+    /// A success without a body.
+    pub fn nothing(status: u16) -> Self {
+        Self { status, payload: Payload::Empty, headers: Vec::new(), protobuf: None }
+    }
+
     /// JSON, ready-made.
     pub fn json(status: u16, bytes: impl Into<Bytes>) -> Self {
         Self { status, payload: Payload::Json(bytes.into()), headers: Vec::new(), protobuf: None }

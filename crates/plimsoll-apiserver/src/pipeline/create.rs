@@ -68,7 +68,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
         if let Some(current) = w.server.store().get(&key) {
             return Err(exists(w, &current.json, &name));
         }
-        return Ok(Updated { object, record: None, created: true });
+        return Ok(Updated::dry(object, true));
     }
     let stored = convert::to_storage(&w.kind, object);
     let result = w.server.put(key, Expected::Absent, &stored).await;
@@ -76,8 +76,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
         Ok(record) => {
             charge.commit();
             w.server.written(&w.kind, &record).await;
-            let object = w.completed(stored, &record)?;
-            Ok(Updated { object, record: Some(record), created: true })
+            Ok(Updated::stored(w, stored, record, true))
         }
         Err(StoreError::AlreadyExists { current }) => Err(exists(w, &current.json, &name)),
         Err(e) => Err(w.store_error(&e, &name)),

@@ -26,12 +26,45 @@ pub use update::{Change, update};
 
 /// What became of a write.
 pub struct Updated {
-    /// The object as it is now, in the version of the request.
-    pub object: Value,
+    /// As it was handed to the store; in the version of the request when nothing was stored.
+    object: Value,
     /// As it is stored; `None` when nothing was.
     pub record: Option<Arc<Record>>,
     /// It was created.
     pub created: bool,
+}
+
+impl Updated {
+    /// A write that stopped before the commit.
+    fn dry(object: Value, created: bool) -> Self {
+        Self { object, record: None, created }
+    }
+
+    /// A write of an object that has been pruned and given its defaults in the version of the request.
+    fn stored(w: &Write, object: Value, record: Arc<Record>, created: bool) -> Self {
+        if let Some(custom) = &w.kind.custom
+            && crate::convert::is_served_as(&record, &w.kind.gvk)
+        {
+            record.set_fits(custom.fingerprint);
+        }
+        Self { object, record: Some(record), created }
+    }
+
+    /// The object as it is now, in the version of the request.
+    ///
+    /// # Errors
+    /// What is stored can't be read.
+    pub fn into_object(self, kind: &Kind) -> Result<Value, ApiError> {
+        let Self { mut object, record, .. } = self;
+        let Some(record) = record else { return Ok(object) };
+        if !crate::convert::is_served_as(&record, &kind.gvk) {
+            return crate::served::value(kind, &record).map_err(ApiError::internal);
+        }
+        if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.insert("resourceVersion".to_owned(), Value::String(record.revision.to_string()));
+        }
+        Ok(object)
+    }
 }
 
 /// How a write is admitted.
@@ -91,21 +124,6 @@ impl Write {
     /// The object in the version of the request.
     pub fn read(&self, record: &Record) -> Result<Value, ApiError> {
         crate::served::value(&self.kind, record).map_err(ApiError::internal)
-    }
-
-    /// What has been stored as a record, in the version of the request.
-    fn completed(&self, mut stored: Value, record: &Record) -> Result<Value, ApiError> {
-        if stored["apiVersion"] != self.kind.gvk.api_version() {
-            return self.read(record);
-        }
-        if let Some(custom) = &self.kind.custom {
-            // It has just been pruned and given its defaults in this version.
-            record.set_fits(custom.fingerprint);
-        }
-        if let Some(meta) = stored.get_mut("metadata").and_then(Value::as_object_mut) {
-            meta.insert("resourceVersion".to_owned(), Value::String(record.revision.to_string()));
-        }
-        Ok(stored)
     }
 
     /// A store's error as the API words it.

@@ -1,12 +1,14 @@
 //! Update: PUT, PATCH and apply, also through subresources.
 
+use std::sync::Arc;
+
 use plimsoll_machinery::{ApiError, FieldError};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
 use super::{Admission, Updated, Write, create, is_service, meta, service, uid_conflict};
 use crate::http::options::go_quote;
-use crate::store::{Encoded, Expected, StoreError};
+use crate::store::{Encoded, Expected, Key, Record, StoreError};
 use crate::{admit, convert, machine};
 
 /// Attempts of a patch against conflicts before the conflict is shown (`handlers/patch.go`).
@@ -24,8 +26,8 @@ pub enum Change<'a> {
     Patch(&'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync)),
     /// Server-side apply: a function of the current state, if there is one. It sets the managed fields itself.
     Apply(&'a (dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync)),
-    /// The server's own change of a part (binding, eviction, scale): as a patch, without ownership of fields.
-    Internal(&'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync)),
+    /// The server's own change of a part (binding, eviction): as a patch, without ownership of fields.
+    Internal(&'a (dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync)),
 }
 
 /// Kinds that PUT and apply may create (`AllowCreateOnUpdate`).
@@ -80,75 +82,92 @@ fn fatal(e: ApiError) -> (ApiError, bool) {
 }
 
 async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> {
-    if matches!(change, Change::Internal(_)) {
-        w.admission = Admission::Done;
-    }
     let name = w.name.clone();
     let key = w.key(&name);
     let record = w.server.store().latest(&key);
     let Some(record) = record else { return create_instead(w, change).await.map_err(fatal) };
     let old = w.read(&record).map_err(fatal)?;
-    let (mut new, internal) = match change {
-        Change::Replace(object) => (object.clone(), false),
-        Change::Patch(f) => (f(&old).map_err(fatal)?, false),
-        Change::Apply(f) => (f(Some(&old)).map_err(fatal)?, false),
-        Change::Internal(f) => (f(&old).map_err(fatal)?, true),
+    let mut new = match change {
+        Change::Replace(object) => object.clone(),
+        Change::Patch(f) => f(&old).map_err(fatal)?,
+        Change::Apply(f) => f(Some(&old)).map_err(fatal)?,
+        Change::Internal(f) => return attempt_internal(w, key, record, old, *f).await,
     };
-    if !internal {
-        check_name(w, &mut new).map_err(fatal)?;
-    }
+    check_name(w, &mut new).map_err(fatal)?;
     if let Change::Replace(_) = change {
         let uid = meta::text(&new, "uid");
         if !uid.is_empty() && uid != record.uid {
             return Err(fatal(uid_conflict(&w.kind, &key, uid, &record.uid)));
         }
     }
-    match change {
-        Change::Replace(_) | Change::Patch(_) => {
-            machine::own_update(&w.kind, Some(&old), &mut new, &w.manager, &w.subresource, w.now)
-                .map_err(fatal)?;
-        }
-        Change::Apply(_) | Change::Internal(_) => {}
+    if !matches!(change, Change::Apply(_)) {
+        machine::own_update(&w.kind, Some(&old), &mut new, &w.manager, &w.subresource, w.now)
+            .map_err(fatal)?;
     }
-    if !internal {
-        admit::mutate(w, &mut new, Some(&old), admit::Operation::Update).await.map_err(fatal)?;
-    }
+    admit::mutate(w, &mut new, Some(&old), admit::Operation::Update).await.map_err(fatal)?;
     let given = meta::text(&new, "resourceVersion").to_owned();
     check_version(w, change, &given, record.revision).map_err(fatal)?;
     new["metadata"]["resourceVersion"] = json!(record.revision.to_string());
-    if !internal {
-        prepare(w, &mut new, &old).map_err(fatal)?;
-    }
+    prepare(w, &mut new, &old).map_err(fatal)?;
     meta::tidy(&mut new);
     let charge = admit::validate(w, Some(&new), Some(&old), admit::Operation::Update).await.map_err(fatal)?;
     machine::finish(&w.kind, &mut new);
     machine::settle_times(&mut new, &old);
-    if should_delete(&new, &old, &w.kind.plural) {
+    let done = commit(w, key, record, new, grace(&old)).await?;
+    charge.commit();
+    Ok(done)
+}
+
+/// The server's own change: admitted already, and nobody owns it.
+async fn attempt_internal(
+    w: &mut Write,
+    key: Key,
+    record: Arc<Record>,
+    old: Value,
+    change: &(dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync),
+) -> Attempt<Updated> {
+    w.admission = Admission::Done;
+    let grace = grace(&old);
+    let mut new = change(old).map_err(fatal)?;
+    meta::tidy(&mut new);
+    machine::finish(&w.kind, &mut new);
+    commit(w, key, record, new, grace).await
+}
+
+/// Stores the new state, unless that is what is stored already; an object whose last finalizer is gone is removed.
+async fn commit(
+    w: &mut Write,
+    key: Key,
+    record: Arc<Record>,
+    new: Value,
+    grace: Option<i64>,
+) -> Attempt<Updated> {
+    let name = w.name.clone();
+    if should_delete(&new, grace, &w.kind.plural) {
         if !w.dry_run {
             let done = w.server.remove(key, Expected::Revision(record.revision), None).await;
             let gone = done.map_err(|e| retryable(w, &e, &name))?;
             w.server.deleted(&w.kind, &gone).await;
         }
-        return Ok(Updated { object: new, record: None, created: false });
+        return Ok(Updated::dry(new, false));
     }
     if w.dry_run {
-        return Ok(Updated { object: new, record: None, created: false });
+        return Ok(Updated::dry(new, false));
     }
     let stored = convert::to_storage(&w.kind, new);
     let encoded = Encoded::new(&stored).map_err(|e| retryable(w, &e, &name))?;
     if encoded.is_stored_in(&record) {
-        return Ok(Updated {
-            object: w.completed(stored, &record).map_err(fatal)?,
-            record: Some(record),
-            created: false,
-        });
+        return Ok(Updated::stored(w, stored, record, false));
     }
     let result = w.server.put_encoded(key, Expected::Revision(record.revision), encoded).await;
     let written = result.map_err(|e| retryable(w, &e, &name))?;
-    charge.commit();
     w.server.written(&w.kind, &written).await;
-    let object = w.completed(stored, &written).map_err(fatal)?;
-    Ok(Updated { object, record: Some(written), created: false })
+    Ok(Updated::stored(w, stored, written, false))
+}
+
+/// `metadata.deletionGracePeriodSeconds`.
+fn grace(object: &Value) -> Option<i64> {
+    object["metadata"]["deletionGracePeriodSeconds"].as_i64()
 }
 
 /// Strategy and validation.
@@ -255,11 +274,11 @@ fn before_update(new: &mut Value, old: &Value) {
 }
 
 /// The last finalizer of an object that is being deleted is gone (`ShouldDeleteDuringUpdate`).
-fn should_delete(new: &Value, old: &Value, plural: &str) -> bool {
+fn should_delete(new: &Value, grace_before: Option<i64>, plural: &str) -> bool {
     let held = |v: &Value| v.as_array().is_some_and(|a| !a.is_empty());
     !meta::text(new, "deletionTimestamp").is_empty()
         && !held(&new["metadata"]["finalizers"])
-        && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && grace_before.unwrap_or(0) == 0
         && (plural != "namespaces" || !held(&new["spec"]["finalizers"]))
-        && (plural != "pods" || !old["metadata"]["deletionGracePeriodSeconds"].is_null())
+        && (plural != "pods" || grace_before.is_some())
 }

@@ -29,6 +29,8 @@ pub struct Watch {
     /// Everything up to here has been read.
     cursor: u64,
     waker: tokio::sync::watch::Receiver<u64>,
+    /// Everything that was there when the waker was last looked at has been read.
+    caught_up: bool,
     ready: VecDeque<Arc<Change>>,
 }
 
@@ -77,6 +79,7 @@ fn new(
         namespace: namespace.filter(|n| !n.is_empty()).map(str::to_owned),
         cursor,
         waker,
+        caught_up: false,
         ready: VecDeque::new(),
     }
 }
@@ -97,6 +100,8 @@ impl Watch {
             if self.waker.changed().await.is_err() {
                 return Err(WatchEnd::TooSlow);
             }
+            // Waiting has marked it.
+            self.caught_up = false;
         }
     }
 
@@ -108,6 +113,10 @@ impl Watch {
         loop {
             if let Some(change) = self.ready.pop_front() {
                 return Ok(Some(change));
+            }
+            // Nothing new: not worth the lock. A closed waker can't be, since this watch keeps the store.
+            if self.caught_up && !self.waker.has_changed().unwrap_or(true) {
+                return Ok(None);
             }
             // Marked before reading: what comes after the reading wakes us again.
             self.waker.borrow_and_update();
@@ -162,7 +171,8 @@ impl Watch {
             }
         }
         let last = to.checked_sub(1).filter(|_| to > from).and_then(|i| table.ring.get(i));
-        if to == table.ring.len() {
+        self.caught_up = to == table.ring.len();
+        if self.caught_up {
             self.cursor = self.cursor.max(shared.revision);
         } else if let Some(change) = last {
             self.cursor = change.revision();

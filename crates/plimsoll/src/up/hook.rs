@@ -36,6 +36,10 @@ fn review<'a>(request: &HookRequest<'a>) -> Option<Review<'a>> {
 }
 
 impl AdmissionHook for Hook {
+    fn concerns(&self, request: &HookRequest<'_>) -> bool {
+        review(request).is_some()
+    }
+
     fn mutate(&self, request: &HookRequest<'_>, object: &mut Value) -> Result<(), ApiError> {
         if let Some(review) = review(request) {
             webhook::mutate(&review, object, &self.cache);

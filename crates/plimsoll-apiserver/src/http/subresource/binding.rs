@@ -6,7 +6,7 @@ use plimsoll_machinery::{ApiError, Details, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::super::Req;
-use super::super::generic::write_of;
+use super::super::generic::{wants_nothing, write_of};
 use super::super::options::WriteOptions;
 use super::super::reply::Reply;
 use super::{body_format, decode_own};
@@ -47,11 +47,11 @@ async fn bind(
     let binding = &binding;
     let mut write = write_of(req, pods, options, "CreateOptions");
     let now = write.now;
-    let change = |pod: &Value| assign(pods, pod, binding, now);
+    let change = |pod: Value| assign(pods, pod, binding, now);
     let result = pipeline::update(&mut write, Change::Internal(&change)).await;
     req.warnings.append(&mut write.warnings);
     result?;
-    Ok(Reply::success(201))
+    Ok(if wants_nothing(req) { Reply::nothing(201) } else { Reply::success(201) })
 }
 
 /// `ValidatePodBinding`; upstream answers its errors as plain errors.
@@ -78,8 +78,7 @@ fn check(binding: &Value, name: &str) -> Result<(), ApiError> {
 }
 
 /// `BindingREST.setPodNodeAndMetadata`.
-fn assign(pods: &Kind, pod: &Value, binding: &Value, now: jiff::Timestamp) -> Result<Value, ApiError> {
-    let mut pod = pod.clone();
+fn assign(pods: &Kind, mut pod: Value, binding: &Value, now: jiff::Timestamp) -> Result<Value, ApiError> {
     let meta = &binding["metadata"];
     let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("");

@@ -219,8 +219,7 @@ async fn mark_as_target(req: &Req, kind: &Arc<Kind>) -> Result<(), ApiError> {
     let mut write: Write = write_of(req, kind, &WriteOptions::default(), "UpdateOptions");
     "status".clone_into(&mut write.subresource);
     let now = time::seconds(write.now);
-    let change = |pod: &Value| {
-        let mut pod = pod.clone();
+    let change = |mut pod: Value| {
         if !pod["status"].is_object() {
             pod["status"] = json!({});
         }

@@ -88,6 +88,18 @@ async fn admit_part(
     part: &mut Value,
     options: &WriteOptions,
 ) -> Result<(), ApiError> {
+    if part["metadata"].is_object() && part["metadata"]["namespace"].as_str().unwrap_or("").is_empty() {
+        part["metadata"]["namespace"] = Value::from(req.info.namespace.as_str());
+    }
+    if part["kind"] == "Binding" {
+        let mut write = write_of(req, parent, options, "CreateOptions");
+        if !admit::webhooks::any(&write, Operation::Create) {
+            // Only the plugins look at it, and they know it by its resource.
+            let result = admitted(&mut write, part).await;
+            req.warnings.append(&mut write.warnings);
+            return result;
+        }
+    }
     let mut kind = Kind::clone(parent);
     let api_version = part["apiVersion"].as_str().unwrap_or("v1");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -98,9 +110,6 @@ async fn admit_part(
     };
     kind.schema = machine::subresource_kind(&req.table, &kind.gvk).and_then(|k| k.schema.clone());
     let mut write = write_of(req, &Arc::new(kind), options, "CreateOptions");
-    if part["metadata"].is_object() && part["metadata"]["namespace"].as_str().unwrap_or("").is_empty() {
-        part["metadata"]["namespace"] = Value::from(write.namespace.as_str());
-    }
     machine::own_update(&write.kind, None, part, &write.manager, &write.subresource, write.now)?;
     let result = admitted(&mut write, part).await;
     req.warnings.append(&mut write.warnings);

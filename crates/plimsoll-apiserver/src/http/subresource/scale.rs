@@ -148,7 +148,7 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
             apply_scale(kind, old, &scale)
         };
         let mut write = write_of(req, kind, &options, "UpdateOptions");
-        pipeline::update(&mut write, Change::Patch(&make)).await?.object
+        pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(kind)?
     } else {
         patch(req, kind, &own).await?
     };
@@ -171,7 +171,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
             machine::apply(kind, Some(old), &intent, &manager, "scale", force, now)
         };
-        return Ok(pipeline::update(&mut write, Change::Apply(&make)).await?.object);
+        return pipeline::update(&mut write, Change::Apply(&make)).await?.into_object(kind);
     }
     let body = req.body.clone();
     let make = |old: &Value| {
@@ -179,7 +179,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
         let (scale, _) = machine::apply_patch(own, patch_type, &body, &scale, options.field_validation)?;
         apply_scale(kind, old, &scale)
     };
-    Ok(pipeline::update(&mut write, Change::Patch(&make)).await?.object)
+    pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(kind)
 }
 
 /// An apply of a Scale is an apply of the field it stands for.
