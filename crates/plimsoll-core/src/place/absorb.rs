@@ -187,8 +187,9 @@ impl Placement {
         let was_waiting = self.queue.get(id).is_some();
         self.queue.remove(id);
         self.unreserve(id);
-        self.cluster.nominate(id, None);
+        // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
+        self.cluster.nominate(id, None);
         let confirmed = self.binding.contains_key(&id);
         match old {
             Some(old) if before == Some(node) && !was_waiting && !confirmed => {

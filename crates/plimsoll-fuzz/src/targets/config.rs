@@ -1,0 +1,37 @@
+//! Configuration files.
+
+use plimsoll_core::{Engine, EngineConfig, Event, Time, place, queueing};
+
+/// Reads a `KubeSchedulerConfiguration`; what is accepted must run.
+pub fn scheduler(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(config) = plimsoll_api::config::scheduler::read(text) else { return };
+    let mut engine = Engine::new(EngineConfig { place: Some(config), queueing: None });
+    let mut events = Vec::new();
+    for i in 0..3 {
+        let node = plimsoll_core::model::Node {
+            name: format!("n{i}"),
+            allocatable: [("cpu", 4000), ("memory", 1 << 34), ("pods", 110)]
+                .map(|(k, v)| (k.to_owned(), v))
+                .into(),
+            ..Default::default()
+        };
+        events.push(Event::Place(place::Event::NodeUpsert(Box::new(node))));
+        let mut pod =
+            plimsoll_core::model::Pod { uid: format!("u{i}"), name: format!("p{i}"), ..Default::default() };
+        pod.spec.scheduler_name = "default-scheduler".to_owned();
+        events.push(Event::Place(place::Event::PodUpsert(Box::new(pod))));
+    }
+    engine.step(Time::from_seconds(1), &mut events, &mut Vec::new());
+    engine.check();
+}
+
+/// Reads a Kueue `Configuration`; what is accepted must run.
+pub fn kueue(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(config) = plimsoll_api::config::kueue::read(text, "kueue-system") else { return };
+    let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config.queueing) });
+    let namespace = queueing::Event::NamespaceUpsert("ns".to_owned(), Default::default());
+    engine.step(Time::from_seconds(1), &mut vec![Event::Queueing(namespace)], &mut Vec::new());
+    engine.check();
+}

@@ -1,0 +1,8 @@
+//! What is run on the inputs.
+
+pub mod config;
+pub mod engine;
+pub mod hostile;
+pub mod object;
+pub mod snapshot;
+pub mod text;

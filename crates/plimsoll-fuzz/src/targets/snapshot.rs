@@ -1,0 +1,109 @@
+//! Whole clusters as JSON, through the conversions into the engine.
+
+use plimsoll_api::config::{kueue as kueue_config, scheduler};
+use plimsoll_api::{convert, kueue};
+use plimsoll_core::{Action, Duration, Engine, EngineConfig, Event, Time, place, queueing};
+use serde_json::Value;
+
+const START: Time = Time::from_seconds(1_930_000_000);
+/// Most objects of one input.
+const MAX_OBJECTS: usize = 200;
+
+/// UID of an object; made from namespace and name where the input gives none.
+fn uid(object: &Value) -> String {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    match text("/metadata/uid") {
+        "" => format!("{}/{}", text("/metadata/namespace"), text("/metadata/name")),
+        given => given.to_owned(),
+    }
+}
+
+fn events(object: &Value) -> Vec<Event> {
+    let mut object = object.clone();
+    let id = uid(&object);
+    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.insert("uid".to_owned(), id.into());
+    }
+    let object = &object;
+    let bytes = object.to_string();
+    let bytes = bytes.as_bytes();
+    let place = match object["kind"].as_str().unwrap_or_default() {
+        "Node" => convert::node(bytes).ok().map(|n| place::Event::NodeUpsert(Box::new(n))),
+        "Pod" => convert::pod(bytes).ok().map(|p| place::Event::PodUpsert(Box::new(p))),
+        kind => {
+            let object = convert::cluster_object(kind, bytes).ok().flatten();
+            object.map(|o| place::Event::ObjectUpsert(Box::new(o)))
+        }
+    };
+    let queueing = kueue::upsert_event(object).ok().flatten();
+    place.map(Event::Place).into_iter().chain(queueing.map(Event::Queueing)).collect()
+}
+
+/// Takes everything in, decides, answers half of what is asked, and takes everything away again.
+fn run(engine: &mut Engine, input: &Value) {
+    let list = || input["objects"].as_array().into_iter().flatten().take(MAX_OBJECTS);
+    let mut now = START;
+    let mut pending: Vec<Event> = list().flat_map(events).collect();
+    for round in 0..4 {
+        let mut actions = Vec::new();
+        engine.step(now, &mut pending, &mut actions);
+        engine.check();
+        now = now.plus(Duration::from_seconds(if round == 2 { 400 } else { 11 }));
+        pending.extend(actions.iter().enumerate().filter_map(|(i, a)| answer(a, i % 2 == 0)));
+    }
+    for object in list() {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
+        let event = match kind.as_str() {
+            "Node" => place::Event::NodeDelete(name.clone()),
+            "Pod" => place::Event::PodDelete(uid(object)),
+            _ => place::Event::ObjectDelete(kind.clone(), namespace.clone(), name.clone()),
+        };
+        pending.push(Event::Place(event));
+        pending.extend(kueue::delete_event(&kind, &namespace, &name).map(Event::Queueing));
+    }
+    engine.step(now, &mut pending, &mut Vec::new());
+    engine.check();
+}
+
+/// An answer to an action.
+pub fn answer(action: &Action, good: bool) -> Option<Event> {
+    let message = "Operation cannot be fulfilled".to_owned();
+    Some(match action {
+        Action::Place(place::Action::Prepare { pod, .. }) if good => {
+            Event::Place(place::Event::Prepared(pod.uid.clone()))
+        }
+        Action::Place(place::Action::Bind { pod, .. }) if good => {
+            Event::Place(place::Event::Bound(pod.uid.clone()))
+        }
+        Action::Place(place::Action::Bind { pod, .. } | place::Action::Prepare { pod, .. }) => {
+            Event::Place(place::Event::BindFailed { uid: pod.uid.clone(), message })
+        }
+        Action::Queueing(queueing::Action::UpdateWorkload(update)) if !good => {
+            let (key, id) = (update.key.clone(), update.id);
+            Event::Queueing(queueing::Event::WriteFailed { key, id, message })
+        }
+        _ => return None,
+    })
+}
+
+/// A cluster and pods.
+pub fn placement(bytes: &[u8]) {
+    let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
+    let profile = input.get("profile").cloned();
+    let Ok(profile) = profile.map_or_else(|| Ok(place::Profile::default()), scheduler::profile_from_value)
+    else {
+        return;
+    };
+    let selector = std::sync::Arc::new(plimsoll_api::device_cel::CelSelector::default());
+    let config =
+        place::Config { profiles: vec![profile], device_selector: Some(selector), ..Default::default() };
+    run(&mut Engine::new(EngineConfig { place: Some(config), queueing: None }), &input);
+}
+
+/// Queues and workloads.
+pub fn admission(bytes: &[u8]) {
+    let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
+    let Ok(config) = kueue_config::queueing(&input["configuration"]) else { return };
+    run(&mut Engine::new(EngineConfig { place: None, queueing: Some(config) }), &input);
+}
