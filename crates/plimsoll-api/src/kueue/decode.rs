@@ -6,7 +6,8 @@ use plimsoll_core::queueing::{
     Admission, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort, Condition,
     EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LocalQueue, PodSet, PodSetAssignment,
     PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor, ResourceGroup,
-    ResourceQuota, StopPolicy, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
+    ResourceQuota, StopPolicy, TargetKind, TopologyAssignment, TopologyRequest, Workload, WorkloadKey,
+    WorkloadStatus,
 };
 use serde_json::Value;
 
@@ -230,7 +231,14 @@ pub fn resource_flavor(object: &Value) -> Outcome<ResourceFlavor> {
 /// When a pod template or another field can't be understood.
 pub fn workload(object: &Value) -> Outcome<Workload> {
     let (meta, spec) = (&object["metadata"], &object["spec"]);
+    let depends = meta["annotations"][super::DEPENDS_ON].as_str();
+    let depends = depends.map_or(Ok(Vec::new()), super::depends_on);
+    let depends_invalid =
+        depends.as_ref().err().map_or(String::new(), |e| format!("Annotation {}: {e}", super::DEPENDS_ON));
     Ok(Workload {
+        depends_on: depends.unwrap_or_default(),
+        depends_invalid,
+        answers_to: answers_to(meta),
         key: WorkloadKey { namespace: text(meta, "namespace"), name: name(object)? },
         uid: text(meta, "uid"),
         version: meta["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0),
@@ -248,6 +256,19 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         deleting: deleting(object),
         status: status(&object["status"])?,
     })
+}
+
+/// What the workload was made for, so that others can name it.
+fn answers_to(meta: &Value) -> Vec<(TargetKind, String)> {
+    let group = meta["annotations"]["kueue.x-k8s.io/is-group-workload"] == "true";
+    let group = group.then(|| (TargetKind::PodGroup, text(meta, "name")));
+    let owners = list(meta, "ownerReferences").iter().filter(|o| o["controller"] == true);
+    let named = owners.filter_map(|o| match o["kind"].as_str()? {
+        "Job" => Some((TargetKind::Job, text(o, "name"))),
+        "Pod" => Some((TargetKind::Pod, text(o, "name"))),
+        _ => None,
+    });
+    named.chain(group).collect()
 }
 
 fn pod_set((index, podset): (usize, &Value)) -> Result<PodSet> {

@@ -2,11 +2,13 @@
 
 pub mod convert;
 mod decode;
+mod depends;
 mod events;
 mod names;
 mod status;
 
 pub use decode::{cluster_queue, cohort, local_queue, resource_flavor, topology_assignment, workload};
+pub use depends::{DEPENDS_ON, depends_on};
 pub use events::{delete_event, upsert_event};
 pub use names::{role_hash, workload_name, workload_name_with};
 pub use status::{admission, amount, cluster_queue_status, local_queue_status, workload_status_patch};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::account::Before;
 use super::afs::Ledger;
+use super::depend::Progress;
 use super::ids::Flavor;
 use super::metrics::{Tally, seen};
 use super::model::{
@@ -351,6 +352,7 @@ impl Queueing {
             queued: None,
             last: None,
             hidden: false,
+            depend: Progress::default(),
         };
         let id = match self.free_wls.pop() {
             Some(id) => {
@@ -363,6 +365,7 @@ impl Queueing {
             }
         };
         self.wl_by_key.insert(key, id);
+        self.depend_register(id, true, now);
         self.transition(id, None, true, now);
     }
 
@@ -370,6 +373,14 @@ impl Queueing {
         let lq = self.lq_slot(&w.key.namespace, &w.queue);
         if self.wl(id).is_none_or(|old| w.version != 0 && w.version < old.obj.version) {
             return;
+        }
+        let renamed = self.wl(id).is_some_and(|old| {
+            old.obj.depends_on != w.depends_on
+                || old.obj.depends_invalid != w.depends_invalid
+                || old.obj.answers_to != w.answers_to
+        });
+        if renamed {
+            self.depend_forget(id, now);
         }
         if let Some(from) = self.wl(id).map(|old| old.lq).filter(|&old| old != lq) {
             self.unqueue(id);
@@ -396,7 +407,8 @@ impl Queueing {
             wl.base = Some(Box::new(w.status.clone()));
             wl.writes.iter().for_each(|p| p.update.apply(&mut w.status));
         }
-        let reshaped = wl.obj.pod_sets != w.pod_sets || wl.obj.admission_gated_by != w.admission_gated_by;
+        let reshaped =
+            renamed || wl.obj.pod_sets != w.pod_sets || wl.obj.admission_gated_by != w.admission_gated_by;
         let released = wl.held.is_some() && !wl.must_hold();
         if *wl.obj == w && !released {
             self.book_tallies(id, &tallies);
@@ -406,6 +418,11 @@ impl Queueing {
         wl.lq = lq;
         *wl.obj = w;
         self.count_seen(id, old.as_ref(), &tallies);
+        if renamed {
+            self.depend_register(id, false, now);
+        } else if news {
+            self.depend_touch(id, now);
+        }
         let Some(wl) = self.wl_mut(id) else { return };
         let released = wl.held.is_some() && !wl.must_hold();
         if !reshaped && same_admission && !released && Before::of(wl) == before {
@@ -437,6 +454,7 @@ impl Queueing {
         }
         self.drop_entry(id, lq);
         self.lq_mut(lq).members.remove(&id);
+        self.depend_forget(id, now);
         self.dirty.remove(&id);
         self.wls[id as usize] = None;
         self.free_wls.push(id);

@@ -24,6 +24,7 @@ impl Queueing {
                 assert!(self.cq(cq).pending.spot(id).is_some(), "{}: not in its queue", wl.obj.key);
             }
         }
+        self.check_dependencies();
         for id in 0..self.cqs.len() as CqId {
             self.check_queue(id);
         }

@@ -405,7 +405,7 @@ impl Queueing {
             e.requeue = Requeue::FailedAfterNomination;
         }
         let Some(wl) = self.wl(e.id) else { return };
-        if !is_admissible(&wl.obj) {
+        if !is_admissible(&wl.obj) || !Self::depends_on_nothing(wl) {
             self.unqueue(e.id);
             return;
         }

@@ -14,6 +14,7 @@ mod check;
 mod conditions;
 mod config;
 mod cycle;
+mod depend;
 mod format;
 mod ids;
 mod metrics;
@@ -34,13 +35,14 @@ mod trial;
 pub use config::{
     AdmissionFairSharing, Config, FairSharing, FairStrategy, Gates, Transformation, WaitForPodsReady,
 };
+pub use depend::DEPENDENCIES_MET;
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
-    Condition, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange, LimitRangeItem,
-    LocalQueue, PodSet, PodSetAssignment, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
-    ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, Topology, TopologyAssignment, TopologyRequest,
-    Workload, WorkloadKey, WorkloadStatus,
+    Condition, Dependency, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange,
+    LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PreemptionRules, QueueingStrategy,
+    ReclaimablePod, RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind,
+    Topology, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 pub use report::{QuotaCell, QuotaNode, Waiting};
 pub use state::Queueing;

@@ -421,6 +421,12 @@ pub struct Workload {
     pub pod_sets: Vec<PodSet>,
     /// The annotation `admission-gated-by`, possibly empty.
     pub admission_gated_by: String,
+    /// What has to come true before it may be queued.
+    pub depends_on: Vec<Dependency>,
+    /// What is wrong with the annotation that lists its dependencies, possibly empty.
+    pub depends_invalid: String,
+    /// Kinds and names under which others may depend on it, besides its own name.
+    pub answers_to: Vec<(TargetKind, String)>,
     /// Whether deletion has been asked for.
     pub deleting: bool,
     /// Status.
@@ -471,4 +477,68 @@ pub struct Topology {
     pub name: String,
     /// Node labels, coarse to fine.
     pub levels: Vec<String>,
+}
+
+/// What a dependency is called after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TargetKind {
+    /// A Job.
+    Job,
+    /// A plain pod.
+    Pod,
+    /// A pod group.
+    PodGroup,
+    /// A Workload.
+    Workload,
+}
+
+impl TargetKind {
+    /// All kinds with the word they are written with.
+    pub const WORDS: [(Self, &'static str); 4] =
+        [(Self::Job, "job"), (Self::Pod, "pod"), (Self::PodGroup, "podgroup"), (Self::Workload, "workload")];
+}
+
+/// What has to happen to a dependency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It finished with success.
+    #[default]
+    Succeeded,
+    /// It finished, one way or the other.
+    Finished,
+    /// It finished without success.
+    Failed,
+    /// Its pods are ready, or it has succeeded.
+    Ready,
+}
+
+impl Outcome {
+    /// All outcomes with the word they are written with.
+    pub const WORDS: [(Self, &'static str); 4] = [
+        (Self::Succeeded, "succeeded"),
+        (Self::Finished, "finished"),
+        (Self::Failed, "failed"),
+        (Self::Ready, "ready"),
+    ];
+}
+
+/// Something in the same namespace that a workload depends on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dependency {
+    /// Kind; `None`: whatever answers to the name.
+    pub kind: Option<TargetKind>,
+    /// Name.
+    pub name: String,
+    /// Outcome.
+    pub outcome: Outcome,
+}
+
+impl std::fmt::Display for Dependency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some((_, word)) = TargetKind::WORDS.iter().find(|(k, _)| Some(*k) == self.kind) {
+            write!(f, "{word}/")?;
+        }
+        let word = Outcome::WORDS.iter().find(|(o, _)| *o == self.outcome).map_or("", |(_, w)| w);
+        write!(f, "{}:{word}", self.name)
+    }
 }

@@ -35,6 +35,7 @@ fn note(warning: bool, reason: &str, message: impl Into<String>) -> Vec<Note> {
 impl Queueing {
     /// Looks at all workloads that changed, until nothing more changes.
     pub(crate) fn reconcile_dirty(&mut self, now: Time) {
+        self.depend_settle(now);
         for _ in 0..MAX_ROUNDS {
             let dirty = std::mem::take(&mut self.dirty);
             if dirty.is_empty() {
@@ -57,7 +58,11 @@ impl Queueing {
             return;
         }
         let done = if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
-        if done || self.reconcile_requeued(id, now) || self.reconcile_checks(id, now) {
+        if done
+            || self.reconcile_requeued(id, now)
+            || self.reconcile_dependencies(id, now)
+            || self.reconcile_checks(id, now)
+        {
             return;
         }
         let Some(wl) = self.wl(id) else { return };
@@ -292,6 +297,9 @@ impl Queueing {
         }
         if !obj.admission_gated_by.is_empty() {
             return said("AdmissionGated", format!("Admission is gated by: {}", obj.admission_gated_by));
+        }
+        if let Some((reason, message)) = self.why_depends(wl) {
+            return said(reason, message);
         }
         let reason = condition.map(|c| c.reason.as_str());
         if self.may_ask_shape(reason)

@@ -8,6 +8,7 @@ use super::afs::Ledger;
 use super::amount::Amount;
 use super::assign::LastTry;
 use super::config::Config;
+use super::depend::{Depend, Progress};
 use super::ids::{Flavor, Fr, Ids, Map, Res};
 use super::metrics::{Books, Tally};
 use super::model::{
@@ -165,6 +166,8 @@ pub(crate) struct Wl {
     pub(crate) last: Option<LastTry>,
     /// Taken out by a simulation.
     pub(crate) hidden: bool,
+    /// How far its dependencies are.
+    pub(crate) depend: Progress,
 }
 
 /// What makes two workloads equal to the scheduler.
@@ -223,6 +226,7 @@ pub struct Queueing {
     pub(crate) cycle_due: bool,
     pub(crate) last_write: u64,
     pub(crate) metrics: Books,
+    pub(crate) depend: Depend,
     pub(crate) out: Vec<Action>,
 }
 
@@ -268,6 +272,7 @@ impl Queueing {
             cycle_due: false,
             last_write: 0,
             metrics: Books::default(),
+            depend: Depend::default(),
             out: Vec::new(),
         }
     }

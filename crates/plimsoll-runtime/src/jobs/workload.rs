@@ -40,7 +40,9 @@ pub fn base(job: &dyn Integration, podsets: &[Value]) -> Value {
     let copied: Map<String, Value> = json::map(object, &["metadata", "annotations"])
         .into_iter()
         .flatten()
-        .filter(|(k, _)| k.starts_with(names::PROVREQ) || *k == names::GATED_BY)
+        .filter(|(k, _)| {
+            k.starts_with(names::PROVREQ) || *k == names::GATED_BY || *k == plimsoll_api::kueue::DEPENDS_ON
+        })
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
     if !copied.is_empty() {

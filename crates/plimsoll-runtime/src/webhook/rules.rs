@@ -1,5 +1,6 @@
 //! Field errors in apimachinery's words, and the rules that all integrations share (Kueue `jobframework/validation`).
 
+use plimsoll_api::kueue::DEPENDS_ON;
 use serde_json::Value;
 
 use crate::jobs::names;
@@ -118,6 +119,15 @@ pub(super) fn create(object: &Value, errors: &mut Errors) {
             Ok(n) if n <= 0 => errors.invalid(&path, n, "should be greater than 0"),
             Ok(_) => {}
         }
+    }
+    depends_on(object, errors);
+}
+
+/// The list of dependencies has to be readable.
+pub(super) fn depends_on(object: &Value, errors: &mut Errors) {
+    let Some(text) = json::annotation(object, DEPENDS_ON) else { return };
+    if let Err(detail) = plimsoll_api::kueue::depends_on(text) {
+        errors.invalid(&annotation_path(DEPENDS_ON), text, &detail);
     }
 }
 
