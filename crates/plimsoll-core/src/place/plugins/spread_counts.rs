@@ -284,7 +284,7 @@ impl Counts for State {
                     out.extend(counted.map(|(value, n)| (i, c.key, *value, *n)));
                 }
                 Soft::Node(counts) => {
-                    out.extend((0..).zip(counts).map(|(node, n)| (i, c.key, Sym::from_number(node), *n)))
+                    out.extend((0..).zip(counts).map(|(node, n)| (i, c.key, Sym::from_number(node), *n)));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The nodes as pods of one kind see them.
 
-use super::forest::{Forest, Root};
+use super::forest::{Forest, Leaf, Root};
 use crate::intern::Map;
 use crate::place::cluster::{Changed, Cluster, Moved, NodeId, Shape};
 use crate::place::cycle::{Cycle, Layer, Runner};
@@ -43,6 +43,16 @@ struct Rejected {
     nodes: usize,
 }
 
+/// What is known of a feasible node. In one place, and apart from the verdicts, since with many kinds of pods the
+/// time goes into fetching this from memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    /// Sum of the scores that depend only on what the API says of the node.
+    fixed_sum: i64,
+    class: u32,
+    leaf: Leaf,
+}
+
 /// Nodes that differ only in the scores that depend on the node alone.
 #[derive(Debug)]
 struct Class {
@@ -68,14 +78,13 @@ pub(crate) struct Ranked {
     fixed_filters: usize,
     /// Scores that depend on the pods of a node.
     direct: Vec<(Box<dyn ScoreState>, i64)>,
-    /// Scores that depend only on what the API says of a node, and their weighted sums.
+    /// Scores that depend only on what the API says of a node.
     fixed: Vec<(Box<dyn ScoreState>, i64)>,
-    fixed_sum: Vec<i64>,
     scaled: Vec<Scaled>,
     layers: Vec<Layer>,
     verdicts: Vec<u16>,
+    rows: Vec<Row>,
     table: Vec<Rejected>,
-    class_of: Vec<u32>,
     classes: Vec<Class>,
     spare: Vec<u32>,
     by_place: Map<Place, u32>,
@@ -133,12 +142,11 @@ impl Ranked {
             filters,
             direct,
             fixed,
-            fixed_sum: vec![0; n],
             scaled,
             layers,
             verdicts: vec![NO_NODE; n],
+            rows: vec![Row::default(); n],
             table: Vec::new(),
-            class_of: vec![0; n],
             classes: Vec::new(),
             spare: Vec::new(),
             by_place: Map::default(),
@@ -219,36 +227,42 @@ impl Ranked {
             return;
         }
         let sum = |list: &[(Box<dyn ScoreState>, i64)]| {
-            list.iter().fold(0, |sum, (s, w)| sum + s.score(cluster, node).saturating_mul(*w))
+            list.iter()
+                .fold(0i64, |sum, (s, w)| sum.saturating_add(s.score(cluster, node).saturating_mul(*w)))
         };
+        let row = self.rows[i];
         let rescore = itself || before != FEASIBLE;
-        if rescore {
-            self.fixed_sum[i] = sum(&self.fixed);
-        }
-        let base = self.fixed_sum[i] + sum(&self.direct);
+        let fixed_sum = if rescore { sum(&self.fixed) } else { row.fixed_sum };
+        let base = fixed_sum.saturating_add(sum(&self.direct));
+        let base = i32::try_from(base).unwrap_or_else(|_| {
+            // Only with absurd weights.
+            self.broken = true;
+            0
+        });
         if !rescore && self.layers.is_empty() {
-            self.forest.update(i, base);
+            self.forest.update(row.leaf, i, base);
             return;
         }
+        self.rows[i].fixed_sum = fixed_sum;
         let mut place = Place::new();
         if rescore {
             place.extend(self.scaled.iter().map(|s| s.state.score(cluster, node)));
         } else {
-            let old = &self.classes[self.class_of[i] as usize].place;
+            let old = &self.classes[row.class as usize].place;
             place.extend_from_slice(&old[..self.scaled.len()]);
         }
         for layer in &self.layers {
             layer.counts.place(cluster, node, &mut place);
         }
-        if before == FEASIBLE && self.classes[self.class_of[i] as usize].place == place {
-            self.forest.update(i, base);
+        if before == FEASIBLE && self.classes[row.class as usize].place == place {
+            self.forest.update(row.leaf, i, base);
             return;
         }
         self.leave_class(i);
         self.enter_class(i, place, base);
     }
 
-    fn enter_class(&mut self, node: usize, place: Place, base: i64) {
+    fn enter_class(&mut self, node: usize, place: Place, base: i32) {
         let id = match self.by_place.get(&place) {
             Some(id) => *id,
             None => {
@@ -275,8 +289,9 @@ impl Ranked {
         };
         let class = &mut self.classes[id as usize];
         class.nodes += 1;
-        self.forest.insert(&mut class.root, node, base);
-        self.class_of[node] = id;
+        let row = &mut self.rows[node];
+        row.leaf = self.forest.insert(&mut class.root, node, base);
+        row.class = id;
         self.verdicts[node] = FEASIBLE;
     }
 
@@ -285,15 +300,16 @@ impl Ranked {
         if self.verdicts[node] != FEASIBLE {
             return;
         }
-        let id = self.class_of[node];
+        self.verdicts[node] = NO_NODE;
+        let row = self.rows[node];
+        let id = row.class;
         let class = &mut self.classes[id as usize];
         class.nodes -= 1;
-        self.forest.remove(&mut class.root, node);
+        self.forest.remove(&mut class.root, row.leaf, node);
         if class.nodes == 0 {
             self.by_place.remove(&class.place);
             self.spare.push(id);
         }
-        self.verdicts[node] = NO_NODE;
     }
 
     fn reject(&mut self, status: Status, fixed: bool) -> u16 {
@@ -382,7 +398,7 @@ impl Ranked {
         let classes = &mut self.classes;
         for id in &self.feasible {
             let class = &mut classes[*id as usize];
-            class.total = self.forest.best(class.root).0;
+            class.total = i64::from(self.forest.best(class.root).0);
         }
         if self.feasible.len() == 1 {
             // What classes add is the same for all nodes.
@@ -466,7 +482,7 @@ impl Ranked {
         }
         let wanted = |(i, verdict): &(usize, &u16)| match **verdict {
             NO_NODE => false,
-            FEASIBLE => classes[self.class_of[*i] as usize],
+            FEASIBLE => classes[self.rows[*i].class as usize],
             rejected => alone[usize::from(rejected) - 2],
         };
         self.verdicts.iter().enumerate().filter(wanted).map(|(i, _)| NodeId::new(i)).collect()
@@ -479,9 +495,10 @@ impl Ranked {
         let say = |(i, verdict): (usize, &u16)| match *verdict {
             NO_NODE => String::new(),
             FEASIBLE => {
-                let class = &self.classes[self.class_of[i] as usize];
-                let more = class.total.saturating_sub(self.forest.best(class.root).0);
-                let score = self.forest.score(i).unwrap_or(i64::MIN);
+                let row = self.rows[i];
+                let class = &self.classes[row.class as usize];
+                let more = class.total.saturating_sub(i64::from(self.forest.best(class.root).0));
+                let score = self.forest.score(row.leaf, i).map_or(i64::MIN, i64::from);
                 let total = class.status.is_success().then(|| score.saturating_add(more));
                 format!("{:?} {total:?}", class.status)
             }
