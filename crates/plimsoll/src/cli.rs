@@ -160,6 +160,31 @@ pub struct Version {
 pub enum Bench {
     /// The API server: writes, bindings, watches, lists, memory, start, and pods from creation to binding.
     Api(BenchApi),
+    /// Queueing: Kueue's published sizes in virtual time, and single decisions in large queues.
+    Admission(BenchAdmission),
+}
+
+/// `plimsoll bench admission`.
+#[derive(Debug, Args)]
+pub struct BenchAdmission {
+    /// Descriptions of what to generate, instead of those that come with the program.
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// What to run, by name: baseline, large-scale, tas, single [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub rows: Vec<String>,
+    /// Factor of the number of workloads per ClusterQueue: 0.1 for a quick look.
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
+    pub scale: f64,
+    /// Writes per second of a second run with a limited client, as in Kueue's own test; 0: only without a limit.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub writes: u32,
+    /// How to print the result.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+    /// No progress bars.
+    #[arg(long)]
+    pub quiet: bool,
 }
 
 /// `plimsoll bench api`.

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             cli::Command::Run(args) => run::run(args).await,
             cli::Command::Version(args) => describe::version(&args),
             cli::Command::Bench { what: cli::Bench::Api(args) } => bench::api::run(args).await,
+            cli::Command::Bench { what: cli::Bench::Admission(args) } => bench::admission::run(&args),
         }
     });
     // Tasks that still wait for the network must not hold up the end.

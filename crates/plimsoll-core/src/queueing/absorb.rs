@@ -448,7 +448,8 @@ impl Queueing {
         let Some(id) = self.wl_by_key.remove(key) else { return };
         self.unqueue(id);
         let Some(wl) = self.wl(id) else { return };
-        let (lq, held) = (wl.lq, wl.held);
+        let (lq, held, shape) = (wl.lq, wl.held, wl.shape);
+        self.shapes.give_back(shape);
         if self.release(id) {
             self.wake_around(lq, held, now);
         }

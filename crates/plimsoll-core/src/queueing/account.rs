@@ -459,8 +459,10 @@ impl Queueing {
         }
         let invalid = requests::validate(specs.iter(), &limits);
         let invalid_as_written = requests::validate(obj.pod_sets.iter().map(|p| &p.spec), &limits);
-        let next = self.shapes.len() as u32;
-        let shape = *self.shapes.entry(shape).or_insert(next);
+        let shape = self.shapes.take(shape);
+        if let Some(old) = self.wl(id).map(|w| w.shape) {
+            self.shapes.give_back(old);
+        }
         if let Some(wl) = self.wl_mut(id) {
             if wl.shape != shape {
                 wl.last = None;

@@ -25,9 +25,16 @@ impl Queueing {
             }
         }
         self.check_dependencies();
+        let mut shapes: BTreeMap<u32, u32> = BTreeMap::new();
+        for wl in self.wls.iter().flatten().filter(|w| w.shape != u32::MAX) {
+            *shapes.entry(wl.shape).or_insert(0) += 1;
+        }
+        assert_eq!(shapes, self.shapes.counts().collect(), "shapes and workloads disagree");
+        assert_eq!(shapes.len(), self.shapes.len(), "shapes left over");
         for id in 0..self.cqs.len() as CqId {
             self.check_queue(id);
         }
+        self.check_topologies();
         if !self.tree_dirty {
             assert!(self.tree.check_usage(), "usage of cohorts differs from that of their queues");
         }

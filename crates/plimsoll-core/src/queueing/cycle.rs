@@ -53,6 +53,8 @@ struct Entry {
     requeue: Requeue,
     reason: &'static str,
     message: String,
+    /// Whether somebody was newly asked to make room for it.
+    asked: bool,
 }
 
 impl Entry {
@@ -257,14 +259,14 @@ impl Queueing {
     }
 
     /// Does what the cycle decided about one entry.
-    fn carry_out(&mut self, e: Entry, now: Time) {
+    fn carry_out(&mut self, mut e: Entry, now: Time) {
         if e.outcome == Outcome::Admitted {
             self.admit(&e, now);
             return;
         }
         if e.mode() == Mode::Preempt && e.requeue == Requeue::PendingPreemption {
             for t in &e.targets {
-                self.preempt(&e, *t, now);
+                e.asked |= self.preempt(&e, *t, now);
             }
         }
         self.requeue(e, now);
@@ -356,10 +358,12 @@ impl Queueing {
         format!("/{}", names.join("/"))
     }
 
-    /// Asks a workload to make room; nothing to do for one that is already leaving.
-    fn preempt(&mut self, e: &Entry, t: Target, now: Time) {
-        let (Some(preemptor), Some(victim)) = (self.wl(e.id), self.wl(t.id)) else { return };
-        let Some(held) = victim.held.filter(|_| !victim.obj.status.is_true(cond::EVICTED)) else { return };
+    /// Asks a workload to make room; whether it was not already leaving.
+    fn preempt(&mut self, e: &Entry, t: Target, now: Time) -> bool {
+        let (Some(preemptor), Some(victim)) = (self.wl(e.id), self.wl(t.id)) else { return false };
+        let Some(held) = victim.held.filter(|_| !victim.obj.status.is_true(cond::EVICTED)) else {
+            return false;
+        };
         let or_unknown = |s: &str| if s.is_empty() { "UNKNOWN".to_owned() } else { s.to_owned() };
         let message = format!(
             "Preempted to accommodate a workload (UID: {}, JobUID: {}) due to {}; preemptor path: {}; \
@@ -397,6 +401,7 @@ impl Queueing {
             edit.evict("Preempted", "", &message);
         });
         self.out.push(super::Action::Record(key, vec![told]));
+        true
     }
 
     /// Puts a head back where it belongs and says why it waits.
@@ -437,11 +442,12 @@ impl Queueing {
                 parked = queue.pending.stop_shape(shape, e.reason);
             }
         }
-        if more || !parked.is_empty() || (best_effort && !at_once) || e.requeue == Requeue::PendingPreemption
-        {
+        // One that waits for victims already asked would only be told the same again.
+        if more || !parked.is_empty() || (best_effort && !at_once) || e.asked {
             // Another head comes first next time, or the same one with other flavors.
             self.cycle_due = true;
         }
+        parked.retain(|&id| self.may_hear_of_shape(id));
         self.dirty.extend(parked);
         self.touch(e.cq, lq);
         self.say_why(&e, now);

@@ -61,6 +61,18 @@ pub(super) struct Need {
     pub(super) tas: TasRequests,
 }
 
+/// A search that was done, and what it found.
+#[derive(Debug)]
+pub(crate) struct Searched {
+    id: WlId,
+    frs: Vec<Fr>,
+    usage: Vec<(Fr, Amount)>,
+    targets: Vec<Target>,
+}
+
+/// How many searches are remembered.
+const MAX_SEARCHES: usize = 16;
+
 /// `LowerPriority`.
 pub(crate) const LOWER_PRIORITY: u8 = 1;
 
@@ -97,7 +109,24 @@ impl Queueing {
         (if own { Possibility::Preempt } else { Possibility::Reclaim }, borrow)
     }
 
+    /// Searches of one nomination all start from the same state: what was searched for a single column often
+    /// is all that is needed, and is not searched again.
     fn find_targets(&mut self, need: &Need) -> Vec<Target> {
+        let same = |s: &&Searched| s.id == need.id && s.frs == need.frs && s.usage == need.usage;
+        let cached = self.searches.as_ref().filter(|_| need.tas.is_empty());
+        if let Some(known) = cached.and_then(|s| s.iter().find(same)) {
+            return known.targets.clone();
+        }
+        let targets = self.search_targets(need);
+        let room = self.searches.as_mut().filter(|s| need.tas.is_empty() && s.len() < MAX_SEARCHES);
+        if let Some(searches) = room {
+            let (id, frs, usage) = (need.id, need.frs.clone(), need.usage.clone());
+            searches.push(Searched { id, frs, usage, targets: targets.clone() });
+        }
+        targets
+    }
+
+    fn search_targets(&mut self, need: &Need) -> Vec<Target> {
         let mark = self.mark();
         let targets = match self.config.fair_sharing.clone() {
             Some(fair) => self.fair_targets(need, &fair.strategies),

@@ -2,7 +2,7 @@
 //! queued again (Kueue's workload controller, spec sections 3.1, 3.2 and 3.5).
 
 use super::account::{Phase, has_failed_checks, is_on_hold};
-use super::model::{AdmissionCheckState, CheckState, StopPolicy, Workload};
+use super::model::{AdmissionCheckState, CheckState, StopPolicy, Workload, WorkloadStatus};
 use super::pending::WlId;
 use super::state::Queueing;
 use super::{Action, Note, cond};
@@ -71,6 +71,10 @@ impl Queueing {
             let explicit = self.config.gates.explicit_status;
             let why = if phase == Phase::Pending { self.why_waiting(id) } else { None };
             let before = Phase::of(&wl.obj.status);
+            let untold = |s: &WorkloadStatus| s.condition(cond::ADMITTED).is_none_or(|c| !c.status);
+            if why.is_none() && before == Phase::Pending && !explicit && untold(&wl.obj.status) {
+                return;
+            }
             let notes = self.admitted_note(id, now);
             self.edit(id, now, notes, |e| {
                 if let Some((reason, message)) = why {
@@ -313,6 +317,12 @@ impl Queueing {
             None if !self.config.gates.explicit_status => None,
             _ => said("PendingEvaluation", "Workload is pending evaluation in the scheduling queue".into()),
         }
+    }
+
+    /// Whether a verdict on an equal workload could change what is said about this one.
+    pub(crate) fn may_hear_of_shape(&self, id: WlId) -> bool {
+        let said = self.wl(id).map(|w| w.obj.status.condition(cond::QUOTA_RESERVED));
+        said.is_some_and(|c| self.may_ask_shape(c.map(|c| c.reason.as_str())))
     }
 
     /// Whether the verdict on an equal workload may replace this reason.

@@ -16,6 +16,7 @@ use super::model::{
     QueueingStrategy, ResourceFlavor, Topology, Workload, WorkloadKey, WorkloadStatus,
 };
 use super::pending::{LqId, Pending, ShapeId, WlId};
+use super::preempt::Searched;
 use super::tas::Tas;
 use super::tree::{NodeId, Tree};
 use super::{QueueStatus, WorkloadUpdate};
@@ -177,6 +178,56 @@ pub(crate) struct Shape {
     pub(crate) pod_sets: Vec<(PodSet, Total)>,
 }
 
+/// Shapes in use, by number. Numbers are never given out twice, as queues remember them.
+#[derive(Debug, Default)]
+pub(crate) struct Shapes {
+    by_shape: Map<Arc<Shape>, ShapeId>,
+    /// The shape of a number and how many workloads have it.
+    in_use: Map<ShapeId, (Arc<Shape>, u32)>,
+    next: ShapeId,
+}
+
+impl Shapes {
+    /// The number of a shape for one more workload.
+    pub(crate) fn take(&mut self, shape: Shape) -> ShapeId {
+        let id = match self.by_shape.get(&shape) {
+            Some(&id) => id,
+            None => {
+                let (id, shape) = (self.next, Arc::new(shape));
+                self.next = self.next.wrapping_add(1);
+                self.by_shape.insert(Arc::clone(&shape), id);
+                self.in_use.insert(id, (shape, 0));
+                id
+            }
+        };
+        if let Some((_, n)) = self.in_use.get_mut(&id) {
+            *n += 1;
+        }
+        id
+    }
+
+    /// One workload less has the shape; it is forgotten with the last.
+    pub(crate) fn give_back(&mut self, id: ShapeId) {
+        let Some((_, n)) = self.in_use.get_mut(&id) else { return };
+        *n -= 1;
+        if *n == 0
+            && let Some((shape, _)) = self.in_use.remove(&id)
+        {
+            self.by_shape.remove(&shape);
+        }
+    }
+
+    /// How many workloads have each shape.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (ShapeId, u32)> {
+        self.in_use.iter().map(|(id, (_, n))| (*id, *n))
+    }
+
+    /// How many shapes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_shape.len()
+    }
+}
+
 /// The queueing half of the engine.
 #[derive(Debug)]
 pub struct Queueing {
@@ -196,12 +247,14 @@ pub struct Queueing {
     pub(crate) wls: Vec<Option<Wl>>,
     pub(crate) free_wls: Vec<WlId>,
     pub(crate) wl_by_key: Map<WorkloadKey, WlId>,
-    pub(crate) shapes: Map<Shape, ShapeId>,
+    pub(crate) shapes: Shapes,
     pub(crate) tree: Tree,
     pub(crate) tree_dirty: bool,
     /// ClusterQueue of each leaf of the tree; leaves come first.
     pub(crate) leaves: Vec<CqId>,
     pub(crate) tas: Tas,
+    /// Searches for victims of the present nomination.
+    pub(crate) searches: Option<Vec<Searched>>,
     /// Undo log of [`Wl::hidden`].
     pub(crate) hidden_log: Vec<(WlId, bool)>,
     /// Workloads whose conditions may have to change.
@@ -253,11 +306,12 @@ impl Queueing {
             wls: Vec::new(),
             free_wls: Vec::new(),
             wl_by_key: Map::default(),
-            shapes: Map::default(),
+            shapes: Shapes::default(),
             tree: Tree::default(),
             tree_dirty: true,
             leaves: Vec::new(),
             tas: Tas::default(),
+            searches: None,
             hidden_log: Vec::new(),
             dirty: BTreeSet::new(),
             to_wake: BTreeSet::new(),

@@ -10,8 +10,9 @@ mod tree;
 
 use std::collections::BTreeMap;
 
+use request::ALL_FLAVORS;
 pub(crate) use request::TasRequests;
-use tree::FlavorTree;
+use tree::{FlavorTree, Leaf};
 
 use super::ids::{Flavor, Ids, Map, Res};
 use super::pending::WlId;
@@ -59,6 +60,7 @@ struct Foreign {
 pub(crate) struct Tas {
     nodes: BTreeMap<String, Box<Node>>,
     pods: BTreeMap<(String, String), Foreign>,
+    by_uid: Map<String, (String, String)>,
     foreign: BTreeMap<String, Amounts>,
     trees: BTreeMap<Flavor, FlavorTree>,
     stale: bool,
@@ -103,16 +105,65 @@ impl Tas {
     }
 
     /// Takes what workloads hold in a leaf off its room.
-    fn take_held(&self, tree: &FlavorTree, flavor: Flavor, id: &str, room: &mut Amounts) {
-        let scopes = [Some(Some(flavor)), tree.by_node.then_some(None)];
-        for scope in scopes.into_iter().flatten() {
-            if let Some(&slot) = self.slots.get(&(scope, id.to_owned())) {
-                add_times(room, &self.held[slot as usize], -1);
+    fn take_held(&self, leaf: &Leaf, room: &mut Amounts) {
+        for slot in leaf.slots.iter().flatten() {
+            add_times(room, &self.held[*slot as usize], -1);
+        }
+    }
+
+    /// What is free in a leaf for its flavor.
+    fn room(&self, leaf: &Leaf) -> Amounts {
+        let mut room = leaf.room.clone();
+        self.take_held(leaf, &mut room);
+        room
+    }
+
+    /// What is free on a node whatever the flavor, with what was admitted in this cycle.
+    fn room_admitted(&self, leaf: &Leaf) -> Amounts {
+        let mut room = leaf.room.clone();
+        for slot in leaf.admitted.iter().chain(&leaf.slots[1]) {
+            add_times(&mut room, &self.held[*slot as usize], -1);
+        }
+        room
+    }
+
+    /// Gives every leaf its books.
+    fn open_books(&mut self) {
+        let mut trees = std::mem::take(&mut self.trees);
+        for (&flavor, tree) in &mut trees {
+            let by_node = tree.by_node;
+            for leaf in &mut tree.leaves {
+                let own = self.slot((Some(flavor), leaf.id.clone()));
+                leaf.slots = [Some(own), by_node.then(|| self.slot((None, leaf.id.clone())))];
+                leaf.admitted = by_node.then(|| self.slot((Some(ALL_FLAVORS), leaf.id.clone())));
+            }
+        }
+        self.trees = trees;
+    }
+
+    /// What is free on a node but for workloads managed here.
+    fn room_of(&self, node: &Node, ids: &mut Ids) -> Amounts {
+        let mut room = amounts(ids, &node.allocatable);
+        if let Some(used) = self.foreign.get(&node.name) {
+            add_times(&mut room, used, -1);
+        }
+        room
+    }
+
+    /// Adds to the room of a node in all trees that have it.
+    fn change_room(&mut self, name: &str, change: &Amounts, times: i64) {
+        let Some(node) = self.nodes.get(name) else { return };
+        for tree in self.trees.values_mut() {
+            if let Some(id) = tree.leaf_id(node)
+                && tree.members.contains(name)
+                && let Some(leaf) = tree.leaf_mut(&id)
+            {
+                add_times(&mut leaf.room, change, times);
             }
         }
     }
 
-    fn node_changed(&mut self, name: &str, node: Option<Box<Node>>) -> bool {
+    fn node_changed(&mut self, name: &str, node: Option<Box<Node>>, ids: &mut Ids) -> bool {
         let same = match (self.nodes.get(name), &node) {
             (Some(a), Some(b)) => {
                 a.labels == b.labels
@@ -128,20 +179,37 @@ impl Tas {
             return false;
         }
         match node {
-            Some(n) => self.nodes.insert(name.to_owned(), n),
-            None => self.nodes.remove(name),
-        };
-        self.stale = true;
+            Some(n) => {
+                let (old, new) = (self.nodes.get(name).cloned(), amounts(ids, &n.allocatable));
+                match old.filter(|o| is_same_place(o, &n)) {
+                    // Only its size changed: nothing moves.
+                    Some(old) if !self.stale => {
+                        let old = amounts(ids, &old.allocatable);
+                        self.change_room(name, &old, -1);
+                        self.change_room(name, &new, 1);
+                    }
+                    _ => self.stale = true,
+                }
+                self.nodes.insert(name.to_owned(), n);
+            }
+            None => {
+                self.nodes.remove(name);
+                self.stale = true;
+            }
+        }
         true
     }
 
     /// Forgets a pod; whether that freed anything.
     fn pod_gone(&mut self, key: &(String, String)) -> bool {
         let Some(old) = self.pods.remove(key) else { return false };
+        self.by_uid.remove(&old.uid);
         if let Some(sum) = self.foreign.get_mut(&old.node) {
             add_times(sum, &old.usage, -1);
         }
-        self.stale = true;
+        if !self.stale {
+            self.change_room(&old.node, &old.usage, 1);
+        }
         true
     }
 
@@ -157,11 +225,19 @@ impl Tas {
         if counts {
             add_times(self.foreign.entry(pod.spec.node_name.clone()).or_default(), &usage, 1);
             let foreign = Foreign { uid: pod.uid.clone(), node: pod.spec.node_name.clone(), usage };
+            if !self.stale {
+                self.change_room(&foreign.node, &foreign.usage, -1);
+            }
+            self.by_uid.insert(foreign.uid.clone(), key.clone());
             self.pods.insert(key, foreign);
-            self.stale = true;
         }
         freed
     }
+}
+
+/// Whether two states of a node differ in its size only.
+fn is_same_place(a: &Node, b: &Node) -> bool {
+    a.labels == b.labels && a.taints == b.taints && a.ready == b.ready && a.unschedulable == b.unschedulable
 }
 
 /// Amounts with numbers for names.
@@ -178,8 +254,8 @@ impl Queueing {
             return;
         }
         let freed = match event {
-            PlaceEvent::NodeUpsert(n) => self.tas.node_changed(&n.name, Some(n.clone())),
-            PlaceEvent::NodeDelete(name) => self.tas.node_changed(name, None),
+            PlaceEvent::NodeUpsert(n) => self.tas.node_changed(&n.name, Some(n.clone()), &mut self.ids),
+            PlaceEvent::NodeDelete(name) => self.tas.node_changed(name, None, &mut self.ids),
             PlaceEvent::PodUpsert(pod) => {
                 let mut usage = amounts(&mut self.ids, &pod_requests(&pod.spec));
                 let pods = self.ids.resource("pods");
@@ -187,7 +263,7 @@ impl Queueing {
                 self.tas.pod_seen(pod, usage)
             }
             PlaceEvent::PodDelete(uid) => {
-                let key = self.tas.pods.iter().find(|(_, p)| p.uid == *uid).map(|(k, _)| k.clone());
+                let key = self.tas.by_uid.get(uid).cloned();
                 key.is_some_and(|k| self.tas.pod_gone(&k))
             }
             _ => false,
@@ -219,6 +295,12 @@ impl Queueing {
         if !std::mem::take(&mut self.tas.stale) {
             return;
         }
+        self.tas.trees = self.build_trees();
+        self.rebuild_held();
+    }
+
+    /// The trees as the nodes, foreign pods, flavors and topologies say.
+    fn build_trees(&mut self) -> BTreeMap<Flavor, FlavorTree> {
         let flavors: Vec<Flavor> = self.flavors.keys().copied().collect();
         let mut trees = BTreeMap::new();
         for id in flavors {
@@ -229,24 +311,52 @@ impl Queueing {
             for node in self.tas.nodes.values().filter(|n| n.ready && !n.unschedulable) {
                 let suits = flavor.node_labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
                 if suits && tree.levels.iter().all(|l| node.labels.contains_key(l)) {
-                    let mut room = amounts(&mut self.ids, &node.allocatable);
-                    if let Some(used) = self.tas.foreign.get(&node.name) {
-                        add_times(&mut room, used, -1);
-                    }
+                    let room = self.tas.room_of(node, &mut self.ids);
                     tree.add_node(node, &room);
                 }
             }
             tree.finish();
             trees.insert(id, tree);
         }
-        self.tas.trees = trees;
-        self.rebuild_held();
+        trees
+    }
+
+    /// Whether the trees are what a rebuild would give.
+    pub(crate) fn check_topologies(&self) {
+        if self.tas.stale {
+            return;
+        }
+        for tree in self.tas.trees.values() {
+            let mut rooms: BTreeMap<String, Amounts> = BTreeMap::new();
+            for node in self.tas.nodes.values().filter(|n| tree.members.contains(&n.name)) {
+                let Some(id) = tree.leaf_id(node) else { continue };
+                let room = rooms.entry(id).or_default();
+                for (name, v) in &node.allocatable {
+                    if let Some(res) = self.ids.find_resource(name) {
+                        add_times(room, &vec![(res, *v)], 1);
+                    }
+                }
+                if let Some(used) = self.tas.foreign.get(&node.name) {
+                    add_times(room, used, -1);
+                }
+            }
+            assert_eq!(rooms.len(), tree.leaves.len(), "leaves of a topology");
+            for leaf in &tree.leaves {
+                let want = rooms.get(&leaf.id);
+                let agrees = want.is_some_and(|w| {
+                    let all = leaf.room.iter().chain(w).map(|(r, _)| *r);
+                    all.into_iter().all(|r| amount_of(&leaf.room, r) == amount_of(w, r))
+                });
+                assert!(agrees, "{}: room {:?} instead of {want:?}", leaf.id, leaf.room);
+            }
+        }
     }
 
     /// Charges all workloads that hold places anew.
     fn rebuild_held(&mut self) {
         self.tas.slots = Map::default();
         self.tas.held.clear();
+        self.tas.open_books();
         for id in 0..self.wls.len() as WlId {
             self.tas_charge(id, true);
         }

@@ -1,5 +1,6 @@
 //! `plimsoll bench`: figures, measured.
 
+pub mod admission;
 pub mod api;
 mod cases;
 mod client;

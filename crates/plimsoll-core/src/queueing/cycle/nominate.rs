@@ -41,6 +41,7 @@ impl Queueing {
                 requeue: Requeue::Generic,
                 reason: "",
                 message: String::new(),
+                asked: false,
             };
             if self.wl(id).is_none_or(|w| w.held.is_some()) {
                 continue;
@@ -89,7 +90,9 @@ impl Queueing {
         pins: Option<&Pins>,
         last: Option<&LastTry>,
     ) -> (Assignment, Vec<Target>) {
+        self.searches = Some(Vec::new());
         let (mut assignment, targets) = self.find_quota(id, cq, pins, last);
+        self.searches = None;
         if self.config.gates.topology && assignment.mode() == Mode::Preempt {
             self.place_after_preemption(id, cq, &mut assignment, &targets);
         }

@@ -7,7 +7,7 @@ use super::request::TasRequest;
 use super::tree::{DomainId, FlavorTree, Leaf};
 use super::{Amounts, add_times, amount_of};
 use crate::model::{Taint, TaintEffect, Toleration};
-use crate::queueing::ids::{Flavor, Ids, Map};
+use crate::queueing::ids::{Ids, Map};
 use crate::queueing::model::{PodSet, TopologyAssignment, TopologyRequest};
 use crate::queueing::state::Queueing;
 
@@ -19,9 +19,8 @@ pub(super) fn count_in<'a>(one: &Amounts, room: &Amounts, ids: &'a Ids) -> (i64,
     let mut best: Option<(i64, &str)> = None;
     for &(res, need) in one {
         let count = if need == 0 { MANY } else { (amount_of(room, res) / need).clamp(0, MANY) };
-        let name = ids.resource_name(res);
-        if best.is_none_or(|b| (count, name) < b) {
-            best = Some((count, name));
+        if best.is_none_or(|(b, name)| count < b || (count == b && ids.resource_name(res) < name)) {
+            best = Some((count, ids.resource_name(res)));
         }
     }
     best.unwrap_or((0, ""))
@@ -91,7 +90,6 @@ impl Queueing {
     pub(super) fn place_group<'r>(
         &self,
         tree: &FlavorTree,
-        flavor: Flavor,
         pod_sets: &[PodSet],
         group: &[&'r TasRequest],
         taken: &Map<String, Amounts>,
@@ -107,7 +105,7 @@ impl Queueing {
         let none = TopologyRequest::default();
         let request = ps.topology.as_ref().unwrap_or(&none);
         let (mut search, level) = self.search(tree, request, workers, leader)?;
-        self.fill_leaves(&mut search, flavor, ps, workers, leader, taken, empty);
+        self.fill_leaves(&mut search, ps, workers, leader, taken, empty);
         for &root in &tree.per_level[0] {
             search.fill_up(root, 0);
         }
@@ -170,7 +168,6 @@ impl Queueing {
     fn fill_leaves(
         &self,
         search: &mut Search<'_>,
-        flavor: Flavor,
         ps: &PodSet,
         workers: &TasRequest,
         leader: Option<&TasRequest>,
@@ -187,17 +184,18 @@ impl Queueing {
         };
         let one = with_pod(&workers.one);
         let first = leader.map(|l| with_pod(&l.one));
+        let mut room = Amounts::new();
         for leaf in &tree.leaves {
             search.excluded.nodes += 1;
             if let Some(reason) = unsuitable(leaf, ps, &tree.tolerations) {
                 search.excluded.count(reason);
                 continue;
             }
-            let mut room = leaf.room.clone();
+            room.clone_from(&leaf.room);
             if !empty {
-                self.tas.take_held(tree, flavor, &leaf.id, &mut room);
+                self.tas.take_held(leaf, &mut room);
             }
-            if let Some(t) = taken.get(&leaf.id) {
+            if let Some(t) = taken.get(&leaf.id).filter(|_| !taken.is_empty()) {
                 add_times(&mut room, t, -1);
             }
             let state = &mut search.state[leaf.domain as usize];

@@ -29,7 +29,7 @@ pub(crate) type TasRequests = Vec<TasRequest>;
 pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, Flavor, String)>;
 
 /// Stands for all flavors in the notes of a cycle; no flavor has this number.
-const ALL_FLAVORS: Flavor = Flavor::MAX;
+pub(super) const ALL_FLAVORS: Flavor = Flavor::MAX;
 
 /// Flavor, what one pod needs, values of the domain, pods there.
 type Place = (Flavor, Amounts, Vec<String>, i32);
@@ -220,9 +220,8 @@ impl Queueing {
         self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
             let Some(tree) = self.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
             let name = domain_id(&values);
-            let Some(leaf) = tree.leaves.iter().find(|l| l.id == name) else { return false };
-            let mut room = leaf.room.clone();
-            self.tas.take_held(tree, ALL_FLAVORS, &name, &mut room);
+            let Some(leaf) = tree.leaf(&name) else { return false };
+            let room = self.tas.room_admitted(leaf);
             super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
         })
     }
@@ -232,9 +231,8 @@ impl Queueing {
         self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
             let Some(tree) = self.tas.trees.get(&flavor) else { return false };
             let name = domain_id(&values);
-            let Some(leaf) = tree.leaves.iter().find(|l| l.id == name) else { return false };
-            let mut room = leaf.room.clone();
-            self.tas.take_held(tree, flavor, &name, &mut room);
+            let Some(leaf) = tree.leaf(&name) else { return false };
+            let room = self.tas.room(leaf);
             super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
         })
     }
@@ -263,7 +261,7 @@ impl Queueing {
             let mut here: Map<String, Amounts> = Map::default();
             for group in groups(requests, flavor, &wl.obj.pod_sets) {
                 let taken = if tree.by_node { &mut on_nodes } else { &mut here };
-                let places = self.place_group(tree, flavor, &wl.obj.pod_sets, &group, taken, empty);
+                let places = self.place_group(tree, &wl.obj.pod_sets, &group, taken, empty);
                 let places = places.map_err(|text| (group[0].index, flavor, text))?;
                 for (r, t) in places {
                     for (values, count) in &t.domains {

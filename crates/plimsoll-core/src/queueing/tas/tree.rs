@@ -1,7 +1,10 @@
 //! The domains of a flavor's topology.
 
+use std::collections::BTreeSet;
+
 use super::{Amounts, HOSTNAME, add_times};
 use crate::model::{Node, StringMap, Taint, Toleration};
+use crate::queueing::ids::Map;
 
 /// Number of a domain in its tree.
 pub(super) type DomainId = u32;
@@ -24,6 +27,10 @@ pub(super) struct Leaf {
     pub(super) id: String,
     /// Allocatable less what foreign pods use.
     pub(super) room: Amounts,
+    /// Books of what workloads hold here: of this flavor, and where the leaf is a node of all flavors.
+    pub(super) slots: [Option<u32>; 2],
+    /// Book of what is admitted on the node by all flavors in the present cycle.
+    pub(super) admitted: Option<u32>,
     /// The node, where the lowest level is the node.
     pub(super) node: Option<LeafNode>,
 }
@@ -47,13 +54,28 @@ pub(super) struct FlavorTree {
     pub(super) domains: Vec<Domain>,
     pub(super) per_level: Vec<Vec<DomainId>>,
     pub(super) leaves: Vec<Leaf>,
+    /// Names of its nodes.
+    pub(super) members: BTreeSet<String>,
+    by_id: Map<String, u32>,
+    by_values: Map<Vec<String>, DomainId>,
 }
 
 impl FlavorTree {
     pub(super) fn new(topology: String, levels: Vec<String>, tolerations: Vec<Toleration>) -> Self {
         let by_node = levels.last().is_some_and(|l| l == HOSTNAME);
         let per_level = vec![Vec::new(); levels.len()];
-        Self { topology, levels, by_node, tolerations, domains: Vec::new(), per_level, leaves: Vec::new() }
+        Self {
+            topology,
+            levels,
+            by_node,
+            tolerations,
+            domains: Vec::new(),
+            per_level,
+            leaves: Vec::new(),
+            members: BTreeSet::new(),
+            by_id: Map::default(),
+            by_values: Map::default(),
+        }
     }
 
     /// Adds a node that has all level labels.
@@ -61,8 +83,9 @@ impl FlavorTree {
         let values: Vec<String> =
             self.levels.iter().map(|l| node.labels.get(l).cloned().unwrap_or_default()).collect();
         let Some(last) = values.last().cloned() else { return };
+        self.members.insert(node.name.clone());
         let id = if self.by_node { last } else { super::domain_id(&values) };
-        if let Some(leaf) = self.leaves.iter_mut().find(|l| l.id == id) {
+        if let Some(leaf) = self.by_id.get(&id).and_then(|&i| self.leaves.get_mut(i as usize)) {
             add_times(&mut leaf.room, room, 1);
             return;
         }
@@ -71,19 +94,19 @@ impl FlavorTree {
         let domain = self.domain(&values);
         self.domains[domain as usize].leaf = Some(self.leaves.len() as u32);
         let node = self.by_node.then_some(keep);
-        self.leaves.push(Leaf { domain, id, room: room.clone(), node });
+        self.by_id.insert(id.clone(), self.leaves.len() as u32);
+        self.leaves.push(Leaf { domain, id, room: room.clone(), slots: [None; 2], admitted: None, node });
     }
 
     /// The domain with these values, made with its ancestors if needed.
     fn domain(&mut self, values: &[String]) -> DomainId {
         let level = values.len() - 1;
-        let known =
-            self.per_level[level].iter().copied().find(|&d| self.domains[d as usize].values == values);
-        if let Some(d) = known {
+        if let Some(&d) = self.by_values.get(values) {
             return d;
         }
         let id = self.domains.len() as DomainId;
         self.domains.push(Domain { values: values.to_vec(), children: Vec::new(), leaf: None });
+        self.by_values.insert(values.to_vec(), id);
         self.per_level[level].push(id);
         if level > 0 {
             let parent = self.domain(&values[..level]);
@@ -100,6 +123,23 @@ impl FlavorTree {
         };
         self.per_level.iter_mut().for_each(by_values);
         self.domains.iter_mut().map(|d| &mut d.children).for_each(by_values);
+    }
+
+    /// Name in the books of the leaf a node belongs to, if it has all level labels.
+    pub(super) fn leaf_id(&self, node: &Node) -> Option<String> {
+        let values: Option<Vec<String>> = self.levels.iter().map(|l| node.labels.get(l).cloned()).collect();
+        let values = values?;
+        if self.by_node { values.last().cloned() } else { Some(super::domain_id(&values)) }
+    }
+
+    /// The leaf of this name in the books.
+    pub(super) fn leaf(&self, id: &str) -> Option<&Leaf> {
+        self.leaves.get(*self.by_id.get(id)? as usize)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn leaf_mut(&mut self, id: &str) -> Option<&mut Leaf> {
+        self.leaves.get_mut(*self.by_id.get(id)? as usize)
     }
 
     /// Index of a level.

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use smallvec::SmallVec;
+
 use super::{NodeId, Tree};
 use crate::queueing::amount::Amount;
 use crate::queueing::ids::{Fr, Res};
@@ -13,13 +15,13 @@ pub(crate) struct Share {
     /// Largest ratio of borrowed to lendable, in thousandths, before the weight.
     ratio: f64,
     /// Columns on which the node borrows.
-    borrowed: Vec<Fr>,
+    borrowed: SmallVec<[Fr; 4]>,
 }
 
 impl Share {
     /// Less than every share of a node.
     pub(crate) fn lowest() -> Self {
-        Self { weight: 1.0, ratio: -1.0, borrowed: Vec::new() }
+        Self { weight: 1.0, ratio: -1.0, borrowed: SmallVec::new() }
     }
 
     /// Whether the node uses more than its quota anywhere.
@@ -71,9 +73,9 @@ impl Share {
 impl Tree {
     /// The node's share with its present usage.
     pub(crate) fn share(&self, n: NodeId) -> Share {
-        let mut share = Share { weight: self.node(n).weight, ratio: 0.0, borrowed: Vec::new() };
+        let mut share = Share { weight: self.node(n).weight, ratio: 0.0, borrowed: SmallVec::new() };
         let Some(parent) = self.node(n).parent else { return share };
-        let mut borrowed: Vec<(Res, Amount)> = Vec::new();
+        let mut borrowed: SmallVec<[(Res, Amount); 4]> = SmallVec::new();
         for fr in 0..self.columns as Fr {
             let c = self.cells[self.at(n, fr)];
             let over = c.usage.sub(c.subtree);
@@ -100,7 +102,7 @@ impl Tree {
     }
 }
 
-fn add_to(list: &mut Vec<(Res, Amount)>, res: Res, amount: Amount) {
+fn add_to(list: &mut SmallVec<[(Res, Amount); 4]>, res: Res, amount: Amount) {
     match list.iter_mut().find(|(r, _)| *r == res) {
         Some((_, sum)) => *sum = sum.add(amount),
         None => list.push((res, amount)),
