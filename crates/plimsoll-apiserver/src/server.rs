@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use plimsoll_machinery::{Kind, KindTable, builtin};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admit::webhooks::{AdmissionHook, Hooks};
 use crate::auth::tokens::Tokens;
@@ -105,6 +106,8 @@ pub struct Server {
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
     hooks: Hooks,
     tokens: Tokens,
+    /// Room for the bodies of requests under way, in KiB.
+    bodies: Arc<Semaphore>,
 }
 
 impl Server {
@@ -134,6 +137,7 @@ impl Server {
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
             hooks: Hooks::default(),
             tokens: Tokens::default(),
+            bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
         });
         bootstrap::run(&server).await?;
         Ok(server)
@@ -175,6 +179,12 @@ impl Server {
         let mut table = KindTable::clone(&kinds);
         change(&mut table);
         *kinds = Arc::new(table);
+    }
+
+    /// Room for a body of so many bytes, if there is.
+    pub(crate) fn room_for_bodies(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
+        Arc::clone(&self.bodies).try_acquire_many_owned(kib).ok()
     }
 
     /// Sets where logs come from.

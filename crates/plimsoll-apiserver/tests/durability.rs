@@ -19,6 +19,7 @@ mod support;
 
 /// Set for the process that writes until it is killed.
 const CHILD_DIR: &str = "PLIMSOLL_DURABILITY_CHILD";
+/// Kills of a usual run; `PLIMSOLL_KILLS` asks for another number.
 const KILLS: u32 = 20;
 const WRITERS: u32 = 8;
 
@@ -124,7 +125,8 @@ async fn survives_sigkill() {
     let dir = TempDir::new("sigkill");
     let mut acks = Acks::new();
     let (mut total, mut last) = (0, 0);
-    for round in 0..KILLS {
+    let kills = std::env::var("PLIMSOLL_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(KILLS);
+    for round in 0..kills {
         let before: u64 = acks.values().map(|a| a.0).max().unwrap_or(0);
         // From before the first write to well into the run, differently each time.
         let jitter =
@@ -153,7 +155,7 @@ async fn survives_sigkill() {
         assert!(matches!(store.watch(&resource, None, last - 1), Err(StoreError::Expired { .. })));
         store.close().await;
     }
-    assert!(total > u64::from(KILLS) * 5, "too few writes to mean anything: {total}");
+    assert!(total > u64::from(kills) * 5, "too few writes to mean anything: {total}");
 }
 
 async fn until_well(store: &Store) {
@@ -289,6 +291,44 @@ async fn relaxed_writes_survive_an_orderly_end() {
     }
     let store = Store::open(&dir.0, Durability::Durable).unwrap();
     assert_eq!((store.metrics().objects, store.current_revision()), (300, 301));
+}
+
+/// A file that is mostly holes gets smaller while the store is idle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_journal_is_compacted() {
+    const OBJECTS: usize = 600;
+    let dir = TempDir::new("compaction");
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let size = || std::fs::metadata(dir.0.join("plimsoll.redb")).unwrap().len();
+    let filling = "x".repeat(200_000);
+    let puts = (0..OBJECTS).map(|n| {
+        let object = serde_json::json!({"metadata": {"name": format!("c{n}")}, "filling": filling});
+        store.commit(Write::put(key(&format!("c{n}")), Expected::Absent, &object).unwrap())
+    });
+    for done in futures::future::join_all(puts).await {
+        done.unwrap();
+    }
+    let full = size();
+    assert!(full > 100 << 20, "{full}");
+    // One of sixty stays, so that the holes are everywhere.
+    let stays = |n: usize| n % 60 == 59;
+    let holes = (0..OBJECTS).filter(|n| !stays(*n));
+    let deletes = holes.map(|n| store.commit(Write::delete(key(&format!("c{n}")), Expected::Present)));
+    for done in futures::future::join_all(deletes).await {
+        done.unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while size() > full / 4 {
+        assert!(Instant::now() < deadline, "not compacted: {} of {full} bytes", size());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    put(&store, "after", 7).await.unwrap();
+    store.close().await;
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    assert_eq!(value_of(&store, "after"), Some(7));
+    for n in 0..OBJECTS {
+        assert_eq!(store.get(&key(&format!("c{n}"))).is_some(), stays(n), "c{n}");
+    }
 }
 
 #[tokio::test]

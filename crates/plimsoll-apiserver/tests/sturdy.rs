@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use plimsoll_apiserver::auth::{AuthConfig, User};
-use plimsoll_apiserver::http::listener::serve;
+use plimsoll_apiserver::http::listener::{Limits, serve_within};
 use plimsoll_apiserver::http::tls::Credentials;
 use plimsoll_apiserver::store::{Durability, Store};
 use plimsoll_apiserver::{Server, ServerConfig};
@@ -43,6 +43,10 @@ impl Drop for Cluster {
 
 impl Cluster {
     async fn start(store: Store) -> Self {
+        Self::start_within(Limits::default(), store).await
+    }
+
+    async fn start_within(limits: Limits, store: Store) -> Self {
         let credentials = Credentials::generate(&[]).unwrap();
         let auth =
             AuthConfig { tokens: vec![(credentials.token.clone(), User::admin())], ..AuthConfig::default() };
@@ -50,7 +54,8 @@ impl Cluster {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        tokio::spawn(serve(Arc::clone(&server), listener, credentials.tls().unwrap(), stop.clone()));
+        let tls = credentials.tls().unwrap();
+        tokio::spawn(serve_within(limits, Arc::clone(&server), listener, tls, stop.clone()));
         Self { server, credentials, address, stop }
     }
 
@@ -248,12 +253,126 @@ async fn what_is_not_tls_is_dropped() {
     cluster.assert_well().await;
 }
 
+fn narrow() -> Limits {
+    let moment = Duration::from_millis(700);
+    Limits { connections: 40, handshake: moment, head: moment, head_bytes: 16 << 10 }
+}
+
+/// Those who open connections and say nothing, or say it slowly, are cut; whoever waits behind them is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_heads_are_cut() {
+    let cluster = Cluster::start_within(narrow(), Store::in_memory()).await;
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let mut stream = cluster.tls().await;
+        slow.spawn(async move {
+            stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await.unwrap();
+            for _ in 0..300 {
+                if stream.write_all(b"x").await.is_err() {
+                    return true;
+                }
+                let mut answer = [0; 256];
+                let read = tokio::time::timeout(Duration::from_millis(50), stream.read(&mut answer)).await;
+                // The end, or an answer that says so.
+                if let Ok(read) = read {
+                    return read.map_or(true, |n| n == 0 || answer.starts_with(b"HTTP/1.1 408"));
+                }
+            }
+            false
+        });
+    }
+    // More than there is room for: they wait until the others have been cut.
+    let mut silent = Vec::new();
+    for _ in 0..60 {
+        silent.push(TcpStream::connect(cluster.address).await.unwrap());
+    }
+    tokio::time::timeout(Duration::from_secs(20), cluster.assert_well()).await.unwrap();
+    while let Some(cut) = slow.join_next().await {
+        assert!(cut.unwrap(), "a slow head was waited for");
+    }
+    // A head without an end.
+    let mut stream = cluster.tls().await;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nx-long: ").await.unwrap();
+    let _ = stream.write_all(&vec![b'x'; 64 << 10]).await;
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&answer));
+    cluster.assert_well().await;
+}
+
+/// As many open connections as this process may have, up to ten thousand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_connections_are_held() {
+    let cluster = Cluster::start(Store::in_memory()).await;
+    // Both ends are here, and other tests have some.
+    let wanted = (support::most_files().saturating_sub(1500) / 2).min(10_000);
+    let before = support::resident().unwrap_or(0);
+    let mut idle = Vec::new();
+    let mut connected = Vec::new();
+    for n in 0..wanted {
+        if n % 20 == 0 {
+            connected.push(cluster.tls().await);
+        } else {
+            idle.push(TcpStream::connect(cluster.address).await.unwrap());
+        }
+    }
+    for _ in 0..3 {
+        tokio::time::timeout(Duration::from_secs(15), cluster.assert_well()).await.unwrap();
+    }
+    // The first one is still there, unless it has been silent for too long by now.
+    assert_eq!(idle.len() + connected.len(), wanted);
+    let grown = support::resident().unwrap_or(0).saturating_sub(before);
+    assert!(grown < 100_000 * wanted as u64 + (64 << 20), "{grown} bytes for {wanted} connections");
+}
+
+/// A body that never comes, of a length nobody knows.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_never_end_are_bounded_in_number_and_time() {
+    let server = Server::new(ServerConfig::default()).await.unwrap();
+    let send = || {
+        let request = Request::post(CONFIGMAPS).header("content-type", "application/json");
+        tower::ServiceExt::oneshot(server.service(), request.body(Endless).unwrap())
+    };
+    let mut waiting: Vec<_> = (0..170).map(|_| tokio::spawn(send())).collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let refused = send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    // Small ones of a known length still fit.
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "small"}}).to_string();
+    let request = Request::post(CONFIGMAPS).header("content-type", "application/json");
+    let request = request.body(Full::new(Bytes::from(body))).unwrap();
+    let small = tower::ServiceExt::oneshot(server.service(), request).await.unwrap();
+    assert_eq!(small.status(), StatusCode::CREATED);
+    for answer in waiting.drain(..) {
+        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
+    }
+    // Their room is free again.
+    let again = tokio::spawn(send());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!again.is_finished());
+}
+
 /// Watchers that never read are cut; writers and other watchers don't notice them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stuck_and_vanishing_watchers_hold_nobody_up() {
     let cluster = Cluster::start(Store::in_memory()).await;
     let mut stuck = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..100 {
         stuck.push(cluster.watch().await);
     }
     for _ in 0..40 {
@@ -277,6 +396,10 @@ async fn stuck_and_vanishing_watchers_hold_nobody_up() {
         let request = cluster.request(Method::POST, CONFIGMAPS, "application/json", object.to_string());
         let response = tower::ServiceExt::oneshot(service.clone(), request).await.unwrap();
         assert_eq!(response.status(), StatusCode::CREATED);
+    }
+    // What was written, the window, and what sockets and connections hold; not a copy for each watcher.
+    if let Some(bytes) = support::resident() {
+        assert!(bytes < 1 << 30, "{bytes}");
     }
     let lines = tokio::time::timeout(Duration::from_secs(60), reading).await.unwrap().unwrap();
     assert!(lines >= wanted);

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -160,6 +161,8 @@ pub struct Version {
 pub enum Bench {
     /// The API server: writes, bindings, watches, lists, memory, start, and pods from creation to binding.
     Api(BenchApi),
+    /// A control plane under load for a long time: memory, journal, and what stays behind.
+    Soak(BenchSoak),
     /// Queueing: Kueue's published sizes in virtual time, and single decisions in large queues.
     Admission(BenchAdmission),
 }
@@ -219,6 +222,55 @@ pub struct BenchApi {
     pub child: Option<String>,
 }
 
+/// `plimsoll bench soak`.
+#[derive(Debug, Args)]
+pub struct BenchSoak {
+    /// How long: 90s, 15m, 2h.
+    #[arg(long, default_value = "2h", value_name = "TIME", value_parser = duration)]
+    pub duration: Duration,
+    /// Jobs a second.
+    #[arg(long, default_value_t = 10.0, value_name = "N", value_parser = rate)]
+    pub jobs: f64,
+    /// Clients that connect, watch for a moment and leave.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub watchers: usize,
+    /// Directory under which the store is made and removed [default: the system's for temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// When a write counts as done.
+    #[arg(long, value_enum, default_value_t)]
+    pub durability: Durability,
+    /// How to print the result.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+    /// No progress bar.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let seconds = match text.get(digits.len()..).unwrap_or_default() {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("must end in s, m or h".into()),
+    };
+    match digits.parse::<u64>() {
+        Ok(n) if (1..=1_000_000).contains(&n) => Ok(Duration::from_secs(n * seconds)),
+        Ok(_) => Err("must be between 1 and 1000000".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && (0.01..=1000.0).contains(&x) => Ok(x),
+        Ok(_) => Err("must be between 0.01 and 1000".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
 fn scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(x) if x.is_finite() && (0.001..=100.0).contains(&x) => Ok(x),
@@ -236,6 +288,10 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
         assert!(Cli::try_parse_from(["plimsoll", "up", "--speed", "0"]).is_err());
+        assert!(Cli::try_parse_from(["plimsoll", "bench", "soak", "--duration", "2h"]).is_ok());
+        for wrong in ["", "2", "h", "2d", "-1s", "9999999h", "2ä"] {
+            assert!(Cli::try_parse_from(["plimsoll", "bench", "soak", "--duration", wrong]).is_err());
+        }
         assert!(Cli::try_parse_from(["plimsoll", "up", "--nodes", "3", "--nodes-file", "f"]).is_err());
     }
 }

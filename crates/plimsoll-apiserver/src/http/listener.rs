@@ -15,10 +15,30 @@ use tokio_util::task::TaskTracker;
 use crate::auth::PeerCertificate;
 use crate::server::{ApiService, Server};
 
-/// Connections at one time; further ones wait.
-const MAX_CONNECTIONS: usize = 4096;
-/// Time for the TLS handshake and for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// What connections may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at one time; further ones wait until one ends.
+    pub connections: usize,
+    /// Time for the TLS handshake.
+    pub handshake: Duration,
+    /// Time for the head of a request, counted from the end of the one before (apiserver's `ReadHeaderTimeout`).
+    pub head: Duration,
+    /// Bytes of a head.
+    pub head_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(32),
+            head_bytes: 64 << 10,
+        }
+    }
+}
+
 /// Time that requests get to finish when the server ends.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Streams of one HTTP/2 connection (apiserver's `--http2-max-streams-per-connection`).
@@ -33,9 +53,20 @@ pub async fn serve(
     tls: Arc<rustls::ServerConfig>,
     stop: CancellationToken,
 ) {
+    serve_within(Limits::default(), server, listener, tls, stop).await;
+}
+
+/// As [`serve`], with other limits.
+pub async fn serve_within(
+    limits: Limits,
+    server: Arc<Server>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    stop: CancellationToken,
+) {
     let acceptor = TlsAcceptor::from(tls);
     let connections = TaskTracker::new();
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(limits.connections));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
         let stream = tokio::select! {
@@ -53,7 +84,7 @@ pub async fn serve(
         let (acceptor, service) = (acceptor.clone(), server.authenticating_service());
         let stop = stop.clone();
         connections.spawn(async move {
-            connection(acceptor, stream, service, stop).await;
+            connection(limits, acceptor, stream, service, stop).await;
             drop(slot);
         });
     }
@@ -63,9 +94,15 @@ pub async fn serve(
     }
 }
 
-async fn connection(acceptor: TlsAcceptor, stream: TcpStream, service: ApiService, stop: CancellationToken) {
+async fn connection(
+    limits: Limits,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    service: ApiService,
+    stop: CancellationToken,
+) {
     let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
+    let stream = match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => return tracing::debug!(error = %e, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake took too long"),
@@ -73,11 +110,16 @@ async fn connection(acceptor: TlsAcceptor, stream: TcpStream, service: ApiServic
     let peer = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(super::tls::peer);
     let service = TowerToHyperService::new(WithPeer { service, peer });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_buf_size(limits.head_bytes.max(8192));
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_EVERY);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);

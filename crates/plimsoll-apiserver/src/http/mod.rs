@@ -18,11 +18,13 @@ mod watch;
 pub mod yaml;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use plimsoll_machinery::{ApiError, KindTable};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::auth::{self, Attributes, PeerCertificate, User};
 use crate::server::Server;
@@ -34,6 +36,10 @@ use reply::{Reply, add_warnings, error_response};
 
 /// Largest request body, in bytes (apiserver's `MaxRequestBodyBytes`).
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
+/// Bodies of all requests under way, in KiB; further ones are told to come again.
+pub const MAX_BODIES_KIB: usize = 512 << 10;
+/// Time for a request's body (apiserver's `--request-timeout`).
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A schema document, ready to send.
 #[derive(Debug)]
@@ -103,7 +109,8 @@ where
         Ok(user) => user,
         Err(e) => return error_response(&e, &parts.headers, false),
     };
-    let body = match read_body(&parts.method, body).await {
+    // Held until the answer is made.
+    let (body, _room) = match read_body(server, &parts.method, body).await {
         Ok(body) => body,
         Err(e) => return error_response(&e, &parts.headers, false),
     };
@@ -163,17 +170,33 @@ fn authenticate(
     if decision.allowed { Ok(user) } else { Err(auth::forbidden(&user, info, "")) }
 }
 
-async fn read_body<B>(method: &Method, body: B) -> Result<Bytes, ApiError>
+/// Reads a body, and takes room for it as long as the answer isn't made.
+async fn read_body<B>(
+    server: &Server,
+    method: &Method,
+    body: B,
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), ApiError>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
 {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
-        return Ok(Bytes::new());
+        return Ok((Bytes::new(), None));
     }
+    // Without a length in advance it may become as long as it may.
+    let most = body.size_hint().upper().unwrap_or(u64::MAX).min(MAX_BODY as u64);
+    let room = server.room_for_bodies(most).ok_or_else(too_many)?;
     let body = std::pin::pin!(body);
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
+    let reading = Limited::new(body, MAX_BODY).collect();
+    let Ok(read) = tokio::time::timeout(BODY_TIMEOUT, reading).await else {
+        return Err(ApiError::new(
+            504,
+            "Timeout",
+            "Timeout: request did not complete within the allotted timeout",
+        ));
+    };
+    match read {
+        Ok(collected) => Ok((collected.to_bytes(), Some(room))),
         Err(e) if e.is::<LengthLimitError>() => Err(ApiError::new(
             413,
             "RequestEntityTooLarge",
@@ -181,6 +204,13 @@ where
         )),
         Err(e) => Err(ApiError::bad_request(format!("the request body can't be read: {e}"))),
     }
+}
+
+/// 429, as upstream's limit of requests in flight says it.
+fn too_many() -> ApiError {
+    let mut e = ApiError::new(429, "TooManyRequests", "too many requests, please try again later");
+    e.details = Some(Box::new(plimsoll_machinery::Details { retry_after_seconds: 1, ..Default::default() }));
+    e
 }
 
 async fn route(req: &mut Req) -> Result<Reply, ApiError> {

@@ -32,6 +32,8 @@ pub struct StoreMetrics {
     pub journal_bytes: u64,
     /// Failures of the journal.
     pub journal_failures: u64,
+    /// Times that the journal's file was made smaller, the start not counted.
+    pub journal_compactions: u64,
     /// Watches opened.
     pub watches_opened: u64,
     /// Watches cut because the window outran them.
@@ -50,6 +52,7 @@ pub(super) struct Counters {
     pub journal_changes: Counter,
     pub journal_bytes: Counter,
     pub journal_failures: Counter,
+    pub journal_compactions: Counter,
     pub watches_opened: Counter,
     pub watches_cut: Counter,
     pub rebuilt_snapshots: Counter,
@@ -65,6 +68,7 @@ impl Counters {
             journal_changes: self.journal_changes.get(),
             journal_bytes: self.journal_bytes.get(),
             journal_failures: self.journal_failures.get(),
+            journal_compactions: self.journal_compactions.get(),
             watches_opened: self.watches_opened.get(),
             watches_cut: self.watches_cut.get(),
             rebuilt_snapshots: self.rebuilt_snapshots.get(),

@@ -114,8 +114,8 @@ impl Store {
     /// # Errors
     /// The directory can't be used, another process has it open, or its contents are not readable.
     pub fn open(dir: &Path, durability: Durability) -> Result<Self, OpenError> {
-        let opener = journal::directory_opener(dir)?;
-        Self::open_with(opener, durability)
+        let (opener, path) = journal::directory_opener(dir)?;
+        Self::open_at(opener, Some(path), durability)
     }
 
     /// Opens the store on databases made by `opener`: one now, and one after each failure of the journal.
@@ -123,7 +123,15 @@ impl Store {
     /// # Errors
     /// The database can't be opened or its contents are not readable.
     pub fn open_with(opener: Opener, durability: Durability) -> Result<Self, OpenError> {
-        let (journal, loaded) = journal::Journal::open(opener, durability)?;
+        Self::open_at(opener, None, durability)
+    }
+
+    fn open_at(
+        opener: Opener,
+        path: Option<std::path::PathBuf>,
+        durability: Durability,
+    ) -> Result<Self, OpenError> {
+        let (journal, loaded) = journal::Journal::open(opener, path, durability)?;
         let mut shared = Shared::new(loaded.revision, WINDOW);
         for record in loaded.records {
             let table = shared.table_mut(&record.key.resource);
@@ -318,6 +326,11 @@ impl Inner {
 
     fn cache(&self) -> MutexGuard<'_, SnapshotCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// JSON of all objects, in bytes.
+    fn object_bytes(&self) -> u64 {
+        self.read().tables.values().map(|t| t.object_bytes).sum()
     }
 
     /// Makes changes visible, in order.

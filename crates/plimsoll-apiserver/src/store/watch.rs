@@ -12,6 +12,9 @@ use super::{Change, Snapshot, Store, StoreError};
 
 /// Changes looked at in one go, while the store is locked for reading.
 const SCAN: usize = 512;
+/// Their JSON, in bytes, beyond which no more are taken: a watcher that doesn't read keeps what it has taken from being
+/// freed.
+const SCAN_BYTES: u64 = 512 << 10;
 
 /// How a watch ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -163,8 +166,14 @@ impl Watch {
             return Err(WatchEnd::TooSlow);
         }
         let from = table.after(self.cursor);
-        let to = table.ring.len().min(from.saturating_add(SCAN));
-        for change in table.ring.range(from..to) {
+        let mut to = table.ring.len().min(from.saturating_add(SCAN));
+        let mut bytes = 0;
+        for (at, change) in table.ring.range(from..to).enumerate() {
+            if bytes >= SCAN_BYTES {
+                to = from + at;
+                break;
+            }
+            bytes += change.weight();
             let key = &change.record.key;
             if self.namespace.as_ref().is_none_or(|n| *n == key.namespace) {
                 self.ready.push_back(Arc::clone(change));

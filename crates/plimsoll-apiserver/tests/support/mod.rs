@@ -8,6 +8,20 @@ use std::sync::{Arc, Mutex};
 
 use plimsoll_apiserver::store::Opener;
 
+/// Resident memory of this process in bytes, where the system tells (Linux).
+pub fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Files that this process may have open, as far as the system tells.
+pub fn most_files() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|l| l.starts_with("Max open files")).unwrap_or_default();
+    line.split_whitespace().nth(3).and_then(|n| n.parse().ok()).unwrap_or(1024)
+}
+
 /// Memory that takes a certain number of bytes and then fails, as a full disk does.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use super::client::{JSON, PROTOBUF};
 use super::load::{self, Shot};
 use super::objects;
-use super::place::{Place, Storage};
+use super::place::{Place, Storage, What};
 use super::report::Row;
 use crate::cli;
 
@@ -84,7 +84,7 @@ struct Bench<'a> {
 }
 
 /// A directory that goes away with this.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -123,7 +123,7 @@ impl Bench<'_> {
     async fn place(&self, engine: bool) -> anyhow::Result<Place> {
         match &self.args.server {
             Some(kubeconfig) => Place::other(kubeconfig).await,
-            None => Place::own(&self.storage, engine).await,
+            None => Place::own(&self.storage, if engine { What::Placement } else { What::Api }).await,
         }
     }
 
@@ -299,7 +299,7 @@ async fn start(b: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     place.end().await?;
     let file: u64 = directory_size(storage.data.as_deref());
     let began = Instant::now();
-    let place = Place::own(&storage, false).await?;
+    let place = Place::own(&storage, What::Api).await?;
     // Ready means that a client has been answered.
     let mut connection = place.target.connect().await?;
     connection.send(Method::GET, "/readyz", JSON, Bytes::new()).await?;

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use http_body_util::BodyExt;
-use plimsoll_runtime::simulated;
 use plimsoll_sim::nodes::{Shape, node};
 
 use super::cases::{pods, rss};
@@ -24,7 +22,7 @@ pub async fn placed(place: &Place, count: usize, nodes: usize, args: &cli::Bench
     let now = plimsoll_runtime::clock::now().0;
     let shape = Shape { cpu: "64".into(), memory: "256Gi".into(), pods: 110 };
     let objects = (0..nodes).map(|i| node(i, &shape, now)).collect();
-    simulated::create_nodes(&place.api()?.writing_as("kubelet"), objects).await.context("creating nodes")?;
+    place.create_nodes(objects).await?;
 
     let bound = Arc::new(AtomicUsize::new(0));
     let mut connection = place.target.connect().await?;

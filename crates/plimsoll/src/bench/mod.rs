@@ -9,3 +9,4 @@ mod load;
 mod objects;
 mod place;
 mod report;
+pub mod soak;

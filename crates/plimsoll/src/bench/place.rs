@@ -40,6 +40,17 @@ impl Storage {
     }
 }
 
+/// What a server of our own has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum What {
+    /// The API.
+    Api,
+    /// The API, controllers, and the engine that places pods on nodes without kubelets.
+    Placement,
+    /// Everything that `plimsoll up` has; pods run so many times faster than real time.
+    Everything(f64),
+}
+
 /// A server to measure.
 pub struct Place {
     /// The way in.
@@ -57,22 +68,22 @@ struct Own {
 }
 
 impl Place {
-    /// A server of our own: the API alone, or with the engine that places pods.
-    pub async fn own(storage: &Storage, engine: bool) -> anyhow::Result<Self> {
+    /// A server of our own.
+    pub async fn own(storage: &Storage, what: What) -> anyhow::Result<Self> {
         let credentials = Credentials::generate(&[])?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening")?;
         let address = listener.local_addr()?.to_string();
-        let (server, plane) = if engine {
+        let (server, plane) = if what != What::Api {
             let settings = Settings {
                 data: storage.data.clone(),
                 durability: storage.durability,
                 token: Some(credentials.token.clone()),
                 address: address.clone(),
                 engine: plimsoll_runtime::Settings {
-                    roles: Roles { queueing: false, placement: true },
+                    roles: Roles { queueing: what != What::Placement, placement: true },
                     ..plimsoll_runtime::Settings::default()
                 },
-                speed: None,
+                speed: if let What::Everything(speed) = what { Some(speed) } else { None },
             };
             let plane = Plane::start(&settings).await?;
             (Arc::clone(&plane.server), Some(plane))
@@ -144,6 +155,12 @@ impl Place {
             Some(plane) => plane.api().clone(),
             None => Api::new(kube::Client::try_from(self.target.config.clone())?, "plimsoll-bench"),
         })
+    }
+
+    /// Makes nodes.
+    pub async fn create_nodes(&self, nodes: Vec<serde_json::Value>) -> anyhow::Result<()> {
+        let api = self.api()?.writing_as("kubelet");
+        plimsoll_runtime::simulated::create_nodes(&api, nodes).await.context("creating nodes")
     }
 
     /// Path of the pods.

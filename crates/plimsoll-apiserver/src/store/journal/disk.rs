@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,6 +28,11 @@ const RELAXED_KEY: &str = "relaxed";
 /// acknowledged and not written, because the queue is bounded.
 const RELAXED_GAP: u64 = 1_000_000;
 
+/// Files smaller than this are left as they are, in bytes.
+const COMPACT_FROM: u64 = 64 << 20;
+/// A file is compacted when it is so many times as large as the objects in it.
+const COMPACT_FACTOR: u64 = 4;
+
 /// redb's page cache, in bytes. Everything is in memory anyway, so it only serves writes.
 const CACHE_BYTES: usize = 32 << 20;
 
@@ -47,11 +52,15 @@ pub(in super::super) struct Journal {
     /// `None` between a failure and the next success.
     db: Option<Database>,
     opener: Opener,
+    /// Where it is, when it is a file.
+    path: Option<PathBuf>,
+    /// Size of the file after it was compacted last.
+    compacted: u64,
     pub(super) durability: Durability,
 }
 
 /// Locks a directory, which is created if need be, and makes databases in it. The lock lives as long as the opener.
-pub(in super::super) fn directory_opener(dir: &Path) -> Result<Opener, OpenError> {
+pub(in super::super) fn directory_opener(dir: &Path) -> Result<(Opener, PathBuf), OpenError> {
     let shown = dir.display().to_string();
     let refused = |source| OpenError::Directory { dir: shown.clone(), source };
     fs::create_dir_all(dir).map_err(refused)?;
@@ -75,18 +84,51 @@ pub(in super::super) fn directory_opener(dir: &Path) -> Result<Opener, OpenError
         lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
     let lock = Arc::new(lock);
     let path = dir.join(FILE_NAME);
-    Ok(Box::new(move || {
+    let file = path.clone();
+    let opener: Opener = Box::new(move || {
         let _held = &lock;
-        Database::builder().set_cache_size(CACHE_BYTES).create(&path)
-    }))
+        Database::builder().set_cache_size(CACHE_BYTES).create(&file)
+    });
+    Ok((opener, path))
 }
 
 impl Journal {
-    pub fn open(opener: Opener, durability: Durability) -> Result<(Self, Loaded), OpenError> {
+    pub fn open(
+        opener: Opener,
+        path: Option<PathBuf>,
+        durability: Durability,
+    ) -> Result<(Self, Loaded), OpenError> {
         let db = opener().map_err(|e| OpenError::Journal(e.to_string()))?;
-        let journal = Self { opener, db: Some(db), durability };
+        let mut journal = Self { opener, path, compacted: 0, db: Some(db), durability };
         let loaded = journal.load()?;
+        journal.compact(loaded.records.iter().map(|r| r.json.len() as u64).sum());
         Ok((journal, loaded))
+    }
+
+    /// Size of the file in bytes; 0 when it is none.
+    pub(super) fn size(&self) -> u64 {
+        self.path.as_ref().and_then(|p| p.metadata().ok()).map_or(0, |m| m.len())
+    }
+
+    /// Gives back room that objects of `live` bytes don't need, when that is most of the file. Whether it did.
+    pub(super) fn compact(&mut self, live: u64) -> bool {
+        let size = self.size();
+        if size < COMPACT_FROM.max(self.compacted.saturating_mul(2)) || size / COMPACT_FACTOR < live {
+            return false;
+        }
+        let Some(db) = &mut self.db else { return false };
+        match db.compact() {
+            Ok(done) => {
+                self.compacted = self.size();
+                tracing::debug!(before = size, after = self.size(), live, "the journal was compacted");
+                done
+            }
+            Err(error) => {
+                self.compacted = size;
+                tracing::warn!(%error, "the journal could not be compacted");
+                false
+            }
+        }
     }
 
     /// Reads everything, and makes the tables if they aren't there.

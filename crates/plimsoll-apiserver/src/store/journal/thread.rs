@@ -43,6 +43,12 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
             if closing {
                 break;
             }
+            // Nobody has written for a while.
+            if let Some(inner) = store.upgrade()
+                && journal.compact(inner.object_bytes())
+            {
+                inner.counters.journal_compactions.add(1);
+            }
             continue;
         }
         if journal.durability == Durability::Relaxed && !closing {
