@@ -84,7 +84,13 @@ impl Queueing {
                 self.topologies_changed();
                 self.all_queues_again();
             }
-            Event::WorkloadUpsert(w) => self.workload(*w, now),
+            Event::WorkloadUpsert(w) => {
+                let key = w.key.clone();
+                self.workload(*w, now);
+                if let Some(&id) = self.wl_by_key.get(&key) {
+                    self.say_unsaid(id, now);
+                }
+            }
             Event::WorkloadDelete(key) => self.workload_gone(&key, now),
             Event::WorkloadStopped(key) => {
                 let explicit = self.config.gates.explicit_status;
@@ -339,6 +345,7 @@ impl Queueing {
             obj: Box::new(w),
             base: None,
             writes: Vec::new(),
+            unsaid: None,
             hold_off: None,
             failures: 0,
             lq,
@@ -479,6 +486,7 @@ impl Queueing {
         }
         self.book_tallies(id, &tallies);
         self.transition(id, Some(&before), false, now);
+        self.say_unsaid(id, now);
     }
 
     fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {

@@ -149,6 +149,7 @@ impl Queueing {
     ) -> bool {
         let number = self.last_write + 1;
         let Some(wl) = self.wl_mut(id) else { return false };
+        wl.unsaid = None;
         let before = Before::of(wl);
         let old = wl.obj.status.clone();
         let generation = wl.obj.generation;

@@ -9,14 +9,14 @@ mod order;
 
 use std::collections::BTreeSet;
 
-use super::account::is_admissible;
+use super::account::{Phase, is_admissible};
 use super::amount::Amount;
 use super::assign::{Assignment, LastTry, Mode, considered};
 use super::ids::Fr;
 use super::model::{Admission, PodSetAssignment, QueueingStrategy};
 use super::pending::WlId;
 use super::preempt::Target;
-use super::state::{CqId, Queueing};
+use super::state::{CqId, Queueing, Unsaid};
 use super::{Note, cond};
 use crate::time::Time;
 
@@ -466,10 +466,34 @@ impl Queueing {
                 (ps.name.clone(), amounts)
             })
             .collect();
+        let unsaid = Unsaid { reason: e.reason, message: e.message.clone(), requests };
+        let repeats = !wl.writes.is_empty()
+            && Phase::of(&wl.obj.status) == Phase::Pending
+            && wl.obj.status.is_false(cond::QUOTA_RESERVED);
+        if let Some(wl) = self.wl_mut(e.id) {
+            wl.unsaid = Some(Box::new(unsaid));
+        }
+        if !repeats {
+            self.say_unsaid(e.id, now);
+        }
+    }
+
+    /// Writes why a workload waits, unless an earlier write is on its way.
+    pub(crate) fn say_unsaid(&mut self, id: WlId, now: Time) {
         let explicit = self.config.gates.explicit_status;
-        let notes = vec![Note { warning: true, reason: e.reason.into(), message: e.message.clone() }];
-        self.edit(e.id, now, notes, |edit| {
-            edit.unset_reservation(explicit, e.reason, &e.message);
+        let Some(wl) = self.wl_mut(id) else { return };
+        let waits = wl.obj.status.is_false(cond::QUOTA_RESERVED);
+        if wl.unsaid.is_none() || (!wl.writes.is_empty() && waits) {
+            return;
+        }
+        let Some(unsaid) = wl.unsaid.take() else { return };
+        if Phase::of(&wl.obj.status) != Phase::Pending || !is_admissible(&wl.obj) {
+            return;
+        }
+        let Unsaid { reason, message, requests } = *unsaid;
+        let notes = vec![Note { warning: true, reason: reason.into(), message: message.clone() }];
+        self.edit(id, now, notes, |edit| {
+            edit.unset_reservation(explicit, reason, &message);
             edit.status.resource_requests = requests;
         });
     }

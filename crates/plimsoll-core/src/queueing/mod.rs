@@ -21,6 +21,8 @@ mod metrics;
 mod model;
 mod pending;
 mod preempt;
+#[cfg(test)]
+mod properties;
 mod reconcile;
 mod report;
 mod requests;

@@ -59,6 +59,7 @@ impl Queueing {
                 wl.hold_off = None;
             }
             let waits = wl.held.is_none();
+            self.say_unsaid(id, now);
             self.dirty.insert(id);
             if waits {
                 self.enqueue(id, false, now);

@@ -139,6 +139,15 @@ pub(crate) struct Write {
     pub(crate) tallies: Vec<Tally>,
 }
 
+/// Why a workload waits, not written yet.
+#[derive(Debug)]
+pub(crate) struct Unsaid {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    /// `status.resourceRequests`.
+    pub(crate) requests: Vec<(String, Resources)>,
+}
+
 /// A workload.
 #[derive(Debug)]
 pub(crate) struct Wl {
@@ -147,6 +156,8 @@ pub(crate) struct Wl {
     /// The status the API showed last, while writes are on their way.
     pub(crate) base: Option<Box<WorkloadStatus>>,
     pub(crate) writes: Vec<Write>,
+    /// A newer reason why it waits, to be written once `writes` is empty: of such writes only the last counts.
+    pub(crate) unsaid: Option<Box<Unsaid>>,
     /// No write before this time, after one failed.
     pub(crate) hold_off: Option<Time>,
     pub(crate) failures: u32,
