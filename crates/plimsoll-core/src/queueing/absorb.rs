@@ -377,7 +377,8 @@ impl Queueing {
     }
 
     fn workload_changed(&mut self, id: WlId, mut w: Workload, now: Time) {
-        let lq = self.lq_slot(&w.key.namespace, &w.queue);
+        let same = self.wl(id).filter(|old| old.obj.queue == w.queue).map(|old| old.lq);
+        let lq = same.unwrap_or_else(|| self.lq_slot(&w.key.namespace, &w.queue));
         if self.wl(id).is_none_or(|old| w.version != 0 && w.version < old.obj.version) {
             return;
         }

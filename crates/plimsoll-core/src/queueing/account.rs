@@ -1,6 +1,7 @@
 //! Keeping the books: who waits where, who holds what, and what follows when a workload changes.
 
 use std::cmp::Reverse;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::amount::Amount;
@@ -57,8 +58,13 @@ pub(crate) struct Before {
     lq: LqId,
     priority: i32,
     reclaimable: Vec<ReclaimablePod>,
-    evicted: Option<Condition>,
-    requeued: Option<Condition>,
+    /// Fingerprints of conditions: whether they changed is all that matters.
+    evicted: Option<u64>,
+    requeued: Option<u64>,
+}
+
+fn fingerprint(c: &Condition) -> u64 {
+    foldhash::fast::FixedState::default().hash_one(c)
 }
 
 impl Before {
@@ -70,8 +76,8 @@ impl Before {
             lq: wl.lq,
             priority: wl.obj.priority,
             reclaimable: s.reclaimable.clone(),
-            evicted: s.condition(cond::EVICTED).cloned(),
-            requeued: s.condition(cond::REQUEUED).cloned(),
+            evicted: s.condition(cond::EVICTED).map(fingerprint),
+            requeued: s.condition(cond::REQUEUED).map(fingerprint),
         }
     }
 }

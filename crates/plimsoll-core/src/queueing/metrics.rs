@@ -7,10 +7,9 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 pub(crate) use tally::{Tally, seen, tally_of};
 
+use super::ids::Map;
 use super::state::Queueing;
 
 /// What kind of metric a family is.
@@ -71,31 +70,54 @@ struct Histogram {
     count: u64,
 }
 
-type Key = (&'static str, Vec<String>);
+/// Stands between values of labels in a key; no name of an object has it.
+const BETWEEN: char = '\u{1f}';
 
-/// Counters and histograms.
+/// Samples of one metric by the values of their labels.
+type ByLabels<T> = Map<String, T>;
+
+/// Counters and histograms. Found by hash, as they change with every admission; sorted when asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
-    counters: BTreeMap<Key, u64>,
-    histograms: BTreeMap<Key, Histogram>,
+    counters: Map<&'static str, ByLabels<u64>>,
+    histograms: Map<&'static str, ByLabels<Histogram>>,
+    /// The key being looked for.
+    key: String,
+}
+
+fn join(key: &mut String, labels: &[&str]) {
+    key.clear();
+    for (i, l) in labels.iter().enumerate() {
+        if i > 0 {
+            key.push(BETWEEN);
+        }
+        key.push_str(l);
+    }
+}
+
+/// The entry for a key, which is only copied when it is new.
+fn entry<'a, T: Default>(map: &'a mut ByLabels<T>, key: &str) -> &'a mut T {
+    map.entry_ref(key).or_default()
 }
 
 impl Books {
     /// Adds to a counter.
     pub(crate) fn count(&mut self, name: &'static str, labels: &[&str], n: u64) {
-        let labels = labels.iter().map(|l| (*l).to_owned()).collect();
-        let c = self.counters.entry((name, labels)).or_insert(0);
+        join(&mut self.key, labels);
+        let c = entry(self.counters.entry(name).or_default(), &self.key);
         *c = c.saturating_add(n);
     }
 
     /// Adds an observation, in seconds.
     pub(crate) fn observe(&mut self, name: &'static str, labels: &[&str], value: f64) {
-        let bounds = table::bounds(name);
-        let labels = labels.iter().map(|l| (*l).to_owned()).collect();
-        let h = self.histograms.entry((name, labels)).or_default();
-        h.buckets.resize(bounds.len(), 0);
-        if let Some(i) = bounds.iter().position(|b| value <= *b) {
-            h.buckets[i] += 1;
+        join(&mut self.key, labels);
+        let h = entry(self.histograms.entry(name).or_default(), &self.key);
+        if h.buckets.is_empty() {
+            h.buckets.resize(table::bounds(name).len(), 0);
+        }
+        let bucket = table::BOUNDS.iter().zip(&mut h.buckets).find(|(b, _)| value <= **b);
+        if let Some((_, n)) = bucket {
+            *n += 1;
         }
         h.sum += value;
         h.count += 1;
@@ -103,47 +125,41 @@ impl Books {
 
     /// Forgets everything about an object that is gone: samples in which these labels have these values.
     pub(crate) fn forget(&mut self, object: &[(&str, &str)]) {
-        let speaks_of = |(name, values): &Key| {
+        let speaks_of = |name: &str, key: &str| {
             let labels = table::labels(name);
             object.iter().all(|(l, v)| {
-                labels.iter().position(|n| n == l).and_then(|i| values.get(i)).is_some_and(|x| x == v)
+                let at = labels.iter().position(|n| n == l);
+                at.and_then(|i| key.split(BETWEEN).nth(i)).is_some_and(|x| x == *v)
             })
         };
-        self.counters.retain(|k, _| !speaks_of(k));
-        self.histograms.retain(|k, _| !speaks_of(k));
+        for (name, samples) in &mut self.counters {
+            samples.retain(|k, _| !speaks_of(name, k));
+        }
+        for (name, samples) in &mut self.histograms {
+            samples.retain(|k, _| !speaks_of(name, k));
+        }
     }
 
     fn samples(&self, row: &table::Row) -> Vec<MetricSample> {
-        let key = (row.name, Vec::new());
         let with_labels =
-            |values: &[String]| row.labels.iter().copied().zip(values.iter().cloned()).collect();
-        match row.kind {
-            MetricKind::Histogram => self
-                .histograms
-                .range(key..)
-                .take_while(|((n, _), _)| *n == row.name)
-                .map(|((_, values), h)| {
-                    let mut sum = 0;
-                    let upto = |n: &u64| {
-                        sum += n;
-                        sum
-                    };
-                    let counts: Vec<u64> = h.buckets.iter().map(upto).collect();
-                    let buckets = table::bounds(row.name).into_iter().zip(counts).collect();
-                    let value = MetricValue::Histogram { buckets, sum: h.sum, count: h.count };
-                    MetricSample { labels: with_labels(values), value }
-                })
-                .collect(),
-            _ => self
-                .counters
-                .range(key..)
-                .take_while(|((n, _), _)| *n == row.name)
-                .map(|((_, values), n)| MetricSample {
-                    labels: with_labels(values),
-                    value: MetricValue::Number(*n as f64),
-                })
-                .collect(),
+            |key: &str| row.labels.iter().copied().zip(key.split(BETWEEN).map(str::to_owned)).collect();
+        let mut samples: Vec<MetricSample> = Vec::new();
+        for (key, n) in self.counters.get(row.name).into_iter().flatten() {
+            samples.push(MetricSample { labels: with_labels(key), value: MetricValue::Number(*n as f64) });
         }
+        for (key, h) in self.histograms.get(row.name).into_iter().flatten() {
+            let mut sum = 0;
+            let upto = |n: &u64| {
+                sum += n;
+                sum
+            };
+            let counts: Vec<u64> = h.buckets.iter().map(upto).collect();
+            let buckets = table::bounds(row.name).iter().copied().zip(counts).collect();
+            let value = MetricValue::Histogram { buckets, sum: h.sum, count: h.count };
+            samples.push(MetricSample { labels: with_labels(key), value });
+        }
+        samples.sort_by(|a, b| a.labels.cmp(&b.labels));
+        samples
     }
 }
 

@@ -233,7 +233,7 @@ pub struct PodSet {
 }
 
 /// A condition of a workload.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// Type, one of [`super::cond`] where queueing cares.
     pub kind: String,

@@ -97,10 +97,14 @@ pub(super) fn labels(name: &str) -> &'static [&'static str] {
     find(name).map_or(&[], |r| r.labels)
 }
 
-/// Upper bounds of a histogram's buckets in seconds: 1, 2.5, then 5 doubling up to 10240, for execution times
-/// and waits of a ClusterQueue up to 40960.
-pub(super) fn bounds(name: &str) -> Vec<f64> {
+/// Upper bounds of buckets in seconds.
+pub(super) const BOUNDS: [f64; 16] = [
+    1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0, 20480.0,
+    40960.0,
+];
+
+/// Upper bounds of a histogram's buckets: all for execution times and waits of a ClusterQueue, else up to 10240.
+pub(super) fn bounds(name: &str) -> &'static [f64] {
     let long = ["kueue_execution_time_seconds", "kueue_admission_wait_time_seconds"];
-    let n = if long.contains(&name) { 14 } else { 12 };
-    [1.0, 2.5].into_iter().chain((0..n).map(|i| 5.0 * f64::from(1u32 << i))).collect()
+    if long.contains(&name) { &BOUNDS } else { &BOUNDS[..14] }
 }
