@@ -11,6 +11,9 @@ pub struct EngineConfig {
     pub place: Option<place::Config>,
     /// Queueing: fair sharing, resource rules. `None` leaves queueing to another controller.
     pub queueing: Option<queueing::Config>,
+    /// Joint admission, where the engine does both: a workload is admitted only when all its pods are promised a place
+    /// on a node.
+    pub joint: bool,
 }
 
 /// Everything the outside can tell the engine.
@@ -36,12 +39,17 @@ pub enum Action {
 pub struct Engine {
     place: Option<Placement>,
     queueing: Option<Queueing>,
+    joint: bool,
 }
 
 impl Engine {
     /// An engine with no objects.
     pub fn new(config: EngineConfig) -> Self {
-        Self { place: config.place.map(Placement::new), queueing: config.queueing.map(Queueing::new) }
+        Self {
+            place: config.place.map(Placement::new),
+            queueing: config.queueing.map(Queueing::new),
+            joint: config.joint,
+        }
     }
 
     /// Absorbs `events` (drained), then decides once; appends what is to be done to `actions`.
@@ -50,12 +58,16 @@ impl Engine {
     /// [`Engine::next_wake`], which is `now` while work is left.
     pub fn step(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
         self.absorb(now, events);
+        self.keep_promises();
         if let Some(queueing) = &mut self.queueing {
-            queueing.decide(now, &mut |a| actions.push(Action::Queueing(a)));
+            let nodes = self.place.as_mut().filter(|_| self.joint);
+            queueing.decide_with(now, nodes, &mut |a| actions.push(Action::Queueing(a)));
         }
+        self.keep_promises();
         if let Some(place) = &mut self.place {
             place.decide(now, &mut |a| actions.push(Action::Place(a)));
         }
+        self.keep_promises();
         #[cfg(debug_assertions)]
         self.check();
     }
@@ -70,6 +82,17 @@ impl Engine {
         }
         #[cfg(debug_assertions)]
         self.check();
+    }
+
+    /// Takes back places of workloads that are not admitted any more, and tells queueing of room on nodes.
+    fn keep_promises(&mut self) {
+        let (Some(place), Some(queueing)) = (&mut self.place, &mut self.queueing) else { return };
+        for key in queueing.take_unpromised() {
+            place.release(&key.namespace, &key.name);
+        }
+        if place.take_freed() {
+            queueing.nodes_freed();
+        }
     }
 
     fn absorb(&mut self, now: Time, events: &mut Vec<Event>) {

@@ -21,3 +21,6 @@ pub mod time;
 
 pub use engine::{Action, Engine, EngineConfig, Event};
 pub use time::{Duration, Time};
+
+#[cfg(test)]
+mod joint_tests;

@@ -167,14 +167,18 @@ impl Sinks {
         // Items of lists come without kind and version.
         crate::json::set(&mut object, &["apiVersion"], resource.api_version.into());
         crate::json::set(&mut object, &["kind"], resource.kind.into());
-        match plimsoll_api::kueue::upsert_event(&object) {
+        let event = plimsoll_api::kueue::upsert_event(&object);
+        // The cache first: the engine's answer, and whoever is woken, looks there.
+        let kind = kind_of(resource);
+        if let Some(kind) = kind {
+            self.cache.put(kind, object.clone());
+        }
+        match event {
             Ok(Some(event)) => self.inbox.send(Event::Queueing(event)),
             Ok(None) => {}
             Err(e) => left_out(resource, meta, &e),
         }
-        if let Some(kind) = kind_of(resource) {
-            // The cache first: whoever is woken looks there.
-            self.cache.put(kind, object.clone());
+        if let Some(kind) = kind {
             self.touched(kind, &object);
         }
     }

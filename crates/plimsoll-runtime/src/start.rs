@@ -32,6 +32,8 @@ pub struct Settings {
     pub place: place::Config,
     /// Configuration of queueing.
     pub queueing: queueing::Config,
+    /// Joint admission, with both roles.
+    pub joint: bool,
 }
 
 impl Default for Settings {
@@ -40,6 +42,7 @@ impl Default for Settings {
             roles: Roles { queueing: true, placement: true },
             place: place::Config::default(),
             queueing: queueing::Config::default(),
+            joint: true,
         }
     }
 }
@@ -53,6 +56,7 @@ impl Settings {
         EngineConfig {
             place: self.roles.placement.then(place),
             queueing: self.roles.queueing.then(|| self.queueing.clone()),
+            joint: self.joint,
         }
     }
 }

@@ -74,6 +74,10 @@ pub struct Files {
     /// kube-scheduler's configuration file: kind KubeSchedulerConfiguration, kubescheduler.config.k8s.io/v1.
     #[arg(long, value_name = "FILE")]
     pub scheduler_config: Option<PathBuf>,
+    /// Admit by quota alone, as Kueue does, also where nodes have no room. Needed where a cluster autoscaler brings
+    /// nodes only for pods that are pending.
+    #[arg(long)]
+    pub no_joint_admission: bool,
 }
 
 /// `plimsoll up`.

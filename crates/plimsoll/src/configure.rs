@@ -20,7 +20,7 @@ const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configurat
 /// # Errors
 /// When a file can't be read, is malformed, or asks for what is not there; nothing has been changed then.
 pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
-    let mut settings = Settings { roles, ..Settings::default() };
+    let mut settings = Settings { roles, joint: !files.no_joint_admission, ..Settings::default() };
     if let Some(path) = &files.scheduler_config {
         let text = text(path)?;
         settings.place = config::scheduler::read(&text)

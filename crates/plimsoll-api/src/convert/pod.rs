@@ -20,8 +20,10 @@ pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
     let raw: lean::Pod = decode("Pod", bytes)?;
     let m = raw.metadata;
     let topology_aware = m.annotations.as_ref().is_some_and(|a| TOPOLOGY.iter().any(|k| a.contains_key(*k)));
+    let workload = m.annotations.as_ref().and_then(|a| a.get("kueue.x-k8s.io/workload").cloned());
     Ok(Pod {
         topology_aware,
+        workload: workload.flatten().unwrap_or_default(),
         uid: m.uid.unwrap_or_default(),
         namespace: m.namespace.unwrap_or_else(|| "default".to_owned()),
         name: required("metadata.name", m.name)?,

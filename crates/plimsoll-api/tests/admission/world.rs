@@ -34,7 +34,7 @@ impl World {
             plimsoll_api::config::kueue::queueing(&row["configuration"]).map_err(|e| e.to_string())?;
         let now = row["now"].as_str().unwrap_or("2026-01-01T10:00:00Z");
         let now: jiff::Timestamp = now.parse().map_err(|e| format!("now: {e}"))?;
-        let engine = Engine::new(EngineConfig { place: None, queueing: Some(queueing) });
+        let engine = Engine::new(EngineConfig { place: None, queueing: Some(queueing), joint: false });
         let mut world = Self {
             engine,
             now: Time::from_seconds(now.as_second()),

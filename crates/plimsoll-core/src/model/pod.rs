@@ -426,6 +426,8 @@ pub struct Pod {
     pub owners: Vec<OwnerRef>,
     /// Creation time.
     pub creation_time: Time,
+    /// Workload it was admitted with (annotation `kueue.x-k8s.io/workload`), possibly empty.
+    pub workload: String,
     /// Whether it has an annotation of Kueue's that asks for a topology.
     pub topology_aware: bool,
     /// Whether deletion has been asked for.

@@ -30,6 +30,7 @@ impl Placement {
 
     fn node_upsert(&mut self, node: &model::Node) {
         let (id, old) = self.cluster.upsert_node(node);
+        self.freed |= old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty());
         if !self.queue.has_waiters() {
             return;
         }
@@ -99,10 +100,12 @@ impl Placement {
         if !pod.spec.node_name.is_empty() {
             let node = self.cluster.node_row(&pod.spec.node_name);
             self.cluster.place(id, node);
+            self.expect_promise(id, pod);
             self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None);
             return;
         }
         self.nominate_as_seen(id, &pod.status.nominated_node_name);
+        self.expect_promise(id, pod);
         let Some(profile) = self.profile_of(id) else { return };
         self.queue.insert(id, pod.spec.priority, profile as u32, self.now);
         self.admit(id);
@@ -143,11 +146,13 @@ impl Placement {
         row.start_time = pod.status.start_time;
         if !pod.spec.node_name.is_empty() {
             self.pod_assigned(id, &pod.spec.node_name, old);
+            self.expect_promise(id, pod);
             return;
         }
         if self.cluster.pods[id].node.is_some() {
             return;
         }
+        self.expect_promise(id, pod);
         let nomination = pod.status.nominated_node_name.as_str();
         if !(nomination.is_empty() && old_nomination.is_empty()) && nomination != &*old_nomination {
             self.nominate_as_seen(id, nomination);
@@ -211,8 +216,10 @@ impl Placement {
         self.changed(&Change { resource, actions, payload: Payload::Pod { id, old, new } });
     }
 
-    fn pod_delete(&mut self, uid: &str) {
+    pub(super) fn pod_delete(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        self.forget_promise(id);
+        self.freed |= self.cluster.pods[id].node.is_some();
         let view = self.queue.has_waiters().then(|| Box::new(PodView::new(&self.cluster, id)));
         self.queue.remove(id);
         self.binding.remove(&id);
@@ -245,6 +252,7 @@ impl Placement {
         }
         let view = self.queue.has_waiters().then(|| Box::new(PodView::new(&self.cluster, id)));
         self.cluster.unplace(id);
+        self.freed = true;
         if let Some(view) = view {
             let payload = Payload::Pod { id, old: Some(view), new: None };
             self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });

@@ -236,6 +236,11 @@ impl<'a> Cycle<'a> {
         }
     }
 
+    /// Whether PreFilter left the node to be looked at.
+    pub fn allows(&self, cluster: &Cluster, node: NodeId) -> bool {
+        self.names.as_ref().is_none_or(|names| names.contains(&cluster.nodes[node].name))
+    }
+
     /// Filter plugins in order; stops at the first that rejects.
     pub fn filter_once(&self, cluster: &Cluster, node: NodeId) -> Status {
         for i in &self.runner.filter {

@@ -15,7 +15,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// How a cycle ended.
-enum Outcome {
+pub(super) enum Outcome {
     Placed(NodeId, Option<Preparation>),
     Rejected { failure: Failure, candidate: Option<Arc<Candidate>>, clear_nomination: bool },
     Error(String),
@@ -27,6 +27,7 @@ impl Placement {
     pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.now = now;
         self.give_up_waiting();
+        self.end_promises();
         self.queue.flush_backoff(now);
         for id in self.queue.take_leftovers(now) {
             self.retry(id);
@@ -37,6 +38,9 @@ impl Placement {
         for _ in 0..self.config.decisions_per_step {
             let Some(id) = self.queue.pop() else { break };
             self.schedule(id);
+            for stand_in in std::mem::take(&mut self.broken) {
+                self.break_promise(stand_in);
+            }
             for action in self.outbox.drain(..) {
                 emit(action);
             }
@@ -49,6 +53,9 @@ impl Placement {
             self.record(id, true, "FailedScheduling", "Scheduling", &text);
             self.queue.remove(id);
             return;
+        }
+        if let Some(outcome) = self.take_promise(id) {
+            return self.finish(id, outcome);
         }
         let Some(runner) = self.queue.get(id).and_then(|q| self.runners.get(q.profile as usize)) else {
             return;
@@ -71,6 +78,10 @@ impl Placement {
             }
             Rank::Unknown => attempt(runner, &mut self.cluster, incoming, &mut self.rng),
         };
+        self.finish(id, outcome);
+    }
+
+    fn finish(&mut self, id: PodId, outcome: Outcome) {
         match outcome {
             Outcome::Placed(node, what) => self.assume(id, node, what),
             Outcome::Rejected { failure, candidate, clear_nomination } => {
@@ -130,6 +141,10 @@ impl Placement {
             if self.cluster.pods[*victim].deleting {
                 continue;
             }
+            if self.promises.is_stand_in(*victim) {
+                self.broken.push(*victim);
+                continue;
+            }
             let pod = self.pod_ref(*victim);
             self.outbox.push(Action::Preempt {
                 victim: pod.clone(),
@@ -186,6 +201,13 @@ impl Placement {
     }
 }
 
+/// How the search for a node ended.
+pub(super) enum Search<'a> {
+    On(Cycle<'a>, NodeId),
+    Nowhere(Cycle<'a>, Failure),
+    Error(String),
+}
+
 /// One attempt to find a node.
 fn attempt(
     runner: &super::cycle::Runner,
@@ -196,32 +218,46 @@ fn attempt(
     if cluster.node_count == 0 {
         return Outcome::NoNodes;
     }
+    match search(runner, cluster, incoming, rng) {
+        Search::On(cycle, node) => placed(&cycle, cluster, node),
+        Search::Nowhere(cycle, failure) => reject(cycle, cluster, failure, (rng, None)),
+        Search::Error(text) => Outcome::Error(text),
+    }
+}
+
+/// PreFilter to Score over all nodes.
+pub(super) fn search<'a>(
+    runner: &'a super::cycle::Runner,
+    cluster: &mut Cluster,
+    incoming: Incoming,
+    rng: &mut Rng,
+) -> Search<'a> {
     let mut cycle = Cycle::pre_filter(runner, cluster, incoming);
     let mut verdicts = Vec::new();
     if cycle.status.is_success() {
         (verdicts, _) = evaluate::filter_all(&mut cycle, cluster);
     } else if !cycle.status.code.is_rejected() {
-        return Outcome::Error(error_text(cluster, &cycle.status, "PreFilter"));
+        return Search::Error(error_text(cluster, &cycle.status, "PreFilter"));
     }
     if let Some((_, status)) = verdicts.iter().find(|(_, s)| !s.is_success() && !s.code.is_rejected()) {
-        return Outcome::Error(error_text(cluster, status, "Filter"));
+        return Search::Error(error_text(cluster, status, "Filter"));
     }
     let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
     match feasible.as_slice() {
         [] => {
             let failure = evaluate::failure(&cycle, cluster, &verdicts);
-            reject(cycle, cluster, failure, (rng, None))
+            Search::Nowhere(cycle, failure)
         }
-        [only] => placed(&cycle, cluster, *only),
+        [only] => Search::On(cycle, *only),
         many => {
             let scores = cycle.score(cluster, many);
-            placed(&cycle, cluster, pick(many, &totals(&scores, many.len()), rng))
+            Search::On(cycle, pick(many, &totals(&scores, many.len()), rng))
         }
     }
 }
 
 /// Reserve on the chosen node.
-fn placed(cycle: &Cycle<'_>, cluster: &Cluster, node: NodeId) -> Outcome {
+pub(super) fn placed(cycle: &Cycle<'_>, cluster: &Cluster, node: NodeId) -> Outcome {
     match prepare::reserve(cycle, cluster, node) {
         Ok(what) => Outcome::Placed(node, what),
         Err(text) => Outcome::Error(text),

@@ -17,6 +17,7 @@ mod objects;
 mod plugins;
 mod preempt;
 mod prepare;
+mod promise;
 mod queue;
 mod ranked;
 
@@ -284,6 +285,12 @@ pub struct Placement {
     binding: Map<PodId, ()>,
     /// Pods that wait for devices or volumes before they are bound.
     preparing: Map<PodId, prepare::Preparing>,
+    /// Places promised to admitted workloads.
+    promises: promise::Promises,
+    /// Stand-ins that have to make room.
+    broken: Vec<PodId>,
+    /// Whether there may be more room than before, since this was last asked.
+    freed: bool,
     /// Actions found while absorbing.
     outbox: Vec<Action>,
     now: Time,
@@ -303,6 +310,9 @@ impl Placement {
             runners,
             binding: Map::default(),
             preparing: Map::default(),
+            promises: promise::Promises::default(),
+            broken: Vec::new(),
+            freed: false,
             outbox: Vec::new(),
             now: Time::default(),
             config,
@@ -314,7 +324,15 @@ impl Placement {
         if !self.outbox.is_empty() {
             return Some(self.now);
         }
-        [self.queue.next_wake(self.now), self.next_give_up()].into_iter().flatten().min()
+        [self.queue.next_wake(self.now), self.next_give_up(), self.promises.next_end()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether nodes came or changed, or pods left, since this was last asked.
+    pub fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
     }
 
     /// How many pods are in which part of the queue.
@@ -365,6 +383,7 @@ impl Placement {
     pub fn check(&self) {
         self.queue.check();
         self.cluster.check();
+        self.check_promises();
     }
 
     /// As [`Placement::check`], with the ranks, which are brought up to date first.

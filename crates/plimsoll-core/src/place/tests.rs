@@ -37,7 +37,7 @@ fn upsert(pod: Pod) -> Event {
 }
 
 fn engine() -> Engine {
-    Engine::new(EngineConfig { place: Some(Config::default()), queueing: None })
+    Engine::new(EngineConfig { place: Some(Config::default()), queueing: None, joint: false })
 }
 
 /// A placement that looks at all nodes for every pod, and one that keeps ranks.

@@ -360,6 +360,7 @@ impl Queueing {
             last: None,
             hidden: false,
             depend: Progress::default(),
+            promised: false,
         };
         let id = match self.free_wls.pop() {
             Some(id) => {
@@ -463,6 +464,7 @@ impl Queueing {
         }
         self.drop_entry(id, lq);
         self.lq_mut(lq).members.remove(&id);
+        self.unpromise(id);
         self.depend_forget(id, now);
         self.dirty.remove(&id);
         self.wls[id as usize] = None;

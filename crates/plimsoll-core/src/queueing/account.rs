@@ -187,6 +187,9 @@ impl Queueing {
         let after = Before::of(wl);
         let held = wl.held;
         self.dirty.insert(id);
+        if !after.phase.holds_quota() || !after.active {
+            self.unpromise(id);
+        }
         if let Some(b) = before.filter(|b| b.lq != after.lq) {
             self.lq_mut(b.lq).members.remove(&id);
             self.unqueue(id);

@@ -4,6 +4,7 @@
 //! Everything a cycle decides is collected while it works on a simulation of what the earlier heads took;
 //! then the simulation is undone and the decisions are carried out.
 
+mod joint;
 mod nominate;
 mod order;
 
@@ -18,6 +19,7 @@ use super::pending::WlId;
 use super::preempt::Target;
 use super::state::{CqId, Queueing, Unsaid};
 use super::{Note, cond};
+use crate::place::Placement;
 use crate::time::Time;
 
 /// How an entry left the cycle.
@@ -85,7 +87,7 @@ impl Entry {
 
 impl Queueing {
     /// Runs one scheduling cycle.
-    pub(crate) fn run_cycle(&mut self, now: Time) {
+    pub(crate) fn run_cycle(&mut self, now: Time, mut nodes: Option<&mut Placement>) {
         let heads = self.pop_heads(now);
         if heads.is_empty() {
             return;
@@ -101,7 +103,7 @@ impl Queueing {
         let mut left: Vec<usize> = self.classical_order(&entries);
         while let Some(i) = self.next_entry(&entries, &mut left) {
             let entry = &mut entries[i];
-            self.process(entry, &mut claimed);
+            self.process(entry, &mut claimed, nodes.as_deref_mut(), now);
         }
         self.rollback(start);
         self.tree.commit();
@@ -114,7 +116,13 @@ impl Queueing {
         }
     }
 
-    fn process(&mut self, e: &mut Entry, claimed: &mut BTreeSet<WlId>) {
+    fn process(
+        &mut self,
+        e: &mut Entry,
+        claimed: &mut BTreeSet<WlId>,
+        nodes: Option<&mut Placement>,
+        now: Time,
+    ) {
         let fits = self.refresh(e, claimed);
         let keep = self.config.gates.preserve_scan_progress;
         match e.mode() {
@@ -150,6 +158,17 @@ impl Queueing {
         }
         if !fits || (e.mode() == Mode::Fit && !self.shared_nodes_fit(e.id, e.assignment.as_ref())) {
             e.skip(keep, "Workload no longer fits after processing another workload");
+            return;
+        }
+        if e.mode() == Mode::Fit
+            && let Some(nodes) = nodes
+            && let Err(text) = self.promised(e, nodes, now)
+        {
+            e.message = format!("couldn't place all pods: {text}");
+            e.reason = "WaitingForNodes";
+            e.requeue = Requeue::NoFit;
+            e.last = None;
+            self.nodes_awaited.insert(e.cq);
             return;
         }
         claimed.extend(e.targets.iter().map(|t| t.id));

@@ -77,7 +77,7 @@ impl World {
 
     fn engine(fair: bool) -> Engine {
         let config = Config { fair_sharing: fair.then(FairSharing::default), ..Config::default() };
-        Engine::new(EngineConfig { place: None, queueing: Some(config) })
+        Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false })
     }
 
     fn parent_of_cohort(&self, i: usize) -> Option<usize> {

@@ -12,13 +12,14 @@ use crate::time::{Duration, Time};
 const MAX_ROUNDS: usize = 8;
 
 /// Reasons of QuotaReserved=False that the cycle gave and that stay until it gives another.
-const KEPT: [&str; 7] = [
+const KEPT: [&str; 8] = [
     "WaitingForQuota",
     "NoMatchingFlavor",
     "ExceedsMaxQuota",
     "TopologyPlacementFailed",
     "WaitingForPreemptedWorkloads",
     "WaitingForPodsReady",
+    "WaitingForNodes",
     "PendingEvaluation",
 ];
 

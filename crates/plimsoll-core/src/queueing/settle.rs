@@ -6,6 +6,7 @@ use super::ids::Fr;
 use super::model::{ResourceGroup, StopPolicy};
 use super::state::{CqId, Queueing};
 use super::tree::{NodeSpec, Quota, Tree};
+use crate::place::Placement;
 use crate::time::Time;
 
 impl Queueing {
@@ -27,10 +28,15 @@ impl Queueing {
 
     /// Runs at most one scheduling cycle.
     pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
+        self.decide_with(now, None, emit);
+    }
+
+    /// As [`Queueing::decide`]; with `nodes`, a workload is admitted only when all its pods are promised a place there.
+    pub fn decide_with(&mut self, now: Time, nodes: Option<&mut Placement>, emit: &mut dyn FnMut(Action)) {
         self.settle_quietly(now);
         self.wake_parked();
         if std::mem::take(&mut self.cycle_due) {
-            self.run_cycle(now);
+            self.run_cycle(now, nodes);
             self.settle_quietly(now);
         }
         self.out.drain(..).for_each(emit);

@@ -180,6 +180,8 @@ pub(crate) struct Wl {
     pub(crate) hidden: bool,
     /// How far its dependencies are.
     pub(crate) depend: Progress,
+    /// Whether places on nodes were promised to it.
+    pub(crate) promised: bool,
 }
 
 /// What makes two workloads equal to the scheduler.
@@ -291,6 +293,10 @@ pub struct Queueing {
     pub(crate) last_write: u64,
     pub(crate) metrics: Books,
     pub(crate) depend: Depend,
+    /// ClusterQueues with workloads that wait for room on nodes.
+    pub(crate) nodes_awaited: BTreeSet<CqId>,
+    /// Workloads whose promised places are not needed any more.
+    pub(crate) unpromised: Vec<WorkloadKey>,
     pub(crate) out: Vec<Action>,
 }
 
@@ -338,6 +344,8 @@ impl Queueing {
             last_write: 0,
             metrics: Books::default(),
             depend: Depend::default(),
+            nodes_awaited: BTreeSet::new(),
+            unpromised: Vec::new(),
             out: Vec::new(),
         }
     }

@@ -144,7 +144,7 @@ proptest! {
         fates in proptest::collection::vec(any_fate(), 0..60),
         stops in proptest::collection::vec(any::<bool>(), 80),
     ) {
-        let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(Config::default()) });
+        let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(Config::default()), joint: false });
         let mut now = Time::from_seconds(1_000);
         let total: i64 = queues.iter().map(|q| q.0 * 1000).sum();
         let mut events = vec![
@@ -217,7 +217,8 @@ proptest! {
 #[test]
 fn replays_are_identical() {
     let run = || {
-        let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(Config::default()) });
+        let mut engine =
+            Engine::new(EngineConfig { place: None, queueing: Some(Config::default()), joint: false });
         let mut events: Vec<engine::Event> = vec![
             Event::NamespaceUpsert("n".into(), StringMap::new()),
             Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),

@@ -6,7 +6,7 @@ use plimsoll_core::{Engine, EngineConfig, Event, Time, place, queueing};
 pub fn scheduler(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(config) = plimsoll_api::config::scheduler::read(text) else { return };
-    let mut engine = Engine::new(EngineConfig { place: Some(config), queueing: None });
+    let mut engine = Engine::new(EngineConfig { place: Some(config), queueing: None, joint: false });
     let mut events = Vec::new();
     for i in 0..3 {
         let node = plimsoll_core::model::Node {
@@ -30,7 +30,7 @@ pub fn scheduler(bytes: &[u8]) {
 pub fn kueue(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(config) = plimsoll_api::config::kueue::read(text, "kueue-system") else { return };
-    let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config.queueing) });
+    let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config.queueing), joint: false });
     let namespace = queueing::Event::NamespaceUpsert("ns".to_owned(), Default::default());
     engine.step(Time::from_seconds(1), &mut vec![Event::Queueing(namespace)], &mut Vec::new());
     engine.check();

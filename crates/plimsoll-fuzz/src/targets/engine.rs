@@ -15,7 +15,7 @@ fn config() -> EngineConfig {
         decisions_per_step: 64,
         ..place::Config::default()
     };
-    EngineConfig { place: Some(place), queueing: Some(queueing::Config::default()) }
+    EngineConfig { place: Some(place), queueing: Some(queueing::Config::default()), joint: true }
 }
 
 /// Reads the bytes as a sequence of events, steps and answers.

@@ -98,12 +98,12 @@ pub fn placement(bytes: &[u8]) {
     let selector = std::sync::Arc::new(plimsoll_api::device_cel::CelSelector::default());
     let config =
         place::Config { profiles: vec![profile], device_selector: Some(selector), ..Default::default() };
-    run(&mut Engine::new(EngineConfig { place: Some(config), queueing: None }), &input);
+    run(&mut Engine::new(EngineConfig { place: Some(config), queueing: None, joint: false }), &input);
 }
 
 /// Queues and workloads.
 pub fn admission(bytes: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
     let Ok(config) = kueue_config::queueing(&input["configuration"]) else { return };
-    run(&mut Engine::new(EngineConfig { place: None, queueing: Some(config) }), &input);
+    run(&mut Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false }), &input);
 }

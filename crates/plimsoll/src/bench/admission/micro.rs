@@ -18,7 +18,7 @@ const ROUNDS: usize = 5;
 const MAX_STEPS: usize = 10_000;
 
 fn engine() -> Engine {
-    Engine::new(EngineConfig { place: None, queueing: Some(queueing::Config::default()) })
+    Engine::new(EngineConfig { place: None, queueing: Some(queueing::Config::default()), joint: false })
 }
 
 fn absorb(engine: &mut Engine, events: Vec<queueing::Event>, now: Time) -> Vec<Action> {
@@ -109,7 +109,7 @@ fn admits(a: &Action) -> bool {
 /// takes that decides who goes, and how many go.
 fn preemption(fair: bool) -> anyhow::Result<(Real, usize)> {
     let config = queueing::Config { fair_sharing: fair.then(Default::default), ..Default::default() };
-    let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config) });
+    let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false });
     let mut events = basics()?;
     for c in 0..10 {
         let cohort = Cohort {

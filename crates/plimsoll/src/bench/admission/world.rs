@@ -86,7 +86,7 @@ pub struct World<'a> {
 impl<'a> World<'a> {
     /// A world before its first creation. `writes` is the number of writes per second that get through.
     pub fn new(shape: &'a Shape, writes: Option<u32>) -> Self {
-        let config = EngineConfig { place: None, queueing: Some(queueing::Config::default()) };
+        let config = EngineConfig { place: None, queueing: Some(queueing::Config::default()), joint: false };
         Self {
             shape,
             engine: Engine::new(config),
