@@ -169,6 +169,42 @@ pub enum Bench {
     Soak(BenchSoak),
     /// Queueing: Kueue's published sizes in virtual time, and single decisions in large queues.
     Admission(BenchAdmission),
+    /// Placement: pods placed per second in process, time per decision, memory.
+    Placement(BenchPlacement),
+}
+
+/// `plimsoll bench placement`.
+#[derive(Debug, Args)]
+pub struct BenchPlacement {
+    /// Rows to measure, by name [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub rows: Vec<String>,
+    /// So many nodes instead of the workload's; pods in proportion.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub nodes: Option<usize>,
+    /// So many pods instead of the workload's.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub pods: Option<usize>,
+    /// Measure at 1,000, 10,000 and 100,000 nodes, print a table and draw the time of a decision into this file (SVG).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "pods"])]
+    pub curve: Option<PathBuf>,
+    /// How to print the result.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+    /// No progress bars.
+    #[arg(long)]
+    pub quiet: bool,
+    /// Measures one row in this process.
+    #[arg(long, hide = true)]
+    pub child: Option<String>,
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if (1..=10_000_000).contains(&n) => Ok(n),
+        Ok(_) => Err("must be between 1 and 10000000".into()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// `plimsoll bench admission`.

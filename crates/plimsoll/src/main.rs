@@ -31,6 +31,7 @@ fn main() -> ExitCode {
             cli::Command::Bench { what: cli::Bench::Api(args) } => bench::api::run(args).await,
             cli::Command::Bench { what: cli::Bench::Admission(args) } => bench::admission::run(&args),
             cli::Command::Bench { what: cli::Bench::Soak(args) } => bench::soak::run(args).await,
+            cli::Command::Bench { what: cli::Bench::Placement(args) } => bench::placement::run(&args),
         }
     });
     // Tasks that still wait for the network must not hold up the end.

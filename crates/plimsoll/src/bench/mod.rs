@@ -8,5 +8,6 @@ mod engine;
 mod load;
 mod objects;
 mod place;
+pub mod placement;
 mod report;
 pub mod soak;
