@@ -83,6 +83,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     let _ = admit::validate(w, None, Some(&old), admit::Operation::Delete).await?;
     let stored = convert::to_storage(&w.kind, new.clone());
     let mut expected = Expected::Revision(record.revision);
+    let mut marked = false;
     if w.dry_run {
         let pending = matches!(step, Step::Mark { then_remove: false });
         return Ok(Some(if pending { Deleted::Pending(new) } else { Deleted::Gone(new) }));
@@ -93,6 +94,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
                 Ok(written) => {
                     expected = Expected::Revision(written.revision);
                     new = w.read(&written)?;
+                    marked = true;
                     w.server.written(&w.kind, &written).await;
                 }
                 Err(StoreError::Conflict { .. } | StoreError::NotFound) => return Ok(None),
@@ -107,6 +109,12 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
         Ok(gone) => {
             w.server.deleted(&w.kind, &gone).await;
             Ok(Some(Deleted::Gone(w.read(&gone)?)))
+        }
+        // Whoever saw the mark was faster (upstream's `ignoreNotFound`): it is gone, as was asked for.
+        Err(StoreError::Conflict { .. } | StoreError::NotFound)
+            if marked && w.server.store().latest(&w.key(&name)).is_none() =>
+        {
+            Ok(Some(Deleted::Gone(new)))
         }
         Err(StoreError::Conflict { .. } | StoreError::NotFound) => Ok(None),
         Err(e) => Err(w.store_error(&e, &name)),
