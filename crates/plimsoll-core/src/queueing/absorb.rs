@@ -455,9 +455,13 @@ impl Queueing {
 
     fn workload_gone(&mut self, key: &WorkloadKey, now: Time) {
         let Some(id) = self.wl_by_key.remove(key) else { return };
-        self.unqueue(id);
         let Some(wl) = self.wl(id) else { return };
-        let (lq, held, shape) = (wl.lq, wl.held, wl.shape);
+        let (lq, held, shape, queued) = (wl.lq, wl.held, wl.shape, wl.queued);
+        self.unqueue(id);
+        if queued.is_some() {
+            // Capacity may have been kept for it (`reserve_for_later`). Kueue wakes nobody; others would wait on.
+            self.wake_around(lq, queued, now);
+        }
         self.shapes.give_back(shape);
         if self.release(id) {
             self.wake_around(lq, held, now);
