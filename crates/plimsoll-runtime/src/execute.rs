@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
+use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, ExtenderCall, PodRef};
 use plimsoll_core::queueing::{Action as QueueAction, Event as QueueEvent, WorkloadKey, WorkloadUpdate};
 use plimsoll_core::{Action, Event};
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Error, PODS, PatchKind, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
+use crate::extender::Extenders;
 use crate::lease::Claim;
 use crate::notes::{Note, Recorder, Subject};
 use crate::status::Statuses;
@@ -47,6 +48,8 @@ pub struct Context {
     pub statuses: Statuses,
     /// Whether this process may write.
     pub claim: Claim,
+    /// Extenders of placement.
+    pub extenders: Extenders,
 }
 
 /// Object that a write is about: pods by UID, workloads by name.
@@ -54,6 +57,8 @@ pub struct Context {
 enum Lane {
     Pod(String),
     Workload(WorkloadKey),
+    /// A question to an extender about a pod; questions to different extenders don't wait for each other.
+    Extender(String, usize),
 }
 
 /// Carries out batches until stopped.
@@ -106,6 +111,10 @@ fn at_once(action: &Action, context: &Context) -> Option<Lane> {
             | PlaceAction::Unschedulable { pod, .. }
             | PlaceAction::ClearNomination { pod },
         ) => Some(Lane::Pod(pod.uid.clone())),
+        Action::Place(PlaceAction::Extend { pod, extender, what, .. }) => Some(match what {
+            ExtenderCall::Bind(_) => Lane::Pod(pod.uid.clone()),
+            _ => Lane::Extender(pod.uid.clone(), *extender),
+        }),
         Action::Place(PlaceAction::Preempt { victim, .. }) => Some(Lane::Pod(victim.uid.clone())),
         Action::Place(PlaceAction::Record { pod, note }) => {
             context.recorder.record(pod_note(pod, note));
@@ -138,6 +147,11 @@ async fn carry_out(action: Action, context: &Context) {
             };
             context.inbox.send(Event::Place(event));
         }
+        Action::Place(PlaceAction::Extend { pod, extender, call, what }) => {
+            let answer = context.extenders.ask(&context.api, extender, &pod, &what).await;
+            let event = PlaceEvent::Extended { uid: pod.uid, extender, call, answer };
+            context.inbox.send(Event::Place(event));
+        }
         Action::Place(PlaceAction::Unschedulable { pod, reason, message, nominated_node }) => {
             unschedulable(&pod, reason, &message, nominated_node.as_deref(), context).await;
         }
@@ -168,6 +182,11 @@ fn refuse(action: &Action, context: &Context, why: &str) {
     match action {
         Action::Place(PlaceAction::Bind { pod, .. } | PlaceAction::Prepare { pod, .. }) => {
             let event = PlaceEvent::BindFailed { uid: pod.uid.clone(), message: why.to_owned() };
+            context.inbox.send(Event::Place(event));
+        }
+        Action::Place(PlaceAction::Extend { pod, extender, call, .. }) => {
+            let (uid, answer) = (pod.uid.clone(), Err(why.to_owned()));
+            let event = PlaceEvent::Extended { uid, extender: *extender, call: *call, answer };
             context.inbox.send(Event::Place(event));
         }
         Action::Queueing(QueueAction::UpdateWorkload(update)) => failed(update, context, why.to_owned()),

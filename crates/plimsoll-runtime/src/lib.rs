@@ -15,6 +15,7 @@ pub mod cache;
 pub mod clock;
 pub mod driver;
 pub mod execute;
+pub mod extender;
 pub mod ingest;
 pub mod jobs;
 pub mod json;

@@ -8,6 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::cache::Cache;
+use crate::extender::Extenders;
 use crate::jobs::control;
 use crate::lease::Claim;
 use crate::notes::Recorder;
@@ -108,6 +109,7 @@ impl Runtime {
             recorder: recorder.clone(),
             statuses: statuses.clone(),
             claim: claim.clone(),
+            extenders: Extenders::new(&settings.place.extenders),
         };
         let failed = CancellationToken::new();
         let ended = failed.clone();

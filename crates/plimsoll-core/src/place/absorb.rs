@@ -24,14 +24,20 @@ impl Placement {
             Event::ObjectDelete(kind, namespace, name) => self.object_delete(&kind, &namespace, &name),
             Event::Prepared(uid) => self.prepared(&uid),
             Event::Bound(uid) => self.bound(&uid),
+            Event::Extended { uid, extender, call, answer } => self.extended(&uid, extender, call, answer),
             Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
         }
+    }
+
+    /// Whether anybody waits for events, or is in a cycle that may want them later.
+    fn is_watched(&self) -> bool {
+        self.queue.has_waiters() || !self.missed.is_empty()
     }
 
     fn node_upsert(&mut self, node: &model::Node) {
         let (id, old) = self.cluster.upsert_node(node);
         self.freed |= old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty());
-        if !self.queue.has_waiters() {
+        if !self.is_watched() {
             return;
         }
         let new = Arc::clone(&self.cluster.nodes[id].info);
@@ -133,7 +139,7 @@ impl Placement {
     }
 
     fn pod_updated(&mut self, id: PodId, pod: &model::Pod) {
-        let watched = self.queue.has_waiters();
+        let watched = self.is_watched();
         let old = watched.then(|| Box::new(PodView::new(&self.cluster, id)));
         let was_gated = self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.gates.is_empty());
         let old_nomination =
@@ -191,6 +197,7 @@ impl Placement {
         let before = self.cluster.pods[id].node;
         let was_waiting = self.queue.get(id).is_some();
         self.queue.remove(id);
+        self.forget_extended(id);
         self.unreserve(id);
         // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
@@ -209,7 +216,7 @@ impl Placement {
     }
 
     fn pod_changed(&mut self, id: PodId, resource: Resource, actions: Actions, old: Option<Box<PodView>>) {
-        if !self.queue.has_waiters() {
+        if !self.is_watched() {
             return;
         }
         let new = Some(Box::new(PodView::new(&self.cluster, id)));
@@ -220,8 +227,9 @@ impl Placement {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         self.forget_promise(id);
         self.freed |= self.cluster.pods[id].node.is_some();
-        let view = self.queue.has_waiters().then(|| Box::new(PodView::new(&self.cluster, id)));
+        let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
         self.queue.remove(id);
+        self.forget_extended(id);
         self.binding.remove(&id);
         self.unreserve(id);
         self.cluster.remove_pod(id);
@@ -230,7 +238,7 @@ impl Placement {
         self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
     }
 
-    fn bound(&mut self, uid: &str) {
+    pub(super) fn bound(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if self.binding.remove(&id).is_none() {
             return;
@@ -245,12 +253,17 @@ impl Placement {
     }
 
     pub(super) fn bind_failed(&mut self, uid: &str, message: &str) {
+        self.unbind(uid, message, true);
+    }
+
+    /// Takes back an assumed pod whose binding failed; `named`: the message does not say yet who failed.
+    pub(super) fn unbind(&mut self, uid: &str, message: &str, named: bool) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if self.binding.remove(&id).is_none() || self.queue.get(id).is_none() {
             // Bound by somebody else in the meantime, or gone: nothing to take back.
             return;
         }
-        let view = self.queue.has_waiters().then(|| Box::new(PodView::new(&self.cluster, id)));
+        let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
         self.cluster.unplace(id);
         self.freed = true;
         if let Some(view) = view {
@@ -258,6 +271,7 @@ impl Placement {
             self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
         }
         let text = match self.unreserve(id) {
+            _ if !named => message.to_owned(),
             Some(plugin) => format!("running PreBind plugin {:?}: {message}", plugin.name()),
             None => format!("running Bind plugin \"DefaultBinder\": {message}"),
         };
@@ -266,16 +280,18 @@ impl Placement {
 
     /// Something changed: wakes the pods it may unblock.
     pub(super) fn changed(&mut self, change: &Change) {
-        if !self.queue.has_waiters() {
+        if !self.is_watched() {
             return;
         }
+        self.note_missed(change);
         let mut affected: BTreeSet<(u64, PodId)> = BTreeSet::new();
         for id in PluginId::ALL {
-            let interested = self.runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
-                let list = p.interests();
-                list.iter().any(|i| i.matches(change.resource, change.actions))
-                    || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
-            });
+            let interested = *id == PluginId::Extender
+                || self.runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
+                    let list = p.interests();
+                    list.iter().any(|i| i.matches(change.resource, change.actions))
+                        || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
+                });
             if interested {
                 affected.extend(self.queue.stopped_by(*id));
             }
@@ -294,9 +310,11 @@ impl Placement {
         };
         let Some(runner) = self.runners.get(row.profile as usize) else { return };
         let helps = |plugin: PluginId| {
-            runner
-                .plugin(plugin)
-                .is_some_and(|p| super::hints::hint(p, &self.cluster, id, change) == Some(true))
+            // Nobody knows what an extender waits for: any event will do.
+            plugin == PluginId::Extender
+                || runner
+                    .plugin(plugin)
+                    .is_some_and(|p| super::hints::hint(p, &self.cluster, id, change) == Some(true))
         };
         let at_once = row.pending.iter().any(|p| helps(*p));
         let later = at_once || row.rejectors.iter().chain(&gating).any(|p| helps(*p));

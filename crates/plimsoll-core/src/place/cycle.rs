@@ -49,6 +49,11 @@ impl Runner {
         }
     }
 
+    /// Whether any plugin scores.
+    pub fn scores(&self) -> bool {
+        !self.score.is_empty()
+    }
+
     /// The plugin of this id, if the profile uses it.
     pub fn plugin(&self, id: PluginId) -> Option<&dyn Plugin> {
         self.plugins.iter().find(|p| p.id() == id).map(|p| &**p)

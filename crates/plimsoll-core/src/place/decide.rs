@@ -14,6 +14,9 @@ use crate::time::Time;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+/// Fewer feasible nodes are never enough while there are more (`minFeasibleNodesToFind`).
+const MIN_FEASIBLE: usize = 100;
+
 /// How a cycle ended.
 pub(super) enum Outcome {
     Placed(NodeId, Option<Preparation>),
@@ -28,6 +31,7 @@ impl Placement {
         self.now = now;
         self.give_up_waiting();
         self.end_promises();
+        self.give_up_extending();
         self.queue.flush_backoff(now);
         for id in self.queue.take_leftovers(now) {
             self.retry(id);
@@ -36,6 +40,9 @@ impl Placement {
             emit(action);
         }
         for _ in 0..self.config.decisions_per_step {
+            if self.extending.is_some() {
+                break;
+            }
             let Some(id) = self.queue.pop() else { break };
             self.schedule(id);
             for stand_in in std::mem::take(&mut self.broken) {
@@ -55,14 +62,18 @@ impl Placement {
             return;
         }
         if let Some(outcome) = self.take_promise(id) {
-            return self.finish(id, outcome);
+            return self.conclude(id, outcome);
         }
         let Some(runner) = self.queue.get(id).and_then(|q| self.runners.get(q.profile as usize)) else {
             return;
         };
+        if self.is_extended(id) {
+            return self.extend(id, false);
+        }
         let incoming = Incoming::new(&self.cluster, id);
         let profile = self.queue.get(id).map_or(0, |q| q.profile);
-        let rank = if self.cluster.node_count == 0 {
+        let sampled = sample(runner, self.cluster.node_count);
+        let rank = if self.cluster.node_count == 0 || sampled.is_some() {
             Rank::Unknown
         } else {
             self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
@@ -76,12 +87,16 @@ impl Placement {
                 let trials = (!ranked.is_counted()).then_some(&mut ranked.trials);
                 reject(cycle, &mut self.cluster, failure, (&mut self.rng, trials))
             }
-            Rank::Unknown => attempt(runner, &mut self.cluster, incoming, &mut self.rng),
+            Rank::Unknown => {
+                let sampled = sampled.map(|n| (n, &mut self.next_start));
+                attempt(runner, &mut self.cluster, incoming, &mut self.rng, sampled)
+            }
         };
-        self.finish(id, outcome);
+        self.conclude(id, outcome);
     }
 
-    fn finish(&mut self, id: PodId, outcome: Outcome) {
+    /// Carries out how a cycle ended.
+    pub(super) fn conclude(&mut self, id: PodId, outcome: Outcome) {
         match outcome {
             Outcome::Placed(node, what) => self.assume(id, node, what),
             Outcome::Rejected { failure, candidate, clear_nomination } => {
@@ -99,11 +114,11 @@ impl Placement {
         self.cluster.nominate(id, None);
         self.cluster.place(id, node);
         self.binding.insert(id, ());
-        let pod = self.pod_ref(id);
+        self.missed.remove(&id);
         let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
         match what {
             Some(what) => self.prepare(id, node, what),
-            None => self.outbox.push(Action::Bind { pod, node }),
+            None => self.bind(id, node),
         }
     }
 
@@ -187,6 +202,7 @@ impl Placement {
             Stage::Unschedulable
         };
         self.queue.enter(id, stage);
+        self.replay_missed(id);
         if !told {
             let pod = self.pod_ref(id);
             let message = text.to_owned();
@@ -208,34 +224,53 @@ pub(super) enum Search<'a> {
     Error(String),
 }
 
+/// After how many feasible nodes the search stops; `None`: never (spec section 4, `numFeasibleNodesToFind`).
+///
+/// A percentage of 0 looks at all nodes here: that costs less than upstream's sample.
+fn sample(runner: &super::cycle::Runner, nodes: usize) -> Option<usize> {
+    let percentage = usize::from(runner.profile.percentage_of_nodes_to_score);
+    if percentage == 0 || percentage >= 100 || nodes < MIN_FEASIBLE {
+        return None;
+    }
+    if !runner.scores() {
+        return Some(1);
+    }
+    Some((nodes * percentage / 100).max(MIN_FEASIBLE))
+}
+
 /// One attempt to find a node.
 fn attempt(
     runner: &super::cycle::Runner,
     cluster: &mut Cluster,
     incoming: Incoming,
     rng: &mut Rng,
+    sampled: Option<(usize, &mut usize)>,
 ) -> Outcome {
     if cluster.node_count == 0 {
         return Outcome::NoNodes;
     }
-    match search(runner, cluster, incoming, rng) {
+    match search(runner, cluster, incoming, rng, sampled) {
         Search::On(cycle, node) => placed(&cycle, cluster, node),
         Search::Nowhere(cycle, failure) => reject(cycle, cluster, failure, (rng, None)),
         Search::Error(text) => Outcome::Error(text),
     }
 }
 
-/// PreFilter to Score over all nodes.
+/// PreFilter to Score over all nodes, or over a sample of them.
 pub(super) fn search<'a>(
     runner: &'a super::cycle::Runner,
     cluster: &mut Cluster,
     incoming: Incoming,
     rng: &mut Rng,
+    sampled: Option<(usize, &mut usize)>,
 ) -> Search<'a> {
     let mut cycle = Cycle::pre_filter(runner, cluster, incoming);
     let mut verdicts = Vec::new();
     if cycle.status.is_success() {
-        (verdicts, _) = evaluate::filter_all(&mut cycle, cluster);
+        verdicts = match sampled {
+            Some((wanted, start)) => evaluate::filter_some(&mut cycle, cluster, wanted, start),
+            None => evaluate::filter_all(&mut cycle, cluster).0,
+        };
     } else if !cycle.status.code.is_rejected() {
         return Search::Error(error_text(cluster, &cycle.status, "PreFilter"));
     }
@@ -274,13 +309,13 @@ fn reject(
     Outcome::Rejected { failure, candidate, clear_nomination }
 }
 
-fn error_text(cluster: &Cluster, status: &Status, point: &str) -> String {
+pub(super) fn error_text(cluster: &Cluster, status: &Status, point: &str) -> String {
     let plugin = status.plugin.map_or("", PluginId::name);
     format!("running {point} plugin {plugin:?}: {}", status.message(&cluster.strings))
 }
 
 /// One of the nodes with the highest score, each equally likely.
-fn pick(nodes: &[NodeId], scores: &[i64], rng: &mut Rng) -> NodeId {
+pub(super) fn pick(nodes: &[NodeId], scores: &[i64], rng: &mut Rng) -> NodeId {
     let max = scores.iter().copied().max().unwrap_or(0);
     let ties = scores.iter().filter(|s| **s == max).count();
     let mut at = rng.below(u32::try_from(ties).unwrap_or(u32::MAX));
@@ -302,8 +337,19 @@ fn post_filter(
     failure: &mut Failure,
     (rng, trials): (&mut Rng, Option<&mut Trials>),
 ) -> (Option<Arc<Candidate>>, bool) {
+    let (found, clear) = candidates(cycle, cluster, failure, (rng, trials));
+    (choose(found, rng), clear)
+}
+
+/// PostFilter: nodes on which preemption makes room, and whether to clear the pod's nomination.
+pub(super) fn candidates(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    failure: &mut Failure,
+    (rng, trials): (&mut Rng, Option<&mut Trials>),
+) -> (Vec<Arc<Candidate>>, bool) {
     if cycle.runner.post_filter.is_empty() {
-        return (None, false);
+        return (Vec::new(), false);
     }
     let args = &cycle.runner.profile.args.preemption;
     let n = failure.potential.len();
@@ -312,12 +358,17 @@ fn post_filter(
     if n > 0 {
         failure.potential.rotate_left(rng.below(u32::try_from(n).unwrap_or(u32::MAX)) as usize);
     }
-    let mut post = evaluate::post_filter(cycle, cluster, failure, wanted, trials);
+    let post = evaluate::post_filter(cycle, cluster, failure, wanted, trials);
     failure.fit.post_filter = post.text;
-    let best = preempt::best(&post.candidates);
+    (post.candidates, post.clear_nomination)
+}
+
+/// One of the best candidates, each equally likely.
+pub(super) fn choose(mut found: Vec<Arc<Candidate>>, rng: &mut Rng) -> Option<Arc<Candidate>> {
+    let best = preempt::best(&found);
     let chosen = match best.as_slice() {
         [] => None,
         many => many.get(rng.below(u32::try_from(many.len()).unwrap_or(u32::MAX)) as usize),
     };
-    (chosen.map(|i| post.candidates.swap_remove(*i)), post.clear_nomination)
+    chosen.map(|i| found.swap_remove(*i))
 }

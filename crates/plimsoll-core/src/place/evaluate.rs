@@ -69,6 +69,7 @@ pub struct Verdict {
 }
 
 /// What a failed search for a node knows.
+#[derive(Debug)]
 pub(crate) struct Failure {
     pub fit: Fit,
     pub plugins: Vec<PluginId>,
@@ -94,6 +95,39 @@ pub(crate) fn filter_all(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> (Verdi
     }
     let nodes = cycle.candidates(cluster);
     (nodes.into_iter().map(|n| (n, cycle.filter(cluster, n))).collect(), false)
+}
+
+/// Filters candidates of the cycle in turn, from `start` on, until `wanted` are feasible; moves `start` on. A
+/// nominated node that passes is the only one looked at.
+pub(crate) fn filter_some(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    wanted: usize,
+    start: &mut usize,
+) -> Verdicts {
+    if let Some(node) = cluster.pods[cycle.pod.id].nominated
+        && cluster.nodes[node].exists
+    {
+        let status = cycle.filter(cluster, node);
+        if status.is_success() {
+            return vec![(node, status)];
+        }
+    }
+    let nodes = cycle.candidates(cluster);
+    let mut out = Verdicts::new();
+    let mut feasible = 0;
+    for i in 0..nodes.len() {
+        let node = nodes[(*start + i) % nodes.len()];
+        let status = cycle.filter(cluster, node);
+        feasible += usize::from(status.is_success());
+        out.push((node, status));
+        if feasible == wanted {
+            break;
+        }
+    }
+    *start = (*start + out.len()).checked_rem(nodes.len()).unwrap_or(0);
+    out.sort_unstable_by_key(|(node, _)| *node);
+    out
 }
 
 fn note(failure: &mut Failure, status: &Status) {

@@ -10,6 +10,8 @@ mod decide;
 mod devices;
 mod evaluate;
 mod events;
+mod extend;
+mod extender;
 mod framework;
 mod hints;
 mod message;
@@ -22,6 +24,7 @@ mod queue;
 mod ranked;
 
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
+pub use extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderTls, ExtenderVictims};
 pub use framework::{Code, PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
 pub use hints::Seen;
 pub use queue::{Backoff, QueueCounts};
@@ -57,6 +60,8 @@ pub struct Config {
     pub max_in_unschedulable: Duration,
     /// Most decisions in one step.
     pub decisions_per_step: usize,
+    /// HTTP extenders, in the order of their use: those that can be ignored come last.
+    pub extenders: Vec<Extender>,
     /// Evaluates device selectors; without one, claims with selectors can't be allocated.
     pub device_selector: Option<Arc<dyn DeviceSelector>>,
 }
@@ -69,6 +74,7 @@ impl Default for Config {
             backoff: Backoff::default(),
             max_in_unschedulable: Duration::from_seconds(300),
             decisions_per_step: 1024,
+            extenders: Vec::new(),
             device_selector: None,
         }
     }
@@ -160,6 +166,17 @@ pub enum Event {
     Bound(String),
     /// The writes of [`Action::Prepare`] for this pod UID are done.
     Prepared(String),
+    /// The answer to [`Action::Extend`].
+    Extended {
+        /// UID of the pod.
+        uid: String,
+        /// Number of the extender.
+        extender: usize,
+        /// The call that is answered.
+        call: u64,
+        /// What the extender says, or why it could not be asked.
+        answer: Result<ExtenderAnswer, String>,
+    },
     /// The write of [`Action::Bind`] or [`Action::Prepare`] failed.
     BindFailed {
         /// UID of the pod.
@@ -238,6 +255,17 @@ pub enum Action {
         /// What to write.
         what: Box<Preparation>,
     },
+    /// Ask an extender. Answered by [`Event::Extended`], in any case.
+    Extend {
+        /// The pod.
+        pod: PodRef,
+        /// Number of the extender in [`Config::extenders`].
+        extender: usize,
+        /// To be repeated in the answer.
+        call: u64,
+        /// The question.
+        what: ExtenderCall,
+    },
     /// Set the condition `PodScheduled=False` and, when given, `status.nominatedNodeName`.
     Unschedulable {
         /// The pod.
@@ -291,6 +319,15 @@ pub struct Placement {
     broken: Vec<PodId>,
     /// Whether there may be more room than before, since this was last asked.
     freed: bool,
+    /// The cycle that waits for extenders.
+    extending: Option<extend::Extending>,
+    /// Calls of pods that are being bound by an extender.
+    extender_binds: Map<PodId, u64>,
+    next_call: u64,
+    /// Events for pods that are in their cycle.
+    missed: Map<PodId, extend::Missed>,
+    /// Where the next search for feasible nodes starts.
+    next_start: usize,
     /// Actions found while absorbing.
     outbox: Vec<Action>,
     now: Time,
@@ -313,6 +350,11 @@ impl Placement {
             promises: promise::Promises::default(),
             broken: Vec::new(),
             freed: false,
+            extending: None,
+            extender_binds: Map::default(),
+            next_call: 0,
+            missed: Map::default(),
+            next_start: 0,
             outbox: Vec::new(),
             now: Time::default(),
             config,
@@ -324,10 +366,12 @@ impl Placement {
         if !self.outbox.is_empty() {
             return Some(self.now);
         }
-        [self.queue.next_wake(self.now), self.next_give_up(), self.promises.next_end()]
-            .into_iter()
-            .flatten()
-            .min()
+        // While a cycle waits for extenders, nothing is taken from the queue.
+        let queue = match self.extender_deadline() {
+            Some(deadline) => Some(deadline),
+            None => self.queue.next_wake(self.now),
+        };
+        [queue, self.next_give_up(), self.promises.next_end()].into_iter().flatten().min()
     }
 
     /// Whether nodes came or changed, or pods left, since this was last asked.

@@ -226,6 +226,18 @@ fn rank(cluster: &Cluster, victims: &[PodId], violations: i64) -> Rank {
     (violations, top, sum, victims.len(), Reverse(earliest))
 }
 
+/// A candidate whose victims somebody else chose.
+pub(crate) fn candidate(
+    cluster: &Cluster,
+    node: NodeId,
+    mut victims: Vec<PodId>,
+    violations: i64,
+) -> Arc<Candidate> {
+    victims.sort_unstable_by_key(|p| importance(cluster, *p));
+    let rank = rank(cluster, &victims, violations);
+    Arc::new(Candidate { node, victims, violations, rank })
+}
+
 /// The best candidates: all that are equal after every criterion, in the given order.
 pub(crate) fn best(candidates: &[Arc<Candidate>]) -> Vec<usize> {
     let Some(least) = candidates.iter().map(|c| c.rank).min() else { return Vec::new() };

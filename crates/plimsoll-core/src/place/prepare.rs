@@ -92,9 +92,8 @@ impl Placement {
         if let Some(p) = self.preparing.remove(&id) {
             self.forget_volumes(&p.what);
         }
-        let pod = self.pod_ref(id);
         let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
-        self.outbox.push(Action::Bind { pod, node });
+        self.bind(id, node);
     }
 
     fn forget_volumes(&mut self, what: &Preparation) {

@@ -74,7 +74,8 @@ impl Placement {
             let uid = format!("promise-{}", self.promises.made);
             let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
             let id = self.cluster.insert_pod(Pod::new(&uid, &format!("{workload}-{podset}"), shape));
-            let Some(profile) = self.profile_of(id) else {
+            // Pods of other schedulers, and those for which extenders have to be asked, are placed later.
+            let Some(profile) = self.profile_of(id).filter(|_| !self.is_extended(id)) else {
                 self.cluster.remove_pod(id);
                 continue;
             };
@@ -110,7 +111,7 @@ impl Placement {
         match self.ranks.best(runner, index, &mut self.cluster, &incoming, &mut self.rng) {
             Rank::Best(node) => Ok(node),
             Rank::None(ranked) => Err(evaluate::ranked_failure(&self.cluster, ranked).fit.short()),
-            Rank::Unknown => match search(runner, &mut self.cluster, incoming, &mut self.rng) {
+            Rank::Unknown => match search(runner, &mut self.cluster, incoming, &mut self.rng, None) {
                 Search::On(_, node) => Ok(node),
                 Search::Nowhere(_, failure) => Err(failure.fit.short()),
                 Search::Error(text) => Err(text),

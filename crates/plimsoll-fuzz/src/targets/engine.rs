@@ -8,11 +8,23 @@ use crate::Cursor;
 /// Most things that happen in one input.
 const MAX_STEPS: usize = 300;
 
-fn config() -> EngineConfig {
+/// One byte of the input chooses the extenders and how much is looked at.
+fn config(choice: u8) -> EngineConfig {
+    let verb = |bit: u8| if choice & bit == 0 { String::new() } else { "verb".to_owned() };
+    let extender = place::Extender {
+        filter_verb: verb(2),
+        prioritize_verb: verb(4),
+        preempt_verb: verb(8),
+        bind_verb: verb(16),
+        weight: i64::MAX,
+        ignorable: choice & 32 != 0,
+        ..place::Extender::default()
+    };
     let second = place::Profile { scheduler_name: "second".to_owned(), ..place::Profile::default() };
     let place = place::Config {
         profiles: vec![place::Profile::default(), second],
         decisions_per_step: 64,
+        extenders: if choice & 1 == 0 { Vec::new() } else { vec![extender] },
         ..place::Config::default()
     };
     EngineConfig { place: Some(place), queueing: Some(queueing::Config::default()), joint: true }
@@ -21,7 +33,7 @@ fn config() -> EngineConfig {
 /// Reads the bytes as a sequence of events, steps and answers.
 pub fn run(bytes: &[u8]) {
     let mut c = Cursor::new(bytes);
-    let mut engine = Engine::new(config());
+    let mut engine = Engine::new(config(c.byte()));
     let (mut now, mut events, mut actions) = (Time::from_seconds(1_930_000_000), Vec::new(), Vec::new());
     for _ in 0..MAX_STEPS {
         if c.is_empty() {

@@ -66,6 +66,24 @@ fn run(engine: &mut Engine, input: &Value) {
     engine.check();
 }
 
+/// What an agreeable extender answers.
+fn extended(what: &place::ExtenderCall) -> place::ExtenderAnswer {
+    use place::{ExtenderAnswer as A, ExtenderCall as C};
+    match what {
+        C::Filter(nodes) => {
+            let kept = nodes.iter().skip(1).cloned().collect();
+            let failed = nodes.first().map(|n| (n.clone(), "no".to_owned())).into_iter().collect();
+            A::Filter { nodes: kept, failed, unresolvable: Vec::new() }
+        }
+        C::Prioritize(nodes) => A::Prioritize(nodes.iter().map(|n| (n.clone(), i64::MAX)).collect()),
+        C::Preempt(plans) => {
+            let uids = |p: &place::ExtenderVictims| p.pods.iter().map(|v| v.uid.clone()).collect();
+            A::Preempt(plans.iter().map(|p| (p.node.clone(), uids(p), i64::MIN)).collect())
+        }
+        C::Bind(_) => A::Bound,
+    }
+}
+
 /// An answer to an action.
 pub fn answer(action: &Action, good: bool) -> Option<Event> {
     let message = "Operation cannot be fulfilled".to_owned();
@@ -78,6 +96,11 @@ pub fn answer(action: &Action, good: bool) -> Option<Event> {
         }
         Action::Place(place::Action::Bind { pod, .. } | place::Action::Prepare { pod, .. }) => {
             Event::Place(place::Event::BindFailed { uid: pod.uid.clone(), message })
+        }
+        Action::Place(place::Action::Extend { pod, extender, call, what }) => {
+            let (uid, extender, call) = (pod.uid.clone(), *extender, *call);
+            let answer = if good { Ok(extended(what)) } else { Err(message) };
+            Event::Place(place::Event::Extended { uid, extender, call, answer })
         }
         Action::Queueing(queueing::Action::UpdateWorkload(update)) if !good => {
             let (key, id) = (update.key.clone(), update.id);

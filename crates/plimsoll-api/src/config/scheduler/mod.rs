@@ -1,6 +1,7 @@
 //! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1` (spec section 1).
 
 mod args;
+mod extenders;
 mod validate;
 mod wire;
 
@@ -73,8 +74,10 @@ pub fn from_value(value: Value) -> Result<Config, ConfigError> {
             p.percentage_of_nodes_to_score = percentage(raw.percentage_of_nodes_to_score);
         }
     }
+    let extenders = extenders::read(raw.extenders.unwrap_or_default(), &mut out);
     Ok(Config {
         profiles: out,
+        extenders,
         backoff: Backoff {
             initial: Duration::from_seconds(raw.pod_initial_backoff_seconds.unwrap_or(1)),
             max: Duration::from_seconds(raw.pod_max_backoff_seconds.unwrap_or(10)),

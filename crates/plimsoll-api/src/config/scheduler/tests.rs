@@ -24,6 +24,21 @@ fn profiles_and_arguments_are_read() {
 }
 
 #[test]
+fn extenders_are_read_and_ignorable_ones_come_last() {
+    let c = read(&format!(
+        "{HEAD}extenders:\n- {{urlPrefix: 'http://a', filterVerb: f, ignorable: true}}\n- {{urlPrefix: 'https://b', \
+         prioritizeVerb: p, weight: 5, httpTimeout: 2s, enableHTTPS: true, nodeCacheCapable: true, tlsConfig: {{caData: \
+         YQ==, serverName: s}}, managedResources: [{{name: example.com/x, ignoredByScheduler: true}}]}}\n"
+    ))
+    .expect("valid");
+    let [b, a] = c.extenders.as_slice() else { panic!("{:?}", c.extenders) };
+    assert_eq!((a.url_prefix.as_str(), a.timeout.seconds(), a.ignorable), ("http://a", 5, true));
+    assert_eq!((b.weight, b.timeout.seconds(), b.node_cache_capable), (5, 2, true));
+    assert_eq!((b.tls.data[2].as_str(), b.tls.server_name.as_str()), ("YQ==", "s"));
+    assert_eq!(c.profiles[0].args.fit.ignored_resources, ["example.com/x"]);
+}
+
+#[test]
 fn what_upstream_refuses_is_refused() {
     let cases = [
         ("nope: 1\n", "unknown field"),
@@ -64,7 +79,20 @@ fn what_upstream_refuses_is_refused() {
             "defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)",
         ),
     ];
-    for (text, want) in cases {
+    let extenders = [
+        (
+            "extenders: [{prioritizeVerb: p}]\n",
+            "extenders[0].weight: Invalid value: 0: must have a positive weight",
+        ),
+        ("extenders: [{bindVerb: b}, {bindVerb: b}]\n", "found 2 extenders implementing bind"),
+        ("extenders: [{managedResources: [{name: cpu}]}]\n", "\"cpu\": is an invalid extended resource name"),
+        (
+            "extenders: [{managedResources: [{name: a.b/c}]}, {managedResources: [{name: a.b/c}]}]\n",
+            "extenders[1].managedResources[0].name: Invalid value: \"a.b/c\": duplicate extender managed resource name",
+        ),
+        ("extenders: [{urlprefix: x}]\n", "unknown field"),
+    ];
+    for (text, want) in cases.into_iter().chain(extenders) {
         let error = read(&format!("{HEAD}{text}")).expect_err(want).to_string();
         assert!(error.contains(want), "{error}\nwanted {want}");
     }

@@ -47,9 +47,7 @@ pub(super) fn top(c: &Configuration, errors: &mut Vec<String>) {
     if c.profiles.as_ref().is_some_and(Vec::is_empty) {
         errors.push("profiles: Required value".to_owned());
     }
-    if c.extenders.as_ref().is_some_and(|e| !e.is_empty()) {
-        errors.push("extenders: HTTP extenders are not supported".to_owned());
-    }
+    super::extenders::validate(c.extenders.as_deref().unwrap_or_default(), errors);
 }
 
 pub(super) fn removed(user: &UserPlugins, path: &str, errors: &mut Vec<String>) {

@@ -18,7 +18,7 @@ pub struct Configuration {
     pub pod_initial_backoff_seconds: Option<i64>,
     pub pod_max_backoff_seconds: Option<i64>,
     pub profiles: Option<Vec<Profile>>,
-    pub extenders: Option<Vec<Value>>,
+    pub extenders: Option<Vec<Extender>>,
     pub delay_cache_until_active: Option<bool>,
 }
 
@@ -100,4 +100,42 @@ pub struct Plugin {
 pub struct PluginConfig {
     pub name: Option<String>,
     pub args: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Extender {
+    pub url_prefix: Option<String>,
+    pub filter_verb: Option<String>,
+    pub preempt_verb: Option<String>,
+    pub prioritize_verb: Option<String>,
+    pub weight: Option<i64>,
+    pub bind_verb: Option<String>,
+    #[serde(rename = "enableHTTPS")]
+    pub enable_https: Option<bool>,
+    pub tls_config: Option<ExtenderTls>,
+    pub http_timeout: Option<String>,
+    pub node_cache_capable: Option<bool>,
+    pub managed_resources: Option<Vec<ManagedResource>>,
+    pub ignorable: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ExtenderTls {
+    pub insecure: Option<bool>,
+    pub server_name: Option<String>,
+    pub cert_file: Option<String>,
+    pub key_file: Option<String>,
+    pub ca_file: Option<String>,
+    pub cert_data: Option<String>,
+    pub key_data: Option<String>,
+    pub ca_data: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ManagedResource {
+    pub name: Option<String>,
+    pub ignored_by_scheduler: Option<bool>,
 }

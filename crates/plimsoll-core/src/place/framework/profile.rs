@@ -59,6 +59,7 @@ const fn implements(plugin: PluginId) -> &'static [Point] {
         P::NodeResourcesBalancedAllocation => &[PreScore, Score],
         P::ImageLocality => &[Score],
         P::DefaultBinder => &[Bind],
+        P::Extender => &[],
     }
 }
 
@@ -157,8 +158,8 @@ fn merge(user: &UserSet) -> Result<Vec<(PluginId, i32)>, ProfileError> {
 
 fn known(name: &str) -> Result<PluginId, ProfileError> {
     match PluginId::by_name(name) {
-        Some(id) => Ok(id),
-        None => fail(format!("plugin {name:?} does not exist")),
+        Some(id) if id != P::Extender => Ok(id),
+        _ => fail(format!("plugin {name:?} does not exist")),
     }
 }
 

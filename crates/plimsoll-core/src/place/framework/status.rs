@@ -51,7 +51,7 @@ macro_rules! plugins {
         pub enum PluginId { $($name),+ }
 
         impl PluginId {
-            /// All plugins.
+            /// All plugins, and the name under which extenders reject.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// Upstream's name.
@@ -88,6 +88,7 @@ plugins!(
     ImageLocality,
     DefaultBinder,
     NodeDeclaredFeatures,
+    Extender,
 );
 
 /// One reason, rendered only when somebody reads it.
