@@ -148,7 +148,8 @@ fn verdicts_of_an_extender_are_reported_and_any_event_wakes_the_pod() {
 
 #[test]
 fn errors_stop_the_cycle_unless_the_extender_is_ignorable() {
-    let rows: [(&str, Result<Answer, String>, Result<&str, &str>); 4] = [
+    type Row = (&'static str, Result<Answer, String>, Result<&'static str, &'static str>);
+    let rows: [Row; 4] = [
         ("f", Err("code 500".into()), Err("code 500")),
         ("fi", Err("code 500".into()), Ok("bound")),
         ("f", keep(&["z"]), Err("claims a filtered node \"z\" which is not found in the input node list")),
