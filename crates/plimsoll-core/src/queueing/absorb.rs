@@ -361,6 +361,7 @@ impl Queueing {
             hidden: false,
             depend: Progress::default(),
             promised: false,
+            rounds: super::cycle::Rounds::default(),
         };
         let id = match self.free_wls.pop() {
             Some(id) => {

@@ -7,6 +7,9 @@
 mod joint;
 mod nominate;
 mod order;
+mod room;
+
+pub(crate) use room::Rounds;
 
 use std::collections::BTreeSet;
 
@@ -171,6 +174,9 @@ impl Queueing {
             self.nodes_awaited.insert(e.cq);
             return;
         }
+        if e.mode() == Mode::Preempt && self.puts_off(e, now) {
+            return;
+        }
         claimed.extend(e.targets.iter().map(|t| t.id));
         self.charge(e);
         if e.mode() == Mode::Preempt {
@@ -287,6 +293,9 @@ impl Queueing {
             for t in &e.targets {
                 e.asked |= self.preempt(&e, *t, now);
             }
+            if e.asked {
+                self.round(e.id, now);
+            }
         }
         self.requeue(e, now);
     }
@@ -322,6 +331,7 @@ impl Queueing {
         if let Some(wl) = self.wl_mut(e.id) {
             wl.last = None;
         }
+        self.round_won(e.id);
         self.charge_entry(e.id, e.cq);
         self.edit(e.id, now, notes, |edit| {
             edit.set_reservation(admission);

@@ -214,13 +214,19 @@ impl Queueing {
         quota && self.tas_fits(need.id, need.cq, &need.tas)
     }
 
-    /// From the last but one backwards, keeps whoever need not go after all. The last target takes the
-    /// place of one that is kept.
-    fn fill_back(&mut self, need: &Need, targets: &mut Vec<Target>, borrow: bool) {
+    /// From the last but one backwards, keeps whoever need not go after all and may stay by `legal`, which
+    /// sees all targets and the place of the one put back. The last target takes the place of one that is kept.
+    fn fill_back(
+        &mut self,
+        need: &Need,
+        targets: &mut Vec<Target>,
+        borrow: bool,
+        legal: impl Fn(&mut Self, &[Target], usize) -> bool,
+    ) {
         for i in (0..targets.len().saturating_sub(1)).rev() {
             let mark = self.mark();
             self.put_back(targets[i].id);
-            if self.need_fits(need, borrow) {
+            if self.need_fits(need, borrow) && legal(self, targets, i) {
                 targets.swap_remove(i);
             } else {
                 self.rollback(mark);

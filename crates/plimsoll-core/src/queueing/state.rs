@@ -8,6 +8,7 @@ use super::afs::Ledger;
 use super::amount::Amount;
 use super::assign::LastTry;
 use super::config::Config;
+use super::cycle::Rounds;
 use super::depend::{Depend, Progress};
 use super::ids::{Flavor, Fr, Ids, Map, Res};
 use super::metrics::{Books, Tally};
@@ -182,6 +183,8 @@ pub(crate) struct Wl {
     pub(crate) depend: Progress,
     /// Whether places on nodes were promised to it.
     pub(crate) promised: bool,
+    /// How often others were asked to make room for it.
+    pub(crate) rounds: Rounds,
 }
 
 /// What makes two workloads equal to the scheduler.

@@ -34,10 +34,9 @@ impl Queueing {
         if left.is_empty() {
             return None;
         }
-        if self.config.fair_sharing.is_none() {
-            return Some(left.remove(0));
-        }
-        let winner = self.tournament(entries, left);
+        let fair = self.config.fair_sharing.is_some();
+        let winner = if fair { self.tournament(entries, left) } else { left[0] };
+        let winner = self.before_turn(entries, left, winner);
         left.iter().position(|&i| i == winner).map(|at| left.remove(at))
     }
 

@@ -67,7 +67,7 @@ impl Queueing {
                 self.take_out(c.id);
                 targets.push(Target { id: c.id, reason: c.ground.reason() });
                 if self.need_fits(need, borrow) {
-                    self.fill_back(need, &mut targets, borrow);
+                    self.fill_back(need, &mut targets, borrow, |_, _, _| true);
                     return targets;
                 }
             }

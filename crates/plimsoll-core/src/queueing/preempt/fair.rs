@@ -17,6 +17,12 @@ struct Order {
     path: BTreeSet<NodeId>,
 }
 
+/// A target taken, and the strategy by which it was fair to take it, if one was asked.
+struct Pick {
+    target: Target,
+    rule: Option<FairStrategy>,
+}
+
 impl Order {
     fn has(&self, queue: NodeId) -> bool {
         self.candidates.get(&queue).is_some_and(|c| !c.is_empty())
@@ -33,18 +39,79 @@ impl Queueing {
         let (false, Some(&first)) = (candidates.is_empty(), strategies.first()) else { return Vec::new() };
         // Shares have to include the incoming workload.
         self.add_usage(need.cq, &need.usage);
-        let mut targets = Vec::new();
+        let mut picks = Vec::new();
         let mut retry = Vec::new();
-        let mut fits = self.first_strategy(need, candidates, first, &mut targets, &mut retry);
+        let mut fits = self.first_strategy(need, candidates, first, &mut picks, &mut retry);
         if !fits && strategies.len() > 1 {
-            fits = self.second_strategy(need, retry, &mut targets);
+            fits = self.second_strategy(need, retry, &mut picks);
         }
         self.remove_usage(need.cq, &need.usage);
         if !fits {
             return Vec::new();
         }
-        self.fill_back(need, &mut targets, true);
+        let mut targets: Vec<Target> = picks.iter().map(|p| p.target).collect();
+        let path: BTreeSet<NodeId> = self.tree.ancestors(need.node).collect();
+        self.fill_back(need, &mut targets, true, |q, left, i| q.still_fair(need, &path, &picks, left, i));
         targets
+    }
+
+    /// Whether all other targets may still be taken once `left[i]` stays (it has been put back).
+    ///
+    /// A target near the preemptor raises the preemptor's share by staying. Kueue doesn't look again, and a
+    /// target that was fair only while the other was gone can then be admitted in place of the preemptor and be
+    /// preempted by it, without end (kubernetes-sigs/kueue issue 14543).
+    fn still_fair(
+        &mut self,
+        need: &Need,
+        path: &BTreeSet<NodeId>,
+        picks: &[Pick],
+        left: &[Target],
+        i: usize,
+    ) -> bool {
+        let Some(node) = self.node_held(left[i].id) else { return true };
+        let root = self.tree.root(need.node);
+        let near = node == need.node || self.tree.ancestors(node).any(|a| a != root && path.contains(&a));
+        let stays = |id: WlId| id == left[i].id || !left.iter().any(|t| t.id == id);
+        if !near || !picks.iter().any(|p| p.rule.is_some() && !stays(p.target.id)) {
+            return true;
+        }
+        let mark = self.mark();
+        self.add_usage(need.cq, &need.usage);
+        let fair = picks.iter().filter(|p| p.rule.is_some() && !stays(p.target.id)).all(|p| {
+            let mark = self.mark();
+            self.put_back(p.target.id);
+            let fair = self.goes_first(need, path, p.target.id);
+            self.rollback(mark);
+            fair
+        });
+        self.rollback(mark);
+        fair
+    }
+
+    /// Whether the preemptor goes before a workload that is there, were both to be admitted.
+    fn goes_first(&self, need: &Need, path: &BTreeSet<NodeId>, id: WlId) -> bool {
+        let Some(node) = self.node_held(id) else { return true };
+        let (mine, theirs) = self.below_common(need, path, node);
+        self.tree.share(mine).compare(&self.tree.share(theirs)) != Ordering::Greater
+    }
+
+    /// The strategies of KEP-1714: the preemptor's share against the target's without, or with, the candidate.
+    fn passes(&mut self, rule: FairStrategy, id: WlId, theirs: NodeId, new: &Share, old: &Share) -> bool {
+        match rule {
+            FairStrategy::LessThanOrEqualToFinalShare => {
+                let mark = self.mark();
+                self.take_usage(id);
+                let after = self.tree.share(theirs);
+                self.rollback(mark);
+                new.compare(&after) != Ordering::Greater
+            }
+            FairStrategy::LessThanInitialShare => new.compare(old) == Ordering::Less,
+        }
+    }
+
+    /// The ClusterQueue a workload holds quota of, in the tree.
+    fn node_held(&self, id: WlId) -> Option<NodeId> {
+        self.wl(id).and_then(|w| w.held).and_then(|c| self.cq(c).node)
     }
 
     fn fair_candidates(&self, need: &Need) -> Vec<WlId> {
@@ -74,7 +141,7 @@ impl Queueing {
     fn order(&self, need: &Need, candidates: Vec<WlId>) -> Order {
         let mut by_queue: BTreeMap<NodeId, VecDeque<WlId>> = BTreeMap::new();
         for id in candidates {
-            if let Some(node) = self.wl(id).and_then(|w| w.held).and_then(|c| self.cq(c).node) {
+            if let Some(node) = self.node_held(id) {
                 by_queue.entry(node).or_default().push_back(id);
             }
         }
@@ -170,8 +237,8 @@ impl Queueing {
     }
 
     /// The nodes just below the lowest common cohort: the preemptor's and the target's.
-    fn below_common(&self, need: &Need, order: &Order, target: NodeId) -> (NodeId, NodeId) {
-        let common = self.tree.ancestors(target).find(|a| order.path.contains(a));
+    fn below_common(&self, need: &Need, path: &BTreeSet<NodeId>, target: NodeId) -> (NodeId, NodeId) {
+        let common = self.tree.ancestors(target).find(|a| path.contains(a));
         let below = |n: NodeId| {
             let up = self.tree.ancestors(n).take_while(|&a| Some(a) != common);
             up.last().unwrap_or(n)
@@ -179,9 +246,16 @@ impl Queueing {
         (below(need.node), below(target))
     }
 
-    fn take(&mut self, need: &Need, id: WlId, reason: Reason, targets: &mut Vec<Target>) -> bool {
+    fn take(
+        &mut self,
+        need: &Need,
+        id: WlId,
+        reason: Reason,
+        rule: Option<FairStrategy>,
+        picks: &mut Vec<Pick>,
+    ) -> bool {
         self.take_out(id);
-        targets.push(Target { id, reason });
+        picks.push(Pick { target: Target { id, reason }, rule });
         let mark = self.mark();
         self.remove_usage(need.cq, &need.usage);
         let fits = self.need_fits(need, true);
@@ -194,7 +268,7 @@ impl Queueing {
         need: &Need,
         candidates: Vec<WlId>,
         strategy: FairStrategy,
-        targets: &mut Vec<Target>,
+        picks: &mut Vec<Pick>,
         retry: &mut Vec<WlId>,
     ) -> bool {
         let mut order = self.order(need, candidates);
@@ -204,12 +278,12 @@ impl Queueing {
             if queue == need.node || entitled {
                 let reason = if queue == need.node { Reason::ClusterQueue } else { Reason::Reclamation };
                 let Some(id) = order.pop(queue) else { continue };
-                if self.take(need, id, reason, targets) {
+                if self.take(need, id, reason, None, picks) {
                     return true;
                 }
                 continue;
             }
-            let (mine, theirs) = self.below_common(need, &order, queue);
+            let (mine, theirs) = self.below_common(need, &order.path, queue);
             let (new, old) = (self.tree.share(mine), self.tree.share(theirs));
             if new.is_infinite() && !old.is_infinite() {
                 while let Some(id) = order.pop(queue) {
@@ -218,19 +292,11 @@ impl Queueing {
                 continue;
             }
             while let Some(id) = order.pop(queue) {
-                let mark = self.mark();
-                self.take_usage(id);
-                let after = self.tree.share(theirs);
-                self.rollback(mark);
-                let passed = match strategy {
-                    FairStrategy::LessThanOrEqualToFinalShare => new.compare(&after) != Ordering::Greater,
-                    FairStrategy::LessThanInitialShare => new.compare(&old) == Ordering::Less,
-                };
-                if !passed {
+                if !self.passes(strategy, id, theirs, &new, &old) {
                     retry.push(id);
                     continue;
                 }
-                if self.take(need, id, Reason::FairSharing, targets) {
+                if self.take(need, id, Reason::FairSharing, Some(strategy), picks) {
                     return true;
                 }
                 break;
@@ -241,13 +307,14 @@ impl Queueing {
 
     /// Once per queue, over those the first strategy refused: the preemptor's share must be less than the
     /// target's now.
-    fn second_strategy(&mut self, need: &Need, retry: Vec<WlId>, targets: &mut Vec<Target>) -> bool {
+    fn second_strategy(&mut self, need: &Need, retry: Vec<WlId>, picks: &mut Vec<Pick>) -> bool {
         let mut order = self.order(need, retry);
         while let Some(queue) = self.next_queue(need, &mut order) {
-            let (mine, theirs) = self.below_common(need, &order, queue);
+            let (mine, theirs) = self.below_common(need, &order.path, queue);
             let passed = self.tree.share(mine).compare(&self.tree.share(theirs)) == Ordering::Less;
             let Some(id) = order.pop(queue) else { continue };
-            if passed && self.take(need, id, Reason::FairSharing, targets) {
+            let rule = Some(FairStrategy::LessThanInitialShare);
+            if passed && self.take(need, id, Reason::FairSharing, rule, picks) {
                 return true;
             }
             order.pruned.insert(queue);
