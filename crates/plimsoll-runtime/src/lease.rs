@@ -34,6 +34,20 @@ impl Default for Timing {
     }
 }
 
+impl Timing {
+    /// What makes these times unusable, in client-go's words.
+    pub fn problem(&self) -> Option<&'static str> {
+        if self.lease <= self.renew_deadline {
+            return Some("leaseDuration must be greater than renewDeadline");
+        }
+        // Tries are up to a fifth later than asked for in client-go.
+        if self.renew_deadline <= self.retry.mul_f64(1.2) {
+            return Some("renewDeadline must be greater than retryPeriod*JitterFactor");
+        }
+        None
+    }
+}
+
 /// Whether this process leads.
 #[derive(Clone, Debug)]
 pub struct Claim {
@@ -59,6 +73,13 @@ impl Claim {
     /// Waits until this process leads.
     pub async fn wait(&self) {
         while !self.held() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until this process does not lead any more.
+    pub async fn lost(&self) {
+        while self.held() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -92,7 +113,8 @@ fn decide(
     timing: Timing,
 ) -> Step {
     let at = clock::micro_text(plimsoll_core::Time(now));
-    let seconds = i64::try_from(timing.lease.as_secs()).unwrap_or(15);
+    // Whole seconds in the Lease; never less than what the holder relies on.
+    let seconds = i64::try_from(timing.lease.as_millis().div_ceil(1000)).unwrap_or(15);
     let Some(lease) = read else {
         return Step::Create(json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -138,12 +160,16 @@ pub fn run(
         let mut seen = Observed::default();
         loop {
             let began = clock::now().0;
-            match round(&api, (&namespace, &name), &me, &mut seen, timing).await {
+            let round = round(&api, (&namespace, &name), &me, &mut seen, timing);
+            // An answer that comes after the claim has ended is of no use.
+            let round = tokio::time::timeout(timing.renew_deadline, round).await;
+            match round.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into()))) {
                 Ok(true) => {
                     let hold = i64::try_from(timing.renew_deadline.as_nanos()).unwrap_or(i64::MAX);
                     mine.until.store(began.saturating_add(hold), Ordering::Release);
                 }
                 Ok(false) => mine.until.store(i64::MIN, Ordering::Release),
+                Err(e) if e.is_conflict() => tracing::debug!(lease = name, "somebody was faster"),
                 Err(e) => tracing::warn!(error = %e, lease = name, "the lease was not renewed"),
             }
             tokio::select! {
@@ -179,8 +205,7 @@ async fn round(
     };
     match written {
         Ok(_) => Ok(true),
-        // Somebody was faster.
-        Err(e) if e.is_conflict() => Ok(false),
+        // A conflict tells nothing about who leads: the next look does.
         Err(e) => Err(e),
     }
 }
@@ -204,6 +229,23 @@ mod tests {
     fn lease(holder: &str, version: &str) -> Value {
         json!({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": holder,
                "leaseDurationSeconds": 15, "leaseTransitions": 3}})
+    }
+
+    #[test]
+    fn times_must_leave_room() {
+        let seconds = |lease, renew, retry| Timing {
+            lease: Duration::from_secs(lease),
+            renew_deadline: Duration::from_secs(renew),
+            retry: Duration::from_secs(retry),
+        };
+        assert_eq!(Timing::default().problem(), None);
+        let lease = "leaseDuration must be greater than renewDeadline";
+        let retry = "renewDeadline must be greater than retryPeriod*JitterFactor";
+        for (timing, want) in
+            [(seconds(10, 10, 2), Some(lease)), (seconds(15, 6, 5), Some(retry)), (seconds(15, 7, 5), None)]
+        {
+            assert_eq!(timing.problem(), want, "{timing:?}");
+        }
     }
 
     #[test]

@@ -135,7 +135,12 @@ pub async fn run(
                 if e.code() == 410 {
                     version = None;
                 }
-                tracing::debug!(resource = resource.plural, error = %e, "watch broke off");
+                if matches!(e.code(), 401 | 403) {
+                    // Nothing is decided before every list was seen: somebody has to give the right.
+                    tracing::warn!(resource = resource.plural, error = %e, "may not be watched");
+                } else {
+                    tracing::debug!(resource = resource.plural, error = %e, "watch broke off");
+                }
                 if version.is_none() && e.is_not_found() {
                     // The cluster does not serve it (yet): there is none of it.
                     watch.generation += 1;

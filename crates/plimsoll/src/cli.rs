@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 /// Batch and AI scheduler for Kubernetes: queueing and placement in one engine.
 #[derive(Debug, Parser)]
@@ -107,6 +107,10 @@ pub struct Up {
     /// When a write counts as done.
     #[arg(long, value_enum, default_value_t)]
     pub durability: Durability,
+    /// No engine: only the API server with Kueue's kinds, the controllers and the simulated nodes. `plimsoll run` or
+    /// any other scheduler does the rest from outside.
+    #[arg(long, conflicts_with_all = ["config", "scheduler_config", "no_joint_admission"])]
+    pub no_scheduler: bool,
     /// How to say that it is ready.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
@@ -127,7 +131,7 @@ fn speed(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 pub struct Run {
     /// Kubeconfig of the cluster [default: as kubectl, or the pod's service account].
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig.
     #[arg(long)]
@@ -138,18 +142,40 @@ pub struct Run {
     /// Place pods, as kube-scheduler does [default: both roles].
     #[arg(long)]
     pub placement: bool,
-    /// Write without being elected: only where nothing else runs with the same roles.
-    #[arg(long)]
-    pub no_leader_election: bool,
-    /// Namespace of the Lease.
-    #[arg(long, default_value = "kube-system")]
-    pub lease_namespace: String,
-    /// Name of the Lease.
-    #[arg(long, default_value = "plimsoll")]
-    pub lease_name: String,
+    /// Who writes where several run.
+    #[command(flatten)]
+    pub election: Election,
+    /// How to say that it runs.
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
     /// Configuration files.
     #[command(flatten)]
     pub files: Files,
+}
+
+/// Leader election: kube-scheduler's flags, names and defaults.
+#[derive(Clone, Debug, Args)]
+pub struct Election {
+    /// Act only while holding a Lease, so that several can run and one acts. `--leader-elect=false`: only where
+    /// nothing else runs with the same roles.
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          action = ArgAction::Set, value_name = "BOOL")]
+    pub leader_elect: bool,
+    /// How long others wait after the last renewal before they take over.
+    #[arg(long, default_value = "15s", value_name = "TIME", value_parser = duration)]
+    pub leader_elect_lease_duration: Duration,
+    /// How long the leader tries to renew before it gives up.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration)]
+    pub leader_elect_renew_deadline: Duration,
+    /// Pause between tries.
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = duration)]
+    pub leader_elect_retry_period: Duration,
+    /// Namespace of the Lease.
+    #[arg(long, alias = "lease-namespace", default_value = "kube-system", value_name = "NAME")]
+    pub leader_elect_resource_namespace: String,
+    /// Name of the Lease. With the name of another scheduler's Lease, only one of the two acts.
+    #[arg(long, alias = "lease-name", default_value = "plimsoll", value_name = "NAME")]
+    pub leader_elect_resource_name: String,
 }
 
 /// `plimsoll version`.
@@ -290,14 +316,15 @@ pub struct BenchSoak {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(char::is_alphabetic);
-    let seconds = match text.get(digits.len()..).unwrap_or_default() {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err("must end in s, m or h".into()),
+    let millis = match text.get(digits.len()..).unwrap_or_default() {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("must end in ms, s, m or h".into()),
     };
     match digits.parse::<u64>() {
-        Ok(n) if (1..=1_000_000).contains(&n) => Ok(Duration::from_secs(n * seconds)),
+        Ok(n) if (1..=1_000_000).contains(&n) => Ok(Duration::from_millis(n * millis)),
         Ok(_) => Err("must be between 1 and 1000000".into()),
         Err(e) => Err(e.to_string()),
     }
@@ -333,5 +360,14 @@ mod tests {
             assert!(Cli::try_parse_from(["plimsoll", "bench", "soak", "--duration", wrong]).is_err());
         }
         assert!(Cli::try_parse_from(["plimsoll", "up", "--nodes", "3", "--nodes-file", "f"]).is_err());
+        assert!(Cli::try_parse_from(["plimsoll", "up", "--no-scheduler", "--config", "f"]).is_err());
+        for (flag, want) in
+            [("--leader-elect", true), ("--leader-elect=true", true), ("--leader-elect=false", false)]
+        {
+            let Command::Run(run) = Cli::try_parse_from(["plimsoll", "run", flag]).unwrap().command else {
+                panic!("{flag}")
+            };
+            assert_eq!(run.election.leader_elect, want, "{flag}");
+        }
     }
 }

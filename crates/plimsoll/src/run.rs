@@ -1,52 +1,131 @@
 //! `plimsoll run`: the engine against a cluster.
 
-use anyhow::Context;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::{self, Claim, Timing};
 use plimsoll_runtime::{Roles, Runtime};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{cli, configure, say, up};
 
+/// Longest pause between tries to reach a server that is not there yet.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// Runs until stopped by a signal.
 pub async fn run(args: cli::Run) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let timing = timing(&args.election)?;
+    let both = args.queueing == args.placement;
+    let roles = Roles { queueing: both || args.queueing, placement: both || args.placement };
+    let settings = configure::settings(&args.files, roles)?;
     let config = config(&args).await?;
     let address = config.cluster_url.to_string();
     let client = kube::Client::try_from(config).context("connecting")?;
-    let version =
-        client.apiserver_version().await.with_context(|| format!("asking {address} for its version"))?;
-    let both = args.queueing == args.placement;
-    let roles = Roles { queueing: both || args.queueing, placement: both || args.placement };
+    let version = tokio::select! {
+        () = up::signal() => return Ok(()),
+        version = reached(&client, &address) => version?,
+    };
     let stop = CancellationToken::new();
     let api = Api::new(client, "plimsoll-leader-election");
-    let (claim, election) = if args.no_leader_election {
-        (Claim::always(), None)
-    } else {
-        let me = format!("{}_{}", hostname(), std::process::id());
-        let (namespace, name) = (args.lease_namespace.clone(), args.lease_name.clone());
-        let (claim, work) = lease::run(api.clone(), namespace, name, me, Timing::default(), stop.clone());
+    let (claim, election) = if args.election.leader_elect {
+        let me = identity();
+        let namespace = args.election.leader_elect_resource_namespace.clone();
+        let name = args.election.leader_elect_resource_name.clone();
+        let (claim, work) = lease::run(api.clone(), namespace, name, me, timing, stop.clone());
         (claim, Some(tokio::spawn(work)))
+    } else {
+        (Claim::always(), None)
     };
-    let settings = configure::settings(&args.files, roles)?;
-    let runtime = Runtime::start(&api, &settings, Cache::default(), &claim).context("starting the engine")?;
-    let what = match (roles.queueing, roles.placement) {
-        (true, true) => "queueing and placement",
-        (true, false) => "queueing",
-        _ => "placement",
-    };
-    say::line(&format!("plimsoll runs against {address} (Kubernetes {}): {what}", version.git_version));
-    let ended = tokio::select! {
-        () = up::signal() => Ok(()),
-        () = runtime.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
-    };
-    runtime.stop().await;
+    let ended =
+        lead(&args, &api, &settings, &claim, &format!("{address} (Kubernetes {version})"), began).await;
     stop.cancel();
     if let Some(election) = election {
         let _ = election.await;
     }
     ended
+}
+
+/// Waits for the claim, then acts until stopped. Whoever has lost the claim ends: another one leads, and what this
+/// process has in mind is not the truth any more (as kube-scheduler and Kueue do).
+async fn lead(
+    args: &cli::Run,
+    api: &Api,
+    settings: &plimsoll_runtime::Settings,
+    claim: &Claim,
+    server: &str,
+    began: Instant,
+) -> anyhow::Result<()> {
+    announce(args, settings.roles, server, claim.held(), began);
+    if !claim.held() {
+        tokio::select! {
+            () = up::signal() => return Ok(()),
+            () = claim.wait() => {}
+        }
+        announce(args, settings.roles, server, true, began);
+    }
+    let runtime = Runtime::start(api, settings, Cache::default(), claim).context("starting the engine")?;
+    let ended = tokio::select! {
+        () = up::signal() => Ok(()),
+        () = runtime.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
+        () = claim.lost() => Err(anyhow::anyhow!("leaderelection lost")),
+    };
+    runtime.stop().await;
+    ended
+}
+
+fn announce(args: &cli::Run, roles: Roles, server: &str, leads: bool, began: Instant) {
+    if args.output == cli::Output::Json {
+        let seconds = began.elapsed().as_secs_f64();
+        let line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,
+                          "seconds": seconds, "pid": std::process::id()});
+        return say::line(&line.to_string());
+    }
+    let what = match (roles.queueing, roles.placement) {
+        (true, true) => "queueing and placement",
+        (true, false) => "queueing",
+        _ => "placement",
+    };
+    say::line(&match leads {
+        true => format!("plimsoll runs against {server}: {what}"),
+        false => format!("plimsoll waits to lead at {server}: {what}"),
+    });
+}
+
+fn timing(election: &cli::Election) -> anyhow::Result<Timing> {
+    let timing = Timing {
+        lease: election.leader_elect_lease_duration,
+        renew_deadline: election.leader_elect_renew_deadline,
+        retry: election.leader_elect_retry_period,
+    };
+    match timing.problem() {
+        Some(problem) if election.leader_elect => bail!("{problem}"),
+        _ => Ok(timing),
+    }
+}
+
+/// The server's version, once it answers. What it refuses is not tried again.
+async fn reached(client: &kube::Client, address: &str) -> anyhow::Result<String> {
+    let mut pause = Duration::from_millis(100);
+    let mut said = false;
+    loop {
+        let error = match client.apiserver_version().await {
+            Ok(version) => return Ok(version.git_version),
+            Err(e) => e,
+        };
+        if matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403)) {
+            return Err(error).with_context(|| format!("asking {address} for its version"));
+        }
+        if !std::mem::replace(&mut said, true) {
+            say::error(&format!("waiting for {address}: {error}"));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 async fn config(args: &cli::Run) -> anyhow::Result<kube::Config> {
@@ -64,9 +143,12 @@ async fn config(args: &cli::Run) -> anyhow::Result<kube::Config> {
     }
 }
 
-fn hostname() -> String {
+/// Who this process is in an election. In a container every process has the same id: the host's name tells pods
+/// apart there, and the time of the start tells it from the container before it.
+fn identity() -> String {
     let read =
         |p: &str| std::fs::read_to_string(p).ok().map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
     let name = std::env::var("HOSTNAME").ok().or_else(|| read("/proc/sys/kernel/hostname"));
-    name.unwrap_or_else(|| "plimsoll".into())
+    let name = name.unwrap_or_else(|| "plimsoll".into());
+    format!("{name}_{}_{:x}", std::process::id(), plimsoll_runtime::clock::now().0)
 }

@@ -79,10 +79,10 @@ impl Place {
                 durability: storage.durability,
                 token: Some(credentials.token.clone()),
                 address: address.clone(),
-                engine: plimsoll_runtime::Settings {
+                engine: Some(plimsoll_runtime::Settings {
                     roles: Roles { queueing: what != What::Placement, placement: true },
                     ..plimsoll_runtime::Settings::default()
-                },
+                }),
                 speed: if let What::Everything(speed) = what { Some(speed) } else { None },
             };
             let plane = Plane::start(&settings).await?;

@@ -27,7 +27,10 @@ use plimsoll_runtime::Roles;
 pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let began = Instant::now();
     let nodes = nodes::objects(&args)?;
-    let engine = configure::settings(&args.files, Roles { queueing: true, placement: true })?;
+    let engine = match args.no_scheduler {
+        true => None,
+        false => Some(configure::settings(&args.files, Roles { queueing: true, placement: true })?),
+    };
     let count = nodes.len();
     let listener = listen(SocketAddr::new(args.bind, args.port)).await?;
     let address = listener.local_addr().context("the listener's address")?;

@@ -33,8 +33,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// Address that clients are told in discovery.
     pub address: String,
-    /// What the engine does.
-    pub engine: plimsoll_runtime::Settings,
+    /// What the engine does; `None`: there is none here, and one may come from outside.
+    pub engine: Option<plimsoll_runtime::Settings>,
     /// Factor of simulated time; `None`: nodes without kubelets.
     pub speed: Option<f64>,
 }
@@ -45,7 +45,7 @@ pub struct Plane {
     pub server: Arc<Server>,
     api: Api,
     controllers: Controllers,
-    runtime: Runtime,
+    runtime: Option<Runtime>,
     stop: CancellationToken,
     kubelets: Option<tokio::task::JoinHandle<()>>,
 }
@@ -71,7 +71,7 @@ impl Plane {
             None => "starting the API server".into(),
         })?;
         let cache = Cache::default();
-        if settings.engine.roles.queueing {
+        if settings.engine.as_ref().is_some_and(|e| e.roles.queueing) {
             super::hook::register(&server, cache.clone());
         }
         let writer: Arc<dyn Client> = Arc::new(ServerClient::new(Arc::clone(&server)));
@@ -79,9 +79,15 @@ impl Plane {
         let controllers = Controllers::start(&writer, &Clock::scaled(1.0), control::Options::default());
         let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
         super::definitions::install(&api).await?;
-        let runtime =
-            Runtime::start(&api, &settings.engine, cache, &Claim::always()).context("starting the engine")?;
-        runtime.synced().await;
+        let runtime = match &settings.engine {
+            Some(engine) => {
+                let runtime = Runtime::start(&api, engine, cache, &Claim::always());
+                let runtime = runtime.context("starting the engine")?;
+                runtime.synced().await;
+                Some(runtime)
+            }
+            None => None,
+        };
         let stop = CancellationToken::new();
         let kubelets = settings.speed.map(|speed| {
             server.set_log_source(Arc::new(Logs { server: Arc::downgrade(&server), speed }));
@@ -103,13 +109,18 @@ impl Plane {
 
     /// Waits until the engine has failed.
     pub async fn failed(&self) {
-        self.runtime.failed().await;
+        match &self.runtime {
+            Some(runtime) => runtime.failed().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Stops everything and waits for it.
     pub async fn stop(self) {
         self.stop.cancel();
-        self.runtime.stop().await;
+        if let Some(runtime) = self.runtime {
+            runtime.stop().await;
+        }
         self.controllers.stop().await;
         if let Some(kubelets) = self.kubelets {
             let _ = kubelets.await;

@@ -47,9 +47,11 @@ impl Up {
 
     pub async fn start_in(dir: PathBuf, args: &[&str]) -> Self {
         let kubeconfig = dir.join("kubeconfig");
+        let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
         let mut child = binary()
-            .args(["up", "--port", "0", "--output", "json", "--kubeconfig"])
+            .args(["up", "--output", "json", "--kubeconfig"])
             .arg(&kubeconfig)
+            .args(port)
             .args(args)
             .stdout(Stdio::piped())
             .spawn()
