@@ -12,6 +12,7 @@ use plimsoll_machinery::{Kind, KindTable, builtin};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::admit::quota;
 use crate::admit::webhooks::{AdmissionHook, Hooks};
 use crate::auth::tokens::Tokens;
 use crate::auth::{AuthConfig, Rbac, User};
@@ -106,6 +107,7 @@ pub struct Server {
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
     hooks: Hooks,
     tokens: Tokens,
+    charges: Arc<quota::UnderWay>,
     /// Room for the bodies of requests under way, in KiB.
     bodies: Arc<Semaphore>,
 }
@@ -137,6 +139,7 @@ impl Server {
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
             hooks: Hooks::default(),
             tokens: Tokens::default(),
+            charges: Arc::default(),
             bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
         });
         bootstrap::run(&server).await?;
@@ -195,6 +198,11 @@ impl Server {
     /// Where logs come from.
     pub fn log_source(&self) -> Option<Arc<dyn LogSource>> {
         self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes that quotas are charged for.
+    pub const fn charges(&self) -> &Arc<quota::UnderWay> {
+        &self.charges
     }
 
     /// Tokens of service accounts.

@@ -546,6 +546,44 @@ async fn quotas_are_counted_and_given_back() {
     world.stop().await;
 }
 
+/// Counting anew never loses what is charged for writes that are still under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_holds_while_it_is_counted() {
+    let world = World::new().await;
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
+        "spec": {"hard": {"count/secrets": "10"}},
+    });
+    world.create(&resources::RESOURCE_QUOTAS, "default", quota).await;
+    let used =
+        |w: &World| w.get(&resources::RESOURCE_QUOTAS, "default", "q").unwrap()["status"]["used"].clone();
+    world.until("the first count", |w| used(w) == json!({"count/secrets": "0"})).await;
+    let secrets = Resource::builtin("", "v1", "secrets", "/secrets");
+    let writers: Vec<_> = (0..6)
+        .map(|n| {
+            let (client, secrets) = (world.client.clone(), secrets.clone());
+            tokio::spawn(async move {
+                let mut made = 0;
+                for i in 0..8 {
+                    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("s{n}-{i}")}});
+                    match client.create(Target::create(&secrets, "default"), secret).await {
+                        Ok(_) => made += 1,
+                        Err(e) => assert!(e.message.contains("exceeded quota: q"), "{e}"),
+                    }
+                }
+                made
+            })
+        })
+        .collect();
+    let mut made = 0;
+    for writer in writers {
+        made += writer.await.unwrap();
+    }
+    assert_eq!(made, 10);
+    world.until("all counted", |w| used(w) == json!({"count/secrets": "10"})).await;
+    world.stop().await;
+}
+
 /// The server and its controllers are stopped in the middle of whatever they do, many times, and started again on the same
 /// directory: every pod is made once and counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,10 +6,11 @@ mod namespace;
 mod objects;
 mod pods;
 mod priority;
-pub(crate) mod quota;
+pub mod quota;
 mod runtime_class;
 pub mod webhooks;
 
+use self::quota::Charge;
 use plimsoll_machinery::{ApiError, Details, Gvk};
 use serde_json::Value;
 
@@ -38,16 +39,6 @@ impl Operation {
             Self::Connect => "CONNECT",
         }
     }
-}
-
-/// What a write will use of quotas; given back unless it is committed.
-#[derive(Debug, Default)]
-#[must_use]
-pub struct Charge;
-
-impl Charge {
-    /// The write has happened.
-    pub fn commit(self) {}
 }
 
 /// The resource and subresource of a write, for plugins to match.
@@ -114,7 +105,7 @@ pub async fn validate(
     operation: Operation,
 ) -> Result<Charge, ApiError> {
     if w.admission == Admission::Done {
-        return Ok(Charge);
+        return Ok(Charge::default());
     }
     priority::protect(w, operation)?;
     if let Some(object) = object {
@@ -123,9 +114,9 @@ pub async fn validate(
     }
     webhooks::validate(w, object, old, operation).await?;
     if let Some(object) = object {
-        quota::charge(w, object, old, operation).await?;
+        return quota::charge(w, object, old, operation).await;
     }
-    Ok(Charge)
+    Ok(Charge::default())
 }
 
 /// 403 as plugins word it: `pods "x" is forbidden: …`.

@@ -1,7 +1,7 @@
 //! ResourceQuota: what a write uses is charged to the quotas of its namespace before it is committed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_api::quantity::{Format, Quantity};
 use plimsoll_machinery::{ApiError, Kind, KindTable};
@@ -17,19 +17,61 @@ const MAX_ATTEMPTS: usize = 20;
 
 type Usage = BTreeMap<String, Quantity>;
 
-/// Checks and charges.
+/// Namespaces in which writes are charged for that are not committed yet. A count of what is there would miss
+/// them.
+#[derive(Debug, Default)]
+pub struct UnderWay(Mutex<BTreeMap<String, usize>>);
+
+impl UnderWay {
+    /// Whether quotas of the namespace hold charges for writes still to come.
+    pub fn any(&self, namespace: &str) -> bool {
+        self.lock().contains_key(namespace)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(self: &Arc<Self>, namespace: &str) -> Charge {
+        *self.lock().entry(namespace.to_owned()).or_default() += 1;
+        Charge(Some((Arc::clone(self), namespace.to_owned())))
+    }
+}
+
+/// What a write was charged for, to be kept until the write is done. If that fails, the next count gives it back.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Charge(Option<(Arc<UnderWay>, String)>);
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let Some((under_way, namespace)) = self.0.take() else { return };
+        let mut writes = under_way.lock();
+        if let Some(n) = writes.get_mut(&namespace) {
+            *n -= 1;
+            if *n == 0 {
+                writes.remove(&namespace);
+            }
+        }
+    }
+}
+
+/// Checks and charges. The charge has to live until the write is committed or given up.
+///
+/// # Errors
+/// 403 when a quota would be exceeded, or says nothing about what it limits yet.
 pub async fn charge(
     w: &Write,
     object: &Value,
     old: Option<&Value>,
     operation: Operation,
-) -> Result<(), ApiError> {
+) -> Result<Charge, ApiError> {
     if !w.kind.namespaced || !w.subresource.is_empty() || !is_charged(w, operation) {
-        return Ok(());
+        return Ok(Charge::default());
     }
     let quotas = w.server.store().list("/resourcequotas", Some(&w.namespace));
     if quotas.is_empty() {
-        return Ok(());
+        return Ok(Charge::default());
     }
     let mut delta = usage(&w.kind, object);
     if let Some(old) = old {
@@ -48,13 +90,14 @@ pub async fn charge(
             charged.push(record);
         }
     }
-    if w.dry_run {
-        return Ok(());
+    if w.dry_run || charged.is_empty() {
+        return Ok(Charge::default());
     }
+    let charge = w.server.charges().begin(&w.namespace);
     for record in charged {
         commit(w, object, record, &delta, operation).await?;
     }
-    Ok(())
+    Ok(charge)
 }
 
 /// Updates are charged where they can grow.

@@ -182,6 +182,9 @@ pub trait Client: Send + Sync + 'static {
     /// What is served now.
     fn kinds(&self) -> Arc<KindTable>;
 
+    /// Whether quotas of the namespace hold charges for writes that are not committed yet.
+    fn is_charging(&self, namespace: &str) -> bool;
+
     /// Creates an object.
     fn create<'a>(&'a self, target: Target<'a>, object: Value) -> Reply<'a, Value>;
 

@@ -82,6 +82,10 @@ impl Client for ServerClient {
         self.server.kinds()
     }
 
+    fn is_charging(&self, namespace: &str) -> bool {
+        self.server.charges().any(namespace)
+    }
+
     fn create<'a>(&'a self, target: Target<'a>, mut object: Value) -> Reply<'a, Value> {
         Box::pin(async move {
             let mut write = self.write(target, "CreateOptions")?;

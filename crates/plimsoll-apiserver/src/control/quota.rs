@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_machinery::{ApiError, KindTable};
+use plimsoll_machinery::KindTable;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch::Receiver;
@@ -89,13 +89,17 @@ impl QuotaController {
         state.table = Some(table);
     }
 
-    async fn recount(&self, path: &str) -> Result<(), ApiError> {
-        let Some(quota) = self.quotas.get(path) else { return Ok(()) };
+    async fn recount(&self, path: &str) -> Outcome {
+        let Some(quota) = self.quotas.get(path) else { return Ok(None) };
         let meta = &quota["metadata"];
         let text = |key: &str| meta[key].as_str().unwrap_or_default();
+        // What is charged after this look changes the version of the quota, and the count isn't written.
+        if self.client.is_charging(text("namespace")) {
+            return Ok(Some(GATHER));
+        }
         let status = quota::recount(&self.client.kinds(), self.client.store(), &quota);
         if status == quota["status"] {
-            return Ok(());
+            return Ok(None);
         }
         // Admission may have charged meanwhile: then this count is old, and the change brings us back.
         let version = meta["resourceVersion"].clone();
@@ -109,7 +113,7 @@ impl QuotaController {
         });
         match written.await {
             Err(error) if error.code != 404 => Err(error),
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 }
@@ -153,6 +157,6 @@ impl Controller for QuotaController {
     }
 
     fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move { self.recount(key).await.map(|()| None) })
+        Box::pin(self.recount(key))
     }
 }

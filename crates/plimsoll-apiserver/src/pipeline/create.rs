@@ -74,7 +74,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     let result = w.server.put(key, Expected::Absent, &stored).await;
     match result {
         Ok(record) => {
-            charge.commit();
+            drop(charge);
             w.server.written(&w.kind, &record).await;
             Ok(Updated::stored(w, stored, record, true))
         }

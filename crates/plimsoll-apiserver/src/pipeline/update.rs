@@ -114,7 +114,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     machine::finish(&w.kind, &mut new);
     machine::settle_times(&mut new, &old);
     let done = commit(w, key, record, new, grace(&old)).await?;
-    charge.commit();
+    drop(charge);
     Ok(done)
 }
 
