@@ -9,12 +9,13 @@ use super::conditions::{Edit, difference};
 use super::ids::Fr;
 use super::metrics::{Tally, tally_of};
 use super::model::{
-    CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
+    CheckState, Condition, PodSet, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
 };
 use super::pending::{LqId, Rank, Spot, WlId};
 use super::requests::{self, Limits};
 use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
 use super::{Action, Note, cond};
+use crate::model::StringMap;
 use crate::time::{Duration, Time};
 
 /// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.
@@ -458,9 +459,14 @@ impl Queueing {
                 .map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count))))
                 .collect();
             list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
-            let mut like = ps.clone();
-            like.spec = shape_of(&spec);
-            like.labels.clear();
+            let like = PodSet {
+                name: ps.name.clone(),
+                count: ps.count,
+                min_count: ps.min_count,
+                spec: shape_of(&spec),
+                labels: StringMap::new(),
+                topology: ps.topology.clone(),
+            };
             let one = super::tas::amounts(ids, &pod);
             let total = Total { count, requests: list, flavors: Vec::new(), one, places: Vec::new() };
             shape.pod_sets.push((like, total.clone()));

@@ -313,9 +313,7 @@ impl Queueing {
         if !tried.is_empty() {
             text.push_str(&format!("; Flavors considered: {tried}"));
         }
-        let mut after = (*wl.obj).clone();
-        after.status.admission = Some(Box::new(admission.clone()));
-        let checks = self.checks_of(e.cq, &after);
+        let checks = self.checks_of(e.cq, Some(&admission));
         let have = &wl.obj.status.admission_checks;
         let complete = checks.iter().all(|n| have.iter().any(|c| c.name == *n));
         let ready = have.iter().all(|c| c.state == super::CheckState::Ready);

@@ -2,7 +2,7 @@
 //! queued again (Kueue's workload controller, spec sections 3.1, 3.2 and 3.5).
 
 use super::account::{Phase, has_failed_checks, is_on_hold};
-use super::model::{AdmissionCheckState, CheckState, StopPolicy, Workload, WorkloadStatus};
+use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
 use super::pending::WlId;
 use super::state::Queueing;
 use super::{Action, Note, cond};
@@ -228,7 +228,7 @@ impl Queueing {
     fn reconcile_checks(&mut self, id: WlId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         let Some(cq) = self.lq(wl.lq).cq.filter(|&c| self.cq(c).spec.is_some()) else { return false };
-        let wanted = self.checks_of(cq, &wl.obj);
+        let wanted = self.checks_of(cq, wl.obj.status.admission.as_deref());
         let have = &wl.obj.status.admission_checks;
         if have.len() == wanted.len() && have.iter().all(|c| wanted.contains(&c.name)) {
             return false;
@@ -252,7 +252,7 @@ impl Queueing {
 
     /// Names of the checks a workload has to pass: with an admission those of its flavors, before that
     /// those that apply to every flavor.
-    pub(crate) fn checks_of(&self, cq: super::state::CqId, wl: &Workload) -> Vec<String> {
+    pub(crate) fn checks_of(&self, cq: super::state::CqId, admission: Option<&Admission>) -> Vec<String> {
         let Some(spec) = &self.cq(cq).spec else { return Vec::new() };
         let all: Vec<&str> =
             spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.flavor.as_str())).collect();
@@ -260,7 +260,7 @@ impl Queueing {
             if on.is_empty() {
                 return true;
             }
-            match &wl.status.admission {
+            match admission {
                 Some(a) => a.assignments.iter().flat_map(|p| &p.flavors).any(|(_, f)| on.contains(f)),
                 None => all.iter().all(|f| on.iter().any(|o| o == f)),
             }

@@ -22,9 +22,7 @@ impl Queueing {
     pub(super) fn promised(&mut self, e: &Entry, nodes: &mut Placement, now: Time) -> Result<(), String> {
         let (Some(a), Some(wl)) = (&e.assignment, self.wl(e.id)) else { return Ok(()) };
         let admission = self.admission_of(e.cq, a);
-        let mut after = (*wl.obj).clone();
-        after.status.admission = Some(Box::new(admission.clone()));
-        if !self.checks_of(e.cq, &after).is_empty() || !wl.obj.pod_sets.iter().all(can_be_tried) {
+        if !self.checks_of(e.cq, Some(&admission)).is_empty() || !wl.obj.pod_sets.iter().all(can_be_tried) {
             return Ok(());
         }
         let mut pods = Vec::new();
