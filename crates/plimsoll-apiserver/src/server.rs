@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admit::quota;
 use crate::admit::webhooks::{AdmissionHook, Hooks};
-use crate::auth::tokens::Tokens;
+use crate::auth::tokens::{self, ISSUER, Signer};
 use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
 use crate::http::{body::Body, handle};
@@ -57,6 +57,14 @@ pub enum ServerError {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The key that signs tokens of service accounts could not be read or made.
+    #[error("{path}: {why}")]
+    Key {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// A bootstrap object could not be written.
     #[error("bootstrap of {what}: {why}")]
     Bootstrap {
@@ -106,7 +114,7 @@ pub struct Server {
     logs: RwLock<Option<Arc<dyn LogSource>>>,
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
     hooks: Hooks,
-    tokens: Tokens,
+    signer: Signer,
     charges: Arc<quota::UnderWay>,
     /// Room for the bodies of requests under way, in KiB.
     bodies: Arc<Semaphore>,
@@ -130,6 +138,7 @@ impl Server {
     /// # Errors
     /// The store can't be written.
     pub async fn over(config: ServerConfig, store: Store) -> Result<Arc<Self>, ServerError> {
+        let signer = signer(config.data.as_deref())?;
         let server = Arc::new(Self {
             rbac: Rbac::new(config.auth.mode, store.clone()),
             store,
@@ -138,7 +147,7 @@ impl Server {
             logs: RwLock::new(None),
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
             hooks: Hooks::default(),
-            tokens: Tokens::default(),
+            signer,
             charges: Arc::default(),
             bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
         });
@@ -205,14 +214,31 @@ impl Server {
         &self.charges
     }
 
-    /// Tokens of service accounts.
-    pub(crate) const fn tokens(&self) -> &Tokens {
-        &self.tokens
+    /// What signs tokens of service accounts.
+    pub(crate) const fn signer(&self) -> &Signer {
+        &self.signer
     }
 
-    /// The user a bearer token stands for.
-    pub(crate) fn user_of_token(&self, token: &str) -> Option<User> {
-        self.config.auth.user_of_token(token).or_else(|| self.tokens.user(token, self.now()))
+    /// The user a bearer token stands for, and those of the wanted audiences that it is for.
+    ///
+    /// # Errors
+    /// Why it stands for nobody, as a TokenReview says it.
+    pub(crate) fn user_of_token(
+        &self,
+        token: &str,
+        wanted: &[String],
+    ) -> Result<(User, Vec<String>), String> {
+        let own = || wanted.iter().filter(|a| *a == ISSUER).cloned().collect::<Vec<_>>();
+        if let Some(user) = self.config.auth.user_of_token(token).filter(|_| !own().is_empty()) {
+            return Ok((user, own()));
+        }
+        let lookup = |plural: &str, namespace: &str, name: &str| {
+            self.store.get(&Key::new(format!("/{plural}"), namespace, name))?.value().ok()
+        };
+        match tokens::verify(&self.signer, token, wanted, &lookup, self.now()) {
+            None => Err("[invalid bearer token]".to_owned()),
+            Some(result) => result.map_err(|why| format!("[invalid bearer token, {why}]")),
+        }
     }
 
     /// Adds admission by another part of this process.
@@ -308,6 +334,15 @@ impl Server {
     pub fn authenticating_service(self: &Arc<Self>) -> ApiService {
         ApiService { server: Arc::clone(self), identity: None }
     }
+}
+
+/// The key that signs tokens: kept with the other credentials, or for this process only.
+fn signer(data: Option<&std::path::Path>) -> Result<Signer, ServerError> {
+    let Some(dir) = data else {
+        return Signer::generate().map_err(|why| ServerError::Key { path: PathBuf::from("sa.key"), why });
+    };
+    let path = dir.join("pki").join("sa.key");
+    Signer::load_or_create(&path).map_err(|why| ServerError::Key { path, why })
 }
 
 /// The server as a `tower::Service`. Cheap to clone; `kube::Client::new` takes it as it is.

@@ -354,6 +354,22 @@ async fn a_namespace_goes_with_everything_in_it() {
                 && w.get(&resources::SERVICE_ACCOUNTS, "n", "default").is_some()
         })
         .await;
+    // It comes back, whatever is done to it.
+    let uid =
+        |w: &World| Some(w.get(&resources::SERVICE_ACCOUNTS, "n", "default")?["metadata"]["uid"].clone());
+    let first = uid(&world);
+    world.delete(&resources::SERVICE_ACCOUNTS, "n", "default", Propagation::Background).await;
+    world.until("a new account", |w| uid(w).is_some() && uid(w) != first).await;
+    world
+        .change(&resources::CONFIG_MAPS, "n", "kube-root-ca.crt", |map| {
+            map["data"] = json!({"ca.crt": "other"});
+            true
+        })
+        .await;
+    let ca = |w: &World| {
+        w.get(&resources::CONFIG_MAPS, "n", "kube-root-ca.crt").unwrap()["data"]["ca.crt"].clone()
+    };
+    world.until("the certificate again", |w| ca(w) == "PEM").await;
     let mut made = job("j", None, &json!({"parallelism": 3}));
     made["metadata"]["namespace"] = json!("n");
     world.create(&resources::JOBS, "n", made).await;

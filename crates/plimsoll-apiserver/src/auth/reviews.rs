@@ -3,9 +3,13 @@
 use plimsoll_machinery::{ApiError, FieldError, Kind};
 use serde_json::{Value, json};
 
+use super::tokens::ISSUER;
 use super::{Attributes, Rbac, User};
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Reads a bearer token for some audiences; an error is in words.
+pub type TokenReader<'a> = dyn Fn(&str, &[String]) -> Result<(User, Vec<String>), String> + 'a;
 
 /// Answers a review. `None`: the kind is none.
 ///
@@ -16,7 +20,7 @@ pub fn create(
     object: &Value,
     namespace: &str,
     user: &User,
-    user_of: &dyn Fn(&str) -> Option<User>,
+    user_of: &TokenReader<'_>,
     rbac: &Rbac,
 ) -> Option<Result<Value, ApiError>> {
     let mut review = object.clone();
@@ -35,10 +39,10 @@ pub fn create(
             review["status"] = json!({"userInfo": user.to_value()});
             Ok(review)
         }
-        ("authentication.k8s.io", "TokenReview") => {
-            review["status"] = token(&review["spec"], user_of);
-            Ok(review)
-        }
+        ("authentication.k8s.io", "TokenReview") => token(&review["spec"], user_of).map(|status| {
+            review["status"] = status;
+            review
+        }),
         _ => return None,
     })
 }
@@ -199,9 +203,26 @@ fn rules(kind: &Kind, review: &Value, user: &User, rbac: &Rbac) -> Result<Value,
     }))
 }
 
-fn token(spec: &Value, user_of: &dyn Fn(&str) -> Option<User>) -> Value {
-    match user_of(spec["token"].as_str().unwrap_or("")) {
-        Some(user) => json!({"authenticated": true, "user": user.to_value()}),
-        None => json!({"user": {}, "error": "[invalid bearer token]"}),
+/// The status of a TokenReview (`registry/authentication/tokenreview`).
+fn token(spec: &Value, user_of: &TokenReader<'_>) -> Result<Value, ApiError> {
+    let token = spec["token"].as_str().unwrap_or("");
+    if token.is_empty() {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
+    let mut wanted: Vec<String> = spec["audiences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    if wanted.is_empty() {
+        wanted.push(ISSUER.to_owned());
+    }
+    Ok(match user_of(token, &wanted) {
+        Ok((user, audiences)) => {
+            json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
+    })
 }

@@ -22,6 +22,9 @@ use super::runner::{Controller, Outcome};
 const FINALIZER: &str = "kubernetes";
 /// Time until we look again at a namespace that isn't empty yet.
 const RETRY: SignedDuration = SignedDuration::from_millis(250);
+/// The ConfigMap and the ServiceAccount of every namespace.
+const ROOT_CA: &str = "kube-root-ca.crt";
+const ACCOUNT: &str = "default";
 /// Objects deleted at the same time.
 const BATCH: usize = 100;
 
@@ -56,6 +59,8 @@ pub struct NamespaceController {
     clock: Clock,
     options: NamespaceOptions,
     namespaces: Informer<Namespace>,
+    config_maps: Informer<Object>,
+    accounts: Informer<Object>,
 }
 
 /// What is left in a namespace.
@@ -73,7 +78,9 @@ impl NamespaceController {
     /// The controller, not running yet.
     pub fn new(client: Arc<dyn Client>, clock: Clock, options: NamespaceOptions) -> Self {
         let namespaces = Informer::new(client.store(), &resources::NAMESPACES.storage, |_| None);
-        Self { client, clock, options, namespaces }
+        let config_maps = Informer::alone(client.store(), &resources::CONFIG_MAPS.storage, |_| None);
+        let accounts = Informer::alone(client.store(), &resources::SERVICE_ACCOUNTS.storage, |_| None);
+        Self { client, clock, options, namespaces, config_maps, accounts }
     }
 
     async fn sync_namespace(&self, name: &str) -> Outcome {
@@ -190,19 +197,19 @@ impl NamespaceController {
             let object = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {
-                    "name": "kube-root-ca.crt", "namespace": namespace,
+                    "name": ROOT_CA, "namespace": namespace,
                     "annotations": {
                         "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.",
                     },
                 },
                 "data": {"ca.crt": ca},
             });
-            self.ensure(&resources::CONFIG_MAPS, namespace, "kube-root-ca.crt", object).await?;
+            self.ensure(&resources::CONFIG_MAPS, namespace, ROOT_CA, object).await?;
         }
         if self.options.service_account {
-            let metadata = json!({"name": "default", "namespace": namespace});
+            let metadata = json!({"name": ACCOUNT, "namespace": namespace});
             let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
-            self.ensure(&resources::SERVICE_ACCOUNTS, namespace, "default", object).await?;
+            self.ensure(&resources::SERVICE_ACCOUNTS, namespace, ACCOUNT, object).await?;
         }
         Ok(())
     }
@@ -214,8 +221,15 @@ impl NamespaceController {
         name: &str,
         object: Value,
     ) -> Result<(), ApiError> {
-        if self.client.store().get(&resource.key(namespace, name)).is_some() {
-            return Ok(());
+        if let Some(there) = self.client.store().latest(&resource.key(namespace, name)) {
+            let data = object["data"].clone();
+            let change = |there: &mut Value| {
+                let changed = !data.is_null() && there["data"] != data;
+                there["data"] = if changed { data.clone() } else { there["data"].take() };
+                changed
+            };
+            return modify(&*self.client, Target::object(resource, namespace, name), &there.uid, change)
+                .await;
         }
         match self.client.create(Target::create(resource, namespace), object).await {
             Err(error) if error.reason != "AlreadyExists" => Err(error),
@@ -310,11 +324,19 @@ impl Controller for NamespaceController {
     }
 
     fn signals(&self) -> Vec<Receiver<u64>> {
-        vec![self.namespaces.signal()]
+        vec![self.namespaces.signal(), self.config_maps.signal(), self.accounts.signal()]
     }
 
     fn refresh(&self, queue: &mut Queue, _now: Timestamp) {
         self.namespaces.refresh(|seen| queue.add(seen.path));
+        // What every namespace has comes back when it is deleted or changed.
+        for (informer, name) in [(&self.config_maps, ROOT_CA), (&self.accounts, ACCOUNT)] {
+            informer.refresh(|seen| {
+                if let Some((namespace, _)) = seen.path.split_once('/').filter(|(_, n)| *n == name) {
+                    queue.add(namespace);
+                }
+            });
+        }
     }
 
     fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome> {

@@ -273,7 +273,7 @@ fn review(req: &Req, kind: &Arc<Kind>, object: &mut Value, w: &Write) -> Option<
         return Some(Err(e));
     }
     let server = &req.server;
-    let user_of = |token: &str| server.user_of_token(token);
+    let user_of = |token: &str, wanted: &[String]| server.user_of_token(token, wanted);
     auth::create_review(kind, object, &req.info.namespace, &req.user, &user_of, server.rbac())
 }
 

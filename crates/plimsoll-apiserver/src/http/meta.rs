@@ -2,7 +2,8 @@
 
 use plimsoll_machinery::ApiError;
 
-use super::{Req, method_not_allowed, reply::Reply};
+use super::{Req, method_not_allowed, reply::Payload, reply::Reply};
+use crate::auth::tokens;
 
 const LIVE: [&str; 5] = ["ping", "log", "loopback-serving-certificate", "etcd", "autoregister-completion"];
 const READY: [&str; 7] = [
@@ -53,6 +54,23 @@ pub fn health(req: &Req, probe: &str) -> Result<Reply, ApiError> {
         None => Reply::text(200, "ok"),
         Some(_) => Reply::text(200, format!("{lines}{probe} check passed\n")),
     })
+}
+
+/// What others need to verify tokens of service accounts: discovery as of OpenID Connect, and the key.
+pub fn openid(req: &Req) -> Result<Reply, ApiError> {
+    let (document, content_type) = match req.info.path.as_str() {
+        "/.well-known/openid-configuration" => {
+            (tokens::discovery(&req.server.config().address), "application/json")
+        }
+        "/openid/v1/jwks" => (req.server.signer().key_set(), "application/jwk-set+json"),
+        _ => return Ok(Reply::page_not_found()),
+    };
+    if !matches!(req.method.as_str(), "GET" | "HEAD") {
+        return Err(method_not_allowed());
+    }
+    let mut reply = Reply::nothing(200).with_header(http::header::CACHE_CONTROL, "public, max-age=3600");
+    reply.payload = Payload::Raw(document.to_string().into(), content_type);
+    Ok(reply)
 }
 
 /// `/metrics` in the text format of Prometheus.

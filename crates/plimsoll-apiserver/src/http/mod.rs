@@ -26,6 +26,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use plimsoll_machinery::{ApiError, KindTable};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::auth::tokens::ISSUER;
 use crate::auth::{self, Attributes, PeerCertificate, User};
 use crate::server::Server;
 use body::Body;
@@ -143,7 +144,9 @@ fn authenticate(
 ) -> Result<User, ApiError> {
     let mut user = match identity {
         Some(user) => user.clone(),
-        None => server.auth().authenticate(headers, peer, |t| server.user_of_token(t))?,
+        None => server.auth().authenticate(headers, peer, |t| {
+            server.user_of_token(t, &[ISSUER.to_owned()]).ok().map(|(user, _)| user)
+        })?,
     };
     if let Some(other) = auth::impersonated(headers)? {
         for (resource, name) in
@@ -228,6 +231,7 @@ async fn route(req: &mut Req) -> Result<Reply, ApiError> {
                 "healthz" | "livez" | "readyz" => meta::health(req, head),
                 "openapi" => discovery::openapi(req),
                 "metrics" if path == "/metrics" => meta::metrics(req),
+                ".well-known" | "openid" => meta::openid(req),
                 "" => discovery::root(req),
                 _ => Ok(Reply::page_not_found()),
             }

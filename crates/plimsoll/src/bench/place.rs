@@ -78,6 +78,7 @@ impl Place {
                 data: storage.data.clone(),
                 durability: storage.durability,
                 token: Some(credentials.token.clone()),
+                root_ca: None,
                 address: address.clone(),
                 engine: Some(plimsoll_runtime::Settings {
                     roles: Roles { queueing: what != What::Placement, placement: true },

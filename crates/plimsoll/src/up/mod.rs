@@ -55,6 +55,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         data: args.data.clone(),
         durability: args.durability,
         token: Some(credentials.token.clone()),
+        root_ca: Some(credentials.ca.clone()),
         address: reachable(address),
         engine,
         speed: Some(args.speed),

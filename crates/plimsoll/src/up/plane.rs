@@ -8,6 +8,7 @@ use plimsoll_apiserver::auth::{AuthConfig, User};
 use plimsoll_apiserver::control::client::Client;
 use plimsoll_apiserver::control::clock::Clock;
 use plimsoll_apiserver::control::inprocess::ServerClient;
+use plimsoll_apiserver::control::namespace::NamespaceOptions;
 use plimsoll_apiserver::control::{self, Controllers};
 use plimsoll_apiserver::store::Durability;
 use plimsoll_apiserver::{Server, ServerConfig};
@@ -31,6 +32,8 @@ pub struct Settings {
     pub durability: cli::Durability,
     /// The administrator's bearer token.
     pub token: Option<String>,
+    /// Certificate of the authority, PEM: goes into every namespace as `kube-root-ca.crt`.
+    pub root_ca: Option<String>,
     /// Address that clients are told in discovery.
     pub address: String,
     /// What the engine does; `None`: there is none here, and one may come from outside.
@@ -76,7 +79,8 @@ impl Plane {
         }
         let writer: Arc<dyn Client> = Arc::new(ServerClient::new(Arc::clone(&server)));
         // Pods alone run faster: timestamps stay those of the wall clock, which kubectl compares with.
-        let controllers = Controllers::start(&writer, &Clock::scaled(1.0), control::Options::default());
+        let namespaces = NamespaceOptions { root_ca: settings.root_ca.clone(), service_account: true };
+        let controllers = Controllers::start(&writer, &Clock::scaled(1.0), control::Options { namespaces });
         let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
         super::definitions::install(&api).await?;
         let runtime = match &settings.engine {

@@ -1,0 +1,51 @@
+//! A server and a client of it: JSON in, JSON out, through the same service that connections use.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use plimsoll_apiserver::{ApiService, Server, ServerConfig};
+use serde_json::Value;
+use tower::ServiceExt;
+
+/// A client.
+pub struct Api {
+    /// The server.
+    pub server: Arc<Server>,
+    service: ApiService,
+    token: Option<String>,
+}
+
+impl Api {
+    /// The administrator of a new server.
+    pub async fn new(config: ServerConfig) -> Self {
+        Self::of(Server::new(config).await.unwrap())
+    }
+
+    /// The administrator of a server.
+    pub fn of(server: Arc<Server>) -> Self {
+        Self { service: server.service(), server, token: None }
+    }
+
+    /// Somebody with a bearer token.
+    pub fn with_token(&self, token: &str) -> Self {
+        let server = Arc::clone(&self.server);
+        Self { service: server.authenticating_service(), server, token: Some(token.to_owned()) }
+    }
+
+    /// Sends a request; status and body.
+    pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let mut request = Request::builder().method(method).uri(path).header("content-type", kind);
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let response = self.service.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+}
