@@ -56,4 +56,62 @@ impl Duration {
     pub const fn seconds(self) -> i64 {
         self.0.div_euclid(SECOND)
     }
+
+    /// The span as Go prints it: `5m0s`, `1.5s`, `20ms`, `0s`.
+    pub fn go_text(self) -> String {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let all = self.0.unsigned_abs();
+        let second = SECOND.unsigned_abs();
+        if all == 0 {
+            return "0s".to_owned();
+        }
+        if all < second {
+            let (unit, name) = match all {
+                0..1_000 => (1, "ns"),
+                1_000..1_000_000 => (1_000, "µs"),
+                _ => (1_000_000, "ms"),
+            };
+            return format!("{sign}{}{name}", decimal(all, unit));
+        }
+        let (hours, minutes) = (all / second / 3600, all / second / 60 % 60);
+        let seconds = decimal(all % (60 * second), second);
+        match (hours, minutes) {
+            (0, 0) => format!("{sign}{seconds}s"),
+            (0, m) => format!("{sign}{m}m{seconds}s"),
+            (h, m) => format!("{sign}{h}h{m}m{seconds}s"),
+        }
+    }
+}
+
+/// `value / unit` without needless digits; the unit is a power of ten.
+fn decimal(value: u64, unit: u64) -> String {
+    let (whole, rest) = (value / unit, value % unit);
+    if rest == 0 {
+        return whole.to_string();
+    }
+    let width = unit.ilog10() as usize;
+    format!("{whole}.{}", format!("{rest:0width$}").trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_printed_as_go_does() {
+        let cases = [
+            (0, "0s"),
+            (300 * SECOND, "5m0s"),
+            (3_600 * SECOND, "1h0m0s"),
+            (3_661 * SECOND + 500_000_000, "1h1m1.5s"),
+            (1_500_000_000, "1.5s"),
+            (20_000_000, "20ms"),
+            (1_100, "1.1µs"),
+            (7, "7ns"),
+            (-90 * SECOND, "-1m30s"),
+        ];
+        for (nanos, want) in cases {
+            assert_eq!(Duration(nanos).go_text(), want);
+        }
+    }
 }

@@ -85,6 +85,8 @@ resources! {
     DEVICE_SLICES = "resource.k8s.io/v1" "resourceslices" "ResourceSlice";
     /// Classes of devices.
     DEVICE_CLASSES = "resource.k8s.io/v1" "deviceclasses" "DeviceClass";
+    /// Groups of pods.
+    POD_GROUPS = "scheduling.k8s.io/v1alpha2" "podgroups" "PodGroup";
     /// Bounds of requests.
     LIMIT_RANGES = "v1" "limitranges" "LimitRange";
     /// Runtime classes, for their overhead.

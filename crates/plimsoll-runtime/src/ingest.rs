@@ -55,8 +55,9 @@ impl Synced {
     }
 }
 
-/// What is watched for these roles. A resource that the cluster does not serve counts as empty.
-pub fn resources(roles: Roles) -> Vec<Resource> {
+/// What is watched for these roles; PodGroups only for profiles that schedule gangs. A resource that the cluster does
+/// not serve counts as empty.
+pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
     let mut all = vec![api::NAMESPACES, api::PODS];
     if roles.placement {
         all.extend([
@@ -77,6 +78,9 @@ pub fn resources(roles: Roles) -> Vec<Resource> {
             api::DEVICE_SLICES,
             api::DEVICE_CLASSES,
         ]);
+    }
+    if roles.placement && gangs {
+        all.push(api::POD_GROUPS);
     }
     if roles.queueing {
         all.extend([

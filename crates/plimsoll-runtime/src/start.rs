@@ -82,7 +82,10 @@ impl Runtime {
     /// When the system gives no thread for the engine.
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
-        let resources = ingest::resources(roles);
+        let gangs = |p: &place::Profile| {
+            ["preEnqueue", "permit"].iter().any(|at| p.plugins.enabled(at, place::PluginId::GangScheduling))
+        };
+        let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs));
         let driver::Driver { inbox, actions, thread } = driver::start(settings.engine(), resources.len())?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();

@@ -74,6 +74,9 @@ pub struct Files {
     /// kube-scheduler's configuration file: kind KubeSchedulerConfiguration, kubescheduler.config.k8s.io/v1.
     #[arg(long, value_name = "FILE")]
     pub scheduler_config: Option<PathBuf>,
+    /// kube-scheduler's feature gates, as its --feature-gates: Name=true,Other=false.
+    #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true)]
+    pub scheduler_feature_gates: String,
     /// Admit by quota alone, as Kueue does, also where nodes have no room. Needed where a cluster autoscaler brings
     /// nodes only for pods that are pending.
     #[arg(long)]

@@ -21,11 +21,13 @@ const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configurat
 /// When a file can't be read, is malformed, or asks for what is not there; nothing has been changed then.
 pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
     let mut settings = Settings { roles, joint: !files.no_joint_admission, ..Settings::default() };
-    if let Some(path) = &files.scheduler_config {
-        let text = text(path)?;
-        settings.place = config::scheduler::read(&text)
-            .with_context(|| format!("--scheduler-config {}", path.display()))?;
-    }
+    let gates = config::scheduler::Gates::parse(&files.scheduler_feature_gates)
+        .context("--scheduler-feature-gates")?;
+    settings.place = match &files.scheduler_config {
+        Some(path) => config::scheduler::read_with(&text(path)?, gates)
+            .with_context(|| format!("--scheduler-config {}", path.display()))?,
+        None => gates.default_config(),
+    };
     settings.queueing = match &files.config {
         Some(path) => queueing(&text(path)?).with_context(|| format!("--config {}", path.display()))?,
         None => queueing(EMPTY)?,

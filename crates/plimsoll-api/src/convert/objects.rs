@@ -3,7 +3,7 @@
 use super::device;
 use super::selector::label_selector;
 use super::storage;
-use super::{ConvertError, Result, decode, required, string_map};
+use super::{ConvertError, Result, bad, decode, required, string_map};
 use crate::lean::meta::ObjectMeta;
 use crate::lean::objects as lean;
 use plimsoll_core::model::{LabelSelector, Operator, Requirement, StringMap};
@@ -53,6 +53,24 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
                 allowed: status.disruptions_allowed.unwrap_or(0),
                 disrupted: status.disrupted_pods.unwrap_or_default().into_keys().collect(),
             }
+        }
+        "PodGroup" => {
+            let raw: lean::PodGroup = decode("PodGroup", bytes)?;
+            let (namespace, name) = names(raw.metadata)?;
+            let gang = raw.spec.and_then(|s| s.scheduling_policy).and_then(|p| p.gang);
+            let min_count = match gang {
+                None => None,
+                Some(g) => match u32::try_from(g.min_count.unwrap_or(0)) {
+                    Ok(n) if n > 0 => Some(n),
+                    _ => {
+                        return bad(
+                            "spec.schedulingPolicy.gang.minCount",
+                            "must be greater than or equal to 1",
+                        );
+                    }
+                },
+            };
+            ClusterObject::PodGroup { namespace, name, min_count }
         }
         "PersistentVolume" => ClusterObject::Volume(storage::volume(bytes)?),
         "PersistentVolumeClaim" => ClusterObject::Claim(storage::claim(bytes)?),

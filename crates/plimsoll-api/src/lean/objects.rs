@@ -24,6 +24,32 @@ pub struct PairedSpec {
     pub selector: Map<Option<String>>,
 }
 
+/// PodGroup of `scheduling.k8s.io`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodGroup {
+    pub metadata: ObjectMeta,
+    pub spec: Option<PodGroupSpec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupSpec {
+    pub scheduling_policy: Option<SchedulingPolicy>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SchedulingPolicy {
+    pub gang: Option<Gang>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Gang {
+    pub min_count: Option<i64>,
+}
+
 /// ReplicaSet and StatefulSet.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

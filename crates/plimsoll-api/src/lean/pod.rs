@@ -34,6 +34,13 @@ pub struct PodSpec {
     pub host_users: Option<bool>,
     pub volumes: Option<Vec<Volume>>,
     pub resource_claims: Option<Vec<ResourceClaim>>,
+    pub scheduling_group: Option<SchedulingGroup>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingGroup {
+    pub pod_group_name: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

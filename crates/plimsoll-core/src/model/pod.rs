@@ -428,6 +428,9 @@ pub struct Pod {
     pub creation_time: Time,
     /// Workload it was admitted with (annotation `kueue.x-k8s.io/workload`), possibly empty.
     pub workload: String,
+    /// PodGroup it belongs to (`spec.schedulingGroup.podGroupName`), empty for none. Not part of the spec here:
+    /// pods of different groups are alike otherwise.
+    pub group: String,
     /// Whether it has an annotation of Kueue's that asks for a topology.
     pub topology_aware: bool,
     /// Whether deletion has been asked for.

@@ -27,10 +27,11 @@ impl Placement {
             Event::Extended { uid, extender, call, answer } => self.extended(&uid, extender, call, answer),
             Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
         }
+        self.settle_victims();
     }
 
     /// Whether anybody waits for events, or is in a cycle that may want them later.
-    fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         self.queue.has_waiters() || !self.missed.is_empty()
     }
 
@@ -76,6 +77,7 @@ impl Placement {
                 .map(|(n, c)| (n.as_str().into(), c.as_deref().map(Into::into)))
                 .collect(),
             nominated: status.nominated_node_name.as_str().into(),
+            group: pod.group.as_str().into(),
         };
         (extra != Extra::default()).then(|| Box::new(extra))
     }
@@ -105,6 +107,7 @@ impl Placement {
         let id = self.cluster.insert_pod(row);
         if !pod.spec.node_name.is_empty() {
             let node = self.cluster.node_row(&pod.spec.node_name);
+            self.cluster.join_group(id);
             self.cluster.place(id, node);
             self.expect_promise(id, pod);
             self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None);
@@ -114,7 +117,12 @@ impl Placement {
         self.expect_promise(id, pod);
         let Some(profile) = self.profile_of(id) else { return };
         self.queue.insert(id, pod.spec.priority, profile as u32, self.now);
+        self.cluster.join_group(id);
         self.admit(id);
+        if !pod.group.is_empty() {
+            // Others of its group may have waited for it.
+            self.pod_changed(id, Resource::UnschedulablePod, Actions::ADD, None);
+        }
     }
 
     /// Follows `status.nominatedNodeName` of a waiting pod.
@@ -128,7 +136,7 @@ impl Placement {
         self.admit_to(id, Stage::Active);
     }
 
-    fn admit_to(&mut self, id: PodId, stage: Stage) {
+    pub(super) fn admit_to(&mut self, id: PodId, stage: Stage) {
         let Some(queued) = self.queue.get(id) else { return };
         let gate = self
             .runners
@@ -145,7 +153,12 @@ impl Placement {
         let old_nomination =
             self.cluster.pods[id].extra.as_ref().map_or_else(Box::default, |e| e.nominated.clone());
         let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
-        let extra = self.extra(pod);
+        let group = self.cluster.pods[id].extra.as_ref().map_or_else(Box::default, |e| e.group.clone());
+        let mut extra = self.extra(pod);
+        if !group.is_empty() || extra.as_ref().is_some_and(|e| !e.group.is_empty()) {
+            // The field can't be changed.
+            extra.get_or_insert_default().group = group;
+        }
         self.cluster.reshape(id, shape, extra);
         self.cluster.set_deleting(id, pod.deleting);
         let row = &mut self.cluster.pods[id];
@@ -196,9 +209,11 @@ impl Placement {
         let node = self.cluster.node_row(node_name);
         let before = self.cluster.pods[id].node;
         let was_waiting = self.queue.get(id).is_some();
+        self.forget_waiting(id, false);
         self.queue.remove(id);
         self.forget_extended(id);
         self.unreserve(id);
+        self.cluster.join_group(id);
         // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
         self.cluster.nominate(id, None);
@@ -228,19 +243,23 @@ impl Placement {
         self.forget_promise(id);
         self.freed |= self.cluster.pods[id].node.is_some();
         let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
+        self.forget_waiting(id, true);
         self.queue.remove(id);
         self.forget_extended(id);
         self.binding.remove(&id);
         self.unreserve(id);
         self.cluster.remove_pod(id);
         let Some(view) = view.filter(|v| v.node.is_some() || v.nominated) else { return };
+        let (placed, priority) = (view.node.is_some(), view.shape.spec.priority);
         let payload = Payload::Pod { id, old: Some(view), new: None };
-        self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
+        let change = Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload };
+        // A nominated pod kept its room from pods that do not go before it only (`getLEPriorityPreCheck`).
+        self.changed_for(&change, |p, other| placed || p.cluster.priority(other) <= priority);
     }
 
     pub(super) fn bound(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if self.binding.remove(&id).is_none() {
+        if self.waiting.contains(id) || self.binding.remove(&id).is_none() {
             return;
         }
         self.queue.remove(id);
@@ -259,11 +278,16 @@ impl Placement {
     /// Takes back an assumed pod whose binding failed; `named`: the message does not say yet who failed.
     pub(super) fn unbind(&mut self, uid: &str, message: &str, named: bool) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.waiting.contains(id) {
+            // The answer to an earlier attempt.
+            return;
+        }
         if self.binding.remove(&id).is_none() || self.queue.get(id).is_none() {
             // Bound by somebody else in the meantime, or gone: nothing to take back.
             return;
         }
         let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
+        self.unguard(id);
         self.cluster.unplace(id);
         self.freed = true;
         if let Some(view) = view {
@@ -275,11 +299,17 @@ impl Placement {
             Some(plugin) => format!("running PreBind plugin {:?}: {message}", plugin.name()),
             None => format!("running Bind plugin \"DefaultBinder\": {message}"),
         };
-        self.failed(id, "SchedulerError", &text, None);
+        let nominated = self.clear_nomination(id);
+        self.failed(id, "SchedulerError", &text, nominated);
     }
 
     /// Something changed: wakes the pods it may unblock.
     pub(super) fn changed(&mut self, change: &Change) {
+        self.changed_for(change, |_, _| true);
+    }
+
+    /// The same for some pods only (upstream's `PreEnqueueCheck`).
+    pub(super) fn changed_for(&mut self, change: &Change, applies: impl Fn(&Self, PodId) -> bool) {
         if !self.is_watched() {
             return;
         }
@@ -297,7 +327,9 @@ impl Placement {
             }
         }
         for (_, id) in affected {
-            self.reconsider(id, change);
+            if applies(self, id) {
+                self.reconsider(id, change);
+            }
         }
     }
 

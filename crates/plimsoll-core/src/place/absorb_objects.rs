@@ -1,5 +1,6 @@
 //! Objects besides nodes and pods → state and events.
 
+use super::cluster::group::PodGroup;
 use super::cluster::labels::Selector;
 use super::cluster::{Labels, OwnerKind};
 use super::events::{Actions, Change, Payload, Resource};
@@ -74,6 +75,15 @@ impl Placement {
                 self.cluster.changes.epoch += 1;
                 let pair = put(&mut self.cluster.objects.devices.classes, raw.name.clone(), raw.clone());
                 self.object_changed(Resource::DeviceClass, pair, ObjectChange::DeviceClass);
+            }
+            ClusterObject::PodGroup { namespace, name, min_count } => {
+                let key = (self.cluster.strings.intern(namespace), Box::<str>::from(name.as_str()));
+                let new = Arc::new(PodGroup { min_count: *min_count });
+                let group = self.cluster.groups.entry(key.clone()).or_default();
+                let known = group.object.replace(new).is_some();
+                let actions = if known { Actions::UPDATE } else { Actions::ADD };
+                let payload = Payload::Object(ObjectChange::PodGroup(key.0, key.1));
+                self.changed(&Change { resource: Resource::PodGroup, actions, payload });
             }
             ClusterObject::VolumeAttachment(raw) => {
                 let pair = put(&mut self.cluster.objects.attachments, raw.name.clone(), raw.clone());
@@ -158,6 +168,12 @@ impl Placement {
                 Resource::DeviceClass,
                 o.devices.classes.remove(name).map(|x| ObjectChange::DeviceClass((Some(x), None))),
             ),
+            "PodGroup" => {
+                let key = (space, own.into_boxed_str());
+                let old = self.cluster.groups.get_mut(&key).and_then(|g| g.object.take());
+                self.cluster.drop_group_if_unused(&key);
+                (Resource::PodGroup, old.map(|_| ObjectChange::PodGroup(key.0, key.1)))
+            }
             "VolumeAttachment" => (
                 Resource::VolumeAttachment,
                 o.attachments.remove(name).map(|x| ObjectChange::Attachment((Some(x), None))),
@@ -256,6 +272,9 @@ pub(super) fn object_pair(
             ClusterObject::DeviceClass(v) => Some(v.clone()),
             _ => None,
         })),
+        ClusterObject::PodGroup { namespace, name, .. } => {
+            ObjectChange::PodGroup(s.intern(namespace), name.as_str().into())
+        }
         ClusterObject::VolumeAttachment(_) => ObjectChange::Attachment(both(old, new, |o| match o {
             ClusterObject::VolumeAttachment(v) => Some(v.clone()),
             _ => None,

@@ -2,11 +2,12 @@
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::framework::{
-    Code, Counts, FilterState, Incoming, Plugin, PluginId, Point, PreFilter, Profile, Reason, ScoreState,
-    Status,
+    Code, Counts, FilterState, Incoming, Permit, Plugin, PluginId, Point, PreFilter, Profile, Reason,
+    ScoreState, Status, Waiting,
 };
 use super::plugins;
 use crate::intern::{Interner, Sym};
+use crate::time::Duration;
 use std::collections::BTreeSet;
 
 /// A profile with its plugins made.
@@ -19,6 +20,9 @@ pub(crate) struct Runner {
     pre_filter: Vec<usize>,
     filter: Vec<usize>,
     score: Vec<(usize, i64)>,
+    /// Plugins with work at Reserve.
+    reserve: Vec<usize>,
+    permit: Vec<usize>,
     pub post_filter: Vec<PluginId>,
 }
 
@@ -26,7 +30,15 @@ impl Runner {
     pub fn new(profile: Profile, strings: &mut Interner) -> Self {
         let mut made: Vec<Box<dyn Plugin>> = Vec::new();
         for id in PluginId::ALL {
-            let points = [Point::PreEnqueue, Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
+            let points = [
+                Point::PreEnqueue,
+                Point::PreFilter,
+                Point::Filter,
+                Point::PreScore,
+                Point::Score,
+                Point::Reserve,
+                Point::Permit,
+            ];
             let used = points.iter().any(|p| profile.plugins.at(*p).iter().any(|(i, _)| i == id));
             if let Some(plugin) = used.then(|| plugins::make(*id, &profile.args, strings)).flatten() {
                 made.push(plugin);
@@ -36,17 +48,67 @@ impl Runner {
             let list = profile.plugins.at(point).iter();
             list.filter_map(|(id, w)| Some((made.iter().position(|p| p.id() == *id)?, *w))).collect()
         };
-        let indices = |point: Point| at(point).into_iter().map(|(i, _)| i).collect();
+        let indices = |point: Point| at(point).into_iter().map(|(i, _)| i).collect::<Vec<_>>();
         Self {
             name: strings.intern(&profile.scheduler_name),
             pre_enqueue: indices(Point::PreEnqueue),
             pre_filter: pre_filter_order(indices(Point::PreFilter), indices(Point::Filter)),
             filter: indices(Point::Filter),
             score: at(Point::Score),
+            reserve: indices(Point::Reserve).into_iter().filter(|i| made[*i].reserves()).collect(),
+            permit: indices(Point::Permit),
             post_filter: profile.plugins.at(Point::PostFilter).iter().map(|(id, _)| *id).collect(),
             plugins: made,
             profile,
         }
+    }
+
+    /// Adds a plugin at Reserve and Permit, behind the others.
+    #[cfg(test)]
+    pub fn add_guard(&mut self, plugin: Box<dyn Plugin>) {
+        self.reserve.push(self.plugins.len());
+        self.permit.push(self.plugins.len());
+        self.plugins.push(plugin);
+    }
+
+    /// Whether plugins have a say between choosing a node and binding.
+    pub fn guards(&self) -> bool {
+        !self.permit.is_empty() || !self.reserve.is_empty()
+    }
+
+    /// Reserve: the first plugin that does not succeed.
+    pub fn reserve(&self, cluster: &Cluster, pod: PodId, node: NodeId) -> Option<Status> {
+        let mut said = self.reserve.iter().map(|i| self.plugins[*i].reserve(cluster, pod, node));
+        said.find(|s| !s.is_success())
+    }
+
+    /// Unreserve: all plugins, the last one first.
+    pub fn unreserve(&self, cluster: &Cluster, waiting: &mut Waiting, pod: PodId, node: NodeId) {
+        for i in self.reserve.iter().rev() {
+            self.plugins[*i].unreserve(cluster, waiting, pod, node);
+        }
+    }
+
+    /// Permit: the plugins that want the pod to wait, or the first rejection.
+    ///
+    /// # Errors
+    /// The status of the plugin that rejects the pod or fails.
+    pub fn permit(
+        &self,
+        cluster: &Cluster,
+        waiting: &mut Waiting,
+        pod: PodId,
+        node: NodeId,
+    ) -> Result<Vec<(PluginId, Duration)>, Status> {
+        let mut holds = Vec::new();
+        for plugin in self.permit.iter().map(|i| &self.plugins[*i]) {
+            match plugin.permit(cluster, waiting, pod, node) {
+                Permit::Allow => {}
+                Permit::Wait(timeout) => holds.push((plugin.id(), timeout)),
+                Permit::Reject(status) => return Err(Status { plugin: Some(plugin.id()), ..status }),
+            }
+        }
+        Ok(holds)
     }
 
     /// Whether any plugin scores.

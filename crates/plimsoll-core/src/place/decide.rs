@@ -5,6 +5,7 @@ use super::cycle::{Cycle, totals};
 use super::evaluate::{self, Failure};
 use super::framework::{Incoming, PluginId, Status};
 use super::message::truncate_note;
+use super::permit::Passage;
 use super::preempt::{self, Candidate, Trials};
 use super::queue::Stage;
 use super::ranked::Rank;
@@ -32,6 +33,8 @@ impl Placement {
         self.give_up_waiting();
         self.end_promises();
         self.give_up_extending();
+        self.end_waiting();
+        self.settle_victims();
         self.queue.flush_backoff(now);
         for id in self.queue.take_leftovers(now) {
             self.retry(id);
@@ -45,9 +48,7 @@ impl Placement {
             }
             let Some(id) = self.queue.pop() else { break };
             self.schedule(id);
-            for stand_in in std::mem::take(&mut self.broken) {
-                self.break_promise(stand_in);
-            }
+            self.settle_victims();
             for action in self.outbox.drain(..) {
                 emit(action);
             }
@@ -61,15 +62,25 @@ impl Placement {
             self.queue.remove(id);
             return;
         }
+        if self.guarded
+            && let Some(pods) = self.take_group(id)
+        {
+            return self.schedule_group(&pods);
+        }
         if let Some(outcome) = self.take_promise(id) {
             return self.conclude(id, outcome);
         }
-        let Some(runner) = self.queue.get(id).and_then(|q| self.runners.get(q.profile as usize)) else {
-            return;
-        };
         if self.is_extended(id) {
             return self.extend(id, false);
         }
+        if let Some(outcome) = self.find(id) {
+            self.conclude(id, outcome);
+        }
+    }
+
+    /// Looks for a node, and for victims where there is none.
+    pub(super) fn find(&mut self, id: PodId) -> Option<Outcome> {
+        let runner = self.runners.get(self.queue.get(id)?.profile as usize)?;
         let incoming = Incoming::new(&self.cluster, id);
         let profile = self.queue.get(id).map_or(0, |q| q.profile);
         let sampled = sample(runner, self.cluster.node_count);
@@ -78,7 +89,7 @@ impl Placement {
         } else {
             self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
         };
-        let outcome = match rank {
+        Some(match rank {
             Rank::Best(node) => Outcome::Placed(node, None),
             Rank::None(ranked) => {
                 let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
@@ -91,8 +102,7 @@ impl Placement {
                 let sampled = sampled.map(|n| (n, &mut self.next_start));
                 attempt(runner, &mut self.cluster, incoming, &mut self.rng, sampled)
             }
-        };
-        self.conclude(id, outcome);
+        })
     }
 
     /// Carries out how a cycle ended.
@@ -102,9 +112,13 @@ impl Placement {
             Outcome::Rejected { failure, candidate, clear_nomination } => {
                 self.rejected(id, &failure, candidate, clear_nomination);
             }
-            Outcome::Error(text) => self.failed(id, "SchedulerError", &text, None),
+            Outcome::Error(text) => {
+                let nominated = self.clear_nomination(id);
+                self.failed(id, "SchedulerError", &text, nominated);
+            }
             Outcome::NoNodes => {
-                self.failed(id, "Unschedulable", "no nodes available to schedule pods", None);
+                let nominated = self.clear_nomination(id);
+                self.failed(id, "Unschedulable", "no nodes available to schedule pods", nominated);
             }
         }
     }
@@ -115,10 +129,32 @@ impl Placement {
         self.cluster.place(id, node);
         self.binding.insert(id, ());
         self.missed.remove(&id);
+        let prepared = what.is_some();
+        if let Some(what) = what {
+            self.reserve(id, node, what);
+        }
+        if self.guarded && self.guard(id, node) != Passage::Open {
+            return;
+        }
+        if prepared {
+            return self.pre_bind(id);
+        }
         let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
-        match what {
-            Some(what) => self.prepare(id, node, what),
-            None => self.bind(id, node),
+        self.bind(id, node);
+    }
+
+    /// Victims that need not be deleted make room now, after the pod that needs it was put aside: stand-ins, and pods
+    /// that wait before they are bound.
+    pub(super) fn settle_victims(&mut self) {
+        for stand_in in std::mem::take(&mut self.broken) {
+            self.break_promise(stand_in);
+        }
+        for id in std::mem::take(&mut self.cancelled) {
+            let uid = self.cluster.pods[id].uid.clone();
+            self.bind_failed(&uid, "binding volumes: context canceled");
+        }
+        if self.guarded {
+            self.follow_waiting();
         }
     }
 
@@ -161,12 +197,16 @@ impl Placement {
                 continue;
             }
             let pod = self.pod_ref(*victim);
-            self.outbox.push(Action::Preempt {
-                victim: pod.clone(),
-                preemptor: preemptor.clone(),
-                message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
-            });
-            let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+            let mut message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+            if self.make_way(*victim) {
+                message.push_str(" (in kube-scheduler memory).");
+            } else {
+                self.outbox.push(Action::Preempt {
+                    victim: pod.clone(),
+                    preemptor: preemptor.clone(),
+                    message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
+                });
+            }
             let note = Note { warning: false, reason: "Preempted", action: "Preempting", message };
             self.outbox.push(Action::Record { pod, note });
         }
@@ -184,6 +224,18 @@ impl Placement {
         }
     }
 
+    /// Whether a victim needs not be deleted: it waits at Permit or in PreBind, and is only taken back.
+    fn make_way(&mut self, victim: PodId) -> bool {
+        if self.guarded && self.waiting.preempt(victim) {
+            return true;
+        }
+        let cancel = self.can_cancel(victim);
+        if cancel {
+            self.cancelled.push(victim);
+        }
+        cancel
+    }
+
     /// Puts a pod back after a failed attempt and reports it.
     pub(super) fn failed(&mut self, id: PodId, reason: &'static str, text: &str, nominated: Option<String>) {
         self.record(id, true, "FailedScheduling", "Scheduling", text);
@@ -193,15 +245,20 @@ impl Placement {
         let told = row.condition == condition && nominated.is_none();
         row.condition = condition;
         row.timestamp = now;
-        let stage = if row.rejectors.is_empty() && row.pending.is_empty() {
+        let error = row.rejectors.is_empty() && row.pending.is_empty();
+        if error {
             row.errors += 1;
-            Stage::ErrorBackoff
         } else {
             row.unschedulable += 1;
             row.errors = 0;
-            Stage::Unschedulable
-        };
-        self.queue.enter(id, stage);
+        }
+        if error || self.is_in_group(id) {
+            // Pods of a group always come back after their backoff, and wait for all of it: the group would be tried
+            // again at once otherwise.
+            self.admit_to(id, Stage::ErrorBackoff);
+        } else {
+            self.queue.enter(id, Stage::Unschedulable);
+        }
         self.replay_missed(id);
         if !told {
             let pod = self.pod_ref(id);

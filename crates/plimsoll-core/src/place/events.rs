@@ -37,11 +37,13 @@ pub enum Resource {
     ResourceSlice,
     /// A DeviceClass.
     DeviceClass,
+    /// A PodGroup.
+    PodGroup,
     /// Everything.
     Any,
 }
 
-const RESOURCES: [(Resource, &str); 15] = [
+const RESOURCES: [(Resource, &str); 16] = [
     (Resource::Pod, "Pod"),
     (Resource::AssignedPod, "AssignedPod"),
     (Resource::UnschedulablePod, "UnschedulablePod"),
@@ -56,6 +58,7 @@ const RESOURCES: [(Resource, &str); 15] = [
     (Resource::ResourceClaim, "resource.k8s.io/ResourceClaim"),
     (Resource::ResourceSlice, "resource.k8s.io/ResourceSlice"),
     (Resource::DeviceClass, "resource.k8s.io/DeviceClass"),
+    (Resource::PodGroup, "scheduling.k8s.io/PodGroup"),
     (Resource::Any, "*"),
 ];
 
@@ -187,6 +190,8 @@ pub struct PodView {
     pub nominated: bool,
     /// Names of generated device claims.
     pub claim_statuses: ClaimStatuses,
+    /// PodGroup it belongs to, empty for none.
+    pub group: Box<str>,
 }
 
 impl PodView {
@@ -199,6 +204,7 @@ impl PodView {
             node: pod.node.map(|n| cluster.nodes[n].name),
             nominated: pod.nominated.is_some(),
             claim_statuses: pod.extra.as_ref().map_or_else(Box::default, |e| e.claim_statuses.clone()),
+            group: pod.extra.as_ref().map_or_else(Box::default, |e| e.group.clone()),
         }
     }
 }

@@ -53,6 +53,11 @@ pub(crate) struct Missed {
 }
 
 impl Missed {
+    /// Something happened that helps in any case.
+    pub(super) const fn anything(&mut self) {
+        self.overflow = true;
+    }
+
     fn push(&mut self, change: &Change) {
         if self.changes.len() < MAX_MISSED {
             self.changes.push(change.clone());

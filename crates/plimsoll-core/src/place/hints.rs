@@ -99,6 +99,7 @@ impl Placement {
                 .iter()
                 .map(|(n, c)| (n.as_str().into(), c.as_deref().map(Into::into)))
                 .collect(),
+            group: pod.group.as_str().into(),
         };
         c.shapes.release(shape);
         view

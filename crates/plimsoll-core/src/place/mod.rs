@@ -13,9 +13,11 @@ mod events;
 mod extend;
 mod extender;
 mod framework;
+mod group_cycle;
 mod hints;
 mod message;
 mod objects;
+mod permit;
 mod plugins;
 mod preempt;
 mod prepare;
@@ -36,6 +38,7 @@ use crate::time::{Duration, Time};
 use cluster::{Cluster, PodId};
 use cycle::Runner;
 use queue::Queue;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Evaluates the CEL selectors of device classes and claims; the language itself is no part of the engine.
@@ -132,6 +135,15 @@ pub enum ClusterObject {
     DeviceSlice(model::ResourceSlice),
     /// A DeviceClass.
     DeviceClass(model::DeviceClass),
+    /// A PodGroup of `scheduling.k8s.io`, for gangs.
+    PodGroup {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// `spec.schedulingPolicy.gang.minCount`; `None`: another policy.
+        min_count: Option<u32>,
+    },
     /// A PodDisruptionBudget, for preemption.
     Budget {
         /// Namespace.
@@ -326,6 +338,14 @@ pub struct Placement {
     next_call: u64,
     /// Events for pods that are in their cycle.
     missed: Map<PodId, extend::Missed>,
+    /// Pods that wait at Permit.
+    waiting: framework::Waiting,
+    /// Whether any profile has plugins at Permit, or with work at Reserve.
+    guarded: bool,
+    /// Pods placed so far in the cycle of a pod group.
+    group_cycle: BTreeSet<PodId>,
+    /// Victims whose preparation is to be broken off instead of deleting them.
+    cancelled: Vec<PodId>,
     /// Where the next search for feasible nodes starts.
     next_start: usize,
     /// Actions found while absorbing.
@@ -338,13 +358,13 @@ impl Placement {
     pub fn new(config: Config) -> Self {
         let mut cluster = Cluster::default();
         cluster.objects.devices.selector = config.device_selector.clone();
-        let runners = config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
+        let runners: Vec<Runner> =
+            config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
         Self {
             queue: Queue::new(config.backoff, config.max_in_unschedulable),
             ranks: ranked::Ranks::default(),
             rng: Rng::new(config.seed),
             cluster,
-            runners,
             binding: Map::default(),
             preparing: Map::default(),
             promises: promise::Promises::default(),
@@ -354,7 +374,12 @@ impl Placement {
             extender_binds: Map::default(),
             next_call: 0,
             missed: Map::default(),
+            waiting: framework::Waiting::default(),
+            guarded: runners.iter().any(Runner::guards),
+            group_cycle: BTreeSet::new(),
+            cancelled: Vec::new(),
             next_start: 0,
+            runners,
             outbox: Vec::new(),
             now: Time::default(),
             config,
@@ -371,7 +396,10 @@ impl Placement {
             Some(deadline) => Some(deadline),
             None => self.queue.next_wake(self.now),
         };
-        [queue, self.next_give_up(), self.promises.next_end()].into_iter().flatten().min()
+        [queue, self.next_give_up(), self.promises.next_end(), self.waiting.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether nodes came or changed, or pods left, since this was last asked.
@@ -428,6 +456,7 @@ impl Placement {
         self.queue.check();
         self.cluster.check();
         self.check_promises();
+        self.check_waiting();
     }
 
     /// As [`Placement::check`], with the ranks, which are brought up to date first.

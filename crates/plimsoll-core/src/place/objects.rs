@@ -203,4 +203,6 @@ pub enum ObjectChange {
     DeviceSlice(#[expect(dead_code, reason = "no hint looks into slices")] Pair<super::devices::Slice>),
     /// A DeviceClass.
     DeviceClass(Pair<model::DeviceClass>),
+    /// A PodGroup: namespace and name.
+    PodGroup(Sym, Box<str>),
 }

@@ -14,6 +14,8 @@ use crate::time::{Duration, Time};
 pub(crate) struct Preparing {
     pub what: Preparation,
     deadline: Time,
+    /// Whether the writes have been asked for.
+    asked: bool,
     /// Whether the writes are done.
     written: bool,
 }
@@ -33,22 +35,28 @@ pub(crate) fn reserve(
 ) -> Result<Option<Preparation>, String> {
     let mut what = Preparation::default();
     if let Some(volumes) = state::<VolumeState>(cycle, PluginId::VolumeBinding) {
-        let plan = volumes.plan(cluster, node).map_err(|s| s.message(&cluster.strings))?;
+        let text =
+            |s: super::framework::Status| reserve_text(PluginId::VolumeBinding, &s.message(&cluster.strings));
+        let plan = volumes.plan(cluster, node).map_err(text)?;
         let VolumePlan { bindings, provisions } = plan;
         (what.bindings, what.provisions) = (bindings, provisions);
     }
     if let Some(devices) = state::<DeviceState>(cycle, PluginId::DynamicResources) {
-        what.devices = devices.grants(cluster, node)?;
+        let text = |t: String| reserve_text(PluginId::DynamicResources, &t);
+        what.devices = devices.grants(cluster, node).map_err(text)?;
     }
     let nothing = what.bindings.is_empty() && what.provisions.is_empty() && what.devices.is_empty();
     Ok((!nothing).then_some(what))
 }
 
+fn reserve_text(plugin: PluginId, text: &str) -> String {
+    format!("running Reserve plugin {:?}: {text}", plugin.name())
+}
+
 impl Placement {
-    /// Counts what was reserved, and asks for it to be written.
-    pub(super) fn prepare(&mut self, id: PodId, node: String, what: Preparation) {
-        let profile = self.queue.get(id).map_or(0, |q| q.profile) as usize;
-        let seconds = self.runners.get(profile).map_or(600, |r| r.profile.args.bind_timeout_seconds);
+    /// Counts what was reserved.
+    pub(super) fn reserve(&mut self, id: PodId, node: NodeId, what: Preparation) {
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
         let objects = &mut self.cluster.objects;
         for grant in what.devices.iter().filter(|g| !g.devices.is_empty()) {
             let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
@@ -60,16 +68,32 @@ impl Placement {
         for claim in &what.provisions {
             objects.assumed.insert(claim.clone(), Assumed::Node(node.clone()));
         }
-        let deadline = self.now.plus(Duration::from_seconds(seconds));
-        self.preparing.insert(id, Preparing { what: what.clone(), deadline, written: false });
+        self.preparing.insert(id, Preparing { what, deadline: self.now, asked: false, written: false });
+    }
+
+    /// PreBind: asks for what was reserved to be written, or for the binding where nothing was.
+    pub(super) fn pre_bind(&mut self, id: PodId) {
+        let Some(node) = self.cluster.pods[id].node else { return };
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
+        let profile = self.queue.get(id).map_or(0, |q| q.profile) as usize;
+        let seconds = self.runners.get(profile).map_or(600, |r| r.profile.args.bind_timeout_seconds);
+        let Some(p) = self.preparing.get_mut(&id) else { return self.bind(id, node) };
+        p.deadline = self.now.plus(Duration::from_seconds(seconds));
+        p.asked = true;
+        let what = Box::new(p.what.clone());
         let pod = self.pod_ref(id);
-        self.outbox.push(Action::Prepare { pod, node, what: Box::new(what) });
+        self.outbox.push(Action::Prepare { pod, node, what });
+    }
+
+    /// Whether a pod waits for its volumes, so that it can make room without being deleted.
+    pub(super) fn can_cancel(&self, id: PodId) -> bool {
+        self.preparing.get(&id).is_some_and(|p| p.written)
     }
 
     /// The writes are done: bind, or wait for the volumes.
     pub(super) fn prepared(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if let Some(p) = self.preparing.get_mut(&id) {
+        if let Some(p) = self.preparing.get_mut(&id).filter(|p| p.asked) {
             p.written = true;
             self.bind_prepared(id);
         }

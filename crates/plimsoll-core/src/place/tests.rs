@@ -4,11 +4,11 @@ use super::*;
 use crate::model::{Container, ContainerPort, Phase, PodSpec, Taint, TaintEffect};
 use crate::{Action as Top, Engine, EngineConfig, Event as TopEvent};
 
-fn node(name: &str, cpu: i64) -> Event {
+pub(super) fn node(name: &str, cpu: i64) -> Event {
     Event::NodeUpsert(Box::new(plain_node(name, cpu)))
 }
 
-fn plain_node(name: &str, cpu: i64) -> Node {
+pub(super) fn plain_node(name: &str, cpu: i64) -> Node {
     let mut n = Node { name: name.into(), uid: format!("uid-{name}"), ready: true, ..Node::default() };
     n.allocatable.insert("cpu".into(), cpu);
     n.allocatable.insert("memory".into(), 1 << 30);
@@ -16,7 +16,7 @@ fn plain_node(name: &str, cpu: i64) -> Node {
     n
 }
 
-fn pod(name: &str, cpu: i64) -> Pod {
+pub(super) fn pod(name: &str, cpu: i64) -> Pod {
     let mut c = Container { name: "main".into(), ..Container::default() };
     c.requests.insert("cpu".into(), cpu);
     Pod {
@@ -32,7 +32,7 @@ fn pod(name: &str, cpu: i64) -> Pod {
     }
 }
 
-fn upsert(pod: Pod) -> Event {
+pub(super) fn upsert(pod: Pod) -> Event {
     Event::PodUpsert(Box::new(pod))
 }
 
@@ -56,7 +56,7 @@ fn step(e: &mut Engine, at: i64, events: Vec<Event>) -> Vec<Action> {
     actions.into_iter().filter_map(place).collect()
 }
 
-fn binds(actions: &[Action]) -> Vec<(String, String)> {
+pub(super) fn binds(actions: &[Action]) -> Vec<(String, String)> {
     let bind = |a: &Action| match a {
         Action::Bind { pod, node } => Some((pod.name.clone(), node.clone())),
         _ => None,
@@ -64,7 +64,7 @@ fn binds(actions: &[Action]) -> Vec<(String, String)> {
     actions.iter().filter_map(bind).collect()
 }
 
-fn message(actions: &[Action]) -> Option<(&'static str, String)> {
+pub(super) fn message(actions: &[Action]) -> Option<(&'static str, String)> {
     actions.iter().find_map(|a| match a {
         Action::Unschedulable { reason, message, .. } => Some((*reason, message.clone())),
         _ => None,
@@ -322,7 +322,7 @@ fn ranks_decide_as_a_full_scan_does() {
     }
 }
 
-fn object(o: ClusterObject) -> Event {
+pub(super) fn object(o: ClusterObject) -> Event {
     Event::ObjectUpsert(Box::new(o))
 }
 
@@ -337,7 +337,7 @@ fn waiting_claim() -> model::PersistentVolumeClaim {
     }
 }
 
-fn volume_world() -> Vec<Event> {
+pub(super) fn volume_world() -> Vec<Event> {
     let class = model::StorageClass {
         name: "local".into(),
         provisioner: "kubernetes.io/no-provisioner".into(),

@@ -20,9 +20,11 @@ fn config(choice: u8) -> EngineConfig {
         ignorable: choice & 32 != 0,
         ..place::Extender::default()
     };
+    let gangs = place::PluginSet::with_gates(&place::UserPlugins::default(), choice & 64 != 0);
     let second = place::Profile { scheduler_name: "second".to_owned(), ..place::Profile::default() };
+    let first = place::Profile { plugins: gangs.unwrap_or_default(), ..place::Profile::default() };
     let place = place::Config {
-        profiles: vec![place::Profile::default(), second],
+        profiles: vec![first, second],
         decisions_per_step: 64,
         extenders: if choice & 1 == 0 { Vec::new() } else { vec![extender] },
         ..place::Config::default()

@@ -200,6 +200,7 @@ pub fn pod(c: &mut Cursor<'_>) -> Pod {
     pod.spec.pod_requests = maybe(c, amounts);
     pod.spec.scheduling_gates = if c.once_in(6) { c.list(2, name) } else { Vec::new() };
     pod.spec.volumes = c.list(2, volume);
+    pod.group = if c.once_in(2) { name(c) } else { String::new() };
     if c.once_in(4) {
         let source = |c: &mut Cursor<'_>| PodClaimSource::Claim(name(c));
         pod.spec.resource_claims = c.list(2, |c| PodResourceClaim { name: name(c), source: source(c) });
@@ -210,7 +211,8 @@ pub fn pod(c: &mut Cursor<'_>) -> Pod {
 /// Another object that placement looks at.
 pub fn object(c: &mut Cursor<'_>) -> ClusterObject {
     let namespace = c.pick(&["ns", "", "other"]).to_owned();
-    match c.below(6) {
+    match c.below(7) {
+        6 => ClusterObject::PodGroup { namespace, name: name(c), min_count: maybe(c, |c| c.below(4) as u32) },
         0 => ClusterObject::Namespace { name: namespace, labels: map(c) },
         1 => ClusterObject::Service { namespace, name: name(c), selector: map(c) },
         2 => ClusterObject::Volume(PersistentVolume {

@@ -2,9 +2,11 @@
 
 mod args;
 mod extenders;
+mod gates;
 mod validate;
 mod wire;
 
+pub use gates::Gates;
 use plimsoll_core::Duration;
 use plimsoll_core::place::{Backoff, Config, PluginRef, PluginSet, Profile, UserPlugins, UserSet};
 use serde::Deserialize;
@@ -37,8 +39,16 @@ const VERSION: &str = "kubescheduler.config.k8s.io/v1";
 /// # Errors
 /// When it is malformed, of another kind, or has values that upstream refuses.
 pub fn read(text: &str) -> Result<Config, ConfigError> {
+    read_with(text, Gates::default())
+}
+
+/// The same with feature gates.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with(text: &str, gates: Gates) -> Result<Config, ConfigError> {
     let value: Value = serde_saphyr::from_str(text).map_err(|e| ConfigError::Decode(e.to_string()))?;
-    from_value(value)
+    from_value_with(value, gates)
 }
 
 /// The same from decoded JSON.
@@ -46,6 +56,10 @@ pub fn read(text: &str) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`read`].
 pub fn from_value(value: Value) -> Result<Config, ConfigError> {
+    from_value_with(value, Gates::default())
+}
+
+fn from_value_with(value: Value, gates: Gates) -> Result<Config, ConfigError> {
     let raw: wire::Configuration = strict(value)?;
     let (kind, version) = (raw.kind.clone().unwrap_or_default(), raw.api_version.clone().unwrap_or_default());
     if kind != "KubeSchedulerConfiguration" || version != VERSION {
@@ -57,13 +71,13 @@ pub fn from_value(value: Value) -> Result<Config, ConfigError> {
     let single = profiles.len() <= 1;
     let mut out: Vec<Profile> = Vec::new();
     for (i, p) in profiles.into_iter().enumerate() {
-        match profile(p, single, &format!("profiles[{i}]"), &mut errors) {
+        match profile(p, single, &format!("profiles[{i}]"), gates, &mut errors) {
             Ok(p) => out.push(p),
             Err(e) => errors.push(e),
         }
     }
     if out.is_empty() && errors.is_empty() {
-        out.push(Profile::default());
+        out.push(gates.default_profile());
     }
     validate::profiles(&out, &mut errors);
     if !errors.is_empty() {
@@ -92,7 +106,7 @@ pub fn from_value(value: Value) -> Result<Config, ConfigError> {
 /// As [`read`].
 pub fn profile_from_value(value: Value) -> Result<Profile, ConfigError> {
     let mut errors = Vec::new();
-    match profile(strict(value)?, true, "profiles[0]", &mut errors) {
+    match profile(strict(value)?, true, "profiles[0]", Gates::default(), &mut errors) {
         Ok(p) if errors.is_empty() => Ok(p),
         Ok(_) => Err(ConfigError::Invalid(errors)),
         Err(e) => {
@@ -115,6 +129,7 @@ fn profile(
     raw: wire::Profile,
     single: bool,
     path: &str,
+    gates: Gates,
     errors: &mut Vec<String>,
 ) -> Result<Profile, String> {
     let mut name = raw.scheduler_name.unwrap_or_default();
@@ -131,7 +146,8 @@ fn profile(
     );
     let user = user_plugins(raw.plugins.unwrap_or_default());
     validate::removed(&user, path, errors);
-    let plugins = PluginSet::new(&user).map_err(|e| format!("{path}.plugins: {e}"))?;
+    let plugins =
+        PluginSet::with_gates(&user, gates.gang_scheduling).map_err(|e| format!("{path}.plugins: {e}"))?;
     let args = args::read(raw.plugin_config.unwrap_or_default(), path, errors);
     Ok(Profile {
         scheduler_name: name,

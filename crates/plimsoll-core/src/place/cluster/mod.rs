@@ -2,6 +2,7 @@
 
 pub mod amounts;
 pub mod features;
+pub mod group;
 pub mod labels;
 pub mod node;
 pub mod pod;
@@ -121,6 +122,8 @@ pub struct Cluster {
     pub image_nodes: Map<Sym, u32>,
     /// How many placed pods have affinity or anti-affinity terms.
     pub with_affinity: usize,
+    /// Pod groups.
+    pub groups: group::Groups,
     /// Pods nominated to a node.
     pub nominees: BTreeSet<PodId>,
     /// Everything else.
@@ -144,6 +147,7 @@ impl Default for Cluster {
             node_count: 0,
             image_nodes: Map::default(),
             with_affinity: 0,
+            groups: group::Groups::default(),
             nominees: BTreeSet::new(),
             objects: Objects::default(),
             changes: Changes::default(),
@@ -170,6 +174,7 @@ impl Cluster {
     /// Takes a pod out, and off its node.
     pub fn remove_pod(&mut self, id: PodId) {
         self.unplace(id);
+        self.leave_group(id);
         self.nominate(id, None);
         let hash = self.hasher.hash_one(&*self.pods[id].uid);
         if let Ok(entry) = self.pods_by_uid.find_entry(hash, |i| *i == id) {
@@ -360,6 +365,9 @@ impl Cluster {
         if !spec.anti_affinity.required.is_empty() {
             row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign as i32);
         }
+        if !self.groups.is_empty() {
+            self.count_member(id, sign);
+        }
         let moved = Moved { deleting: self.pods[id].deleting, shape, by: sign };
         self.changes.pod(node, moved);
     }
@@ -460,5 +468,6 @@ impl Cluster {
         let nominees: BTreeSet<PodId> =
             self.pods.iter().filter(|(_, p)| p.nominated.is_some()).map(|(id, _)| id).collect();
         assert_eq!(nominees, self.nominees, "nominated pods");
+        self.check_groups();
     }
 }

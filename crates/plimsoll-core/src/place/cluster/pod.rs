@@ -78,6 +78,8 @@ pub struct Extra {
     pub claim_statuses: ClaimStatuses,
     /// `status.nominatedNodeName` as last seen.
     pub nominated: Box<str>,
+    /// PodGroup it belongs to, empty for none.
+    pub group: Box<str>,
 }
 
 /// A pod row.

@@ -3,7 +3,7 @@
 //! A plugin is made once per profile. For a scheduling cycle it makes state objects: a [`FilterState`] in
 //! PreFilter, a [`ScoreState`] in PreScore. What upstream keeps in its CycleState lives in them, typed.
 
-use super::{Counts, PluginId, Status};
+use super::{Counts, Permit, PluginId, Status, Waiting};
 use crate::intern::Sym;
 use crate::place::cluster::{Cluster, NodeId, PodId, Shape};
 use crate::place::events::{Change, Interest};
@@ -147,6 +147,25 @@ pub trait Plugin: Debug + Send + Sync {
         _filter: Option<&dyn FilterState>,
     ) -> Option<Box<dyn ScoreState>> {
         None
+    }
+
+    /// Whether [`Plugin::reserve`] and [`Plugin::unreserve`] do anything.
+    fn reserves(&self) -> bool {
+        false
+    }
+
+    /// Reserve: the pod is counted on the node. Anything but success takes it back.
+    fn reserve(&self, _cluster: &Cluster, _pod: PodId, _node: NodeId) -> Status {
+        Status::success()
+    }
+
+    /// Unreserve: the pod is taken off the node again. Called for all plugins, in reverse order, also for those
+    /// whose Reserve was not reached.
+    fn unreserve(&self, _cluster: &Cluster, _waiting: &mut Waiting, _pod: PodId, _node: NodeId) {}
+
+    /// Permit: whether the pod, counted on the node, may be bound.
+    fn permit(&self, _cluster: &Cluster, _waiting: &mut Waiting, _pod: PodId, _node: NodeId) -> Permit {
+        Permit::Allow
     }
 
     /// Events that may make a pod schedulable which this plugin rejected.

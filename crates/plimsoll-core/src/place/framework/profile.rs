@@ -38,7 +38,7 @@ const POINTS: [(Point, &str); 12] = [
 /// The points a plugin implements.
 const fn implements(plugin: PluginId) -> &'static [Point] {
     use Point::{
-        Bind, Filter, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve, Score,
+        Bind, Filter, Permit, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve, Score,
     };
     match plugin {
         P::SchedulingGates => &[PreEnqueue],
@@ -59,7 +59,10 @@ const fn implements(plugin: PluginId) -> &'static [Point] {
         P::NodeResourcesBalancedAllocation => &[PreScore, Score],
         P::ImageLocality => &[Score],
         P::DefaultBinder => &[Bind],
+        P::GangScheduling => &[PreEnqueue, Permit],
         P::Extender => &[],
+        #[cfg(test)]
+        P::TestFirst | P::TestSecond => &[Reserve, Permit],
     }
 }
 
@@ -130,11 +133,12 @@ fn fail<T>(text: String) -> Result<T, ProfileError> {
 }
 
 /// The user's multiPoint set merged with the defaults.
-fn merge(user: &UserSet) -> Result<Vec<(PluginId, i32)>, ProfileError> {
+fn merge(user: &UserSet, gang_scheduling: bool) -> Result<Vec<(PluginId, i32)>, ProfileError> {
+    let gated = gang_scheduling.then_some((P::GangScheduling, 0));
     let mut out: Vec<(PluginId, i32)> = Vec::new();
     let mut replaced = vec![false; user.enabled.len()];
     if !user.disabled.iter().any(|n| n == "*") {
-        for (id, weight) in DEFAULTS {
+        for (id, weight) in DEFAULTS.into_iter().chain(gated) {
             if user.disabled.iter().any(|n| n == id.name()) {
                 continue;
             }
@@ -169,7 +173,15 @@ impl PluginSet {
     /// # Errors
     /// For unknown plugins, plugins that don't implement a point, and plugins enabled twice at a point.
     pub fn new(user: &UserPlugins) -> Result<Self, ProfileError> {
-        let multi = merge(&user.multi_point)?;
+        Self::with_gates(user, false)
+    }
+
+    /// The same, with GangScheduling among the defaults where its feature gate is on.
+    ///
+    /// # Errors
+    /// As [`PluginSet::new`].
+    pub fn with_gates(user: &UserPlugins, gang_scheduling: bool) -> Result<Self, ProfileError> {
+        let multi = merge(&user.multi_point, gang_scheduling)?;
         let empty = UserSet::default();
         let mut points = Vec::new();
         for (point, field) in POINTS {

@@ -44,24 +44,24 @@ impl Code {
 }
 
 macro_rules! plugins {
-    ($($name:ident),+ $(,)?) => {
+    ($($(#[$meta:meta])* $name:ident),+ $(,)?) => {
         /// The plugins, in the order of upstream's default list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[expect(missing_docs, reason = "the names are upstream's and speak for themselves")]
-        pub enum PluginId { $($name),+ }
+        pub enum PluginId { $($(#[$meta])* $name),+ }
 
         impl PluginId {
             /// All plugins, and the name under which extenders reject.
-            pub const ALL: &[Self] = &[$(Self::$name),+];
+            pub const ALL: &[Self] = &[$($(#[$meta])* Self::$name),+];
 
             /// Upstream's name.
             pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name)),+ }
+                match self { $($(#[$meta])* Self::$name => stringify!($name)),+ }
             }
 
             /// The plugin of this name.
             pub fn by_name(name: &str) -> Option<Self> {
-                match name { $(stringify!($name) => Some(Self::$name),)+ _ => None }
+                match name { $($(#[$meta])* stringify!($name) => Some(Self::$name),)+ _ => None }
             }
         }
     };
@@ -88,7 +88,12 @@ plugins!(
     ImageLocality,
     DefaultBinder,
     NodeDeclaredFeatures,
+    GangScheduling,
     Extender,
+    #[cfg(test)]
+    TestFirst,
+    #[cfg(test)]
+    TestSecond,
 );
 
 /// One reason, rendered only when somebody reads it.

@@ -5,6 +5,7 @@ mod declared_features;
 mod default_preemption;
 mod dynamic_resources;
 mod fit;
+mod gang;
 mod image_locality;
 mod inter_pod_affinity;
 mod inter_pod_counts;
@@ -53,6 +54,7 @@ pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<
         PluginId::VolumeZone => Box::new(volume_zone::VolumeZone::new(strings)),
         PluginId::DefaultPreemption => Box::new(default_preemption::DefaultPreemption),
         PluginId::DynamicResources => Box::new(dynamic_resources::DynamicResources),
+        PluginId::GangScheduling => Box::new(gang::GangScheduling),
         _ => return None,
     })
 }

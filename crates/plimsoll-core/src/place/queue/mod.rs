@@ -238,12 +238,22 @@ impl Queue {
             Some(key) => key.3,
             None => self.waiting.first()?.1.3,
         };
+        self.take(id);
+        Some(id)
+    }
+
+    /// Takes a pod out of its place as [`Queue::pop`] does with the head.
+    pub fn take(&mut self, id: PodId) {
         self.leave(id);
         if let Some(row) = self.rows.get_mut(&id) {
             row.rejectors.clear();
             row.pending.clear();
         }
-        Some(id)
+    }
+
+    /// Which pod came earlier to the queue: the smaller number.
+    pub fn arrival(&self, id: PodId) -> u64 {
+        self.rows.get(&id).map_or(u64::MAX, |r| r.seq)
     }
 
     /// Whether the pod's backoff is not over yet.

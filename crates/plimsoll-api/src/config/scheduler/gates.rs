@@ -1,0 +1,161 @@
+//! kube-scheduler's feature gates (`--feature-gates`, spec section 7).
+
+use super::ConfigError;
+use plimsoll_core::place::{Config, PluginSet, Profile, UserPlugins};
+
+/// Gates of 1.36 that touch scheduling, and their defaults. Others of Kubernetes are not the scheduler's.
+const KNOWN: [(&str, bool); 39] = [
+    ("ClearingNominatedNodeNameAfterBinding", true),
+    ("DRAAdminAccess", true),
+    ("DRAConsumableCapacity", true),
+    ("DRADeviceBindingConditions", true),
+    ("DRADeviceTaintRules", false),
+    ("DRADeviceTaints", true),
+    ("DRAExtendedResource", true),
+    ("DRAListTypeAttributes", false),
+    ("DRANodeAllocatableResources", false),
+    ("DRAPartitionableDevices", true),
+    ("DRAPrioritizedList", true),
+    ("DRAResourceClaimDeviceStatus", true),
+    ("DRAResourceClaimGranularStatusAuthorization", true),
+    ("DRAResourcePoolStatus", false),
+    ("DRASchedulerFilterTimeout", true),
+    ("DRAWorkloadResourceClaims", false),
+    ("DynamicResourceAllocation", true),
+    ("GangScheduling", false),
+    ("GenericWorkload", false),
+    ("InPlacePodLevelResourcesVerticalScaling", true),
+    ("InPlacePodVerticalScaling", true),
+    ("MatchLabelKeysInPodAffinity", true),
+    ("MatchLabelKeysInPodTopologySpread", true),
+    ("MatchLabelKeysInPodTopologySpreadSelectorMerge", true),
+    ("NodeDeclaredFeatures", true),
+    ("NodeInclusionPolicyInPodTopologySpread", true),
+    ("NominatedNodeNameForExpectation", true),
+    ("OpportunisticBatching", true),
+    ("PodLevelResources", true),
+    ("SchedulerAsyncAPICalls", false),
+    ("SchedulerAsyncPreemption", true),
+    ("SchedulerPopFromBackoffQ", true),
+    ("SchedulerQueueingHints", true),
+    ("StorageCapacityScoring", false),
+    ("TaintTolerationComparisonOperators", false),
+    ("TopologyAwareWorkloadScheduling", false),
+    ("VolumeLimitScaling", false),
+    ("WorkloadAwarePreemption", false),
+    ("WorkloadWithJob", false),
+];
+
+/// The gates that can be set; all others have to keep their defaults.
+const SETTABLE: [&str; 2] = ["GangScheduling", "GenericWorkload"];
+
+/// Feature gates that placement knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// `GangScheduling`, which needs `GenericWorkload`: PodGroups, off by default.
+    pub gang_scheduling: bool,
+}
+
+impl Gates {
+    /// Reads `Name=true,Other=false`.
+    ///
+    /// # Errors
+    /// For unknown gates, values that are not booleans, gates that can't be set here, and GangScheduling without
+    /// GenericWorkload.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let mut errors = Vec::new();
+        let mut set = [false; SETTABLE.len()];
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let Some((name, value)) = part.split_once('=') else {
+                errors.push(format!("missing bool value for {part}"));
+                continue;
+            };
+            let (name, value) = (name.trim(), value.trim());
+            let Some((_, default)) = KNOWN.iter().find(|(n, _)| *n == name) else {
+                errors.push(format!("unrecognized feature gate: {name}"));
+                continue;
+            };
+            let on = match value {
+                "true" | "True" | "TRUE" | "t" | "T" | "1" => true,
+                "false" | "False" | "FALSE" | "f" | "F" | "0" => false,
+                _ => {
+                    errors.push(format!("invalid value {value:?} for feature gate {name}: not a boolean"));
+                    continue;
+                }
+            };
+            match SETTABLE.iter().position(|n| *n == name) {
+                Some(i) => set.iter_mut().skip(i).take(1).for_each(|s| *s = on),
+                None if on == *default => {}
+                None => errors.push(format!("feature gate {name}={on} is not supported by Plimsoll")),
+            }
+        }
+        let [gang_scheduling, generic_workload] = set;
+        if gang_scheduling && !generic_workload {
+            errors.push(
+                "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]"
+                    .into(),
+            );
+        }
+        if errors.is_empty() { Ok(Self { gang_scheduling }) } else { Err(ConfigError::Invalid(errors)) }
+    }
+
+    /// The profile of a configuration that names none.
+    pub(super) fn default_profile(self) -> Profile {
+        match PluginSet::with_gates(&UserPlugins::default(), self.gang_scheduling) {
+            Ok(plugins) => Profile { plugins, ..Profile::default() },
+            Err(_) => Profile::default(),
+        }
+    }
+
+    /// What is configured without a file.
+    pub fn default_config(self) -> Config {
+        Config { profiles: vec![self.default_profile()], ..Config::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_core::place::PluginId;
+
+    #[test]
+    fn gates_are_read() {
+        let cases = [
+            ("", Ok(false)),
+            ("GenericWorkload=true,GangScheduling=true", Ok(true)),
+            ("GenericWorkload=true, GangScheduling=false", Ok(false)),
+            ("SchedulerAsyncPreemption=true", Ok(false)),
+            ("GangScheduling=true", Err("depends on features that are disabled: [GenericWorkload]")),
+            ("Nope=true", Err("unrecognized feature gate: Nope")),
+            ("GangScheduling", Err("missing bool value for GangScheduling")),
+            ("GangScheduling=yes", Err("invalid value \"yes\"")),
+            ("WorkloadAwarePreemption=true", Err("is not supported by Plimsoll")),
+        ];
+        for (text, want) in cases {
+            match (Gates::parse(text), want) {
+                (Ok(got), Ok(want)) => assert_eq!(got.gang_scheduling, want, "{text}"),
+                (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{text}: {got}"),
+                (got, want) => panic!("{text}: {got:?}, expected {want:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_gate_adds_the_plugin_to_the_defaults() {
+        let has = |gates: Gates, text: &str| {
+            let config = super::super::read_with(text, gates).expect("valid");
+            let plugins = &config.profiles[0].plugins;
+            ["preEnqueue", "permit"].map(|p| plugins.enabled(p, PluginId::GangScheduling))
+        };
+        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+        let on = Gates { gang_scheduling: true };
+        let disabled =
+            format!("{head}profiles:\n- plugins: {{permit: {{disabled: [{{name: GangScheduling}}]}}}}\n");
+        let named =
+            format!("{head}profiles:\n- plugins: {{multiPoint: {{enabled: [{{name: GangScheduling}}]}}}}\n");
+        assert_eq!(has(Gates::default(), head), [false, false]);
+        assert_eq!(has(on, head), [true, true]);
+        assert_eq!(has(on, &disabled), [true, false]);
+        assert_eq!(has(on, &named), [true, true], "replaced in place");
+    }
+}
