@@ -8,5 +8,6 @@ pub mod device_cel;
 pub mod kueue;
 mod lean;
 pub mod quantity;
+pub mod webhooks;
 
 pub use quantity::Quantity;

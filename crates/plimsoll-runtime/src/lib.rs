@@ -16,6 +16,7 @@ pub mod clock;
 pub mod driver;
 pub mod execute;
 pub mod extender;
+pub mod http_server;
 pub mod ingest;
 pub mod jobs;
 pub mod json;

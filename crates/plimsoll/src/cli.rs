@@ -148,6 +148,9 @@ pub struct Run {
     /// Who writes where several run.
     #[command(flatten)]
     pub election: Election,
+    /// Admission and conversion webhooks.
+    #[command(flatten)]
+    pub webhooks: Webhooks,
     /// How to say that it runs.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
@@ -179,6 +182,36 @@ pub struct Election {
     /// Name of the Lease. With the name of another scheduler's Lease, only one of the two acts.
     #[arg(long, alias = "lease-name", default_value = "plimsoll", value_name = "NAME")]
     pub leader_elect_resource_name: String,
+}
+
+/// Webhooks over HTTPS: without them, jobs start before they are stopped again, plain pods are not queued, and
+/// Kueue's old version is not converted.
+#[derive(Clone, Debug, Args)]
+pub struct Webhooks {
+    /// Port of the webhooks; 0 takes a free one [default: none are served].
+    #[arg(long, value_name = "PORT")]
+    pub webhook_port: Option<u16>,
+    /// Address of the webhooks.
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", requires = "webhook_port")]
+    pub webhook_host: IpAddr,
+    /// Service by which the API server reaches the webhooks, in --namespace.
+    #[arg(long, value_name = "NAME", requires = "webhook_port")]
+    pub webhook_service: Option<String>,
+    /// Where the API server reaches the webhooks, without a Service [default: their address].
+    #[arg(long, value_name = "URL", requires = "webhook_port", conflicts_with = "webhook_service", value_parser = base)]
+    pub webhook_url: Option<String>,
+    /// Namespace of this process: of the Secret with the webhooks' certificates, and of the Service.
+    #[arg(long, env = "POD_NAMESPACE", default_value = plimsoll_api::webhooks::NAMESPACE, value_name = "NAME")]
+    pub namespace: String,
+}
+
+/// A URL to append paths to.
+fn base(text: &str) -> Result<String, String> {
+    let uri: http::Uri = text.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
+    if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
+        return Err("must be https://HOST or https://HOST:PORT, with a path or without".into());
+    }
+    Ok(text.trim_end_matches('/').to_owned())
 }
 
 /// `plimsoll version`.

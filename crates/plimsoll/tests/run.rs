@@ -12,7 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Up, assert_within_quota, job, queue};
-use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, LEASES, LOCAL_QUEUES, PODS, WORKLOADS};
+use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SECRET, VALIDATING};
+use plimsoll_runtime::api::{
+    CLUSTER_QUEUES, JOBS, LEASES, LOCAL_QUEUES, PODS, PatchKind, Resource, WORKLOADS,
+};
 use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
@@ -159,11 +162,115 @@ fn quickstart() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_quickstart_completes_through_the_front_door() {
     let up = server(&["--speed", "10"]).await;
-    let (mut run, first) = Run::start(&up.kubeconfig, &["--leader-elect=false"]);
+    let (mut run, first) = Run::start(&up.kubeconfig, &["--leader-elect=false", "--webhook-port", "0"]);
     assert_eq!(first["leader"], true, "{first}");
     up.apply(&quickstart()).await;
     settled(&up, 6).await;
+    for pod in up.list(PODS).await {
+        assert_eq!(json::text(&pod, &["status", "phase"]), "Succeeded", "{pod}");
+    }
+    assert_eq!(up.list(WORKLOADS).await.len(), 8, "plain pods have one too");
     assert_eq!(run.terminate(), Some(0), "{}", run.log());
+}
+
+/// What Kueue's webhooks do to objects, seen by a client of an API server that calls them.
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_are_served_registered_and_asked() {
+    let up = server(&["--speed", "10"]).await;
+    up.apply(&queue(1)).await;
+    let (mut run, first) = Run::start(&up.kubeconfig, &["--leader-elect=false", "--webhook-port", "0"]);
+    let url = first["webhooks"].as_str().unwrap().to_owned();
+    for (plural, name, count) in
+        [("mutatingwebhookconfigurations", MUTATING, 5), ("validatingwebhookconfigurations", VALIDATING, 6)]
+    {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
+        let configuration = up.api.get_path(&path).await.unwrap();
+        let webhooks = json::list(&configuration, &["webhooks"]);
+        assert_eq!(webhooks.len(), count);
+        for webhook in webhooks {
+            let client = &webhook["clientConfig"];
+            assert!(json::text(client, &["url"]).starts_with(&format!("{url}/")), "{client}");
+            assert!(!json::text(client, &["caBundle"]).is_empty(), "{client}");
+        }
+    }
+    // More than the quota, so that it stays as it was born.
+    let held = up.create(&job("held", &json!({QUEUE: "main"}), 5, 1)).await.unwrap();
+    assert_eq!(held["spec"]["suspend"], true);
+    let free = up.create(&job("free", &json!({}), 1, 1)).await.unwrap();
+    assert_eq!(free["spec"]["suspend"], false);
+    let mut greedy = common::pod("greedy", &json!({QUEUE: "main"}), 1);
+    greedy["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("3");
+    let gated = up.create(&greedy).await.unwrap();
+    assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/admission"}]));
+    assert_eq!(gated["metadata"]["finalizers"], json!(["kueue.x-k8s.io/managed"]));
+    let flavor =
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}});
+    let flavor = up.create(&flavor).await.unwrap();
+    assert_eq!(flavor["metadata"]["finalizers"], json!(["kueue.x-k8s.io/resource-in-use"]));
+    let mut wrong = job("wrong", &json!({QUEUE: "main"}), 2, 1);
+    wrong["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "7"});
+    let refused = up.create(&wrong).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "admission webhook \"vjob.kb.io\" denied the request: \
+         metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: 7: should be between 0 and 1"
+    );
+    let moved = json!({"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "late"}}});
+    let refused = up.api.patch(PODS, "team", "greedy", "", PatchKind::Merge, &moved).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("admission webhook \"vpod.kb.io\" denied the request: "),
+        "{refused}"
+    );
+    assert_eq!(run.terminate(), Some(0), "{}", run.log());
+    // Nobody answers any more, and Fail is the policy: jobs and pods are refused rather than let through.
+    let refused = up.create(&job("late", &json!({QUEUE: "main"}), 1, 1)).await.unwrap_err();
+    assert!(refused.to_string().contains("failed calling webhook \"mjob.kb.io\""), "{refused}");
+    // Another process takes the same certificates and tells where it is.
+    let (_run, again) = Run::start(&up.kubeconfig, &["--leader-elect=false", "--webhook-port", "0"]);
+    assert_ne!(again["webhooks"], first["webhooks"]);
+    up.create(&job("late", &json!({QUEUE: "main"}), 1, 1)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_renewed_and_damage_is_mended() {
+    let up = server(&[]).await;
+    up.apply(&queue(1)).await;
+    let (_run, first) = Run::start(&up.kubeconfig, &["--leader-elect=false", "--webhook-port", "0"]);
+    let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
+    let configuration =
+        format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{MUTATING}");
+    let before = up.api.get_path(&secret).await.unwrap();
+    let bundle = async |up: &Up| {
+        let now = up.api.get_path(&configuration).await.unwrap();
+        now["webhooks"][0]["clientConfig"]["caBundle"].clone()
+    };
+    assert_eq!(bundle(&up).await, before["data"]["ca.crt"]);
+    // As if nine years had passed.
+    let old =
+        json!({"metadata": {"annotations": {"plimsoll.dev/renew-authority-after": "2020-01-01T00:00:00Z"}}});
+    let secrets = Resource { api_version: "v1", plural: "secrets", kind: "Secret" };
+    up.api.patch(secrets, NAMESPACE, SECRET, "", PatchKind::Merge, &old).await.unwrap();
+    up.until("both know the new authority", async |up| {
+        let now = up.api.get_path(&secret).await.unwrap();
+        (now["data"]["tls.crt"] != before["data"]["tls.crt"] && bundle(up).await == now["data"]["ca.crt"])
+            .then_some(())
+    })
+    .await;
+    assert_ne!(bundle(&up).await, before["data"]["ca.crt"]);
+    up.create(&job("held", &json!({QUEUE: "main"}), 5, 1)).await.unwrap();
+    let broken = json!({"webhooks": []});
+    let mutating = Resource {
+        api_version: "admissionregistration.k8s.io/v1",
+        plural: "mutatingwebhookconfigurations",
+        kind: "MutatingWebhookConfiguration",
+    };
+    up.api.patch(mutating, "", MUTATING, "", PatchKind::Merge, &broken).await.unwrap();
+    up.until("the registration is mended", async |up| {
+        let now = up.api.get_path(&configuration).await.unwrap();
+        (json::list(&now, &["webhooks"]).len() == 5).then_some(())
+    })
+    .await;
+    assert!(first["webhooks"].is_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,10 +288,11 @@ async fn without_an_engine_nothing_is_placed() {
 async fn kills_of_the_engine_lose_nothing_and_admit_nothing_twice() {
     let up = server(&["--speed", "4"]).await;
     up.apply(&queue(3)).await;
+    let args = ["--leader-elect=false", "--webhook-port", "0"];
     let mut watchdog = Watchdog::default();
     let mut next = 0;
     for round in 0..6u64 {
-        let (mut run, _) = Run::start(&up.kubeconfig, &["--leader-elect=false"]);
+        let (mut run, _) = Run::start(&up.kubeconfig, &args);
         let until = Instant::now() + Duration::from_millis(400 + 370 * round % 900);
         while Instant::now() < until {
             if next < 12 {
@@ -197,7 +305,7 @@ async fn kills_of_the_engine_lose_nothing_and_admit_nothing_twice() {
         }
         run.kill();
     }
-    let (_run, _) = Run::start(&up.kubeconfig, &["--leader-elect=false"]);
+    let (_run, _) = Run::start(&up.kubeconfig, &args);
     up.until("all complete", async |up| {
         watchdog.look(up).await;
         up.list(JOBS).await.iter().all(complete).then_some(())
@@ -219,7 +327,7 @@ async fn it_survives_a_restart_of_the_server() {
     up.apply(&queue(3)).await;
     // Longer than the server is away.
     let times = ["--leader-elect-lease-duration", "90s", "--leader-elect-renew-deadline", "80s"];
-    let (mut run, _) = Run::start(&up.kubeconfig, &times);
+    let (mut run, _) = Run::start(&up.kubeconfig, &[&times[..], &["--webhook-port", "0"]].concat());
     for round in 0..3 {
         for i in 0..3 {
             up.create(&job(&format!("job-{round}-{i}"), &json!({QUEUE: "main"}), 2, 3)).await.unwrap();

@@ -278,9 +278,9 @@ fn managed(job: &Value) -> bool {
         && managed_namespace(json::namespace(job))
 }
 
-/// `managedJobsNamespaceSelector`'s default.
+/// `managedJobsNamespaceSelector`'s default; the namespace we are installed in counts as Kueue's.
 pub fn managed_namespace(namespace: &str) -> bool {
-    namespace != "kube-system" && namespace != "kueue-system"
+    !["kube-system", "kueue-system", plimsoll_api::webhooks::NAMESPACE].contains(&namespace)
 }
 
 /// The owner is gone: nothing holds on to its workloads any more.

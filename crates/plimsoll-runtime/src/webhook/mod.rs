@@ -1,11 +1,15 @@
 //! What our admission webhooks do, as functions of a review and the cache (spec sections 4.3 to 4.5, 5.6).
 //!
-//! `plimsoll up` calls them in process; on a cluster an HTTPS server will call the same functions.
+//! `plimsoll up` calls them in process; `plimsoll run` serves the same functions over HTTPS (`serve.rs`).
 
+pub mod certs;
 mod job;
 mod kueue;
 mod pod;
+mod register;
+pub mod review;
 mod rules;
+pub mod serve;
 
 #[cfg(test)]
 mod tests;

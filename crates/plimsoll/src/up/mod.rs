@@ -32,7 +32,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         false => Some(configure::settings(&args.files, Roles { queueing: true, placement: true })?),
     };
     let count = nodes.len();
-    let listener = listen(SocketAddr::new(args.bind, args.port)).await?;
+    let listener = listen(SocketAddr::new(args.bind, args.port), "--port").await?;
     let address = listener.local_addr().context("the listener's address")?;
     let url = format!("https://{}", reachable(address));
     if !address.ip().is_loopback() {
@@ -83,7 +83,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
 }
 
 /// The address that clients should use: a wildcard is reached through loopback.
-fn reachable(address: SocketAddr) -> String {
+pub fn reachable(address: SocketAddr) -> String {
     let mut address = address;
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() {
@@ -95,11 +95,12 @@ fn reachable(address: SocketAddr) -> String {
     address.to_string()
 }
 
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// Listens; `flag` is what chooses another port.
+pub async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!("{address} is in use by another program; choose another port with --port")
+            bail!("{address} is in use by another program; choose another port with {flag}")
         }
         Err(e) => Err(e).with_context(|| format!("listening on {address}")),
     }
@@ -178,9 +179,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_in_use_is_named() {
-        let first = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let first = listen("127.0.0.1:0".parse().unwrap(), "--port").await.unwrap();
         let address = first.local_addr().unwrap();
-        let error = listen(address).await.unwrap_err().to_string();
+        let error = listen(address, "--port").await.unwrap_err().to_string();
         assert_eq!(error, format!("{address} is in use by another program; choose another port with --port"));
     }
 }

@@ -1,5 +1,7 @@
 //! `plimsoll run`: the engine against a cluster.
 
+mod webhooks;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -32,6 +34,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     };
     let stop = CancellationToken::new();
     let api = Api::new(client, "plimsoll-leader-election");
+    let webhooks = webhooks::start(&args, roles, &api, &stop).await?;
     let (claim, election) = if args.election.leader_elect {
         let me = identity();
         let namespace = args.election.leader_elect_resource_namespace.clone();
@@ -41,13 +44,27 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     } else {
         (Claim::always(), None)
     };
-    let ended =
-        lead(&args, &api, &settings, &claim, &format!("{address} (Kubernetes {version})"), began).await;
+    let process = Process {
+        server: format!("{address} (Kubernetes {version})"),
+        webhooks: webhooks.as_ref().map(|w| w.url.clone()),
+        began,
+    };
+    let ended = lead(&args, &api, &settings, &claim, &process).await;
     stop.cancel();
+    if let Some(webhooks) = webhooks {
+        let _ = webhooks.task.await;
+    }
     if let Some(election) = election {
         let _ = election.await;
     }
     ended
+}
+
+/// What is said about this process.
+struct Process {
+    server: String,
+    webhooks: Option<String>,
+    began: Instant,
 }
 
 /// Waits for the claim, then acts until stopped. Whoever has lost the claim ends: another one leads, and what this
@@ -57,16 +74,15 @@ async fn lead(
     api: &Api,
     settings: &plimsoll_runtime::Settings,
     claim: &Claim,
-    server: &str,
-    began: Instant,
+    process: &Process,
 ) -> anyhow::Result<()> {
-    announce(args, settings.roles, server, claim.held(), began);
+    announce(args, settings.roles, process, claim.held());
     if !claim.held() {
         tokio::select! {
             () = up::signal() => return Ok(()),
             () = claim.wait() => {}
         }
-        announce(args, settings.roles, server, true, began);
+        announce(args, settings.roles, process, true);
     }
     let runtime = Runtime::start(api, settings, Cache::default(), claim).context("starting the engine")?;
     let ended = tokio::select! {
@@ -78,11 +94,12 @@ async fn lead(
     ended
 }
 
-fn announce(args: &cli::Run, roles: Roles, server: &str, leads: bool, began: Instant) {
+fn announce(args: &cli::Run, roles: Roles, process: &Process, leads: bool) {
+    let server = &process.server;
     if args.output == cli::Output::Json {
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = process.began.elapsed().as_secs_f64();
         let line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,
-                          "seconds": seconds, "pid": std::process::id()});
+                          "webhooks": process.webhooks, "seconds": seconds, "pid": std::process::id()});
         return say::line(&line.to_string());
     }
     let what = match (roles.queueing, roles.placement) {
@@ -90,8 +107,9 @@ fn announce(args: &cli::Run, roles: Roles, server: &str, leads: bool, began: Ins
         (true, false) => "queueing",
         _ => "placement",
     };
+    let webhooks = process.webhooks.as_ref().map_or(String::new(), |url| format!(", webhooks at {url}"));
     say::line(&match leads {
-        true => format!("plimsoll runs against {server}: {what}"),
+        true => format!("plimsoll runs against {server}: {what}{webhooks}"),
         false => format!("plimsoll waits to lead at {server}: {what}"),
     });
 }

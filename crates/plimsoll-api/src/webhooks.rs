@@ -1,0 +1,137 @@
+//! The admission webhooks of Kueue (spec section 5.6): which there are, at which paths, and the two configurations
+//! that tell an API server about them.
+
+use serde_json::{Value, json};
+
+/// Name of the MutatingWebhookConfiguration.
+pub const MUTATING: &str = "plimsoll-mutating-webhook-configuration";
+/// Name of the ValidatingWebhookConfiguration.
+pub const VALIDATING: &str = "plimsoll-validating-webhook-configuration";
+/// Path of the conversion webhook.
+pub const CONVERT: &str = "/convert";
+/// Namespace that the manifests install into.
+pub const NAMESPACE: &str = "plimsoll-system";
+/// Service in front of the webhooks.
+pub const SERVICE: &str = "plimsoll-webhook-service";
+/// Secret with the certificates of the webhooks.
+pub const SECRET: &str = "plimsoll-webhook-server-cert";
+
+/// A resource that webhooks look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Group, empty for the core group.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Plural.
+    pub plural: &'static str,
+    /// Kind in lower case, as paths and names have it.
+    pub kind: &'static str,
+    /// Whether objects are changed when they are created, and not only looked at.
+    pub mutates: bool,
+    /// Whether namespaces of the system are left alone.
+    pub selects: bool,
+}
+
+const fn kueue(plural: &'static str, kind: &'static str, mutates: bool) -> Target {
+    Target { group: "kueue.x-k8s.io", version: "v1beta2", plural, kind, mutates, selects: false }
+}
+
+/// Everything that webhooks look at.
+pub const TARGETS: [Target; 6] = [
+    Target { group: "batch", version: "v1", plural: "jobs", kind: "job", mutates: true, selects: true },
+    Target { group: "", version: "v1", plural: "pods", kind: "pod", mutates: true, selects: true },
+    kueue("clusterqueues", "clusterqueue", true),
+    kueue("cohorts", "cohort", false),
+    kueue("resourceflavors", "resourceflavor", true),
+    kueue("workloads", "workload", true),
+];
+
+impl Target {
+    fn path(&self, verb: &str) -> String {
+        let group = self.group.replace('.', "-");
+        format!("/{verb}-{group}-{}-{}", self.version, self.kind)
+    }
+
+    /// What is at a path, and whether it mutates; `None`: nothing.
+    pub fn at(path: &str) -> Option<(Self, bool)> {
+        TARGETS.into_iter().find_map(|t| {
+            let mutates = t.mutates && path == t.path("mutate");
+            (mutates || path == t.path("validate")).then_some((t, mutates))
+        })
+    }
+
+    /// One entry of a configuration.
+    fn webhook(&self, mutates: bool, client: &impl Fn(&str) -> Value, namespace: &str) -> Value {
+        let (letter, verb) = if mutates { ("m", "mutate") } else { ("v", "validate") };
+        let operations = if mutates { json!(["CREATE"]) } else { json!(["CREATE", "UPDATE"]) };
+        let mut webhook = json!({
+            "name": format!("{letter}{}.kb.io", self.kind),
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": client(&self.path(verb)),
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "rules": [{"apiGroups": [self.group], "apiVersions": [self.version], "operations": operations,
+                       "resources": [self.plural]}],
+        });
+        if self.selects {
+            // Kueue's own namespace is ours here. Without this, our pods could not start while none of us runs.
+            let mut names = vec!["kube-system", "kueue-system", NAMESPACE];
+            if !names.contains(&namespace) {
+                names.push(namespace);
+            }
+            webhook["namespaceSelector"] = json!({"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": names}]});
+        }
+        webhook
+    }
+}
+
+/// The two configurations. `client` gives the `clientConfig` for a path; `namespace` is where the webhooks run.
+pub fn configurations(client: impl Fn(&str) -> Value, namespace: &str) -> [Value; 2] {
+    let one = |kind: &str, name: &str, mutates: bool| {
+        let all = TARGETS.iter().filter(|t| !mutates || t.mutates);
+        let webhooks: Vec<Value> = all.map(|t| t.webhook(mutates, &client, namespace)).collect();
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
+               "webhooks": webhooks})
+    };
+    [
+        one("MutatingWebhookConfiguration", MUTATING, true),
+        one("ValidatingWebhookConfiguration", VALIDATING, false),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_names_are_kueues() {
+        let [mutating, validating] = configurations(|path| json!({ "url": path }), "elsewhere");
+        let rows = |c: &Value| -> Vec<String> {
+            let all = c["webhooks"].as_array().into_iter().flatten();
+            all.map(|w| {
+                format!("{} {}", w["name"].as_str().unwrap(), w["clientConfig"]["url"].as_str().unwrap())
+            })
+            .collect()
+        };
+        assert_eq!(
+            rows(&mutating),
+            [
+                "mjob.kb.io /mutate-batch-v1-job",
+                "mpod.kb.io /mutate--v1-pod",
+                "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
+                "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
+                "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload",
+            ]
+        );
+        assert_eq!(rows(&validating).len(), 6);
+        for row in rows(&mutating).iter().chain(&rows(&validating)) {
+            let path = row.split(' ').nth(1).unwrap();
+            assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");
+        }
+        assert_eq!(Target::at("/mutate-kueue-x-k8s-io-v1beta2-cohort"), None);
+        let names = &mutating["webhooks"][1]["namespaceSelector"]["matchExpressions"][0]["values"];
+        assert_eq!(names, &json!(["kube-system", "kueue-system", NAMESPACE, "elsewhere"]));
+    }
+}

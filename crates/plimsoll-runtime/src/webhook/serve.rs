@@ -1,0 +1,194 @@
+//! Serves the webhooks over HTTPS, and keeps certificates and registrations as they should be.
+//!
+//! Every replica serves, also those that do not lead, each from its own view of the cluster.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use tokio::net::TcpListener;
+use tokio::sync::watch as latest;
+use tokio_util::sync::CancellationToken;
+
+use super::certs::{self, Certs};
+use super::{register, review};
+use crate::api::{self, Api, Resource};
+use crate::cache::{Cache, Kind};
+use crate::http_server::{self, Limits};
+use crate::watch::{self, Delta};
+
+/// How often certificates and registrations are looked at.
+const LOOK: Duration = Duration::from_secs(15);
+/// First and longest pause after a failure.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+/// What the webhooks look up.
+const WATCHED: [(Resource, Kind); 3] = [
+    (api::JOBS, Kind::Job),
+    (api::LOCAL_QUEUES, Kind::LocalQueue),
+    (api::WORKLOAD_PRIORITY_CLASSES, Kind::WorkloadPriorityClass),
+];
+/// A review has an object of up to 3 MiB twice; a conversion has a page of a list.
+const LIMITS: Limits = Limits { connections: 1024, body: 128 << 20 };
+
+/// How the API server gets to the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// By a Service in front of this process.
+    Service {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// By a URL, such as `https://10.0.0.7:9443`.
+    Url(String),
+}
+
+/// Settings of the webhooks.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How they are reached.
+    pub reach: Reach,
+    /// Namespace of this process and of the Secret.
+    pub namespace: String,
+    /// Name of the Secret.
+    pub secret: String,
+    /// Names and addresses that the certificate is for.
+    pub hosts: Vec<String>,
+}
+
+/// Serves until stopped. `ready` is set when the API server has been told of us.
+pub async fn run(
+    api: Api,
+    listener: TcpListener,
+    settings: Settings,
+    ready: CancellationToken,
+    stop: CancellationToken,
+) {
+    let api = api.writing_as("plimsoll-webhook");
+    let cache = Cache::default();
+    let synced = follow(&api, &cache, &stop);
+    let first = tokio::select! {
+        () = stop.cancelled() => return,
+        certs = first(&api, &settings) => certs,
+    };
+    let (certs, config) = first;
+    let (tls, seen) = latest::channel(config);
+    let handler: http_server::Handler = Arc::new(move |request| {
+        let cache = cache.clone();
+        Box::pin(async move { handle(&request, &cache) })
+    });
+    let serving = http_server::serve(listener, Some(seen), LIMITS, handler, stop.clone());
+    let keeping = keep(api, settings, certs, tls, synced, ready);
+    tokio::select! {
+        () = serving => {}
+        () = keeping => {}
+    }
+}
+
+/// Watches what the webhooks look up; the token is cancelled when everything has been listed.
+fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationToken {
+    let synced = CancellationToken::new();
+    let left = Arc::new(AtomicUsize::new(WATCHED.len()));
+    for (resource, kind) in WATCHED {
+        let (api, cache, stop) = (api.clone(), cache.clone(), stop.clone());
+        let (synced, left) = (synced.clone(), Arc::clone(&left));
+        let mut counted = false;
+        tokio::spawn(async move {
+            watch::run(api, resource, "", stop, |delta| match delta {
+                Delta::Upsert { bytes, .. } => {
+                    if let Ok(object) = serde_json::from_slice(bytes) {
+                        cache.put(kind, object);
+                    }
+                }
+                Delta::Delete { key, .. } => {
+                    cache.remove(kind, &key.0, &key.1);
+                }
+                Delta::Synced => {
+                    if !std::mem::replace(&mut counted, true) && left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        synced.cancel();
+                    }
+                }
+            })
+            .await;
+        });
+    }
+    synced
+}
+
+/// Certificates, and TLS with them, tried until they are there.
+async fn first(api: &Api, settings: &Settings) -> (Certs, Arc<rustls::ServerConfig>) {
+    let mut pause = RETRY.0;
+    loop {
+        let error = match certs::ensure(api, &settings.namespace, &settings.secret, &settings.hosts).await {
+            Ok(certs) => match certs.config() {
+                Ok(config) => return (certs, config),
+                Err(e) => e,
+            },
+            Err(e) => e,
+        };
+        tracing::warn!(error = %error, "no certificates for the webhooks yet");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY.1);
+    }
+}
+
+/// Looks after certificates and registrations, for ever.
+async fn keep(
+    api: Api,
+    settings: Settings,
+    mut certs: Certs,
+    tls: latest::Sender<Arc<rustls::ServerConfig>>,
+    synced: CancellationToken,
+    ready: CancellationToken,
+) {
+    synced.cancelled().await;
+    let mut pause = RETRY.0;
+    loop {
+        let done = register::ensure(&api, &settings.reach, &settings.namespace, &certs.bundle).await;
+        match done {
+            Ok(()) => {
+                ready.cancel();
+                pause = RETRY.0;
+                tokio::time::sleep(LOOK).await;
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, "the webhooks could not be registered");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY.1);
+            }
+        }
+        match certs::ensure(&api, &settings.namespace, &settings.secret, &settings.hosts).await {
+            Ok(new) if new != certs => match new.config() {
+                Ok(config) => {
+                    tracing::info!("the webhooks have new certificates");
+                    tls.send_replace(config);
+                    certs = new;
+                }
+                Err(e) => tracing::warn!(error = %e, "the new certificates of the webhooks can't be used"),
+            },
+            Ok(_) => {}
+            Err(e) => tracing::warn!(error = %e, "the certificates of the webhooks could not be looked at"),
+        }
+    }
+}
+
+fn handle(request: &Request<Bytes>, cache: &Cache) -> Response<Full<Bytes>> {
+    if request.method() != Method::POST {
+        return http_server::text(StatusCode::METHOD_NOT_ALLOWED, "webhooks are posted to");
+    }
+    match review::answer(request.uri().path(), request.body(), cache) {
+        Ok(answer) => {
+            let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
+            let json = header::HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            response
+        }
+        Err(review::Refused(code, message)) => {
+            http_server::text(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), &message)
+        }
+    }
+}

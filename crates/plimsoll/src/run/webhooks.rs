@@ -1,0 +1,98 @@
+//! The webhooks of `plimsoll run`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use plimsoll_runtime::Roles;
+use plimsoll_runtime::api::Api;
+use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
+use tokio_util::sync::CancellationToken;
+
+use crate::{cli, up};
+
+/// How long the start waits for the API server to know the webhooks. They are tried on after that.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Webhooks that are being served.
+pub struct Webhooks {
+    /// Where the API server finds them.
+    pub url: String,
+    /// The serving task; ends after the stop.
+    pub task: tokio::task::JoinHandle<()>,
+}
+
+/// Serves the webhooks, if that was asked for, and waits a while until the API server knows them: what is created
+/// before that is not seen by them.
+pub async fn start(
+    args: &cli::Run,
+    roles: Roles,
+    api: &Api,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<Webhooks>> {
+    let wanted = &args.webhooks;
+    let Some(port) = wanted.webhook_port else { return Ok(None) };
+    if !roles.queueing {
+        bail!("--webhook-port: the webhooks belong to queueing; leave it out with --placement alone");
+    }
+    let listener = up::listen(SocketAddr::new(wanted.webhook_host, port), "--webhook-port").await?;
+    let address = listener.local_addr().context("the listener's address")?;
+    let (reach, url) = match (&wanted.webhook_service, &wanted.webhook_url) {
+        (Some(name), _) => {
+            let namespace = wanted.namespace.clone();
+            let url = format!("https://{name}.{namespace}.svc:443");
+            (Reach::Service { namespace, name: name.clone() }, url)
+        }
+        (None, Some(url)) => (Reach::Url(url.clone()), url.clone()),
+        (None, None) => {
+            let url = format!("https://{}", up::reachable(address));
+            (Reach::Url(url.clone()), url)
+        }
+    };
+    let settings = Settings {
+        hosts: hosts(&reach, address.ip()),
+        reach,
+        namespace: wanted.namespace.clone(),
+        secret: plimsoll_api::webhooks::SECRET.into(),
+    };
+    let ready = CancellationToken::new();
+    let task = tokio::spawn(serve::run(api.clone(), listener, settings, ready.clone(), stop.clone()));
+    if tokio::time::timeout(PATIENCE, ready.cancelled()).await.is_err() {
+        tracing::warn!("the webhooks are not registered yet");
+    }
+    Ok(Some(Webhooks { url, task }))
+}
+
+/// Names and addresses of the certificate.
+fn hosts(reach: &Reach, address: IpAddr) -> Vec<String> {
+    match reach {
+        Reach::Service { namespace, name } => {
+            ["", ".cluster.local"].iter().map(|end| format!("{name}.{namespace}.svc{end}")).collect()
+        }
+        Reach::Url(url) => {
+            let host = url.parse::<http::Uri>().ok().and_then(|u| u.host().map(str::to_owned));
+            let host = host.map(|h| h.trim_matches(['[', ']']).to_owned());
+            let mut all: Vec<String> = host.into_iter().collect();
+            let own = address.to_string();
+            if !address.is_unspecified() && !all.contains(&own) {
+                all.push(own);
+            }
+            all
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificate_is_for_who_is_called() {
+        let service = Reach::Service { namespace: "n".into(), name: "s".into() };
+        assert_eq!(hosts(&service, [0, 0, 0, 0].into()), ["s.n.svc", "s.n.svc.cluster.local"]);
+        let url = |url: &str, ip: [u8; 4]| hosts(&Reach::Url(url.into()), ip.into());
+        assert_eq!(url("https://127.0.0.1:9", [127, 0, 0, 1]), ["127.0.0.1"]);
+        assert_eq!(url("https://h:9/x", [10, 0, 0, 1]), ["h", "10.0.0.1"]);
+        assert_eq!(url("https://[::1]:9", [0, 0, 0, 0]), ["::1"]);
+    }
+}
