@@ -1,4 +1,4 @@
-//! The manifests of Kueue's kinds (`kueue.x-k8s.io`), written for this project.
+//! The manifests of Kueue's kinds (`kueue.x-k8s.io`) and of our own (`plimsoll.dev`), written for this project.
 //!
 //! They name built-in types by `x-plimsoll-embed`; `plimsoll_machinery::crd::kueue_definitions` has them written
 //! out in full.
@@ -13,6 +13,7 @@ pub const MANIFESTS: &[(&str, &str)] = &[
     ("multikueueconfigs.yaml", include_str!("../crds/multikueueconfigs.yaml")),
     ("provisioningrequestconfigs.yaml", include_str!("../crds/provisioningrequestconfigs.yaml")),
     ("resourceflavors.yaml", include_str!("../crds/resourceflavors.yaml")),
+    ("runwindows.yaml", include_str!("../crds/runwindows.yaml")),
     ("topologies.yaml", include_str!("../crds/topologies.yaml")),
     ("workloadpriorityclasses.yaml", include_str!("../crds/workloadpriorityclasses.yaml")),
     ("workloads.yaml", include_str!("../crds/workloads.yaml")),

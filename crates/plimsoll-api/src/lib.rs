@@ -9,5 +9,6 @@ pub mod kueue;
 mod lean;
 pub mod quantity;
 pub mod webhooks;
+pub mod windows;
 
 pub use quantity::Quantity;

@@ -95,6 +95,8 @@ resources! {
     ADMISSION_CHECKS = "kueue.x-k8s.io/v1beta2" "admissionchecks" "AdmissionCheck";
     /// Kueue topologies.
     TOPOLOGIES = "kueue.x-k8s.io/v1beta2" "topologies" "Topology";
+    /// Our run windows.
+    RUN_WINDOWS = "plimsoll.dev/v1alpha1" "runwindows" "RunWindow";
     /// Kueue flavors.
     FLAVORS = "kueue.x-k8s.io/v1beta2" "resourceflavors" "ResourceFlavor";
     /// Kueue priority classes.

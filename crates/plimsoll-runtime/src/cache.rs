@@ -33,9 +33,11 @@ pub enum Kind {
     PriorityClass,
     /// Namespaces.
     Namespace,
+    /// Run windows.
+    RunWindow,
 }
 
-const KINDS: usize = 10;
+const KINDS: usize = 11;
 
 type Name = (String, String);
 

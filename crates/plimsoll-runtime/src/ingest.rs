@@ -96,6 +96,7 @@ pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
             api::WORKLOAD_PRIORITY_CLASSES,
             api::ADMISSION_CHECKS,
             api::TOPOLOGIES,
+            api::RUN_WINDOWS,
         ]);
     }
     all
@@ -128,6 +129,7 @@ fn kind_of(resource: Resource) -> Option<Kind> {
         api::WORKLOAD_PRIORITY_CLASSES => Kind::WorkloadPriorityClass,
         api::PRIORITY_CLASSES => Kind::PriorityClass,
         api::NAMESPACES => Kind::Namespace,
+        api::RUN_WINDOWS => Kind::RunWindow,
         _ => return None,
     })
 }

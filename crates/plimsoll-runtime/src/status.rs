@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_core::queueing::{Action, QueueStatus};
+use plimsoll_core::queueing::{Action, QueueStatus, RunWindowStatus};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, CLUSTER_QUEUES, COHORTS, Error, LOCAL_QUEUES, PatchKind, Resource};
+use crate::api::{Api, CLUSTER_QUEUES, COHORTS, Error, LOCAL_QUEUES, PatchKind, RUN_WINDOWS, Resource};
 use crate::cache::{Cache, Kind};
 use crate::lease::Claim;
 use crate::{clock, json};
@@ -26,6 +26,7 @@ type Key = (Kind, String, String);
 enum Wanted {
     Queue(Box<QueueStatus>),
     Share(i64),
+    Window(Box<RunWindowStatus>),
 }
 
 #[derive(Default)]
@@ -51,6 +52,7 @@ fn resource(kind: Kind) -> Resource {
     match kind {
         Kind::LocalQueue => LOCAL_QUEUES,
         Kind::Cohort => COHORTS,
+        Kind::RunWindow => RUN_WINDOWS,
         _ => CLUSTER_QUEUES,
     }
 }
@@ -71,6 +73,9 @@ impl Statuses {
             }
             Action::CohortStatus(name, share) => {
                 ((Kind::Cohort, String::new(), name.clone()), Wanted::Share(*share))
+            }
+            Action::RunWindowStatus(name, status) => {
+                ((Kind::RunWindow, String::new(), name.clone()), Wanted::Window(status.clone()))
             }
             _ => return,
         };
@@ -131,6 +136,7 @@ async fn write(api: &Api, cache: &Cache, key: &Key, wanted: &Wanted) -> Result<(
     let status = match wanted {
         Wanted::Share(share) => json!({"fairSharing": {"weightedShare": share}}),
         Wanted::Queue(status) => queue_status(*kind, &object, status),
+        Wanted::Window(status) => window_status(&object, status),
     };
     // A write that changes nothing would only wake everybody who watches.
     let unchanged = status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v);
@@ -150,11 +156,20 @@ fn queue_status(kind: Kind, object: &Value, status: &QueueStatus) -> Value {
         plimsoll_api::kueue::cluster_queue_status(status)
     };
     if let Some((active, reason, message)) = &status.active {
-        let now = clock::now();
-        let conditions =
-            crate::jobs::workload::with_condition(object, "Active", *active, reason, message, now);
-        let present = || json::at(object, &["status", "conditions"]).clone();
-        out["conditions"] = conditions.map_or_else(present, Value::Array);
+        out["conditions"] = conditions(object, "Active", *active, reason, message);
     }
     out
+}
+
+fn window_status(object: &Value, status: &RunWindowStatus) -> Value {
+    let mut out = plimsoll_api::windows::run_window_status(status);
+    let (valid, reason, message) = plimsoll_api::windows::run_window_valid(status);
+    out["conditions"] = conditions(object, "Valid", valid, reason, &message);
+    out
+}
+
+/// The conditions of an object with one of them set.
+fn conditions(object: &Value, kind: &str, status: bool, reason: &str, message: &str) -> Value {
+    let new = crate::jobs::workload::with_condition(object, kind, status, reason, message, clock::now());
+    new.map_or_else(|| json::at(object, &["status", "conditions"]).clone(), Value::Array)
 }

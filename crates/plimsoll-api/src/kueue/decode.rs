@@ -168,6 +168,7 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         admission_checks: checks.collect(),
         fair_weight_nano: weight(object)?,
         admission_fair_sharing: spec["admissionScope"]["admissionMode"] == "UsageBasedAdmissionFairSharing",
+        labels: strings(&object["metadata"]["labels"]),
         deleting: deleting(object),
     })
 }
@@ -206,6 +207,7 @@ pub fn local_queue(object: &Value) -> Outcome<LocalQueue> {
         stop_policy: stop_policy(object),
         fair_weight_nano: weight(object)?,
         consumed,
+        labels: strings(&object["metadata"]["labels"]),
         deleting: deleting(object),
     })
 }
@@ -222,6 +224,7 @@ pub fn resource_flavor(object: &Value) -> Outcome<ResourceFlavor> {
         node_taints: list(spec, "nodeTaints").iter().map(taint_from_value).collect::<Result<_>>()?,
         tolerations: list(spec, "tolerations").iter().map(toleration_from_value).collect::<Result<_>>()?,
         topology: text(spec, "topologyName"),
+        labels: strings(&object["metadata"]["labels"]),
     })
 }
 
@@ -238,6 +241,7 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
     Ok(Workload {
         depends_on: depends.unwrap_or_default(),
         depends_invalid,
+        run_window: text(&meta["annotations"], crate::windows::RUN_WINDOW),
         answers_to: answers_to(meta),
         key: WorkloadKey { namespace: text(meta, "namespace"), name: name(object)? },
         uid: text(meta, "uid"),

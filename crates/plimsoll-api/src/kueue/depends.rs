@@ -49,7 +49,7 @@ fn entry(text: &str) -> Result<Dependency, String> {
 }
 
 /// DNS subdomain (RFC 1123), as names of objects are.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     name.len() <= 253
         && name.starts_with(word)

@@ -8,6 +8,7 @@ mod names;
 mod status;
 
 pub use decode::{cluster_queue, cohort, local_queue, resource_flavor, topology_assignment, workload};
+pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
 pub use events::{delete_event, upsert_event};
 pub use names::{role_hash, workload_name, workload_name_with};

@@ -39,12 +39,14 @@ impl Queueing {
                 self.lq_mut(id).ledger = Ledger::default();
                 self.samples.retain(|(_, l)| *l != id);
                 self.members_again(id, now);
+                self.windows_of_local_again(id, now);
             }
-            Event::ResourceFlavorUpsert(f) => self.flavor(*f),
+            Event::ResourceFlavorUpsert(f) => self.flavor(*f, now),
             Event::ResourceFlavorDelete(name) => {
                 let id = self.ids.flavor(&name);
                 self.flavors.remove(&id);
                 self.flavor_changed(id);
+                self.windows_of_flavors_again(id, now);
             }
             Event::NamespaceUpsert(name, labels) => self.namespace(&name, labels),
             Event::NamespaceDelete(name) => {
@@ -84,6 +86,8 @@ impl Queueing {
                 self.topologies_changed();
                 self.all_queues_again();
             }
+            Event::RunWindowUpsert(w) => self.run_window(*w, now),
+            Event::RunWindowDelete(name) => self.run_window_gone(&name, now),
             Event::WorkloadUpsert(w) => {
                 let key = w.key.clone();
                 self.workload(*w, now);
@@ -139,6 +143,7 @@ impl Queueing {
             let members = self.lq(lq).members.clone();
             self.dirty.extend(members);
         }
+        self.windows_of_cluster_again(id, now);
     }
 
     fn compile(&mut self, q: &ClusterQueue) -> Rules {
@@ -178,6 +183,7 @@ impl Queueing {
         for lq in self.cq(id).locals.clone() {
             self.members_again(lq, now);
         }
+        self.windows_of_cluster_again(id, now);
     }
 
     fn cohort(&mut self, c: Cohort) {
@@ -219,6 +225,7 @@ impl Queueing {
         let members = self.lq(id).members.clone();
         self.dirty.extend(members);
         self.touch(cq, id);
+        self.windows_of_local_again(id, now);
     }
 
     /// Counts anew what workloads of a LocalQueue hold in its ClusterQueue.
@@ -247,11 +254,12 @@ impl Queueing {
         }
     }
 
-    fn flavor(&mut self, f: ResourceFlavor) {
+    fn flavor(&mut self, f: ResourceFlavor, now: Time) {
         let id = self.ids.flavor(&f.name);
         if self.flavors.get(&id).map(Arc::as_ref) != Some(&f) {
             self.flavors.insert(id, Arc::new(f));
             self.flavor_changed(id);
+            self.windows_of_flavors_again(id, now);
         }
     }
 
@@ -374,6 +382,9 @@ impl Queueing {
             }
         };
         self.wl_by_key.insert(key, id);
+        if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
+            self.window_named(id, "", &name);
+        }
         self.depend_register(id, true, now);
         self.transition(id, None, true, now);
     }
@@ -391,6 +402,10 @@ impl Queueing {
         });
         if renamed {
             self.depend_forget(id, now);
+        }
+        let named = self.wl(id).map(|o| o.obj.run_window.clone()).filter(|o| *o != w.run_window);
+        if let Some(old) = &named {
+            self.window_named(id, old, &w.run_window);
         }
         if let Some(from) = self.wl(id).map(|old| old.lq).filter(|&old| old != lq) {
             self.unqueue(id);
@@ -417,8 +432,10 @@ impl Queueing {
             wl.base = Some(Box::new(w.status.clone()));
             wl.writes.iter().for_each(|p| p.update.apply(&mut w.status));
         }
-        let reshaped =
-            renamed || wl.obj.pod_sets != w.pod_sets || wl.obj.admission_gated_by != w.admission_gated_by;
+        let reshaped = renamed
+            || named.is_some()
+            || wl.obj.pod_sets != w.pod_sets
+            || wl.obj.admission_gated_by != w.admission_gated_by;
         let released = wl.held.is_some() && !wl.must_hold();
         if *wl.obj == w && !released {
             self.book_tallies(id, &tallies);
@@ -471,6 +488,9 @@ impl Queueing {
         self.lq_mut(lq).members.remove(&id);
         self.unpromise(id);
         self.depend_forget(id, now);
+        if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
+            self.window_named(id, &name, "");
+        }
         self.dirty.remove(&id);
         self.wls[id as usize] = None;
         self.free_wls.push(id);

@@ -264,7 +264,11 @@ impl Queueing {
         let lq = self.lq(wl.lq);
         let usable = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
         let target = lq.cq.filter(|&c| {
-            usable && self.cq(c).spec.is_some() && is_admissible(&wl.obj) && Self::depends_on_nothing(wl)
+            usable
+                && self.cq(c).spec.is_some()
+                && is_admissible(&wl.obj)
+                && Self::depends_on_nothing(wl)
+                && !self.kept_out(wl)
         });
         let Some(cq) = target else {
             self.unqueue(id);

@@ -21,11 +21,14 @@ pub(crate) mod why {
     pub(crate) const QUOTA: &str = "WaitingForQuota";
     pub(crate) const TOO_MUCH: &str = "ExceedsMaxQuota";
     pub(crate) const NO_FLAVOR: &str = "NoMatchingFlavor";
+    /// Plimsoll's own: a run window is closed.
+    pub(crate) const WINDOW: &str = "FlavorOutsideRunWindow";
 
     fn severity(reason: &str) -> u8 {
         match reason {
-            NO_FLAVOR => 4,
-            TOO_MUCH => 3,
+            NO_FLAVOR => 5,
+            TOO_MUCH => 4,
+            WINDOW => 3,
             QUOTA => 2,
             TOPOLOGY => 1,
             _ => 0,

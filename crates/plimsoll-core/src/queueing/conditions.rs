@@ -124,7 +124,7 @@ impl Edit<'_> {
             return false;
         }
         let (reason, message) = (evicted.reason.clone(), evicted.message.clone());
-        let again = reason == "Preempted" || reason == "NodeFailures";
+        let again = reason == "Preempted" || reason == "NodeFailures" || reason == super::OUTSIDE;
         self.set(cond::REQUEUED, again, &reason, &message);
         self.unset_reservation(explicit_status, "PendingEvaluation", &message);
         true

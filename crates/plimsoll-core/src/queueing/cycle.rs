@@ -437,7 +437,7 @@ impl Queueing {
             e.requeue = Requeue::FailedAfterNomination;
         }
         let Some(wl) = self.wl(e.id) else { return };
-        if !is_admissible(&wl.obj) || !Self::depends_on_nothing(wl) {
+        if !is_admissible(&wl.obj) || !Self::depends_on_nothing(wl) || self.kept_out(wl) {
             self.unqueue(e.id);
             return;
         }

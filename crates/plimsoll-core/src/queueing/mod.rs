@@ -33,6 +33,7 @@ mod tas;
 mod tests;
 mod tree;
 mod trial;
+mod windows;
 
 pub use config::{
     AdmissionFairSharing, Config, FairSharing, FairStrategy, Gates, Transformation, WaitForPodsReady,
@@ -48,6 +49,7 @@ pub use model::{
 };
 pub use report::{QuotaCell, QuotaNode, Waiting};
 pub use state::Queueing;
+pub use windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 
 use crate::model::{Resources, StringMap};
 use crate::time::Time;
@@ -113,6 +115,10 @@ pub enum Event {
     TopologyUpsert(Box<Topology>),
     /// The Topology of this name is gone.
     TopologyDelete(String),
+    /// A RunWindow was seen or changed.
+    RunWindowUpsert(Box<RunWindow>),
+    /// The RunWindow of this name is gone.
+    RunWindowDelete(String),
     /// A Workload was seen or changed.
     WorkloadUpsert(Box<Workload>),
     /// A Workload is gone.
@@ -224,4 +230,6 @@ pub enum Action {
     LocalQueueStatus(String, String, Box<QueueStatus>),
     /// `status.fairSharing.weightedShare` of a Cohort changed.
     CohortStatus(String, i64),
+    /// The status of a RunWindow changed.
+    RunWindowStatus(String, Box<RunWindowStatus>),
 }

@@ -134,6 +134,8 @@ pub struct ClusterQueue {
     pub fair_weight_nano: i64,
     /// `admissionMode: UsageBasedAdmissionFairSharing`.
     pub admission_fair_sharing: bool,
+    /// Labels of the object.
+    pub labels: StringMap,
     /// Whether deletion has been asked for.
     pub deleting: bool,
 }
@@ -166,6 +168,8 @@ pub struct LocalQueue {
     pub fair_weight_nano: i64,
     /// `status.fairSharing.admissionFairSharingStatus.consumedResources` in nano-units, and its time.
     pub consumed: Option<(Vec<(String, i128)>, Time)>,
+    /// Labels of the object.
+    pub labels: StringMap,
     /// Whether deletion has been asked for.
     pub deleting: bool,
 }
@@ -183,6 +187,8 @@ pub struct ResourceFlavor {
     pub tolerations: Vec<Toleration>,
     /// Topology, possibly empty.
     pub topology: String,
+    /// Labels of the object.
+    pub labels: StringMap,
 }
 
 /// Namespace and name of a workload.
@@ -425,6 +431,8 @@ pub struct Workload {
     pub depends_on: Vec<Dependency>,
     /// What is wrong with the annotation that lists its dependencies, possibly empty.
     pub depends_invalid: String,
+    /// The RunWindow that its annotation names, possibly empty.
+    pub run_window: String,
     /// Kinds and names under which others may depend on it, besides its own name.
     pub answers_to: Vec<(TargetKind, String)>,
     /// Whether deletion has been asked for.

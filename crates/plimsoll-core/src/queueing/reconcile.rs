@@ -2,6 +2,7 @@
 //! queued again (Kueue's workload controller, spec sections 3.1, 3.2 and 3.5).
 
 use super::account::{Phase, has_failed_checks, is_on_hold};
+use super::assign::why;
 use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
 use super::pending::WlId;
 use super::state::Queueing;
@@ -12,7 +13,7 @@ use crate::time::{Duration, Time};
 const MAX_ROUNDS: usize = 8;
 
 /// Reasons of QuotaReserved=False that the cycle gave and that stay until it gives another.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 9] = [
     "WaitingForQuota",
     "NoMatchingFlavor",
     "ExceedsMaxQuota",
@@ -20,6 +21,7 @@ const KEPT: [&str; 8] = [
     "WaitingForPreemptedWorkloads",
     "WaitingForPodsReady",
     "WaitingForNodes",
+    "FlavorOutsideRunWindow",
     "PendingEvaluation",
 ];
 
@@ -60,12 +62,14 @@ impl Queueing {
         }
         let done = if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
         if done
+            || self.reconcile_windows(id, now)
             || self.reconcile_requeued(id, now)
             || self.reconcile_dependencies(id, now)
             || self.reconcile_checks(id, now)
         {
             return;
         }
+        self.look_for_opening(id);
         let Some(wl) = self.wl(id) else { return };
         let phase = Phase::of(&wl.obj.status);
         if phase != Phase::Admitted {
@@ -306,12 +310,16 @@ impl Queueing {
         if let Some((reason, message)) = self.why_depends(wl) {
             return said(reason, message);
         }
+        if let Some((reason, message)) = self.why_outside(wl) {
+            return said(reason, message);
+        }
         let reason = condition.map(|c| c.reason.as_str());
         if self.may_ask_shape(reason)
             && let Some(stopped) = self.stopped_reason(id)
         {
             let message = "Bypassed scheduling evaluation because an equivalent workload recently failed";
-            return said(stopped, message.into());
+            let shut = if stopped == why::WINDOW { self.shut_flavors_text(wl) } else { None };
+            return said(stopped, shut.unwrap_or_else(|| message.into()));
         }
         match reason {
             Some(r) if KEPT.contains(&r) => None,

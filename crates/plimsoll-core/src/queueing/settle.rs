@@ -18,12 +18,14 @@ impl Queueing {
     }
 
     fn settle_quietly(&mut self, now: Time) {
+        self.windows_tick(now);
         self.fire_timers(now);
         self.sample_usage(now);
         self.ensure_tree();
         self.ensure_topologies();
         self.reconcile_dirty(now);
         self.report_statuses(now);
+        self.report_windows();
     }
 
     /// Runs at most one scheduling cycle.
@@ -50,7 +52,7 @@ impl Queueing {
         let timer = self.timers.first().map(|(t, _)| *t);
         let sample = self.samples.first().map(|(t, _)| *t);
         let wake = self.wake_later.first().map(|(t, _)| *t);
-        [timer, sample, wake].into_iter().flatten().min()
+        [timer, sample, wake, self.windows.next_edge()].into_iter().flatten().min()
     }
 
     fn fire_timers(&mut self, now: Time) {

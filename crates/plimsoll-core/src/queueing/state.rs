@@ -20,6 +20,7 @@ use super::pending::{LqId, Pending, ShapeId, WlId};
 use super::preempt::Searched;
 use super::tas::Tas;
 use super::tree::{NodeId, Tree};
+use super::windows::{Name as WindowName, Windows};
 use super::{QueueStatus, WorkloadUpdate};
 use crate::model::{PodSpec, Resources, StringMap};
 use crate::time::Time;
@@ -74,6 +75,8 @@ pub(crate) struct Cq {
     pub(crate) reported: Option<Box<QueueStatus>>,
     /// Heads of the last cycle that needed victims claimed by others.
     pub(crate) skips: u32,
+    /// Run windows that apply to it.
+    pub(crate) windows: Vec<WindowName>,
 }
 
 impl Cq {
@@ -102,6 +105,8 @@ pub(crate) struct Lq {
     pub(crate) reserved_usage: BTreeMap<Fr, Amount>,
     pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
     pub(crate) reported: Option<Box<QueueStatus>>,
+    /// Run windows that apply to it.
+    pub(crate) windows: Vec<WindowName>,
 }
 
 /// What one podset asks for or holds.
@@ -296,6 +301,7 @@ pub struct Queueing {
     pub(crate) last_write: u64,
     pub(crate) metrics: Books,
     pub(crate) depend: Depend,
+    pub(crate) windows: Windows,
     /// ClusterQueues with workloads that wait for room on nodes.
     pub(crate) nodes_awaited: BTreeSet<CqId>,
     /// Workloads whose promised places are not needed any more.
@@ -347,6 +353,7 @@ impl Queueing {
             last_write: 0,
             metrics: Books::default(),
             depend: Depend::default(),
+            windows: Windows::default(),
             nodes_awaited: BTreeSet::new(),
             unpromised: Vec::new(),
             out: Vec::new(),

@@ -11,7 +11,7 @@ static DEFINITIONS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     plimsoll_api::crds::MANIFESTS.iter().filter_map(|(_, text)| load(text).ok()).collect()
 });
 
-/// The CustomResourceDefinitions of Kueue's eleven kinds, with embedded types written out.
+/// The CustomResourceDefinitions of Kueue's eleven kinds and our own, with embedded types written out.
 pub fn kueue_definitions() -> &'static [Value] {
     &DEFINITIONS
 }
@@ -50,9 +50,9 @@ mod tests {
         for (file, text) in plimsoll_api::crds::MANIFESTS {
             load(text).unwrap_or_else(|e| panic!("{file}: {e}"));
         }
-        assert_eq!(kueue_definitions().len(), 11);
+        assert_eq!(kueue_definitions().len(), 12);
         let rows: Vec<Kind> = kueue_definitions().iter().flat_map(kinds).collect();
-        assert_eq!(rows.len(), 22);
+        assert_eq!(rows.len(), 23);
         for row in rows {
             fn rules(node: &crate::crd::node::Node, at: &str) {
                 for rule in &node.rules {

@@ -41,7 +41,8 @@ pub fn base(job: &dyn Integration, podsets: &[Value]) -> Value {
         .into_iter()
         .flatten()
         .filter(|(k, _)| {
-            k.starts_with(names::PROVREQ) || *k == names::GATED_BY || *k == plimsoll_api::kueue::DEPENDS_ON
+            let ours = [names::GATED_BY, plimsoll_api::kueue::DEPENDS_ON, plimsoll_api::windows::RUN_WINDOW];
+            k.starts_with(names::PROVREQ) || ours.contains(&k.as_str())
         })
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();

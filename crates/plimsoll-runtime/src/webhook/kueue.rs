@@ -139,6 +139,7 @@ pub(super) fn workload(object: &Value, old: Option<&Value>) -> Errors {
     }
     reclaimable(object, old, &mut errors);
     super::rules::depends_on(object, &mut errors);
+    super::rules::named_window(object, &mut errors);
     let reserved = |o: &Value| json::is_true(o, "QuotaReserved");
     if let Some(old) = old.filter(|o| reserved(o) && reserved(object)) {
         if old["spec"]["podSets"] != object["spec"]["podSets"] {

@@ -62,6 +62,7 @@ pub fn concerns(group: &str, plural: &str) -> bool {
         (group, plural),
         ("batch", "jobs")
             | ("", "pods")
+            | ("plimsoll.dev", "runwindows")
             | ("kueue.x-k8s.io", "clusterqueues" | "resourceflavors" | "workloads" | "cohorts")
     )
 }
@@ -95,6 +96,7 @@ pub fn validate(review: &Review<'_>, object: &Value, cache: &Cache) -> Result<Ve
         ("kueue.x-k8s.io", "cohorts") => ("vcohort.kb.io", kueue::cohort(object)),
         ("kueue.x-k8s.io", "resourceflavors") => ("vresourceflavor.kb.io", kueue::flavor(object)),
         ("kueue.x-k8s.io", "workloads") => ("vworkload.kb.io", kueue::workload(object, review.old)),
+        ("plimsoll.dev", "runwindows") => ("vrunwindow.plimsoll.dev", rules::run_window(object)),
         _ => return Ok(warnings),
     };
     match errors.into_message() {

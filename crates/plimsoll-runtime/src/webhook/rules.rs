@@ -1,6 +1,7 @@
 //! Field errors in apimachinery's words, and the rules that all integrations share (Kueue `jobframework/validation`).
 
 use plimsoll_api::kueue::DEPENDS_ON;
+use plimsoll_api::windows::RUN_WINDOW;
 use serde_json::Value;
 
 use crate::jobs::names;
@@ -121,6 +122,24 @@ pub(super) fn create(object: &Value, errors: &mut Errors) {
         }
     }
     depends_on(object, errors);
+    named_window(object, errors);
+}
+
+/// Everything about a RunWindow, in our own words.
+pub(super) fn run_window(object: &Value) -> Errors {
+    let mut errors = Errors::default();
+    for problem in plimsoll_api::windows::problems(object) {
+        errors.invalid(&problem.field, problem.value, &problem.detail);
+    }
+    errors
+}
+
+/// The annotation that names a RunWindow has to be a name.
+pub(super) fn named_window(object: &Value, errors: &mut Errors) {
+    let Some(text) = json::annotation(object, RUN_WINDOW) else { return };
+    if let Some(detail) = subdomain_error(text) {
+        errors.invalid(&annotation_path(RUN_WINDOW), text, detail);
+    }
 }
 
 /// The list of dependencies has to be readable.

@@ -153,6 +153,7 @@ pub fn resource(object: &Value) -> Resource {
         RUNTIME_CLASSES,
         ADMISSION_CHECKS,
         TOPOLOGIES,
+        RUN_WINDOWS,
         SERVICES,
         BUDGETS,
         VOLUMES,

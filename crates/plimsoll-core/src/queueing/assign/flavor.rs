@@ -135,6 +135,18 @@ impl Queueing {
                 });
                 continue;
             }
+            if let Some(text) = self.shut_flavor_text(flavor) {
+                found.reasons.push(text.clone());
+                found.attempts.push(Attempt {
+                    flavor,
+                    mode: Mode::NoFit,
+                    borrow: 0,
+                    possibility: None,
+                    reasons: vec![text],
+                    no_fit_reason: why::WINDOW,
+                });
+                continue;
+            }
             let (grade, picks) = self.try_flavor(s, flavor, group, assumed, &mut found);
             if !self.config.gates.flavor_fungibility {
                 if grade.way > best.way {
