@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 
+use crate::jobs::rules::Rules;
 use crate::json;
 
 /// Kinds that are kept.
@@ -56,6 +57,7 @@ struct Tables {
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
     tables: Arc<RwLock<Tables>>,
+    rules: Arc<Rules>,
 }
 
 /// Label or annotation that makes a pod a member of a group (Kueue KEP-976).
@@ -133,6 +135,16 @@ impl Tables {
 }
 
 impl Cache {
+    /// An empty cache for integrations that follow these rules.
+    pub fn with_rules(rules: Rules) -> Self {
+        Self { tables: Arc::default(), rules: Arc::new(rules) }
+    }
+
+    /// What integrations and webhooks go by.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     fn read<T>(&self, f: impl FnOnce(&Tables) -> T) -> T {
         f(&self.tables.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -10,6 +10,7 @@ use crate::api::Api;
 use crate::cache::Cache;
 use crate::extender::Extenders;
 use crate::jobs::control;
+use crate::jobs::rules::Rules;
 use crate::lease::Claim;
 use crate::notes::Recorder;
 use crate::status::Statuses;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub queueing: queueing::Config,
     /// Joint admission, with both roles.
     pub joint: bool,
+    /// Which jobs are queued, and what is kept of them.
+    pub rules: Rules,
 }
 
 impl Default for Settings {
@@ -44,6 +47,7 @@ impl Default for Settings {
             place: place::Config::default(),
             queueing: queueing::Config::default(),
             joint: true,
+            rules: Rules::default(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use plimsoll_api::config;
+use plimsoll_runtime::jobs::rules::Rules;
 use plimsoll_runtime::{Roles, Settings};
 
 use crate::cli::Files;
@@ -28,10 +29,13 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
             .with_context(|| format!("--scheduler-config {}", path.display()))?,
         None => gates.default_config(),
     };
-    settings.queueing = match &files.config {
-        Some(path) => queueing(&text(path)?).with_context(|| format!("--config {}", path.display()))?,
-        None => queueing(EMPTY)?,
+    // Without a file plain pods are queued as well, which Kueue has to be told.
+    let (text, named) = match &files.config {
+        Some(path) => (text(path)?, format!("--config {}", path.display())),
+        None => (EMPTY.to_owned(), "the default configuration".to_owned()),
     };
+    let pods = files.config.is_none();
+    (settings.queueing, settings.rules) = queueing(&text, pods).with_context(|| named)?;
     Ok(settings)
 }
 
@@ -39,26 +43,25 @@ fn text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-fn queueing(text: &str) -> anyhow::Result<plimsoll_core::queueing::Config> {
+fn queueing(text: &str, pods: bool) -> anyhow::Result<(plimsoll_core::queueing::Config, Rules)> {
     let read = config::kueue::read(text, "kueue-system")?;
-    if read.manage_jobs_without_queue_name {
-        bail!(
-            "manageJobsWithoutQueueName: true is not supported: give jobs the label kueue.x-k8s.io/queue-name"
-        );
-    }
     if let Some(name) = read.external_frameworks.first() {
         bail!("integrations.externalFrameworks: {name} is not supported: remove it");
-    }
-    if !read.label_keys_to_copy.is_empty() {
-        bail!("integrations.labelKeysToCopy is not supported: remove it");
-    }
-    if read.delete_finished_after.is_some() || read.delete_deactivated_after.is_some() {
-        bail!("objectRetentionPolicies is not supported: remove it");
     }
     for name in read.frameworks.iter().filter(|n| !FRAMEWORKS.contains(&n.as_str())) {
         tracing::warn!(framework = name, "jobs of this kind are not queued: there is no integration for it");
     }
-    Ok(read.queueing)
+    let has = |name: &str| read.frameworks.iter().any(|f| f == name);
+    let rules = Rules {
+        without_queue_name: read.manage_jobs_without_queue_name,
+        jobs: has("batch/job"),
+        pods: pods || has("pod"),
+        namespaces: read.managed_jobs_namespaces,
+        copied_labels: read.label_keys_to_copy,
+        delete_finished_after: read.delete_finished_after,
+        delete_deactivated_after: read.delete_deactivated_after,
+    };
+    Ok((read.queueing, rules))
 }
 
 #[cfg(test)]
@@ -68,16 +71,14 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         for (rest, want) in [
-            ("manageJobsWithoutQueueName: true\n", "manageJobsWithoutQueueName"),
             ("integrations:\n  externalFrameworks: [Foo.v1.example.com]\n", "externalFrameworks"),
-            ("integrations:\n  labelKeysToCopy: [a]\n", "labelKeysToCopy"),
             ("waitForPodReady: {}\n", "waitForPodReady"),
         ] {
             let text = format!("{EMPTY}{rest}");
-            let error = queueing(&text).map(drop).map_err(|e| format!("{e:#}"));
+            let error = queueing(&text, false).map(drop).map_err(|e| format!("{e:#}"));
             assert!(error.as_ref().is_err_and(|e| e.contains(want)), "{rest}: {error:?}");
         }
         // Kueue 0.19: a v1beta2 file supervises readiness unless it says otherwise.
-        assert!(queueing(EMPTY).is_ok_and(|c| c.wait_for_pods_ready.is_some()));
+        assert!(queueing(EMPTY, true).is_ok_and(|(c, _)| c.wait_for_pods_ready.is_some()));
     }
 }

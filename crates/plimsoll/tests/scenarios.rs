@@ -71,7 +71,11 @@ struct Patch {
 struct Expectation {
     of: Target,
     /// JSON pointer, or `condition:TYPE` for a condition.
+    #[serde(default)]
     at: String,
+    /// There is no such object (any more).
+    #[serde(default)]
+    absent: bool,
     /// The value there, or for objects the fields it has among others.
     is: Option<Value>,
     /// Part of the text there.
@@ -105,6 +109,9 @@ fn covers(found: &Value, wanted: &Value) -> bool {
 
 impl Expectation {
     fn holds(&self, object: &Value) -> bool {
+        if self.absent {
+            return object.is_null();
+        }
         let found = match self.at.strip_prefix("condition:") {
             Some(kind) => json::condition(object, kind).cloned(),
             None => object.pointer(&self.at).cloned(),

@@ -135,8 +135,8 @@ impl Integration for Job<'_> {
         found
     }
 
-    fn compose(&self, _env: Env<'_>) -> Result<(Vec<Write>, Value), Vec<Write>> {
-        Ok((Vec::new(), workload::skeleton(self, &self.podsets())))
+    fn compose(&self, env: Env<'_>) -> Result<(Vec<Write>, Value), Vec<Write>> {
+        Ok((Vec::new(), workload::skeleton(self, &self.podsets(), env)))
     }
 
     fn start(&self, infos: &[podset::Info], message: &str) -> Result<Vec<Write>, String> {

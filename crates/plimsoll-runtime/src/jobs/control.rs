@@ -36,6 +36,8 @@ pub enum Key {
     Group(String, String),
     /// A workload with a topology assignment, for its gated pods: namespace, name.
     Topology(String, String),
+    /// A workload that is over, for how long it is kept: namespace, name.
+    Retained(String, String),
     /// A ClusterQueue, for its finalizer.
     ClusterQueue(String),
     /// A ResourceFlavor, for its finalizer.
@@ -136,6 +138,9 @@ impl Queue {
                 }
             }
             Kind::Workload => {
+                if super::retain::concerns(object) {
+                    self.add(Key::Retained(namespace.clone(), json::name(object).to_owned()));
+                }
                 if super::ungate::concerns(object) {
                     self.add(Key::Topology(namespace.clone(), json::name(object).to_owned()));
                 }
@@ -222,11 +227,12 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
         Key::ClusterQueue(name) => super::in_use::cluster_queue(cache, name),
         Key::Flavor(name) => super::in_use::flavor(cache, name),
         Key::Topology(ns, name) => super::ungate::plan(ns, name, env),
+        Key::Retained(ns, name) => super::retain::plan(ns, name, env),
         Key::Job(ns, name) => {
             let Some(job) = cache.get(Kind::Job, ns, name).filter(|j| !json::deleting(j)) else {
                 return orphans(&cache.owned_by_name(ns, "Job", name));
             };
-            if !managed(&job) {
+            if !managed(&job, cache) {
                 return Vec::new();
             }
             reconcile(&batch::Job { object: &job }, env)
@@ -251,7 +257,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
                 writes.extend(pod::release(&object));
                 return writes;
             }
-            if !managed_namespace(ns) {
+            if !cache.rules().manage_namespace(cache, ns) {
                 return Vec::new();
             }
             reconcile(&job, env)
@@ -272,15 +278,10 @@ fn single(mut workloads: Vec<Arc<Value>>) -> Vec<Arc<Value>> {
     workloads
 }
 
-/// Whether the job is Kueue's business: it names a queue, and its namespace is not a system namespace.
-fn managed(job: &Value) -> bool {
-    json::label_opt(job, names::QUEUE).is_some_and(|q| !q.is_empty())
-        && managed_namespace(json::namespace(job))
-}
-
-/// `managedJobsNamespaceSelector`'s default; the namespace we are installed in counts as Kueue's.
-pub fn managed_namespace(namespace: &str) -> bool {
-    !["kube-system", "kueue-system", plimsoll_api::webhooks::NAMESPACE].contains(&namespace)
+/// Whether the job is Kueue's business.
+fn managed(job: &Value, cache: &Cache) -> bool {
+    let rules = cache.rules();
+    rules.jobs && rules.manage(job) && rules.manage_namespace(cache, json::namespace(job))
 }
 
 /// The owner is gone: nothing holds on to its workloads any more.

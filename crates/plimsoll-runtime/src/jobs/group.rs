@@ -348,7 +348,7 @@ impl Integration for Group {
         if podsets.is_empty() {
             return Err(writes);
         }
-        let mut wl = workload::base(self, &podsets);
+        let mut wl = workload::base(self, &podsets, env);
         json::set(&mut wl, &["metadata", "name"], json!(self.name));
         json::set(&mut wl, &["metadata", "annotations", names::IS_GROUP], json!("true"));
         let owners = alive.iter().map(|p| workload::owner("v1", "Pod", p, false)).collect();

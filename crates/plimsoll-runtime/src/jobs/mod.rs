@@ -11,6 +11,8 @@ pub mod in_use;
 pub mod pod;
 pub mod podset;
 mod reconcile;
+mod retain;
+pub mod rules;
 mod ungate;
 pub mod workload;
 

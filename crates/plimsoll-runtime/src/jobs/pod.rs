@@ -179,8 +179,8 @@ impl Integration for Pod<'_> {
         found
     }
 
-    fn compose(&self, _env: Env<'_>) -> Result<(Vec<Write>, Value), Vec<Write>> {
-        Ok((Vec::new(), workload::skeleton(self, &[podset_of(self.object, "main")])))
+    fn compose(&self, env: Env<'_>) -> Result<(Vec<Write>, Value), Vec<Write>> {
+        Ok((Vec::new(), workload::skeleton(self, &[podset_of(self.object, "main")], env)))
     }
 
     fn start(&self, infos: &[podset::Info], message: &str) -> Result<Vec<Write>, String> {

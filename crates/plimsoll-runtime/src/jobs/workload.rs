@@ -9,7 +9,7 @@ use crate::cache::Kind;
 use crate::{clock, json};
 
 /// A Workload of `job` with these podsets: names, labels, owner and finalizer as in Kueue (spec section 3.4).
-pub fn skeleton(job: &dyn Integration, podsets: &[Value]) -> Value {
+pub fn skeleton(job: &dyn Integration, podsets: &[Value], env: Env<'_>) -> Value {
     let object = job.object();
     let resource = job.resource();
     let name = plimsoll_api::kueue::workload_name(
@@ -18,7 +18,7 @@ pub fn skeleton(job: &dyn Integration, podsets: &[Value]) -> Value {
         json::name(object),
         json::uid(object),
     );
-    let mut wl = base(job, podsets);
+    let mut wl = base(job, podsets, env);
     json::set(&mut wl, &["metadata", "name"], json!(name));
     json::set(&mut wl, &["metadata", "labels", names::JOB_UID], json!(json::uid(object)));
     json::set(
@@ -30,13 +30,19 @@ pub fn skeleton(job: &dyn Integration, podsets: &[Value]) -> Value {
 }
 
 /// The parts that workloads of single jobs and of groups share.
-pub fn base(job: &dyn Integration, podsets: &[Value]) -> Value {
+pub fn base(job: &dyn Integration, podsets: &[Value], env: Env<'_>) -> Value {
     let object = job.object();
+    let copied = env.cache.rules().copied_labels.iter();
+    let labels: Map<String, Value> =
+        copied.filter_map(|k| Some((k.clone(), json!(json::label_opt(object, k)?)))).collect();
     let mut wl = json!({
         "apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
-        "metadata": {"namespace": json::namespace(object), "labels": {}, "finalizers": [names::IN_USE]},
-        "spec": {"podSets": podsets, "queueName": job.queue(), "active": true},
+        "metadata": {"namespace": json::namespace(object), "labels": labels, "finalizers": [names::IN_USE]},
+        "spec": {"podSets": podsets, "active": true},
     });
+    if !job.queue().is_empty() {
+        json::set(&mut wl, &["spec", "queueName"], json!(job.queue()));
+    }
     let copied: Map<String, Value> = json::map(object, &["metadata", "annotations"])
         .into_iter()
         .flatten()

@@ -6,17 +6,17 @@ use super::rules::{self, Errors, annotation_path, atoi};
 use super::{Operation, Review};
 use crate::cache::{Cache, Kind};
 use crate::jobs::batch::{is_suspended, pods_count, sync_completions};
-use crate::jobs::control::managed_namespace;
 use crate::jobs::names;
 use crate::json;
 
 /// A managed Job is born suspended.
 pub(super) fn default(review: &Review<'_>, job: &mut Value, cache: &Cache) {
-    if !managed_namespace(review.namespace) {
+    let rules = cache.rules();
+    if !rules.jobs || !rules.manage_namespace(cache, review.namespace) {
         return;
     }
     super::default_queue(review, job, cache);
-    if !json::label(job, names::QUEUE).is_empty() && !super::owner_is_managed(review, job, cache) {
+    if rules.manage(job) && !super::owner_is_managed(review, job, cache) {
         json::set(job, &["spec", "suspend"], json!(true));
     }
 }

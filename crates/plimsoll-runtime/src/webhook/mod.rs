@@ -129,6 +129,6 @@ fn owner_is_managed(review: &Review<'_>, object: &Value, cache: &Cache) -> bool 
     }
     let job = cache.get(Kind::Job, review.namespace, json::text(owner, &["name"]));
     job.is_some_and(|j| {
-        json::uid(&j) == json::text(owner, &["uid"]) && !json::label(&j, names::QUEUE).is_empty()
+        json::uid(&j) == json::text(owner, &["uid"]) && cache.rules().jobs && cache.rules().manage(&j)
     })
 }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::rules::{self, Errors, annotation_path, atoi, label_path};
 use super::{Operation, Review};
 use crate::cache::{Cache, GROUP, Kind, group_of};
-use crate::jobs::control::managed_namespace;
 use crate::jobs::names;
 use crate::jobs::pod::suspended;
 use crate::json;
@@ -16,11 +15,15 @@ const INDEX_SOURCE: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
 /// A managed pod is born gated, labelled and with our finalizer.
 pub(super) fn default(review: &Review<'_>, pod: &mut Value, cache: &Cache) {
     if json::annotation(pod, names::SUSPENDING_PARENT).is_none() {
-        if !managed_namespace(review.namespace) || super::owner_is_managed(review, pod, cache) {
+        let rules = cache.rules();
+        if !rules.pods
+            || !rules.manage_namespace(cache, review.namespace)
+            || super::owner_is_managed(review, pod, cache)
+        {
             return;
         }
         super::default_queue(review, pod, cache);
-        if json::label(pod, names::QUEUE).is_empty() {
+        if !rules.manage(pod) {
             return;
         }
     }

@@ -18,6 +18,7 @@ use super::{register, review};
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
 use crate::http_server::{self, Limits};
+use crate::jobs::rules::Rules;
 use crate::watch::{self, Delta};
 
 /// How often certificates and registrations are looked at.
@@ -25,7 +26,8 @@ const LOOK: Duration = Duration::from_secs(15);
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 /// What the webhooks look up.
-const WATCHED: [(Resource, Kind); 3] = [
+const WATCHED: [(Resource, Kind); 4] = [
+    (api::NAMESPACES, Kind::Namespace),
     (api::JOBS, Kind::Job),
     (api::LOCAL_QUEUES, Kind::LocalQueue),
     (api::WORKLOAD_PRIORITY_CLASSES, Kind::WorkloadPriorityClass),
@@ -58,6 +60,8 @@ pub struct Settings {
     pub secret: String,
     /// Names and addresses that the certificate is for.
     pub hosts: Vec<String>,
+    /// Which jobs are queued.
+    pub rules: Rules,
 }
 
 /// Serves until stopped. `ready` is set when the API server has been told of us.
@@ -69,7 +73,7 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let api = api.writing_as("plimsoll-webhook");
-    let cache = Cache::default();
+    let cache = Cache::with_rules(settings.rules.clone());
     let synced = follow(&api, &cache, &stop);
     let first = tokio::select! {
         () = stop.cancelled() => return,

@@ -34,7 +34,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     };
     let stop = CancellationToken::new();
     let api = Api::new(client, "plimsoll-leader-election");
-    let webhooks = webhooks::start(&args, roles, &api, &stop).await?;
+    let webhooks = webhooks::start(&args, &settings, &api, &stop).await?;
     let (claim, election) = if args.election.leader_elect {
         let me = identity();
         let namespace = args.election.leader_elect_resource_namespace.clone();
@@ -84,7 +84,8 @@ async fn lead(
         }
         announce(args, settings.roles, process, true);
     }
-    let runtime = Runtime::start(api, settings, Cache::default(), claim).context("starting the engine")?;
+    let runtime = Runtime::start(api, settings, Cache::with_rules(settings.rules.clone()), claim)
+        .context("starting the engine")?;
     let ended = tokio::select! {
         () = up::signal() => Ok(()),
         () = runtime.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),

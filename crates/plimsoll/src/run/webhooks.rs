@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use plimsoll_runtime::Roles;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
 use tokio_util::sync::CancellationToken;
@@ -26,13 +25,13 @@ pub struct Webhooks {
 /// before that is not seen by them.
 pub async fn start(
     args: &cli::Run,
-    roles: Roles,
+    engine: &plimsoll_runtime::Settings,
     api: &Api,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<Webhooks>> {
     let wanted = &args.webhooks;
     let Some(port) = wanted.webhook_port else { return Ok(None) };
-    if !roles.queueing {
+    if !engine.roles.queueing {
         bail!("--webhook-port: the webhooks belong to queueing; leave it out with --placement alone");
     }
     let listener = up::listen(SocketAddr::new(wanted.webhook_host, port), "--webhook-port").await?;
@@ -54,6 +53,7 @@ pub async fn start(
         reach,
         namespace: wanted.namespace.clone(),
         secret: plimsoll_api::webhooks::SECRET.into(),
+        rules: engine.rules.clone(),
     };
     let ready = CancellationToken::new();
     let task = tokio::spawn(serve::run(api.clone(), listener, settings, ready.clone(), stop.clone()));

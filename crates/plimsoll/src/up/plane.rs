@@ -73,7 +73,8 @@ impl Plane {
             Some(dir) => format!("--data {}", dir.display()),
             None => "starting the API server".into(),
         })?;
-        let cache = Cache::default();
+        let rules = settings.engine.as_ref().map(|e| e.rules.clone()).unwrap_or_default();
+        let cache = Cache::with_rules(rules);
         if settings.engine.as_ref().is_some_and(|e| e.roles.queueing) {
             super::hook::register(&server, cache.clone());
         }
