@@ -20,7 +20,7 @@ mod support;
 /// Set for the process that writes until it is killed.
 const CHILD_DIR: &str = "PLIMSOLL_DURABILITY_CHILD";
 /// Kills of a usual run; `PLIMSOLL_KILLS` asks for another number.
-const KILLS: u32 = 20;
+const KILLS: u32 = 200;
 const WRITERS: u32 = 8;
 
 struct TempDir(PathBuf);
