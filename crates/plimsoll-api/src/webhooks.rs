@@ -1,4 +1,4 @@
-//! The admission webhooks of Kueue (spec section 5.6): which there are, at which paths, and the two configurations
+//! The admission webhooks of Kueue (spec section 5.6) and our own: which there are, at which paths, and the two configurations
 //! that tell an API server about them.
 
 use serde_json::{Value, json};
@@ -38,13 +38,21 @@ const fn kueue(plural: &'static str, kind: &'static str, mutates: bool) -> Targe
 }
 
 /// Everything that webhooks look at.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     Target { group: "batch", version: "v1", plural: "jobs", kind: "job", mutates: true, selects: true },
     Target { group: "", version: "v1", plural: "pods", kind: "pod", mutates: true, selects: true },
     kueue("clusterqueues", "clusterqueue", true),
     kueue("cohorts", "cohort", false),
     kueue("resourceflavors", "resourceflavor", true),
     kueue("workloads", "workload", true),
+    Target {
+        group: "plimsoll.dev",
+        version: "v1alpha1",
+        plural: "runwindows",
+        kind: "runwindow",
+        mutates: false,
+        selects: false,
+    },
 ];
 
 impl Target {
@@ -125,7 +133,7 @@ mod tests {
                 "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload",
             ]
         );
-        assert_eq!(rows(&validating).len(), 6);
+        assert_eq!(rows(&validating).len(), 7);
         for row in rows(&mutating).iter().chain(&rows(&validating)) {
             let path = row.split(' ').nth(1).unwrap();
             assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");

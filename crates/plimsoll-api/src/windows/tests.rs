@@ -251,3 +251,31 @@ fn every_zone_of_the_database_can_be_used() {
     }
     assert!(count > 400, "{count}");
 }
+
+#[test]
+fn odd_input_is_harmless() {
+    for spec in [
+        json!(null),
+        json!(7),
+        json!([]),
+        json!({"windows": {"start": 1}}),
+        json!({"windows": [1, null, "x", {"start": "é * * * *", "duration": "9é"}]}),
+        json!({"windows": [{"start": "4294967296 -1 1-2-3 */*/2 ,", "duration": "1e9h"}]}),
+        json!({"windows": [{"start": "0 0 * * *", "duration": "99999999999999999999h"}], "gracePeriod": {}}),
+        json!({"windows": vec![json!({"start": "0 0 * * *", "duration": "1h"}); 65]}),
+        json!({"windows": [{"start": "0 0 * * *", "duration": "1h"}], "appliesTo": {"localQueues": [], "flavors": 3}}),
+        json!({"windows": [{"start": "0 0 * * *", "duration": "1h"}], "appliesTo": {"flavors": {"names": "x"}}}),
+    ] {
+        let object = json!({"metadata": {"name": "w"}, "spec": spec});
+        assert_ne!(problems(&object), [], "{spec}");
+        assert!(!run_window(&object).unwrap().invalid.is_empty());
+    }
+    // At the ends of time too.
+    let z = zoned("Europe/Berlin", &[("0 22 * * *", 480)]);
+    for now in [i64::MIN, i64::MAX, 0] {
+        let hours = z.at(Time(now));
+        assert!(hours.change.is_none_or(|t| t.0 >= now), "{hours:?}");
+    }
+    let always = zoned("Etc/UTC", &[("*/1 * * * *", 366 * 1440)]);
+    assert!(always.at(Time(0)).open);
+}

@@ -25,7 +25,7 @@ use crate::time::Time;
 /// Reason of `QuotaReserved=False` and of the eviction while a window is closed.
 pub const OUTSIDE: &str = "OutsideRunWindow";
 /// Openings looked at in search of a time at which several windows are open.
-const MAX_OPENINGS: usize = 400;
+const MAX_OPENINGS: usize = 128;
 
 pub(crate) type Name = Arc<str>;
 

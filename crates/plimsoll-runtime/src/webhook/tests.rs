@@ -187,3 +187,24 @@ fn a_reservation_freezes_the_podsets() {
         "status.reclaimablePods[0].count: Invalid value: 4: should be less or equal to 3"
     );
 }
+
+#[test]
+fn run_windows_are_read_strictly() {
+    let go = |spec: Value| {
+        let object = json!({"metadata": {"name": "w"}, "spec": spec});
+        validate(&review("plimsoll.dev", "runwindows", "", None), &object, &cache()).map(drop)
+    };
+    assert_eq!(go(json!({"windows": [{"start": "0 22 * * *", "duration": "8h"}]})), Ok(()));
+    let denied =
+        go(json!({"timeZone": "berlin", "windows": [{"start": "x", "duration": "0s"}]})).unwrap_err();
+    let parts = ["vrunwindow.kb.io", "spec.timeZone", "spec.windows[0].start", "spec.windows[0].duration"];
+    assert!(parts.iter().all(|p| denied.to_string().contains(p)), "{denied}");
+    let named = |plural: &'static str, group: &'static str, window: &str| {
+        let object = queued(&json!({"metadata|annotations|plimsoll.dev/run-window": window}));
+        let text = validate(&review(group, plural, "ns", None), &object, &cache()).map_err(|e| e.to_string());
+        text.err().is_some_and(|e| e.contains("metadata.annotations[plimsoll.dev/run-window]"))
+    };
+    for (group, plural) in [("batch", "jobs"), ("kueue.x-k8s.io", "workloads")] {
+        assert!(named(plural, group, "No Name") && !named(plural, group, "night"), "{plural}");
+    }
+}
