@@ -1,5 +1,6 @@
 //! Chores of the project: `cargo xtask <chore>`.
 
+mod instructions;
 mod picture;
 mod protobuf;
 mod schemas;
@@ -15,12 +16,17 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::run(),
         Some("picture") => picture::run(),
         Some("schemas") => schemas::run(&root),
+        Some("instructions") => match args.get(1..) {
+            Some([]) => instructions::run(&root, false),
+            Some([flag]) if flag == "--bless" => instructions::run(&root, true),
+            _ => Err(anyhow::anyhow!("usage: cargo xtask instructions [--bless]")),
+        },
         Some("protobuf") => match args.get(1..) {
             Some([flag, dir]) if flag == "--from" => protobuf::run(&root, Path::new(dir)),
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy       check the house rules\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers"
+            "usage: cargo xtask tidy       check the house rules\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline"
         )),
     };
     match result {

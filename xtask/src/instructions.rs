@@ -1,0 +1,146 @@
+//! `cargo xtask instructions`: how many instructions placement executes per pod, against the checked-in baseline.
+//!
+//! A fixed run (`crates/plimsoll-core/examples/placement_work.rs`, release build) under Callgrind, from which the same
+//! run with one pod is subtracted, so that starting up and making nodes don't count. Instructions, unlike times, hardly
+//! depend on the machine's load.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+const BASELINE: &str = "xtask/instructions.txt";
+/// Growth in percent that fails.
+const MOST: f64 = 3.0;
+/// Workload, nodes, pods.
+const RUNS: [(&str, usize, usize); 8] = [
+    ("basic", 300, 1500),
+    ("shapes", 300, 1500),
+    ("anti-affinity", 400, 400),
+    ("affinity", 300, 1500),
+    ("spread", 300, 1500),
+    ("default-spread", 300, 1500),
+    ("preemption", 200, 200),
+    ("churn", 300, 1500),
+];
+
+/// Compares, or writes the baseline.
+pub fn run(root: &Path, bless: bool) -> Result<()> {
+    let quiet = |c: &mut Command| c.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if quiet(Command::new("valgrind").arg("--version")).is_err() {
+        println!("instructions: skipped, there is no valgrind here");
+        return Ok(());
+    }
+    let program = build(root)?;
+    let compiler = compiler()?;
+    let path = root.join(BASELINE);
+    let baseline = if bless { Baseline::default() } else { Baseline::read(&path)? };
+    let comparable = baseline.compiler == compiler;
+    if !bless && !comparable {
+        println!("the baseline is of {:?}, this is {compiler:?}: figures only", baseline.compiler);
+    }
+    let mut text = format!("# Instructions per pod: `cargo xtask instructions --bless`\ncompiler {compiler}\n");
+    let mut grown = Vec::new();
+    for (workload, nodes, pods) in RUNS {
+        let per_pod = per_pod(&program, workload, nodes, pods)?;
+        let _ = writeln!(text, "{workload} {per_pod:.0}");
+        let Some(was) = baseline.figures.get(workload) else {
+            println!("{workload}: {per_pod:.0} instructions per pod");
+            ensure!(bless, "{BASELINE}: no line for {workload}; --bless makes it");
+            continue;
+        };
+        let change = (per_pod / was - 1.0) * 100.0;
+        println!("{workload}: {per_pod:.0} instructions per pod ({change:+.1} %)");
+        if change > MOST && comparable {
+            grown.push(workload);
+        } else if change < -MOST {
+            println!("  less than the baseline: --bless keeps it so");
+        }
+    }
+    if bless {
+        return std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()));
+    }
+    ensure!(
+        grown.is_empty(),
+        "more than {MOST} % more instructions than {BASELINE} says: {}",
+        grown.join(", ")
+    );
+    Ok(())
+}
+
+/// Builds the run and says where it is.
+fn build(root: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let out = Command::new(cargo)
+        .current_dir(root)
+        .args(["build", "--release", "--quiet", "-p", "plimsoll-core", "--example", "placement_work"])
+        .args(["--message-format", "json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo build")?;
+    ensure!(out.status.success(), "the example placement_work does not build");
+    let said = String::from_utf8_lossy(&out.stdout);
+    let programs = said.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let ours = message["target"]["name"] == "placement_work";
+        ours.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+    });
+    programs.last().context("cargo does not say where placement_work is")
+}
+
+/// Version and target: counts of others can't be compared.
+fn compiler() -> Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let out = Command::new(rustc).arg("-vV").output().context("rustc -vV")?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let field = |name: &str| said.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default().trim();
+    Ok(format!("{} {}", field("release:"), field("host:")))
+}
+
+#[derive(Default)]
+struct Baseline {
+    compiler: String,
+    figures: BTreeMap<String, f64>,
+}
+
+impl Baseline {
+    fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let mut out = Self::default();
+        for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+            let (name, value) = line.split_once(' ').with_context(|| format!("{line:?}: no value"))?;
+            if name == "compiler" {
+                value.trim().clone_into(&mut out.compiler);
+            } else {
+                out.figures.insert(name.to_owned(), value.trim().parse().with_context(|| line.to_owned())?);
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn per_pod(program: &Path, workload: &str, nodes: usize, pods: usize) -> Result<f64> {
+    let all = count(program, workload, nodes, pods)?;
+    let none = count(program, workload, nodes, 1)?;
+    #[expect(clippy::cast_precision_loss, reason = "a rate of far less than 2^52 instructions")]
+    Ok(all.saturating_sub(none) as f64 / (pods - 1) as f64)
+}
+
+/// Instructions of one run.
+fn count(program: &Path, workload: &str, nodes: usize, pods: usize) -> Result<u64> {
+    let out = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args([workload, &nodes.to_string(), &pods.to_string()])
+        .output()
+        .context("valgrind")?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    if !out.status.success() {
+        bail!("{workload}: {said}");
+    }
+    let line = said.lines().find_map(|l| l.split_once("Collected :"));
+    let (_, number) = line.with_context(|| format!("no count in {said:?}"))?;
+    Ok(number.trim().parse()?)
+}
