@@ -41,7 +41,8 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
     if !bless && !comparable {
         println!("the baseline is of {:?}, this is {compiler:?}: figures only", baseline.compiler);
     }
-    let mut text = format!("# Instructions per pod: `cargo xtask instructions --bless`\ncompiler {compiler}\n");
+    let mut text =
+        format!("# Instructions per pod: `cargo xtask instructions --bless`\ncompiler {compiler}\n");
     let mut grown = Vec::new();
     for (workload, nodes, pods) in RUNS {
         let per_pod = per_pod(&program, workload, nodes, pods)?;
@@ -82,12 +83,12 @@ fn build(root: &Path) -> Result<PathBuf> {
         .context("cargo build")?;
     ensure!(out.status.success(), "the example placement_work does not build");
     let said = String::from_utf8_lossy(&out.stdout);
-    let programs = said.lines().filter_map(|line| {
+    let mut programs = said.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let ours = message["target"]["name"] == "placement_work";
         ours.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     });
-    programs.last().context("cargo does not say where placement_work is")
+    programs.next_back().context("cargo does not say where placement_work is")
 }
 
 /// Version and target: counts of others can't be compared.

@@ -36,7 +36,8 @@ fn pod(i: usize, cpu: i64) -> Pod {
         containers: vec![container],
         ..PodSpec::default()
     };
-    let mut pod = Pod { uid: format!("u{i}"), namespace: "ns".into(), name: format!("p{i}"), ..Pod::default() };
+    let mut pod =
+        Pod { uid: format!("u{i}"), namespace: "ns".into(), name: format!("p{i}"), ..Pod::default() };
     pod.spec = spec;
     pod.labels.insert("app".into(), "a".into());
     pod
@@ -48,8 +49,11 @@ fn selector() -> LabelSelector {
 }
 
 fn together(key: &str) -> Option<PodAffinity> {
-    let term =
-        PodAffinityTerm { selector: Some(selector()), topology_key: key.into(), ..PodAffinityTerm::default() };
+    let term = PodAffinityTerm {
+        selector: Some(selector()),
+        topology_key: key.into(),
+        ..PodAffinityTerm::default()
+    };
     Some(PodAffinity { required: vec![term], preferred: Vec::new() })
 }
 

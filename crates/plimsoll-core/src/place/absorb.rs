@@ -169,12 +169,18 @@ impl Placement {
             return;
         }
         if self.cluster.pods[id].node.is_some() {
+            if self.missed.contains_key(&id) {
+                self.own_update(id, old, was_gated && pod.spec.scheduling_gates.is_empty());
+            }
             return;
         }
         self.expect_promise(id, pod);
         let nomination = pod.status.nominated_node_name.as_str();
         if !(nomination.is_empty() && old_nomination.is_empty()) && nomination != &*old_nomination {
             self.nominate_as_seen(id, nomination);
+            if !old_nomination.is_empty() {
+                self.nomination_ended(id, old.as_deref());
+            }
         }
         if self.queue.get(id).is_none() {
             return;
@@ -184,12 +190,23 @@ impl Placement {
         self.own_update(id, old, gates_gone);
     }
 
+    /// A pod is nominated elsewhere or nowhere: its room is free for pods that did not go before it.
+    fn nomination_ended(&mut self, id: PodId, old: Option<&PodView>) {
+        let Some(old) = old else { return };
+        let priority = old.shape.spec.priority;
+        let view = Box::new(PodView { nominated: true, ..old.clone() });
+        let payload = Payload::Pod { id, old: Some(view), new: None };
+        let change = Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload };
+        self.changed_for(&change, |p, other| p.cluster.priority(other) <= priority);
+    }
+
     /// A waiting pod was updated: it may be schedulable now.
     fn own_update(&mut self, id: PodId, old: Option<Box<PodView>>, gates_gone: bool) {
         let parked = |q: &super::queue::Queue| {
             q.get(id).is_some_and(|r| matches!(r.stage, Stage::Unschedulable | Stage::Gated(_)))
         };
-        if !parked(&self.queue) {
+        let in_cycle = self.missed.contains_key(&id);
+        if !parked(&self.queue) && !in_cycle {
             return;
         }
         let Some(old) = old else { return };
@@ -197,6 +214,13 @@ impl Placement {
         for actions in pod_actions(&old, &new, gates_gone) {
             let payload = Payload::Pod { id, old: Some(old.clone()), new: Some(new.clone()) };
             let change = Change { resource: Resource::UnschedulablePod, actions, payload };
+            if in_cycle {
+                // It counts when the pod comes back from its cycle.
+                if let Some(missed) = self.missed.get_mut(&id) {
+                    missed.push(&change);
+                }
+                continue;
+            }
             self.reconsider(id, &change);
             if !parked(&self.queue) {
                 return;

@@ -58,7 +58,13 @@ impl Missed {
         self.overflow = true;
     }
 
-    fn push(&mut self, change: &Change) {
+    /// How many events are kept.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub(super) fn push(&mut self, change: &Change) {
         if self.changes.len() < MAX_MISSED {
             self.changes.push(change.clone());
         } else {

@@ -470,4 +470,6 @@ impl Placement {
 }
 
 #[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
 mod tests;

@@ -321,6 +321,21 @@ fn events_while_waiting_count_when_the_pod_comes_back() {
 }
 
 #[test]
+fn an_own_update_while_waiting_counts_when_the_pod_comes_back() {
+    for (changed, want) in [(false, 1), (true, 2)] {
+        let mut t = Table::default();
+        t.permit.insert((FIRST, "p".into()), waits(10));
+        let mut p = placement(&t);
+        step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800))]);
+        let mut other = pod("p", if changed { 700 } else { 800 });
+        other.labels.insert("x".into(), "y".into());
+        step(&mut p, 5, vec![upsert(other)]);
+        let id = p.cluster.pod_by_uid("uid-p").expect("there");
+        assert!(p.missed.get(&id).is_some_and(|m| m.len() == want), "changed: {changed}");
+    }
+}
+
+#[test]
 fn random_permits_leak_nothing() {
     for seed in 0..30 {
         let rng = Arc::new(Mutex::new(crate::rng::Rng::new(seed)));
