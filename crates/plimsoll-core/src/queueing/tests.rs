@@ -143,6 +143,8 @@ proptest! {
         jobs in proptest::collection::vec((0..4usize, -1..2i32, 1..9i64), 1..14),
         fates in proptest::collection::vec(any_fate(), 0..60),
         stops in proptest::collection::vec(any::<bool>(), 80),
+        windows in proptest::option::of(proptest::collection::vec((0..50i64, 1..15i64), 0..4)),
+        of_flavor in any::<bool>(),
     ) {
         let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(Config::default()), joint: false });
         let mut now = Time::from_seconds(1_000);
@@ -161,6 +163,19 @@ proptest! {
                 fair_weight_nano: 1_000_000_000,
                 ..LocalQueue::default()
             })));
+        }
+        // In the end it is open for good, so that everything can run.
+        if let Some(spans) = windows {
+            let mut spans: Vec<_> = spans.into_iter().map(|(a, n)| (1_000 + a, 1_000 + a + n)).collect();
+            spans.push((1_055, i64::from(i32::MAX)));
+            let all = Chosen { selector: Some(LabelSelector::default()), ..Chosen::default() };
+            let mut window = RunWindow {
+                name: "w".into(),
+                calendar: Some(std::sync::Arc::new(super::windows::tests::Spans(spans))),
+                ..RunWindow::default()
+            };
+            *(if of_flavor { &mut window.flavors } else { &mut window.local_queues }) = all;
+            events.push(Event::RunWindowUpsert(Box::new(window)));
         }
         let workloads: Vec<Workload> = jobs
             .iter()

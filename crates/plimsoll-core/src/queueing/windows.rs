@@ -384,4 +384,4 @@ impl Met {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

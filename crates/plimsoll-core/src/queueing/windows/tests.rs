@@ -13,7 +13,7 @@ use crate::time::Duration;
 
 /// Open in these stretches of seconds.
 #[derive(Debug)]
-struct Spans(Vec<(i64, i64)>);
+pub(in crate::queueing) struct Spans(pub(in crate::queueing) Vec<(i64, i64)>);
 
 impl Spans {
     /// By brute force: whether the second is in any stretch.
@@ -314,6 +314,24 @@ fn pods_are_left_to_finish() {
     w.put(Workload { answers_to: vec![(TargetKind::Pod, "p".into())], ..workload(0, 0, 0, 1000) });
     w.go(1000);
     assert!(w.runs("w0"));
+}
+
+#[test]
+fn reservations_that_started_nothing_are_given_back() {
+    let mut w = World::new();
+    let Some(Event::ClusterQueueUpsert(cq)) = w.objects.get(3).cloned() else { panic!("the ClusterQueue") };
+    let check = super::super::AdmissionCheck { name: "ck".into(), active: true, ..Default::default() };
+    let cq = super::super::ClusterQueue { admission_checks: vec![("ck".into(), Vec::new())], ..*cq };
+    w.tell(vec![Event::AdmissionCheckUpsert(Box::new(check)), Event::ClusterQueueUpsert(Box::new(cq))]);
+    w.window(over_queue(&[(0, 100), (300, 400)]));
+    w.job(0, 0);
+    let reserved = |w: &World| w.get("w0").status.is_true(cond::QUOTA_RESERVED);
+    assert!(reserved(&w) && !w.runs("w0"), "its check is not done");
+    w.go(100);
+    assert!(!reserved(&w) && w.used("f") == 0);
+    assert_eq!(w.says("w0"), (OUTSIDE, "Run window night is closed; it opens next at t=300"));
+    w.go(300);
+    assert!(reserved(&w));
 }
 
 #[test]
