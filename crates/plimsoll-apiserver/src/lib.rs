@@ -1,6 +1,7 @@
 //! An embedded Kubernetes API server: real requests, real watches, one process, one file.
 
 pub mod admit;
+pub mod audit;
 pub mod auth;
 mod bootstrap;
 pub mod control;

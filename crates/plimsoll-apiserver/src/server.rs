@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admit::quota;
 use crate::admit::webhooks::{AdmissionHook, Hooks};
+use crate::audit::Audit;
 use crate::auth::tokens::{self, ISSUER, Signer};
 use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
@@ -32,6 +33,8 @@ pub struct ServerConfig {
     pub clock: Arc<dyn Clock>,
     /// Authentication and authorization.
     pub auth: AuthConfig,
+    /// Where requests are recorded; `None`: nowhere.
+    pub audit: Option<Arc<Audit>>,
     /// Address that clients are told in discovery, `host:port`.
     pub address: String,
     /// Network of Service addresses: first address and number of addresses (10.0.0.0/16 as recorded upstream).
@@ -45,6 +48,7 @@ impl Default for ServerConfig {
             durability: Durability::default(),
             clock: Arc::new(SystemClock),
             auth: AuthConfig::default(),
+            audit: None,
             address: "127.0.0.1:6443".to_owned(),
             service_network: (std::net::Ipv4Addr::new(10, 0, 0, 0), 1 << 16),
         }

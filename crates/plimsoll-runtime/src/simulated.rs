@@ -23,9 +23,18 @@ const RETRY: i64 = 200 * MILLISECOND;
 enum Input {
     Pod(Box<PodView>),
     PodGone(String),
-    Node { name: String, uid: String, ip: Option<String> },
+    /// `lost`: it was given up for lack of signs of life.
+    Node {
+        name: String,
+        uid: String,
+        ip: Option<String>,
+        lost: bool,
+    },
     NodeGone(String),
-    Written { uid: String, lost: bool },
+    Written {
+        uid: String,
+        lost: bool,
+    },
 }
 
 #[derive(Deserialize, Default)]
@@ -38,6 +47,14 @@ struct NodeView {
 #[serde(default)]
 struct NodeStatus {
     addresses: Option<Vec<Address>>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
 }
 
 #[derive(Deserialize)]
@@ -113,12 +130,26 @@ pub async fn run(api: Api, options: Options, stop: CancellationToken) {
             () = tokio::time::sleep(sleep) => continue,
         };
         let Some(input) = input else { return };
+        report_if_lost(&api, &input);
         take(&mut kubelet, &mut waiting, input);
         for _ in 0..1024 {
             let Ok(input) = rx.try_recv() else { break };
+            report_if_lost(&api, &input);
             take(&mut kubelet, &mut waiting, input);
         }
     }
+}
+
+/// A node that was given up while its kubelet could not be heard reports again.
+fn report_if_lost(api: &Api, input: &Input) {
+    let Input::Node { name, lost: true, .. } = input else { return };
+    let (api, name) = (api.clone(), name.clone());
+    tokio::spawn(async move {
+        let status = json!({"status": {"conditions": plimsoll_sim::nodes::conditions(clock::now().0)}});
+        if let Err(e) = api.patch(NODES, "", &name, "status", PatchKind::Strategic, &status).await {
+            tracing::debug!(error = %e, name, "a node's report was lost");
+        }
+    });
 }
 
 fn read(resource: Resource, delta: Delta<'_>) -> Option<Input> {
@@ -126,8 +157,10 @@ fn read(resource: Resource, delta: Delta<'_>) -> Option<Input> {
         Delta::Upsert { meta, bytes } if resource == NODES => {
             let node: NodeView = serde_json::from_slice(bytes).unwrap_or_default();
             let addresses = node.status.addresses.unwrap_or_default();
+            let mut conditions = node.status.conditions.into_iter().flatten();
+            let lost = conditions.any(|c| c.kind == "Ready" && c.status == "Unknown");
             let ip = addresses.into_iter().find(|a| a.kind == "InternalIP").map(|a| a.address);
-            Some(Input::Node { name: meta.name.clone(), uid: meta.uid.clone(), ip })
+            Some(Input::Node { name: meta.name.clone(), uid: meta.uid.clone(), ip, lost })
         }
         Delta::Upsert { bytes, .. } => serde_json::from_slice(bytes).ok().map(|p| Input::Pod(Box::new(p))),
         Delta::Delete { key, .. } if resource == NODES => Some(Input::NodeGone(key.1.to_string())),
@@ -154,7 +187,7 @@ fn take(kubelet: &mut Kubelet, waiting: &mut HashMap<String, PodView>, input: In
             waiting.remove(&uid);
             kubelet.forget_pod(&uid);
         }
-        Input::Node { name, uid, ip } => {
+        Input::Node { name, uid, ip, .. } => {
             let new = !kubelet.has_node(&name);
             kubelet.absorb_node(now, &name, &uid, ip.as_deref());
             if new && !waiting.is_empty() {

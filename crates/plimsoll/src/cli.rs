@@ -114,6 +114,12 @@ pub struct Up {
     /// any other scheduler does the rest from outside.
     #[arg(long, conflicts_with_all = ["config", "scheduler_config", "no_joint_admission"])]
     pub no_scheduler: bool,
+    /// Where to record requests: lines of audit.k8s.io/v1 events are added to this file.
+    #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
+    pub audit_log_path: Option<PathBuf>,
+    /// Which requests to record and how much of them: kind Policy, audit.k8s.io/v1.
+    #[arg(long, value_name = "FILE", requires = "audit_log_path")]
+    pub audit_policy_file: Option<PathBuf>,
     /// How to say that it is ready.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,

@@ -88,6 +88,27 @@ pub mod resources {
     pub static CRON_JOBS: Resource = Resource::builtin("batch", "v1", "cronjobs", "batch/cronjobs");
     /// ReplicaSets.
     pub static REPLICA_SETS: Resource = Resource::builtin("apps", "v1", "replicasets", "apps/replicasets");
+    /// StatefulSets.
+    pub static STATEFUL_SETS: Resource = Resource::builtin("apps", "v1", "statefulsets", "apps/statefulsets");
+    /// DaemonSets.
+    pub static DAEMON_SETS: Resource = Resource::builtin("apps", "v1", "daemonsets", "apps/daemonsets");
+    /// ControllerRevisions.
+    pub static REVISIONS: Resource =
+        Resource::builtin("apps", "v1", "controllerrevisions", "apps/controllerrevisions");
+    /// PersistentVolumeClaims.
+    pub static CLAIMS: Resource =
+        Resource::builtin("", "v1", "persistentvolumeclaims", "/persistentvolumeclaims");
+    /// PersistentVolumes.
+    pub static VOLUMES: Resource = Resource::builtin("", "v1", "persistentvolumes", "/persistentvolumes");
+    /// Storage classes.
+    pub static STORAGE_CLASSES: Resource =
+        Resource::builtin("storage.k8s.io", "v1", "storageclasses", "storage.k8s.io/storageclasses");
+    /// ResourceClaims.
+    pub static RESOURCE_CLAIMS: Resource =
+        Resource::builtin("resource.k8s.io", "v1", "resourceclaims", "resource.k8s.io/resourceclaims");
+    /// Leases.
+    pub static LEASES: Resource =
+        Resource::builtin("coordination.k8s.io", "v1", "leases", "coordination.k8s.io/leases");
     /// Deployments.
     pub static DEPLOYMENTS: Resource = Resource::builtin("apps", "v1", "deployments", "apps/deployments");
 }

@@ -119,6 +119,24 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
         rest.take_while(|(path, _)| path.starts_with(&prefix)).for_each(|(_, item)| look(item));
     }
 
+    /// As [`Informer::in_namespace`], for those who keep what they see.
+    pub fn in_namespace_shared(&self, namespace: &str, mut look: impl FnMut(&Arc<T>)) {
+        let prefix = format!("{namespace}/");
+        let state = self.lock();
+        let rest = state.items.range(prefix.clone()..);
+        rest.take_while(|(path, _)| path.starts_with(&prefix)).for_each(|(_, item)| look(item));
+    }
+
+    /// Whether an object is like this.
+    pub fn any(&self, mut is: impl FnMut(&T) -> bool) -> bool {
+        self.lock().items.values().any(|item| is(item))
+    }
+
+    /// The objects that are like this, in order of `namespace/name`.
+    pub fn all_where(&self, mut is: impl FnMut(&T) -> bool) -> Vec<Arc<T>> {
+        self.lock().items.values().filter(|item| is(item)).cloned().collect()
+    }
+
     /// All objects, in order of `namespace/name`.
     pub fn all(&self) -> Vec<Arc<T>> {
         self.lock().items.values().cloned().collect()

@@ -6,9 +6,11 @@
 //! tables; the rest carries it out.
 
 pub mod apps;
+pub mod claims;
 pub mod client;
 pub mod clock;
 pub mod cronjob;
+pub mod disruption;
 pub mod event_ttl;
 pub mod events;
 pub mod gc;
@@ -17,6 +19,7 @@ pub mod inprocess;
 pub mod job;
 pub mod meta;
 pub mod namespace;
+pub mod node;
 pub mod pod;
 pub mod pod_control;
 pub mod podgc;
@@ -40,6 +43,8 @@ use runner::Controller;
 pub struct Options {
     /// What every namespace gets.
     pub namespaces: NamespaceOptions,
+    /// Whether nodes that don't report are given up; only where kubelets run.
+    pub nodes: bool,
 }
 
 /// Running controllers. Dropping this leaves them running; see [`Controllers::stop`].
@@ -69,6 +74,18 @@ impl Controllers {
         all.push(Arc::new(apps::deployment::DeploymentController::new(c, t)));
         let (c, t) = with();
         all.push(Arc::new(event_ttl::EventTtl::new(c, t)));
+        let (c, t) = with();
+        all.push(Arc::new(apps::statefulset::StatefulSetController::new(c, t)));
+        let (c, t) = with();
+        all.push(Arc::new(claims::ClaimController::new(c, t)));
+        let (c, t) = with();
+        all.push(Arc::new(disruption::DisruptionController::new(c, t)));
+        if options.nodes {
+            let (c, t) = with();
+            all.push(Arc::new(node::NodeLifecycle::new(c, t)));
+            let (c, t) = with();
+            all.push(Arc::new(node::eviction::TaintEviction::new(c, t)));
+        }
         all.push(Arc::new(quota::QuotaController::new(Arc::clone(client))));
         all.push(Arc::new(gc::GarbageCollector::new(Arc::clone(client))));
         for controller in all {

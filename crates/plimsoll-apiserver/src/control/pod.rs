@@ -31,6 +31,21 @@ pub struct PodSpec {
     /// Init containers.
     #[serde(deserialize_with = "nullable")]
     pub init_containers: Vec<InitContainer>,
+    /// Claims of devices.
+    #[serde(deserialize_with = "nullable")]
+    pub resource_claims: Vec<PodClaim>,
+}
+
+/// A claim of devices, or the name that one got.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodClaim {
+    /// Name in the pod.
+    pub name: String,
+    /// The ResourceClaim.
+    pub resource_claim_name: Option<String>,
+    /// The template that it is made from.
+    pub resource_claim_template_name: Option<String>,
 }
 
 /// An init container.
@@ -59,6 +74,9 @@ pub struct PodStatus {
     /// Init containers.
     #[serde(deserialize_with = "nullable")]
     pub init_container_statuses: Vec<ContainerStatus>,
+    /// Claims made from templates.
+    #[serde(deserialize_with = "nullable")]
+    pub resource_claim_statuses: Vec<PodClaim>,
 }
 
 /// A condition of a pod.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
 
 /// The body of an answer. It never fails: a stream that can't go on just ends.
@@ -32,6 +32,22 @@ impl Body {
     /// One buffer and a newline, which isn't copied together.
     pub fn line(bytes: impl Into<Bytes>) -> Self {
         Self(Inner::Line(Some(bytes.into()), true))
+    }
+
+    /// Whether it is sent as it comes.
+    pub const fn is_stream(&self) -> bool {
+        matches!(self.0, Inner::Stream(_))
+    }
+
+    /// Keeps something until the stream has been sent or given up.
+    #[must_use]
+    pub fn keeping<T: Send + 'static>(self, kept: T) -> Self {
+        match self.0 {
+            Inner::Stream(stream) => Self::stream(stream.inspect(move |_| {
+                let _ = &kept;
+            })),
+            other => Self(other),
+        }
     }
 
     /// A stream of buffers, each sent as it comes.

@@ -69,10 +69,10 @@ pub async fn serve_within(
     let slots = Arc::new(Semaphore::new(limits.connections));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
-        let stream = tokio::select! {
+        let (stream, from) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, from)) => (stream, from.ip()),
                 Err(e) => {
                     // Out of descriptors, most likely: wait for some to come back.
                     tracing::warn!(error = %e, "a connection could not be accepted");
@@ -84,7 +84,7 @@ pub async fn serve_within(
         let (acceptor, service) = (acceptor.clone(), server.authenticating_service());
         let stop = stop.clone();
         connections.spawn(async move {
-            connection(limits, acceptor, stream, service, stop).await;
+            connection(limits, acceptor, (stream, from), service, stop).await;
             drop(slot);
         });
     }
@@ -97,7 +97,7 @@ pub async fn serve_within(
 async fn connection(
     limits: Limits,
     acceptor: TlsAcceptor,
-    stream: TcpStream,
+    (stream, from): (TcpStream, std::net::IpAddr),
     service: ApiService,
     stop: CancellationToken,
 ) {
@@ -108,7 +108,7 @@ async fn connection(
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
     let peer = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(super::tls::peer);
-    let service = TowerToHyperService::new(WithPeer { service, peer });
+    let service = TowerToHyperService::new(WithPeer { service, peer, from });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -143,6 +143,7 @@ async fn connection(
 struct WithPeer {
     service: ApiService,
     peer: Option<PeerCertificate>,
+    from: std::net::IpAddr,
 }
 
 impl tower::Service<http::Request<hyper::body::Incoming>> for WithPeer {
@@ -155,6 +156,7 @@ impl tower::Service<http::Request<hyper::body::Incoming>> for WithPeer {
     }
 
     fn call(&mut self, mut request: http::Request<hyper::body::Incoming>) -> Self::Future {
+        request.extensions_mut().insert(super::PeerAddress(self.from));
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(peer.clone());
         }

@@ -26,6 +26,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use plimsoll_machinery::{ApiError, KindTable};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::audit::Record;
 use crate::auth::tokens::ISSUER;
 use crate::auth::{self, Attributes, PeerCertificate, User};
 use crate::server::Server;
@@ -33,7 +34,7 @@ use body::Body;
 use info::{RequestInfo, Shape};
 use negotiate::{Accepted, Format};
 use query::Query;
-use reply::{Reply, add_warnings, error_response};
+use reply::{Payload, Reply, add_warnings, error_response};
 
 /// Largest request body, in bytes (apiserver's `MaxRequestBodyBytes`).
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -106,14 +107,32 @@ where
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
     let peer = parts.extensions.get::<PeerCertificate>();
-    let user = match authenticate(server, &parts.headers, peer, identity, &info) {
+    let config = server.config();
+    let mut record = config.audit.as_ref().map(|audit| {
+        let address = parts.extensions.get::<PeerAddress>().map(|a| a.0);
+        let clock = Arc::clone(&config.clock);
+        Record::new(Arc::clone(audit), clock, &parts.headers, &parts.uri, &info, address)
+    });
+    let who = match identify(server, &parts.headers, peer, identity) {
+        Ok(who) => who,
+        Err(e) => {
+            if let Some(record) = record {
+                record.unauthenticated(&info, &parts.headers).await;
+            }
+            return error_response(&e, &parts.headers, false);
+        }
+    };
+    if let Some(record) = &mut record {
+        record.begin(&who, &info).await;
+    }
+    let user = match permit(server, &parts.headers, who, &info, record.as_mut()) {
         Ok(user) => user,
-        Err(e) => return error_response(&e, &parts.headers, false),
+        Err(e) => return settle(error_response(&e, &parts.headers, false), record, Some(&e)).await,
     };
     // Held until the answer is made.
     let (body, _room) = match read_body(server, &parts.method, body).await {
         Ok(body) => body,
-        Err(e) => return error_response(&e, &parts.headers, false),
+        Err(e) => return settle(error_response(&e, &parts.headers, false), record, Some(&e)).await,
     };
     let mut req = Req {
         server: Arc::clone(server),
@@ -127,27 +146,89 @@ where
         warnings: Vec::new(),
         accepted: Accepted::default(),
     };
-    let mut response = match route(&mut req).await {
-        Ok(reply) => reply.into_response(req.accepted, req.pretty()),
-        Err(e) => error_response(&e, &req.headers, req.pretty()),
+    if let Some(record) = record.as_mut().filter(|r| r.wants_request())
+        && let Some(object) = readable(&req)
+    {
+        record.request(object);
+    }
+    let result = route(&mut req).await;
+    if let (Some(record), Ok(reply)) = (record.as_mut().filter(|r| r.wants_response()), &result) {
+        match &reply.payload {
+            Payload::Object(object) => record.response(object.clone()),
+            Payload::Json(bytes) => record.response(serde_json::from_slice(bytes).unwrap_or_default()),
+            _ => {}
+        }
+    }
+    let (mut response, error) = match result {
+        Ok(reply) => (reply.into_response(req.accepted, req.pretty()), None),
+        Err(e) => (error_response(&e, &req.headers, req.pretty()), Some(e)),
     };
     add_warnings(&mut response, &req.warnings);
+    settle(response, record, error.as_ref()).await
+}
+
+/// The address a request came from, put into its extensions by the listener.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddress(pub std::net::IpAddr);
+
+/// Records what became of a request.
+async fn settle(
+    response: Response<Body>,
+    record: Option<Record>,
+    error: Option<&ApiError>,
+) -> Response<Body> {
+    let Some(mut record) = record else { return response };
+    let mut response = response;
+    if let Ok(id) = header::HeaderValue::from_str(record.id()) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    if let Some(error) = error {
+        record.failed(error);
+    }
+    record.answered(response.status().as_u16());
+    if response.body().is_stream() {
+        record.started().await;
+        return response.map(|body| body.keeping(record));
+    }
+    record.complete().await;
     response
 }
 
-fn authenticate(
+/// The body of a request as JSON, if it is something that can be shown.
+fn readable(req: &Req) -> Option<serde_json::Value> {
+    if req.body.is_empty() {
+        return None;
+    }
+    serde_json::from_slice(&req.body)
+        .ok()
+        .or_else(|| plimsoll_machinery::proto::decode_body(&req.body).ok())
+        .or_else(|| plimsoll_machinery::decode::yaml(&req.body).ok())
+}
+
+/// Who asks.
+fn identify(
     server: &Server,
     headers: &HeaderMap,
     peer: Option<&PeerCertificate>,
     identity: Option<&User>,
-    info: &RequestInfo,
 ) -> Result<User, ApiError> {
-    let mut user = match identity {
-        Some(user) => user.clone(),
+    match identity {
+        Some(user) => Ok(user.clone()),
         None => server.auth().authenticate(headers, peer, |t| {
             server.user_of_token(t, &[ISSUER.to_owned()]).ok().map(|(user, _)| user)
-        })?,
-    };
+        }),
+    }
+}
+
+/// In whose name somebody asks, if it may be done.
+fn permit(
+    server: &Server,
+    headers: &HeaderMap,
+    who: User,
+    info: &RequestInfo,
+    mut record: Option<&mut Record>,
+) -> Result<User, ApiError> {
+    let mut user = who;
     if let Some(other) = auth::impersonated(headers)? {
         for (resource, name) in
             std::iter::once(("users", &other.name)).chain(other.groups.iter().map(|g| ("groups", g)))
@@ -168,8 +249,14 @@ fn authenticate(
             }
         }
         user = other;
+        if let Some(record) = &mut record {
+            record.impersonated(&user);
+        }
     }
     let decision = server.rbac().authorize(&user, &Attributes::of(info));
+    if let Some(record) = record {
+        record.authorized(decision.allowed, &decision.reason);
+    }
     if decision.allowed { Ok(user) } else { Err(auth::forbidden(&user, info, "")) }
 }
 

@@ -79,6 +79,7 @@ impl Place {
                 durability: storage.durability,
                 token: Some(credentials.token.clone()),
                 root_ca: None,
+                audit: None,
                 address: address.clone(),
                 engine: Some(plimsoll_runtime::Settings {
                     roles: Roles { queueing: what != What::Placement, placement: true },

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use plimsoll_apiserver::audit::Audit;
 use plimsoll_apiserver::http::listener;
 use plimsoll_apiserver::http::tls::{Credentials, write_private};
 use serde_json::json;
@@ -30,6 +31,12 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let engine = match args.no_scheduler {
         true => None,
         false => Some(configure::settings(&args.files, Roles { queueing: true, placement: true })?),
+    };
+    let audit = match (&args.audit_log_path, &args.audit_policy_file) {
+        (Some(log), Some(policy)) => {
+            Some(Audit::open(log, policy).map_err(anyhow::Error::msg).context("audit")?)
+        }
+        _ => None,
     };
     let count = nodes.len();
     let listener = listen(SocketAddr::new(args.bind, args.port), "--port").await?;
@@ -56,6 +63,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         durability: args.durability,
         token: Some(credentials.token.clone()),
         root_ca: Some(credentials.ca.clone()),
+        audit,
         address: reachable(address),
         engine,
         speed: Some(args.speed),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use plimsoll_apiserver::audit::Audit;
 use plimsoll_apiserver::auth::{AuthConfig, User};
 use plimsoll_apiserver::control::client::Client;
 use plimsoll_apiserver::control::clock::Clock;
@@ -34,6 +35,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// Certificate of the authority, PEM: goes into every namespace as `kube-root-ca.crt`.
     pub root_ca: Option<String>,
+    /// Where requests are recorded.
+    pub audit: Option<Arc<Audit>>,
     /// Address that clients are told in discovery.
     pub address: String,
     /// What the engine does; `None`: there is none here, and one may come from outside.
@@ -66,6 +69,7 @@ impl Plane {
                 tokens: settings.token.iter().map(|t| (t.clone(), User::admin())).collect(),
                 ..AuthConfig::default()
             },
+            audit: settings.audit.clone(),
             address: settings.address.clone(),
             ..ServerConfig::default()
         };
@@ -81,7 +85,15 @@ impl Plane {
         let writer: Arc<dyn Client> = Arc::new(ServerClient::new(Arc::clone(&server)));
         // Pods alone run faster: timestamps stay those of the wall clock, which kubectl compares with.
         let namespaces = NamespaceOptions { root_ca: settings.root_ca.clone(), service_account: true };
-        let controllers = Controllers::start(&writer, &Clock::scaled(1.0), control::Options { namespaces });
+        let controllers = Controllers::start(
+            &writer,
+            &Clock::scaled(1.0),
+            control::Options {
+                namespaces,
+                // Without kubelets no node would ever report.
+                nodes: settings.speed.is_some(),
+            },
+        );
         let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
         super::definitions::install(&api).await?;
         let runtime = match &settings.engine {

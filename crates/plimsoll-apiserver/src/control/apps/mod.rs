@@ -3,3 +3,5 @@
 pub mod deployment;
 pub mod model;
 pub mod replicaset;
+pub mod revision;
+pub mod statefulset;

@@ -187,7 +187,7 @@ impl Deployment {
 }
 
 /// A number, or a percentage of another.
-fn share(value: &Value, of: i32, round_up: bool) -> i32 {
+pub(crate) fn share(value: &Value, of: i32, round_up: bool) -> i32 {
     match value {
         Value::Number(n) => n.as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0).max(0),
         Value::String(text) => {

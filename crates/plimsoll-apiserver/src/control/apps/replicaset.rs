@@ -155,7 +155,7 @@ impl ReplicaSetController {
 }
 
 /// Replaces the status of an object, at the version that it was made from.
-pub(super) async fn write_status(
+pub(crate) async fn write_status(
     client: &dyn Client,
     resource: &crate::control::client::Resource,
     meta: &Meta,

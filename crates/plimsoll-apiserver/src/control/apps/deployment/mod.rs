@@ -1,6 +1,6 @@
 //! The Deployment controller: rolls pod templates out by means of ReplicaSets.
 
-mod hash;
+pub mod hash;
 pub mod plan;
 mod progress;
 

@@ -1,0 +1,259 @@
+//! The audit log: one line of JSON (`audit.k8s.io/v1` Event) for each stage of each request that the policy asks for.
+
+pub mod policy;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use jiff::Timestamp;
+use plimsoll_machinery::ApiError;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::auth::{Attributes, User};
+use crate::http::info::RequestInfo;
+use crate::time::Clock;
+use policy::{Level, Policy, Stage, Verdict};
+
+/// Events on their way to the file; when there are more, requests wait.
+const QUEUE: usize = 8192;
+/// Longest audit ID that is taken from a client.
+const MAX_ID: usize = 64;
+
+/// An audit log that is being written.
+pub struct Audit {
+    policy: Policy,
+    lines: mpsc::Sender<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Audit").finish_non_exhaustive()
+    }
+}
+
+impl Audit {
+    /// Opens a log for appending, and reads the policy.
+    ///
+    /// # Errors
+    /// Which file can't be used and why.
+    pub fn open(log: &Path, policy: &Path) -> Result<Arc<Self>, String> {
+        let named = |path: &Path, why: String| format!("{}: {why}", path.display());
+        let text = std::fs::read_to_string(policy).map_err(|e| named(policy, e.to_string()))?;
+        let policy = Policy::parse(&text).map_err(|e| named(policy, e))?;
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+        let file = file.map_err(|e| named(log, e.to_string()))?;
+        let (lines, receiver) = mpsc::channel(QUEUE);
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || write(file, receiver))
+            .map_err(|e| named(log, e.to_string()))?;
+        Ok(Arc::new(Self { policy, lines }))
+    }
+}
+
+/// Writes lines; what has come is in the file as soon as nothing more is waiting.
+fn write(file: std::fs::File, mut lines: mpsc::Receiver<Vec<u8>>) {
+    let mut file = std::io::BufWriter::new(file);
+    while let Some(line) = lines.blocking_recv() {
+        let mut done = file.write_all(&line);
+        while let Ok(line) = lines.try_recv() {
+            done = done.and_then(|()| file.write_all(&line));
+        }
+        if let Err(error) = done.and_then(|()| file.flush()) {
+            tracing::error!(%error, "the audit log can't be written");
+        }
+    }
+}
+
+/// What is recorded of one request.
+pub struct Record {
+    audit: Arc<Audit>,
+    clock: Arc<dyn Clock>,
+    verdict: Verdict,
+    event: Value,
+    is_done: bool,
+}
+
+impl Record {
+    /// A request has come. `path`: with its query.
+    pub fn new(
+        audit: Arc<Audit>,
+        clock: Arc<dyn Clock>,
+        headers: &HeaderMap,
+        uri: &http::Uri,
+        info: &RequestInfo,
+        peer: Option<std::net::IpAddr>,
+    ) -> Self {
+        let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("");
+        let given = header("audit-id");
+        let id = if given.is_empty() || given.len() > MAX_ID {
+            uuid::Uuid::new_v4().to_string()
+        } else {
+            given.to_owned()
+        };
+        let mut event = json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "auditID": id,
+            "requestURI": uri.path_and_query().map_or("", |p| p.as_str()), "verb": info.verb, "user": {},
+            "requestReceivedTimestamp": micros(clock.now()),
+        });
+        if let Some(peer) = peer {
+            event["sourceIPs"] = json!([peer.to_string()]);
+        }
+        if !header("user-agent").is_empty() {
+            event["userAgent"] = json!(header("user-agent").chars().take(1024).collect::<String>());
+        }
+        if info.is_resource {
+            let fields = [
+                ("resource", &info.resource),
+                ("namespace", &info.namespace),
+                ("name", &info.name),
+                ("apiGroup", &info.group),
+                ("apiVersion", &info.version),
+                ("subresource", &info.subresource),
+            ];
+            let there = fields.iter().filter(|(_, v)| !v.is_empty());
+            event["objectRef"] = Value::Object(there.map(|(k, v)| ((*k).to_owned(), json!(v))).collect());
+        }
+        Self { audit, clock, verdict: Verdict::default(), event, is_done: false }
+    }
+
+    /// The ID, as the answer's header `Audit-Id` has it.
+    pub fn id(&self) -> &str {
+        self.event["auditID"].as_str().unwrap_or("")
+    }
+
+    /// Somebody without valid credentials.
+    pub async fn unauthenticated(mut self, info: &RequestInfo, headers: &HeaderMap) {
+        self.verdict = self.audit.policy.evaluate(&User::default(), &Attributes::of(info));
+        let tried =
+            if headers.contains_key(http::header::AUTHORIZATION) { ", attempted: bearer" } else { "" };
+        self.event["responseStatus"] = json!({
+            "metadata": {}, "status": "Failure", "message": format!("Authentication failed{tried}"), "code": 401,
+        });
+        self.stage(Stage::ResponseStarted).await;
+        self.is_done = true;
+    }
+
+    /// It is known who asks: the policy decides.
+    pub async fn begin(&mut self, user: &User, info: &RequestInfo) {
+        self.verdict = self.audit.policy.evaluate(user, &Attributes::of(info));
+        self.event["user"] = user.to_value();
+        self.stage(Stage::RequestReceived).await;
+    }
+
+    /// Who asks in somebody else's name.
+    pub fn impersonated(&mut self, user: &User) {
+        self.event["impersonatedUser"] = user.to_value();
+    }
+
+    /// What the authorizer said.
+    pub fn authorized(&mut self, allowed: bool, reason: &str) {
+        self.event["annotations"] = json!({
+            "authorization.k8s.io/decision": if allowed { "allow" } else { "forbid" },
+            "authorization.k8s.io/reason": reason,
+        });
+    }
+
+    /// Whether the body of the request is recorded.
+    pub fn wants_request(&self) -> bool {
+        self.verdict.level >= Level::Request
+    }
+
+    /// Whether the body of the answer is recorded.
+    pub fn wants_response(&self) -> bool {
+        self.verdict.level >= Level::RequestResponse
+    }
+
+    /// The body of the request.
+    pub fn request(&mut self, object: Value) {
+        self.event["requestObject"] = self.tidy(object);
+    }
+
+    /// The body of the answer.
+    pub fn response(&mut self, object: Value) {
+        self.event["responseObject"] = self.tidy(object);
+    }
+
+    fn tidy(&self, mut object: Value) -> Value {
+        if self.verdict.omit_managed_fields {
+            let drop = |o: &mut Value| {
+                if let Some(meta) = o.get_mut("metadata").and_then(Value::as_object_mut) {
+                    meta.remove("managedFields");
+                }
+            };
+            drop(&mut object);
+            let items = object.get_mut("items").and_then(Value::as_array_mut);
+            items.into_iter().flatten().for_each(drop);
+        }
+        object
+    }
+
+    /// An answer that is an error.
+    pub fn failed(&mut self, error: &ApiError) {
+        let mut status = error.to_status();
+        if self.wants_response() {
+            self.event["responseObject"] = status.clone();
+        }
+        if let Some(map) = status.as_object_mut() {
+            map.remove("kind");
+            map.remove("apiVersion");
+        }
+        self.event["responseStatus"] = status;
+    }
+
+    /// The answer's code, unless it failed.
+    pub fn answered(&mut self, code: u16) {
+        if self.event["responseStatus"].is_null() {
+            self.event["responseStatus"] = json!({"metadata": {}, "code": code});
+        }
+    }
+
+    /// The head of a long answer has been sent; the end comes when this is dropped.
+    pub async fn started(&mut self) {
+        self.stage(Stage::ResponseStarted).await;
+    }
+
+    /// The answer is complete.
+    pub async fn complete(mut self) {
+        self.is_done = true;
+        self.stage(Stage::ResponseComplete).await;
+    }
+
+    async fn stage(&mut self, stage: Stage) {
+        if let Some(line) = self.line(stage) {
+            // The writer lives as long as the process.
+            let _ = self.audit.lines.send(line).await;
+        }
+    }
+
+    fn line(&mut self, stage: Stage) -> Option<Vec<u8>> {
+        if self.verdict.level == Level::None || self.verdict.omitted.contains(&stage) {
+            return None;
+        }
+        self.event["level"] = json!(self.verdict.level);
+        self.event["stage"] = json!(stage);
+        self.event["stageTimestamp"] = json!(micros(self.clock.now()));
+        let mut line = serde_json::to_vec(&self.event).ok()?;
+        line.push(b'\n');
+        Some(line)
+    }
+}
+
+/// A long answer that ends, or a request that was given up.
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.is_done
+            && let Some(line) = self.line(Stage::ResponseComplete)
+            && self.audit.lines.try_send(line).is_err()
+        {
+            tracing::warn!("an audit event was dropped");
+        }
+    }
+}
+
+fn micros(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}

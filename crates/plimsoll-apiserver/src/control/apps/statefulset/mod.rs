@@ -1,0 +1,261 @@
+//! The StatefulSet controller: pods with names that stay, in order (`pkg/controller/statefulset` upstream).
+
+pub mod model;
+pub mod plan;
+mod pods;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use plimsoll_machinery::ApiError;
+use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
+
+use super::replicaset::write_status;
+use super::revision::{self, Owner, Revision};
+use crate::control::client::{Client, Deletion, Target, resources};
+use crate::control::clock::Clock;
+use crate::control::events::{Event, EventType, Recorder, Subject};
+use crate::control::informer::Informer;
+use crate::control::meta::{OwnerReference, controller_reference};
+use crate::control::pod::Pod;
+use crate::control::pod_control::{adopt, let_go};
+use crate::control::queue::Queue;
+use crate::control::runner::{Controller, Outcome};
+use model::StatefulSet;
+use plan::{Op, Plan, Revisions};
+
+/// The StatefulSet controller.
+pub struct StatefulSetController {
+    client: Arc<dyn Client>,
+    clock: Clock,
+    sets: Informer<StatefulSet>,
+    pods: Informer<Pod>,
+    revisions: Informer<Revision>,
+    recorder: Recorder,
+}
+
+fn is_set(owner: &OwnerReference) -> bool {
+    owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/")
+}
+
+fn owner_index(pod: &Pod) -> Option<String> {
+    match pod.metadata.controller() {
+        Some(owner) if is_set(owner) => Some(owner.uid.clone()),
+        Some(_) => None,
+        None => Some(orphans(&pod.metadata.namespace)),
+    }
+}
+
+fn orphans(namespace: &str) -> String {
+    format!("orphans/{namespace}")
+}
+
+impl StatefulSetController {
+    /// The controller, not running yet.
+    pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
+        let store = client.store().clone();
+        Self {
+            recorder: Recorder::new(Arc::clone(&client), clock.clone(), "statefulset-controller"),
+            sets: Informer::new(&store, &resources::STATEFUL_SETS.storage, |_| None),
+            pods: Informer::new(&store, &resources::PODS.storage, owner_index),
+            revisions: Informer::new(&store, &resources::REVISIONS.storage, revision::owner_index),
+            client,
+            clock,
+        }
+    }
+
+    async fn sync_set(&self, path: &str) -> Outcome {
+        let Some(set) = self.sets.get(path) else { return Ok(None) };
+        let set = &*set;
+        let pods = self.claim(set).await?;
+        let mut known = self.revisions.indexed(&set.metadata.uid);
+        known.sort_by_key(|r| r.revision);
+        let update = self.update_revision(set, &known).await?;
+        let old = known.iter().find(|r| r.metadata.name == set.status.current_revision);
+        let current = old.map_or_else(|| update.clone(), |r| Revision::clone(r));
+        let revisions = Revisions { current: &current.metadata.name, update: &update.metadata.name };
+        let Plan { ops, status, again } = plan::plan(set, &pods, revisions, self.clock.now());
+        let mut failure = None;
+        for op in ops {
+            let done = match op {
+                Op::Create(ordinal, new) => {
+                    self.create(set, if new { &update } else { &current }, ordinal).await
+                }
+                Op::Delete(ordinal) => match pods.get(&ordinal) {
+                    Some(pod) => self.delete(set, pod).await,
+                    None => Ok(()),
+                },
+            };
+            if let Err(error) = done {
+                failure = Some(error);
+                break;
+            }
+        }
+        if status != set.status {
+            write_status(&*self.client, &resources::STATEFUL_SETS, &set.metadata, json!(status)).await?;
+        }
+        let in_use = |name: &str| {
+            name == revisions.current
+                || name == revisions.update
+                || pods.values().any(|p| p.metadata.labels.get(pods::REVISION).is_some_and(|r| r == name))
+        };
+        revision::truncate(&*self.client, &known, in_use, set.spec.revision_history_limit).await?;
+        failure.map_or(Ok(again), Err)
+    }
+
+    async fn update_revision(
+        &self,
+        set: &StatefulSet,
+        known: &[Arc<Revision>],
+    ) -> Result<Revision, ApiError> {
+        let owner = Owner {
+            kind: "StatefulSet",
+            meta: &set.metadata,
+            template: &set.spec.template,
+            labels: &set.spec.template["metadata"]["labels"],
+            collisions: set.status.collision_count,
+        };
+        let revision = revision::current(&*self.client, owner, known).await;
+        if revision.as_ref().is_err_and(|e| e.reason == "AlreadyExists") {
+            // The name is taken: the next attempt has another one.
+            let mut status = set.status.clone();
+            status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
+            write_status(&*self.client, &resources::STATEFUL_SETS, &set.metadata, json!(status)).await?;
+        }
+        revision
+    }
+
+    async fn create(&self, set: &StatefulSet, revision: &Revision, ordinal: i32) -> Result<(), ApiError> {
+        let (name, pod) = (&set.metadata.name, pods::name(set, ordinal));
+        for claim in pods::claims(set, ordinal) {
+            let called = claim["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let about = format!("create Claim {called} Pod {pod} in StatefulSet {name}");
+            if self.client.store().get(&resources::CLAIMS.key(&set.metadata.namespace, &called)).is_none() {
+                self.make(set, &resources::CLAIMS, claim, &about, "success").await?;
+            }
+        }
+        let about = format!("create Pod {pod} in StatefulSet {name}");
+        self.make(set, &resources::PODS, pods::pod(set, revision, ordinal), &about, "successful").await
+    }
+
+    async fn make(
+        &self,
+        set: &StatefulSet,
+        resource: &crate::control::client::Resource,
+        object: Value,
+        about: &str,
+        good: &str,
+    ) -> Result<(), ApiError> {
+        match self.client.create(Target::create(resource, &set.metadata.namespace), object).await {
+            Ok(_) => self.event(set, EventType::Normal, "SuccessfulCreate", format!("{about} {good}")),
+            Err(error)
+                if error
+                    .details
+                    .iter()
+                    .flat_map(|d| &d.causes)
+                    .any(|c| c.reason == "NamespaceTerminating") => {}
+            Err(error) => {
+                let message = format!("{about} failed error: {error}");
+                self.event(set, EventType::Warning, "FailedCreate", message);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, set: &StatefulSet, pod: &Pod) -> Result<(), ApiError> {
+        let meta = &pod.metadata;
+        if pod.is_terminal() {
+            let path = set.metadata.path();
+            let message = format!("StatefulSet {path} is recreating failed Pod {}", meta.name);
+            self.event(set, EventType::Warning, "RecreatingFailedPod", message);
+        }
+        let about = format!("delete Pod {} in StatefulSet {}", meta.name, set.metadata.name);
+        let target = Target::object(&resources::PODS, &meta.namespace, &meta.name);
+        match self.client.delete(target, Deletion::of_uid(&meta.uid)).await {
+            Ok(()) => self.event(set, EventType::Normal, "SuccessfulDelete", format!("{about} successful")),
+            Err(error) if error.code == 404 || error.code == 409 => {}
+            Err(error) => {
+                self.event(set, EventType::Warning, "FailedDelete", format!("{about} failed error: {error}"));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&self, set: &StatefulSet, kind: EventType, reason: &str, message: String) {
+        let subject = Subject::of("apps/v1", "StatefulSet", &set.metadata);
+        self.recorder.record(subject, Event::new(kind, reason, message));
+    }
+
+    /// The set's pods, by ordinal: adopts those that nobody has, lets go of those that it selects no more.
+    async fn claim(&self, set: &StatefulSet) -> Result<BTreeMap<i32, Arc<Pod>>, ApiError> {
+        let (client, uid) = (&*self.client, &set.metadata.uid);
+        let leaving = set.metadata.deletion_timestamp.is_some();
+        let ours = |pod: &Pod| {
+            set.spec.selector.matches(&pod.metadata.labels) && set.ordinal(&pod.metadata.name).is_some()
+        };
+        let mut kept = BTreeMap::new();
+        let mut keep = |pod: Arc<Pod>| {
+            if let Some(ordinal) = set.ordinal(&pod.metadata.name) {
+                kept.insert(ordinal, pod);
+            }
+        };
+        for pod in self.pods.indexed(uid) {
+            if leaving || ours(&pod) {
+                keep(pod);
+            } else {
+                let_go(client, &resources::PODS, &pod.metadata, uid, None).await?;
+            }
+        }
+        if !leaving {
+            let owner = controller_reference("apps/v1", "StatefulSet", &set.metadata);
+            for pod in self.pods.indexed(&orphans(&set.metadata.namespace)) {
+                if ours(&pod) && pod.metadata.deletion_timestamp.is_none() {
+                    adopt(client, &resources::PODS, &pod.metadata, &owner, None).await?;
+                    keep(pod);
+                }
+            }
+        }
+        Ok(kept)
+    }
+}
+
+impl Controller for StatefulSetController {
+    fn name(&self) -> &'static str {
+        "statefulset"
+    }
+
+    fn signals(&self) -> Vec<Receiver<u64>> {
+        vec![self.sets.signal(), self.pods.signal()]
+    }
+
+    fn refresh(&self, queue: &mut Queue, _now: Timestamp) {
+        self.revisions.refresh(|_| {});
+        self.sets.refresh(|seen| queue.add(seen.path));
+        self.pods.refresh(|seen| {
+            for pod in [seen.old, seen.new].into_iter().flatten() {
+                let meta = &pod.metadata;
+                match meta.controller() {
+                    Some(owner) if is_set(owner) => queue.add(&format!("{}/{}", meta.namespace, owner.name)),
+                    Some(_) => {}
+                    None => self.sets.in_namespace(&meta.namespace, |set| {
+                        if set.spec.selector.matches(&meta.labels) && set.ordinal(&meta.name).is_some() {
+                            queue.add(&set.metadata.path());
+                        }
+                    }),
+                }
+            }
+        });
+    }
+
+    fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome> {
+        Box::pin(self.sync_set(key))
+    }
+}

@@ -1,0 +1,138 @@
+//! The audit log through HTTP: what is recorded of which request.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use plimsoll_apiserver::ServerConfig;
+use plimsoll_apiserver::audit::Audit;
+use plimsoll_apiserver::auth::{AuthConfig, User};
+use serde_json::{Value, json};
+use support::api::Api;
+
+const POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, nonResourceURLs: [/healthz*]}
+- {level: RequestResponse, resources: [{group: '', resources: [configmaps]}], omitManagedFields: true}
+- {level: Request, resources: [{group: '', resources: [serviceaccounts/*]}]}
+- {level: Metadata, omitStages: []}
+";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+struct Log(PathBuf);
+
+impl Log {
+    fn events(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.0.join("log")).unwrap();
+        text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+
+    /// Waits for so many events.
+    async fn wait(&self, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let events = self.events();
+            if events.len() >= count {
+                assert_eq!(events.len(), count, "{events:#?}");
+                return events;
+            }
+            assert!(Instant::now() < deadline, "{events:#?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn world() -> (Api, Log) {
+    let dir = std::env::temp_dir()
+        .join(format!("plimsoll-audit-{}", std::process::id()))
+        .join(std::thread::current().name().unwrap_or("t").to_owned());
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("policy"), POLICY).unwrap();
+    let audit = Audit::open(&dir.join("log"), &dir.join("policy")).unwrap();
+    let auth =
+        AuthConfig { tokens: vec![("t".into(), User::new("dev", &["devs"]))], ..AuthConfig::default() };
+    let config = ServerConfig { audit: Some(audit), auth, ..ServerConfig::default() };
+    (Api::new(config).await, Log(dir))
+}
+
+#[tokio::test]
+async fn requests_are_recorded_as_the_policy_says() {
+    let (api, log) = world().await;
+    assert_eq!(api.send("GET", "/healthz", None).await.0, 200);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "b"}});
+    assert_eq!(api.send("POST", MAPS, Some(&map)).await.0, 201);
+    assert_eq!(api.send("GET", "/api/v1/namespaces/default?x=1", None).await.0, 200);
+    assert_eq!(api.with_token("t").send("DELETE", "/api/v1/nodes/n", None).await.0, 403);
+    assert_eq!(api.with_token("wrong").send("GET", "/version", None).await.0, 401);
+    assert_eq!(api.send("GET", &format!("{MAPS}/nosuch"), None).await.0, 404);
+    let events = log.wait(5).await;
+    for event in &events {
+        assert_eq!((&event["kind"], &event["apiVersion"]), (&json!("Event"), &json!("audit.k8s.io/v1")));
+        assert!(event["auditID"].is_string() && event["stageTimestamp"].as_str().unwrap().len() == 27);
+    }
+    let made = &events[0];
+    assert_eq!(
+        (&made["level"], &made["stage"], &made["verb"]),
+        (&json!("RequestResponse"), &json!("ResponseComplete"), &json!("create"))
+    );
+    assert_eq!(made["requestURI"], MAPS);
+    assert_eq!(made["user"]["username"], "admin");
+    assert_eq!(
+        made["objectRef"],
+        json!({"resource": "configmaps", "namespace": "default", "apiVersion": "v1"})
+    );
+    assert_eq!(made["requestObject"]["data"], json!({"a": "b"}));
+    assert_eq!(made["responseObject"]["metadata"]["name"], "m");
+    assert!(made["responseObject"]["metadata"]["uid"].is_string());
+    assert_eq!(made["responseObject"]["metadata"].get("managedFields"), None);
+    assert_eq!(made["responseStatus"], json!({"metadata": {}, "code": 201}));
+    assert_eq!(made["annotations"]["authorization.k8s.io/decision"], "allow");
+
+    let read = &events[1];
+    assert_eq!(
+        (&read["level"], &read["requestURI"]),
+        (&json!("Metadata"), &json!("/api/v1/namespaces/default?x=1"))
+    );
+    assert!(read.get("requestObject").is_none() && read.get("responseObject").is_none());
+
+    let refused = &events[2];
+    assert_eq!(
+        (&refused["user"]["username"], &refused["responseStatus"]["code"]),
+        (&json!("dev"), &json!(403))
+    );
+    assert_eq!(refused["responseStatus"]["reason"], "Forbidden");
+    assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");
+
+    let unknown = &events[3];
+    assert_eq!(unknown["responseStatus"]["message"], "Authentication failed, attempted: bearer");
+    assert_eq!(
+        (&unknown["stage"], &unknown["responseStatus"]["code"]),
+        (&json!("ResponseStarted"), &json!(401))
+    );
+    assert_eq!(events[4]["responseObject"]["reason"], "NotFound");
+    assert_eq!(events[4]["responseStatus"]["code"], 404);
+}
+
+#[tokio::test]
+async fn a_watch_is_recorded_when_it_starts_and_when_it_ends() {
+    let (api, log) = world().await;
+    let (code, _) = api.send("GET", "/api/v1/nodes?watch=1&timeoutSeconds=1", None).await;
+    assert_eq!(code, 200);
+    let events = log.wait(2).await;
+    let stages: Vec<&str> = events.iter().map(|e| e["stage"].as_str().unwrap()).collect();
+    assert_eq!(stages, ["ResponseStarted", "ResponseComplete"]);
+    assert_eq!(events[0]["auditID"], events[1]["auditID"]);
+    assert_eq!(events[1]["verb"], "watch");
+}
