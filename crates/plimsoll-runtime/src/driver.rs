@@ -3,11 +3,14 @@
 //! It waits until every watch has listed once, because a decision made on half of the state could admit twice.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use plimsoll_core::queueing::MetricFamily;
 use plimsoll_core::{Action, Engine, EngineConfig, Event};
+use tokio::sync::oneshot;
 
 use crate::clock;
+use crate::metrics::observe::Observer;
 
 /// Most events taken into one step.
 const BATCH: usize = 4096;
@@ -19,8 +22,13 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 enum Input {
     Event(Event),
     Synced,
+    /// A scrape: queueing's metrics, and placement's.
+    Metrics(oneshot::Sender<Families>),
     Stop,
 }
+
+/// Metrics of queueing, and of placement.
+type Families = (Vec<MetricFamily>, Vec<MetricFamily>);
 
 /// The way into the engine; cheap to clone.
 #[derive(Clone)]
@@ -43,6 +51,13 @@ impl Inbox {
     /// Says that one of the expected lists is complete.
     pub fn synced(&self) {
         let _ = self.tx.send(Input::Synced);
+    }
+
+    /// Asks for all metrics. The answer comes between two steps, or never when the engine has ended.
+    pub fn metrics(&self) -> oneshot::Receiver<Families> {
+        let (tx, rx) = oneshot::channel();
+        let _ = self.tx.send(Input::Metrics(tx));
+        rx
     }
 
     /// Ends the thread.
@@ -80,6 +95,8 @@ fn run(
     rx: &Receiver<Input>,
     out: &tokio::sync::mpsc::Sender<Vec<Action>>,
 ) {
+    let profiles = config.place.iter().flat_map(|p| &p.profiles).map(|p| p.scheduler_name.clone()).collect();
+    let mut observer = Observer::new(profiles);
     let mut engine = Engine::new(config);
     let mut events: Vec<Event> = Vec::new();
     let mut waiting = lists;
@@ -87,12 +104,19 @@ fn run(
         match rx.recv() {
             Ok(Input::Event(e)) => events.push(e),
             Ok(Input::Synced) => waiting -= 1,
+            Ok(Input::Metrics(to)) => answer(to, &engine, &observer),
             Ok(Input::Stop) | Err(_) => return,
         }
     }
     loop {
         let mut actions = Vec::new();
-        engine.step(clock::now(), &mut events, &mut actions);
+        let now = clock::now();
+        for event in &events {
+            observer.event(event, now);
+        }
+        let began = Instant::now();
+        engine.step(now, &mut events, &mut actions);
+        observer.step(&actions, began.elapsed());
         if !actions.is_empty() && out.blocking_send(actions).is_err() {
             return;
         }
@@ -105,16 +129,25 @@ fn run(
         };
         match rx.recv_timeout(sleep) {
             Ok(Input::Event(e)) => events.push(e),
+            Ok(Input::Metrics(to)) => answer(to, &engine, &observer),
             Ok(Input::Synced) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return,
         }
         while events.len() < BATCH {
             match rx.try_recv() {
                 Ok(Input::Event(e)) => events.push(e),
+                Ok(Input::Metrics(to)) => answer(to, &engine, &observer),
                 Ok(Input::Synced) => {}
                 Ok(Input::Stop) => return,
                 Err(_) => break,
             }
         }
     }
+}
+
+fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
+    let queueing = engine.queueing().map(plimsoll_core::queueing::Queueing::metrics).unwrap_or_default();
+    let place = engine.place().map(|p| observer.families(p.queue_counts())).unwrap_or_default();
+    // Whoever asked may have given up.
+    let _ = to.send((queueing, place));
 }

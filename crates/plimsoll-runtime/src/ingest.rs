@@ -49,6 +49,11 @@ impl Synced {
         }
     }
 
+    /// Whether everything has been listed once.
+    pub fn is_done(&self) -> bool {
+        self.done.is_cancelled()
+    }
+
     /// Waits until everything has been listed once.
     pub async fn wait(&self) {
         self.done.cancelled().await;

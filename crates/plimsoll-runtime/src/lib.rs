@@ -21,6 +21,7 @@ pub mod ingest;
 pub mod jobs;
 pub mod json;
 pub mod lease;
+pub mod metrics;
 pub mod notes;
 mod prepare;
 pub mod simulated;
@@ -29,4 +30,4 @@ pub mod watch;
 pub mod webhook;
 
 mod start;
-pub use start::{Roles, Runtime, Settings};
+pub use start::{Monitor, Roles, Runtime, Settings};

@@ -79,7 +79,37 @@ pub struct Runtime {
     synced: ingest::Synced,
 }
 
+/// A look at a running engine from outside; outlives it.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    inbox: driver::Inbox,
+    failed: CancellationToken,
+    synced: ingest::Synced,
+}
+
+impl Monitor {
+    /// The way to ask it.
+    pub fn inbox(&self) -> driver::Inbox {
+        self.inbox.clone()
+    }
+
+    /// Whether it has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_cancelled()
+    }
+
+    /// Whether everything has been seen once.
+    pub fn is_synced(&self) -> bool {
+        self.synced.is_done()
+    }
+}
+
 impl Runtime {
+    /// For metrics and health.
+    pub fn monitor(&self) -> Monitor {
+        Monitor { inbox: self.inbox.clone(), failed: self.failed.clone(), synced: self.synced.clone() }
+    }
+
     /// Starts everything against the API server behind `api`. Writes happen only while `claim` is held.
     ///
     /// # Errors

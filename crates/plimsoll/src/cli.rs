@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -123,6 +123,9 @@ pub struct Up {
     /// How to say that it is ready.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+    /// Where `/metrics`, `/healthz`, `/livez` and `/readyz` are served, as ADDRESS:PORT or :PORT; 0: nowhere.
+    #[arg(long, default_value = "0", value_name = "ADDRESS", value_parser = bind)]
+    pub metrics_bind_address: Bind,
     /// Configuration files.
     #[command(flatten)]
     pub files: Files,
@@ -157,6 +160,9 @@ pub struct Run {
     /// Admission and conversion webhooks.
     #[command(flatten)]
     pub webhooks: Webhooks,
+    /// Where `/metrics`, `/healthz`, `/livez` and `/readyz` are served, as ADDRESS:PORT or :PORT; 0: nowhere.
+    #[arg(long, default_value = "127.0.0.1:10251", value_name = "ADDRESS", value_parser = bind)]
+    pub metrics_bind_address: Bind,
     /// How to say that it runs.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
@@ -209,6 +215,21 @@ pub struct Webhooks {
     /// Namespace of this process: of the Secret with the webhooks' certificates, and of the Service.
     #[arg(long, env = "POD_NAMESPACE", default_value = plimsoll_api::webhooks::NAMESPACE, value_name = "NAME")]
     pub namespace: String,
+}
+
+/// An address to listen on, or none.
+pub type Bind = Option<SocketAddr>;
+
+/// As controller-runtime reads it: `:8080` is all addresses, `0` none.
+fn bind(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text.strip_prefix(':') {
+        _ if text == "0" => Ok(None),
+        Some(port) => match port.parse() {
+            Ok(port) => Ok(Some(SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), port))),
+            Err(_) => Err("the port must be between 0 and 65535".into()),
+        },
+        None => text.parse().map(Some).map_err(|_| "must be ADDRESS:PORT, :PORT or 0".into()),
+    }
 }
 
 /// A URL to append paths to.

@@ -33,7 +33,8 @@ impl Run {
     fn start(kubeconfig: &Path, args: &[&str]) -> (Self, Value) {
         let log = common::directory().join("log");
         let mut child = common::binary()
-            .args(["--log", "warn,plimsoll_runtime=info", "run", "--output", "json", "--kubeconfig"])
+            .args(["--log", "warn,plimsoll_runtime=info", "run", "--output", "json"])
+            .args(["--metrics-bind-address", "127.0.0.1:0", "--kubeconfig"])
             .arg(kubeconfig)
             .args(args)
             .stdout(Stdio::piped())
@@ -271,6 +272,121 @@ async fn certificates_are_renewed_and_damage_is_mended() {
     })
     .await;
     assert!(first["webhooks"].is_string());
+}
+
+/// GET over plain HTTP: status and body.
+fn get(url: &str, path: &str) -> (u16, String) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(url.trim_start_matches("http://")).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// Samples by name and labels; checks that every family is described before its samples.
+fn scrape(url: &str) -> BTreeMap<String, f64> {
+    let (code, text) = get(url, "/metrics");
+    assert_eq!(code, 200, "{text}");
+    let mut kinds: BTreeMap<String, String> = BTreeMap::new();
+    let mut helped = std::collections::BTreeSet::new();
+    let mut samples = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(!help.is_empty() && helped.insert(name.to_owned()), "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(helped.contains(name) && ["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "twice: {line}");
+        } else {
+            let (sample, value) = line.rsplit_once(' ').unwrap();
+            let name = sample.split('{').next().unwrap();
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| {
+                let family = name.strip_suffix(end)?;
+                kinds.get(family).filter(|k| *k == "histogram").map(|_| family)
+            });
+            assert!(kinds.contains_key(family.unwrap_or(name)), "{line}");
+            let value = if value == "NaN" { f64::NAN } else { value.parse().unwrap() };
+            assert!(samples.insert(sample.to_owned(), value).is_none(), "twice: {line}");
+        }
+    }
+    samples
+}
+
+fn check_metrics(url: &str, role: &str) {
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(get(url, path), (200, "ok".into()), "{path}");
+    }
+    assert_eq!(get(url, "/other").0, 404);
+    let samples = scrape(url);
+    let value = |sample: &str| *samples.get(sample).unwrap_or_else(|| panic!("{sample} not in {samples:#?}"));
+    let role = format!("replica_role=\"{role}\"");
+    assert_eq!(
+        value(&format!("kueue_pending_workloads{{cluster_queue=\"cq\",status=\"inadmissible\",{role}}}")),
+        1.0
+    );
+    assert_eq!(value(&format!("kueue_admitted_active_workloads{{cluster_queue=\"cq\",{role}}}")), 0.0);
+    assert_eq!(
+        value(&format!("kueue_cluster_queue_status{{cluster_queue=\"cq\",status=\"active\",{role}}}")),
+        1.0
+    );
+    let scheduled =
+        value("scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"}");
+    assert_eq!(scheduled, 2.0);
+    assert!(
+        value("scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"unschedulable\"}")
+            >= 1.0
+    );
+    assert_eq!(value("scheduler_pending_pods{queue=\"unschedulable\"}"), 1.0);
+    assert_eq!(value("scheduler_pod_scheduling_attempts_count"), 2.0);
+    assert_eq!(value("scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"1\"}"), 2.0);
+    assert!(value("scheduler_scheduling_algorithm_duration_seconds_count") >= 3.0);
+    assert_eq!(value("leader_election_master_status{name=\"plimsoll\"}"), 1.0);
+}
+
+/// One job runs, one waits for quota for ever, one pod fits nowhere.
+async fn some_load(up: &Up) {
+    up.apply(&queue(2)).await;
+    up.create(&job("runs", &json!({QUEUE: "main"}), 2, 1)).await.unwrap();
+    settled(up, 1).await;
+    up.create(&job("waits", &json!({QUEUE: "main"}), 9, 1)).await.unwrap();
+    let mut big = common::pod("big", &json!({}), 1);
+    big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("99");
+    up.create(&big).await.unwrap();
+    up.until("the pod is refused and the job waits", async |up| {
+        let pod = up.get(PODS, "team", "big").await;
+        let waits =
+            up.list(WORKLOADS).await.iter().any(|w| common::condition(w, "QuotaReserved").0 == "False");
+        (waits && common::condition(&pod, "PodScheduled").1 == "Unschedulable").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_have_upstreams_names_and_true_values() {
+    let up = server(&["--speed", "10"]).await;
+    let (mut run, mut first) = Run::start(&up.kubeconfig, &["--webhook-port", "0"]);
+    if first["leader"] == false {
+        first = run.line();
+    }
+    some_load(&up).await;
+    check_metrics(first["metrics"].as_str().unwrap(), "leader");
+    let (_second, line) = Run::start(&up.kubeconfig, &[]);
+    assert_eq!(line["leader"], false);
+    let url = line["metrics"].as_str().unwrap();
+    up.until("the second is ready to take over", async |_| (get(url, "/readyz").0 == 200).then_some(()))
+        .await;
+    assert_eq!(scrape(url)["leader_election_master_status{name=\"plimsoll\"}"], 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_of_a_whole_control_plane() {
+    let up = Up::start(&["--speed", "10", "--metrics-bind-address", "127.0.0.1:0"]).await;
+    some_load(&up).await;
+    check_metrics(up.ready["metrics"].as_str().unwrap(), "standalone");
 }
 
 #[tokio::test(flavor = "multi_thread")]

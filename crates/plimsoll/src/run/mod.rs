@@ -2,6 +2,8 @@
 
 mod webhooks;
 
+pub mod metrics;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -9,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::{self, Claim, Timing};
+use plimsoll_runtime::metrics::{Board, Role};
 use plimsoll_runtime::{Roles, Runtime};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +37,9 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     };
     let stop = CancellationToken::new();
     let api = Api::new(client, "plimsoll-leader-election");
-    let webhooks = webhooks::start(&args, &settings, &api, &stop).await?;
+    let board = Board::default();
+    let metrics = metrics::start(args.metrics_bind_address, &board, &stop).await?;
+    let webhooks = webhooks::start(&args, &settings, &api, &board, &stop).await?;
     let (claim, election) = if args.election.leader_elect {
         let me = identity();
         let namespace = args.election.leader_elect_resource_namespace.clone();
@@ -47,6 +52,8 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let process = Process {
         server: format!("{address} (Kubernetes {version})"),
         webhooks: webhooks.as_ref().map(|w| w.url.clone()),
+        metrics,
+        board,
         began,
     };
     let ended = lead(&args, &api, &settings, &claim, &process).await;
@@ -64,6 +71,8 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
 struct Process {
     server: String,
     webhooks: Option<String>,
+    metrics: Option<String>,
+    board: Board,
     began: Instant,
 }
 
@@ -78,14 +87,17 @@ async fn lead(
 ) -> anyhow::Result<()> {
     announce(args, settings.roles, process, claim.held());
     if !claim.held() {
+        process.board.is(Role::Follower);
         tokio::select! {
             () = up::signal() => return Ok(()),
             () = claim.wait() => {}
         }
         announce(args, settings.roles, process, true);
     }
+    process.board.is(if args.election.leader_elect { Role::Leader } else { Role::Standalone });
     let runtime = Runtime::start(api, settings, Cache::with_rules(settings.rules.clone()), claim)
         .context("starting the engine")?;
+    process.board.runs(runtime.monitor());
     let ended = tokio::select! {
         () = up::signal() => Ok(()),
         () = runtime.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
@@ -100,7 +112,7 @@ fn announce(args: &cli::Run, roles: Roles, process: &Process, leads: bool) {
     if args.output == cli::Output::Json {
         let seconds = process.began.elapsed().as_secs_f64();
         let line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,
-                          "webhooks": process.webhooks, "seconds": seconds, "pid": std::process::id()});
+                          "webhooks": process.webhooks, "metrics": process.metrics, "seconds": seconds, "pid": std::process::id()});
         return say::line(&line.to_string());
     }
     let what = match (roles.queueing, roles.placement) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use plimsoll_runtime::api::Api;
+use plimsoll_runtime::metrics::Board;
 use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,7 @@ pub async fn start(
     args: &cli::Run,
     engine: &plimsoll_runtime::Settings,
     api: &Api,
+    board: &Board,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<Webhooks>> {
     let wanted = &args.webhooks;
@@ -56,6 +58,7 @@ pub async fn start(
         rules: engine.rules.clone(),
     };
     let ready = CancellationToken::new();
+    board.waits_for("webhooks", ready.clone());
     let task = tokio::spawn(serve::run(api.clone(), listener, settings, ready.clone(), stop.clone()));
     if tokio::time::timeout(PATIENCE, ready.cancelled()).await.is_err() {
         tracing::warn!("the webhooks are not registered yet");

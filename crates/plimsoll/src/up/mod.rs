@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{cli, configure, say};
 use plane::{Plane, Settings};
 use plimsoll_runtime::Roles;
+use plimsoll_runtime::metrics::{Board, Role};
 
 /// Runs until stopped by a signal.
 pub async fn run(args: cli::Up) -> anyhow::Result<()> {
@@ -73,7 +74,13 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let tls = credentials.tls().context("certificates")?;
     let serving = tokio::spawn(listener::serve(Arc::clone(&plane.server), listener, tls, stop.clone()));
     plane.create_nodes(nodes).await?;
-    announce(&args, &kubeconfig, &url, count, began);
+    let board = Board::default();
+    board.is(if plane.monitor().is_some() { Role::Standalone } else { Role::Follower });
+    if let Some(engine) = plane.monitor() {
+        board.runs(engine);
+    }
+    let metrics = crate::run::metrics::start(args.metrics_bind_address, &board, &stop).await?;
+    announce(&args, &kubeconfig, &url, metrics.as_deref(), count, began);
 
     let ended = tokio::select! {
         () = signal() => Ok(()),
@@ -130,12 +137,19 @@ fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
     write_private(path, text).with_context(at)
 }
 
-fn announce(args: &cli::Up, kubeconfig: &Path, url: &str, nodes: usize, began: Instant) {
+fn announce(
+    args: &cli::Up,
+    kubeconfig: &Path,
+    url: &str,
+    metrics: Option<&str>,
+    nodes: usize,
+    began: Instant,
+) {
     let seconds = began.elapsed().as_secs_f64();
     let path = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
     if args.output == cli::Output::Json {
         let line = json!({"ready": true, "seconds": seconds, "url": url, "kubeconfig": path, "nodes": nodes,
-                          "pid": std::process::id()});
+                          "metrics": metrics, "pid": std::process::id()});
         say::line(&line.to_string());
         return;
     }
@@ -150,6 +164,9 @@ fn announce(args: &cli::Up, kubeconfig: &Path, url: &str, nodes: usize, began: I
     };
     say::line(&format!("plimsoll is ready in {seconds:.2} s: {url}, {nodes} simulated nodes{speed}, {kept}"));
     say::line(&format!("kubeconfig: {}", path.display()));
+    if let Some(url) = metrics {
+        say::line(&format!("metrics: {url}/metrics"));
+    }
     let shown = kubeconfig.display();
     say::line(&format!(
         "\n  kubectl --kubeconfig {shown} apply -f examples/quickstart.yaml\n  kubectl --kubeconfig {shown} get \

@@ -124,6 +124,11 @@ impl Plane {
         simulated::create_nodes(&self.api.writing_as("kubelet"), nodes).await.context("creating the nodes")
     }
 
+    /// For metrics and health, where there is an engine.
+    pub fn monitor(&self) -> Option<plimsoll_runtime::Monitor> {
+        self.runtime.as_ref().map(Runtime::monitor)
+    }
+
     /// Waits until the engine has failed.
     pub async fn failed(&self) {
         match &self.runtime {

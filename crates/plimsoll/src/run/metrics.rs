@@ -1,0 +1,19 @@
+//! Metrics and health of this process.
+
+use plimsoll_runtime::metrics::{self, Board};
+use tokio_util::sync::CancellationToken;
+
+use crate::{cli, up};
+
+/// Serves them, if that was asked for; gives the URL.
+pub async fn start(
+    address: cli::Bind,
+    board: &Board,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<String>> {
+    let Some(address) = address else { return Ok(None) };
+    let listener = up::listen(address, "--metrics-bind-address").await?;
+    let url = format!("http://{}", up::reachable(listener.local_addr()?));
+    tokio::spawn(metrics::serve(listener, board.clone(), stop.clone()));
+    Ok(Some(url))
+}

@@ -1,0 +1,213 @@
+//! The manifests of `deploy/`: made from what the program is made of, accepted by an API server, and the rights in
+//! them enough for everything that `plimsoll run` does.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{Up, job, queue};
+use plimsoll_api::webhooks::{CONVERT, MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
+use plimsoll_runtime::api::{JOBS, LEASES, PODS, Resource, WORKLOADS};
+use plimsoll_runtime::json;
+use serde_json::{Value, json};
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+    let all: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
+    all.into_iter().filter(|d| !d.is_null()).collect()
+}
+
+/// Files in the order in which they are installed.
+fn files() -> Vec<String> {
+    let [kustomization] = &documents("kustomization.yaml")[..] else { panic!("one kustomization") };
+    json::list(kustomization, &["resources"]).iter().map(|f| f.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn generated_manifests_are_up_to_date() {
+    let client =
+        |path: &str| json!({"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path, "port": 443}});
+    let hint = "run `cargo xtask deploy`";
+    assert_eq!(documents("webhooks.yaml"), configurations(client, NAMESPACE), "{hint}");
+    let definitions = plimsoll_machinery::crd::kueue_definitions();
+    let listed = files().iter().filter(|f| f.starts_with("crds/")).count();
+    assert_eq!(listed, definitions.len(), "kustomization.yaml lists every definition");
+    for definition in definitions {
+        let mut want = definition.clone();
+        want["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
+        let file = format!("crds/{}.yaml", json::text(&want, &["spec", "names", "plural"]));
+        assert!(documents(&file) == [want], "{file} is not what the program has: {hint}");
+        assert!(files().contains(&file), "kustomization.yaml lacks {file}");
+    }
+}
+
+#[test]
+fn the_parts_refer_to_each_other() {
+    let all: Vec<Value> = files().iter().flat_map(|f| documents(f)).collect();
+    let one = |kind: &str, name: &str| {
+        let found: Vec<&Value> = all.iter().filter(|o| o["kind"] == kind && json::name(o) == name).collect();
+        assert_eq!(found.len(), 1, "{kind} {name}");
+        found[0].clone()
+    };
+    one("Namespace", NAMESPACE);
+    one("Secret", plimsoll_api::webhooks::SECRET);
+    one("MutatingWebhookConfiguration", MUTATING);
+    one("ValidatingWebhookConfiguration", VALIDATING);
+    let deployment = one("Deployment", "plimsoll");
+    let pod = &deployment["spec"]["template"];
+    let account = json::text(pod, &["spec", "serviceAccountName"]).to_owned();
+    one("ServiceAccount", &account);
+    let service = one("Service", SERVICE);
+    assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
+    let container = &pod["spec"]["containers"][0];
+    let ports: Vec<&Value> = json::list(container, &["ports"]).iter().map(|p| &p["name"]).collect();
+    assert!(ports.contains(&&service["spec"]["ports"][0]["targetPort"]));
+    for probe in ["livenessProbe", "readinessProbe"] {
+        assert!(ports.contains(&&container[probe]["httpGet"]["port"]), "{probe}");
+    }
+    // The program takes these arguments; the address can't be asked.
+    let args: Vec<String> = json::list(container, &["command"])
+        .iter()
+        .skip(1)
+        .map(|a| a.as_str().unwrap().replace("$(POD_NAMESPACE)", NAMESPACE))
+        .collect();
+    let out = common::binary().args(&args).arg("--kubeconfig=/nowhere/file").output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(text.contains("/nowhere/file") && !text.contains("Usage"), "{text}");
+}
+
+/// Where an object of the manifests goes.
+fn path(object: &Value) -> String {
+    let plural = format!("{}s", json::text(object, &["kind"]).to_lowercase());
+    let version = json::text(object, &["apiVersion"]);
+    let root = if version.contains('/') { "apis" } else { "api" };
+    match json::namespace(object) {
+        "" => format!("/{root}/{version}/{plural}"),
+        namespace => format!("/{root}/{version}/namespaces/{namespace}/{plural}"),
+    }
+}
+
+fn kubectl() -> Option<Command> {
+    let found =
+        Command::new("kubectl").args(["version", "--client"]).output().is_ok_and(|o| o.status.success());
+    found.then(|| Command::new("kubectl"))
+}
+
+/// Installs with kubectl as a user would, or, where there is none, without the definitions, which are there already.
+async fn install(up: &Up) {
+    if let Some(mut kubectl) = kubectl() {
+        let done = kubectl
+            .args(["apply", "--server-side", "--force-conflicts", "-k"])
+            .arg(dir())
+            .arg("--kubeconfig")
+            .arg(&up.kubeconfig)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{text}");
+        return;
+    }
+    eprintln!("no kubectl: the manifests are created one by one");
+    for object in files().iter().filter(|f| !f.starts_with("crds/")).flat_map(|f| documents(f)) {
+        let path = path(&object);
+        let (version, plural) = (json::text(&object, &["apiVersion"]), path.rsplit('/').next().unwrap());
+        let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+        let resource = Resource {
+            api_version: leak(version),
+            plural: leak(plural),
+            kind: leak(json::text(&object, &["kind"])),
+        };
+        up.api.create(resource, &object).await.unwrap_or_else(|e| panic!("{e}: {object}"));
+    }
+}
+
+/// A kubeconfig with nothing but a token of the ServiceAccount.
+async fn kubeconfig_of_the_account(up: &Up) -> PathBuf {
+    let accounts = Resource { api_version: "v1", plural: "serviceaccounts", kind: "ServiceAccount" };
+    let path = format!("{}/token", accounts.object(NAMESPACE, "plimsoll"));
+    let file = kube::config::Kubeconfig::read_from(&up.kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file.clone(), &Default::default()).await.unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(body.to_string().into_bytes())
+        .unwrap();
+    let answer: Value = client.request(request).await.unwrap();
+    let token = json::text(&answer, &["status", "token"]);
+    assert!(!token.is_empty(), "{answer}");
+    let mut file = serde_json::to_value(&file).unwrap();
+    let name = file["users"][0]["name"].clone();
+    file["users"] = json!([{"name": name, "user": {"token": token}}]);
+    let path = up.dir.join("account");
+    std::fs::write(&path, file.to_string()).unwrap();
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_rights_are_enough() {
+    let up = Up::start(&["--no-scheduler", "--speed", "10"]).await;
+    install(&up).await;
+    let kubeconfig = kubeconfig_of_the_account(&up).await;
+    let log = up.dir.join("log");
+    let mut child = common::binary()
+        .args(["--log", "warn,plimsoll_runtime=debug", "run", "--output", "json", "--webhook-port", "0"])
+        .args(["--leader-elect-resource-namespace", NAMESPACE, "--metrics-bind-address", "0", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    up.apply(&queue(3)).await;
+    up.create(&job("first", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
+    up.create(&job("second", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
+    up.create(&common::pod("plain", &json!({QUEUE: "main"}), 1)).await.unwrap();
+    let mut important = common::pod("important", &json!({}), 30);
+    important["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("99");
+    up.create(&important).await.unwrap();
+    let shown = || std::fs::read_to_string(&log).unwrap_or_default();
+    up.until_shown("everything runs to its end", async |up| {
+        let (jobs, pods) = (up.list(JOBS).await, up.list(PODS).await);
+        let workloads = up.list(WORKLOADS).await;
+        let ended = workloads.len() == 3 && workloads.iter().all(|w| json::is_true(w, "Finished"));
+        let done = jobs.len() == 2 && jobs.iter().all(|j| json::is_true(j, "Complete"));
+        let plain = pods.iter().any(|p| json::name(p) == "plain" && p["status"]["phase"] == "Succeeded");
+        let told = pods.iter().any(|p| {
+            json::name(p) == "important" && common::condition(p, "PodScheduled").1 == "Unschedulable"
+        });
+        // Its own Deployment's pods are placed by itself here.
+        let own = pods
+            .iter()
+            .filter(|p| json::namespace(p) == NAMESPACE && p["status"]["phase"] == "Running")
+            .count();
+        if ended && done && plain && told && own == 2 {
+            return Ok(());
+        }
+        let denied: Vec<String> =
+            shown().lines().filter(|l| l.contains("forbidden")).take(10).map(str::to_owned).collect();
+        Err(format!("ended {ended} done {done} plain {plain} told {told} own {own}\n{}", denied.join("\n")))
+    })
+    .await;
+    let lease = up.get(LEASES, NAMESPACE, "plimsoll").await;
+    assert!(!json::text(&lease, &["spec", "holderIdentity"]).is_empty());
+    let stop = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(stop.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let denied: Vec<String> =
+        shown().lines().filter(|l| l.contains("forbidden")).map(str::to_owned).collect();
+    assert!(denied.is_empty(), "{}", denied.join("\n"));
+    assert_eq!(up.get(LEASES, NAMESPACE, "plimsoll").await["spec"]["holderIdentity"], "");
+}

@@ -1,0 +1,41 @@
+//! `cargo xtask deploy`: the generated part of `deploy/`: Kueue's definitions and the webhook configurations, from the
+//! sources that the program itself is made of. `crates/plimsoll/tests/deploy.rs` compares them.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use plimsoll_api::webhooks::{CONVERT, NAMESPACE, SERVICE, configurations};
+use plimsoll_machinery::crd::kueue_definitions;
+use serde_json::{Value, json};
+
+const HEAD: &str = "# Made by `cargo xtask deploy`; don't edit.\n";
+
+/// How the API server reaches a webhook; whoever serves it adds whom to trust.
+fn client(path: &str) -> Value {
+    json!({"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path, "port": 443}})
+}
+
+/// Writes the files.
+pub fn run(root: &Path) -> Result<()> {
+    let dir = root.join("deploy");
+    for definition in kueue_definitions() {
+        let mut definition = definition.clone();
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
+        let plural =
+            definition["spec"]["names"]["plural"].as_str().context("a definition without a plural")?;
+        write(&dir.join("crds").join(format!("{plural}.yaml")), &[definition.clone()])?;
+    }
+    write(&dir.join("webhooks.yaml"), &configurations(client, NAMESPACE))
+}
+
+fn write(path: &Path, documents: &[Value]) -> Result<()> {
+    let mut text = HEAD.to_owned();
+    for (i, document) in documents.iter().enumerate() {
+        if i > 0 {
+            text.push_str("---\n");
+        }
+        text.push_str(&serde_saphyr::to_string(document)?);
+    }
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}
