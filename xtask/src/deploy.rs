@@ -20,8 +20,10 @@ pub fn run(root: &Path) -> Result<()> {
     let dir = root.join("deploy");
     for definition in kueue_definitions() {
         let mut definition = definition.clone();
-        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
-            "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
+        if definition["spec"]["group"] == "kueue.x-k8s.io" {
+            definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+                "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
+        }
         let plural =
             definition["spec"]["names"]["plural"].as_str().context("a definition without a plural")?;
         write(&dir.join("crds").join(format!("{plural}.yaml")), &[definition.clone()])?;

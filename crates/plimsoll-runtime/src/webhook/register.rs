@@ -54,7 +54,9 @@ pub async fn ensure(api: &Api, reach: &Reach, namespace: &str, bundle: &str) -> 
     // Without conversion a client of the old version would be misunderstood: that comes first.
     let conversion = json!({"strategy": "Webhook", "webhook": {
         "clientConfig": client(reach, CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
-    for (file, _) in plimsoll_api::crds::MANIFESTS {
+    let kueues =
+        plimsoll_api::crds::MANIFESTS.iter().filter(|(_, text)| text.contains("group: kueue.x-k8s.io"));
+    for (file, _) in kueues {
         let plural = file.trim_end_matches(".yaml");
         convert(api, &format!("{plural}.kueue.x-k8s.io"), &conversion).await?;
     }
