@@ -124,6 +124,8 @@ pub struct Cluster {
     pub with_affinity: usize,
     /// Pod groups.
     pub groups: group::Groups,
+    /// Which group a pod has joined.
+    group_keys: Map<PodId, group::GroupKey>,
     /// Pods nominated to a node.
     pub nominees: BTreeSet<PodId>,
     /// Everything else.
@@ -148,6 +150,7 @@ impl Default for Cluster {
             image_nodes: Map::default(),
             with_affinity: 0,
             groups: group::Groups::default(),
+            group_keys: Map::default(),
             nominees: BTreeSet::new(),
             objects: Objects::default(),
             changes: Changes::default(),

@@ -166,6 +166,20 @@ fn a_gang_with_two_schedulers_is_refused() {
     );
 }
 
+#[test]
+fn a_pod_stays_in_the_group_it_joined() {
+    let mut p = placement();
+    step(&mut p, 0, vec![node("a", 1000), group("g", Some(2)), add("p0", "g", 100)]);
+    let mut moved = member("p0", "h", 100);
+    moved.namespace = "elsewhere".into();
+    step(&mut p, 1, vec![upsert(moved)]);
+    assert_eq!(p.queue_counts().gated, 1);
+    // Nobody says it belongs to the group any more, so it is not told; the other one alone is too few.
+    assert!(binds(&step(&mut p, 2, vec![add("p1", "g", 100)])).is_empty());
+    step(&mut p, 3, vec![Event::PodDelete("uid-p0".into()), Event::PodDelete("uid-p1".into())]);
+    assert!(p.cluster.groups.values().all(|g| g.pods.is_empty() && g.placed == 0));
+}
+
 /// Gangs, single pods and nodes come and go: no gang is ever bound below its minimum, and nothing leaks.
 #[test]
 fn gangs_are_bound_whole() {
