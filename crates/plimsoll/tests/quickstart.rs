@@ -256,7 +256,12 @@ async fn hold(up: &Up, policy: &str) {
 async fn a_plain_pod_is_gated_admitted_run_and_let_go() {
     let up = Up::start(&["--speed", "10"]).await;
     up.apply(&queue(1)).await;
-    up.create(&pod("first", &json!({QUEUE: "main"}), 40)).await.unwrap();
+    up.create(&pod("first", &json!({QUEUE: "main"}), 3000)).await.unwrap();
+    up.until("the first runs", async |up| {
+        let pod = up.get(PODS, "team", "first").await;
+        (!json::text(&pod, &["spec", "nodeName"]).is_empty()).then_some(())
+    })
+    .await;
     let gated = up.create(&pod("second", &json!({QUEUE: "main"}), 1)).await.unwrap();
     assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/admission"}]));
     assert_eq!(gated["metadata"]["finalizers"], json!(["kueue.x-k8s.io/managed"]));
@@ -273,6 +278,7 @@ async fn a_plain_pod_is_gated_admitted_run_and_let_go() {
         "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor any, 1 more needed"
     );
     assert_eq!(condition(&up.get(PODS, "team", "second").await, "PodScheduled").1, "SchedulingGated");
+    up.api.delete(PODS, "team", "first", "", None).await.unwrap();
     let ended = up
         .until("the second has run", async |up| {
             let pod = up.get(PODS, "team", "second").await;
