@@ -125,7 +125,8 @@ impl Policy {
 
 impl Rule {
     fn check(&self) -> Result<(), (&'static str, String)> {
-        if !self.non_resource_urls.is_empty() && !(self.resources.is_empty() && self.namespaces.is_empty()) {
+        let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
+        if !self.non_resource_urls.is_empty() && of_resources {
             let why = "rules cannot apply to both regular resources and non-resource URLs";
             return Err(("nonResourceURLs", why.to_owned()));
         }
