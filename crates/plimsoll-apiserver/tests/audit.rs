@@ -57,7 +57,7 @@ impl Drop for Log {
 async fn world() -> (Api, Log) {
     let dir = std::env::temp_dir()
         .join(format!("plimsoll-audit-{}", std::process::id()))
-        .join(std::thread::current().name().unwrap_or("t").to_owned());
+        .join(std::thread::current().name().unwrap_or("t"));
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("policy"), POLICY).unwrap();
     let audit = Audit::open(&dir.join("log"), &dir.join("policy")).unwrap();

@@ -27,6 +27,7 @@ pub mod queue;
 pub mod quota;
 pub mod runner;
 pub mod ttl;
+pub mod volumes;
 
 use std::sync::Arc;
 
@@ -78,6 +79,8 @@ impl Controllers {
         all.push(Arc::new(apps::statefulset::StatefulSetController::new(c, t)));
         let (c, t) = with();
         all.push(Arc::new(claims::ClaimController::new(c, t)));
+        let (c, t) = with();
+        all.push(Arc::new(volumes::VolumeController::new(c, t)));
         let (c, t) = with();
         all.push(Arc::new(disruption::DisruptionController::new(c, t)));
         if options.nodes {
