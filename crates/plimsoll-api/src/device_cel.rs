@@ -2,6 +2,7 @@
 //!
 //! An expression sees `device.driver`, `device.attributes[domain].name` and `device.capacity[domain].name`.
 
+use crate::cel_limits::Size;
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, Program, Value};
@@ -21,7 +22,7 @@ static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default
 static QUANTITY: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("quantity(x)").ok());
 static SEMVER: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("semver(x)").ok());
 
-type Compiled = Result<Arc<Program>, String>;
+type Compiled = Result<Arc<(Program, Size)>, String>;
 
 /// Evaluates device selectors with CEL; compiled expressions are kept.
 #[derive(Default)]
@@ -100,11 +101,13 @@ impl CelSelector {
         let compiled = if expression.len() > MAX_EXPRESSION {
             Err(format!("expression is longer than {MAX_EXPRESSION} bytes"))
         } else {
-            match catch_unwind(|| Program::compile(expression)) {
-                Ok(Ok(p)) => Ok(Arc::new(p)),
-                Ok(Err(e)) => Err(e.to_string()),
-                Err(_) => Err("the expression can't be parsed".to_owned()),
-            }
+            Size::of(expression).and_then(|size| {
+                match catch_unwind(|| size.parsing(|| Program::compile(expression))) {
+                    Ok(Ok(p)) => Ok(Arc::new((p, size))),
+                    Ok(Err(e)) => Err(e.to_string()),
+                    Err(_) => Err("the expression can't be parsed".to_owned()),
+                }
+            })
         };
         if programs.len() >= MAX_PROGRAMS {
             programs.clear();
@@ -116,7 +119,8 @@ impl CelSelector {
 
 impl DeviceSelector for CelSelector {
     fn matches(&self, expression: &str, driver: &str, device: &Device) -> Result<bool, String> {
-        let program = self.compile(expression)?;
+        let compiled = self.compile(expression)?;
+        let (program, size) = &*compiled;
         let value = device_value(expression, driver, device)?;
         let run = || {
             let mut scope = FUNCTIONS.new_inner_scope();
@@ -124,7 +128,7 @@ impl DeviceSelector for CelSelector {
             program.execute(&scope)
         };
         // An expression is user input; a fault in the interpreter must not take the scheduler down.
-        match catch_unwind(AssertUnwindSafe(run)) {
+        match catch_unwind(AssertUnwindSafe(|| size.running(run))) {
             Ok(Ok(Value::Bool(b))) => Ok(b),
             Ok(Ok(_)) => Err("CEL expression: not a boolean".to_owned()),
             Ok(Err(e)) => Err(format!("CEL runtime error: {e}")),

@@ -39,6 +39,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "kueue_object", run: targets::object::queueing, seeds: seeds::queueing_objects, cost: 5 },
     Target { name: "snapshot", run: targets::snapshot::placement, seeds: seeds::snapshots, cost: 100 },
     Target { name: "admission", run: targets::snapshot::admission, seeds: seeds::admissions, cost: 100 },
+    Target { name: "body", run: targets::api::body, seeds: seeds::bodies, cost: 10 },
+    Target { name: "protobuf", run: targets::api::protobuf, seeds: seeds::messages, cost: 5 },
+    Target { name: "patch", run: targets::api::patches, seeds: seeds::patches, cost: 5 },
+    Target { name: "apply", run: targets::api::applied, seeds: seeds::configurations, cost: 10 },
+    Target { name: "expression", run: targets::api::expression, seeds: seeds::expressions, cost: 10 },
     Target { name: "engine", run: targets::engine::run, seeds: seeds::noise, cost: 50 },
 ];
 

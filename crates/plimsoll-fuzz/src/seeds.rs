@@ -232,3 +232,81 @@ pub fn noise() -> Vec<Vec<u8>> {
     let mut rng = plimsoll_core::rng::Rng::new(11);
     (1..24usize).map(|n| (0..n * 60).map(|_| rng.below(256) as u8).collect()).collect()
 }
+
+/// Requests of recorded transcripts, with what is sent in them.
+fn requests(area: &str, wanted: impl Fn(&str, &str) -> bool) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for row in rows(area) {
+        for step in row["steps"].as_array().into_iter().flatten() {
+            let request = &step["request"];
+            let method = request["method"].as_str().unwrap_or_default();
+            let media = request["headers"]["Content-Type"].as_str().unwrap_or_default();
+            if request["body"].is_object() && wanted(method, media) || request["body"].is_array() {
+                out.push(request["body"].clone());
+            }
+        }
+    }
+    out.dedup();
+    bytes(out.into_iter())
+}
+
+/// Bodies of creations.
+pub fn bodies() -> Vec<Vec<u8>> {
+    let mut out = requests("api", |method, _| method == "POST" || method == "PUT");
+    out.push(
+        b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n"
+            .to_vec(),
+    );
+    out
+}
+
+/// Bodies of patches.
+pub fn patches() -> Vec<Vec<u8>> {
+    let mut out = requests("api", |method, media| method == "PATCH" && !media.contains("apply"));
+    out.extend(texts(&[
+        r#"[{"op": "add", "path": "/metadata/labels/a~1b", "value": "c"}, {"op": "test", "path": "/spec/containers/0/name", "value": "c"}]"#,
+        r#"[{"op": "move", "from": "/spec/containers/1", "path": "/spec/containers/0"}, {"op": "copy", "from": "/spec", "path": "/status"}]"#,
+        r#"{"spec": {"containers": [{"$patch": "delete", "name": "d"}, {"name": "c", "env": [{"name": "E", "value": "2"}]}]}}"#,
+        r#"{"spec": {"$setElementOrder/containers": [{"name": "d"}, {"name": "c"}], "containers": [{"name": "d", "image": "k"}]}}"#,
+        r#"{"metadata": {"$deleteFromPrimitiveList/finalizers": ["k.io/f"], "labels": {"$retainKeys": ["x"]}}}"#,
+        r#"{"spec": {"tolerations": null, "$patch": "replace"}}"#,
+    ]));
+    out
+}
+
+/// Configurations for server-side apply.
+pub fn configurations() -> Vec<Vec<u8>> {
+    requests("api", |method, media| method == "PATCH" && media.contains("apply"))
+}
+
+/// Bodies in protobuf.
+pub fn messages() -> Vec<Vec<u8>> {
+    let objects = requests("api", |method, _| method == "POST");
+    let encoded = objects.iter().filter_map(|body| {
+        let object: Value = serde_json::from_slice(body).ok()?;
+        let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+        let (group, version) = match text("apiVersion").split_once('/') {
+            Some((group, version)) => (group.to_owned(), version.to_owned()),
+            None => (String::new(), text("apiVersion")),
+        };
+        let gvk = plimsoll_machinery::Gvk { group, version, kind: text("kind") };
+        plimsoll_machinery::proto::encode(&gvk, &object)
+    });
+    encoded.filter(|b| b.len() <= crate::MAX_INPUT).collect()
+}
+
+/// Expressions of CEL.
+pub fn expressions() -> Vec<Vec<u8>> {
+    texts(&[
+        "self.spec.containers.all(c, c.image.startsWith('i') && size(c.name) < 64)",
+        "has(self.metadata.labels) ? self.metadata.labels.x == 'y' : false",
+        "self.spec.containers.map(c, c.name).exists_one(n, n.matches('^[a-d]+$'))",
+        "oldSelf[0] + 1 > 1 && oldSelf[1] < 3.0 || !(oldSelf[2] in ['a', 'b'])",
+        "quantity('1Gi').isGreaterThan(quantity('500Mi'))",
+        "duration('1h30m') > duration('1s') && timestamp('2026-01-01T00:00:00Z').getFullYear() == 2026",
+        "'a,b,c'.split(',').filter(x, x != 'b').size() == 2",
+        "{'a': [1, 2, {'b': null}]}.a[2].b == null",
+        "9223372036854775807 + 1 == 0 || 1 / 0 == 1 || -9223372036854775808 / -1 == 0",
+        "[1,2,3].map(x, [1,2,3].map(y, [1,2,3].map(z, x * y * z)))",
+    ])
+}

@@ -1,5 +1,6 @@
 //! What is run on the inputs.
 
+pub mod api;
 pub mod config;
 pub mod engine;
 pub mod hostile;

@@ -14,6 +14,7 @@ use std::sync::{Arc, LazyLock};
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::{self, Context, Value as CelValue};
+use plimsoll_api::cel_limits::Size;
 use serde_json::Value;
 
 pub use self::convert::{escape_name, to_cel};
@@ -27,6 +28,7 @@ static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default
 /// A compiled expression.
 pub struct Program {
     program: cel::Program,
+    size: Size,
     source: String,
 }
 
@@ -54,9 +56,10 @@ impl Program {
         if source.len() > MAX_EXPRESSION {
             return Err(format!("expression is longer than {MAX_EXPRESSION} bytes"));
         }
-        let compiled = catch_unwind(|| cel::Program::compile(source));
+        let size = Size::of(source)?;
+        let compiled = catch_unwind(|| size.parsing(|| cel::Program::compile(source)));
         match compiled {
-            Ok(Ok(program)) => Ok(Self { program, source: source.to_owned() }),
+            Ok(Ok(program)) => Ok(Self { program, size, source: source.to_owned() }),
             Ok(Err(errors)) => Err(errors.to_string()),
             Err(_) => Err("the expression can't be parsed".to_owned()),
         }
@@ -95,7 +98,7 @@ impl Program {
             self.program.execute(&scope)
         };
         // A rule is user input; a fault in the interpreter must not take the server down.
-        match catch_unwind(AssertUnwindSafe(run)) {
+        match catch_unwind(AssertUnwindSafe(|| self.size.running(run))) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(errors::text(&error)),
             Err(_) => Err("internal error evaluating the expression".to_owned()),
@@ -132,4 +135,20 @@ fn optional(value: OptionalValue) -> CelValue {
 /// A JSON value without a schema, for match conditions: names stay as they are.
 pub fn plain(value: &Value) -> Binding {
     Binding::Value(convert::untyped(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deep_expressions_are_run_or_refused() {
+        let run = |source: &str| Program::compile(source).and_then(|p| p.run(&[]).map(|_| ()));
+        assert!(run(&format!("1{}", "+1".repeat(1000))).is_ok());
+        assert!(run(&format!("{}1{}", "(".repeat(64), ")".repeat(64))).is_ok());
+        assert!(run(&format!("{}true", "!".repeat(999))).is_ok());
+        for source in ["[".repeat(3000), "(".repeat(3000), "-".repeat(3000), "{\"a\":".repeat(2000)] {
+            assert!(run(&source).is_err());
+        }
+    }
 }
