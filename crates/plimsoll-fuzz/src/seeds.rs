@@ -241,7 +241,7 @@ fn requests(area: &str, wanted: impl Fn(&str, &str) -> bool) -> Vec<Vec<u8>> {
             let request = &step["request"];
             let method = request["method"].as_str().unwrap_or_default();
             let media = request["headers"]["Content-Type"].as_str().unwrap_or_default();
-            if request["body"].is_object() && wanted(method, media) || request["body"].is_array() {
+            if (request["body"].is_object() || request["body"].is_array()) && wanted(method, media) {
                 out.push(request["body"].clone());
             }
         }

@@ -152,32 +152,43 @@ async fn keep(
     synced.cancelled().await;
     let mut pause = RETRY.0;
     loop {
-        let done = register::ensure(&api, &settings.reach, &settings.namespace, &certs.bundle).await;
-        match done {
+        match look(&api, &settings, &mut certs, &tls).await {
             Ok(()) => {
                 ready.cancel();
                 pause = RETRY.0;
                 tokio::time::sleep(LOOK).await;
             }
             Err(e) => {
-                tracing::warn!(error = %e, "the webhooks could not be registered");
+                tracing::warn!("{e}");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY.1);
             }
         }
-        match certs::ensure(&api, &settings.namespace, &settings.secret, &settings.hosts).await {
-            Ok(new) if new != certs => match new.config() {
-                Ok(config) => {
-                    tracing::info!("the webhooks have new certificates");
-                    tls.send_replace(config);
-                    certs = new;
-                }
-                Err(e) => tracing::warn!(error = %e, "the new certificates of the webhooks can't be used"),
-            },
-            Ok(_) => {}
-            Err(e) => tracing::warn!(error = %e, "the certificates of the webhooks could not be looked at"),
-        }
     }
+}
+
+/// Takes what the Secret has, tells the API server, and only then serves it: a new bundle has the old authority too,
+/// an old bundle doesn't know the new one. For the same reason nothing older than the Secret is ever registered.
+async fn look(
+    api: &Api,
+    settings: &Settings,
+    certs: &mut Certs,
+    tls: &latest::Sender<Arc<rustls::ServerConfig>>,
+) -> Result<(), String> {
+    let new = certs::ensure(api, &settings.namespace, &settings.secret, &settings.hosts)
+        .await
+        .map_err(|e| format!("the certificates of the webhooks could not be looked at: {e}"))?;
+    register::ensure(api, &settings.reach, &settings.namespace, &new.bundle)
+        .await
+        .map_err(|e| format!("the webhooks could not be registered: {e}"))?;
+    if new != *certs {
+        let config =
+            new.config().map_err(|e| format!("the new certificates of the webhooks can't be used: {e}"))?;
+        tracing::info!("the webhooks have new certificates");
+        tls.send_replace(config);
+        *certs = new;
+    }
+    Ok(())
 }
 
 fn handle(request: &Request<Bytes>, cache: &Cache) -> Response<Full<Bytes>> {
