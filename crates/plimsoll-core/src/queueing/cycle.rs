@@ -104,7 +104,8 @@ impl Queueing {
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut claimed: BTreeSet<WlId> = BTreeSet::new();
         let mut left: Vec<usize> = self.classical_order(&entries);
-        while let Some(i) = self.next_entry(&entries, &mut left) {
+        let in_vain = self.in_vain(&entries);
+        while let Some(i) = self.next_entry(&entries, &mut left, &in_vain) {
             let entry = &mut entries[i];
             self.process(entry, &mut claimed, nodes.as_deref_mut(), now);
         }

@@ -30,13 +30,18 @@ impl Queueing {
     }
 
     /// Takes the entry to process next out of `left`.
-    pub(super) fn next_entry(&mut self, entries: &[Entry], left: &mut Vec<usize>) -> Option<usize> {
+    pub(super) fn next_entry(
+        &mut self,
+        entries: &[Entry],
+        left: &mut Vec<usize>,
+        in_vain: &[usize],
+    ) -> Option<usize> {
         if left.is_empty() {
             return None;
         }
         let fair = self.config.fair_sharing.is_some();
         let winner = if fair { self.tournament(entries, left) } else { left[0] };
-        let winner = self.before_turn(entries, left, winner);
+        let winner = self.before_turn(entries, left, in_vain, winner);
         left.iter().position(|&i| i == winner).map(|at| left.remove(at))
     }
 

@@ -30,16 +30,27 @@ pub(crate) struct Rounds {
 }
 
 impl Queueing {
-    /// Who goes before the one whose turn it is: a workload of the same tree for which others had to make room
-    /// again and again, and somebody else always took it.
-    pub(super) fn before_turn(&self, entries: &[Entry], left: &[usize], turn: usize) -> usize {
-        let root = |i: usize| self.cq(entries[i].cq).node.map(|n| self.tree.root(n));
-        let in_vain = |i: &usize| self.wl(entries[*i].id).is_some_and(|w| w.rounds.in_vain > PATIENCE);
-        if in_vain(&turn) {
+    /// The entries for which others had to make room again and again, and somebody else always took it. Hardly
+    /// ever any.
+    pub(super) fn in_vain(&self, entries: &[Entry]) -> Vec<usize> {
+        let in_vain = |e: &Entry| self.wl(e.id).is_some_and(|w| w.rounds.in_vain > PATIENCE);
+        (0..entries.len()).filter(|&i| in_vain(&entries[i])).collect()
+    }
+
+    /// Who goes before the one whose turn it is: one of `in_vain` in the same tree.
+    pub(super) fn before_turn(
+        &self,
+        entries: &[Entry],
+        left: &[usize],
+        in_vain: &[usize],
+        turn: usize,
+    ) -> usize {
+        if in_vain.is_empty() || in_vain.contains(&turn) {
             return turn;
         }
+        let root = |i: usize| self.cq(entries[i].cq).node.map(|n| self.tree.root(n));
         let here = root(turn);
-        left.iter().copied().filter(in_vain).find(|&i| root(i) == here).unwrap_or(turn)
+        left.iter().copied().find(|i| in_vain.contains(i) && root(*i) == here).unwrap_or(turn)
     }
 
     /// Others were asked to make room.
