@@ -114,6 +114,12 @@ pub struct Up {
     /// any other scheduler does the rest from outside.
     #[arg(long, conflicts_with_all = ["config", "scheduler_config", "no_joint_admission"])]
     pub no_scheduler: bool,
+    /// No queueing, and nothing of Kueue's: neither its kinds nor its webhooks. Kueue can be installed instead.
+    #[arg(long, conflicts_with_all = ["config", "no_joint_admission", "no_scheduler"])]
+    pub no_queueing: bool,
+    /// No placement: pods stay pending until another scheduler places them, such as kube-scheduler.
+    #[arg(long, conflicts_with_all = ["scheduler_config", "no_joint_admission", "no_scheduler"])]
+    pub no_placement: bool,
     /// Where to record requests: lines of audit.k8s.io/v1 events are added to this file.
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     pub audit_log_path: Option<PathBuf>,
@@ -424,6 +430,9 @@ mod tests {
         }
         assert!(Cli::try_parse_from(["plimsoll", "up", "--nodes", "3", "--nodes-file", "f"]).is_err());
         assert!(Cli::try_parse_from(["plimsoll", "up", "--no-scheduler", "--config", "f"]).is_err());
+        assert!(Cli::try_parse_from(["plimsoll", "up", "--no-scheduler", "--no-queueing"]).is_err());
+        assert!(Cli::try_parse_from(["plimsoll", "up", "--no-queueing", "--no-placement"]).is_ok());
+        assert!(Cli::try_parse_from(["plimsoll", "up", "--no-queueing", "--scheduler-config", "f"]).is_ok());
         for (flag, want) in
             [("--leader-elect", true), ("--leader-elect=true", true), ("--leader-elect=false", false)]
         {

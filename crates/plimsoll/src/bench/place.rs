@@ -81,6 +81,7 @@ impl Place {
                 root_ca: None,
                 audit: None,
                 address: address.clone(),
+                kueue: true,
                 engine: Some(plimsoll_runtime::Settings {
                     roles: Roles { queueing: what != What::Placement, placement: true },
                     ..plimsoll_runtime::Settings::default()

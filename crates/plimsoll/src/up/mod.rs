@@ -29,9 +29,10 @@ use plimsoll_runtime::metrics::{Board, Role};
 pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let began = Instant::now();
     let nodes = nodes::objects(&args)?;
-    let engine = match args.no_scheduler {
+    let roles = Roles { queueing: !args.no_queueing, placement: !args.no_placement };
+    let engine = match args.no_scheduler || (args.no_queueing && args.no_placement) {
         true => None,
-        false => Some(configure::settings(&args.files, Roles { queueing: true, placement: true })?),
+        false => Some(configure::settings(&args.files, roles)?),
     };
     let audit = match (&args.audit_log_path, &args.audit_policy_file) {
         (Some(log), Some(policy)) => {
@@ -66,6 +67,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         root_ca: Some(credentials.ca.clone()),
         audit,
         address: reachable(address),
+        kueue: !args.no_queueing,
         engine,
         speed: Some(args.speed),
     };

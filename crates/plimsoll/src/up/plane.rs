@@ -39,6 +39,8 @@ pub struct Settings {
     pub audit: Option<Arc<Audit>>,
     /// Address that clients are told in discovery.
     pub address: String,
+    /// Whether Kueue's kinds are installed.
+    pub kueue: bool,
     /// What the engine does; `None`: there is none here, and one may come from outside.
     pub engine: Option<plimsoll_runtime::Settings>,
     /// Factor of simulated time; `None`: nodes without kubelets.
@@ -95,7 +97,9 @@ impl Plane {
             },
         );
         let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
-        super::definitions::install(&api).await?;
+        if settings.kueue {
+            super::definitions::install(&api).await?;
+        }
         let runtime = match &settings.engine {
             Some(engine) => {
                 let runtime = Runtime::start(&api, engine, cache, &Claim::always());
