@@ -5,9 +5,9 @@ use plimsoll_core::model::{Resources, StringMap};
 use plimsoll_core::queueing::{
     Admission, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort, Condition,
     EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LocalQueue, PodSet, PodSetAssignment,
-    PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor, ResourceGroup,
-    ResourceQuota, StopPolicy, TargetKind, TopologyAssignment, TopologyRequest, Workload, WorkloadKey,
-    WorkloadStatus,
+    PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
+    ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment, TopologyRequest, Workload,
+    WorkloadKey, WorkloadStatus,
 };
 use serde_json::Value;
 
@@ -251,6 +251,9 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
             .unwrap_or_default(),
         job_uid: text(&meta["labels"], "kueue.x-k8s.io/job-uid"),
         priority: int32(spec, "priority").unwrap_or(0),
+        priority_boost: text(&meta["annotations"], PRIORITY_BOOST).parse().unwrap_or(0),
+        replaces: replaces(&meta["annotations"]),
+        preemption_gates: list(spec, "preemptionGates").iter().map(|g| text(g, "name")).collect(),
         priority_class: text(&spec["priorityClassRef"], "name"),
         queue: text(spec, "queueName"),
         active: spec["active"].as_bool().unwrap_or(true),
@@ -260,6 +263,16 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         deleting: deleting(object),
         status: status(&object["status"])?,
     })
+}
+
+/// Annotation that raises or lowers the priority of a workload (Kueue KEP-7990).
+pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
+/// Annotation with namespace and name of the slice whose place a workload takes (Kueue KEP-77).
+pub const REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+
+fn replaces(annotations: &Value) -> Option<WorkloadKey> {
+    let (namespace, name) = annotations[REPLACEMENT_FOR].as_str()?.split_once('/')?;
+    Some(WorkloadKey { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 /// What the workload was made for, so that others can name it.
@@ -343,6 +356,17 @@ fn status(status: &Value) -> Result<WorkloadStatus> {
             })
             .collect(),
         past_execution_seconds: int32(status, "accumulatedPastExecutionTimeSeconds"),
+        preemption_gates: list(status, "preemptionGates")
+            .iter()
+            .map(|g| {
+                Ok(PreemptionGateState {
+                    name: text(g, "name"),
+                    open: g["position"] == "Open",
+                    transition: optional_time("status.preemptionGates", &g["lastTransitionTime"])?
+                        .unwrap_or_default(),
+                })
+            })
+            .collect::<Result<_>>()?,
     })
 }
 

@@ -7,7 +7,10 @@ mod events;
 mod names;
 mod status;
 
-pub use decode::{cluster_queue, cohort, local_queue, resource_flavor, topology_assignment, workload};
+pub use decode::{
+    PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort, local_queue, resource_flavor,
+    topology_assignment, workload,
+};
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
 pub use events::{delete_event, upsert_event};

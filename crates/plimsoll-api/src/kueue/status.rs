@@ -97,6 +97,13 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
     if let Some(seconds) = update.past_execution_seconds {
         out.insert("accumulatedPastExecutionTimeSeconds".into(), json!(seconds));
     }
+    if let Some(gates) = &update.preemption_gates {
+        let row = |g: &plimsoll_core::queueing::PreemptionGateState| {
+            let position = if g.open { "Open" } else { "Closed" };
+            json!({"name": g.name, "position": position, "lastTransitionTime": time(g.transition)})
+        };
+        out.insert("preemptionGates".into(), gates.iter().map(row).collect());
+    }
     Value::Object(out)
 }
 

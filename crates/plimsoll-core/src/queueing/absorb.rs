@@ -331,7 +331,8 @@ impl Queueing {
         }
     }
 
-    fn workload(&mut self, w: Workload, now: Time) {
+    fn workload(&mut self, mut w: Workload, now: Time) {
+        self.honour_gates(&mut w);
         match self.wl_by_key.get(&w.key).copied() {
             Some(id) if self.wl(id).is_some_and(|old| old.obj.uid == w.uid) => {
                 self.workload_changed(id, w, now);
@@ -382,11 +383,13 @@ impl Queueing {
             }
         };
         self.wl_by_key.insert(key, id);
+        self.slice_register(id);
         if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
             self.window_named(id, "", &name);
         }
         self.depend_register(id, true, now);
         self.transition(id, None, true, now);
+        self.recharge_heirs(id);
     }
 
     fn workload_changed(&mut self, id: WlId, mut w: Workload, now: Time) {
@@ -406,6 +409,10 @@ impl Queueing {
         let named = self.wl(id).map(|o| o.obj.run_window.clone()).filter(|o| *o != w.run_window);
         if let Some(old) = &named {
             self.window_named(id, old, &w.run_window);
+        }
+        let other_old = self.wl(id).is_some_and(|old| old.obj.replaces != w.replaces);
+        if other_old {
+            self.slice_forget(id);
         }
         if let Some(from) = self.wl(id).map(|old| old.lq).filter(|&old| old != lq) {
             self.unqueue(id);
@@ -434,6 +441,7 @@ impl Queueing {
         }
         let reshaped = renamed
             || named.is_some()
+            || other_old
             || wl.obj.pod_sets != w.pod_sets
             || wl.obj.admission_gated_by != w.admission_gated_by;
         let released = wl.held.is_some() && !wl.must_hold();
@@ -444,6 +452,9 @@ impl Queueing {
         let same_admission = wl.obj.status.admission == w.status.admission;
         wl.lq = lq;
         *wl.obj = w;
+        if other_old {
+            self.slice_register(id);
+        }
         self.count_seen(id, old.as_ref(), &tallies);
         if renamed {
             self.depend_register(id, false, now);
@@ -488,6 +499,7 @@ impl Queueing {
         self.lq_mut(lq).members.remove(&id);
         self.unpromise(id);
         self.depend_forget(id, now);
+        self.slice_forget(id);
         if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
             self.window_named(id, &name, "");
         }

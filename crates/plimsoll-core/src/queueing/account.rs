@@ -57,11 +57,12 @@ pub(crate) struct Before {
     phase: Phase,
     active: bool,
     lq: LqId,
-    priority: i32,
+    priority: i64,
     reclaimable: Vec<ReclaimablePod>,
     /// Fingerprints of conditions: whether they changed is all that matters.
     evicted: Option<u64>,
     requeued: Option<u64>,
+    gated: bool,
 }
 
 fn fingerprint(c: &Condition) -> u64 {
@@ -75,10 +76,11 @@ impl Before {
             phase: Phase::of(s),
             active: wl.obj.active,
             lq: wl.lq,
-            priority: wl.obj.priority,
+            priority: wl.obj.effective_priority(),
             reclaimable: s.reclaimable.clone(),
             evicted: s.condition(cond::EVICTED).map(fingerprint),
             requeued: s.condition(cond::REQUEUED).map(fingerprint),
+            gated: wl.obj.has_closed_gate(),
         }
     }
 }
@@ -119,7 +121,7 @@ impl Queueing {
 
     pub(crate) fn rank(&self, wl: &Wl, id: WlId) -> Rank {
         Rank {
-            priority: Reverse(i64::from(wl.obj.priority)),
+            priority: Reverse(wl.obj.effective_priority()),
             since: self.waiting_since(&wl.obj),
             uid: Arc::clone(&wl.uid),
             id,
@@ -217,7 +219,9 @@ impl Queueing {
             if newly && before.is_some() && after.phase == Phase::Admitted {
                 self.settle_entry(id, now);
             }
-            let freed = was_holding && before.is_some_and(|b| b.reclaimable != after.reclaimable);
+            // While quota is held a podset can only get smaller.
+            let freed =
+                was_holding && (reshaped || before.is_some_and(|b| b.reclaimable != after.reclaimable));
             let other_priority = before.is_some_and(|b| b.priority != after.priority);
             if freed || other_priority {
                 self.wake_around(after.lq, held, now);
@@ -234,7 +238,10 @@ impl Queueing {
             self.wake_around(after.lq, held, now);
         }
         let same_order = before.is_some_and(|b| {
-            b.evicted == after.evicted && b.requeued == after.requeued && b.phase == Phase::Pending
+            b.evicted == after.evicted
+                && b.requeued == after.requeued
+                && b.gated == after.gated
+                && b.phase == Phase::Pending
         });
         if released || !(same_request && same_order) || self.wl(id).is_some_and(|w| w.totals.is_empty()) {
             self.refresh_request(id);
@@ -344,6 +351,7 @@ impl Queueing {
         let cq = self.cq_slot(&admission.cluster_queue);
         let totals = self.totals_held(id);
         let usage = self.usage_of(&totals);
+        let usage = self.uncharged(id, cq, usage);
         if self.ids.columns() > self.tree.columns() {
             self.tree_dirty = true;
         }
@@ -358,6 +366,7 @@ impl Queueing {
         self.tas_charge(id, true);
         self.tas.commit();
         self.book(cq, lq, &usage, admitted, true);
+        self.recharge_heirs(id);
     }
 
     /// Takes back what a workload holds; whether it held anything.
@@ -374,6 +383,7 @@ impl Queueing {
         self.cq_mut(cq).holders.remove(&id);
         self.cq_mut(cq).generation += 1;
         self.book(cq, lq, &usage, admitted, false);
+        self.recharge_heirs(id);
         true
     }
 
@@ -445,7 +455,11 @@ impl Queueing {
         let ranges = self.limit_ranges.values().filter(|r| r.namespace == obj.key.namespace);
         let limits = Limits::summarize(ranges);
         let mut totals = Vec::with_capacity(obj.pod_sets.len());
-        let mut shape = Shape { priority: i64::from(obj.priority), pod_sets: Vec::new() };
+        let mut shape = Shape {
+            priority: obj.effective_priority(),
+            replaces: obj.replaces.clone(),
+            pod_sets: Vec::new(),
+        };
         let mut specs = Vec::with_capacity(obj.pod_sets.len());
         for ps in &obj.pod_sets {
             let mut spec = ps.spec.clone();

@@ -131,6 +131,8 @@ pub(crate) struct Assignment {
     pub(crate) usage: Vec<(Fr, Amount)>,
     pub(crate) last: LastTry,
     pub(crate) no_fit_reason: &'static str,
+    /// What the slice holds whose place the workload takes; `usage` is the difference then.
+    pub(crate) replaced: Option<Vec<Total>>,
     mode: Option<Mode>,
 }
 
@@ -237,6 +239,7 @@ impl Queueing {
             usage: Vec::new(),
             last: LastTry { tried: Vec::new(), generation, cycle, shape },
             no_fit_reason: "",
+            replaced: self.replaced_totals(id, cq),
             mode: None,
         };
         for group in self.pod_set_groups(id, cq, counts) {
@@ -249,6 +252,8 @@ impl Queueing {
             self.assign_topology(id, cq, &mut assignment);
         }
         self.resolve_reason(cq, &mut assignment);
+        // Where a slice needs less than the one before, nothing is given back before that one has ended.
+        assignment.usage.iter_mut().for_each(|(_, a)| *a = a.at_least_zero());
         assignment
     }
 
@@ -308,7 +313,8 @@ impl Queueing {
             if picks.as_ref().is_some_and(|p| p.iter().any(|p| p.res == res)) {
                 continue;
             }
-            let search = Search { id, cq, members: &members, requests: &requests, pins, last };
+            let replaced = out.replaced.as_deref();
+            let search = Search { id, cq, members: &members, requests: &requests, pins, last, replaced };
             let found = self.find_flavor(&search, res, &out.usage);
             let of = rules.group_of(res).map(|g| &rules.groups[g]);
             attempts::merge(&mut attempts, found.attempts, res, of, &self.ids);
@@ -363,7 +369,8 @@ impl Queueing {
             out.borrowing = out.borrowing.max(p.borrow);
             let amount = m.total.requests.iter().find(|(r, _)| *r == p.res).map_or(0, |(_, v)| *v);
             let fr = self.ids.pair(p.flavor, p.res);
-            add_usage(&mut out.usage, fr, Amount(amount));
+            let before = out.replaced.iter().flatten().nth(m.index).map_or(0, |t| t.request(p.res));
+            add_usage(&mut out.usage, fr, Amount(amount).sub(Amount(before)));
         }
         out.last.tried.push(picks.iter().map(|p| (p.res, p.tried)).collect());
         out.pod_sets.push(PodSetPick {

@@ -26,6 +26,7 @@ impl Queueing {
         }
         self.check_dependencies();
         self.check_windows();
+        self.check_slices();
         let mut shapes: BTreeMap<u32, u32> = BTreeMap::new();
         for wl in self.wls.iter().flatten().filter(|w| w.shape != u32::MAX) {
             *shapes.entry(wl.shape).or_insert(0) += 1;

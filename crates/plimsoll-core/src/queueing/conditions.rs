@@ -92,7 +92,7 @@ impl Edit<'_> {
         let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
         self.status.admission = Some(Box::new(admission));
         self.set(cond::QUOTA_RESERVED, true, "QuotaReserved", &message);
-        for kind in [cond::EVICTED, cond::PREEMPTED] {
+        for kind in [cond::EVICTED, cond::PREEMPTED, cond::BLOCKED_ON_GATES] {
             let Some(old) = self.status.condition(kind).filter(|c| c.status) else { continue };
             let message = format!("Previously: {}", old.message);
             self.set(kind, false, "QuotaReserved", &message);
@@ -109,6 +109,7 @@ impl Edit<'_> {
         self.set(cond::EVICTED, true, &full, message);
         let at = self.now.truncate_to_second();
         self.status.admission_checks.iter_mut().for_each(|c| reset_check(c, at));
+        self.close_gates(&full, message);
         let counts = &mut self.status.evictions;
         match counts.iter_mut().find(|e| e.reason == reason && e.cause == cause) {
             Some(e) => e.count = e.count.saturating_add(1),
@@ -164,6 +165,7 @@ pub(crate) fn difference(old: &WorkloadStatus, wl: &Workload) -> Option<Workload
         resource_requests: changed(&old.resource_requests, &new.resource_requests),
         evictions: changed(&old.evictions, &new.evictions),
         past_execution_seconds: changed(&old.past_execution_seconds, &new.past_execution_seconds),
+        preemption_gates: changed(&old.preemption_gates, &new.preemption_gates),
         ..WorkloadUpdate::default()
     };
     (!update.is_empty()).then_some(update)
@@ -179,6 +181,7 @@ impl WorkloadUpdate {
             && self.resource_requests.is_none()
             && self.evictions.is_none()
             && self.past_execution_seconds.is_none()
+            && self.preemption_gates.is_none()
     }
 
     /// Changes `status` as the API server will.
@@ -207,6 +210,9 @@ impl WorkloadUpdate {
         }
         if let Some(v) = &self.past_execution_seconds {
             status.past_execution_seconds = *v;
+        }
+        if let Some(v) = &self.preemption_gates {
+            status.preemption_gates.clone_from(v);
         }
     }
 

@@ -122,6 +122,12 @@ pub struct Gates {
     pub tas_recompute: bool,
     /// `PrioritizePreemptorWorkloads`.
     pub prioritize_preemptors: bool,
+    /// `ElasticJobsViaWorkloadSlices`.
+    pub elastic_jobs: bool,
+    /// `PriorityBoost`.
+    pub priority_boost: bool,
+    /// `MultiKueueOrchestratedPreemption`: preemption gates count.
+    pub preemption_gates: bool,
 }
 
 impl Default for Gates {
@@ -142,6 +148,9 @@ impl Default for Gates {
             tas_profile_mixed: true,
             tas_recompute: true,
             prioritize_preemptors: false,
+            elastic_jobs: true,
+            priority_boost: false,
+            preemption_gates: false,
         }
     }
 }

@@ -43,6 +43,7 @@ enum Requeue {
     FailedAfterNomination,
     NamespaceMismatch,
     PendingPreemption,
+    PreemptionGated,
     NoFit,
     NoCandidates,
 }
@@ -100,6 +101,7 @@ impl Queueing {
             self.cq_mut(cq).skips = 0;
         }
         self.admitted_now = false;
+        self.slices.taken.clear();
         let start = self.mark();
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut claimed: BTreeSet<WlId> = BTreeSet::new();
@@ -143,6 +145,13 @@ impl Queueing {
                 self.reserve_for_later(e);
                 return;
             }
+            Mode::Preempt if self.wl(e.id).is_some_and(|w| w.obj.has_closed_gate()) => {
+                e.message = super::preemption_gates::MESSAGE.to_owned();
+                e.reason = "AdmissionGated";
+                e.requeue = Requeue::PreemptionGated;
+                e.last = None;
+                return;
+            }
             Mode::DeferredFit => {
                 e.message = "Workload has overlapping preemption targets with another workload, but will \
                              fit after these preemptions complete"
@@ -155,7 +164,12 @@ impl Queueing {
             }
             Mode::Preempt | Mode::Fit => {}
         }
-        if e.targets.iter().any(|t| claimed.contains(&t.id)) {
+        let old = self.old_slice(e.id);
+        let taken = &self.slices.taken;
+        let overlaps = e.targets.iter().any(|t| claimed.contains(&t.id) || taken.contains(&t.id))
+            || old.is_some_and(|o| claimed.contains(&o))
+            || taken.contains(&e.id);
+        if overlaps {
             e.skip(keep, "Workload has overlapping preemption targets with another workload");
             self.cq_mut(e.cq).skips += 1;
             return;
@@ -190,6 +204,7 @@ impl Queueing {
         if self.blocked_by_pods(e) {
             return;
         }
+        self.slices.taken.extend(old);
         e.outcome = Outcome::Admitted;
     }
 
@@ -402,11 +417,15 @@ impl Queueing {
             self.path(e.cq),
             self.path(held),
         );
-        let (p, q) = (preemptor.obj.priority, victim.obj.priority);
-        let priorities = format!(
-            "; preemptor effective priority: {p} (base: {p}, boost: 0); preemptee effective priority: {q} \
-             (base: {q}, boost: 0)"
-        );
+        let of = |w: &super::Workload| {
+            format!(
+                "effective priority: {} (base: {}, boost: {})",
+                w.effective_priority(),
+                w.priority,
+                w.priority_boost
+            )
+        };
+        let priorities = format!("; preemptor {}; preemptee {}", of(&preemptor.obj), of(&victim.obj));
         let told = Note {
             warning: false,
             reason: "PreemptedWorkload".into(),
@@ -520,8 +539,12 @@ impl Queueing {
         }
         let Unsaid { reason, message, requests } = *unsaid;
         let notes = vec![Note { warning: true, reason: reason.into(), message: message.clone() }];
+        let gated = reason == "AdmissionGated";
         self.edit(id, now, notes, |edit| {
             edit.unset_reservation(explicit, reason, &message);
+            if gated {
+                edit.set(cond::BLOCKED_ON_GATES, true, super::preemption_gates::GATED, &message);
+            }
             edit.status.resource_requests = requests;
         });
     }

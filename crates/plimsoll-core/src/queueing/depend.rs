@@ -71,6 +71,10 @@ impl Progress {
 
 /// What one workload's end or readiness means for who waits for this outcome.
 fn verdict_of(status: &WorkloadStatus, hopeless: bool, outcome: Outcome) -> Verdict {
+    // Another slice of the job goes on.
+    if super::slices::was_replaced(status) {
+        return Verdict::Missing;
+    }
     let finished = status.condition(cond::FINISHED).filter(|c| c.status);
     let succeeded = finished.map(|c| c.reason == "Succeeded");
     match (outcome, succeeded) {

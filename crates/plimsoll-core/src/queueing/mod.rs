@@ -21,12 +21,14 @@ mod metrics;
 mod model;
 mod pending;
 mod preempt;
+mod preemption_gates;
 #[cfg(test)]
 mod properties;
 mod reconcile;
 mod report;
 mod requests;
 mod settle;
+mod slices;
 mod state;
 mod tas;
 #[cfg(test)]
@@ -43,9 +45,9 @@ pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
     Condition, Dependency, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange,
-    LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PreemptionRules, QueueingStrategy,
-    ReclaimablePod, RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind,
-    Topology, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
+    LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PreemptionGateState, PreemptionRules,
+    QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy,
+    TargetKind, Topology, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 pub use report::{QuotaCell, QuotaNode, Waiting};
 pub use state::Queueing;
@@ -72,6 +74,8 @@ pub mod cond {
     pub const FINISHED: &str = "Finished";
     /// `spec.active` is about to become false.
     pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
+    /// It could preempt, but a preemption gate is closed.
+    pub const BLOCKED_ON_GATES: &str = "BlockedOnPreemptionGates";
     /// A pod group lost pods and waits for others.
     pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
 }
@@ -206,6 +210,8 @@ pub struct WorkloadUpdate {
     pub evictions: Option<Vec<EvictionCount>>,
     /// `Some` replaces `status.accumulatedPastExecutionTimeSeconds`.
     pub past_execution_seconds: Option<Option<i32>>,
+    /// `Some` replaces `status.preemptionGates`.
+    pub preemption_gates: Option<Vec<PreemptionGateState>>,
     /// Events to record once the write is done.
     pub notes: Vec<Note>,
 }

@@ -379,6 +379,19 @@ pub struct WorkloadStatus {
     pub evictions: Vec<EvictionCount>,
     /// Seconds it was admitted before the present admission.
     pub past_execution_seconds: Option<i32>,
+    /// Where its preemption gates are.
+    pub preemption_gates: Vec<PreemptionGateState>,
+}
+
+/// An entry of `status.preemptionGates`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PreemptionGateState {
+    /// Name of the gate.
+    pub name: String,
+    /// Whether it lets preemption through.
+    pub open: bool,
+    /// When it last moved.
+    pub transition: Time,
 }
 
 impl WorkloadStatus {
@@ -415,6 +428,12 @@ pub struct Workload {
     pub job_uid: String,
     /// Resolved priority.
     pub priority: i32,
+    /// Added to the priority (annotation `priority-boost`, Kueue KEP-7990); 0 while the gate is off.
+    pub priority_boost: i32,
+    /// The workload that this one takes the place of (annotation `workload-slice-replacement-for`, Kueue KEP-77).
+    pub replaces: Option<WorkloadKey>,
+    /// Names of the gates that keep it from preempting others while they are closed (`spec.preemptionGates`).
+    pub preemption_gates: Vec<String>,
     /// Name of its priority class, possibly empty; for metrics.
     pub priority_class: String,
     /// LocalQueue, possibly empty.
@@ -439,6 +458,19 @@ pub struct Workload {
     pub deleting: bool,
     /// Status.
     pub status: WorkloadStatus,
+}
+
+impl Workload {
+    /// The priority that decides: the resolved one plus the boost.
+    pub fn effective_priority(&self) -> i64 {
+        i64::from(self.priority) + i64::from(self.priority_boost)
+    }
+
+    /// Whether a gate keeps it from preempting others. One without a state yet is closed.
+    pub fn has_closed_gate(&self) -> bool {
+        let open = |name: &String| self.status.preemption_gates.iter().any(|g| g.name == *name && g.open);
+        !self.preemption_gates.iter().all(open)
+    }
 }
 
 /// A LimitRange.

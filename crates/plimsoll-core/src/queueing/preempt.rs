@@ -138,6 +138,9 @@ impl Queueing {
 
     /// What the assignment's podsets ask for, per column.
     fn requested_usage(&mut self, a: &Assignment) -> Vec<(Fr, Amount)> {
+        if a.replaced.is_some() {
+            return a.usage.iter().filter(|(_, v)| *v != Amount::ZERO).copied().collect();
+        }
         let mut usage = Vec::new();
         for ps in &a.pod_sets {
             for &(res, amount) in ps.requests.iter().filter(|(_, v)| *v != 0) {
@@ -153,7 +156,11 @@ impl Queueing {
     /// Whether the policy (0 never, 1 lower priority, 2 as `any_or_newer` says) lets `id` preempt `other`.
     fn may_preempt(&self, id: WlId, other: WlId, policy: u8, newer_equal: bool) -> bool {
         let (Some(a), Some(b)) = (self.wl(id), self.wl(other)) else { return false };
-        let (p, q) = (a.obj.priority, b.obj.priority);
+        // Slices whose place is or will be taken go without being preempted.
+        if self.old_slice(id) == Some(other) || self.heir(other).is_some() {
+            return false;
+        }
+        let (p, q) = (a.obj.effective_priority(), b.obj.effective_priority());
         match policy {
             0 => false,
             LOWER_PRIORITY => p > q,
@@ -192,7 +199,7 @@ impl Queueing {
             .cmp(&evicted(a))
             .then_with(|| (a.held == Some(cq)).cmp(&(b.held == Some(cq))))
             .then_with(|| if with_usage { self.compare_usage(a, b) } else { Ordering::Equal })
-            .then_with(|| a.obj.priority.cmp(&b.obj.priority))
+            .then_with(|| a.obj.effective_priority().cmp(&b.obj.effective_priority()))
             .then_with(|| reserved(b).cmp(&reserved(a)))
             .then_with(|| a.uid.cmp(&b.uid))
     }

@@ -13,7 +13,7 @@ use crate::time::{Duration, Time};
 const MAX_ROUNDS: usize = 8;
 
 /// Reasons of QuotaReserved=False that the cycle gave and that stay until it gives another.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
     "WaitingForQuota",
     "NoMatchingFlavor",
     "ExceedsMaxQuota",
@@ -23,6 +23,7 @@ const KEPT: [&str; 9] = [
     "WaitingForNodes",
     "FlavorOutsideRunWindow",
     "PendingEvaluation",
+    "AdmissionGated",
 ];
 
 /// `base` times 2 to the power of `count` - 1, at most `max`.
@@ -60,12 +61,18 @@ impl Queueing {
         if Phase::of(&obj.status) == Phase::Finished {
             return;
         }
+        if self.reconcile_replaced(id, now) {
+            return;
+        }
+        let Some(wl) = self.wl(id) else { return };
+        let obj = &wl.obj;
         let done = if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
         if done
             || self.reconcile_windows(id, now)
             || self.reconcile_requeued(id, now)
             || self.reconcile_dependencies(id, now)
             || self.reconcile_checks(id, now)
+            || self.reconcile_preemption_gates(id, now)
         {
             return;
         }
@@ -201,8 +208,10 @@ impl Queueing {
             }
         }
         let gate = wl.obj.admission_gated_by.clone();
+        // A closed preemption gate has the same reason.
         let gated =
-            wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == "AdmissionGated");
+            wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == "AdmissionGated")
+                && !wl.obj.status.is_true(cond::BLOCKED_ON_GATES);
         let explicit = self.config.gates.explicit_status;
         if gate.is_empty() && gated {
             let notes =

@@ -18,6 +18,7 @@ use super::model::{
 };
 use super::pending::{LqId, Pending, ShapeId, WlId};
 use super::preempt::Searched;
+use super::slices::Slices;
 use super::tas::Tas;
 use super::tree::{NodeId, Tree};
 use super::windows::{Name as WindowName, Windows};
@@ -124,6 +125,11 @@ pub(crate) struct Total {
 }
 
 impl Total {
+    /// How much of a resource all its pods ask for.
+    pub(crate) fn request(&self, res: Res) -> i64 {
+        self.requests.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v)
+    }
+
     /// The same podset with another number of pods.
     pub(crate) fn scaled_to(&self, count: i32) -> Self {
         let mut out = self.clone();
@@ -196,6 +202,8 @@ pub(crate) struct Wl {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) priority: i64,
+    /// The slice it is to replace: it needs only the difference.
+    pub(crate) replaces: Option<WorkloadKey>,
     pub(crate) pod_sets: Vec<(PodSet, Total)>,
 }
 
@@ -302,6 +310,7 @@ pub struct Queueing {
     pub(crate) metrics: Books,
     pub(crate) depend: Depend,
     pub(crate) windows: Windows,
+    pub(crate) slices: Slices,
     /// ClusterQueues with workloads that wait for room on nodes.
     pub(crate) nodes_awaited: BTreeSet<CqId>,
     /// Workloads whose promised places are not needed any more.
@@ -354,6 +363,7 @@ impl Queueing {
             metrics: Books::default(),
             depend: Depend::default(),
             windows: Windows::default(),
+            slices: Slices::default(),
             nodes_awaited: BTreeSet::new(),
             unpromised: Vec::new(),
             out: Vec::new(),

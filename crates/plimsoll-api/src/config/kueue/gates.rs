@@ -40,7 +40,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("RemoveFinalizersWithStrictPatch", true, NoEffect),
     ("TASReplaceNodeOnNodeTaints", true, Fixed),
     ("AssignQueueLabelsForPods", true, Fixed),
-    ("ElasticJobsViaWorkloadSlices", true, Fixed),
+    ("ElasticJobsViaWorkloadSlices", true, Works),
     ("KueueDRAIntegration", true, Fixed),
     ("KueueDRARejectWorkloadsWhenDRADisabled", true, Fixed),
     ("SchedulingEquivalenceHashing", true, Works),
@@ -90,8 +90,8 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("ElasticJobsViaWorkloadSlicesWithTAS", false, Fixed),
     ("CustomMetricLabels", false, NoEffect),
     ("SparkApplicationIntegration", false, Fixed),
-    ("MultiKueueOrchestratedPreemption", false, Fixed),
-    ("PriorityBoost", false, Fixed),
+    ("MultiKueueOrchestratedPreemption", false, Works),
+    ("PriorityBoost", false, Works),
     ("ShortWorkloadNames", false, Fixed),
     ("FastQuotaReleaseInPodIntegration", false, Fixed),
     ("RejectUpdatesToCQWithInvalidOnFlavors", false, Fixed),
@@ -122,6 +122,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("KueueDRAIntegrationPartitionableDevices", "KueueDRAIntegration"),
     ("KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegration"),
     ("UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"),
+    ("MultiKueueOrchestratedPreemption", "MultiKueue"),
 ];
 
 /// Values of all gates.
@@ -178,6 +179,9 @@ impl FeatureGates {
 
 fn set_engine(gates: &mut Gates, name: &str, on: bool) {
     match name {
+        "ElasticJobsViaWorkloadSlices" => gates.elastic_jobs = on,
+        "PriorityBoost" => gates.priority_boost = on,
+        "MultiKueueOrchestratedPreemption" => gates.preemption_gates = on,
         "FairSharingPreemptWithinNominal" => gates.fair_preempt_within_nominal = on,
         "FairSharingPrioritizeNonBorrowing" => gates.fair_prioritize_non_borrowing = on,
         "FlavorFungibility" => gates.flavor_fungibility = on,

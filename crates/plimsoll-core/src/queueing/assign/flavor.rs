@@ -7,7 +7,7 @@ use crate::queueing::format;
 use crate::queueing::ids::{Flavor, Fr, Res};
 use crate::queueing::model::{FlavorFungibility, FlavorPreference};
 use crate::queueing::pending::WlId;
-use crate::queueing::state::{CqId, Group, Queueing};
+use crate::queueing::state::{CqId, Group, Queueing, Total};
 
 /// How a resource of a flavor could be had, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +91,8 @@ pub(super) struct Search<'a> {
     pub(super) requests: &'a [(Res, i64)],
     pub(super) pins: Option<&'a Pins>,
     pub(super) last: Option<&'a LastTry>,
+    /// What the slice holds whose place the workload takes, per podset of the spec.
+    pub(super) replaced: Option<&'a [Total]>,
 }
 
 /// What a search found.
@@ -189,6 +191,12 @@ impl Queueing {
         for &(res, amount) in s.requests.iter().filter(|(r, _)| group.covered.contains(r)) {
             let fr = self.ids.pair(flavor, res);
             let before = assumed.iter().find(|(f, _)| *f == fr).map_or(Amount::ZERO, |(_, a)| *a);
+            let (amount, other) = self.beyond_replaced(s, flavor, res, amount);
+            if let Some(text) = other {
+                reasons.push(text);
+                no_fit = why::worse(no_fit, why::NO_FLAVOR);
+                worst = Grade::WORST;
+            }
             let (grade, text, reason) = self.try_column(s, fr, before, amount);
             if let Some(text) = text {
                 reasons.push(text);
@@ -212,6 +220,32 @@ impl Queueing {
             no_fit_reason: no_fit,
         });
         (worst, picks)
+    }
+
+    /// What is asked for beyond what the slice holds whose place is taken, and why the flavor may not be taken, if that
+    /// slice has another one.
+    fn beyond_replaced(
+        &self,
+        s: &Search<'_>,
+        flavor: Flavor,
+        res: Res,
+        amount: i64,
+    ) -> (i64, Option<String>) {
+        let Some(replaced) = s.replaced else { return (amount, None) };
+        let mut left = amount;
+        for total in s.members.iter().filter_map(|&m| replaced.get(m)) {
+            let original = total.flavors.iter().find(|(r, _)| *r == res).map(|(_, f)| *f);
+            if original != Some(flavor) {
+                let text = format!(
+                    "could not assign {} flavor since the original workload is assigned: {}",
+                    self.ids.flavor_name(flavor),
+                    original.map_or("", |f| self.ids.flavor_name(f))
+                );
+                return (left, Some(text));
+            }
+            left = left.saturating_sub(total.request(res));
+        }
+        (left, None)
     }
 
     /// How an amount of one column could be had; with text and reason when it doesn't simply fit.

@@ -26,12 +26,21 @@ impl Queueing {
             return Ok(());
         }
         let mut pods = Vec::new();
-        for assigned in &admission.assignments {
+        for (i, assigned) in admission.assignments.iter().enumerate() {
             let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) else { continue };
-            self.stand_ins(&wl.obj.key, podset, assigned, &mut pods);
+            let mut assigned = assigned.clone();
+            if let Some(old) = a.replaced.as_ref().and_then(|r| r.get(i)) {
+                assigned.count = assigned.count.saturating_sub(old.count);
+            }
+            self.stand_ins(&wl.obj.key, podset, &assigned, &mut pods);
         }
         let key = wl.obj.key.clone();
         nodes.promise(now, &key.namespace, &key.name, &pods)?;
+        if a.replaced.is_some() {
+            // The pods to come belong to the job's first slice by name, so the places can't be kept for them.
+            nodes.release(&key.namespace, &key.name);
+            return Ok(());
+        }
         if let Some(wl) = self.wl_mut(e.id) {
             wl.promised = true;
         }

@@ -77,8 +77,11 @@ impl Queueing {
             let message = "workload namespace doesn't match ClusterQueue selector".to_owned();
             return Some((Requeue::NamespaceMismatch, "Misconfigured", message));
         }
-        let problem = wl.invalid.clone()?;
-        Some((Requeue::Generic, "Misconfigured", problem))
+        if let Some(problem) = wl.invalid.clone() {
+            return Some((Requeue::Generic, "Misconfigured", problem));
+        }
+        let message = self.slice_waits(id)?;
+        Some((Requeue::Generic, "WaitingForPreemptedWorkloads", message))
     }
 
     /// The best assignment for a workload and the workloads that have to go for it: whole if possible,

@@ -22,7 +22,7 @@ impl Queueing {
     fn by_priority_and_age(&self, a: &Entry, b: &Entry) -> Ordering {
         let (Some(a), Some(b)) = (self.wl(a.id), self.wl(b.id)) else { return Ordering::Equal };
         let priority = if self.config.gates.priority_sorting_within_cohort {
-            b.obj.priority.cmp(&a.obj.priority)
+            b.obj.effective_priority().cmp(&a.obj.effective_priority())
         } else {
             Ordering::Equal
         };

@@ -41,6 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     row("kueue_local_queue_finished_workloads", Gauge, LQ, "Finished workloads that still exist"),
     row("kueue_finished_workloads_total", Counter, CQ_CLASS, "Workloads that finished"),
     row("kueue_local_queue_finished_workloads_total", Counter, LQ_CLASS, "Workloads that finished"),
+    row("kueue_replaced_workload_slices_total", Counter, CQ, "Workload slices whose place another slice of the job took"),
     row("kueue_quota_reserved_workloads_total", Counter, CQ_CLASS, "Reservations of quota"),
     row("kueue_local_queue_quota_reserved_workloads_total", Counter, LQ_CLASS, "Reservations of quota"),
     row("kueue_admitted_workloads_total", Counter, CQ_CLASS, "Admissions"),

@@ -18,6 +18,8 @@ pub(crate) enum Tally {
     Preempted(String, String),
     /// The reservation went this many seconds after the eviction for this reason.
     Released(String, f64),
+    /// Another slice of its job took its place.
+    Replaced,
 }
 
 fn seconds(from: Time, to: Time) -> f64 {
@@ -54,6 +56,9 @@ pub(crate) fn tally_of(old: &WorkloadStatus, wl: &Workload, by: Option<String>, 
         && let (Some(by), Some(c)) = (by, new.condition(cond::PREEMPTED))
     {
         out.push(Tally::Preempted(by, c.reason.clone()));
+    }
+    if became(cond::FINISHED) && crate::queueing::slices::was_replaced(new) {
+        out.push(Tally::Replaced);
     }
     if old.is_true(cond::QUOTA_RESERVED)
         && !new.is_true(cond::QUOTA_RESERVED)
@@ -120,6 +125,11 @@ impl Books {
                 }
                 Tally::Preempted(by, reason) => {
                     self.count("kueue_preempted_workloads_total", &[by, reason], 1);
+                }
+                Tally::Replaced => {
+                    self.count("kueue_replaced_workload_slices_total", &[cq], 1);
+                    self.count("kueue_finished_workloads_total", &[cq, class], 1);
+                    self.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
                 }
                 Tally::Released(reason, wait) => {
                     self.observe("kueue_workload_eviction_latency_seconds", &[cq, reason], *wait);

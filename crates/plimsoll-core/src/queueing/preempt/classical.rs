@@ -199,8 +199,9 @@ impl Queueing {
             return Some(Ground::Nearer);
         }
         let borrow = rules.borrow_within_cohort;
-        let above = wl.obj.priority >= preemptor.obj.priority
-            || borrow.max_priority_threshold.is_some_and(|t| wl.obj.priority > t);
+        let priority = wl.obj.effective_priority();
+        let above = priority >= preemptor.obj.effective_priority()
+            || borrow.max_priority_threshold.is_some_and(|t| priority > i64::from(t));
         Some(if !borrow.lower_priority || above { Ground::WithoutBorrowing } else { Ground::WhileBorrowing })
     }
 }

@@ -1,0 +1,223 @@
+//! Elastic jobs: a workload (a *slice*) that takes the place of an older one of the same job (Kueue KEP-77, spec
+//! section 2.13).
+//!
+//! The replacement is admitted with the flavors of the old slice for the difference only, and the old slice is
+//! finished once the API is known to have the reservation of its replacement. While both hold quota, the two together
+//! are charged what the larger of them needs, column by column. So at every moment as much is charged as there may be
+//! pods, and never twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::account::Phase;
+use super::amount::Amount;
+use super::ids::Fr;
+use super::model::{Workload, WorkloadKey};
+use super::pending::WlId;
+use super::state::{CqId, Queueing, Total};
+use super::{Note, cond};
+use crate::time::Time;
+
+/// Reason of the condition Finished of a slice whose replacement was admitted.
+pub(crate) const REPLACED: &str = "WorkloadSliceReplaced";
+/// Most unfinished slices that are followed back. Jobs have two, for moments three.
+const MAX_CHAIN: usize = 16;
+
+/// Who is to take whose place.
+#[derive(Debug, Default)]
+pub(crate) struct Slices {
+    /// Workloads by the one they are to replace.
+    by_old: BTreeMap<WorkloadKey, BTreeSet<WlId>>,
+    /// Workloads whose place was taken in the present cycle.
+    pub(super) taken: BTreeSet<WlId>,
+    /// Whether charges are being brought in line.
+    settling: bool,
+}
+
+/// Whether a workload ended because another slice took its place, and so says nothing of its job.
+pub(crate) fn was_replaced(status: &super::WorkloadStatus) -> bool {
+    status.condition(cond::FINISHED).is_some_and(|c| c.status && c.reason == REPLACED)
+}
+
+impl Queueing {
+    /// Takes a new or changed workload into the index.
+    pub(crate) fn slice_register(&mut self, id: WlId) {
+        let old = self.wl(id).and_then(|w| w.obj.replaces.clone());
+        if let Some(old) = old {
+            self.slices.by_old.entry(old).or_default().insert(id);
+        }
+    }
+
+    /// Takes a workload out of the index.
+    pub(crate) fn slice_forget(&mut self, id: WlId) {
+        let Some(old) = self.wl(id).and_then(|w| w.obj.replaces.clone()) else { return };
+        if let Some(set) = self.slices.by_old.get_mut(&old) {
+            set.remove(&id);
+            if set.is_empty() {
+                self.slices.by_old.remove(&old);
+            }
+        }
+    }
+
+    /// The slice whose place a workload is to take, if it is there.
+    pub(crate) fn old_slice(&self, id: WlId) -> Option<WlId> {
+        let wl = self.wl(id)?;
+        let old = wl.obj.replaces.as_ref().filter(|k| k.namespace == wl.obj.key.namespace)?;
+        self.wl_by_key.get(old).copied().filter(|&o| o != id)
+    }
+
+    /// Of the workloads that are to take the place of `old`, the one that holds quota; of several, the first that got
+    /// it. `with` counts as one that holds quota.
+    fn heir_with(&self, old: WlId, with: Option<WlId>) -> Option<WlId> {
+        if self.slices.by_old.is_empty() {
+            return None;
+        }
+        let heirs = self.slices.by_old.get(&self.wl(old)?.obj.key)?;
+        let holds =
+            |&&h: &&WlId| h != old && (Some(h) == with || self.wl(h).is_some_and(|w| w.held.is_some()));
+        let since = |h: &WlId| {
+            let wl = self.wl(*h)?;
+            let reserved = wl.obj.status.condition(cond::QUOTA_RESERVED).filter(|c| c.status)?;
+            Some((reserved.transition, wl.uid.clone()))
+        };
+        heirs.iter().filter(holds).min_by_key(|h| (since(h).is_none(), since(h))).copied()
+    }
+
+    /// The workload that has taken the place of `old`.
+    pub(crate) fn heir(&self, old: WlId) -> Option<WlId> {
+        self.heir_with(old, None)
+    }
+
+    /// What the slice that a waiting workload may replace at once holds. `None`: it has to be admitted in full.
+    pub(crate) fn replaced_totals(&self, id: WlId, cq: CqId) -> Option<Vec<Total>> {
+        let old = self.old_slice(id)?;
+        let wl = self.wl(old).filter(|w| w.held == Some(cq) && !w.hidden)?;
+        let leaving = wl.obj.status.is_true(cond::EVICTED) || self.heir(old).is_some();
+        (!leaving && !self.slices.taken.contains(&old)).then(|| wl.totals.clone())
+    }
+
+    /// Why a waiting workload has to wait for the other slices of its job.
+    pub(crate) fn slice_waits(&self, id: WlId) -> Option<String> {
+        if self.heir(id).is_some() {
+            return Some("Another slice of the job has taken the place of this one".to_owned());
+        }
+        let old = self.wl(self.old_slice(id)?)?;
+        let leaves = old.held.is_some() && old.obj.status.is_true(cond::EVICTED);
+        leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
+    }
+
+    /// What of a workload's usage is charged already for the slices whose place it takes.
+    pub(crate) fn charged_before(&self, id: WlId, cq: CqId) -> Vec<(Fr, Amount)> {
+        let (mut sum, mut at) = (Vec::new(), id);
+        for _ in 0..MAX_CHAIN {
+            let Some(old) = self.old_slice(at) else { return sum };
+            let Some(wl) = self.wl(old).filter(|w| w.held == Some(cq)) else { return sum };
+            if self.heir_with(old, Some(at)) != Some(at) {
+                return sum;
+            }
+            for &(fr, a) in &wl.usage {
+                super::account::add_usage(&mut sum, fr, a);
+            }
+            at = old;
+        }
+        // They go round in a circle, or there are more than any job makes: each counts in full.
+        Vec::new()
+    }
+
+    /// A usage less what is charged already.
+    pub(crate) fn uncharged(&self, id: WlId, cq: CqId, mut usage: Vec<(Fr, Amount)>) -> Vec<(Fr, Amount)> {
+        for (fr, before) in self.charged_before(id, cq) {
+            if let Some((_, a)) = usage.iter_mut().find(|(f, _)| *f == fr) {
+                *a = a.sub(before).at_least_zero();
+            }
+        }
+        usage
+    }
+
+    /// Charges anew everybody who takes the place of a workload whose charge has changed, directly or not.
+    pub(crate) fn recharge_heirs(&mut self, id: WlId) {
+        if self.slices.by_old.is_empty() || self.slices.settling {
+            return;
+        }
+        self.slices.settling = true;
+        let (mut todo, mut seen) = (vec![id], BTreeSet::from([id]));
+        while let Some(at) = todo.pop() {
+            let key = self.wl(at).map(|w| &w.obj.key);
+            let next: Vec<WlId> =
+                key.and_then(|k| self.slices.by_old.get(k)).into_iter().flatten().copied().collect();
+            for heir in next {
+                if seen.len() < MAX_CHAIN && seen.insert(heir) && self.release(heir) {
+                    self.hold(heir);
+                    todo.push(heir);
+                }
+            }
+        }
+        self.slices.settling = false;
+    }
+
+    /// Finishes a slice whose place was taken, as soon as the API has the reservation of the other. Whether there is
+    /// nothing more to do for it.
+    pub(crate) fn reconcile_replaced(&mut self, id: WlId, now: Time) -> bool {
+        if let Some(old) = self.old_slice(id)
+            && self.heir(old) == Some(id)
+        {
+            self.dirty.insert(old);
+        }
+        let Some(heir) = self.heir(id).and_then(|h| self.wl(h)) else { return false };
+        let shown = heir.base.as_deref().unwrap_or(&heir.obj.status);
+        if !Phase::of(shown).holds_quota() {
+            return false;
+        }
+        let message = format!(
+            "Replaced to accommodate a workload (UID: {}, JobUID: {}) due to workload slice aggregation",
+            heir.obj.uid, heir.obj.job_uid
+        );
+        let notes = vec![Note { warning: false, reason: REPLACED.into(), message: message.clone() }];
+        self.edit(id, now, notes, |e| {
+            e.set(cond::FINISHED, true, REPLACED, &message);
+        });
+        true
+    }
+
+    /// Compares what slices are charged with a computation from their objects.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub(crate) fn check_slices(&self) {
+        assert!(!self.slices.settling, "charges of slices left half done");
+        for (id, wl) in (0u32..).zip(&self.wls) {
+            let Some(wl) = wl else { continue };
+            if let Some(old) = &wl.obj.replaces {
+                let known = self.slices.by_old.get(old).is_some_and(|s| s.contains(&id));
+                assert!(known, "{}: not in the index of slices", wl.obj.key);
+            }
+            let (Some(cq), Some(_)) = (wl.held, &wl.obj.replaces) else { continue };
+            let mut full: Vec<(Fr, Amount)> = Vec::new();
+            for t in &wl.totals {
+                for &(res, amount) in &t.requests {
+                    let flavor = t.flavors.iter().find(|(r, _)| *r == res).map(|(_, f)| *f);
+                    if let Some(fr) = flavor.and_then(|f| self.ids.find_pair(f, res)) {
+                        super::account::add_usage(&mut full, fr, Amount(amount));
+                    }
+                }
+            }
+            assert_eq!(wl.usage, self.uncharged(id, cq, full), "{}: charge of a slice", wl.obj.key);
+        }
+    }
+
+    /// Leaves out what counts only with gates that are off.
+    pub(crate) fn honour_gates(&self, w: &mut Workload) {
+        let gates = &self.config.gates;
+        if !gates.elastic_jobs {
+            w.replaces = None;
+        }
+        if !gates.priority_boost {
+            w.priority_boost = 0;
+        }
+        if !gates.preemption_gates {
+            w.preemption_gates.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
