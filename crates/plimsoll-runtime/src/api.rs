@@ -95,6 +95,14 @@ resources! {
     ADMISSION_CHECKS = "kueue.x-k8s.io/v1beta2" "admissionchecks" "AdmissionCheck";
     /// Kueue topologies.
     TOPOLOGIES = "kueue.x-k8s.io/v1beta2" "topologies" "Topology";
+    /// What checks ask the cluster autoscaler with.
+    PROVISIONING_CONFIGS = "kueue.x-k8s.io/v1beta2" "provisioningrequestconfigs" "ProvisioningRequestConfig";
+    /// Requests to the cluster autoscaler.
+    PROVISIONING_REQUESTS = "autoscaling.x-k8s.io/v1" "provisioningrequests" "ProvisioningRequest";
+    /// The same as older cluster autoscalers serve them.
+    PROVISIONING_REQUESTS_BETA = "autoscaling.x-k8s.io/v1beta1" "provisioningrequests" "ProvisioningRequest";
+    /// Templates of pods, for requests to the cluster autoscaler.
+    POD_TEMPLATES = "v1" "podtemplates" "PodTemplate";
     /// Our run windows.
     RUN_WINDOWS = "plimsoll.dev/v1alpha1" "runwindows" "RunWindow";
     /// Kueue flavors.

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 
+use crate::api::Resource;
 use crate::jobs::rules::Rules;
 use crate::json;
 
@@ -36,9 +37,17 @@ pub enum Kind {
     Namespace,
     /// Run windows.
     RunWindow,
+    /// Admission checks.
+    AdmissionCheck,
+    /// What checks ask the cluster autoscaler with.
+    ProvisioningConfig,
+    /// Requests to the cluster autoscaler.
+    ProvisioningRequest,
+    /// Templates of pods that we made.
+    PodTemplate,
 }
 
-const KINDS: usize = 11;
+const KINDS: usize = 15;
 
 type Name = (String, String);
 
@@ -51,6 +60,10 @@ struct Tables {
     admitted: HashMap<Name, BTreeSet<String>>,
     /// Workloads by UID of an owner.
     owned: HashMap<String, BTreeSet<Name>>,
+    /// Names of provisioning requests by (namespace, workload that owns them).
+    requests: HashMap<Name, BTreeSet<String>>,
+    /// The version in which provisioning requests are served.
+    requests_served: Option<Resource>,
 }
 
 /// The cache; cheap to clone.
@@ -90,6 +103,12 @@ fn revision(object: &Value) -> u128 {
     json::version(object).parse().unwrap_or(0)
 }
 
+/// Workloads that own an object, by name.
+fn workloads_of(object: &Value) -> impl Iterator<Item = &str> {
+    let owners = json::list(object, &["metadata", "ownerReferences"]).iter();
+    owners.filter(|o| o["kind"] == "Workload").map(|o| json::text(o, &["name"]))
+}
+
 impl Tables {
     fn unindex(&mut self, kind: Kind, name: &Name, object: &Value) {
         match kind {
@@ -106,6 +125,11 @@ impl Tables {
                             self.owned.remove(uid);
                         }
                     }
+                }
+            }
+            Kind::ProvisioningRequest => {
+                for workload in workloads_of(object) {
+                    forget(&mut self.requests, &(name.0.clone(), workload.to_owned()), &name.1);
                 }
             }
             _ => {}
@@ -127,6 +151,12 @@ impl Tables {
                 for owner in json::list(object, &["metadata", "ownerReferences"]) {
                     let uid = json::text(owner, &["uid"]).to_owned();
                     self.owned.entry(uid).or_default().insert(name.clone());
+                }
+            }
+            Kind::ProvisioningRequest => {
+                for workload in workloads_of(object) {
+                    let of = (name.0.clone(), workload.to_owned());
+                    self.requests.entry(of).or_default().insert(name.1.clone());
                 }
             }
             _ => {}
@@ -217,6 +247,26 @@ impl Cache {
             let pods = &t.objects[Kind::Pod as usize];
             names.filter_map(|n| pods.get(&(of.0.clone(), n.clone())).cloned()).collect()
         })
+    }
+
+    /// Provisioning requests that a workload of this name owns, by name.
+    pub fn requests_of(&self, namespace: &str, workload: &str) -> Vec<Arc<Value>> {
+        let of = (namespace.to_owned(), workload.to_owned());
+        self.read(|t| {
+            let names = t.requests.get(&of).into_iter().flatten();
+            let all = &t.objects[Kind::ProvisioningRequest as usize];
+            names.filter_map(|n| all.get(&(of.0.clone(), n.clone())).cloned()).collect()
+        })
+    }
+
+    /// The version in which provisioning requests are served; `None`: the cluster knows none.
+    pub fn requests_served(&self) -> Option<Resource> {
+        self.read(|t| t.requests_served)
+    }
+
+    /// Notes in which version provisioning requests are served; whether that is news.
+    pub fn serve_requests(&self, resource: Option<Resource>) -> bool {
+        self.write(|t| std::mem::replace(&mut t.requests_served, resource) != resource)
     }
 
     /// Workloads that name `uid` as an owner, by name.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use plimsoll_core::Event;
 use plimsoll_core::place::Event as PlaceEvent;
@@ -100,6 +101,9 @@ pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
             api::FLAVORS,
             api::WORKLOAD_PRIORITY_CLASSES,
             api::ADMISSION_CHECKS,
+            api::PROVISIONING_CONFIGS,
+            api::PROVISIONING_REQUESTS,
+            api::POD_TEMPLATES,
             api::TOPOLOGIES,
             api::RUN_WINDOWS,
         ]);
@@ -107,12 +111,20 @@ pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
     all
 }
 
+/// Templates of pods that we did not make are nobody's business here.
+const OURS: &str = "&labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue";
+
 /// Follows one resource until stopped.
 pub async fn follow(api: Api, resource: Resource, sinks: Sinks, stop: CancellationToken) {
+    if resource == api::PROVISIONING_REQUESTS {
+        return follow_requests(api, sinks, stop).await;
+    }
     let mut synced = false;
-    watch::run(api, resource, "", stop, |delta| match delta {
+    let selector = if resource == api::POD_TEMPLATES { OURS } else { "" };
+    watch::run(api, resource, selector, stop, |delta| match delta {
         Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
         Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
+        Delta::Absent => {}
         Delta::Synced => {
             if !std::mem::replace(&mut synced, true) {
                 sinks.inbox.synced();
@@ -121,6 +133,65 @@ pub async fn follow(api: Api, resource: Resource, sinks: Sinks, stop: Cancellati
         }
     })
     .await;
+}
+
+/// Pauses between looks whether provisioning requests are served.
+const SERVED_LATER: Duration = Duration::from_secs(5);
+
+/// Follows provisioning requests in the version that is served, once and as long as there is one.
+async fn follow_requests(api: Api, sinks: Sinks, stop: CancellationToken) {
+    let mut first = true;
+    while !stop.is_cancelled() {
+        let served = tokio::select! {
+            () = stop.cancelled() => return,
+            served = served(&api) => served,
+        };
+        let Ok(served) = served else {
+            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(SERVED_LATER) => continue }
+        };
+        let news = sinks.cache.serve_requests(served);
+        let begin = std::mem::replace(&mut first, false);
+        let synced = |begin: bool| {
+            if begin {
+                sinks.inbox.synced();
+                sinks.synced.one();
+            }
+        };
+        let Some(resource) = served else {
+            if news {
+                crate::jobs::provision::all(&sinks.cache).into_iter().for_each(|k| sinks.queue.add(k));
+            }
+            synced(begin);
+            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(SERVED_LATER) => continue }
+        };
+        let ended = stop.child_token();
+        let mut waits = Some(begin);
+        watch::run(api.clone(), resource, "", ended.clone(), |delta| match delta {
+            Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
+            Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
+            Delta::Absent => ended.cancel(),
+            Delta::Synced => {
+                if let Some(begin) = waits.take() {
+                    crate::jobs::provision::all(&sinks.cache).into_iter().for_each(|k| sinks.queue.add(k));
+                    synced(begin);
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// The version in which provisioning requests are served, if any.
+async fn served(api: &Api) -> Result<Option<Resource>, api::Error> {
+    for resource in [api::PROVISIONING_REQUESTS, api::PROVISIONING_REQUESTS_BETA] {
+        match api.get_text(&format!("{}?limit=1", resource.collection(""))).await {
+            Ok(_) => return Ok(Some(resource)),
+            // Without the right to look there is no asking either.
+            Err(e) if e.is_not_found() || e.code() == 403 => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(None)
 }
 
 fn kind_of(resource: Resource) -> Option<Kind> {
@@ -135,6 +206,10 @@ fn kind_of(resource: Resource) -> Option<Kind> {
         api::PRIORITY_CLASSES => Kind::PriorityClass,
         api::NAMESPACES => Kind::Namespace,
         api::RUN_WINDOWS => Kind::RunWindow,
+        api::ADMISSION_CHECKS => Kind::AdmissionCheck,
+        api::PROVISIONING_CONFIGS => Kind::ProvisioningConfig,
+        api::PROVISIONING_REQUESTS | api::PROVISIONING_REQUESTS_BETA => Kind::ProvisioningRequest,
+        api::POD_TEMPLATES => Kind::PodTemplate,
         _ => return None,
     })
 }
@@ -196,7 +271,8 @@ impl Sinks {
 
     fn touched(&self, kind: Kind, object: &Value) {
         self.queue.touched(kind, object);
-        for key in crate::jobs::in_use::concerned(&self.cache, kind, object) {
+        let keys = crate::jobs::in_use::concerned(&self.cache, kind, object);
+        for key in keys.into_iter().chain(crate::jobs::provision::concerned(&self.cache, kind, object)) {
             self.queue.add(key);
         }
     }

@@ -46,6 +46,8 @@ pub enum Delta<'a> {
     },
     /// Everything that existed when the list was made has been handed on.
     Synced,
+    /// The cluster does not serve the resource, so there is none of it. [`Delta::Synced`] follows.
+    Absent,
 }
 
 /// The metadata that ordering needs.
@@ -132,8 +134,12 @@ pub async fn run(
         match ended {
             Ok(()) => wait = BACKOFF.0,
             Err(e) => {
-                if e.code() == 410 {
+                if e.code() == 410 || (e.is_not_found() && version.is_some()) {
                     version = None;
+                    if e.is_not_found() {
+                        // No longer served: the next list says so, or finds what is served anew.
+                        continue;
+                    }
                 }
                 if matches!(e.code(), 401 | 403) {
                     // Nothing is decided before every list was seen: somebody has to give the right.
@@ -145,6 +151,7 @@ pub async fn run(
                     // The cluster does not serve it (yet): there is none of it.
                     watch.generation += 1;
                     watch.sweep(&mut sink);
+                    sink(Delta::Absent);
                     sink(Delta::Synced);
                     wait = BACKOFF.1;
                 }
@@ -302,6 +309,7 @@ mod tests {
                 Delta::Upsert { meta, .. } => format!("+{}/{}", meta.name, meta.uid),
                 Delta::Delete { key, uid } => format!("-{}/{uid}", key.1),
                 Delta::Synced => "synced".into(),
+                Delta::Absent => "absent".into(),
             });
         })
     }

@@ -60,6 +60,7 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<(plimsoll_core::queueing::
         copied_labels: read.label_keys_to_copy,
         delete_finished_after: read.delete_finished_after,
         delete_deactivated_after: read.delete_deactivated_after,
+        clean_up_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
     };
     Ok((read.queueing, rules))
 }

@@ -33,6 +33,9 @@ struct Scenario {
 struct Step {
     /// What it shows.
     says: String,
+    /// Files under `examples/` whose objects are created first.
+    #[serde(default)]
+    manifests: Vec<String>,
     #[serde(default)]
     apply: Vec<Value>,
     #[serde(default)]
@@ -146,6 +149,10 @@ async fn run(path: &Path) {
     let up = Up::start_in(dir, &flags).await;
     for step in &scenario.steps {
         let context = format!("{name}: {}", step.says);
+        for file in &step.manifests {
+            let at = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).join(file);
+            up.apply(&std::fs::read_to_string(at).unwrap()).await;
+        }
         for object in &step.apply {
             up.create(object).await.unwrap_or_else(|e| panic!("{context}: {e}: {object}"));
         }

@@ -14,7 +14,7 @@ pub use decode::{
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
 pub use events::{delete_event, upsert_event};
-pub use names::{role_hash, workload_name, workload_name_with};
+pub use names::{limited_name, role_hash, workload_name, workload_name_with};
 pub use status::{admission, amount, cluster_queue_status, local_queue_status, workload_status_patch};
 
 #[cfg(test)]

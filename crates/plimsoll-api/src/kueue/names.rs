@@ -38,6 +38,21 @@ pub fn workload_name_with(kind: &str, group: &str, name: &str, uid: &str, extra:
     format!("{prefix}-{}", digest.get(..HASH).unwrap_or_default())
 }
 
+/// A name as it is, or cut to fit with a hash of the whole (names of provisioning requests and their templates).
+pub fn limited_name(whole: &str) -> String {
+    let most = LONGEST - 1 - HASH;
+    if whole.len() <= most {
+        return whole.to_owned();
+    }
+    let mut end = most;
+    while !whole.is_char_boundary(end) {
+        end -= 1;
+    }
+    let digest = hex(&Sha1::digest(whole));
+    let (head, tail) = (whole.get(..end).unwrap_or_default(), digest.get(..HASH).unwrap_or_default());
+    format!("{head}-{tail}")
+}
+
 /// Role of a pod in its group: the first 8 hex digits of SHA-256 over what decides where a pod may run, in the very
 /// bytes that Kueue hashes.
 pub fn role_hash(spec: &Value) -> String {

@@ -12,7 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::group::Group;
 use super::{Env, Integration, Write, batch, drop_finalizer, names, pod, reconcile};
-use crate::api::{Api, Error, JOBS, PODS, PatchKind, Resource, WORKLOADS};
+use crate::api::{
+    ADMISSION_CHECKS, Api, Error, JOBS, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS,
+    PROVISIONING_REQUESTS_BETA, PatchKind, Resource, WORKLOADS,
+};
 use crate::cache::{Cache, Kind, workload_of};
 use crate::driver::Inbox;
 use crate::ingest::Synced;
@@ -38,6 +41,10 @@ pub enum Key {
     Topology(String, String),
     /// A workload that is over, for how long it is kept: namespace, name.
     Retained(String, String),
+    /// A workload with checks, for the requests of its nodes: namespace, name.
+    Provision(String, String),
+    /// An AdmissionCheck, for whether it can be passed.
+    Check(String),
     /// A ClusterQueue, for its finalizer.
     ClusterQueue(String),
     /// A ResourceFlavor, for its finalizer.
@@ -226,6 +233,8 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
     match key {
         Key::ClusterQueue(name) => super::in_use::cluster_queue(cache, name),
         Key::Flavor(name) => super::in_use::flavor(cache, name),
+        Key::Provision(ns, name) => super::provision::plan(ns, name, env),
+        Key::Check(name) => super::provision::plan_check(name, env),
         Key::Topology(ns, name) => super::ungate::plan(ns, name, env),
         Key::Retained(ns, name) => super::retain::plan(ns, name, env),
         Key::Job(ns, name) => {
@@ -294,6 +303,9 @@ fn cached(resource: Resource) -> Option<Kind> {
         JOBS => Some(Kind::Job),
         PODS => Some(Kind::Pod),
         WORKLOADS => Some(Kind::Workload),
+        ADMISSION_CHECKS => Some(Kind::AdmissionCheck),
+        POD_TEMPLATES => Some(Kind::PodTemplate),
+        PROVISIONING_REQUESTS | PROVISIONING_REQUESTS_BETA => Some(Kind::ProvisioningRequest),
         _ => None,
     }
 }
@@ -325,9 +337,16 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
         Write::Delete { resource, namespace, name, uid } => {
             match api.delete(resource, &namespace, &name, &uid, None).await {
                 Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
-                _ => Ok(()),
+                _ => {
+                    // Until its end is seen it must not be taken for one that is still wanted.
+                    if let Some(kind @ Kind::ProvisioningRequest) = cached(resource) {
+                        cache.remove(kind, &namespace, &name);
+                    }
+                    Ok(())
+                }
             }
         }
+        Write::Provide(order) => provide(key, &order, context).await,
         Write::Stopped(namespace, name) => {
             inbox.send(Event::Queueing(QueueEvent::WorkloadStopped(WorkloadKey { namespace, name })));
             Ok(())
@@ -341,4 +360,30 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
             Ok(())
         }
     }
+}
+
+/// Creates what a check needs. One that exists without having been seen comes from a try whose answer was lost: it is
+/// looked at, and nothing is said about it.
+async fn provide(key: &Key, order: &super::provision::Order, context: &Context) -> Result<(), Error> {
+    let Context { api, cache, .. } = context;
+    let (namespace, name) = (json::namespace(&order.object), json::name(&order.object));
+    let Some(kind) = cached(order.resource) else { return Ok(()) };
+    let error = match api.create(order.resource, &order.object).await {
+        Ok(made) => {
+            cache.put(kind, made);
+            return Ok(());
+        }
+        Err(e) => e,
+    };
+    if error.is_conflict() && cache.get(kind, namespace, name).is_none() {
+        if let Ok(found) = api.get(order.resource, namespace, name).await {
+            cache.put(kind, found);
+        }
+        return Err(error);
+    }
+    let env = Env { cache, now: clock::now(), supervised: context.supervised };
+    for write in super::provision::refused(order, &error.to_string(), env) {
+        Box::pin(carry_out(key, write, context)).await?;
+    }
+    Err(error)
 }

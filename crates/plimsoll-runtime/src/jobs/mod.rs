@@ -10,6 +10,7 @@ pub mod group;
 pub mod in_use;
 pub mod pod;
 pub mod podset;
+pub mod provision;
 mod reconcile;
 mod retain;
 pub mod rules;
@@ -123,6 +124,8 @@ pub enum Write {
     Stopped(String, String),
     /// Record an event.
     Note(Box<Note>),
+    /// Create an object for a check of a workload; when that fails, the check says why.
+    Provide(Box<provision::Order>),
     /// Look again after this time: something looked up is missing.
     Again(Duration),
 }

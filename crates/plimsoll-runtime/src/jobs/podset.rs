@@ -45,29 +45,7 @@ pub fn infos(workload: &Value, env: Env<'_>) -> Result<Vec<Info>, Error> {
     let mut out = Vec::new();
     for (i, assigned) in json::list(admission, &["podSetAssignments"]).iter().enumerate() {
         let declared = specs.get(i).and_then(|s| s["count"].as_i64()).unwrap_or(1);
-        let mut info = Info {
-            name: json::text(assigned, &["name"]).to_owned(),
-            count: assigned["count"].as_i64().unwrap_or(declared),
-            ..Info::default()
-        };
-        let mut seen: Vec<&str> = Vec::new();
-        for flavor in json::map(assigned, &["flavors"]).into_iter().flat_map(Map::values) {
-            let flavor = flavor.as_str().unwrap_or_default();
-            if seen.contains(&flavor) {
-                continue;
-            }
-            seen.push(flavor);
-            let Some(object) = env.cache.get(Kind::Flavor, "", flavor) else {
-                return Err(Error::Missing(format!("ResourceFlavor {flavor} not found")));
-            };
-            for (k, v) in json::map(&object, &["spec", "nodeLabels"]).into_iter().flatten() {
-                info.node_selector.insert(k.clone(), v.clone());
-            }
-            push_new(&mut info.tolerations, json::list(&object, &["spec", "tolerations"]));
-        }
-        if assigned["topologyAssignment"].is_object() {
-            info.gates.push(json!({"name": names::TOPOLOGY_GATE}));
-        }
+        let mut info = from_assignment(assigned, declared, env)?;
         info.labels.insert(names::PODSET.into(), json!(info.name));
         info.annotations.insert(names::WORKLOAD.into(), json!(json::name(workload)));
         for (label, value) in [
@@ -96,6 +74,38 @@ pub fn infos(workload: &Value, env: Env<'_>) -> Result<Vec<Info>, Error> {
         out.push(info);
     }
     Ok(out)
+}
+
+/// What the flavors and the topology of an assignment give (Kueue `podset.FromAssignment`); `count` pods, unless it
+/// says otherwise.
+///
+/// # Errors
+/// When a flavor is missing.
+pub fn from_assignment(assigned: &Value, count: i64, env: Env<'_>) -> Result<Info, Error> {
+    let mut info = Info {
+        name: json::text(assigned, &["name"]).to_owned(),
+        count: assigned["count"].as_i64().unwrap_or(count),
+        ..Info::default()
+    };
+    let mut seen: Vec<&str> = Vec::new();
+    for flavor in json::map(assigned, &["flavors"]).into_iter().flat_map(Map::values) {
+        let flavor = flavor.as_str().unwrap_or_default();
+        if seen.contains(&flavor) {
+            continue;
+        }
+        seen.push(flavor);
+        let Some(object) = env.cache.get(Kind::Flavor, "", flavor) else {
+            return Err(Error::Missing(format!("ResourceFlavor.kueue.x-k8s.io {flavor:?} not found")));
+        };
+        for (k, v) in json::map(&object, &["spec", "nodeLabels"]).into_iter().flatten() {
+            info.node_selector.insert(k.clone(), v.clone());
+        }
+        push_new(&mut info.tolerations, json::list(&object, &["spec", "tolerations"]));
+    }
+    if assigned["topologyAssignment"].is_object() {
+        info.gates.push(json!({"name": names::TOPOLOGY_GATE}));
+    }
+    Ok(info)
 }
 
 fn map_of(value: &Value, key: &str) -> Map<String, Value> {

@@ -26,6 +26,8 @@ pub struct Rules {
     pub delete_finished_after: Option<Duration>,
     /// `objectRetentionPolicies.workloads.afterDeactivatedByKueue`; `None`: kept.
     pub delete_deactivated_after: Option<Duration>,
+    /// Gate CleanupProvisioningRequestsOnEviction.
+    pub clean_up_requests: bool,
 }
 
 impl Default for Rules {
@@ -43,6 +45,7 @@ impl Default for Rules {
             copied_labels: Vec::new(),
             delete_finished_after: None,
             delete_deactivated_after: None,
+            clean_up_requests: true,
         }
     }
 }

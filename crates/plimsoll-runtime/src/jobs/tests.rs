@@ -19,6 +19,7 @@ fn short(writes: &[Write]) -> Vec<String> {
             Write::Delete { resource, name, .. } => format!("delete {} {name}", resource.plural),
             Write::Stopped(_, name) => format!("stopped {name}"),
             Write::Note(n) => format!("{}: {}", n.reason, n.message),
+            Write::Provide(o) => format!("provide {} {}", o.resource.plural, json::name(&o.object)),
             Write::Again(_) => "again".into(),
         })
         .collect()

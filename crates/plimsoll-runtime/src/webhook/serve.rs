@@ -111,6 +111,7 @@ fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationTok
                 Delta::Delete { key, .. } => {
                     cache.remove(kind, &key.0, &key.1);
                 }
+                Delta::Absent => {}
                 Delta::Synced => {
                     if !std::mem::replace(&mut counted, true) && left.fetch_sub(1, Ordering::AcqRel) == 1 {
                         synced.cancel();

@@ -137,6 +137,11 @@ impl Drop for Up {
 /// The resource of an object, for the kinds in the tests.
 pub fn resource(object: &Value) -> Resource {
     use plimsoll_runtime::api::*;
+    const DEFINITIONS: Resource = Resource {
+        api_version: "apiextensions.k8s.io/v1",
+        plural: "customresourcedefinitions",
+        kind: "CustomResourceDefinition",
+    };
     let all = [
         PODS,
         NODES,
@@ -159,6 +164,10 @@ pub fn resource(object: &Value) -> Resource {
         VOLUMES,
         VOLUME_CLAIMS,
         STORAGE_CLASSES,
+        PROVISIONING_CONFIGS,
+        PROVISIONING_REQUESTS,
+        POD_TEMPLATES,
+        DEFINITIONS,
     ];
     let kind = json::text(object, &["kind"]);
     all.into_iter().find(|r| r.kind == kind).unwrap_or_else(|| panic!("{kind}"))

@@ -60,7 +60,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("MultiKueueIncrementalDispatcherConfig", true, Fixed),
     ("MultiKueueIncrementalDispatcherRespectConfigOrder", true, Fixed),
     ("QuotaCheckStrategy", true, Works),
-    ("CleanupProvisioningRequestsOnEviction", true, Fixed),
+    ("CleanupProvisioningRequestsOnEviction", true, Works),
     ("UnadmittedWorkloadsObservability", true, Fixed),
     ("TASRecomputeAssignmentWithinSchedulingCycle", true, Works),
     ("DeferRayServiceFinalizationForRedisCleanup", true, Fixed),
