@@ -340,6 +340,10 @@ pub struct BenchApi {
     /// Measure the API server of this kubeconfig instead of one of our own. A namespace is made there and removed.
     #[arg(long, value_name = "KUBECONFIG")]
     pub server: Option<PathBuf>,
+    /// Measure kube-apiserver side by side: the programs `etcd` and `kube-apiserver` of this directory get the same load
+    /// from the same client, in turns with ours. Where no write needs to be on disk, etcd runs without fsync too.
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
+    pub kube_apiserver: Option<PathBuf>,
     /// Directory under which stores are made and removed [default: the system's for temporary files].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -352,7 +356,7 @@ pub struct BenchApi {
     /// No progress bars.
     #[arg(long)]
     pub quiet: bool,
-    /// Measures one row in this process.
+    /// Measures one row in this process; with --kube-apiserver, that one.
     #[arg(long, hide = true)]
     pub child: Option<String>,
 }

@@ -210,7 +210,8 @@ pub fn forbidden(user: &User, info: &RequestInfo, reason: &str) -> ApiError {
         e.details = Some(Box::default());
         return e;
     }
-    let RequestInfo { verb, group, resource, subresource, namespace, name, .. } = info;
+    let RequestInfo { verb, group, resource, subresource, namespace, .. } = info;
+    let name = info.authorized_name();
     let full = if subresource.is_empty() { resource.clone() } else { format!("{resource}/{subresource}") };
     let place = if namespace.is_empty() {
         "at the cluster scope".to_owned()
@@ -223,7 +224,7 @@ pub fn forbidden(user: &User, info: &RequestInfo, reason: &str) -> ApiError {
         "{subject} is forbidden: User {user:?} cannot {verb} resource {full:?} in API group {group:?} {place}{tail}"
     );
     e.details = Some(Box::new(Details {
-        name: name.clone(),
+        name: name.to_owned(),
         group: group.clone(),
         kind: resource.clone(),
         ..Details::default()

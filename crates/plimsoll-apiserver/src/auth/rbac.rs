@@ -41,7 +41,7 @@ impl Attributes {
             resource: info.resource.clone(),
             subresource: info.subresource.clone(),
             namespace: info.namespace.clone(),
-            name: info.name.clone(),
+            name: info.authorized_name().to_owned(),
             path: info.path.clone(),
         }
     }

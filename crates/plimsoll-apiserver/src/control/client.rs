@@ -106,6 +106,13 @@ pub mod resources {
     /// ResourceClaims.
     pub static RESOURCE_CLAIMS: Resource =
         Resource::builtin("resource.k8s.io", "v1", "resourceclaims", "resource.k8s.io/resourceclaims");
+    /// Roles of the whole cluster.
+    pub static CLUSTER_ROLES: Resource = Resource::builtin(
+        "rbac.authorization.k8s.io",
+        "v1",
+        "clusterroles",
+        "rbac.authorization.k8s.io/clusterroles",
+    );
     /// Leases.
     pub static LEASES: Resource =
         Resource::builtin("coordination.k8s.io", "v1", "leases", "coordination.k8s.io/leases");

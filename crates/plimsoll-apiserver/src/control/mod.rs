@@ -5,6 +5,7 @@
 //! is a function of objects and the time where it can be ([`job::sync`], [`cronjob::sync`]), so that it can be tested with
 //! tables; the rest carries it out.
 
+pub mod aggregate;
 pub mod apps;
 pub mod claims;
 pub mod client;
@@ -89,6 +90,7 @@ impl Controllers {
             let (c, t) = with();
             all.push(Arc::new(node::eviction::TaintEviction::new(c, t)));
         }
+        all.push(Arc::new(aggregate::RoleAggregation::new(Arc::clone(client))));
         all.push(Arc::new(quota::QuotaController::new(Arc::clone(client))));
         all.push(Arc::new(gc::GarbageCollector::new(Arc::clone(client))));
         for controller in all {

@@ -24,6 +24,8 @@ const FINALIZER: &str = "kubernetes";
 const RETRY: SignedDuration = SignedDuration::from_millis(250);
 /// The ConfigMap and the ServiceAccount of every namespace.
 const ROOT_CA: &str = "kube-root-ca.crt";
+/// Where other API servers learn whose certificates they may trust.
+const TRUST: &str = "extension-apiserver-authentication";
 const ACCOUNT: &str = "default";
 /// Objects deleted at the same time.
 const BATCH: usize = 100;
@@ -47,7 +49,8 @@ struct NamespaceSpec {
 /// What every namespace gets.
 #[derive(Clone, Debug, Default)]
 pub struct NamespaceOptions {
-    /// PEM of the certificate authority: makes the ConfigMap `kube-root-ca.crt`.
+    /// PEM of the certificate authority: makes the ConfigMap `kube-root-ca.crt`, and in `kube-system` also
+    /// `extension-apiserver-authentication`.
     pub root_ca: Option<String>,
     /// Makes the ServiceAccount `default`.
     pub service_account: bool,
@@ -205,6 +208,9 @@ impl NamespaceController {
                 "data": {"ca.crt": ca},
             });
             self.ensure(&resources::CONFIG_MAPS, namespace, ROOT_CA, object).await?;
+            if namespace == "kube-system" {
+                self.ensure(&resources::CONFIG_MAPS, namespace, TRUST, trust(ca)).await?;
+            }
         }
         if self.options.service_account {
             let metadata = json!({"name": ACCOUNT, "namespace": namespace});
@@ -236,6 +242,22 @@ impl NamespaceController {
             _ => Ok(()),
         }
     }
+}
+
+/// Clients have certificates of our authority, and so would a proxy in front of another API server (upstream's
+/// clusterauthenticationtrust controller; names as kubeadm sets them).
+fn trust(ca: &str) -> Value {
+    let data = json!({
+        "client-ca-file": ca,
+        "requestheader-allowed-names": "[\"front-proxy-client\"]",
+        "requestheader-client-ca-file": ca,
+        "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+        "requestheader-group-headers": "[\"X-Remote-Group\"]",
+        "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+        "requestheader-username-headers": "[\"X-Remote-User\"]",
+    });
+    let metadata = json!({"name": TRUST, "namespace": "kube-system"});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 }
 
 /// The conditions of a namespace that is going, upstream's reasons and messages.

@@ -26,6 +26,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Name, empty for collections.
     pub name: String,
+    /// The one name that the field selector of a list or watch leaves, which is authorized like a name; or empty.
+    pub selected: String,
     /// Segments after the subresource (`proxy` paths).
     pub rest: Vec<String>,
     /// Whether the path went through the old `/watch/` prefix.
@@ -132,13 +134,49 @@ impl RequestInfo {
                 "delete" => "deletecollection".clone_into(&mut self.verb),
                 _ => {}
             }
+            if matches!(self.verb.as_str(), "list" | "watch") {
+                self.selected = query.get("fieldSelector").and_then(exact_name).unwrap_or_default();
+            }
         }
     }
+
+    /// The name that authorization goes by.
+    pub fn authorized_name(&self) -> &str {
+        if self.name.is_empty() { &self.selected } else { &self.name }
+    }
+}
+
+/// The name that a field selector requires, if it is one that a path could have.
+fn exact_name(selector: &str) -> Option<String> {
+    let value = |term: &str| {
+        let rest = term.strip_prefix("metadata.name=")?;
+        Some(rest.strip_prefix('=').unwrap_or(rest).to_owned())
+    };
+    let name = selector.split(',').find_map(value)?;
+    let odd = name.is_empty() || name == "." || name == ".." || name.contains(['/', '%', '\\']);
+    (!odd).then_some(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_one_name_is_authorized_by_that_name() {
+        for (method, uri, want) in [
+            ("GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Da", "a"),
+            ("GET", "/api/v1/configmaps?watch=1&fieldSelector=type==b,metadata.name==a", "a"),
+            ("GET", "/api/v1/configmaps?fieldSelector=metadata.name!=a", ""),
+            ("GET", "/api/v1/configmaps?fieldSelector=metadata.name=..", ""),
+            ("GET", "/api/v1/configmaps?fieldSelector=metadata.namespace=a", ""),
+            ("DELETE", "/api/v1/configmaps?fieldSelector=metadata.name=a", ""),
+            ("GET", "/api/v1/namespaces/n/configmaps/b?fieldSelector=metadata.name=a", "b"),
+        ] {
+            let (path, query) = uri.split_once('?').unwrap();
+            let info = RequestInfo::parse(&method.parse().unwrap(), path, &Query::parse(query));
+            assert_eq!(info.authorized_name(), want, "{uri}");
+        }
+    }
 
     #[test]
     fn paths() {

@@ -402,8 +402,8 @@ fn completions_update(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// Templates are fixed, but for what queueing changes while a job that has not started is suspended
-/// (KEP-2926, KEP-5440).
+/// Templates are fixed, but for what queueing changes while a job is suspended and has no pods
+/// (KEP-2926, KEP-5440; `shouldAllowMutablePodTemplate`).
 fn template_update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let was = object(before, "template");
@@ -412,8 +412,10 @@ fn template_update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
         return;
     }
     let suspended = flag(before, "suspend");
-    let idle =
-        int(object(old, "status"), "active").unwrap_or(0) == 0 && !has(object(old, "status"), "startTime");
+    let status = object(old, "status");
+    // It stopped, or has never started.
+    let stopped = !has(status, "startTime") || super::job_status::is_true(status, "Suspended");
+    let idle = stopped && int(status, "active").unwrap_or(0) == 0;
     if suspended && idle {
         restore_template(was, &mut is);
     }
@@ -549,5 +551,32 @@ fn time_zone(zone: &str, path: &Path<'_>, errors: &mut Errors) {
         );
     } else if jiff::tz::TimeZone::get(zone).is_err() {
         errors.invalid(path, zone, &format!("unknown time zone {zone}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn templates_of_stopped_jobs_change_where_queueing_changes_them() {
+        let job = |suspend: bool, status: Value, selector: &str| json!({"spec": {"suspend": suspend, "template": {"spec": {"nodeSelector": {"zone": selector}}}}, "status": status});
+        let started = json!({"startTime": "2026-01-01T00:00:00Z"});
+        let stopped = json!({"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]});
+        let active = json!({"active": 1, "conditions": [{"type": "Suspended", "status": "True"}]});
+        for (suspend, status, fine) in [
+            (true, json!({}), true),
+            (true, stopped.clone(), true),
+            (true, started.clone(), false),
+            (true, active, false),
+            (false, stopped, false),
+            (false, json!({}), false),
+        ] {
+            let (old, new) = (job(suspend, status.clone(), "a"), job(suspend, status.clone(), "b"));
+            let mut errors = Errors::default();
+            template_update(as_obj(&old), as_obj(&new), &Path::new("spec"), &mut errors);
+            assert_eq!(errors.0.is_empty(), fine, "{suspend} {status}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::path::{Errors, Path};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
-fn is_true(status: &Obj, kind: &str) -> bool {
+pub(super) fn is_true(status: &Obj, kind: &str) -> bool {
     list(status, "conditions")
         .iter()
         .map(as_obj)

@@ -2,15 +2,17 @@
 //!
 //! Everything goes over TLS connections of the loopback interface, so client and server share the machine. Each row is
 //! measured in a process of its own (this program, run again), because memory and warm caches of one would show in the
-//! next. With `--server` the same load goes to the API server that a kubeconfig names.
+//! next. With `--server` the same load goes to the API server that a kubeconfig names, with `--kube-apiserver` to ours and
+//! to a kube-apiserver in turns.
 
 use std::io::BufRead as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
 use super::cases::{self, Case};
-use super::report;
+use super::report::{self, Row};
 use crate::cli;
 
 /// Runs the rows that were asked for.
@@ -23,13 +25,16 @@ pub async fn run(args: cli::BenchApi) -> anyhow::Result<()> {
         return Ok(());
     }
     let wanted: Vec<Case> = select(&args)?;
-    report::head(args.output);
+    report::head(args.output, args.kube_apiserver.is_some());
     let mut failed = Vec::new();
     for case in wanted {
         if args.server.is_some() && !case.anywhere {
             continue;
         }
-        if let Err(e) = in_a_child(&case, &args) {
+        if args.kube_apiserver.is_some() && !case.upstream {
+            continue;
+        }
+        if let Err(e) = measure(&case, &args) {
             crate::say::error(&format!("{}: {e:#}", case.name));
             failed.push(case.name);
         }
@@ -49,12 +54,29 @@ fn select(args: &cli::BenchApi) -> anyhow::Result<Vec<Case>> {
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-fn in_a_child(case: &Case, args: &cli::BenchApi) -> anyhow::Result<()> {
+/// Measures one row and prints it; ours and then kube-apiserver's, where both are wanted.
+fn measure(case: &Case, args: &cli::BenchApi) -> anyhow::Result<()> {
+    let ours = in_a_child(case, args, None)?;
+    let Some(assets) = &args.kube_apiserver else {
+        ours.iter().for_each(|row| report::row(row, args.output));
+        return Ok(());
+    };
+    let theirs = in_a_child(case, args, Some(assets))?;
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        report::pair(ours, theirs, args.output);
+    }
+    Ok(())
+}
+
+fn in_a_child(case: &Case, args: &cli::BenchApi, upstream: Option<&Path>) -> anyhow::Result<Vec<Row>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["bench", "api", "--child", case.name]).args(["--scale", &args.scale.to_string()]);
     command.args(["--connections", &args.connections.to_string()]);
     if let Some(server) = &args.server {
         command.arg("--server").arg(server);
+    }
+    if let Some(assets) = upstream {
+        command.arg("--kube-apiserver").arg(assets);
     }
     if let Some(data) = &args.data {
         command.arg("--data").arg(data);
@@ -67,11 +89,11 @@ fn in_a_child(case: &Case, args: &cli::BenchApi) -> anyhow::Result<()> {
     }
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let out = child.stdout.take().context("the child's output")?;
+    let mut rows = Vec::new();
     for line in std::io::BufReader::new(out).lines() {
         let line = line?;
-        let row = serde_json::from_str(&line).with_context(|| format!("unexpected: {line}"))?;
-        report::row(&row, args.output);
+        rows.push(serde_json::from_str(&line).with_context(|| format!("unexpected: {line}"))?);
     }
     let status = child.wait()?;
-    if status.success() { Ok(()) } else { bail!("the measuring process failed: {status}") }
+    if status.success() { Ok(rows) } else { bail!("the measuring process failed: {status}") }
 }

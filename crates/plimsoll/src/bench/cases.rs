@@ -15,6 +15,7 @@ use super::load::{self, Shot};
 use super::objects;
 use super::place::{Place, Storage, What};
 use super::report::Row;
+use super::upstream::Upstream;
 use crate::cli;
 
 /// A row of the table.
@@ -24,6 +25,8 @@ pub struct Case {
     pub name: &'static str,
     /// Whether it can be measured on another API server.
     pub anywhere: bool,
+    /// Whether it can be measured on a kube-apiserver that is started for it.
+    pub upstream: bool,
     kind: Kind,
     /// Objects (at scale 1).
     size: usize,
@@ -50,7 +53,8 @@ const NODES: usize = 1000;
 impl Case {
     const fn new(name: &'static str, kind: Kind, size: usize, target: Option<f64>) -> Self {
         let anywhere = !matches!(kind, Kind::Durable(_) | Kind::Memory | Kind::Start);
-        Self { name, anywhere, kind, size, target }
+        let upstream = anywhere || matches!(kind, Kind::Durable(_));
+        Self { name, anywhere, upstream, kind, size, target }
     }
 
     /// All of them, in the order of the table.
@@ -81,6 +85,8 @@ struct Bench<'a> {
     size: usize,
     _scratch: Option<Scratch>,
     storage: Storage,
+    /// The kube-apiserver that is measured instead.
+    upstream: Option<Upstream>,
 }
 
 /// A directory that goes away with this.
@@ -98,12 +104,21 @@ pub async fn run(case: &Case, args: &cli::BenchApi) -> anyhow::Result<Vec<Row>> 
     let dir = parent.join(format!("plimsoll-bench-{}-{}", case.name, std::process::id()));
     let durable = matches!(case.kind, Kind::Durable(_));
     let usual = if durable { cli::Durability::Durable } else { cli::Durability::Relaxed };
+    let durability = args.durability.unwrap_or(usual);
+    let upstream = match &args.kube_apiserver {
+        Some(assets) => {
+            let dir = dir.with_extension("upstream");
+            Some(Upstream::start(assets, dir, durability == cli::Durability::Durable).await?)
+        }
+        None => None,
+    };
     let bench = Bench {
         args,
         case,
         size: ((case.size as f64 * args.scale) as usize).max(1),
         _scratch: args.server.is_none().then(|| Scratch(dir.clone())),
-        storage: Storage { data: Some(dir), durability: args.durability.unwrap_or(usual) },
+        storage: Storage { data: Some(dir), durability },
+        upstream,
     };
     match case.kind {
         Kind::Create(format) => create(&bench, format, usize::from(args.connections)).await,
@@ -121,7 +136,8 @@ pub async fn run(case: &Case, args: &cli::BenchApi) -> anyhow::Result<Vec<Row>> 
 
 impl Bench<'_> {
     async fn place(&self, engine: bool) -> anyhow::Result<Place> {
-        match &self.args.server {
+        let other = self.upstream.as_ref().map(|u| &u.kubeconfig);
+        match self.args.server.as_ref().or(other) {
             Some(kubeconfig) => Place::other(kubeconfig).await,
             None => Place::own(&self.storage, if engine { What::Placement } else { What::Api }).await,
         }

@@ -11,3 +11,4 @@ mod place;
 pub mod placement;
 mod report;
 pub mod soak;
+mod upstream;

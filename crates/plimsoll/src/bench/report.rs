@@ -92,9 +92,11 @@ fn number(value: f64) -> String {
     if value.abs() >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
 }
 
-/// The head of the table.
-pub fn head(output: cli::Output) {
-    if output == cli::Output::Text {
+/// The head of the table; `compared` with kube-apiserver.
+pub fn head(output: cli::Output, compared: bool) {
+    if output == cli::Output::Text && compared {
+        say::line(&format!("{:<52} {:>18} {:>18} {:>8}", "", "plimsoll", "kube-apiserver", "ratio"));
+    } else if output == cli::Output::Text {
         say::line(&format!("{:<52} {:>18} {:>12}", "", "measured", "wanted"));
     }
 }
@@ -107,9 +109,35 @@ pub fn row(row: &Row, output: cli::Output) {
     }
 }
 
+/// How many times better the first figure is than the second: less time, or more in the same time.
+fn ratio(ours: &Row, theirs: &Row) -> f64 {
+    if ours.less { theirs.value / ours.value } else { ours.value / theirs.value }
+}
+
+/// Our row beside kube-apiserver's.
+pub fn pair(ours: &Row, theirs: &Row, output: cli::Output) {
+    let ratio = ratio(ours, theirs);
+    if output == cli::Output::Json {
+        let both = serde_json::json!({"case": ours.case, "what": ours.what, "unit": ours.unit, "plimsoll": ours,
+                                      "kubeApiserver": theirs, "ratio": (ratio * 1e3).round() / 1e3});
+        return say::line(&both.to_string());
+    }
+    let value = |row: &Row| format!("{} {}", number(row.value), row.unit);
+    let times = format!("{}×", number(ratio));
+    say::line(&format!("{:<52} {:>18} {:>18} {times:>8}", ours.what, value(ours), value(theirs)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_above_one_is_better() {
+        let more = |value| Row::more("x", value, "/s", None);
+        let less = |value| Row::less("x", value, "s", None);
+        assert!((ratio(&more(6.0), &more(2.0)) - 3.0).abs() < 1e-9);
+        assert!((ratio(&less(2.0), &less(6.0)) - 3.0).abs() < 1e-9);
+    }
 
     #[test]
     fn numbers_are_short() {

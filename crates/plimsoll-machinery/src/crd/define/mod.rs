@@ -3,6 +3,7 @@
 mod names;
 mod rules;
 mod schema;
+mod sizes;
 mod structural;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::sizes::{anywhere, each, most};
 use super::{at, list, text};
 use crate::cel::{Program, TypeError, check_rule, loop_cost};
 use crate::crd::node::{Additional, Node};
@@ -11,8 +12,6 @@ use crate::error::FieldError;
 const RULE_LIMIT: f64 = 10_000_000.0;
 /// Most all rules of a schema may cost (`StaticEstimatedCRDCostLimit`).
 const TOTAL_LIMIT: f64 = 100_000_000.0;
-/// Bytes of the largest object.
-const LARGEST_OBJECT: f64 = 3_145_728.0;
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
@@ -20,7 +19,7 @@ const REASONS: [&str; 4] =
 pub fn validate(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let node = Node::build(raw);
     let mut costs = Costs { total: 0.0, expensive: Vec::new() };
-    walk(raw, &node, path, 1.0, &mut costs, errors);
+    walk(raw, &node, path, Some(1.0), &mut costs, errors);
     if costs.total > TOTAL_LIMIT {
         costs.expensive.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (field, _) in costs.expensive.into_iter().take(4) {
@@ -49,11 +48,21 @@ fn factor(times: f64) -> String {
     if times > 100.0 { "more than 100x".to_owned() } else { format!("{times:.1}x") }
 }
 
-/// `times` is how often values of this schema can occur in one object.
-fn walk(raw: &Value, node: &Node, path: &str, times: f64, costs: &mut Costs, errors: &mut Vec<FieldError>) {
+/// `times` is how often values of this schema can occur in one object, by the limits of the lists and maps around
+/// it; `None`: one of them has none.
+fn walk(
+    raw: &Value,
+    node: &Node,
+    path: &str,
+    times: Option<f64>,
+    costs: &mut Costs,
+    errors: &mut Vec<FieldError>,
+) {
     for (i, rule) in list(raw, "x-kubernetes-validations").iter().enumerate() {
+        let times = times.unwrap_or_else(|| anywhere(node));
         one(rule, node, &format!("{path}.x-kubernetes-validations[{i}]"), times, costs, errors);
     }
+    let times = times.zip(each(node)).map(|(outer, inner)| outer * inner);
     for (name, child) in &node.properties {
         walk(
             at(at(raw, "properties"), name),
@@ -65,18 +74,12 @@ fn walk(raw: &Value, node: &Node, path: &str, times: f64, costs: &mut Costs, err
         );
     }
     if let Some(items) = &node.items {
-        walk(at(raw, "items"), items, &format!("{path}.items"), times * most(node), costs, errors);
+        walk(at(raw, "items"), items, &format!("{path}.items"), times, costs, errors);
     }
     if let Additional::Schema(of) = &node.additional {
         let inner = at(raw, "additionalProperties");
-        walk(inner, of, &format!("{path}.additionalProperties"), times * most(node), costs, errors);
+        walk(inner, of, &format!("{path}.additionalProperties"), times, costs, errors);
     }
-}
-
-/// Most elements a list, map or string can have.
-pub fn most(node: &Node) -> f64 {
-    let limit = node.bounds.max_items.or(node.bounds.max_properties).or(node.bounds.max_length);
-    limit.map_or(LARGEST_OBJECT / 3.0, |l| l as f64)
 }
 
 fn one(rule: &Value, node: &Node, path: &str, times: f64, costs: &mut Costs, errors: &mut Vec<FieldError>) {

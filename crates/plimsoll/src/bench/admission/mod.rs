@@ -31,7 +31,7 @@ pub fn run(args: &cli::BenchAdmission) -> anyhow::Result<()> {
     shapes.retain(|s| wanted(&s.name));
     let single = args.files.is_empty() && wanted("single");
     anyhow::ensure!(single || !shapes.is_empty(), "nothing is called {}", args.rows.join(", "));
-    report::head(args.output);
+    report::head(args.output, false);
     for mut shape in shapes {
         shape.scale(args.scale);
         for writes in [None, Some(args.writes)].into_iter().filter(|w| *w != Some(0)) {

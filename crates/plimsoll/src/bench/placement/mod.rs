@@ -37,7 +37,7 @@ pub fn run(args: &cli::BenchPlacement) -> anyhow::Result<()> {
     if let Some(path) = &args.curve {
         return curve::run(&wanted, args, path);
     }
-    report::head(args.output);
+    report::head(args.output, false);
     let mut failed = Vec::new();
     for w in wanted {
         match in_a_child(&w.name, args, (args.nodes, args.pods)) {

@@ -1,10 +1,18 @@
 //! Roles and bindings that exist from the start (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`), as far as
-//! this server needs them: what everybody may do, and the administrator's role.
+//! this server needs them: what everybody may do, the administrator's role, and [`components`].
+
+mod components;
 
 use serde_json::{Value, json};
 
-/// ClusterRoles and ClusterRoleBindings to create.
+/// Roles and bindings to create.
 pub fn objects() -> Vec<Value> {
+    let mut all = everybody();
+    all.extend(components::objects());
+    all
+}
+
+fn everybody() -> Vec<Value> {
     let get = |urls: &[&str]| json!([{"verbs": ["get"], "nonResourceURLs": urls}]);
     let create = |group: &str, resources: &[&str]| json!({"verbs": ["create"], "apiGroups": [group], "resources": resources});
     let info = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
@@ -66,9 +74,14 @@ fn role(name: &str, rules: Value) -> Value {
 }
 
 fn binding(name: &str, groups: &[&str]) -> Value {
-    let subjects: Vec<Value> = groups
+    binding_to(name, "Group", groups)
+}
+
+/// A role bound to users or groups.
+fn binding_to(name: &str, kind: &str, names: &[&str]) -> Value {
+    let subjects: Vec<Value> = names
         .iter()
-        .map(|g| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": g}))
+        .map(|n| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": n}))
         .collect();
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": meta(name),
