@@ -118,6 +118,10 @@ impl CelSelector {
 }
 
 impl DeviceSelector for CelSelector {
+    fn check(&self, expression: &str) -> Result<(), String> {
+        self.compile(expression).map(drop)
+    }
+
     fn matches(&self, expression: &str, driver: &str, device: &Device) -> Result<bool, String> {
         let compiled = self.compile(expression)?;
         let (program, size) = &*compiled;

@@ -85,6 +85,8 @@ resources! {
     DEVICE_SLICES = "resource.k8s.io/v1" "resourceslices" "ResourceSlice";
     /// Classes of devices.
     DEVICE_CLASSES = "resource.k8s.io/v1" "deviceclasses" "DeviceClass";
+    /// Templates of claims of devices.
+    CLAIM_TEMPLATES = "resource.k8s.io/v1" "resourceclaimtemplates" "ResourceClaimTemplate";
     /// Groups of pods.
     POD_GROUPS = "scheduling.k8s.io/v1alpha2" "podgroups" "PodGroup";
     /// Bounds of requests.

@@ -106,7 +106,11 @@ pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
             api::POD_TEMPLATES,
             api::TOPOLOGIES,
             api::RUN_WINDOWS,
+            api::CLAIM_TEMPLATES,
         ]);
+        if !roles.placement {
+            all.extend([api::DEVICE_SLICES, api::DEVICE_CLASSES]);
+        }
     }
     all
 }

@@ -54,13 +54,13 @@ impl Default for Settings {
 
 impl Settings {
     fn engine(&self) -> EngineConfig {
-        let place = || {
-            let selector = plimsoll_api::device_cel::CelSelector::default();
-            place::Config { device_selector: Some(Arc::new(selector)), ..self.place.clone() }
-        };
+        let selector = Arc::new(plimsoll_api::device_cel::CelSelector::default());
+        let place = || place::Config { device_selector: Some(selector.clone()), ..self.place.clone() };
+        let queueing =
+            || queueing::Config { device_selector: Some(selector.clone()), ..self.queueing.clone() };
         EngineConfig {
             place: self.roles.placement.then(place),
-            queueing: self.roles.queueing.then(|| self.queueing.clone()),
+            queueing: self.roles.queueing.then(queueing),
             joint: self.joint,
         }
     }

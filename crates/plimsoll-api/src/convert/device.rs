@@ -54,7 +54,7 @@ fn counters(field: &str, raw: Map<lean::Counter>) -> Result<Counters> {
     Ok(out)
 }
 
-pub(super) fn slice(bytes: &[u8]) -> Result<ResourceSlice> {
+pub(crate) fn slice(bytes: &[u8]) -> Result<ResourceSlice> {
     let raw: lean::Slice = decode("ResourceSlice", bytes)?;
     let spec = raw.spec;
     let sets = spec.shared_counters.unwrap_or_default().into_iter();

@@ -11,6 +11,7 @@ mod pod;
 mod selector;
 mod storage;
 
+pub(crate) use device::slice as resource_slice;
 pub use node::node;
 pub use objects::cluster_object;
 pub(crate) use pod::{node_affinity, spread};

@@ -5,6 +5,7 @@ use plimsoll_core::queueing::{AdmissionCheck, Event, LimitRange, LimitRangeItem,
 use serde_json::Value;
 
 use super::decode::{self, amounts, name, strings, text};
+use super::devices;
 use crate::convert::{ConvertError, Result};
 
 /// The event that tells queueing of an object that was seen or changed; `None` for kinds that queueing
@@ -25,6 +26,9 @@ pub fn upsert_event(object: &Value) -> std::result::Result<Option<Event>, Conver
         "Namespace" => Event::NamespaceUpsert(name(object)?, strings(&object["metadata"]["labels"])),
         "LimitRange" => Event::LimitRangeUpsert(Box::new(limit_range(object)?)),
         "RuntimeClass" => Event::RuntimeClassUpsert(name(object)?, overhead(object)?),
+        "ResourceClaimTemplate" => Event::ClaimTemplateUpsert(Box::new(devices::claim_template(object)?)),
+        "DeviceClass" => Event::DeviceClassUpsert(Box::new(devices::device_class(object)?)),
+        "ResourceSlice" => Event::ResourceSliceUpsert(Box::new(devices::resource_slice(object)?)),
         _ => return Ok(None),
     }))
 }
@@ -44,6 +48,9 @@ pub fn delete_event(kind: &str, namespace: &str, name: &str) -> Option<Event> {
         "Namespace" => Event::NamespaceDelete(name),
         "LimitRange" => Event::LimitRangeDelete(ns, name),
         "RuntimeClass" => Event::RuntimeClassDelete(name),
+        "ResourceClaimTemplate" => Event::ClaimTemplateDelete(ns, name),
+        "DeviceClass" => Event::DeviceClassDelete(name),
+        "ResourceSlice" => Event::ResourceSliceDelete(name),
         _ => return None,
     })
 }

@@ -3,6 +3,7 @@
 pub mod convert;
 mod decode;
 mod depends;
+mod devices;
 mod events;
 mod names;
 mod status;

@@ -25,6 +25,7 @@ mod promise;
 mod queue;
 mod ranked;
 
+pub(crate) use cluster::amounts::is_extended as is_extended_resource;
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
 pub use extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderTls, ExtenderVictims};
 pub use framework::{Code, PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
@@ -48,6 +49,14 @@ pub trait DeviceSelector: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the expression can't be compiled or fails for this device.
     fn matches(&self, expression: &str, driver: &str, device: &model::Device) -> Result<bool, String>;
+
+    /// Whether an expression can be evaluated at all, as far as that can be told without a device.
+    ///
+    /// # Errors
+    /// Why it can't be compiled.
+    fn check(&self, _expression: &str) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Configuration of placement.

@@ -88,6 +88,14 @@ impl Queueing {
             }
             Event::RunWindowUpsert(w) => self.run_window(*w, now),
             Event::RunWindowDelete(name) => self.run_window_gone(&name, now),
+            Event::ClaimTemplateUpsert(t) => {
+                self.devices.template((t.namespace.clone(), t.name.clone()), Some(*t));
+            }
+            Event::ClaimTemplateDelete(ns, name) => self.devices.template((ns, name), None),
+            Event::DeviceClassUpsert(c) => self.devices.class(&c.name.clone(), Some(*c)),
+            Event::DeviceClassDelete(name) => self.devices.class(&name, None),
+            Event::ResourceSliceUpsert(s) => self.devices.slice(&s.name.clone(), Some(*s)),
+            Event::ResourceSliceDelete(name) => self.devices.slice(&name, None),
             Event::WorkloadUpsert(w) => {
                 let key = w.key.clone();
                 self.workload(*w, now);
@@ -362,6 +370,7 @@ impl Queueing {
             shape: u32::MAX,
             invalid: None,
             invalid_as_written: None,
+            devices: Ok(Vec::new()),
             usage: Vec::new(),
             held: None,
             counted_admitted: false,

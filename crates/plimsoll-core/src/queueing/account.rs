@@ -274,6 +274,7 @@ impl Queueing {
             usable
                 && self.cq(c).spec.is_some()
                 && is_admissible(&wl.obj)
+                && wl.devices.is_ok()
                 && Self::depends_on_nothing(wl)
                 && !self.kept_out(wl)
         });
@@ -450,6 +451,8 @@ impl Queueing {
 
     /// Computes anew what a waiting workload asks for.
     pub(crate) fn refresh_request(&mut self, id: WlId) {
+        let adjusted = self.adjusted_specs(id);
+        let devices = self.device_charge(id, &adjusted);
         let Some(Some(wl)) = self.wls.get(id as usize) else { return };
         let obj = &wl.obj;
         let ranges = self.limit_ranges.values().filter(|r| r.namespace == obj.key.namespace);
@@ -461,15 +464,14 @@ impl Queueing {
             pod_sets: Vec::new(),
         };
         let mut specs = Vec::with_capacity(obj.pod_sets.len());
-        for ps in &obj.pod_sets {
-            let mut spec = ps.spec.clone();
-            requests::adjust(&mut spec, &limits, &self.runtime_classes);
+        for (i, (ps, spec)) in obj.pod_sets.iter().zip(adjusted).enumerate() {
             let pod = requests::pod_requests(&spec);
-            let effective = requests::effective(
+            let mut effective = requests::effective(
                 &pod,
                 &self.config.exclude_resource_prefixes,
                 &self.config.transformations,
             );
+            super::dra::apply(&devices, i, &mut effective);
             let count = count_left(obj, &ps.name, self.config.gates.reclaimable_pods);
             let ids = &mut self.ids;
             let mut list: Vec<_> = effective
@@ -503,6 +505,7 @@ impl Queueing {
             }
             (wl.totals, wl.shape) = (totals, shape);
             (wl.invalid, wl.invalid_as_written) = (invalid, invalid_as_written);
+            wl.devices = devices;
         }
     }
 }

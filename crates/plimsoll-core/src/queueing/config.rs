@@ -1,7 +1,9 @@
 //! Configuration of queueing: the parts of Kueue's configuration file that decide something.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::place::DeviceSelector;
 use crate::time::Duration;
 
 /// Configuration of queueing.
@@ -22,8 +24,34 @@ pub struct Config {
     pub order_by_creation: bool,
     /// Supervision of pod readiness; `None`: off.
     pub wait_for_pods_ready: Option<WaitForPodsReady>,
+    /// What devices count as (`resources.deviceClassMappings`).
+    pub device_mappings: Vec<DeviceMapping>,
+    /// Evaluates device selectors; without one, claims with selectors can't be charged.
+    pub device_selector: Option<Arc<dyn DeviceSelector>>,
     /// Feature gates that decide something.
     pub gates: Gates,
+}
+
+/// Counts devices of some classes as a resource (Kueue KEP-2941).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMapping {
+    /// The resource.
+    pub resource: String,
+    /// DeviceClasses.
+    pub classes: Vec<String>,
+    /// Counters whose amounts count instead of the number of devices.
+    pub counters: Vec<CounterSource>,
+}
+
+/// A counter of partitionable devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterSource {
+    /// Name of the counter, in any counter set.
+    pub name: String,
+    /// Driver that publishes the devices.
+    pub driver: String,
+    /// CEL expression for the devices that count.
+    pub selector: String,
 }
 
 /// A rule that must hold for a preemption under fair sharing (Kueue KEP-1714).
@@ -128,6 +156,14 @@ pub struct Gates {
     pub priority_boost: bool,
     /// `MultiKueueOrchestratedPreemption`: preemption gates count.
     pub preemption_gates: bool,
+    /// `KueueDRAIntegration`: claims for devices count.
+    pub device_quota: bool,
+    /// `KueueDRARejectWorkloadsWhenDRADisabled`: with claims and without that, workloads wait.
+    pub device_refusal: bool,
+    /// `KueueDRAIntegrationExtendedResource`.
+    pub device_extended: bool,
+    /// `KueueDRAIntegrationPartitionableDevices`.
+    pub device_counters: bool,
 }
 
 impl Default for Gates {
@@ -151,6 +187,10 @@ impl Default for Gates {
             elastic_jobs: true,
             priority_boost: false,
             preemption_gates: false,
+            device_quota: true,
+            device_refusal: true,
+            device_extended: true,
+            device_counters: true,
         }
     }
 }

@@ -15,6 +15,7 @@ mod conditions;
 mod config;
 mod cycle;
 mod depend;
+mod dra;
 mod format;
 mod ids;
 mod metrics;
@@ -38,9 +39,11 @@ mod trial;
 mod windows;
 
 pub use config::{
-    AdmissionFairSharing, Config, FairSharing, FairStrategy, Gates, Transformation, WaitForPodsReady,
+    AdmissionFairSharing, Config, CounterSource, DeviceMapping, FairSharing, FairStrategy, Gates,
+    Transformation, WaitForPodsReady,
 };
 pub use depend::DEPENDENCIES_MET;
+pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
@@ -123,6 +126,18 @@ pub enum Event {
     RunWindowUpsert(Box<RunWindow>),
     /// The RunWindow of this name is gone.
     RunWindowDelete(String),
+    /// A ResourceClaimTemplate was seen or changed.
+    ClaimTemplateUpsert(Box<ClaimTemplate>),
+    /// The ResourceClaimTemplate (namespace, name) is gone.
+    ClaimTemplateDelete(String, String),
+    /// A DeviceClass was seen or changed.
+    DeviceClassUpsert(Box<QuotaDeviceClass>),
+    /// The DeviceClass of this name is gone.
+    DeviceClassDelete(String),
+    /// A ResourceSlice was seen or changed.
+    ResourceSliceUpsert(Box<crate::model::ResourceSlice>),
+    /// The ResourceSlice of this name is gone.
+    ResourceSliceDelete(String),
     /// A Workload was seen or changed.
     WorkloadUpsert(Box<Workload>),
     /// A Workload is gone.

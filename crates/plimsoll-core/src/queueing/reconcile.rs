@@ -39,6 +39,7 @@ fn note(warning: bool, reason: &str, message: impl Into<String>) -> Vec<Note> {
 impl Queueing {
     /// Looks at all workloads that changed, until nothing more changes.
     pub(crate) fn reconcile_dirty(&mut self, now: Time) {
+        self.devices_settle(now);
         self.depend_settle(now);
         for _ in 0..MAX_ROUNDS {
             let dirty = std::mem::take(&mut self.dirty);
@@ -68,6 +69,7 @@ impl Queueing {
         let obj = &wl.obj;
         let done = if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
         if done
+            || self.reconcile_devices(id, now)
             || self.reconcile_windows(id, now)
             || self.reconcile_requeued(id, now)
             || self.reconcile_dependencies(id, now)

@@ -136,7 +136,7 @@ fn invalid(path: &str, names: &[String], message: &str) -> String {
 }
 
 /// Several errors as Kubernetes prints an aggregate: alone as it is, else in brackets, repeats left out.
-fn aggregate(errors: &[String]) -> String {
+pub(crate) fn aggregate(errors: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for e in errors {
         if !seen.contains(&e.as_str()) {

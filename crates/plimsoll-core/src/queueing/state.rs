@@ -10,6 +10,7 @@ use super::assign::LastTry;
 use super::config::Config;
 use super::cycle::Rounds;
 use super::depend::{Depend, Progress};
+use super::dra::{Charge, Devices};
 use super::ids::{Flavor, Fr, Ids, Map, Res};
 use super::metrics::{Books, Tally};
 use super::model::{
@@ -180,6 +181,8 @@ pub(crate) struct Wl {
     /// Why it can't be admitted: with defaults of the namespace filled in, and as written.
     pub(crate) invalid: Option<String>,
     pub(crate) invalid_as_written: Option<String>,
+    /// What its claims for devices count as.
+    pub(crate) devices: Charge,
     /// Quota it holds, and where.
     pub(crate) usage: Vec<(Fr, Amount)>,
     pub(crate) held: Option<CqId>,
@@ -282,6 +285,8 @@ pub struct Queueing {
     /// ClusterQueue of each leaf of the tree; leaves come first.
     pub(crate) leaves: Vec<CqId>,
     pub(crate) tas: Tas,
+    /// Claim templates, classes and devices.
+    pub(crate) devices: Devices,
     /// Searches for victims of the present nomination.
     pub(crate) searches: Option<Vec<Searched>>,
     /// Undo log of [`Wl::hidden`].
@@ -346,6 +351,7 @@ impl Queueing {
             tree_dirty: true,
             leaves: Vec::new(),
             tas: Tas::default(),
+            devices: Devices::default(),
             searches: None,
             hidden_log: Vec::new(),
             dirty: BTreeSet::new(),

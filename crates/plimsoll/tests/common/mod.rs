@@ -167,6 +167,9 @@ pub fn resource(object: &Value) -> Resource {
         PROVISIONING_CONFIGS,
         PROVISIONING_REQUESTS,
         POD_TEMPLATES,
+        CLAIM_TEMPLATES,
+        DEVICE_CLASSES,
+        DEVICE_SLICES,
         DEFINITIONS,
     ];
     let kind = json::text(object, &["kind"]);

@@ -2,6 +2,7 @@
 //!
 //! Read strictly: unknown and duplicate fields are errors. A v1beta1 file gets the defaults of v1beta1.
 
+mod devices;
 mod gates;
 #[cfg(test)]
 mod tests;
@@ -137,6 +138,9 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     let disabled = gates.as_ref().is_some_and(|g| g.is_on("DisableWaitForPodsReady"));
     wait_for_pods_ready(raw.wait_for_pods_ready.as_ref(), old, disabled, &mut queueing, &mut errors);
     resources(raw.resources.as_ref(), &mut queueing, &mut errors);
+    if let (Some(raw), Some(gates)) = (&raw.resources, &gates) {
+        queueing.device_mappings = devices::mappings(&raw.device_class_mappings, gates, &mut errors);
+    }
     if raw.multi_kueue.is_some() {
         errors.add("multiKueue", "not supported by Plimsoll");
     }
@@ -284,9 +288,6 @@ fn resources(raw: Option<&wire::Resources>, config: &mut Config, errors: &mut Er
     };
     if config.ignore_undeclared && !raw.exclude_resource_prefixes.is_empty() {
         errors.add("resources.excludeResourcePrefixes", "can't be used with IgnoreUndeclared");
-    }
-    if raw.device_class_mappings.is_some() {
-        errors.add("resources.deviceClassMappings", "not supported by Plimsoll");
     }
     config.exclude_resource_prefixes.clone_from(&raw.exclude_resource_prefixes);
     for (i, t) in raw.transformations.iter().enumerate() {

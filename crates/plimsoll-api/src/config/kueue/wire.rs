@@ -90,7 +90,43 @@ pub(super) struct Resources {
     pub(super) quota_check_strategy: Option<String>,
     pub(super) exclude_resource_prefixes: Vec<String>,
     pub(super) transformations: Vec<Transformation>,
-    pub(super) device_class_mappings: Option<Value>,
+    pub(super) device_class_mappings: Vec<DeviceClassMapping>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct DeviceClassMapping {
+    pub(super) name: String,
+    pub(super) device_class_names: Vec<String>,
+    pub(super) sources: Vec<DeviceSource>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct DeviceSource {
+    pub(super) counter: Option<CounterSource>,
+    /// Refused, whatever it says.
+    pub(super) capacity: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct CounterSource {
+    pub(super) name: String,
+    pub(super) driver: String,
+    pub(super) device_selector: DeviceSelector,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DeviceSelector {
+    pub(super) cel: Option<Cel>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Cel {
+    pub(super) expression: String,
 }
 
 #[derive(Deserialize, Default)]

@@ -1,0 +1,107 @@
+//! Claim templates, device classes and devices → what quota needs of them (Kueue KEP-2941).
+
+use plimsoll_core::Time;
+use plimsoll_core::model::ResourceSlice;
+use plimsoll_core::queueing::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
+use serde_json::Value;
+
+use super::decode::{name, text};
+use crate::convert::{ConvertError, Result};
+
+fn selectors(value: &Value) -> Vec<String> {
+    let list = value["selectors"].as_array().into_iter().flatten();
+    list.filter_map(|s| s["cel"]["expression"].as_str()).map(str::to_owned).collect()
+}
+
+/// A ResourceClaimTemplate. Defaults of `resource.k8s.io/v1`: one device, counted exactly.
+pub(super) fn claim_template(object: &Value) -> Result<ClaimTemplate> {
+    let requests = object["spec"]["spec"]["devices"]["requests"].as_array().into_iter().flatten();
+    Ok(ClaimTemplate {
+        namespace: text(&object["metadata"], "namespace"),
+        name: name(object)?,
+        requests: requests.map(request).collect(),
+    })
+}
+
+fn request(raw: &Value) -> ClaimRequest {
+    if raw["firstAvailable"].is_array() {
+        return ClaimRequest::FirstAvailable;
+    }
+    let exactly = &raw["exactly"];
+    if !exactly.is_object() {
+        return ClaimRequest::Empty;
+    }
+    ClaimRequest::Exactly {
+        class: text(exactly, "deviceClassName"),
+        selectors: selectors(exactly),
+        count: match exactly["allocationMode"].as_str() {
+            None | Some("" | "ExactCount") => ClaimCount::Exactly(exactly["count"].as_i64().unwrap_or(1)),
+            Some("All") => ClaimCount::All,
+            Some(other) => ClaimCount::Other(other.to_owned()),
+        },
+        admin: exactly["adminAccess"] == true,
+    }
+}
+
+/// A DeviceClass.
+pub(super) fn device_class(object: &Value) -> Result<QuotaDeviceClass> {
+    let created = object["metadata"]["creationTimestamp"].as_str().and_then(|t| t.parse().ok());
+    Ok(QuotaDeviceClass {
+        name: name(object)?,
+        selectors: selectors(&object["spec"]),
+        extended_resource: object["spec"]["extendedResourceName"].as_str().map(str::to_owned),
+        created: Time::from_seconds(created.map_or(0, jiff::Timestamp::as_second)),
+    })
+}
+
+/// A ResourceSlice.
+pub(super) fn resource_slice(object: &Value) -> std::result::Result<ResourceSlice, ConvertError> {
+    // Rare enough to be written out again for the decoder that placement uses.
+    crate::convert::resource_slice(object.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{delete_event, upsert_event};
+    use super::*;
+    use plimsoll_core::queueing::Event;
+    use serde_json::json;
+
+    #[test]
+    fn templates_classes_and_slices_reach_quota() {
+        let template = json!({"kind": "ResourceClaimTemplate", "metadata": {"namespace": "n", "name": "t"}, "spec": {"spec": {
+            "devices": {"requests": [
+                {"name": "a", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": "true"}}]}},
+                {"name": "b", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 3, "adminAccess": true}},
+                {"name": "c", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}},
+                {"name": "d", "firstAvailable": [{"name": "x", "deviceClassName": "gpu"}]},
+                {"name": "e"}]}}}});
+        let Ok(Some(Event::ClaimTemplateUpsert(t))) = upsert_event(&template) else { panic!("a template") };
+        assert_eq!((t.namespace.as_str(), t.name.as_str(), t.requests.len()), ("n", "t", 5));
+        let exactly = |selectors: &[&str], count, admin| ClaimRequest::Exactly {
+            class: "gpu".into(),
+            selectors: selectors.iter().map(|s| (*s).to_owned()).collect(),
+            count,
+            admin,
+        };
+        assert_eq!(t.requests[0], exactly(&["true"], ClaimCount::Exactly(1), false));
+        assert_eq!(t.requests[1], exactly(&[], ClaimCount::Exactly(3), true));
+        assert_eq!(t.requests[2], exactly(&[], ClaimCount::All, false));
+        assert_eq!(t.requests[3..], [ClaimRequest::FirstAvailable, ClaimRequest::Empty]);
+        let class = json!({"kind": "DeviceClass", "metadata": {"name": "gpu", "creationTimestamp": "1970-01-01T00:01:00Z"},
+            "spec": {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": "true"}}]}});
+        let Ok(Some(Event::DeviceClassUpsert(c))) = upsert_event(&class) else { panic!("a class") };
+        assert_eq!(
+            (c.created, c.extended_resource.as_deref()),
+            (Time::from_seconds(60), Some("example.com/gpu"))
+        );
+        let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {
+            "name": "p", "generation": 2, "resourceSliceCount": 1}, "nodeName": "n", "devices": [{"name": "x",
+            "consumesCounters": [{"counterSet": "set", "counters": {"memory": {"value": "10Gi"}}}]}]}});
+        let Ok(Some(Event::ResourceSliceUpsert(s))) = upsert_event(&slice) else { panic!("a slice") };
+        assert_eq!(s.devices[0].consumes[0].1["memory"], 10 * 1024 * 1024 * 1024 * 1_000_000_000);
+        for kind in ["ResourceClaimTemplate", "DeviceClass", "ResourceSlice"] {
+            assert!(delete_event(kind, "n", "x").is_some(), "{kind}");
+        }
+    }
+}
