@@ -204,7 +204,10 @@ async fn remove_all(server: &Arc<Server>, name: &str) {
 
 /// Deletes all instances; whether none is left.
 async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bool, ApiError> {
-    let Some(kind) = crd::kinds(definition).into_iter().next() else { return Ok(true) };
+    // In the version they are stored in, so that no conversion can be in the way.
+    let mut kinds = crd::kinds(definition);
+    kinds.sort_by_key(|k| k.custom.as_ref().is_none_or(|c| c.storage_version != k.gvk.version));
+    let Some(kind) = kinds.into_iter().next() else { return Ok(true) };
     let kind = Arc::new(kind);
     let all = server.store().list(&kind.storage, None);
     let mut left = false;

@@ -4,6 +4,7 @@ pub mod admit;
 pub mod audit;
 pub mod auth;
 mod bootstrap;
+mod callout;
 pub mod control;
 mod convert;
 pub mod custom;

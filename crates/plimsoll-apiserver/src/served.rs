@@ -4,10 +4,13 @@
 //! may have been stored under another schema; whether pruning and defaults change anything is found out once for each
 //! record and schema.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use plimsoll_machinery::Kind;
+use plimsoll_machinery::{ApiError, Kind};
 use serde_json::Value;
 
+use crate::server::Server;
 use crate::store::{Record, StoreError};
 use crate::{convert, machine};
 
@@ -29,7 +32,19 @@ pub fn raw<'r>(kind: &Kind, record: &'r Record) -> Option<&'r Bytes> {
     }
 }
 
-/// The object in the version of a kind, pruned and with its defaults.
+/// The object in the version of a kind, by its webhook if it has one.
+///
+/// # Errors
+/// The webhook fails, or the record isn't JSON.
+pub async fn in_version(server: &Server, kind: &Kind, record: &Arc<Record>) -> Result<Value, ApiError> {
+    if convert::webhook::is_hooked(kind) {
+        let converted = convert::webhook::record(server, kind, Arc::clone(record)).await?;
+        return value(kind, &converted).map_err(ApiError::internal);
+    }
+    value(kind, record).map_err(ApiError::internal)
+}
+
+/// The object in the version of a kind, pruned and with its defaults; a [`convert::webhook`] has been asked already.
 ///
 /// # Errors
 /// The record isn't JSON.

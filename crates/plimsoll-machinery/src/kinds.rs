@@ -86,6 +86,8 @@ pub struct CustomKind {
     pub checks: Option<Arc<crate::crd::node::Node>>,
     /// Tells one schema from another; 0: unknown.
     pub fingerprint: u64,
+    /// The webhook that converts between versions; `None`: they differ in `apiVersion` only.
+    pub conversion: Option<Arc<crate::crd::Conversion>>,
 }
 
 impl Kind {

@@ -1,6 +1,5 @@
 //! Built-in admission, in upstream's order of plugins, and webhooks.
 
-mod call;
 mod limits;
 mod namespace;
 mod objects;

@@ -11,7 +11,8 @@ use plimsoll_machinery::webhook::{
 use plimsoll_machinery::{ApiError, decode, webhook};
 use serde_json::Value;
 
-use super::{Operation, call};
+use super::Operation;
+use crate::callout;
 use crate::machine;
 use crate::pipeline::{Admission, Write};
 use crate::store::{Key, Store};
@@ -241,25 +242,16 @@ async fn ask(
 ) -> Result<Option<Verdict>, ApiError> {
     hook.check_dry_run(attributes)?;
     let ignored = |e: Option<ApiError>| e.map_or(Ok(None), Err);
-    let service = &hook.client["service"];
-    if let Some(name) = service["name"].as_str() {
-        let namespace = service["namespace"].as_str().unwrap_or("");
-        let why = match w.server.store().get(&Key::new("/services", namespace, name)) {
-            None => format!("service {name:?} not found"),
-            Some(_) => format!("no endpoints available for service {name:?}"),
-        };
-        return ignored(hook.unreachable(&why));
-    }
     let uid = uuid::Uuid::new_v4().to_string();
     let body = review(attributes, target, &uid);
     let limit = Duration::from_secs(u64::from(hook.timeout_seconds));
-    match call::post(&hook.url(), &hook.client, &body, limit).await {
+    match callout::post(w.server.store(), &hook.url(), &hook.client, &body, limit).await {
         Ok(answer) => match hook.interpret(&uid, &answer) {
             Ok(verdict) => Ok(Some(verdict)),
             Err(why) => ignored(hook.failed(&why)),
         },
-        Err(call::Failure::Status(status)) => ignored(hook.failed(&http_error(status))),
-        Err(call::Failure::Unreachable(why)) => ignored(hook.unreachable(&why)),
+        Err(callout::Failure::Status(status)) => ignored(hook.failed(&http_error(status))),
+        Err(callout::Failure::Unreachable(why)) => ignored(hook.unreachable(&why)),
     }
 }
 

@@ -91,7 +91,8 @@ impl Client for ServerClient {
             let mut write = self.write(target, "CreateOptions")?;
             check(&write, &object)?;
             machine::default(&write.kind, &mut object);
-            pipeline::create(&mut write, object).await?.into_object(&write.kind)
+            let created = pipeline::create(&mut write, object).await?;
+            created.into_object(&self.server, &write.kind).await
         })
     }
 
@@ -101,7 +102,7 @@ impl Client for ServerClient {
             check(&write, &object)?;
             machine::default(&write.kind, &mut object);
             let updated = pipeline::update(&mut write, Change::Replace(object)).await?;
-            updated.into_object(&write.kind)
+            updated.into_object(&self.server, &write.kind).await
         })
     }
 

@@ -13,7 +13,7 @@ use super::{Req, body_format, list, method_not_allowed, not_served, patch, subre
 use crate::auth;
 use crate::pipeline::{self, Admission, Change, Deleted, Updated, Write};
 use crate::store::Key;
-use crate::{machine, served};
+use crate::{convert, machine, served};
 
 /// Answers a request for a resource.
 pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
@@ -171,6 +171,7 @@ async fn get(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let Some(record) = record else {
         return Err(ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name));
     };
+    let record = convert::webhook::record(&req.server, kind, record).await?;
     if is_plain(req)
         && let Some(json) = served::raw(kind, &record)
     {
@@ -186,7 +187,7 @@ fn is_plain(req: &Req) -> bool {
 }
 
 /// Answers what was written: as it is stored, if that is what the client wants to see.
-pub fn present_written(req: &Req, kind: &Arc<Kind>, done: Updated) -> Result<Reply, ApiError> {
+pub async fn present_written(req: &Req, kind: &Arc<Kind>, done: Updated) -> Result<Reply, ApiError> {
     let status = if done.created { 201 } else { 200 };
     if wants_nothing(req) {
         return Ok(Reply::nothing(status));
@@ -196,7 +197,7 @@ pub fn present_written(req: &Req, kind: &Arc<Kind>, done: Updated) -> Result<Rep
     {
         return Ok(Reply::json(status, json.clone()));
     }
-    let object = done.into_object(kind)?;
+    let object = done.into_object(&req.server, kind).await?;
     present(req, kind, status, object)
 }
 
@@ -259,7 +260,7 @@ async fn create(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     }
     let result = pipeline::create(&mut write, object).await;
     req.warnings.append(&mut write.warnings);
-    present_written(req, kind, result?)
+    present_written(req, kind, result?).await
 }
 
 /// The review kinds are answered at once.
@@ -284,7 +285,7 @@ async fn update(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let mut write = write_of(req, kind, &options, "UpdateOptions");
     let result = pipeline::update(&mut write, Change::Replace(object)).await;
     req.warnings.append(&mut write.warnings);
-    present_written(req, kind, result?)
+    present_written(req, kind, result?).await
 }
 
 /// DeleteOptions from the body if there is one, else from the query.

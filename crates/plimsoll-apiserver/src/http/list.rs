@@ -104,6 +104,10 @@ pub async fn page(
     };
     let mut page = Page { records: Vec::new(), revision: snapshot.revision, next: None, remaining: None };
     let all = selector.is_empty();
+    if convert::webhook::is_hooked(kind) && !all {
+        let found = selected_after_conversion(req, kind, selector, &snapshot, &start).await?;
+        return Ok(cut(page, &snapshot, found, limit));
+    }
     let mut iter = snapshot.iter_from(&start);
     for record in iter.by_ref() {
         if !all && !matches(kind, selector, record) {
@@ -119,7 +123,33 @@ pub async fn page(
     if page.next.is_some() && all {
         page.remaining = Some(1 + iter.count() as u64);
     }
+    page.records = convert::webhook::records(&req.server, kind, page.records).await?;
     Ok(page)
+}
+
+/// What matches in the version asked for, when a webhook has to make it first.
+async fn selected_after_conversion(
+    req: &Req,
+    kind: &Kind,
+    selector: &Selector,
+    snapshot: &Snapshot,
+    start: &str,
+) -> Result<Vec<Arc<Record>>, ApiError> {
+    let all = snapshot.iter_from(start).cloned().collect();
+    let mut converted = convert::webhook::records(&req.server, kind, all).await?;
+    converted.retain(|r| matches(kind, selector, r));
+    Ok(converted)
+}
+
+/// The page that begins with these records.
+fn cut(mut page: Page, snapshot: &Snapshot, mut records: Vec<Arc<Record>>, limit: usize) -> Page {
+    if records.len() > limit {
+        records.truncate(limit);
+        let last = records.last().map(|r| snapshot.relative_path(r)).unwrap_or_default();
+        page.next = Some(token(snapshot.revision, &last));
+    }
+    page.records = records;
+    page
 }
 
 async fn snapshot(req: &Req, kind: &Kind, options: &ListOptions) -> Result<(Snapshot, String), ApiError> {

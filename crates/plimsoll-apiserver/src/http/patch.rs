@@ -59,7 +59,7 @@ pub async fn patch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let result = pipeline::update(&mut write, Change::Patch(&make)).await;
     req.warnings.extend(warnings.into_inner().unwrap_or_default());
     req.warnings.append(&mut write.warnings);
-    present_written(req, kind, result?)
+    present_written(req, kind, result?).await
 }
 
 async fn apply(
@@ -74,5 +74,5 @@ async fn apply(
     let make = |old: Option<&Value>| machine::apply(kind, old, &intent, &manager, &sub, force, now);
     let result = pipeline::update(&mut write, Change::Apply(&make)).await;
     req.warnings.append(&mut write.warnings);
-    present_written(req, kind, result?)
+    present_written(req, kind, result?).await
 }

@@ -18,9 +18,10 @@ use super::list::{WAIT, matches, parse_version, selector};
 use super::negotiate::{Accepted, Format, Transform};
 use super::options::ListOptions;
 use super::reply::{Payload, Reply};
+use crate::server::Server;
 use crate::store::{Change, ChangeKind, Record, Snapshot, StoreError, Watch};
 use crate::time::Clock;
-use crate::{machine, served};
+use crate::{convert, machine, served};
 
 /// Watches without `timeoutSeconds` live this long to twice this long, in seconds (`--min-request-timeout`).
 const MIN_TIMEOUT: u64 = 1800;
@@ -28,6 +29,8 @@ const MIN_TIMEOUT: u64 = 1800;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Objects a watch that begins has converted by a webhook at a time.
+const CONVERTED_AT_ONCE: usize = 100;
 /// Bytes put into one frame when several events are ready.
 const FRAME: usize = 64 * 1024;
 
@@ -62,6 +65,8 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         filter,
         ready: VecDeque::new(),
         encoder: encoder.clone(),
+        converts: convert::webhook::is_hooked(kind).then(|| Arc::clone(&req.server)),
+        over: false,
     };
     let stream = futures::stream::unfold(state, |mut state| async {
         let frame = state.next().await?;
@@ -164,6 +169,9 @@ struct State {
     filter: Filter,
     ready: VecDeque<Bytes>,
     encoder: Encoder,
+    /// The server, for kinds that a webhook converts.
+    converts: Option<Arc<Server>>,
+    over: bool,
 }
 
 impl State {
@@ -173,18 +181,27 @@ impl State {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
+            if self.over {
+                return None;
+            }
             if self.snapshot.is_some() {
-                self.initial();
+                match self.converts.clone() {
+                    Some(server) => self.initial_converted(&server).await,
+                    None => self.initial(),
+                }
                 continue;
             }
-            if self.drain()? {
+            if self.converts.is_none() && self.drain()? {
                 continue;
             }
             let wake = self.next_bookmark.map_or(self.deadline, |b| b.min(self.deadline));
             tokio::select! {
                 change = self.watch.next() => {
                     let change: Arc<Change> = change.ok()?;
-                    self.push(&change);
+                    match self.converts.clone() {
+                        Some(server) => self.push_converted(&server, &change).await,
+                        None => self.push(&change),
+                    }
                 }
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
@@ -226,6 +243,44 @@ impl State {
         } else if self.end_mark {
             self.ready.push_back(self.encoder.bookmark(snapshot.revision, true));
         }
+    }
+
+    /// As [`State::initial`], for a kind that a webhook converts.
+    async fn initial_converted(&mut self, server: &Server) {
+        let Some(snapshot) = self.snapshot.take() else { return };
+        let records: Vec<Arc<Record>> =
+            snapshot.iter_from(&self.cursor).take(CONVERTED_AT_ONCE).cloned().collect();
+        if let Some(last) = records.last() {
+            self.cursor = format!("{}\0", snapshot.relative_path(last));
+        }
+        let full = records.len() == CONVERTED_AT_ONCE;
+        match convert::webhook::records(server, &self.filter.kind, records).await {
+            Ok(records) => {
+                for record in records.iter().filter(|r| self.filter.matches(r)) {
+                    self.ready.push_back(self.encoder.event(ChangeKind::Added, record));
+                }
+            }
+            Err(e) => return self.fail(&e),
+        }
+        if full {
+            self.snapshot = Some(snapshot);
+        } else if self.end_mark {
+            self.ready.push_back(self.encoder.bookmark(snapshot.revision, true));
+        }
+    }
+
+    /// As [`State::push`], for a kind that a webhook converts.
+    async fn push_converted(&mut self, server: &Server, change: &Change) {
+        match convert::webhook::change(server, &self.filter.kind, change).await {
+            Ok(change) => self.push(&change),
+            Err(e) => self.fail(&e),
+        }
+    }
+
+    /// Tells an error; it is the last thing a client hears.
+    fn fail(&mut self, error: &ApiError) {
+        self.ready.push_back(self.encoder.error(error));
+        self.over = true;
     }
 
     /// Takes what is there already; whether there was anything. `None`: the watch is over.

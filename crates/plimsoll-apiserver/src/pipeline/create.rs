@@ -70,7 +70,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
         }
         return Ok(Updated::dry(object, true));
     }
-    let stored = convert::to_storage(&w.kind, object);
+    let stored = convert::webhook::stored(&w.server, &w.kind, object).await?;
     let result = w.server.put(key, Expected::Absent, &stored).await;
     match result {
         Ok(record) => {

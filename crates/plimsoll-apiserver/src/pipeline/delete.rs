@@ -66,7 +66,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     let name = w.name.clone();
     let key = w.key(&name);
     let record = w.server.store().latest(&key).ok_or_else(|| w.not_found(&name))?;
-    let old = w.read(&record)?;
+    let old = w.read(&record).await?;
     preconditions(w, &old, options)?;
     admit::mutate(w, &mut Value::Null, Some(&old), admit::Operation::Delete).await?;
     let mut new = old.clone();
@@ -81,7 +81,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
         return Ok(Some(Deleted::Pending(old)));
     }
     let _ = admit::validate(w, None, Some(&old), admit::Operation::Delete).await?;
-    let stored = convert::to_storage(&w.kind, new.clone());
+    let stored = convert::webhook::stored(&w.server, &w.kind, new.clone()).await?;
     let mut expected = Expected::Revision(record.revision);
     let mut marked = false;
     if w.dry_run {
@@ -93,7 +93,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
             match w.server.put(key.clone(), expected, &stored).await {
                 Ok(written) => {
                     expected = Expected::Revision(written.revision);
-                    new = w.read(&written)?;
+                    new = w.read(&written).await?;
                     marked = true;
                     w.server.written(&w.kind, &written).await;
                 }
@@ -108,7 +108,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     match w.server.remove(key, expected, None).await {
         Ok(gone) => {
             w.server.deleted(&w.kind, &gone).await;
-            Ok(Some(Deleted::Gone(w.read(&gone)?)))
+            Ok(Some(Deleted::Gone(w.read(&gone).await?)))
         }
         // Whoever saw the mark was faster (upstream's `ignoreNotFound`): it is gone, as was asked for.
         Err(StoreError::Conflict { .. } | StoreError::NotFound)

@@ -54,11 +54,11 @@ impl Updated {
     ///
     /// # Errors
     /// What is stored can't be read.
-    pub fn into_object(self, kind: &Kind) -> Result<Value, ApiError> {
+    pub async fn into_object(self, server: &Server, kind: &Kind) -> Result<Value, ApiError> {
         let Self { mut object, record, .. } = self;
         let Some(record) = record else { return Ok(object) };
         if !crate::convert::is_served_as(&record, &kind.gvk) {
-            return crate::served::value(kind, &record).map_err(ApiError::internal);
+            return crate::served::in_version(server, kind, &record).await;
         }
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.insert("resourceVersion".to_owned(), Value::String(record.revision.to_string()));
@@ -122,8 +122,8 @@ impl Write {
     }
 
     /// The object in the version of the request.
-    pub fn read(&self, record: &Record) -> Result<Value, ApiError> {
-        crate::served::value(&self.kind, record).map_err(ApiError::internal)
+    pub async fn read(&self, record: &Arc<Record>) -> Result<Value, ApiError> {
+        crate::served::in_version(&self.server, &self.kind, record).await
     }
 
     /// A store's error as the API words it.

@@ -86,7 +86,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     let key = w.key(&name);
     let record = w.server.store().latest(&key);
     let Some(record) = record else { return create_instead(w, change).await.map_err(fatal) };
-    let old = w.read(&record).map_err(fatal)?;
+    let old = w.read(&record).await.map_err(fatal)?;
     let mut new = match change {
         Change::Replace(object) => object.clone(),
         Change::Patch(f) => f(&old).map_err(fatal)?,
@@ -154,7 +154,7 @@ async fn commit(
     if w.dry_run {
         return Ok(Updated::dry(new, false));
     }
-    let stored = convert::to_storage(&w.kind, new);
+    let stored = convert::webhook::stored(&w.server, &w.kind, new).await.map_err(fatal)?;
     let encoded = Encoded::new(&stored).map_err(|e| retryable(w, &e, &name))?;
     if encoded.is_stored_in(&record) {
         return Ok(Updated::stored(w, stored, record, false));

@@ -51,7 +51,7 @@ pub struct Change {
 const MAX_ENCODINGS: usize = 8;
 
 impl Change {
-    pub(super) fn new(kind: ChangeKind, record: Arc<Record>, previous: Option<Arc<Record>>) -> Self {
+    pub(crate) fn new(kind: ChangeKind, record: Arc<Record>, previous: Option<Arc<Record>>) -> Self {
         Self { kind, record, previous, lines: Default::default(), others: Mutex::default() }
     }
 

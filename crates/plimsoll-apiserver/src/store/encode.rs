@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::record::{Fit, Key, Record, digits};
+use super::record::{Converted, Fit, Key, Record, digits};
 use super::{StoreError, metrics};
 
 /// An object as JSON with a hole where `metadata.resourceVersion` goes, so that the costly part of a write happens
@@ -70,6 +70,7 @@ impl Encoded {
             stamp,
             shared: OnceLock::new(),
             fit: Fit::default(),
+            converted: Converted::default(),
         }
     }
 }

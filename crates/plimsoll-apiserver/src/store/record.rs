@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::StoreError;
+use super::{Encoded, StoreError};
 
 /// Where an object lives. `resource` is `Kind::storage` (`group/plural`); namespace is empty for cluster scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +56,18 @@ pub struct Record {
     pub(super) shared: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// What the object is known to conform to.
     pub(super) fit: Fit,
+    /// The object in another version, by the conversion that made it.
+    pub(super) converted: Converted,
+}
+
+/// What a conversion webhook made of a record; the last one counts.
+#[derive(Debug, Default)]
+pub(super) struct Converted(Mutex<Option<Arc<(u64, Arc<Record>)>>>);
+
+impl Clone for Converted {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// Fingerprint of the schema that an object is known to conform to as it is; 0: none.
@@ -92,7 +104,17 @@ impl Record {
         }
         let LeanMeta { uid, labels } = lean.metadata;
         let (uid, labels) = (uid.unwrap_or_default(), labels.unwrap_or_default());
-        Ok(Self { key, revision, uid, labels, json, stamp, shared: OnceLock::new(), fit: Fit::default() })
+        Ok(Self {
+            key,
+            revision,
+            uid,
+            labels,
+            json,
+            stamp,
+            shared: OnceLock::new(),
+            fit: Fit::default(),
+            converted: Converted::default(),
+        })
     }
 
     /// Whether the object is known to be what a schema makes of it: pruning and defaults would change nothing.
@@ -126,6 +148,27 @@ impl Record {
         Some(decoded)
     }
 
+    /// What a conversion with this fingerprint made of the object, if that is still known.
+    pub fn converted(&self, fingerprint: u64) -> Option<Arc<Self>> {
+        let slot = self.converted.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().filter(|c| c.0 == fingerprint).map(|c| Arc::clone(&c.1))
+    }
+
+    /// Keeps what a conversion made of the object.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if it is no object with `metadata`.
+    pub fn set_converted(
+        &self,
+        fingerprint: u64,
+        object: &serde_json::Value,
+    ) -> Result<Arc<Self>, StoreError> {
+        let made = Arc::new(Encoded::new(object)?.stamp(self.key.clone(), self.revision));
+        let mut slot = self.converted.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(Arc::new((fingerprint, Arc::clone(&made))));
+        Ok(made)
+    }
+
     /// The same object with another resource version.
     pub fn restamped(&self, revision: u64) -> Self {
         let end = self.stamp + digits(self.revision);
@@ -142,6 +185,7 @@ impl Record {
             stamp: self.stamp,
             shared: OnceLock::new(),
             fit: self.fit.clone(),
+            converted: Converted::default(),
         }
     }
 }

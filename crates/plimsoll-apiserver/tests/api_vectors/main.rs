@@ -8,6 +8,8 @@
 mod bind;
 mod client;
 mod compare;
+#[path = "../support/https.rs"]
+mod https;
 mod kubectl;
 mod openapi;
 mod replay;

@@ -7,15 +7,11 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
-use plimsoll_apiserver::http::tls::Credentials;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use crate::bind::Bindings;
 use crate::compare;
+use crate::https::{Https, json as respond};
 
 #[derive(Default)]
 struct State {
@@ -34,40 +30,18 @@ struct Got {
 /// The endpoint.
 pub struct Webhook {
     state: Arc<Mutex<State>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Webhook {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _endpoint: Https,
 }
 
 impl Webhook {
     /// Starts it; `<webhook>` and `<ca>` say where it is.
     pub async fn start(bindings: &mut Bindings) -> Self {
-        let credentials = Credentials::generate(&[]).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        bindings.set("webhook:", &listener.local_addr().unwrap().to_string());
-        bindings.set("ca:", &BASE64_STANDARD.encode(&credentials.ca));
-        let acceptor = TlsAcceptor::from(credentials.tls().unwrap());
         let state: Arc<Mutex<State>> = Arc::default();
         let shared = Arc::clone(&state);
-        let task = tokio::spawn(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                let (acceptor, state) = (acceptor.clone(), Arc::clone(&shared));
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service = tower::service_fn(move |request| answer(Arc::clone(&state), request));
-                    let service = TowerToHyperService::new(service);
-                    let builder =
-                        hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
-                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        Self { state, task }
+        let endpoint = Https::start(&[], move |request| answer(Arc::clone(&shared), request)).await;
+        bindings.set("webhook:", &endpoint.address.to_string());
+        bindings.set("ca:", &endpoint.ca);
+        Self { state, _endpoint: endpoint }
     }
 
     /// Sets the calls to come.
@@ -106,10 +80,7 @@ impl Webhook {
     }
 }
 
-async fn answer(
-    state: Arc<Mutex<State>>,
-    request: Request<hyper::body::Incoming>,
-) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
+async fn answer(state: Arc<Mutex<State>>, request: Request<hyper::body::Incoming>) -> Response<Full<Bytes>> {
     let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or("").to_owned();
     let body = request.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
@@ -126,14 +97,14 @@ async fn answer(
         recorded
     };
     let Some(recorded) = recorded else {
-        return Ok(respond(200, review_of(&json!({"uid": uid, "allowed": true})).to_string()));
+        return respond(200, review_of(&json!({"uid": uid, "allowed": true})).to_string());
     };
     if let Some(seconds) = recorded["delay_seconds"].as_f64() {
         tokio::time::sleep(std::time::Duration::from_secs_f64(seconds)).await;
     }
     let status = recorded["status"].as_u64().and_then(|s| u16::try_from(s).ok()).unwrap_or(200);
     if let Some(text) = recorded["text"].as_str() {
-        return Ok(respond(status, text.to_owned()));
+        return respond(status, text.to_owned());
     }
     let mut response = recorded["review_response"].clone();
     if response["uid"].as_str().is_some_and(|u| u.starts_with('<')) {
@@ -145,16 +116,9 @@ async fn answer(
         map.insert("patch".to_owned(), json!(BASE64_STANDARD.encode(patch.to_string())));
     }
     let body = if recorded["body"].is_null() { review_of(&response) } else { recorded["body"].clone() };
-    Ok(respond(status, body.to_string()))
+    respond(status, body.to_string())
 }
 
 fn review_of(response: &Value) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})
-}
-
-fn respond(status: u16, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
-    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
-    response
 }

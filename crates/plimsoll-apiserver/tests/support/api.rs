@@ -48,4 +48,33 @@ impl Api {
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&bytes).unwrap_or_default())
     }
+
+    /// Begins a watch.
+    pub async fn watch(&self, path: &str) -> Events {
+        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let response = self.service.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        Events { body: response.into_body(), lines: Vec::new() }
+    }
+}
+
+/// The events of a watch.
+pub struct Events {
+    body: plimsoll_apiserver::http::body::Body,
+    lines: Vec<u8>,
+}
+
+impl Events {
+    /// The next one.
+    pub async fn next(&mut self) -> Value {
+        loop {
+            if let Some(end) = self.lines.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.lines.drain(..=end).collect();
+                return serde_json::from_slice(&line).unwrap();
+            }
+            let frame = tokio::time::timeout(std::time::Duration::from_secs(20), self.body.frame()).await;
+            let frame = frame.expect("no event in time").expect("the watch is over").unwrap();
+            self.lines.extend_from_slice(&frame.into_data().unwrap());
+        }
+    }
 }

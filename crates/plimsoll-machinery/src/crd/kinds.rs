@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::conversion::Conversion;
 use super::node::Node;
 use super::{arena, at, list, text};
 use crate::discovery::{compare_versions, storage_version_hash};
@@ -36,7 +37,11 @@ fn row(definition: &Value, version: &Value) -> Kind {
     let schema = arena::typed(&node, raw);
     let stored = list(spec, "versions").iter().find(|v| at(v, "storage") == &json!(true));
     let storage_version = stored.map_or("", |v| text(v, "name"));
-    let custom = CustomKind { fingerprint: fingerprint(raw), ..custom(spec, version, storage_version, node) };
+    let custom = CustomKind {
+        fingerprint: fingerprint(raw),
+        conversion: Conversion::of(definition).map(Arc::new),
+        ..custom(spec, version, storage_version, node)
+    };
     let list_kind = match text(names, "listKind") {
         "" => format!("{kind}List"),
         given => given.to_owned(),
@@ -84,6 +89,7 @@ fn custom(spec: &Value, version: &Value, storage_version: &str, node: Node) -> C
         preserve_unknown: node.preserve,
         checks: Some(Arc::new(node)),
         fingerprint: 0,
+        conversion: None,
     }
 }
 

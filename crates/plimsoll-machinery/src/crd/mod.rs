@@ -2,6 +2,7 @@
 
 mod arena;
 pub(crate) mod check;
+mod conversion;
 mod default;
 pub mod define;
 mod embed;
@@ -18,6 +19,7 @@ mod tests;
 
 use serde_json::Value;
 
+pub use self::conversion::{Conversion, Request as ConversionRequest};
 pub use self::embed::expand_embeds;
 pub use self::kinds::kinds;
 pub use self::kueue::{kueue_definitions, load};

@@ -54,6 +54,17 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     errors.0
 }
 
+/// What is wrong with labels or annotations (`field`) at a path of two fields.
+pub(crate) fn pairs(field: &str, values: &Obj, parent: &str, name: &str) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let parent = Path::new(parent);
+    match field {
+        "labels" => meta::labels(values, &parent.field(name), &mut errors),
+        _ => meta::annotations(values, &parent.field(name), &mut errors),
+    }
+    errors.0
+}
+
 /// What is wrong with a new version of an object, written through a subresource (empty: the object itself).
 pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return Vec::new() };

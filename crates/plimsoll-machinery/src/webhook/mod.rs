@@ -132,6 +132,20 @@ pub fn compile(stage: Stage, configurations: &[Value]) -> Vec<Webhook> {
     sorted.into_iter().flat_map(of).collect()
 }
 
+/// The address of a `clientConfig` with the time a call has: the configured URL, or the service's name in the cluster.
+pub fn url(client: &Value, seconds: u32) -> String {
+    let service = at(client, "service");
+    let base = if service.is_object() {
+        let port = at(service, "port").as_u64().unwrap_or(443);
+        let path = text(service, "path").trim_start_matches('/');
+        format!("https://{}.{}.svc:{port}/{path}", text(service, "name"), text(service, "namespace"))
+    } else {
+        text(client, "url").to_owned()
+    };
+    let sign = if base.contains('?') { '&' } else { '?' };
+    format!("{base}{sign}timeout={seconds}s")
+}
+
 impl Webhook {
     fn new(stage: Stage, configuration: &str, raw: &Value) -> Self {
         let conditions = list(raw, "matchConditions").iter().map(|c| {
@@ -155,19 +169,9 @@ impl Webhook {
         }
     }
 
-    /// The address with the timeout as the server calls it: the configured URL, or the service's name in the
-    /// cluster.
+    /// The address with the timeout as the server calls it.
     pub fn url(&self) -> String {
-        let service = at(&self.client, "service");
-        let base = if service.is_object() {
-            let port = at(service, "port").as_u64().unwrap_or(443);
-            let path = text(service, "path").trim_start_matches('/');
-            format!("https://{}.{}.svc:{port}/{path}", text(service, "name"), text(service, "namespace"))
-        } else {
-            text(&self.client, "url").to_owned()
-        };
-        let sign = if base.contains('?') { '&' } else { '?' };
-        format!("{base}{sign}timeout={}s", self.timeout_seconds)
+        url(&self.client, self.timeout_seconds)
     }
 
     /// What a call that failed means: nothing when failures are ignored, else an error. `why` is in upstream's

@@ -28,7 +28,7 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     }
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
-    let pod = read(req, kind)?;
+    let pod = read(req, kind).await?;
     super::admit_part(req, kind, &mut eviction, &options).await?;
     let needs_budget = needs_budget(&pod);
     if needs_budget {

@@ -10,7 +10,7 @@ use crate::server::LogRequest;
 
 /// GET of `pods/NAME/log`.
 pub async fn log(req: &mut Req, kind: &Kind) -> Result<Reply, ApiError> {
-    let pod = read(req, kind)?;
+    let pod = read(req, kind).await?;
     let wanted = req.query.non_empty("container").unwrap_or("").to_owned();
     let container = container(&pod, &wanted, &req.info.name)?;
     if pod["spec"]["nodeName"].as_str().unwrap_or("").is_empty() {

@@ -29,7 +29,7 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> 
     let Some(sub) = kind.subresource(&req.info.subresource).cloned() else { return Err(not_served()) };
     let core_pod = kind.gvk.group.is_empty() && kind.plural == "pods";
     if core_pod && matches!(sub.name.as_str(), "exec" | "attach" | "portforward" | "proxy") {
-        return connect(req, kind, &sub.name);
+        return connect(req, kind, &sub.name).await;
     }
     if sub.name == "proxy" {
         return Err(not_implemented("proxy"));
@@ -64,7 +64,7 @@ fn not_implemented(what: &str) -> ApiError {
 async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiError> {
     match verb {
         "get" => {
-            let object = read(req, kind)?;
+            let object = read(req, kind).await?;
             present(req, kind, 200, object)
         }
         "update" => {
@@ -74,7 +74,7 @@ async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiE
             let mut write = write_of(req, kind, &options, "UpdateOptions");
             let result = pipeline::update(&mut write, Change::Replace(object)).await;
             req.warnings.append(&mut write.warnings);
-            present_written(req, kind, result?)
+            present_written(req, kind, result?).await
         }
         "patch" => patch::patch(req, kind).await,
         _ => Err(method_not_allowed()),
@@ -123,10 +123,10 @@ async fn admitted(write: &mut pipeline::Write, part: &mut Value) -> Result<(), A
 }
 
 /// The object that the path names, in the served version.
-fn read(req: &Req, kind: &Kind) -> Result<Value, ApiError> {
+async fn read(req: &Req, kind: &Kind) -> Result<Value, ApiError> {
     let record = req.server.store().get(&key(req, kind));
     let record = record.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
-    served::value(kind, &record).map_err(ApiError::internal)
+    served::in_version(&req.server, kind, &record).await
 }
 
 /// Decodes the body as the subresource's own kind.
@@ -152,11 +152,11 @@ fn present_own(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Resul
 }
 
 /// exec, attach, port-forward and proxy need a kubelet with containers.
-fn connect(req: &Req, kind: &Kind, what: &str) -> Result<Reply, ApiError> {
+async fn connect(req: &Req, kind: &Kind, what: &str) -> Result<Reply, ApiError> {
     if !matches!(req.method, Method::GET | Method::POST) && what != "proxy" {
         return Err(method_not_allowed());
     }
-    let pod = read(req, kind)?;
+    let pod = read(req, kind).await?;
     if pod["spec"]["nodeName"].as_str().unwrap_or("").is_empty() {
         return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", req.info.name)));
     }

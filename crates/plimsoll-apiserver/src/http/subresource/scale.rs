@@ -130,7 +130,7 @@ fn set(object: &mut Value, path: &[String], value: Value) {
 pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Result<Reply, ApiError> {
     let own = own_kind(req, sub)?;
     if req.info.verb == "get" {
-        let scale = scale_of(kind, &read(req, kind)?)?;
+        let scale = scale_of(kind, &read(req, kind).await?)?;
         return present_own(req, &own, 200, scale);
     }
     let object = if req.info.verb == "update" {
@@ -148,7 +148,7 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
             apply_scale(kind, old, &scale)
         };
         let mut write = write_of(req, kind, &options, "UpdateOptions");
-        pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(kind)?
+        pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(&req.server, kind).await?
     } else {
         patch(req, kind, &own).await?
     };
@@ -171,7 +171,10 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
             machine::apply(kind, Some(old), &intent, &manager, "scale", force, now)
         };
-        return pipeline::update(&mut write, Change::Apply(&make)).await?.into_object(kind);
+        return pipeline::update(&mut write, Change::Apply(&make))
+            .await?
+            .into_object(&req.server, kind)
+            .await;
     }
     let body = req.body.clone();
     let make = |old: &Value| {
@@ -179,7 +182,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
         let (scale, _) = machine::apply_patch(own, patch_type, &body, &scale, options.field_validation)?;
         apply_scale(kind, old, &scale)
     };
-    pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(kind)
+    pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(&req.server, kind).await
 }
 
 /// An apply of a Scale is an apply of the field it stands for.

@@ -38,7 +38,7 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
             return Err(invalid(&name, &format!("metadata.{field}"), &json!(given), &detail));
         }
     }
-    let account = read(req, kind)?;
+    let account = read(req, kind).await?;
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if seconds < MIN_SECONDS {
         let detail = "may not specify a duration less than 10 minutes";

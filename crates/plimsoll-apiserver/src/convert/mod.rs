@@ -1,7 +1,9 @@
 //! Between the version objects are stored in and the versions they are served in.
 //!
-//! Custom resources differ in `apiVersion` only (conversion strategy `None`), but for Kueue's own; events are
-//! one set of objects with two spellings.
+//! Custom resources differ in `apiVersion` only (conversion strategy `None`), but for Kueue's own and those that a
+//! [webhook] converts; events are one set of objects with two spellings.
+
+pub mod webhook;
 
 use plimsoll_machinery::{Gvk, Kind};
 use serde_json::{Map, Value, json};

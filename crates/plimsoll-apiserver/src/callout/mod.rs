@@ -1,4 +1,6 @@
-//! One HTTPS call to a webhook.
+//! One HTTPS call to a webhook: at its URL, or behind a Service.
+
+mod service;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::store::Store;
+
 /// Largest answer that is read.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
 
@@ -31,19 +35,36 @@ pub enum Failure {
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn post(url: &str, client: &Value, review: &Value, limit: Duration) -> Result<Bytes, Failure> {
-    match tokio::time::timeout(limit, exchange(url, client, review)).await {
+pub async fn post(
+    store: &Store,
+    url: &str,
+    client: &Value,
+    review: &Value,
+    limit: Duration,
+) -> Result<Bytes, Failure> {
+    // Whoever is behind a service may be elsewhere than its name says; its certificate is for the name.
+    let behind = match client.get("service").filter(|s| s.is_object()) {
+        Some(reference) => Some(service::resolve(store, reference).map_err(Failure::Unreachable)?),
+        None => None,
+    };
+    match tokio::time::timeout(limit, exchange(url, behind, client, review)).await {
         Ok(result) => result,
         Err(_) => Err(Failure::Unreachable("context deadline exceeded".to_owned())),
     }
 }
 
-async fn exchange(url: &str, client: &Value, review: &Value) -> Result<Bytes, Failure> {
+async fn exchange(
+    url: &str,
+    behind: Option<(String, u16)>,
+    client: &Value,
+    review: &Value,
+) -> Result<Bytes, Failure> {
     let unreachable = |e: &dyn std::fmt::Display| Failure::Unreachable(e.to_string());
     let uri: http::Uri = url.parse().map_err(|e| unreachable(&e))?;
     let host = uri.host().unwrap_or("").trim_matches(['[', ']']).to_owned();
-    let port = uri.port_u16().unwrap_or(443);
-    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|e| dial_error(&host, port, &e))?;
+    let (address, port) = behind.unwrap_or_else(|| (host.clone(), uri.port_u16().unwrap_or(443)));
+    let stream =
+        TcpStream::connect((address.as_str(), port)).await.map_err(|e| dial_error(&address, port, &e))?;
     let _ = stream.set_nodelay(true);
     let config = tls(client).map_err(|e| unreachable(&e))?;
     let name = ServerName::try_from(host.clone()).map_err(|e| unreachable(&e))?;

@@ -1,0 +1,61 @@
+//! Where the endpoints of a Service are. Nothing routes to cluster addresses here, so a webhook behind a Service is
+//! called at one of its endpoints, as with upstream's `--enable-aggregator-routing`.
+
+use serde_json::Value;
+
+use crate::store::{Key, Store};
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Host and port behind `service` of a `clientConfig`.
+///
+/// # Errors
+/// Why there is none, in the words of upstream's resolver.
+pub fn resolve(store: &Store, reference: &Value) -> Result<(String, u16), String> {
+    let text = |field: &str| reference[field].as_str().unwrap_or("");
+    let (namespace, name) = (text("namespace"), text("name"));
+    let wanted = reference["port"].as_u64().unwrap_or(443);
+    let record = store.get(&Key::new("/services", namespace, name));
+    let service = record.and_then(|r| r.value().ok()).ok_or_else(|| format!("service {name:?} not found"))?;
+    if service["spec"]["type"] == "ExternalName" {
+        let host = service["spec"]["externalName"].as_str().unwrap_or("");
+        return Ok((host.to_owned(), port(wanted)?));
+    }
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let named = ports.into_iter().find(|p| p["port"].as_u64() == Some(wanted));
+    let named = named.ok_or_else(|| format!("no service port {wanted} found for service {name:?}"))?;
+    let port_name = named["name"].as_str().unwrap_or("");
+    let found = from_slices(store, namespace, name, port_name)
+        .or_else(|| from_endpoints(store, namespace, name, port_name));
+    let (host, number) = found.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
+    Ok((host, port(number)?))
+}
+
+fn port(number: u64) -> Result<u16, String> {
+    u16::try_from(number).map_err(|_| format!("invalid port {number}"))
+}
+
+fn port_of(ports: &Value, name: &str) -> Option<u64> {
+    let mut ports = ports.as_array()?.iter();
+    ports.find(|p| p["name"].as_str().unwrap_or("") == name)?["port"].as_u64()
+}
+
+fn from_slices(store: &Store, namespace: &str, service: &str, port: &str) -> Option<(String, u64)> {
+    let all = store.list("discovery.k8s.io/endpointslices", Some(namespace));
+    let own = all.iter().filter(|r| r.labels.get(SERVICE_NAME).is_some_and(|s| s == service));
+    own.filter_map(|r| r.value().ok()).find_map(|slice| {
+        let number = port_of(&slice["ports"], port)?;
+        // Unknown counts as ready.
+        let ready = |e: &&Value| e["conditions"]["ready"] != false;
+        let endpoint = slice["endpoints"].as_array()?.iter().find(ready)?;
+        Some((endpoint["addresses"][0].as_str()?.to_owned(), number))
+    })
+}
+
+fn from_endpoints(store: &Store, namespace: &str, service: &str, port: &str) -> Option<(String, u64)> {
+    let endpoints = store.get(&Key::new("/endpoints", namespace, service))?.value().ok()?;
+    endpoints["subsets"].as_array()?.iter().find_map(|subset| {
+        let number = port_of(&subset["ports"], port)?;
+        Some((subset["addresses"][0]["ip"].as_str()?.to_owned(), number))
+    })
+}
