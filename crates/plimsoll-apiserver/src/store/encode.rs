@@ -115,14 +115,18 @@ fn write_hole(out: &mut Vec<u8>, first: &mut bool, hole: &mut usize) {
     out.push(b'"');
 }
 
+/// `apiVersion` and `kind` come first, so that readers tell the version, and lists leave both out, without reading on.
 fn write_object(
     out: &mut Vec<u8>,
     fields: &Map<String, Value>,
     mut write: impl FnMut(&mut Vec<u8>, &str, &Value) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
+    const FIRST: [&str; 2] = ["apiVersion", "kind"];
     out.push(b'{');
     let mut first = true;
-    for (key, value) in fields {
+    let head = FIRST.iter().filter_map(|key| fields.get_key_value(*key));
+    let rest = fields.iter().filter(|(key, _)| !FIRST.contains(&key.as_str()));
+    for (key, value) in head.chain(rest) {
         write_key(out, key, &mut first)?;
         write(out, key, value)?;
     }

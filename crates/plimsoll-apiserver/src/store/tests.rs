@@ -166,3 +166,19 @@ async fn selectors_turn_changes_into_views() {
     assert_eq!(line["object"]["metadata"]["labels"]["app"], "web");
     assert_eq!(line["object"]["metadata"]["resourceVersion"], "5");
 }
+
+/// Readers tell the version by the first bytes, also of kinds with fields that sort before it.
+#[tokio::test]
+async fn version_and_kind_come_first() {
+    let store = Store::in_memory();
+    for (kind, field) in [("Event", "action"), ("ConfigMap", "data"), ("Secret", "Data")] {
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, field: {"b": "c"}});
+        let key = Key::new(format!("/{}s", kind.to_lowercase()), "default", "x");
+        let record = store.commit(Write::put(key, Expected::Absent, &object).unwrap()).await.unwrap();
+        let head = format!("{{\"apiVersion\":\"v1\",\"kind\":\"{kind}\",");
+        assert!(record.json.starts_with(head.as_bytes()), "{:?}", record.json);
+        let mut stored = record.value().unwrap();
+        assert_eq!(stored["metadata"]["resourceVersion"].take(), record.revision.to_string().as_str());
+        assert_eq!(stored[field], object[field]);
+    }
+}
