@@ -1,6 +1,5 @@
 //! Watches: what to begin with, which changes a client sees and in which form, bookmarks, and the end.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +49,11 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let filter = Filter { kind: Arc::clone(kind), selector, name: req.info.name.clone() };
     let start = match begin(req, kind, &options).await? {
         Ok(start) => start,
-        Err(e) => return Ok(stream_reply(&encoder, futures::stream::iter([encoder.error(&e)]))),
+        Err(e) => {
+            let mut frame = BytesMut::new();
+            encoder.error(&mut frame, &e);
+            return Ok(stream_reply(&encoder, futures::stream::iter([frame.freeze()])));
+        }
     };
     let timeout = options.timeout.unwrap_or_else(|| MIN_TIMEOUT + rand::rng().random_range(0..MIN_TIMEOUT));
     let now = Instant::now();
@@ -63,7 +66,7 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         next_bookmark: options.bookmarks.then(|| next_bookmark(now, deadline)),
         deadline,
         filter,
-        ready: VecDeque::new(),
+        ready: BytesMut::new(),
         encoder: encoder.clone(),
         converts: convert::webhook::is_hooked(kind).then(|| Arc::clone(&req.server)),
         over: false,
@@ -167,7 +170,8 @@ struct State {
     next_bookmark: Option<Instant>,
     deadline: Instant,
     filter: Filter,
-    ready: VecDeque<Bytes>,
+    /// Events that have not been sent yet.
+    ready: BytesMut,
     encoder: Encoder,
     /// The server, for kinds that a webhook converts.
     converts: Option<Arc<Server>>,
@@ -178,8 +182,8 @@ impl State {
     /// The next frame; `None`: the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(frame) = self.ready.pop_front() {
-                return Some(frame);
+            if !self.ready.is_empty() {
+                return Some(self.ready.split().freeze());
             }
             if self.over {
                 return None;
@@ -210,7 +214,7 @@ impl State {
                     }
                     self.next_bookmark = Some(next_bookmark(now, self.deadline));
                     let position = self.watch.position();
-                    return Some(self.encoder.bookmark(position, false));
+                    self.encoder.bookmark(&mut self.ready, position, false);
                 }
             }
         }
@@ -219,29 +223,30 @@ impl State {
     /// A frame of initial events; after the last one the end mark.
     fn initial(&mut self) {
         let Some(snapshot) = self.snapshot.take() else { return };
-        let mut frame = BytesMut::new();
         let mut last: Option<&Arc<Record>> = None;
         let mut full = false;
         for record in snapshot.iter_from(&self.cursor) {
-            if frame.len() >= FRAME {
+            if self.ready.len() >= FRAME {
                 full = true;
                 break;
             }
             last = Some(record);
             if self.filter.is_open() || self.filter.matches(record) {
-                frame.extend_from_slice(&self.encoder.event(ChangeKind::Added, record));
+                self.encoder.event(&mut self.ready, ChangeKind::Added, record);
             }
         }
         if let Some(last) = last {
             self.cursor = format!("{}\0", snapshot.relative_path(last));
         }
-        if !frame.is_empty() {
-            self.ready.push_back(frame.freeze());
-        }
-        if full {
+        self.began(snapshot, full);
+    }
+
+    /// Goes on with the snapshot, or marks the end of the initial events.
+    fn began(&mut self, snapshot: Snapshot, more: bool) {
+        if more {
             self.snapshot = Some(snapshot);
         } else if self.end_mark {
-            self.ready.push_back(self.encoder.bookmark(snapshot.revision, true));
+            self.encoder.bookmark(&mut self.ready, snapshot.revision, true);
         }
     }
 
@@ -257,16 +262,12 @@ impl State {
         match convert::webhook::records(server, &self.filter.kind, records).await {
             Ok(records) => {
                 for record in records.iter().filter(|r| self.filter.matches(r)) {
-                    self.ready.push_back(self.encoder.event(ChangeKind::Added, record));
+                    self.encoder.event(&mut self.ready, ChangeKind::Added, record);
                 }
             }
             Err(e) => return self.fail(&e),
         }
-        if full {
-            self.snapshot = Some(snapshot);
-        } else if self.end_mark {
-            self.ready.push_back(self.encoder.bookmark(snapshot.revision, true));
-        }
+        self.began(snapshot, full);
     }
 
     /// As [`State::push`], for a kind that a webhook converts.
@@ -279,34 +280,24 @@ impl State {
 
     /// Tells an error; it is the last thing a client hears.
     fn fail(&mut self, error: &ApiError) {
-        self.ready.push_back(self.encoder.error(error));
+        self.encoder.error(&mut self.ready, error);
         self.over = true;
     }
 
     /// Takes what is there already; whether there was anything. `None`: the watch is over.
     fn drain(&mut self) -> Option<bool> {
         let mut any = false;
-        let mut size = 0;
-        while size < FRAME {
+        while self.ready.len() < FRAME {
             let Some(change) = self.watch.try_next().ok()? else { break };
             any = true;
-            let before = self.ready.len();
             self.push(&change);
-            size += self.ready.iter().skip(before).map(Bytes::len).sum::<usize>();
-        }
-        if self.ready.len() > 1 {
-            let mut frame = BytesMut::with_capacity(size);
-            for event in self.ready.drain(..) {
-                frame.extend_from_slice(&event);
-            }
-            self.ready.push_back(frame.freeze());
         }
         Some(any)
     }
 
     fn push(&mut self, change: &Change) {
         if let Some(view) = self.filter.view(change) {
-            self.ready.push_back(self.encoder.change(change, view));
+            self.encoder.event(&mut self.ready, view, &change.object(view));
         }
     }
 }
@@ -328,26 +319,21 @@ impl Encoder {
             && served::raw(&self.kind, record).is_some()
     }
 
-    fn change(&mut self, change: &Change, view: ChangeKind) -> Bytes {
-        if self.is_plain(&change.record) {
-            return change.line(view);
-        }
-        self.event(view, &change.object(view))
-    }
-
-    fn event(&mut self, view: ChangeKind, record: &Record) -> Bytes {
+    fn event(&mut self, out: &mut BytesMut, view: ChangeKind, record: &Record) {
         if self.is_plain(record) {
-            let mut line = BytesMut::with_capacity(record.json.len() + 40);
-            line.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", view.event_type()).as_bytes());
-            line.extend_from_slice(&record.json);
-            line.extend_from_slice(b"}\n");
-            return line.freeze();
+            out.reserve(record.json.len() + 40);
+            for part in
+                [&b"{\"type\":\""[..], view.event_type().as_bytes(), b"\",\"object\":", &record.json, b"}\n"]
+            {
+                out.extend_from_slice(part);
+            }
+            return;
         }
         let object = served::value(&self.kind, record).unwrap_or_default();
-        self.encode(view.event_type(), object)
+        self.encode(out, view.event_type(), object);
     }
 
-    fn encode(&mut self, event_type: &str, object: Value) -> Bytes {
+    fn encode(&mut self, out: &mut BytesMut, event_type: &str, object: Value) {
         let object = match (self.accepted.transform, &mut self.table) {
             (Transform::Table(version), Some(options)) => {
                 let table = machine::table(&self.kind, &[object], options, version, self.clock.now());
@@ -357,30 +343,30 @@ impl Encoder {
             (Transform::Partial(version) | Transform::PartialList(version), _) => partial(&object, version),
             _ => object,
         };
-        self.frame(event_type, &object)
+        self.frame(out, event_type, &object);
     }
 
-    fn frame(&self, event_type: &str, object: &Value) -> Bytes {
+    fn frame(&self, out: &mut BytesMut, event_type: &str, object: &Value) {
         if self.accepted.format == Format::Protobuf
             && let Some(frame) = machine::protobuf_event(&self.kind, event_type, object)
         {
-            return frame.into();
+            return out.extend_from_slice(&frame);
         }
-        let mut line = serde_json::to_vec(&json!({"type": event_type, "object": object})).unwrap_or_default();
-        line.push(b'\n');
-        line.into()
+        let line = serde_json::to_vec(&json!({"type": event_type, "object": object})).unwrap_or_default();
+        out.extend_from_slice(&line);
+        out.extend_from_slice(b"\n");
     }
 
-    fn error(&self, error: &ApiError) -> Bytes {
-        self.frame("ERROR", &error.to_status())
+    fn error(&self, out: &mut BytesMut, error: &ApiError) {
+        self.frame(out, "ERROR", &error.to_status());
     }
 
-    fn bookmark(&mut self, revision: u64, end: bool) -> Bytes {
+    fn bookmark(&mut self, out: &mut BytesMut, revision: u64, end: bool) {
         let mut object = machine::empty(&self.kind);
         object["metadata"] = json!({"resourceVersion": revision.to_string()});
         if end {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        self.encode("BOOKMARK", object)
+        self.encode(out, "BOOKMARK", object);
     }
 }

@@ -1,11 +1,10 @@
 //! Encoding an object once, before its revision is known.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::record::{Converted, Fit, Key, Record, digits};
+use super::record::{Converted, Fit, Key, Record, Shared, digits};
 use super::{StoreError, metrics};
 
 /// An object as JSON with a hole where `metadata.resourceVersion` goes, so that the costly part of a write happens
@@ -55,10 +54,11 @@ impl Encoded {
 
     /// Fills the hole.
     pub(super) fn stamp(self, key: Key, revision: u64) -> Record {
-        let mut json = self.head;
-        let stamp = json.len();
-        json.reserve_exact(20 + self.tail.len());
-        json.extend_from_slice(revision.to_string().as_bytes());
+        let (stamp, version) = (self.head.len(), revision.to_string());
+        // Exactly as long as it is: objects stay.
+        let mut json = Vec::with_capacity(stamp + version.len() + self.tail.len());
+        json.extend_from_slice(&self.head);
+        json.extend_from_slice(version.as_bytes());
         json.extend_from_slice(&self.tail);
         let json = json.into();
         Record {
@@ -68,7 +68,7 @@ impl Encoded {
             labels: self.labels,
             json,
             stamp,
-            shared: OnceLock::new(),
+            shared: Shared::default(),
             fit: Fit::default(),
             converted: Converted::default(),
         }

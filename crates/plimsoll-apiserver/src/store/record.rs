@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -53,11 +53,21 @@ pub struct Record {
     /// Where in `json` the digits of the resource version begin.
     pub(super) stamp: usize,
     /// The object in a form that many readers share.
-    pub(super) shared: OnceLock<Arc<dyn Any + Send + Sync>>,
+    pub(super) shared: Shared,
     /// What the object is known to conform to.
     pub(super) fit: Fit,
     /// The object in another version, by the conversion that made it.
     pub(super) converted: Converted,
+}
+
+/// A decoded form of a record, for as long as somebody has it: records of the past are kept for watches, not for this.
+#[derive(Debug, Default)]
+pub(super) struct Shared(Mutex<Option<Weak<dyn Any + Send + Sync>>>);
+
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// What a conversion webhook made of a record; the last one counts.
@@ -111,7 +121,7 @@ impl Record {
             labels,
             json,
             stamp,
-            shared: OnceLock::new(),
+            shared: Shared::default(),
             fit: Fit::default(),
             converted: Converted::default(),
         })
@@ -136,15 +146,18 @@ impl Record {
             .map_err(|e| StoreError::Corrupt(format!("{} {}: {e}", self.key.resource, self.key.path())))
     }
 
-    /// The object as a `T`, decoded once for all who share that form. It stays as long as the record does, so that the form should be
-    /// small; the first form that is asked for is the one that is shared.
+    /// The object as a `T`, decoded once for all who have that form at the same time.
     pub fn shared<T: Any + Send + Sync>(&self, decode: impl FnOnce(&Self) -> Option<T>) -> Option<Arc<T>> {
-        if let Some(known) = self.shared.get().and_then(|s| Arc::clone(s).downcast::<T>().ok()) {
+        let known =
+            self.shared.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
+        if let Some(Ok(known)) = known.clone().map(Arc::downcast::<T>) {
             return Some(known);
         }
         let decoded = Arc::new(decode(self)?);
-        // Somebody else may have been faster, with this form or another.
-        let _ = self.shared.set(Arc::clone(&decoded) as Arc<dyn Any + Send + Sync>);
+        if known.is_none() {
+            let form: Arc<dyn Any + Send + Sync> = Arc::clone(&decoded) as _;
+            *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(&form));
+        }
         Some(decoded)
     }
 
@@ -183,7 +196,7 @@ impl Record {
             labels: self.labels.clone(),
             json: json.into(),
             stamp: self.stamp,
-            shared: OnceLock::new(),
+            shared: Shared::default(),
             fit: self.fit.clone(),
             converted: Converted::default(),
         }
