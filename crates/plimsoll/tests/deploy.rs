@@ -134,34 +134,12 @@ async fn install(up: &Up) {
     }
 }
 
-/// A kubeconfig with nothing but a token of the ServiceAccount.
-async fn kubeconfig_of_the_account(up: &Up) -> PathBuf {
-    let accounts = Resource { api_version: "v1", plural: "serviceaccounts", kind: "ServiceAccount" };
-    let path = format!("{}/token", accounts.object(NAMESPACE, "plimsoll"));
-    let file = kube::config::Kubeconfig::read_from(&up.kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(file.clone(), &Default::default()).await.unwrap();
-    let client = kube::Client::try_from(config).unwrap();
-    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let request = http::Request::post(path)
-        .header("content-type", "application/json")
-        .body(body.to_string().into_bytes())
-        .unwrap();
-    let answer: Value = client.request(request).await.unwrap();
-    let token = json::text(&answer, &["status", "token"]);
-    assert!(!token.is_empty(), "{answer}");
-    let mut file = serde_json::to_value(&file).unwrap();
-    let name = file["users"][0]["name"].clone();
-    file["users"] = json!([{"name": name, "user": {"token": token}}]);
-    let path = up.dir.join("account");
-    std::fs::write(&path, file.to_string()).unwrap();
-    path
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn its_rights_are_enough() {
     let up = Up::start(&["--no-scheduler", "--speed", "10"]).await;
     install(&up).await;
-    let kubeconfig = kubeconfig_of_the_account(&up).await;
+    let kubeconfig = up.dir.join("account");
+    common::account_kubeconfig(&up.kubeconfig, &kubeconfig).await;
     let log = up.dir.join("log");
     let mut child = common::binary()
         .args(["--log", "warn,plimsoll_runtime=debug", "run", "--output", "json", "--webhook-port", "0"])

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -261,4 +261,26 @@ pub fn assert_within_quota(cluster_queues: &[Value], workloads: &[Value]) {
         let quota = quotas.get(&key).copied().unwrap_or(0);
         assert!(used <= quota, "{key:?}: {used} reserved of {quota}");
     }
+}
+
+/// Writes a kubeconfig with nothing but a token of the ServiceAccount of `deploy/`.
+pub async fn account_kubeconfig(admin: &Path, to: &Path) {
+    let path =
+        format!("/api/v1/namespaces/{}/serviceaccounts/plimsoll/token", plimsoll_api::webhooks::NAMESPACE);
+    let file = kube::config::Kubeconfig::read_from(admin).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file.clone(), &Default::default()).await.unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    let body =
+        serde_json::json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(body.to_string().into_bytes())
+        .unwrap();
+    let answer: Value = client.request(request).await.unwrap();
+    let token = json::text(&answer, &["status", "token"]);
+    assert!(!token.is_empty(), "{answer}");
+    let mut file = serde_json::to_value(&file).unwrap();
+    let name = file["users"][0]["name"].clone();
+    file["users"] = serde_json::json!([{"name": name, "user": {"token": token}}]);
+    std::fs::write(to, file.to_string()).unwrap();
 }
