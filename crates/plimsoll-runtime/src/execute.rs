@@ -30,6 +30,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 const CONFLICTS: u32 = 8;
 /// Component of placement's events (kube-scheduler's).
 const SCHEDULER: &str = "default-scheduler";
+/// Component of events on pods that are ended with their node (the recorder that Kueue's node controller is given).
+const NODES: &str = "tas-resource-flavor-controller";
 /// Component of queueing's events (Kueue's).
 const ADMISSION: &str = "kueue-admission";
 
@@ -122,6 +124,7 @@ fn at_once(action: &Action, context: &Context) -> Option<Lane> {
         }
         Action::Queueing(QueueAction::UpdateWorkload(update)) => Some(Lane::Workload(update.key.clone())),
         Action::Queueing(QueueAction::DeactivateWorkload { key, .. }) => Some(Lane::Workload(key.clone())),
+        Action::Queueing(QueueAction::FailPod { uid, .. }) => Some(Lane::Pod(uid.clone())),
         Action::Queueing(QueueAction::Record(key, notes)) => {
             record(context, key, notes);
             None
@@ -172,6 +175,9 @@ async fn carry_out(action: Action, context: &Context) {
                 context.api.patch(WORKLOADS, &key.namespace, &key.name, "", PatchKind::Merge, &patch)
             });
             log("deactivating a workload", done.await.map(|w| context.cache.refresh(Kind::Workload, w)));
+        }
+        Action::Queueing(QueueAction::FailPod { namespace, name, uid }) => {
+            fail(PodRef { namespace, name, uid }, context).await;
         }
         Action::Place(PlaceAction::Record { .. }) | Action::Queueing(_) => {}
     }
@@ -239,6 +245,28 @@ async fn bind(pod: &PodRef, node: &str, context: &Context) {
         Err(e) => PlaceEvent::BindFailed { uid: pod.uid.clone(), message: e.to_string() },
     };
     context.inbox.send(Event::Place(event));
+}
+
+/// Ends a pod that waits for a node on which it can never start (Kueue's node controller).
+async fn fail(pod: PodRef, context: &Context) {
+    const TEXT: &str = "Pod terminated by Kueue NodeController due to node taint";
+    let status = json!({"phase": "Failed", "conditions": [{
+        "type": "TerminatedByKueue", "status": "True", "reason": "UnschedulableOnAssignedNode", "message": TEXT,
+        "lastTransitionTime": clock::text(clock::now()),
+    }]});
+    let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
+    let kind = PatchKind::Strategic;
+    let done = retry(|| context.api.patch(PODS, &pod.namespace, &pod.name, "status", kind, &patch)).await;
+    if done.is_ok() {
+        let note = plimsoll_core::place::Note {
+            warning: false,
+            reason: "PodTerminatedByKueue",
+            action: "PodTerminated",
+            message: TEXT.into(),
+        };
+        context.recorder.record(Note { reporter: NODES, ..pod_note(&pod, &note) });
+    }
+    log("ending a pod that can't start", done.map(drop));
 }
 
 async fn unschedulable(

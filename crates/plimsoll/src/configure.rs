@@ -44,7 +44,8 @@ fn text(path: &Path) -> anyhow::Result<String> {
 }
 
 fn queueing(text: &str, pods: bool) -> anyhow::Result<(plimsoll_core::queueing::Config, Rules)> {
-    let read = config::kueue::read(text, "kueue-system")?;
+    let mut read = config::kueue::read(text, "kueue-system")?;
+    read.queueing.watch_nodes = true;
     if let Some(name) = read.external_frameworks.first() {
         bail!("integrations.externalFrameworks: {name} is not supported: remove it");
     }

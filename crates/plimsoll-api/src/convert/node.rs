@@ -1,8 +1,10 @@
 //! Nodes.
 
 use super::pod::taint_effect;
-use super::{ConvertError, Result, amount, bad, decode, required, string_map};
+use super::{ConvertError, Result, amount, bad, decode, required, string_map, time};
+use crate::lean::meta::Condition;
 use crate::lean::node as lean;
+use plimsoll_core::Time;
 use plimsoll_core::model::{ImageState, Node, Taint};
 
 /// A Node from its JSON bytes.
@@ -16,6 +18,7 @@ pub fn node(bytes: &[u8]) -> std::result::Result<Node, ConvertError> {
     let taints = spec.taints.unwrap_or_default().into_iter().map(taint).collect::<Result<_>>()?;
     let images = status.images.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
+    let ready = conditions.iter().find(|c| c.kind.as_deref() == Some("Ready"));
     Ok(Node {
         name: required("metadata.name", raw.metadata.name)?,
         uid: raw.metadata.uid.unwrap_or_default(),
@@ -24,11 +27,16 @@ pub fn node(bytes: &[u8]) -> std::result::Result<Node, ConvertError> {
         taints,
         allocatable: amount::resources("status.allocatable", status.allocatable)?,
         images: images.into_iter().map(image).collect(),
-        ready: conditions
-            .iter()
-            .any(|c| c.kind.as_deref() == Some("Ready") && c.status.as_deref() == Some("True")),
+        ready: ready.is_some_and(|c| c.status.as_deref() == Some("True")),
+        ready_since: ready.map(since),
         declared_features: status.declared_features.unwrap_or_default(),
     })
+}
+
+/// When a condition changed; one without a time, or with a time that can't be read, always was as it is.
+fn since(c: &Condition) -> Time {
+    let at = c.last_transition_time.as_deref().and_then(|t| time("status.conditions", t).ok());
+    at.unwrap_or_default()
 }
 
 fn image(raw: lean::Image) -> ImageState {

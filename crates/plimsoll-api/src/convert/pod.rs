@@ -179,6 +179,7 @@ pub(crate) fn toleration(raw: lean::Toleration) -> Result<Toleration> {
         },
         value: raw.value.unwrap_or_default(),
         effect: parsed,
+        temporary: raw.toleration_seconds.is_some(),
     })
 }
 

@@ -3,11 +3,11 @@
 use plimsoll_core::Time;
 use plimsoll_core::model::{Resources, StringMap};
 use plimsoll_core::queueing::{
-    Admission, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort, Condition,
+    Admission, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort, Condition, Delayed,
     EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LocalQueue, PodSet, PodSetAssignment,
-    PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
-    ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment, TopologyRequest, Workload,
-    WorkloadKey, WorkloadStatus,
+    PodSetUpdate, PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
+    ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment,
+    TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 use serde_json::Value;
 
@@ -260,6 +260,7 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         max_execution_seconds: int32(spec, "maximumExecutionTimeSeconds"),
         pod_sets: list(spec, "podSets").iter().enumerate().map(pod_set).collect::<Result<_>>()?,
         admission_gated_by: text(&meta["annotations"], "kueue.x-k8s.io/admission-gated-by"),
+        single_pod: single_pod(meta),
         deleting: deleting(object),
         status: status(&object["status"])?,
     })
@@ -273,6 +274,13 @@ pub const REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for
 fn replaces(annotations: &Value) -> Option<WorkloadKey> {
     let (namespace, name) = annotations[REPLACEMENT_FOR].as_str()?.split_once('/')?;
     Some(WorkloadKey { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+/// Whether exactly one pod owns the workload, and it is no pod group's.
+fn single_pod(meta: &Value) -> bool {
+    let group = meta["annotations"]["kueue.x-k8s.io/is-group-workload"] == "true";
+    let [owner] = list(meta, "ownerReferences") else { return false };
+    !group && owner["kind"] == "Pod" && owner["apiVersion"] == "v1"
 }
 
 /// What the workload was made for, so that others can name it.
@@ -367,6 +375,7 @@ fn status(status: &Value) -> Result<WorkloadStatus> {
                 })
             })
             .collect::<Result<_>>()?,
+        unhealthy_nodes: list(status, "unhealthyNodes").iter().map(|n| text(n, "name")).collect(),
     })
 }
 
@@ -394,6 +403,15 @@ fn check(c: &Value) -> Result<AdmissionCheckState> {
         transition: optional_time("status.admissionChecks", &c["lastTransitionTime"])?.unwrap_or_default(),
         requeue_after_seconds: int32(c, "requeueAfterSeconds"),
         retry_count: int32(c, "retryCount"),
+        updates: list(c, "podSetUpdates").iter().map(pod_set_update).collect::<Result<_>>()?,
+    })
+}
+
+fn pod_set_update(u: &Value) -> Result<PodSetUpdate> {
+    Ok(PodSetUpdate {
+        name: text(u, "name"),
+        node_selector: strings(&u["nodeSelector"]),
+        tolerations: list(u, "tolerations").iter().map(toleration_from_value).collect::<Result<_>>()?,
     })
 }
 
@@ -410,6 +428,11 @@ fn admission(admission: &Value) -> Result<Option<Admission>> {
             resource_usage: amounts("status.admission.resourceUsage", &a["resourceUsage"])?,
             count: int32(a, "count").unwrap_or(1),
             topology: topology_assignment(&a["topologyAssignment"]),
+            delayed: match a["delayedTopologyRequest"].as_str() {
+                Some("Pending") => Some(Delayed::Pending),
+                Some("Ready") => Some(Delayed::Ready),
+                _ => None,
+            },
         })
     });
     Ok(Some(Admission {

@@ -3,7 +3,7 @@
 use plimsoll_core::Time;
 use plimsoll_core::model::Resources;
 use plimsoll_core::queueing::{
-    Admission, AdmissionCheckState, Condition, QueueStatus, TopologyAssignment, WorkloadUpdate,
+    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, TopologyAssignment, WorkloadUpdate,
 };
 use serde_json::{Map, Value, json};
 
@@ -94,6 +94,11 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
         let rows: Vec<Value> = evictions.iter().map(row).collect();
         out.insert("schedulingStats".into(), json!({ "evictions": rows }));
     }
+    if let Some(nodes) = &update.unhealthy_nodes {
+        let rows: Vec<Value> = nodes.iter().map(|n| json!({ "name": n })).collect();
+        let value = if rows.is_empty() { Value::Null } else { Value::Array(rows) };
+        out.insert("unhealthyNodes".into(), value);
+    }
     if let Some(seconds) = update.past_execution_seconds {
         out.insert("accumulatedPastExecutionTimeSeconds".into(), json!(seconds));
     }
@@ -123,6 +128,10 @@ fn render_admission(admission: &Admission, old: &Value) -> Value {
             row["resourceUsage"] = amounts(&a.resource_usage);
             if let Some(topology) = &a.topology {
                 row["topologyAssignment"] = render_topology(topology);
+            }
+            if let Some(delayed) = a.delayed {
+                let text = if delayed == Delayed::Pending { "Pending" } else { "Ready" };
+                row["delayedTopologyRequest"] = json!(text);
             }
             row
         })

@@ -71,4 +71,5 @@ pub struct Condition {
     pub kind: Option<String>,
     pub status: Option<String>,
     pub reason: Option<String>,
+    pub last_transition_time: Option<String>,
 }

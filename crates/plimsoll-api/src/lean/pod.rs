@@ -139,6 +139,7 @@ pub struct Toleration {
     pub operator: Option<String>,
     pub value: Option<String>,
     pub effect: Option<String>,
+    pub toleration_seconds: Option<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

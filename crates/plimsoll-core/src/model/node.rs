@@ -1,6 +1,7 @@
 //! Nodes.
 
 use super::{Resources, StringMap, TaintEffect};
+use crate::time::Time;
 
 /// A taint on a node or a flavor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +42,8 @@ pub struct Node {
     pub images: Vec<ImageState>,
     /// Whether the condition `Ready` is `True`.
     pub ready: bool,
+    /// When the condition `Ready` last changed; `None`: there is no such condition.
+    pub ready_since: Option<Time>,
     /// `status.declaredFeatures`.
     pub declared_features: Vec<String>,
 }

@@ -35,6 +35,8 @@ pub struct Toleration {
     pub value: String,
     /// Effect; `None` means all.
     pub effect: Option<TaintEffect>,
+    /// Whether it ends some time after the taint came (`tolerationSeconds` is set).
+    pub temporary: bool,
 }
 
 impl Toleration {

@@ -513,6 +513,7 @@ impl Queueing {
             self.window_named(id, &name, "");
         }
         self.dirty.remove(&id);
+        self.second.forget(id);
         self.wls[id as usize] = None;
         self.free_wls.push(id);
     }
@@ -541,15 +542,17 @@ impl Queueing {
     fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {
         let Some(&id) = self.wl_by_key.get(key) else { return };
         let Some(wl) = self.wl_mut(id) else { return };
-        if !wl.writes.iter().any(|p| p.update.id == write) {
-            return;
-        }
+        let Some(failed) = wl.writes.iter().find(|p| p.update.id == write) else { return };
+        let on_nodes = failed.update.unhealthy_nodes.is_some();
         wl.failures = wl.failures.saturating_add(1);
         let wait = SECOND.saturating_mul(1 << (wl.failures - 1).min(6));
         let until = now.plus(Duration(wait));
         wl.hold_off = Some(until);
         self.timers.insert((until, id));
         self.drop_write(id, write, now);
+        if on_nodes {
+            self.nodes_again(id, until);
+        }
     }
 
     /// Forgets one write: the effective object is what the API showed plus the other writes.

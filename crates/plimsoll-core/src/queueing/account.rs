@@ -436,7 +436,7 @@ impl Queueing {
             let flavors = psa.flavors.iter().map(|(r, f)| (ids.resource(r), ids.flavor(f))).collect();
             let places = psa.topology.as_ref().map(|t| t.domains.clone()).unwrap_or_default();
             let spec = wl.obj.pod_sets.iter().find(|p| p.name == psa.name).map(|p| &p.spec);
-            let one = spec.filter(|_| !places.is_empty()).map(|s| {
+            let one = spec.filter(|_| !places.is_empty() || psa.delayed.is_some()).map(|s| {
                 let mut s = s.clone();
                 requests::adjust(&mut s, &limits, &self.runtime_classes);
                 super::tas::amounts(ids, &requests::pod_requests(&s))

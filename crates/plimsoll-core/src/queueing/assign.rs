@@ -10,7 +10,7 @@ pub(crate) use partial::Reducer;
 use super::account::add_usage;
 use super::amount::Amount;
 use super::ids::{Flavor, Fr, Res};
-use super::model::TopologyAssignment;
+use super::model::{Delayed, TopologyAssignment};
 use super::pending::{ShapeId, WlId};
 use super::state::{CqId, Queueing, Total};
 use flavor::Search;
@@ -78,6 +78,7 @@ pub(crate) struct PodSetPick {
     pub(crate) count: i32,
     pub(crate) attempts: Vec<Attempt>,
     pub(crate) topology: Option<TopologyAssignment>,
+    pub(crate) delayed: Option<Delayed>,
 }
 
 impl PodSetPick {
@@ -174,6 +175,13 @@ impl Assignment {
         }
     }
 
+    /// Leaves the placement of a podset for later.
+    pub(crate) fn delay(&mut self, index: usize) {
+        if let Some(ps) = self.pod_sets.iter_mut().find(|p| p.index == index) {
+            ps.delayed = Some(Delayed::Pending);
+        }
+    }
+
     /// Why it doesn't simply fit.
     pub(crate) fn message(&self) -> String {
         let mut parts = Vec::new();
@@ -231,17 +239,10 @@ impl Queueing {
         pins: Option<&Pins>,
         last: Option<&LastTry>,
     ) -> Assignment {
-        let (generation, cycle) = (self.cq(cq).generation, self.cycle);
-        let shape = self.wl(id).map_or(u32::MAX, |w| w.shape);
-        let mut assignment = Assignment {
-            pod_sets: Vec::new(),
-            borrowing: 0,
-            usage: Vec::new(),
-            last: LastTry { tried: Vec::new(), generation, cycle, shape },
-            no_fit_reason: "",
-            replaced: self.replaced_totals(id, cq),
-            mode: None,
-        };
+        if self.wl(id).is_some_and(|w| w.held.is_some()) {
+            return self.assign_again(id, cq);
+        }
+        let mut assignment = self.nothing_assigned(id, cq);
         for group in self.pod_set_groups(id, cq, counts) {
             if !self.assign_group(id, cq, &group, pins, last, &mut assignment) {
                 self.resolve_reason(cq, &mut assignment);
@@ -254,6 +255,51 @@ impl Queueing {
         self.resolve_reason(cq, &mut assignment);
         // Where a slice needs less than the one before, nothing is given back before that one has ended.
         assignment.usage.iter_mut().for_each(|(_, a)| *a = a.at_least_zero());
+        assignment
+    }
+
+    fn nothing_assigned(&self, id: WlId, cq: CqId) -> Assignment {
+        let (generation, cycle) = (self.cq(cq).generation, self.cycle);
+        let shape = self.wl(id).map_or(u32::MAX, |w| w.shape);
+        Assignment {
+            pod_sets: Vec::new(),
+            borrowing: 0,
+            usage: Vec::new(),
+            last: LastTry { tried: Vec::new(), generation, cycle, shape },
+            no_fit_reason: "",
+            replaced: self.replaced_totals(id, cq),
+            mode: None,
+        }
+    }
+
+    /// For a second pass: the flavors it holds, and places for what has none. Its quota is in the books already.
+    fn assign_again(&mut self, id: WlId, cq: CqId) -> Assignment {
+        let mut assignment = self.nothing_assigned(id, cq);
+        let Some(wl) = self.wl(id) else { return assignment };
+        let Some(admission) = &wl.obj.status.admission else { return assignment };
+        let mut picked = Vec::new();
+        for (index, ps) in wl.obj.pod_sets.iter().enumerate() {
+            let at = admission.assignments.iter().zip(&wl.totals).find(|(a, _)| a.name == ps.name);
+            let Some((assigned, total)) = at else { continue };
+            let pick =
+                |&(res, flavor): &(Res, Flavor)| Pick { res, flavor, mode: Mode::Fit, tried: -1, borrow: 0 };
+            picked.push(PodSetPick {
+                index,
+                name: ps.name.clone(),
+                picks: total.flavors.iter().map(pick).collect(),
+                requests: total.requests.clone(),
+                count: total.count,
+                topology: assigned.topology.clone(),
+                delayed: assigned.delayed,
+                ..PodSetPick::default()
+            });
+        }
+        assignment.pod_sets = picked;
+        assignment.replaced = None;
+        if self.config.gates.topology {
+            self.assign_topology(id, cq, &mut assignment);
+        }
+        self.resolve_reason(cq, &mut assignment);
         assignment
     }
 
@@ -383,6 +429,7 @@ impl Queueing {
             count: m.total.count,
             attempts: attempts.to_vec(),
             topology: None,
+            delayed: None,
         });
     }
 

@@ -67,10 +67,15 @@ impl Edit<'_> {
         }
         let reserved = s.is_true(cond::QUOTA_RESERVED);
         let ready = s.admission_checks.iter().all(|c| c.state == CheckState::Ready);
-        let (status, reason, message) = match (reserved, ready) {
-            (false, _) => (false, "NoReservation", "The workload has no reservation"),
-            (true, false) => (false, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"),
-            (true, true) => (true, "Admitted", "The workload is admitted"),
+        let (status, reason, message) = if !reserved {
+            (false, "NoReservation", "The workload has no reservation")
+        } else if !ready {
+            (false, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
+        } else if s.awaits_topology() {
+            let message = "There are pending delayed topology requests";
+            (false, "PendingDelayedTopologyRequests", message)
+        } else {
+            (true, "Admitted", "The workload is admitted")
         };
         if let Some(old) = admitted.filter(|c| c.status && !status) {
             let ran = i32::try_from(self.now.since(old.transition).seconds()).unwrap_or(i32::MAX);
@@ -107,6 +112,7 @@ impl Edit<'_> {
             reason.to_owned()
         };
         self.set(cond::EVICTED, true, &full, message);
+        self.status.unhealthy_nodes.clear();
         let at = self.now.truncate_to_second();
         self.status.admission_checks.iter_mut().for_each(|c| reset_check(c, at));
         self.close_gates(&full, message);
@@ -139,6 +145,7 @@ fn reset_check(check: &mut AdmissionCheckState, at: Time) {
     check.retry_count =
         (check.state == CheckState::Retry).then(|| check.retry_count.unwrap_or(0).saturating_add(1));
     check.message = format!("Reset to Pending after eviction. Previously: {}", check.state.as_str());
+    check.updates.clear();
     check.state = CheckState::Pending;
     check.transition = at;
 }
@@ -166,6 +173,7 @@ pub(crate) fn difference(old: &WorkloadStatus, wl: &Workload) -> Option<Workload
         evictions: changed(&old.evictions, &new.evictions),
         past_execution_seconds: changed(&old.past_execution_seconds, &new.past_execution_seconds),
         preemption_gates: changed(&old.preemption_gates, &new.preemption_gates),
+        unhealthy_nodes: changed(&old.unhealthy_nodes, &new.unhealthy_nodes),
         ..WorkloadUpdate::default()
     };
     (!update.is_empty()).then_some(update)
@@ -182,6 +190,7 @@ impl WorkloadUpdate {
             && self.evictions.is_none()
             && self.past_execution_seconds.is_none()
             && self.preemption_gates.is_none()
+            && self.unhealthy_nodes.is_none()
     }
 
     /// Changes `status` as the API server will.
@@ -213,6 +222,9 @@ impl WorkloadUpdate {
         }
         if let Some(v) = &self.preemption_gates {
             status.preemption_gates.clone_from(v);
+        }
+        if let Some(v) = &self.unhealthy_nodes {
+            status.unhealthy_nodes.clone_from(v);
         }
     }
 

@@ -28,6 +28,9 @@ pub struct Config {
     pub device_mappings: Vec<DeviceMapping>,
     /// Evaluates device selectors; without one, claims with selectors can't be charged.
     pub device_selector: Option<Arc<dyn DeviceSelector>>,
+    /// Whether nodes are watched for failures, as Kueue's node controller does: all nodes, and all pods of admitted
+    /// workloads, are known before anything is decided.
+    pub watch_nodes: bool,
     /// Feature gates that decide something.
     pub gates: Gates,
 }
@@ -148,6 +151,20 @@ pub struct Gates {
     pub tas_profile_mixed: bool,
     /// `TASRecomputeAssignmentWithinSchedulingCycle`.
     pub tas_recompute: bool,
+    /// `TASFailedNodeReplacement`.
+    pub replace_nodes: bool,
+    /// `TASFailedNodeReplacementFailFast`.
+    pub replace_fail_fast: bool,
+    /// `TASReplaceNodeOnPodTermination`.
+    pub replace_on_pod_termination: bool,
+    /// `TASReplaceNodeOnNodeTaints`.
+    pub replace_on_taints: bool,
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`.
+    pub replace_after_fixed_time: bool,
+    /// `SkipReassignmentForPodOwnedWorkloads`.
+    pub keep_place_of_single_pods: bool,
+    /// `TASBalancedPlacement`.
+    pub tas_balanced: bool,
     /// `PrioritizePreemptorWorkloads`.
     pub prioritize_preemptors: bool,
     /// `ElasticJobsViaWorkloadSlices`.
@@ -183,6 +200,13 @@ impl Default for Gates {
             topology: true,
             tas_profile_mixed: true,
             tas_recompute: true,
+            replace_nodes: true,
+            replace_fail_fast: true,
+            replace_on_pod_termination: true,
+            replace_on_taints: true,
+            replace_after_fixed_time: false,
+            keep_place_of_single_pods: true,
+            tas_balanced: false,
             prioritize_preemptors: false,
             elastic_jobs: true,
             priority_boost: false,

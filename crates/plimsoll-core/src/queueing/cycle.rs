@@ -8,8 +8,10 @@ mod joint;
 mod nominate;
 mod order;
 mod room;
+mod second;
 
 pub(crate) use room::Rounds;
+pub(crate) use second::SecondPasses;
 
 use std::collections::BTreeSet;
 
@@ -17,7 +19,7 @@ use super::account::{Phase, is_admissible};
 use super::amount::Amount;
 use super::assign::{Assignment, LastTry, Mode, considered};
 use super::ids::Fr;
-use super::model::{Admission, PodSetAssignment, QueueingStrategy};
+use super::model::{Admission, Delayed, PodSetAssignment, QueueingStrategy};
 use super::pending::WlId;
 use super::preempt::Target;
 use super::state::{CqId, Queueing, Unsaid};
@@ -34,6 +36,8 @@ enum Outcome {
     Skipped,
     /// It gets its quota.
     Admitted,
+    /// It has to stop.
+    Evicted,
 }
 
 /// Why a workload goes back to its queue; decides where it goes.
@@ -61,6 +65,8 @@ struct Entry {
     message: String,
     /// Whether somebody was newly asked to make room for it.
     asked: bool,
+    /// In a second pass the number of the attempt.
+    second: Option<u32>,
 }
 
 impl Entry {
@@ -92,12 +98,13 @@ impl Entry {
 impl Queueing {
     /// Runs one scheduling cycle.
     pub(crate) fn run_cycle(&mut self, now: Time, mut nodes: Option<&mut Placement>) {
-        let heads = self.pop_heads(now);
+        let mut heads = self.pop_second_passes(now);
+        heads.extend(self.pop_heads().into_iter().map(|(id, cq)| (id, cq, 0)));
         if heads.is_empty() {
             return;
         }
         self.cycle += 1;
-        for &(_, cq) in &heads {
+        for &(_, cq, _) in &heads {
             self.cq_mut(cq).skips = 0;
         }
         self.admitted_now = false;
@@ -114,7 +121,8 @@ impl Queueing {
         self.rollback(start);
         self.tree.commit();
         self.tas.commit();
-        let admitted = entries.iter().any(|e| e.outcome == Outcome::Admitted);
+        let moved = |e: &Entry| matches!(e.outcome, Outcome::Admitted | Outcome::Evicted);
+        let admitted = entries.iter().any(moved);
         let result = if admitted { "success" } else { "inadmissible" };
         self.metrics.count("kueue_admission_attempts_total", &[result], 1);
         for entry in entries.into_iter().chain(inadmissible) {
@@ -131,6 +139,14 @@ impl Queueing {
     ) {
         let fits = self.refresh(e, claimed);
         let keep = self.config.gates.preserve_scan_progress;
+        if e.second.is_some()
+            && e.mode() != Mode::Fit
+            && self.config.gates.replace_fail_fast
+            && self.wl(e.id).is_some_and(|w| w.needs_other_node())
+        {
+            e.outcome = Outcome::Evicted;
+            return;
+        }
         match e.mode() {
             Mode::NoFit => {
                 e.requeue = Requeue::NoFit;
@@ -179,6 +195,7 @@ impl Queueing {
             return;
         }
         if e.mode() == Mode::Fit
+            && e.second.is_none()
             && let Some(nodes) = nodes
             && let Err(text) = self.promised(e, nodes, now)
         {
@@ -189,7 +206,7 @@ impl Queueing {
             self.nodes_awaited.insert(e.cq);
             return;
         }
-        if e.mode() == Mode::Preempt && self.puts_off(e, now) {
+        if e.mode() == Mode::Preempt && e.second.is_none() && self.puts_off(e, now) {
             return;
         }
         claimed.extend(e.targets.iter().map(|t| t.id));
@@ -201,7 +218,7 @@ impl Queueing {
             e.message.push_str(&format!(". Pending the preemption of {} workload(s)", e.targets.len()));
             return;
         }
-        if self.blocked_by_pods(e) {
+        if e.second.is_none() && self.blocked_by_pods(e) {
             return;
         }
         self.slices.taken.extend(old);
@@ -301,9 +318,10 @@ impl Queueing {
 
     /// Does what the cycle decided about one entry.
     fn carry_out(&mut self, mut e: Entry, now: Time) {
-        if e.outcome == Outcome::Admitted {
-            self.admit(&e, now);
-            return;
+        match e.outcome {
+            Outcome::Admitted => return self.admit(&e, now),
+            Outcome::Evicted => return self.give_up_on_nodes(e.id, now),
+            Outcome::NotNominated | Outcome::Skipped => {}
         }
         if e.mode() == Mode::Preempt && e.requeue == Requeue::PendingPreemption {
             for t in &e.targets {
@@ -313,11 +331,17 @@ impl Queueing {
                 self.round(e.id, now);
             }
         }
-        self.requeue(e, now);
+        match e.second {
+            Some(attempt) => self.second_pass_failed(&e, attempt, now),
+            None => self.requeue(e, now),
+        }
     }
 
     fn admit(&mut self, e: &Entry, now: Time) {
         let (Some(a), Some(wl)) = (&e.assignment, self.wl(e.id)) else { return };
+        if e.second.is_some() {
+            return self.admit_again(e.id, e.cq, a, now);
+        }
         let admission = self.admission_of(e.cq, a);
         let name = admission.cluster_queue.clone();
         let queued = wl.obj.status.condition(cond::REQUEUED).map_or(wl.obj.creation, |c| c.transition);
@@ -329,10 +353,10 @@ impl Queueing {
         if !tried.is_empty() {
             text.push_str(&format!("; Flavors considered: {tried}"));
         }
-        let checks = self.checks_of(e.cq, Some(&admission));
-        let have = &wl.obj.status.admission_checks;
-        let complete = checks.iter().all(|n| have.iter().any(|c| c.name == *n));
-        let ready = have.iter().all(|c| c.state == super::CheckState::Ready);
+        let complete = self.has_all_checks(e.id, e.cq, &admission);
+        let placed = admission.assignments.iter().all(|p| p.delayed != Some(Delayed::Pending));
+        let checks = &wl.obj.status.admission_checks;
+        let ready = placed && checks.iter().all(|c| c.state == super::CheckState::Ready);
         let mut notes = vec![Note { warning: false, reason: "QuotaReserved".into(), message: text }];
         if complete && ready {
             notes.push(Note {
@@ -380,6 +404,7 @@ impl Queueing {
                     resource_usage,
                     count: ps.count,
                     topology: ps.topology.clone(),
+                    delayed: ps.delayed,
                 };
                 (ps.index, assignment)
             })

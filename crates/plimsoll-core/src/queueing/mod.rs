@@ -47,10 +47,11 @@ pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
-    Condition, Dependency, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LimitRange,
-    LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PreemptionGateState, PreemptionRules,
-    QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy,
-    TargetKind, Topology, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
+    Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas,
+    LimitRange, LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PodSetUpdate,
+    PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
+    ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment, TopologyRequest,
+    Workload, WorkloadKey, WorkloadStatus,
 };
 pub use report::{QuotaCell, QuotaNode, Waiting};
 pub use state::Queueing;
@@ -227,6 +228,8 @@ pub struct WorkloadUpdate {
     pub past_execution_seconds: Option<Option<i32>>,
     /// `Some` replaces `status.preemptionGates`.
     pub preemption_gates: Option<Vec<PreemptionGateState>>,
+    /// `Some` replaces `status.unhealthyNodes`.
+    pub unhealthy_nodes: Option<Vec<String>>,
     /// Events to record once the write is done.
     pub notes: Vec<Note>,
 }
@@ -241,6 +244,15 @@ pub enum Action {
         /// The workload.
         key: WorkloadKey,
         /// Its UID.
+        uid: String,
+    },
+    /// End a pod that was sent to a node on which it can never start, so that its owner makes another one.
+    FailPod {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// UID.
         uid: String,
     },
     /// Record events on a workload without writing its status.

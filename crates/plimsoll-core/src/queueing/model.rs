@@ -282,6 +282,15 @@ pub struct TopologyAssignment {
     pub domains: Vec<(Vec<String>, i32)>,
 }
 
+/// Where a placement is that had to wait for admission checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delayed {
+    /// It is to be found once all checks are ready.
+    Pending,
+    /// It was found.
+    Ready,
+}
+
 /// What a podset got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSetAssignment {
@@ -295,6 +304,8 @@ pub struct PodSetAssignment {
     pub count: i32,
     /// Placement, for topology aware flavors.
     pub topology: Option<TopologyAssignment>,
+    /// `delayedTopologyRequest`.
+    pub delayed: Option<Delayed>,
 }
 
 /// `status.admission`.
@@ -347,6 +358,19 @@ pub struct AdmissionCheckState {
     pub requeue_after_seconds: Option<i32>,
     /// How often it answered `Retry`.
     pub retry_count: Option<i32>,
+    /// What it wants changed in the pods, as far as that decides where they may run.
+    pub updates: Vec<PodSetUpdate>,
+}
+
+/// An entry of `podSetUpdates` of an admission check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSetUpdate {
+    /// Podset.
+    pub name: String,
+    /// Added to its node selector.
+    pub node_selector: StringMap,
+    /// Added to its tolerations.
+    pub tolerations: Vec<Toleration>,
 }
 
 /// An entry of `status.schedulingStats.evictions`.
@@ -379,6 +403,8 @@ pub struct WorkloadStatus {
     pub evictions: Vec<EvictionCount>,
     /// Seconds it was admitted before the present admission.
     pub past_execution_seconds: Option<i32>,
+    /// Nodes of its placement that have to be replaced.
+    pub unhealthy_nodes: Vec<String>,
     /// Where its preemption gates are.
     pub preemption_gates: Vec<PreemptionGateState>,
 }
@@ -403,6 +429,12 @@ impl WorkloadStatus {
     /// Whether the condition of this type is there and `True`.
     pub fn is_true(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|c| c.status)
+    }
+
+    /// Whether a podset still has to get its placement (Kueue KEP-2724, delayed topology).
+    pub fn awaits_topology(&self) -> bool {
+        let assigned = self.admission.iter().flat_map(|a| &a.assignments);
+        assigned.into_iter().any(|p| p.topology.is_none() && p.delayed == Some(Delayed::Pending))
     }
 
     /// Whether the condition of this type is there and not `True`.
@@ -454,6 +486,8 @@ pub struct Workload {
     pub run_window: String,
     /// Kinds and names under which others may depend on it, besides its own name.
     pub answers_to: Vec<(TargetKind, String)>,
+    /// Whether a single pod owns it, and no pod group: it can't outlive that pod.
+    pub single_pod: bool,
     /// Whether deletion has been asked for.
     pub deleting: bool,
     /// Status.

@@ -47,6 +47,7 @@ impl Queueing {
                 return;
             }
             for id in dirty {
+                self.plan_second_pass(id, now);
                 if self.wl(id).is_some_and(|w| w.hold_off.is_none_or(|t| t <= now)) {
                     self.reconcile(id, now);
                 }
@@ -108,7 +109,7 @@ impl Queueing {
             return Vec::new();
         };
         let s = &wl.obj.status;
-        if s.admission_checks.iter().any(|c| c.state != CheckState::Ready) {
+        if s.awaits_topology() || s.admission_checks.iter().any(|c| c.state != CheckState::Ready) {
             return Vec::new();
         }
         let (Some(a), Some(c)) = (&s.admission, s.condition(cond::QUOTA_RESERVED)) else { return Vec::new() };

@@ -23,6 +23,7 @@ impl Queueing {
         self.sample_usage(now);
         self.ensure_tree();
         self.ensure_topologies();
+        self.check_nodes(now);
         self.reconcile_dirty(now);
         self.report_statuses(now);
         self.report_windows();
@@ -52,10 +53,12 @@ impl Queueing {
         let timer = self.timers.first().map(|(t, _)| *t);
         let sample = self.samples.first().map(|(t, _)| *t);
         let wake = self.wake_later.first().map(|(t, _)| *t);
-        [timer, sample, wake, self.windows.next_edge()].into_iter().flatten().min()
+        let nodes = [self.second.next(), self.tas.health.next()].into_iter().flatten().min();
+        [timer, sample, wake, nodes, self.windows.next_edge()].into_iter().flatten().min()
     }
 
     fn fire_timers(&mut self, now: Time) {
+        self.cycle_due |= self.second.next().is_some_and(|t| t <= now);
         while let Some(&(t, cq)) = self.wake_later.first().filter(|(t, _)| *t <= now) {
             self.wake_later.remove(&(t, cq));
             self.to_wake.insert(cq);

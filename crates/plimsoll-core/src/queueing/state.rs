@@ -8,14 +8,14 @@ use super::afs::Ledger;
 use super::amount::Amount;
 use super::assign::LastTry;
 use super::config::Config;
-use super::cycle::Rounds;
+use super::cycle::{Rounds, SecondPasses};
 use super::depend::{Depend, Progress};
 use super::dra::{Charge, Devices};
 use super::ids::{Flavor, Fr, Ids, Map, Res};
 use super::metrics::{Books, Tally};
 use super::model::{
     AdmissionCheck, ClusterQueue, Cohort, FlavorFungibility, LimitRange, LocalQueue, PodSet, PreemptionRules,
-    QueueingStrategy, ResourceFlavor, Topology, Workload, WorkloadKey, WorkloadStatus,
+    QueueingStrategy, ResourceFlavor, Topology, TopologyAssignment, Workload, WorkloadKey, WorkloadStatus,
 };
 use super::pending::{LqId, Pending, ShapeId, WlId};
 use super::preempt::Searched;
@@ -201,6 +201,57 @@ pub(crate) struct Wl {
     pub(crate) rounds: Rounds,
 }
 
+impl Wl {
+    /// Where among [`Wl::totals`] a podset of the spec is: by its name in the admission, if there is one.
+    pub(crate) fn total_of(&self, pod_set: usize) -> Option<usize> {
+        match self.obj.status.admission.as_ref().filter(|_| self.held.is_some()) {
+            Some(a) => {
+                let name = &self.obj.pod_sets.get(pod_set)?.name;
+                a.assignments.iter().position(|p| p.name == *name)
+            }
+            None => Some(pod_set),
+        }
+    }
+
+    /// The placement a podset has.
+    pub(crate) fn placement_of(&self, pod_set: &str) -> Option<&TopologyAssignment> {
+        let assigned = self.obj.status.admission.iter().flat_map(|a| &a.assignments);
+        assigned.filter(|a| a.name == pod_set).find_map(|a| a.topology.as_ref())
+    }
+
+    /// Whether it is admitted with a node that has to be replaced.
+    pub(crate) fn needs_other_node(&self) -> bool {
+        let s = &self.obj.status;
+        let placed = s.admission.iter().flat_map(|a| &a.assignments).filter_map(|a| a.topology.as_ref());
+        !s.unhealthy_nodes.is_empty()
+            && s.is_true(super::cond::ADMITTED)
+            && placed
+                .flat_map(|t| &t.domains)
+                .any(|(values, _)| values.last().is_some_and(|v| s.unhealthy_nodes.contains(v)))
+    }
+
+    /// Whether the scheduler has to look for places once more (Kueue `NeedsSecondPass`).
+    pub(crate) fn needs_second_pass(&self) -> bool {
+        let s = &self.obj.status;
+        if s.unhealthy_nodes.is_empty() && !s.awaits_topology() {
+            return false;
+        }
+        let ready = |c: &super::AdmissionCheckState| c.state == super::CheckState::Ready;
+        let delayed = || {
+            !s.admission_checks.is_empty()
+                && s.admission_checks.iter().all(ready)
+                && s.awaits_topology()
+                && !s.is_true(super::cond::ADMITTED)
+        };
+        self.held.is_some()
+            && self.obj.active
+            && s.is_true(super::cond::QUOTA_RESERVED)
+            && !s.is_true(super::cond::FINISHED)
+            && !s.is_true(super::cond::EVICTED)
+            && (self.needs_other_node() || delayed())
+    }
+}
+
 /// What makes two workloads equal to the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
@@ -287,6 +338,8 @@ pub struct Queueing {
     pub(crate) tas: Tas,
     /// Claim templates, classes and devices.
     pub(crate) devices: Devices,
+    /// When which workloads get a second pass.
+    pub(crate) second: SecondPasses,
     /// Searches for victims of the present nomination.
     pub(crate) searches: Option<Vec<Searched>>,
     /// Undo log of [`Wl::hidden`].
@@ -352,6 +405,7 @@ impl Queueing {
             leaves: Vec::new(),
             tas: Tas::default(),
             devices: Devices::default(),
+            second: SecondPasses::default(),
             searches: None,
             hidden_log: Vec::new(),
             dirty: BTreeSet::new(),

@@ -4,12 +4,17 @@
 //! allocatable there less what pods that are not managed here use; what workloads hold is kept per domain,
 //! shared by all flavors whose lowest level is the node itself, with an undo log for simulations.
 
+mod health;
 mod place;
+mod replace;
 mod request;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::collections::BTreeMap;
 
+pub(crate) use health::Health;
 use request::ALL_FLAVORS;
 pub(crate) use request::TasRequests;
 use tree::{FlavorTree, Leaf};
@@ -67,6 +72,7 @@ pub(crate) struct Tas {
     slots: Map<SlotKey, u32>,
     held: Vec<Amounts>,
     log: Vec<(u32, Amounts)>,
+    pub(crate) health: Health,
 }
 
 impl Tas {
@@ -170,6 +176,7 @@ impl Tas {
                     && a.taints == b.taints
                     && a.allocatable == b.allocatable
                     && a.ready == b.ready
+                    && a.ready_since.is_some() == b.ready_since.is_some()
                     && a.unschedulable == b.unschedulable
             }
             (None, None) => true,
@@ -254,15 +261,23 @@ impl Queueing {
             return;
         }
         let freed = match event {
-            PlaceEvent::NodeUpsert(n) => self.tas.node_changed(&n.name, Some(n.clone()), &mut self.ids),
-            PlaceEvent::NodeDelete(name) => self.tas.node_changed(name, None, &mut self.ids),
+            PlaceEvent::NodeUpsert(n) => {
+                self.note_node(&n.name, Some(n));
+                self.tas.node_changed(&n.name, Some(n.clone()), &mut self.ids)
+            }
+            PlaceEvent::NodeDelete(name) => {
+                self.note_node(name, None);
+                self.tas.node_changed(name, None, &mut self.ids)
+            }
             PlaceEvent::PodUpsert(pod) => {
+                self.note_pod(pod);
                 let mut usage = amounts(&mut self.ids, &pod_requests(&pod.spec));
                 let pods = self.ids.resource("pods");
                 add_times(&mut usage, &vec![(pods, 1)], 1);
                 self.tas.pod_seen(pod, usage)
             }
             PlaceEvent::PodDelete(uid) => {
+                self.tas.health.pod_gone(uid);
                 let key = self.tas.by_uid.get(uid).cloned();
                 key.is_some_and(|k| self.tas.pod_gone(&k))
             }

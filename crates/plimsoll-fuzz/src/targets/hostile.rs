@@ -194,6 +194,7 @@ pub fn pod(c: &mut Cursor<'_>) -> Pod {
         operator: c.pick(&operators),
         value: name(c),
         effect: maybe(c, effect),
+        temporary: c.pick(&[false, true]),
     });
     pod.spec.init_containers = c.list(2, container);
     pod.spec.overhead = amounts(c);

@@ -6,11 +6,10 @@ use crate::queueing::assign::{Assignment, LastTry, Mode, Pins, Reducer};
 use crate::queueing::pending::{LqId, WlId};
 use crate::queueing::preempt::Target;
 use crate::queueing::state::{CqId, Queueing};
-use crate::time::Time;
 
 impl Queueing {
     /// Takes the head of every ClusterQueue that takes workloads.
-    pub(super) fn pop_heads(&mut self, _now: Time) -> Vec<(WlId, CqId)> {
+    pub(super) fn pop_heads(&mut self) -> Vec<(WlId, CqId)> {
         let mut heads = Vec::new();
         let queues: Vec<CqId> = self.cq_by_name.values().copied().collect();
         for cq in queues {
@@ -28,9 +27,10 @@ impl Queueing {
     }
 
     /// Finds out what every head could get; the second list is of those that may not be admitted at all.
-    pub(super) fn nominate(&mut self, heads: Vec<(WlId, CqId)>) -> (Vec<Entry>, Vec<Entry>) {
+    /// In second passes the number of the attempt is not 0.
+    pub(super) fn nominate(&mut self, heads: Vec<(WlId, CqId, u32)>) -> (Vec<Entry>, Vec<Entry>) {
         let (mut entries, mut inadmissible) = (Vec::new(), Vec::new());
-        for (id, cq) in heads {
+        for (id, cq, attempt) in heads {
             let mut entry = Entry {
                 id,
                 cq,
@@ -42,8 +42,9 @@ impl Queueing {
                 reason: "",
                 message: String::new(),
                 asked: false,
+                second: (attempt > 0).then_some(attempt),
             };
-            if self.wl(id).is_none_or(|w| w.held.is_some()) {
+            if self.wl(id).is_none_or(|w| w.held.is_some() != entry.second.is_some()) {
                 continue;
             }
             if let Some((requeue, reason, message)) = self.inadmissible(id, cq) {
@@ -69,7 +70,7 @@ impl Queueing {
             let message = "The workload has failed admission checks".to_owned();
             return Some((Requeue::Generic, "PendingEvaluation", message));
         }
-        if self.in_cycle(cq) {
+        if self.in_cycle(cq) || !self.cq(cq).is_active() {
             let message = format!("ClusterQueue {} is inactive", self.cq(cq).name);
             return Some((Requeue::Generic, "Suspended", message));
         }
@@ -120,6 +121,7 @@ impl Queueing {
             }
         }
         if self.config.gates.partial_admission
+            && self.wl(id).is_some_and(|w| w.held.is_none())
             && let Some(reducer) = Reducer::new(self, id)
         {
             let found = reducer.search(|counts| {

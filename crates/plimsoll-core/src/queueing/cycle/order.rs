@@ -14,7 +14,9 @@ impl Queueing {
         let mut order: Vec<usize> = (0..entries.len()).collect();
         let borrowing = |i: usize| entries[i].assignment.as_ref().map_or(0, |a: &Assignment| a.borrowing);
         order.sort_by(|&a, &b| {
-            borrowing(a).cmp(&borrowing(b)).then_with(|| self.by_priority_and_age(&entries[a], &entries[b]))
+            let first = |i: usize| entries[i].second.is_none();
+            let order = first(a).cmp(&first(b)).then_with(|| borrowing(a).cmp(&borrowing(b)));
+            order.then_with(|| self.by_priority_and_age(&entries[a], &entries[b]))
         });
         order
     }
@@ -39,9 +41,11 @@ impl Queueing {
         if left.is_empty() {
             return None;
         }
-        let fair = self.config.fair_sharing.is_some();
+        // Those that hold their quota come first: their shares don't change.
+        let again = left.first().is_some_and(|&i| entries[i].second.is_some());
+        let fair = self.config.fair_sharing.is_some() && !again;
         let winner = if fair { self.tournament(entries, left) } else { left[0] };
-        let winner = self.before_turn(entries, left, in_vain, winner);
+        let winner = if again { winner } else { self.before_turn(entries, left, in_vain, winner) };
         left.iter().position(|&i| i == winner).map(|at| left.remove(at))
     }
 

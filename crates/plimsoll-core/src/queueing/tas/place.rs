@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use super::replace::lies_in;
 use super::request::TasRequest;
 use super::tree::{DomainId, FlavorTree, Leaf};
 use super::{Amounts, add_times, amount_of};
@@ -83,6 +84,8 @@ struct Search<'a> {
     unconstrained: bool,
     /// Take the domain with the least room first, instead of the one that fits best.
     least_free: bool,
+    /// The domain in which everything has to be.
+    within: Option<&'a [String]>,
 }
 
 impl Queueing {
@@ -106,9 +109,7 @@ impl Queueing {
         let request = ps.topology.as_ref().unwrap_or(&none);
         let (mut search, level) = self.search(tree, request, workers, leader)?;
         self.fill_leaves(&mut search, ps, workers, leader, taken, empty);
-        for &root in &tree.per_level[0] {
-            search.fill_up(root, 0);
-        }
+        search.fill_all();
         let (worker_places, leader_places) = search.run(level)?;
         let mut out = Vec::new();
         if let Some(l) = leader {
@@ -116,6 +117,24 @@ impl Queueing {
         }
         out.push((workers, search.assignment(worker_places)));
         Ok(out)
+    }
+
+    /// Places for pods of one podset, all in the domain `within` if given.
+    pub(super) fn place_alone(
+        &self,
+        tree: &FlavorTree,
+        ps: &PodSet,
+        request: &TopologyRequest,
+        pods: &TasRequest,
+        taken: &Map<String, Amounts>,
+        within: Option<&[String]>,
+    ) -> Result<TopologyAssignment, String> {
+        let (mut search, level) = self.search(tree, request, pods, None)?;
+        search.within = within;
+        self.fill_leaves(&mut search, ps, pods, None, taken, false);
+        search.fill_all();
+        let (places, _) = search.run(level)?;
+        Ok(search.assignment(places))
     }
 
     /// Reads the request; errors are Kueue's texts.
@@ -160,6 +179,7 @@ impl Queueing {
             required: request.required.is_some(),
             unconstrained,
             least_free: unconstrained && self.config.gates.tas_profile_mixed,
+            within: None,
         };
         Ok((search, level))
     }
@@ -189,6 +209,10 @@ impl Queueing {
             search.excluded.nodes += 1;
             if let Some(reason) = unsuitable(leaf, ps, &tree.tolerations) {
                 search.excluded.count(reason);
+                continue;
+            }
+            if search.within.is_some_and(|region| !lies_in(tree, leaf.domain, region)) {
+                search.excluded.count("topologyDomain".into());
                 continue;
             }
             room.clone_from(&leaf.room);
@@ -277,6 +301,14 @@ impl Search<'_> {
 
     fn values(&self, d: DomainId) -> &[String] {
         &self.tree.domains[d as usize].values
+    }
+
+    /// Phase 1 for the whole tree.
+    fn fill_all(&mut self) {
+        let tree = self.tree;
+        for &root in tree.per_level.first().map_or(&[][..], Vec::as_slice) {
+            self.fill_up(root, 0);
+        }
     }
 
     /// Phase 1: counts of a domain from those of its children.

@@ -1,9 +1,12 @@
 //! What workloads ask of topologies, and how that meets flavor assignment.
 
+use std::borrow::Cow;
+
+use super::tree::FlavorTree;
 use super::{Amounts, domain_id};
 use crate::queueing::assign::{Assignment, Mode, PodSetPick, why};
 use crate::queueing::ids::{Flavor, Map};
-use crate::queueing::model::{PodSet, TopologyAssignment, TopologyRequest};
+use crate::queueing::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
 use crate::queueing::pending::WlId;
 use crate::queueing::preempt::Target;
 use crate::queueing::requests::pod_requests;
@@ -27,6 +30,10 @@ pub(crate) type TasRequests = Vec<TasRequest>;
 
 /// Places found per podset index, or why there are none: the podset, its flavor, the text.
 pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, Flavor, String)>;
+
+/// Controllers of admission checks that put the placement off.
+const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
+const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// Stands for all flavors in the notes of a cycle; no flavor has this number.
 pub(super) const ALL_FLAVORS: Flavor = Flavor::MAX;
@@ -96,11 +103,13 @@ impl Queueing {
         let mut out = Vec::new();
         for (index, ps) in pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
             let Some(pick) = a.pod_sets.iter().find(|p| p.index == index) else { continue };
-            if pick.error.is_some() || pick.count == 0 || pick.topology.is_some() {
+            let placed = pick.topology.as_ref().is_some_and(|t| !self.has_failed_node(id, t));
+            if pick.error.is_some() || pick.count == 0 || placed {
                 continue;
             }
             let (count, flavor) = (pick.count, self.only_topology_flavor(pick));
             match flavor {
+                Ok(flavor) if self.delays_topology(id, cq, flavor) => a.delay(index),
                 Ok(flavor) => {
                     let one = self.one_pod(id, index);
                     out.push(TasRequest { index, count, one, flavor, implied: !is_explicit(ps) });
@@ -130,8 +139,31 @@ impl Queueing {
     }
 
     fn one_pod(&self, id: WlId, index: usize) -> Amounts {
-        let one = self.wl(id).and_then(|w| w.totals.get(index)).map(|t| t.one.clone());
-        one.unwrap_or_default()
+        let total = self.wl(id).and_then(|w| w.totals.get(w.total_of(index)?));
+        total.map(|t| t.one.clone()).unwrap_or_default()
+    }
+
+    /// Whether a node of the placement has to be replaced.
+    fn has_failed_node(&self, id: WlId, t: &TopologyAssignment) -> bool {
+        self.wl(id).is_some_and(|w| {
+            let failed = &w.obj.status.unhealthy_nodes;
+            t.domains.iter().any(|(values, _)| values.last().is_some_and(|v| failed.contains(v)))
+        })
+    }
+
+    /// Whether the placement is left for later: to the cluster that MultiKueue chooses; and with ProvisioningRequests,
+    /// which bring the nodes, to the second pass.
+    fn delays_topology(&self, id: WlId, cq: CqId, flavor: Flavor) -> bool {
+        let Some(spec) = &self.cq(cq).spec else { return false };
+        let reserved = self.wl(id).is_some_and(|w| w.held.is_some());
+        let name = self.ids.flavor_name(flavor);
+        spec.admission_checks.iter().any(|(check, on)| {
+            match self.checks.get(check).map(|c| c.controller.as_str()) {
+                Some(MULTI_KUEUE) => true,
+                Some(PROVISIONING) => !reserved && (on.is_empty() || on.iter().any(|f| f == name)),
+                _ => false,
+            }
+        })
     }
 
     /// The same for preemption: what still needs places.
@@ -161,7 +193,9 @@ impl Queueing {
                 }
             }
         }
-        if a.mode() != Mode::Preempt {
+        // Nobody has to go for the replacement of a node.
+        if a.mode() != Mode::Preempt || self.wl(id).is_some_and(|w| !w.obj.status.unhealthy_nodes.is_empty())
+        {
             return;
         }
         match self.find_places(id, &requests, true) {
@@ -187,7 +221,7 @@ impl Queueing {
         targets: &[Target],
     ) {
         let explicit = self.wl(id).is_some_and(|w| w.obj.pod_sets.iter().any(is_explicit));
-        if !explicit && !self.is_topology_only(cq) {
+        if (!explicit && !self.is_topology_only(cq)) || self.wl(id).is_some_and(|w| w.needs_other_node()) {
             return;
         }
         let requests = self.collect_requests(id, cq, a);
@@ -242,8 +276,16 @@ impl Queueing {
         let mut out = Vec::new();
         for ps in &a.pod_sets {
             let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
-            let one = wl.totals.get(ps.index).map(|t| t.one.clone()).unwrap_or_default();
-            out.extend(t.domains.iter().map(|(v, n)| (flavor, one.clone(), v.clone(), *n)));
+            let one = self.one_pod(id, ps.index);
+            // What it holds already is in the books.
+            let held = wl.held.and_then(|_| wl.placement_of(&ps.name));
+            for (values, n) in &t.domains {
+                let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
+                let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));
+                if more > 0 {
+                    out.push((flavor, one.clone(), values.clone(), more));
+                }
+            }
         }
         out
     }
@@ -254,35 +296,110 @@ impl Queueing {
         flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
         flavors.dedup();
         let Some(wl) = self.wl(id) else { return Ok(Vec::new()) };
+        let pod_sets = pod_sets_with_updates(&wl.obj, requests)?;
         let mut found = Vec::new();
         let mut on_nodes: Map<String, Amounts> = Map::default();
         for flavor in flavors {
             let Some(tree) = self.tas.trees.get(&flavor) else { continue };
             let mut here: Map<String, Amounts> = Map::default();
-            for group in groups(requests, flavor, &wl.obj.pod_sets) {
+            for group in groups(requests, flavor, &pod_sets) {
                 let taken = if tree.by_node { &mut on_nodes } else { &mut here };
-                let places = self.place_group(tree, &wl.obj.pod_sets, &group, taken, empty);
+                if !wl.obj.status.unhealthy_nodes.is_empty() {
+                    let replaced = self.replace_for_group(&wl.obj, tree, &pod_sets, &group, taken);
+                    found.extend(replaced.map_err(|(index, text)| (index, flavor, text))?);
+                    continue;
+                }
+                let places = self.place_group(tree, &pod_sets, &group, taken, empty);
                 let places = places.map_err(|text| (group[0].index, flavor, text))?;
                 for (r, t) in places {
-                    for (values, count) in &t.domains {
-                        let sum = taken.entry(domain_id(values)).or_default();
-                        super::add_times(sum, &r.one, i64::from(*count));
-                        if let Some(pods) = self.ids.find_resource("pods") {
-                            super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
-                        }
-                    }
+                    self.note_taken(taken, &r.one, &t);
                     found.push((r.index, t));
                 }
             }
         }
         Ok(found)
     }
+
+    /// Notes places for those that come later.
+    fn note_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
+        for (values, count) in &t.domains {
+            let sum = taken.entry(domain_id(values)).or_default();
+            super::add_times(sum, one, i64::from(*count));
+            if let Some(pods) = self.ids.find_resource("pods") {
+                super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
+            }
+        }
+    }
+
+    /// Placements of the group's podsets without the failed node.
+    fn replace_for_group(
+        &self,
+        wl: &Workload,
+        tree: &FlavorTree,
+        pod_sets: &[PodSet],
+        group: &[&TasRequest],
+        taken: &mut Map<String, Amounts>,
+    ) -> Result<Vec<(usize, TopologyAssignment)>, (usize, String)> {
+        let Some(failed) = wl.status.unhealthy_nodes.first() else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for r in group {
+            let Some(ps) = pod_sets.get(r.index) else { continue };
+            let assigned = wl.status.admission.iter().flat_map(|a| &a.assignments);
+            let Some(old) = assigned.filter(|a| a.name == ps.name).find_map(|a| a.topology.as_ref()) else {
+                continue;
+            };
+            if self.config.gates.keep_place_of_single_pods && wl.single_pod {
+                // The pod can't move, and the workload ends with it.
+                found.push((r.index, old.clone()));
+                continue;
+            }
+            let (whole, new) =
+                self.replace_node(tree, ps, r, old, failed, taken).map_err(|text| (r.index, text))?;
+            self.note_taken(taken, &r.one, &new);
+            found.push((r.index, whole));
+        }
+        Ok(found)
+    }
+}
+
+/// The podsets as ready admission checks want them.
+fn pod_sets_with_updates<'a>(
+    wl: &'a Workload,
+    requests: &TasRequests,
+) -> Result<Cow<'a, [PodSet]>, (usize, Flavor, String)> {
+    let mut pod_sets = Cow::Borrowed(wl.pod_sets.as_slice());
+    for r in requests {
+        let Some(ps) = wl.pod_sets.get(r.index) else { continue };
+        for update in Queueing::updates_of(wl, &ps.name) {
+            let Some(ps) = pod_sets.to_mut().get_mut(r.index) else { continue };
+            for (key, value) in &update.node_selector {
+                let old = ps.spec.node_selector.insert(key.clone(), value.clone());
+                if let Some(old) = old.filter(|o| o != value) {
+                    let text = format!(
+                        "invalid podSetUpdate for PodSet {}, error: invalid admission check PodSetUpdate: \
+                         conflict for nodeSelector: conflict for key={key}, value1={old}, value2={value}",
+                        ps.name
+                    );
+                    return Err((r.index, r.flavor, text));
+                }
+            }
+            for t in &update.tolerations {
+                if !ps.spec.tolerations.contains(t) {
+                    ps.spec.tolerations.push(t.clone());
+                }
+            }
+        }
+    }
+    Ok(pod_sets)
 }
 
 fn set_places(a: &mut Assignment, places: Vec<(usize, TopologyAssignment)>) {
     for (index, t) in places {
         if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
             ps.topology = Some(t);
+            if ps.delayed.is_some() {
+                ps.delayed = Some(Delayed::Ready);
+            }
         }
     }
 }

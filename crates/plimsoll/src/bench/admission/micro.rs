@@ -45,7 +45,7 @@ fn holding(mut w: Workload, queue: usize, cpu: i64, at: Time) -> queueing::Event
             flavors: vec![("cpu".into(), "default".into())],
             resource_usage: [("cpu".to_owned(), cpu)].into(),
             count: 1,
-            topology: None,
+            ..PodSetAssignment::default()
         }],
     }));
     queueing::Event::WorkloadUpsert(Box::new(w))
