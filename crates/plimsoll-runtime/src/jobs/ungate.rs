@@ -50,7 +50,8 @@ pub fn plan(namespace: &str, workload: &str, env: Env<'_>) -> Vec<Write> {
             pods.iter().filter(|p| json::label(p, names::PODSET) == name && !super::pod::ended(p)).collect();
         let podset = json::list(&wl, &["spec", "podSets"]).iter().find(|p| p["name"] == name);
         let request = podset.map_or(&Value::Null, |p| &p["topologyRequest"]);
-        let places = by_rank(&mine, &topology, request).unwrap_or_else(|| in_order(&mine, &topology));
+        let ranks = Ranks { count: count(assigned), before: before_in_group(&wl, assigned) };
+        let places = by_rank(&mine, &topology, request, &ranks).unwrap_or_else(|| in_order(&mine, &topology));
         for (pod, domain) in places {
             let host = topology.levels.iter().position(|l| l == HOSTNAME).and_then(|i| domain.get(i));
             // A node that is being replaced gets no more pods.
@@ -80,52 +81,102 @@ fn ungate(pod: &Value, levels: &[String], domain: &[String]) -> Option<Write> {
     patch(PODS, pod, &new)
 }
 
+/// Which ranks the pods of a podset have.
+struct Ranks {
+    count: i64,
+    /// Pods of the same group with lower ranks.
+    before: i64,
+}
+
+fn count(assigned: &Value) -> i64 {
+    assigned["count"].as_i64().unwrap_or(0).max(0)
+}
+
+/// In a group of two podsets the smaller one, the leader, has the first ranks.
+fn before_in_group(wl: &Value, assigned: &Value) -> i64 {
+    let group = |name: &Value| {
+        let podset = json::list(wl, &["spec", "podSets"]).iter().find(|p| p["name"] == *name)?;
+        podset["topologyRequest"]["podSetGroupName"].as_str()
+    };
+    let Some(mine) = group(&assigned["name"]) else { return 0 };
+    let all = json::list(wl, &["status", "admission", "podSetAssignments"]);
+    let members: Vec<&Value> = all.iter().filter(|a| group(&a["name"]) == Some(mine)).collect();
+    let (Some(first), Some(second)) = (members.first(), members.get(1)) else { return 0 };
+    let (leader, workers) = if count(first) > count(second) { (second, first) } else { (first, second) };
+    if workers["name"] == assigned["name"] { count(leader) } else { 0 }
+}
+
 type Places<'a> = Vec<(&'a Value, &'a [String])>;
 
-/// Rank `r` goes to the domain that holds the `r`-th place. `None` when ranks are unknown, double or too large.
+/// Rank `r` goes to the domain that holds the `r`-th place. `None` when ranks are unknown, double or too large, or when
+/// a pod that went before is not where its rank belongs, as after a node was replaced.
 fn by_rank<'a>(
     pods: &[&'a Arc<Value>],
     topology: &'a TopologyAssignment,
     request: &Value,
+    ranks: &Ranks,
 ) -> Option<Places<'a>> {
     let label = request["podIndexLabel"].as_str()?;
-    let total: i64 = topology.domains.iter().map(|d| i64::from(d.1)).sum();
-    let groups = request["subGroupCount"].as_i64().filter(|n| *n > 0);
-    let mut ranks: BTreeMap<i64, &'a Value> = BTreeMap::new();
+    // All pods of a podset have the same offset.
+    let offset = pods.first().and_then(|p| json::annotation(p, INDEX_OFFSET));
+    let offset = ranks.before.checked_add(offset.map_or(Some(0), |o| o.parse::<i64>().ok())?)?;
+    let bound = ranks.count.checked_add(offset)?;
+    let groups = request["subGroupIndexLabel"].as_str();
+    let groups = groups.map(|label| (label, request["subGroupCount"].as_i64().unwrap_or(0)));
+    let size = match groups {
+        Some((_, groups)) if groups <= 0 => return None,
+        Some((_, groups)) => ranks.count / groups,
+        None => ranks.count,
+    };
+    let mut of_rank: BTreeMap<i64, &'a Value> = BTreeMap::new();
     for pod in pods {
-        let index: i64 = json::label_opt(pod, label)?.parse().ok()?;
-        let offset = json::annotation(pod, INDEX_OFFSET).map_or(Some(0), |o| o.parse::<i64>().ok())?;
+        let below = |label: &str, bound: i64| {
+            json::label_opt(pod, label)?.parse().ok().filter(|n: &i64| (0..bound).contains(n))
+        };
+        let index = below(label, bound)?;
         let mut rank = index.checked_sub(offset)?;
-        if let (Some(groups), Some(label)) = (groups, request["subGroupIndexLabel"].as_str()) {
-            let group: i64 = json::label_opt(pod, label)?.parse().ok()?;
-            rank = rank.checked_add((total / groups).checked_mul(group)?)?;
+        if let Some((label, groups)) = groups {
+            let group = below(label, groups)?;
+            if index >= size {
+                return None;
+            }
+            rank = rank.checked_add(size.checked_mul(group)?)?;
         }
-        if !(0..total).contains(&rank) || ranks.insert(rank, pod).is_some() {
+        if !(0..ranks.count).contains(&rank) || of_rank.insert(rank, pod).is_some() {
             return None;
         }
+    }
+    let total: i64 = topology.domains.iter().map(|d| i64::from(d.1.max(0))).sum();
+    if of_rank.last_key_value().is_some_and(|(rank, _)| *rank >= total) {
+        return None;
     }
     let mut out = Vec::new();
     let mut first = 0;
     for (values, count) in &topology.domains {
         let end = first + i64::from((*count).max(0));
-        for (_, pod) in ranks.range(first..end).filter(|(_, p)| gated(p)) {
-            out.push((*pod, values.as_slice()));
+        for (_, pod) in of_rank.range(first..end) {
+            if gated(pod) {
+                out.push((*pod, values.as_slice()));
+            } else if !was_sent_to(pod, &topology.levels, values) {
+                return None;
+            }
         }
         first = end;
     }
     Some(out)
 }
 
+/// Whether the pod was let go to this domain.
+fn was_sent_to(pod: &Value, levels: &[String], values: &[String]) -> bool {
+    levels.iter().zip(values).all(|(level, v)| json::text(pod, &["spec", "nodeSelector", level]) == v)
+}
+
 /// Gated pods by name fill what the pods that went before have left.
 fn in_order<'a>(pods: &[&'a Arc<Value>], topology: &'a TopologyAssignment) -> Places<'a> {
-    let is_in = |pod: &Value, values: &[String]| {
-        let mut pairs = topology.levels.iter().zip(values);
-        pairs.all(|(level, value)| json::text(pod, &["spec", "nodeSelector", level]) == value)
-    };
     let mut waiting = pods.iter().filter(|p| gated(p));
     let mut out = Vec::new();
     for (values, count) in &topology.domains {
-        let taken = pods.iter().filter(|p| !gated(p) && is_in(p, values)).count();
+        let taken = pods.iter().filter(|p| !gated(p) && was_sent_to(p, &topology.levels, values)).count();
         let left = usize::try_from(*count).unwrap_or(0).saturating_sub(taken);
         out.extend(waiting.by_ref().take(left).map(|p| (&***p, values.as_slice())));
     }
@@ -161,6 +212,8 @@ mod tests {
         places.iter().map(|(p, d)| format!("{}={}", json::name(p), d.join("/"))).collect()
     }
 
+    const THREE: Ranks = Ranks { count: 3, before: 0 };
+
     #[test]
     fn ranks_decide_where_they_are_complete() {
         let request = json!({"podIndexLabel": "index"});
@@ -168,14 +221,46 @@ mod tests {
         let all = [pod("a", Some("2"), None), pod("b", Some("0"), Some("x")), pod("c", Some("1"), None)];
         let pods: Vec<_> = all.iter().collect();
         assert_eq!(
-            by_rank(&pods, &topology, &request).map(|p| texts(&p)),
+            by_rank(&pods, &topology, &request, &THREE).map(|p| texts(&p)),
             Some(vec!["c=x".into(), "a=y".into()])
         );
         for bad in ["3", "-1", "0", "x"] {
             let odd = [pod("a", Some(bad), None), pod("b", Some("0"), None)];
-            assert!(by_rank(&odd.iter().collect::<Vec<_>>(), &topology, &request).is_none(), "{bad}");
+            assert!(by_rank(&odd.iter().collect::<Vec<_>>(), &topology, &request, &THREE).is_none(), "{bad}");
         }
-        assert!(by_rank(&pods, &topology, &Value::Null).is_none());
+        assert!(by_rank(&pods, &topology, &Value::Null, &THREE).is_none());
+    }
+
+    /// A pod that runs where another rank belongs: places are filled by what is free.
+    #[test]
+    fn ranks_that_moved_are_given_up() {
+        let request = json!({"podIndexLabel": "index"});
+        let topology = topology();
+        let all = [pod("a", Some("0"), None), pod("b", Some("1"), Some("y")), pod("c", Some("2"), Some("x"))];
+        let pods: Vec<_> = all.iter().collect();
+        assert!(by_rank(&pods, &topology, &request, &THREE).is_none());
+        assert_eq!(texts(&in_order(&pods, &topology)), ["a=x"]);
+    }
+
+    /// Ranks of workers go on after the leader's.
+    #[test]
+    fn ranks_of_workers_follow_the_leader() {
+        let grouped = |name: &str| json!({"name": name, "topologyRequest": {"podSetGroupName": "g"}});
+        let wl = json!({
+            "spec": {"podSets": [grouped("leader"), grouped("workers"), {"name": "other"}]},
+            "status": {"admission": {"podSetAssignments": [
+                {"name": "leader", "count": 1}, {"name": "workers", "count": 3}, {"name": "other", "count": 2},
+            ]}},
+        });
+        let assigned = json::list(&wl, &["status", "admission", "podSetAssignments"]);
+        let before: Vec<i64> = assigned.iter().map(|a| before_in_group(&wl, a)).collect();
+        assert_eq!(before, [0, 1, 0]);
+        let request = json!({"podIndexLabel": "index"});
+        let topology = topology();
+        let all = [pod("a", Some("1"), None), pod("b", Some("3"), None)];
+        let ranks = Ranks { count: 3, before: 1 };
+        let places = by_rank(&all.iter().collect::<Vec<_>>(), &topology, &request, &ranks);
+        assert_eq!(places.map(|p| texts(&p)), Some(vec!["a=x".into(), "b=y".into()]));
     }
 
     #[test]
