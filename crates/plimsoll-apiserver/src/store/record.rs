@@ -72,7 +72,10 @@ impl Clone for Shared {
 
 /// What a conversion webhook made of a record; the last one counts.
 #[derive(Debug, Default)]
-pub(super) struct Converted(Mutex<Option<Arc<(u64, Arc<Record>)>>>);
+pub(super) struct Converted(Mutex<Option<Conversion>>);
+
+/// Fingerprint of a conversion, and what it made.
+type Conversion = (u64, Arc<Record>);
 
 impl Clone for Converted {
     fn clone(&self) -> Self {
@@ -178,7 +181,7 @@ impl Record {
     ) -> Result<Arc<Self>, StoreError> {
         let made = Arc::new(Encoded::new(object)?.stamp(self.key.clone(), self.revision));
         let mut slot = self.converted.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *slot = Some(Arc::new((fingerprint, Arc::clone(&made))));
+        *slot = Some((fingerprint, Arc::clone(&made)));
         Ok(made)
     }
 

@@ -6,15 +6,28 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
+use jiff::Timestamp;
 use plimsoll_apiserver::auth::{AuthConfig, User};
+use plimsoll_apiserver::time::Clock;
 use plimsoll_apiserver::{ApiService, Server, ServerConfig};
 use serde_json::Value;
 use tower::ServiceExt;
 
+/// The time goes on from the day the scenarios were recorded: some answers hold the age of a fixed date.
+struct RecordedTime(std::time::Instant);
+
+impl Clock for RecordedTime {
+    fn now(&self) -> Timestamp {
+        let recorded: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
+        recorded + self.0.elapsed()
+    }
+}
+
 /// A fresh server, as the recording one was: RBAC, anonymous requests authorized like others.
 pub async fn server() -> Arc<Server> {
     let auth = AuthConfig { anonymous: true, ..AuthConfig::default() };
-    Server::new(ServerConfig { auth, ..ServerConfig::default() }).await.unwrap()
+    let clock = Arc::new(RecordedTime(std::time::Instant::now()));
+    Server::new(ServerConfig { auth, clock, ..ServerConfig::default() }).await.unwrap()
 }
 
 /// The service for a user named in a step.
