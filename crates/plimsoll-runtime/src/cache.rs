@@ -58,6 +58,8 @@ struct Tables {
     groups: HashMap<Name, BTreeSet<String>>,
     /// Names of pods by (namespace, workload).
     admitted: HashMap<Name, BTreeSet<String>>,
+    /// Names of pods by (namespace, first slice of an elastic job).
+    sliced: HashMap<Name, BTreeSet<String>>,
     /// Workloads by UID of an owner.
     owned: HashMap<String, BTreeSet<Name>>,
     /// Names of provisioning requests by (namespace, workload that owns them).
@@ -84,6 +86,11 @@ pub fn group_of(pod: &Value) -> &str {
 /// Name of the workload that the pod was admitted with; empty when it was not.
 pub fn workload_of(pod: &Value) -> &str {
     json::annotation(pod, crate::jobs::names::WORKLOAD).unwrap_or_default()
+}
+
+/// Name of the first slice of the elastic job that a pod belongs to, or empty.
+fn slice_of(pod: &Value) -> &str {
+    json::annotation(pod, crate::jobs::names::SLICE).unwrap_or_default()
 }
 
 fn forget(index: &mut HashMap<Name, BTreeSet<String>>, of: &Name, pod: &str) {
@@ -115,6 +122,7 @@ impl Tables {
             Kind::Pod => {
                 forget(&mut self.groups, &(name.0.clone(), group_of(object).to_owned()), &name.1);
                 forget(&mut self.admitted, &(name.0.clone(), workload_of(object).to_owned()), &name.1);
+                forget(&mut self.sliced, &(name.0.clone(), slice_of(object).to_owned()), &name.1);
             }
             Kind::Workload => {
                 for owner in json::list(object, &["metadata", "ownerReferences"]) {
@@ -139,9 +147,11 @@ impl Tables {
     fn index(&mut self, kind: Kind, name: &Name, object: &Value) {
         match kind {
             Kind::Pod => {
-                for (index, of) in
-                    [(&mut self.groups, group_of(object)), (&mut self.admitted, workload_of(object))]
-                {
+                for (index, of) in [
+                    (&mut self.groups, group_of(object)),
+                    (&mut self.admitted, workload_of(object)),
+                    (&mut self.sliced, slice_of(object)),
+                ] {
                     if !of.is_empty() {
                         index.entry((name.0.clone(), of.to_owned())).or_default().insert(name.1.clone());
                     }
@@ -235,6 +245,11 @@ impl Cache {
     /// Pods that were admitted with a workload, by name.
     pub fn of_workload(&self, namespace: &str, workload: &str) -> Vec<Arc<Value>> {
         self.pods(&(namespace.to_owned(), workload.to_owned()), |t| &t.admitted)
+    }
+
+    /// Pods of an elastic job whose first slice has this name, by name.
+    pub fn of_slice(&self, namespace: &str, first: &str) -> Vec<Arc<Value>> {
+        self.pods(&(namespace.to_owned(), first.to_owned()), |t| &t.sliced)
     }
 
     fn pods(

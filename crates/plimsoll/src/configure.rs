@@ -57,6 +57,8 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<(plimsoll_core::queueing::
         without_queue_name: read.manage_jobs_without_queue_name,
         jobs: has("batch/job"),
         pods: pods || has("pod"),
+        elastic_jobs: read.queueing.gates.elastic_jobs,
+        priority_boost: read.queueing.gates.priority_boost,
         namespaces: read.managed_jobs_namespaces,
         copied_labels: read.label_keys_to_copy,
         delete_finished_after: read.delete_finished_after,

@@ -43,6 +43,27 @@ pub fn sync_completions(job: &Value) -> bool {
         .is_some_and(|v| matches!(v, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
+/// How many indexes below `limit` are in one of these lists, such as `0-2,5`. Higher ones went when an elastic job
+/// shrank; what is no list of indexes is left out.
+fn indexes_below(lists: &[&str], limit: i64) -> i64 {
+    let range = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last): (i64, i64) = (first.parse().ok()?, last.parse().ok()?);
+        (0 <= first && first <= last).then_some((first, last.min(limit.saturating_sub(1))))
+    };
+    let mut ranges: Vec<(i64, i64)> = lists.iter().flat_map(|l| l.split(',')).filter_map(range).collect();
+    ranges.sort_unstable();
+    let (mut count, mut next) = (0, 0);
+    for (first, last) in ranges {
+        let first = first.max(next);
+        if first <= last {
+            count += last - first + 1;
+            next = last + 1;
+        }
+    }
+    count
+}
+
 impl Job<'_> {
     fn podsets(&self) -> Vec<Value> {
         let template = &self.object["spec"]["template"];
@@ -111,12 +132,15 @@ impl Integration for Job<'_> {
 
     fn reclaimable(&self) -> Option<Vec<(String, i64)>> {
         let parallelism = number(self.object, "parallelism").unwrap_or(1);
-        let succeeded = json::int(self.object, &["status", "succeeded"]).unwrap_or(0);
-        if parallelism == 1 || succeeded == 0 {
-            return Some(Vec::new());
-        }
-        let remaining = number(self.object, "completions").unwrap_or(parallelism) - succeeded;
-        if remaining >= parallelism {
+        let completions = number(self.object, "completions").unwrap_or(parallelism);
+        let ended = if json::text(self.object, &["spec", "completionMode"]) == "Indexed" {
+            let of = |key: &str| json::text(self.object, &["status", key]);
+            indexes_below(&[of("completedIndexes"), of("failedIndexes")], completions)
+        } else {
+            json::int(self.object, &["status", "succeeded"]).unwrap_or(0)
+        };
+        let remaining = completions.saturating_sub(ended).max(0);
+        if parallelism <= 1 || ended <= 0 || remaining >= parallelism {
             return Some(Vec::new());
         }
         Some(vec![(MAIN.into(), parallelism - remaining)])
@@ -194,5 +218,25 @@ impl Integration for Job<'_> {
             }
         }
         patch(JOBS, job, &new).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_counted_once_and_below_the_limit() {
+        for (lists, limit, want) in [
+            (["0-2,5", ""], 10, 4),
+            (["0-2,5", "2-3"], 10, 5),
+            (["0,2-9", ""], 3, 2),
+            (["7", ""], 3, 0),
+            (["5-3,x,-1,1-,4", ""], 9, 1),
+            (["0-9223372036854775807", "1"], 5, 5),
+            (["0-4", ""], 0, 0),
+        ] {
+            assert_eq!(indexes_below(&lists, limit), want, "{lists:?} {limit}");
+        }
     }
 }

@@ -58,6 +58,8 @@ struct State {
     active: HashMap<Key, bool>,
     queued: std::collections::HashSet<Key>,
     failures: HashMap<Key, u32>,
+    /// Objects of which it isn't known whether a write to them was done: kind, namespace, name.
+    doubts: HashMap<Key, Vec<(Resource, String, String)>>,
 }
 
 /// The queue of keys; cheap to clone.
@@ -88,6 +90,19 @@ impl Queue {
             }
         });
         self.wake.notify_one();
+    }
+
+    fn doubt(&self, key: &Key, resource: Resource, namespace: &str, name: &str) {
+        let object = (resource, namespace.to_owned(), name.to_owned());
+        self.with(|s| s.doubts.entry(key.clone()).or_default().push(object));
+    }
+
+    fn doubts(&self, key: &Key) -> Vec<(Resource, String, String)> {
+        self.with(|s| s.doubts.get(key).cloned().unwrap_or_default())
+    }
+
+    fn no_doubts(&self, key: &Key) {
+        self.with(|s| s.doubts.remove(key));
     }
 
     fn add_later(&self, key: Key, after: Duration) {
@@ -132,6 +147,11 @@ impl Queue {
         match kind {
             Kind::Job => self.add(Key::Job(namespace, json::name(object).to_owned())),
             Kind::Pod => {
+                if json::annotation(object, names::SLICE).is_some()
+                    && let Some(owner) = json::controller(object).filter(|o| o["kind"] == "Job")
+                {
+                    self.add(Key::Job(namespace.clone(), json::text(owner, &["name"]).to_owned()));
+                }
                 let workload = workload_of(object);
                 if !workload.is_empty() {
                     self.add(Key::Topology(namespace.clone(), workload.to_owned()));
@@ -220,9 +240,28 @@ pub async fn run(context: Context, stop: CancellationToken) {
 }
 
 async fn work(key: &Key, context: &Context) -> Result<(), Error> {
+    clear_doubts(key, context).await?;
     let writes = plan(key, Env { cache: &context.cache, now: clock::now(), supervised: context.supervised });
     for write in writes {
         carry_out(key, write, context).await?;
+    }
+    Ok(())
+}
+
+/// Looks what became of writes that were answered with an error: what the cache shows may be older than they are.
+async fn clear_doubts(key: &Key, context: &Context) -> Result<(), Error> {
+    let doubts = context.queue.doubts(key);
+    for (resource, namespace, name) in &doubts {
+        let Some(kind) = cached(*resource) else { continue };
+        match context.api.get(*resource, namespace, name).await {
+            Ok(object) => context.cache.refresh(kind, object),
+            // The watch says so as well.
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    if !doubts.is_empty() {
+        context.queue.no_doubts(key);
     }
     Ok(())
 }
@@ -244,7 +283,12 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
             if !managed(&job, cache) {
                 return Vec::new();
             }
-            reconcile(&batch::Job { object: &job }, env)
+            let writes = reconcile(&batch::Job { object: &job }, env);
+            if writes.is_empty() && super::elastic::enabled(&job, env) {
+                // Here and not apart, so that no pod is let go while the workload shrinks.
+                return super::elastic::ungate(&job, batch::pods_count(&job), env);
+            }
+            writes
         }
         Key::Pod(ns, name) => {
             let Some(object) = cache.get(Kind::Pod, ns, name) else {
@@ -331,7 +375,10 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
                     Ok(())
                 }
                 Err(e) if e.is_not_found() => Ok(()),
-                Err(e) => Err(e),
+                Err(e) => {
+                    context.queue.doubt(key, resource, &namespace, &name);
+                    Err(e)
+                }
             }
         }
         Write::Delete { resource, namespace, name, uid } => {

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod control;
+pub mod elastic;
 pub mod group;
 pub mod in_use;
 pub mod pod;
@@ -48,6 +49,12 @@ pub mod names {
     pub const IN_USE: &str = "kueue.x-k8s.io/resource-in-use";
     /// Scheduling gate of pods that wait for admission.
     pub const GATE: &str = "kueue.x-k8s.io/admission";
+    /// Annotation on jobs that may grow and shrink while they run, and on their workloads.
+    pub const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
+    /// Scheduling gate of pods of elastic jobs.
+    pub const ELASTIC_GATE: &str = "kueue.x-k8s.io/elastic-job";
+    /// Annotation on workloads and pods of elastic jobs: name of the first slice.
+    pub const SLICE: &str = "kueue.x-k8s.io/workload-slice-name";
     /// Scheduling gate of pods that wait for their topology domain.
     pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
     /// Label: podset of a pod.

@@ -48,6 +48,11 @@ pub fn infos(workload: &Value, env: Env<'_>) -> Result<Vec<Info>, Error> {
         let mut info = from_assignment(assigned, declared, env)?;
         info.labels.insert(names::PODSET.into(), json!(info.name));
         info.annotations.insert(names::WORKLOAD.into(), json!(json::name(workload)));
+        if super::elastic::enabled(workload, env) {
+            info.annotations.insert(names::SLICE.into(), json!(super::elastic::chain(workload)));
+            // Also where the job was not elastic yet when it was made.
+            info.gates.push(json!({"name": names::ELASTIC_GATE}));
+        }
         for (label, value) in [
             (names::CLUSTER_QUEUE, json::text(admission, &["clusterQueue"])),
             (names::LOCAL_QUEUE, json::text(workload, &["spec", "queueName"])),
@@ -159,6 +164,11 @@ pub fn inject(template: &mut Value, info: &Info) -> Result<(), Error> {
         gates: json::list(template, &["spec", "schedulingGates"]).to_vec(),
         ..Info::default()
     };
+    // Left over from a chain of slices that has ended.
+    if info.annotations.contains_key(names::SLICE) {
+        present.annotations.remove(names::SLICE);
+        present.annotations.remove(names::WORKLOAD);
+    }
     present.absorb(info)?;
     write(template, present);
     Ok(())

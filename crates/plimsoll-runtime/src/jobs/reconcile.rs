@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::podset::{self, Error};
-use super::{Env, Found, Integration, Write, names, notes, workload};
+use super::{Env, Found, Integration, Write, elastic, names, notes, workload};
 use crate::api::WORKLOADS;
 use crate::cache::Kind;
 use crate::json;
@@ -58,14 +58,18 @@ pub fn reconcile(job: &dyn Integration, env: Env<'_>) -> Vec<Write> {
     if job.is_suspended() {
         return if admitted { start(job, &wl, env) } else { follow_queue(job, &wl) };
     }
-    if !admitted {
+    // The pods of an elastic job wait one by one.
+    if !admitted && !elastic::enabled(job.object(), env) {
         return stop(job, Some(&wl), "NotAdmitted", "Not admitted by cluster queue", env);
     }
     Vec::new()
 }
 
-enum Step {
+/// What to do before a job can be held against its workload.
+pub(super) enum Step {
+    /// Nothing: this is its workload, if it has one.
     Go(Option<std::sync::Arc<Value>>),
+    /// Write this, and look again.
     Write(Vec<Write>),
 }
 
@@ -83,6 +87,11 @@ fn stop(job: &dyn Integration, wl: Option<&Value>, reason: &str, message: &str, 
 fn one_workload(job: &dyn Integration, env: Env<'_>) -> Step {
     if let Some(name) = prebuilt(job) {
         return prebuilt_workload(job, name, env);
+    }
+    if elastic::enabled(job.object(), env)
+        && let Some(step) = elastic::one_workload(job, env)
+    {
+        return step;
     }
     let Found { matching, mut extra, mut writes } = job.find(env);
     let mut update = None;
@@ -161,7 +170,7 @@ fn without_workload(job: &dyn Integration, env: Env<'_>) -> Vec<Write> {
         return writes;
     }
     // Pods that still run would use quota that nothing accounts for.
-    if job.is_active() {
+    if job.is_active() && !elastic::enabled(job.object(), env) {
         return Vec::new();
     }
     workload::create(job, env)
@@ -169,7 +178,12 @@ fn without_workload(job: &dyn Integration, env: Env<'_>) -> Vec<Write> {
 
 /// Brings reclaimable pods, the priority and the maximum execution time in line; `None` when they are.
 fn sync(job: &dyn Integration, wl: &Value, env: Env<'_>) -> Option<Vec<Write>> {
-    if let Some(wanted) = job.reclaimable() {
+    if let Some(mut wanted) = job.reclaimable() {
+        let podsets = json::list(wl, &["spec", "podSets"]);
+        for (name, count) in &mut wanted {
+            let podset = podsets.iter().find(|p| p["name"] == name.as_str());
+            *count = podset.map_or(*count, |p| p["count"].as_i64().unwrap_or(1).min(*count));
+        }
         let present: Vec<(String, i64)> = json::list(wl, &["status", "reclaimablePods"])
             .iter()
             .map(|r| (json::text(r, &["name"]).to_owned(), r["count"].as_i64().unwrap_or(0)))
@@ -183,16 +197,7 @@ fn sync(job: &dyn Integration, wl: &Value, env: Env<'_>) -> Option<Vec<Write>> {
         }
     }
     let mut new = wl.clone();
-    if json::label_opt(job.object(), names::PRIORITY_CLASS).is_some()
-        && let Ok(priority) = workload::priority(job, json::list(wl, &["spec", "podSets"]), env)
-        && priority
-            .class
-            .as_ref()
-            .is_some_and(|(_, _, n)| wl["spec"]["priorityClassRef"]["name"] != n.as_str())
-        && (!json::is_true(wl, "QuotaReserved") || wl["spec"]["priorityClassRef"].is_object())
-    {
-        workload::set_priority(&mut new, &priority);
-    }
+    follow_priority(job, wl, &mut new, env);
     if job.is_suspended() && !json::is_true(wl, "Admitted") {
         let label = json::label_opt(job.object(), names::MAX_EXEC_TIME).and_then(|s| s.parse::<i64>().ok());
         match label {
@@ -205,10 +210,25 @@ fn sync(job: &dyn Integration, wl: &Value, env: Env<'_>) -> Option<Vec<Write>> {
     super::patch(WORKLOADS, wl, &new).map(|p| vec![p])
 }
 
+/// Puts the priority of the job's class into `new`, where that may still change.
+pub(super) fn follow_priority(job: &dyn Integration, wl: &Value, new: &mut Value, env: Env<'_>) {
+    if json::label_opt(job.object(), names::PRIORITY_CLASS).is_some()
+        && let Ok(priority) = workload::priority(job, json::list(wl, &["spec", "podSets"]), env)
+        && priority
+            .class
+            .as_ref()
+            .is_some_and(|(_, _, n)| wl["spec"]["priorityClassRef"]["name"] != n.as_str())
+        && (!json::is_true(wl, "QuotaReserved") || wl["spec"]["priorityClassRef"].is_object())
+    {
+        workload::set_priority(new, &priority);
+    }
+}
+
 /// Two-phase eviction: stop first; the reservation goes only when nothing is active any more.
 fn evict(job: &dyn Integration, wl: &Value, evicted: &Value, env: Env<'_>) -> Vec<Write> {
     let mut writes = stop(job, Some(wl), "WorkloadEvicted", json::text(evicted, &["message"]), env);
-    if writes.is_empty() && json::is_true(wl, "QuotaReserved") && !job.is_active() {
+    let active = job.is_active() || elastic::has_running_pods(wl, env);
+    if writes.is_empty() && json::is_true(wl, "QuotaReserved") && !active {
         writes.push(Write::Stopped(json::namespace(wl).to_owned(), json::name(wl).to_owned()));
     }
     writes

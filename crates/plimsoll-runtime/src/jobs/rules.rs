@@ -20,6 +20,10 @@ pub struct Rules {
     pub jobs: bool,
     /// Whether `integrations.frameworks` has `pod`.
     pub pods: bool,
+    /// Gate `ElasticJobsViaWorkloadSlices`.
+    pub elastic_jobs: bool,
+    /// Gate `PriorityBoost`.
+    pub priority_boost: bool,
     /// `integrations.labelKeysToCopy`.
     pub copied_labels: Vec<String>,
     /// `objectRetentionPolicies.workloads.afterFinished`; `None`: kept.
@@ -42,6 +46,8 @@ impl Default for Rules {
             namespaces: LabelSelector { requirements: vec![system] },
             jobs: true,
             pods: true,
+            elastic_jobs: true,
+            priority_boost: false,
             copied_labels: Vec::new(),
             delete_finished_after: None,
             delete_deactivated_after: None,

@@ -134,6 +134,9 @@ pub fn create(job: &dyn Integration, env: Env<'_>) -> Vec<Write> {
         Ok(composed) => composed,
         Err(writes) => return writes,
     };
+    if super::elastic::enabled(job.object(), env) && !super::elastic::prepare(job, &mut wl, env) {
+        return vec![Write::Again(std::time::Duration::from_secs(1))];
+    }
     match priority(job, json::list(&wl, &["spec", "podSets"]), env) {
         Ok(p) => set_priority(&mut wl, &p),
         Err(message) => {

@@ -19,27 +19,57 @@ pub(super) fn default(review: &Review<'_>, job: &mut Value, cache: &Cache) {
     if rules.manage(job) && !super::owner_is_managed(review, job, cache) {
         json::set(job, &["spec", "suspend"], json!(true));
     }
+    if rules.manage(job) && elastic(job, cache) {
+        let mut gates = json::list(job, &["spec", "template", "spec", "schedulingGates"]).to_vec();
+        let gate = json!({"name": names::ELASTIC_GATE});
+        if !gates.contains(&gate) {
+            gates.push(gate);
+            json::set(job, &["spec", "template", "spec", "schedulingGates"], Value::Array(gates));
+        }
+    }
+}
+
+fn elastic(job: &Value, cache: &Cache) -> bool {
+    cache.rules().elastic_jobs && json::annotation(job, names::ELASTIC) == Some("true")
 }
 
 pub(super) fn validate(review: &Review<'_>, job: &Value, cache: &Cache) -> Errors {
     let mut errors = Errors::default();
     rules::create(job, &mut errors);
-    rules::topology(&job["spec"]["template"], "spec.template.metadata", &mut errors);
+    topology(job, elastic(job, cache), &mut errors);
     let min = |j: &Value| json::annotation(j, names::MIN_PARALLELISM).map(str::to_owned);
     let old = review.old.filter(|_| review.operation == Operation::Update);
     if old.is_none_or(|old| min(old) != min(job)) {
-        partial_admission(job, &mut errors);
+        partial_admission(job, elastic(job, cache), &mut errors);
     }
     completions(job, &mut errors);
     if let Some(old) = old {
         let default = cache.get(Kind::LocalQueue, review.namespace, names::DEFAULT_QUEUE).is_some();
         rules::update(old, job, (is_suspended(old), is_suspended(job)), default, &mut errors);
+        let (was, is) = (elastic(old, cache), elastic(job, cache));
+        errors.immutable(&annotation_path(names::ELASTIC), is, was);
         running(old, job, &mut errors);
     }
     errors
 }
 
-fn partial_admission(job: &Value, errors: &mut Errors) {
+/// Pods of an elastic job may only go anywhere.
+fn topology(job: &Value, elastic: bool, errors: &mut Errors) {
+    let template = &job["spec"]["template"];
+    let mut found = Errors::default();
+    rules::topology(template, "spec.template.metadata", &mut found);
+    if elastic && found.is_empty() {
+        let modes = [("required", "podset-required-topology"), ("preferred", "podset-preferred-topology")];
+        let set = |key: &str| json::annotation(template, &format!("kueue.x-k8s.io/{key}")).is_some();
+        if let Some((mode, key)) = modes.iter().find(|(_, key)| set(key)) {
+            let detail = format!("{mode} topology is not supported with elastic jobs");
+            found.forbidden(&format!("spec.template.metadata.annotations.kueue.x-k8s.io/{key}"), &detail);
+        }
+    }
+    errors.extend(found);
+}
+
+fn partial_admission(job: &Value, elastic: bool, errors: &mut Errors) {
     let Some(text) = json::annotation(job, names::MIN_PARALLELISM) else { return };
     let path = annotation_path(names::MIN_PARALLELISM);
     match atoi(text) {
@@ -48,6 +78,9 @@ fn partial_admission(job: &Value, errors: &mut Errors) {
             errors.invalid(&path, n, &format!("should be between 0 and {}", pods_count(job) - 1));
         }
         Ok(_) => {}
+    }
+    if elastic {
+        errors.invalid(&path, text, "partial admission and elastic job cannot be used together");
     }
 }
 

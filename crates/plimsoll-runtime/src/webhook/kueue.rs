@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::Review;
-use super::rules::Errors;
+use super::rules::{Errors, annotation_path};
 use crate::jobs::names;
+use crate::jobs::rules::Rules;
 use crate::json;
 
 /// Most flavors and most resources of a whole ClusterQueue.
@@ -124,9 +125,18 @@ pub(super) fn flavor(object: &Value) -> Errors {
 }
 
 /// Rules between the parts of a Workload, and what a reservation freezes.
-pub(super) fn workload(object: &Value, old: Option<&Value>) -> Errors {
+pub(super) fn workload(object: &Value, old: Option<&Value>, rules: &Rules) -> Errors {
     let mut errors = Errors::default();
     let podsets = json::list(object, &["spec", "podSets"]);
+    let elastic = rules.elastic_jobs && json::annotation(object, names::ELASTIC) == Some("true");
+    let variable = podsets.iter().filter(|p| p["minCount"].is_i64()).count();
+    if variable > 1 {
+        errors.invalid("spec.podSets", variable, "at most one podSet can use minCount");
+    }
+    if variable > 0 && elastic {
+        let detail = "partial admission and elastic job cannot be used together";
+        errors.invalid("spec.podSets", variable, detail);
+    }
     for (i, podset) in podsets.iter().enumerate() {
         for kind in ["initContainers", "containers"] {
             for (j, container) in json::list(podset, &["template", "spec", kind]).iter().enumerate() {
@@ -137,22 +147,63 @@ pub(super) fn workload(object: &Value, old: Option<&Value>) -> Errors {
             }
         }
     }
-    reclaimable(object, old, &mut errors);
+    reclaimable(object, old, elastic, &mut errors);
+    if rules.priority_boost {
+        boost(object, &mut errors);
+    }
     super::rules::depends_on(object, &mut errors);
     super::rules::named_window(object, &mut errors);
     let reserved = |o: &Value| json::is_true(o, "QuotaReserved");
     if let Some(old) = old.filter(|o| reserved(o) && reserved(object)) {
-        if old["spec"]["podSets"] != object["spec"]["podSets"] {
-            errors.invalid("spec.podSets", object["spec"]["podSets"].clone(), "field is immutable");
-        }
+        frozen(podsets, json::list(old, &["spec", "podSets"]), rules.elastic_jobs, &mut errors);
         let queue = |o: &Value| json::text(o, &["spec", "queueName"]).to_owned();
         errors.immutable("spec.queueName", queue(object), queue(old));
     }
     errors
 }
 
-/// Not more than there are pods, and never fewer than before while quota is held.
-fn reclaimable(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+/// A reservation freezes podsets; with slices, a podset may still get smaller.
+fn frozen(new: &[Value], old: &[Value], shrinks: bool, errors: &mut Errors) {
+    if new.len() != old.len() {
+        return errors.invalid("spec.podSets", Value::from(new), "field is immutable");
+    }
+    for (i, (new, old)) in new.iter().zip(old).enumerate() {
+        let mut compared = new.clone();
+        if shrinks && new["count"].as_i64().unwrap_or(1) < old["count"].as_i64().unwrap_or(1) {
+            json::set(&mut compared, &["count"], old["count"].clone());
+        }
+        errors.immutable(&format!("spec.podSets.{i}"), compared, old.clone());
+    }
+}
+
+/// The boost of the priority is a number (Kueue KEP-7990).
+fn boost(object: &Value, errors: &mut Errors) {
+    let key = plimsoll_api::kueue::PRIORITY_BOOST;
+    let Some(text) = json::annotation(object, key) else { return };
+    let path = annotation_path(key);
+    if text.is_empty() {
+        let detail = "must be a valid signed integer; use \"0\" explicitly, empty string is not allowed";
+        errors.invalid(&path, text, detail);
+    } else if text.parse::<i32>().is_err() {
+        errors.invalid(&path, text, "must be a valid signed integer");
+    }
+}
+
+/// Podsets of an elastic workload that are smaller than they were admitted with.
+fn shrunk(object: &Value) -> Vec<&str> {
+    let podsets = json::list(object, &["spec", "podSets"]);
+    let count = |name: &str| podsets.iter().find(|p| p["name"] == name).and_then(|p| p["count"].as_i64());
+    json::list(object, &["status", "admission", "podSetAssignments"])
+        .iter()
+        .map(|a| (json::text(a, &["name"]), a["count"].as_i64()))
+        .filter(|(name, given)| given.is_some_and(|g| g > count(name).unwrap_or(0)))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// Not more than there are pods, and never fewer than before while quota is held. An elastic job that shrank may have
+/// an old number that is too large for a moment, and counts anew.
+fn reclaimable(object: &Value, old: Option<&Value>, elastic: bool, errors: &mut Errors) {
     let rows = json::list(object, &["status", "reclaimablePods"]);
     let podsets = json::list(object, &["spec", "podSets"]);
     for (i, row) in rows.iter().enumerate() {
@@ -164,13 +215,18 @@ fn reclaimable(object: &Value, old: Option<&Value>, errors: &mut Errors) {
             continue;
         };
         let (count, most) = (row["count"].as_i64().unwrap_or(0), podset["count"].as_i64().unwrap_or(1));
-        if count > most {
+        let before = old.map_or(&[][..], |o| json::list(o, &["status", "reclaimablePods"]));
+        if count > most && !(elastic && before.contains(row)) {
             errors.invalid(&format!("{at}.count"), count, &format!("should be less or equal to {most}"));
         }
     }
     let reserved = |o: &&Value| json::is_true(o, "QuotaReserved");
     let Some(old) = old.filter(reserved).filter(|_| reserved(&object)) else { return };
+    let shrunk = if elastic { shrunk(object) } else { Vec::new() };
     for before in json::list(old, &["status", "reclaimablePods"]) {
+        if shrunk.contains(&json::text(before, &["name"])) {
+            continue;
+        }
         let count = before["count"].as_i64().unwrap_or(0);
         let path = format!("status.reclaimablePods[{}]", json::text(before, &["name"]));
         match rows.iter().find(|r| r["name"] == before["name"]) {

@@ -95,7 +95,9 @@ pub fn validate(review: &Review<'_>, object: &Value, cache: &Cache) -> Result<Ve
         ("kueue.x-k8s.io", "clusterqueues") => ("vclusterqueue.kb.io", kueue::cluster_queue(object)),
         ("kueue.x-k8s.io", "cohorts") => ("vcohort.kb.io", kueue::cohort(object)),
         ("kueue.x-k8s.io", "resourceflavors") => ("vresourceflavor.kb.io", kueue::flavor(object)),
-        ("kueue.x-k8s.io", "workloads") => ("vworkload.kb.io", kueue::workload(object, review.old)),
+        ("kueue.x-k8s.io", "workloads") => {
+            ("vworkload.kb.io", kueue::workload(object, review.old, cache.rules()))
+        }
         ("plimsoll.dev", "runwindows") => ("vrunwindow.kb.io", rules::run_window(object)),
         _ => return Ok(warnings),
     };

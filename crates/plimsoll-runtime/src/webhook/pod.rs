@@ -64,6 +64,10 @@ pub(super) fn validate(
         return errors;
     }
     rules::create(pod, &mut errors);
+    if cache.rules().elastic_jobs && json::annotation(pod, names::ELASTIC) == Some("true") {
+        let detail = "elastic job is not supported for \"/v1, Kind=Pod\"";
+        errors.forbidden(&annotation_path(names::ELASTIC), detail);
+    }
     rules::topology(pod, "metadata", &mut errors);
     if let Some(name) = json::label_opt(pod, names::PREBUILT)
         && name != group_of(pod)

@@ -55,6 +55,16 @@ impl Errors {
         }
     }
 
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes in what else is wrong.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// All errors as one message (`utilerrors.Aggregate`), or `None`.
     pub fn into_message(self) -> Option<String> {
         let mut seen: Vec<String> = Vec::new();
@@ -171,7 +181,9 @@ pub(super) fn update(
         let label = json::label_opt(o, names::PREBUILT);
         label.or_else(|| json::annotation(o, names::PREBUILT)).unwrap_or_default().to_owned()
     };
-    errors.immutable(&label_path(names::PREBUILT), prebuilt(new), prebuilt(old));
+    if !is && json::annotation(old, names::ELASTIC) != Some("true") {
+        errors.immutable(&label_path(names::PREBUILT), prebuilt(new), prebuilt(old));
+    }
     let (before, after) = (label(old, names::PRIORITY_CLASS), label(new, names::PRIORITY_CLASS));
     // It may change, but a running job can neither get one nor lose it.
     if !is && before.is_empty() != after.is_empty() {

@@ -208,3 +208,98 @@ fn run_windows_are_read_strictly() {
         assert!(named(plural, group, "No Name") && !named(plural, group, "night"), "{plural}");
     }
 }
+
+#[test]
+fn elastic_jobs_are_gated_and_refused_in_kueues_words() {
+    let cache = cache();
+    let key = "metadata|annotations|kueue.x-k8s.io/elastic-job";
+    let at = "metadata.annotations[kueue.x-k8s.io/elastic-job]";
+    let job = |extra: Value| {
+        let mut all = json!({key: "true", "spec|suspend": false, "spec|parallelism": 4});
+        all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        queued(&all)
+    };
+    let mut made = job(json!({"spec|template|spec|schedulingGates": [{"name": "own"}]}));
+    mutate(&review("batch", "jobs", "ns", None), &mut made, &cache);
+    let gates = &made["spec"]["template"]["spec"]["schedulingGates"];
+    assert_eq!(gates, &json!([{"name": "own"}, {"name": names::ELASTIC_GATE}]));
+    let mut free = json!({"metadata": {"annotations": {names::ELASTIC: "true"}}, "spec": {}});
+    mutate(&review("batch", "jobs", "ns", None), &mut free, &cache);
+    assert!(free["spec"]["template"].is_null(), "of nobody's concern");
+
+    let go = |cache: &Cache, plural: &'static str, old: Option<&Value>, new: &Value| {
+        let group = if plural == "jobs" { "batch" } else { "" };
+        validate(&review(group, plural, "ns", old), new, cache).err().map(|d| d.message)
+    };
+    let running = job(json!({}));
+    assert_eq!(go(&cache, "jobs", Some(&running), &job(json!({"spec|parallelism": 9}))), None);
+    let prebuilt = job(json!({"metadata|annotations|kueue.x-k8s.io/prebuilt-workload-name": "w"}));
+    assert_eq!(go(&cache, "jobs", Some(&running), &prebuilt), None);
+    let plain = queued(&json!({"spec|suspend": false, "spec|parallelism": 4}));
+    let immutable = |value: bool| Some(format!("{at}: Invalid value: {value}: field is immutable"));
+    assert_eq!(go(&cache, "jobs", Some(&running), &plain), immutable(false));
+    assert_eq!(go(&cache, "jobs", Some(&plain), &running), immutable(true));
+    let partial = job(json!({"metadata|annotations|kueue.x-k8s.io/job-min-parallelism": "2"}));
+    let path = "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]";
+    let both = "partial admission and elastic job cannot be used together";
+    assert_eq!(go(&cache, "jobs", None, &partial).unwrap(), format!("{path}: Invalid value: \"2\": {both}"));
+    for mode in ["required", "preferred"] {
+        let key = format!("kueue.x-k8s.io/podset-{mode}-topology");
+        let wanted = format!(
+            "spec.template.metadata.annotations.{key}: Forbidden: {mode} topology is not supported with elastic jobs"
+        );
+        let placed = job(json!({(format!("spec|template|metadata|annotations|{key}")): "rack"}));
+        assert_eq!(go(&cache, "jobs", None, &placed), Some(wanted));
+    }
+    let pod = queued(&json!({key: "true"}));
+    let text = format!("{at}: Forbidden: elastic job is not supported for \"/v1, Kind=Pod\"");
+    assert_eq!(go(&cache, "pods", None, &pod), Some(text));
+    let off = Cache::with_rules(crate::jobs::rules::Rules { elastic_jobs: false, ..Default::default() });
+    assert_eq!(go(&off, "jobs", Some(&running), &plain), None);
+    assert_eq!(go(&off, "pods", None, &pod), None);
+}
+
+#[test]
+fn slices_may_shrink_and_boosts_are_numbers() {
+    let wl = |count: i64, reclaimable: Option<i64>, annotations: Value| {
+        let mut w = json!({"metadata": {"name": "w", "annotations": annotations},
+            "spec": {"queueName": "q", "podSets": [{"name": "main", "count": count}]},
+            "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}],
+                "admission": {"podSetAssignments": [{"name": "main", "count": 4}]}}});
+        if let Some(n) = reclaimable {
+            w["status"]["reclaimablePods"] = json!([{"name": "main", "count": n}]);
+        }
+        w
+    };
+    let elastic = json!({names::ELASTIC: "true"});
+    let rules =
+        |elastic_jobs| crate::jobs::rules::Rules { elastic_jobs, priority_boost: true, ..Default::default() };
+    let go = |on: bool, old: Option<&Value>, new: &Value| {
+        let r = review("kueue.x-k8s.io", "workloads", "ns", old);
+        validate(&r, new, &Cache::with_rules(rules(on))).err().map(|d| d.message)
+    };
+    let at = |n, r| wl(n, r, elastic.clone());
+    assert_eq!(go(true, Some(&at(4, None)), &at(2, None)), None);
+    let frozen = go(false, Some(&at(4, None)), &at(2, None)).unwrap();
+    assert!(frozen.starts_with("spec.podSets.0: Invalid value: ") && frozen.ends_with("field is immutable"));
+    assert!(go(true, Some(&at(2, None)), &at(4, None)).is_some());
+    // What was reclaimed may be too much for a moment, and is counted anew.
+    assert_eq!(go(true, Some(&at(4, Some(3))), &at(2, Some(3))), None);
+    assert_eq!(go(true, Some(&at(2, Some(3))), &at(2, Some(1))), None);
+    assert_eq!(go(true, Some(&at(2, Some(3))), &at(2, None)), None);
+    assert!(go(true, Some(&at(4, Some(3))), &at(4, Some(1))).is_some(), "not smaller than admitted");
+    let mut variable = at(4, None);
+    variable["spec"]["podSets"][0]["minCount"] = json!(1);
+    let text = "spec.podSets: Invalid value: 1: partial admission and elastic job cannot be used together";
+    assert_eq!(go(true, None, &variable).as_deref(), Some(text));
+    let key = plimsoll_api::kueue::PRIORITY_BOOST;
+    for (value, want) in [
+        ("-7", None),
+        ("2147483648", Some("\"2147483648\": must be a valid signed integer")),
+        ("x", Some("\"x\": must be a valid signed integer")),
+        ("", Some("\"\": must be a valid signed integer; use \"0\" explicitly, empty string is not allowed")),
+    ] {
+        let want = want.map(|w| format!("metadata.annotations[{key}]: Invalid value: {w}"));
+        assert_eq!(go(true, None, &wl(4, None, json!({key: value}))), want);
+    }
+}
