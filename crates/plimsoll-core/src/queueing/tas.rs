@@ -4,6 +4,8 @@
 //! allocatable there less what pods that are not managed here use; what workloads hold is kept per domain,
 //! shared by all flavors whose lowest level is the node itself, with an undo log for simulations.
 
+#[cfg(test)]
+mod balanced_tests;
 mod health;
 mod place;
 mod replace;

@@ -1,5 +1,7 @@
 //! Finding domains for the pods of one podset, or of a leader and its workers (spec section 2.12).
 
+mod balanced;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -84,6 +86,8 @@ struct Search<'a> {
     unconstrained: bool,
     /// Take the domain with the least room first, instead of the one that fits best.
     least_free: bool,
+    /// Spread evenly where possible.
+    evenly: bool,
     /// The domain in which everything has to be.
     within: Option<&'a [String]>,
 }
@@ -179,6 +183,7 @@ impl Queueing {
             required: request.required.is_some(),
             unconstrained,
             least_free: unconstrained && self.config.gates.tas_profile_mixed,
+            evenly: self.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
             within: None,
         };
         Ok((search, level))
@@ -354,11 +359,16 @@ impl Search<'_> {
     /// Phase 2: chooses domains from the requested level down. Workers' and leader's places.
     #[allow(clippy::type_complexity)]
     fn run(&mut self, level: usize) -> Result<(Vec<(DomainId, i64)>, Vec<(DomainId, i64)>), String> {
-        let (fit_level, chosen) = self.choose_level(level)?;
+        let balanced = if self.evenly { self.balanced(level) } else { None };
+        let evenly = balanced.is_some();
+        let (fit_level, chosen) = match balanced {
+            Some(found) => found,
+            None => self.choose_level(level)?,
+        };
         let (count, leaders, size) = (self.count, self.leaders, self.slice_size);
         let mut fit = self.give_out(chosen, count, leaders, size, Unit::Slices);
         let (mut at, lowest) = (fit_level, self.tree.levels.len() - 1);
-        while at < lowest.min(self.slice_level) {
+        while !evenly && at < lowest.min(self.slice_level) {
             let tree = self.tree;
             let below = fit.iter().flat_map(|&d| &tree.domains[d as usize].children).copied().collect();
             let sorted = self.sorted(below);

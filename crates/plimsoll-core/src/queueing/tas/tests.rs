@@ -37,7 +37,11 @@ fn node(name: &str, cpus: i64) -> Node {
     n
 }
 
-fn request(required: Option<&str>, preferred: Option<&str>, slices: &[(&str, i32)]) -> TopologyRequest {
+pub(super) fn request(
+    required: Option<&str>,
+    preferred: Option<&str>,
+    slices: &[(&str, i32)],
+) -> TopologyRequest {
     TopologyRequest {
         required: required.map(Into::into),
         preferred: preferred.map(Into::into),
@@ -48,7 +52,7 @@ fn request(required: Option<&str>, preferred: Option<&str>, slices: &[(&str, i32
 }
 
 /// `count` pods of one cpu.
-fn job(name: &str, count: i32, topology: TopologyRequest) -> Workload {
+pub(super) fn job(name: &str, count: i32, topology: TopologyRequest) -> Workload {
     let container = Container { requests: cpu(1000), ..Container::default() };
     Workload {
         key: WorkloadKey { namespace: "n".into(), name: name.into() },
@@ -83,6 +87,11 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(config: Config, checks: &[&str], nodes: &[(&str, i64)]) -> Self {
+        let nodes = nodes.iter().map(|(name, cpus)| node(name, *cpus)).collect();
+        Self::with(config, checks, &LEVELS, nodes)
+    }
+
+    pub(super) fn with(config: Config, checks: &[&str], levels: &[&str], nodes: Vec<Node>) -> Self {
         let config = Config { watch_nodes: true, ..config };
         let engine = Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false });
         let mut w = Self {
@@ -104,7 +113,7 @@ impl World {
             Event::NamespaceUpsert("n".into(), crate::model::StringMap::new()),
             Event::TopologyUpsert(Box::new(Topology {
                 name: "t".into(),
-                levels: LEVELS.map(Into::into).into(),
+                levels: levels.iter().map(|l| (*l).into()).collect(),
             })),
             Event::ResourceFlavorUpsert(Box::new(flavor)),
             Event::ClusterQueueUpsert(Box::new(ClusterQueue {
@@ -127,8 +136,8 @@ impl World {
             })),
         ]);
         let mut batch: Vec<engine::Event> = events.into_iter().map(engine::Event::Queueing).collect();
-        for (name, cpus) in nodes {
-            batch.push(w.see_node(node(name, *cpus)));
+        for n in nodes {
+            batch.push(w.see_node(n));
         }
         w.step(batch);
         w
@@ -259,7 +268,7 @@ impl World {
         }
     }
 
-    fn job(&self, name: &str) -> &Workload {
+    pub(super) fn job(&self, name: &str) -> &Workload {
         &self.jobs[&WorkloadKey { namespace: "n".into(), name: name.into() }]
     }
 
@@ -270,7 +279,7 @@ impl World {
         domains.map(|(v, n)| (v.last().cloned().unwrap_or_default(), *n)).collect()
     }
 
-    fn places(&self, name: &str) -> String {
+    pub(super) fn places(&self, name: &str) -> String {
         self.hosts(name).iter().map(|(h, n)| format!("{h}={n}")).collect::<Vec<_>>().join(" ")
     }
 
@@ -284,7 +293,7 @@ impl World {
     }
 }
 
-fn gates(change: impl FnOnce(&mut crate::queueing::Gates)) -> Config {
+pub(super) fn gates(change: impl FnOnce(&mut crate::queueing::Gates)) -> Config {
     let mut config = Config::default();
     change(&mut config.gates);
     config
