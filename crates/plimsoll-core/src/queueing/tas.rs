@@ -8,6 +8,8 @@
 mod balanced_tests;
 mod health;
 mod place;
+#[cfg(test)]
+mod properties;
 mod replace;
 mod request;
 #[cfg(test)]
@@ -343,6 +345,7 @@ impl Queueing {
         if self.tas.stale {
             return;
         }
+        self.check_held();
         for tree in self.tas.trees.values() {
             let mut rooms: BTreeMap<String, Amounts> = BTreeMap::new();
             for node in self.tas.nodes.values().filter(|n| tree.members.contains(&n.name)) {
@@ -367,6 +370,39 @@ impl Queueing {
                 assert!(agrees, "{}: room {:?} instead of {want:?}", leaf.id, leaf.room);
             }
         }
+    }
+
+    /// What is held in every domain is the sum of the placements.
+    fn check_held(&self) {
+        let mut sums: BTreeMap<SlotKey, Amounts> = BTreeMap::new();
+        let pods = self.ids.find_resource("pods");
+        for wl in self.wls.iter().flatten().filter(|w| w.held.is_some()) {
+            for t in wl.totals.iter().filter(|t| !t.places.is_empty()) {
+                let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
+                flavors.sort_unstable();
+                flavors.dedup();
+                for flavor in flavors {
+                    let Some(tree) = self.tas.trees.get(&flavor) else { continue };
+                    let scope = (!tree.by_node).then_some(flavor);
+                    for (values, count) in &t.places {
+                        let sum = sums.entry((scope, domain_id(values))).or_default();
+                        add_times(sum, &t.one, i64::from(*count));
+                        if let Some(pods) = pods {
+                            add_times(sum, &vec![(pods, 1)], i64::from(*count));
+                        }
+                    }
+                }
+            }
+        }
+        let none = Amounts::new();
+        for (key, &slot) in &self.tas.slots {
+            let (held, want) = (&self.tas.held[slot as usize], sums.remove(key));
+            let want = want.as_ref().unwrap_or(&none);
+            let mut all = held.iter().chain(want).map(|(r, _)| *r);
+            let agrees = all.all(|r| amount_of(held, r) == amount_of(want, r));
+            assert!(agrees, "{key:?}: {held:?} held instead of {want:?}");
+        }
+        assert!(sums.is_empty(), "places that are not in the books: {sums:?}");
     }
 
     /// Charges all workloads that hold places anew.

@@ -78,7 +78,7 @@ pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) now: Time,
     pub(super) jobs: BTreeMap<WorkloadKey, Workload>,
-    nodes: BTreeMap<String, Node>,
+    pub(super) nodes: BTreeMap<String, Node>,
     pods: BTreeMap<String, Pod>,
     version: u64,
     pub(super) notes: Vec<Note>,
@@ -194,7 +194,7 @@ impl World {
     /// Steps until everything asked for is done and answered.
     fn step(&mut self, batch: Vec<engine::Event>) {
         let mut batch = batch;
-        for _ in 0..200 {
+        for _ in 0..400 {
             let mut actions = Vec::new();
             self.engine.step(self.now, &mut batch, &mut actions);
             let mut answers: Vec<Event> = Vec::new();
