@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 
 use common::{Up, job, queue};
 use plimsoll_api::webhooks::{CONVERT, MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
-use plimsoll_runtime::api::{JOBS, LEASES, PODS, Resource, WORKLOADS};
+use plimsoll_runtime::api::{
+    CLUSTER_QUEUES, JOBS, LEASES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, PatchKind, Resource, WORKLOADS,
+};
 use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
@@ -134,6 +136,40 @@ async fn install(up: &Up) {
     }
 }
 
+/// A workload with a check that asks the cluster autoscaler, whom this plays.
+async fn asks_for_nodes(up: &Up, log: &dyn Fn() -> String) {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/provisioning-requests.yaml");
+    up.apply(&std::fs::read_to_string(examples).unwrap()).await;
+    let config = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ProvisioningRequestConfig",
+        "metadata": {"name": "here"}, "spec": {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io"}});
+    let check = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "nodes"},
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": {
+            "apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "here"}}});
+    for object in [config, check] {
+        up.create(&object).await.unwrap();
+    }
+    let patch = json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes"}]}}});
+    up.api.patch(CLUSTER_QUEUES, "", "cq", "", PatchKind::Merge, &patch).await.unwrap();
+    up.create(&job("third", &json!({QUEUE: "main"}), 1, 1)).await.unwrap();
+    let name = up
+        .until("a request with its template", async |up| {
+            let templates = up.list(POD_TEMPLATES).await;
+            let owned = json::controller(templates.first()?)?["kind"] == "ProvisioningRequest";
+            let request = up.list(PROVISIONING_REQUESTS).await.first().map(|r| json::name(r).to_owned());
+            request.filter(|_| owned)
+        })
+        .await;
+    let done = json!({"status": {"conditions": [{"type": "Provisioned", "status": "True", "reason": "Done",
+        "message": "done", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    up.api.patch(PROVISIONING_REQUESTS, "team", &name, "status", PatchKind::Merge, &done).await.unwrap();
+    up.until_shown("the workload runs, and its request goes", async |up| {
+        let ended = json::is_true(&up.get(JOBS, "team", "third").await, "Complete");
+        let gone = up.list(PROVISIONING_REQUESTS).await.is_empty();
+        if ended && gone { Ok(()) } else { Err(format!("ended {ended} gone {gone}\n{}", log())) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn its_rights_are_enough() {
     let up = Up::start(&["--no-scheduler", "--speed", "10"]).await;
@@ -181,6 +217,7 @@ async fn its_rights_are_enough() {
         Err(format!("ended {ended} done {done} plain {plain} told {told} own {own}\n{}", denied.join("\n")))
     })
     .await;
+    asks_for_nodes(&up, &shown).await;
     let lease = up.get(LEASES, NAMESPACE, "plimsoll").await;
     assert!(!json::text(&lease, &["spec", "holderIdentity"]).is_empty());
     let stop = Command::new("kill").arg(child.id().to_string()).status().unwrap();

@@ -451,12 +451,10 @@ impl Queueing {
 
     /// Computes anew what a waiting workload asks for.
     pub(crate) fn refresh_request(&mut self, id: WlId) {
-        let adjusted = self.adjusted_specs(id);
+        let (limits, adjusted) = self.adjusted_specs(id);
         let devices = self.device_charge(id, &adjusted);
         let Some(Some(wl)) = self.wls.get(id as usize) else { return };
         let obj = &wl.obj;
-        let ranges = self.limit_ranges.values().filter(|r| r.namespace == obj.key.namespace);
-        let limits = Limits::summarize(ranges);
         let mut totals = Vec::with_capacity(obj.pod_sets.len());
         let mut shape = Shape {
             priority: obj.effective_priority(),

@@ -3,11 +3,16 @@
 use super::Action;
 use super::amount::Amount;
 use super::ids::Fr;
-use super::model::{ResourceGroup, StopPolicy};
+use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
 use super::state::{CqId, Queueing};
 use super::tree::{NodeSpec, Quota, Tree};
 use crate::place::Placement;
 use crate::time::Time;
+
+/// Controller of checks that send workloads to other clusters.
+const CLUSTERS: &str = "kueue.x-k8s.io/multikueue";
+/// Controller of checks that ask the cluster autoscaler.
+const NODES: &str = "kueue.x-k8s.io/provisioning-request";
 
 impl Queueing {
     /// Brings conditions and statuses up to date without a scheduling cycle, and gives out what is to be
@@ -193,7 +198,7 @@ impl Queueing {
                 format!("references missing ResourceFlavor(s): {}", missing.join(",")),
             ));
         }
-        self.check_problems(&spec.admission_checks, &mut found);
+        self.check_problems(spec, &mut found);
         for f in listed() {
             let Some(flavor) = self.flavors.get(&f).filter(|f| !f.topology.is_empty()) else { continue };
             if self.config.gates.topology && !self.topologies.contains_key(&flavor.topology) {
@@ -208,7 +213,8 @@ impl Queueing {
         Some((reason, format!("Can't admit new workloads: {}.", messages.join(", "))))
     }
 
-    fn check_problems(&self, checks: &[(String, Vec<String>)], found: &mut Vec<(&'static str, String)>) {
+    fn check_problems(&self, spec: &ClusterQueue, found: &mut Vec<(&'static str, String)>) {
+        let checks = &spec.admission_checks;
         let mut names: Vec<&str> = checks.iter().map(|(n, _)| n.as_str()).collect();
         names.sort_unstable();
         let (known, missing): (Vec<&str>, Vec<&str>) =
@@ -226,6 +232,120 @@ impl Queueing {
                 "AdmissionCheckInactive",
                 format!("references inactive AdmissionCheck(s): {}", inactive.join(",")),
             ));
+        }
+        self.cluster_check_problems(spec, found);
+    }
+
+    /// Checks that send workloads to other clusters are alone and for all flavors (spec section 2.17).
+    fn cluster_check_problems(&self, spec: &ClusterQueue, found: &mut Vec<(&'static str, String)>) {
+        let of = |controller: &str| {
+            let mut names: Vec<&str> = spec
+                .admission_checks
+                .iter()
+                .map(|(n, _)| n.as_str())
+                .filter(|n| self.checks.get(*n).is_some_and(|c| c.controller == controller))
+                .collect();
+            names.sort_unstable();
+            names
+        };
+        let clusters = of(CLUSTERS);
+        if clusters.is_empty() {
+            return;
+        }
+        if clusters.len() > 1 {
+            let list = clusters.join(",");
+            found.push((
+                "MultipleMultiKueueAdmissionChecks",
+                format!(
+                    "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {list}"
+                ),
+            ));
+        }
+        let all = || spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| &f.flavor));
+        let partial = |on: &Vec<String>| {
+            !on.is_empty() && (all().any(|f| !on.contains(f)) || on.iter().any(|o| all().all(|f| f != o)))
+        };
+        let mut some: Vec<&str> = spec
+            .admission_checks
+            .iter()
+            .filter(|(n, on)| clusters.contains(&n.as_str()) && partial(on))
+            .map(|(n, _)| n.as_str())
+            .collect();
+        some.sort_unstable();
+        if !some.is_empty() {
+            found.push((
+                "MultiKueueAdmissionCheckAppliedPerFlavor",
+                format!("Cannot specify MultiKueue AdmissionCheck per flavor, found: {}", some.join(",")),
+            ));
+        }
+        let nodes = of(NODES);
+        if !nodes.is_empty() {
+            found.push((
+                "MultiKueueWithProvisioningRequest",
+                format!(
+                    "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {}, {}",
+                    clusters.join(","),
+                    nodes.join(",")
+                ),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::AdmissionCheck;
+    use super::super::tests::cluster_queue;
+    use super::super::{Config, Event, ResourceFlavor};
+    use super::*;
+
+    /// Checks with their controllers, flavors they are for, reason, message.
+    type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static str, &'static str);
+
+    #[test]
+    fn checks_that_exclude_each_other_stop_a_queue() {
+        let table: [Row; 5] = [
+            (&[("a", NODES)], &[], "", ""),
+            (&[("a", CLUSTERS)], &["f"], "", ""),
+            (
+                &[("b", CLUSTERS), ("a", CLUSTERS)],
+                &[],
+                "MultipleMultiKueueAdmissionChecks",
+                "Can't admit new workloads: Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: a,b.",
+            ),
+            (
+                &[("a", CLUSTERS)],
+                &["other"],
+                "MultiKueueAdmissionCheckAppliedPerFlavor",
+                "Can't admit new workloads: Cannot specify MultiKueue AdmissionCheck per flavor, found: a.",
+            ),
+            (
+                &[("a", NODES), ("b", CLUSTERS)],
+                &[],
+                "MultiKueueWithProvisioningRequest",
+                "Can't admit new workloads: Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: b, a.",
+            ),
+        ];
+        for (checks, on, reason, message) in table {
+            let mut q = Queueing::new(Config::default());
+            let now = Time::from_seconds(0);
+            let mut cq = cluster_queue("c", "", 10, None, false);
+            let on: Vec<String> = on.iter().map(|f| (*f).to_owned()).collect();
+            for (name, controller) in checks {
+                cq.admission_checks.push(((*name).to_owned(), on.clone()));
+                let check = AdmissionCheck {
+                    name: (*name).to_owned(),
+                    controller: (*controller).to_owned(),
+                    active: true,
+                };
+                q.absorb(now, Event::AdmissionCheckUpsert(Box::new(check)));
+            }
+            let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+            q.absorb(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+            q.absorb(now, Event::ClusterQueueUpsert(Box::new(cq)));
+            let id = q.cq_slot("c");
+            let found = q.inactive_reason(id).unwrap_or_default();
+            assert_eq!((found.0, found.1.as_str()), (reason, message), "{checks:?}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub enum Key {
     Retained(String, String),
     /// A workload with checks, for the requests of its nodes: namespace, name.
     Provision(String, String),
-    /// An AdmissionCheck, for whether it can be passed.
+    /// An AdmissionCheck, for its finalizer and whether it can be passed.
     Check(String),
     /// A ClusterQueue, for its finalizer.
     ClusterQueue(String),
@@ -273,7 +273,10 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
         Key::ClusterQueue(name) => super::in_use::cluster_queue(cache, name),
         Key::Flavor(name) => super::in_use::flavor(cache, name),
         Key::Provision(ns, name) => super::provision::plan(ns, name, env),
-        Key::Check(name) => super::provision::plan_check(name, env),
+        Key::Check(name) => {
+            let writes = super::in_use::check(cache, name);
+            if writes.is_empty() { super::provision::plan_check(name, env) } else { writes }
+        }
         Key::Topology(ns, name) => super::ungate::plan(ns, name, env),
         Key::Retained(ns, name) => super::retain::plan(ns, name, env),
         Key::Job(ns, name) => {

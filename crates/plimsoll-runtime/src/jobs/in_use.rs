@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::control::Key;
 use super::{Write, drop_finalizer, names};
-use crate::api::{CLUSTER_QUEUES, FLAVORS};
+use crate::api::{ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS};
 use crate::cache::{Cache, Kind};
 use crate::json;
 
@@ -25,8 +25,11 @@ pub fn concerned(cache: &Cache, kind: Kind, object: &Value) -> Vec<Key> {
             let mut keys = vec![Key::ClusterQueue(json::name(object).to_owned())];
             let leaving = cache.all(Kind::Flavor).into_iter().filter(|f| json::deleting(f));
             keys.extend(leaving.map(|f| Key::Flavor(json::name(&f).to_owned())));
+            let leaving = cache.all(Kind::AdmissionCheck).into_iter().filter(|c| json::deleting(c));
+            keys.extend(leaving.map(|c| Key::Check(json::name(&c).to_owned())));
             keys
         }
+        Kind::AdmissionCheck => vec![Key::Check(json::name(object).to_owned())],
         Kind::Flavor => vec![Key::Flavor(json::name(object).to_owned())],
         _ => Vec::new(),
     }
@@ -61,6 +64,29 @@ pub fn flavor(cache: &Cache, name: &str) -> Vec<Write> {
     drop_finalizer(FLAVORS, &flavor, names::IN_USE).into_iter().collect()
 }
 
+/// Marks an AdmissionCheck as in use, and lets one go that should and can.
+pub fn check(cache: &Cache, name: &str) -> Vec<Write> {
+    let Some(check) = cache.get(Kind::AdmissionCheck, "", name) else { return Vec::new() };
+    if !json::deleting(&check) {
+        if json::has_finalizer(&check, names::IN_USE) {
+            return Vec::new();
+        }
+        let mut new = (*check).clone();
+        let mut finalizers = json::list(&check, &["metadata", "finalizers"]).to_vec();
+        finalizers.push(names::IN_USE.into());
+        json::set(&mut new, &["metadata", "finalizers"], Value::Array(finalizers));
+        return super::patch(ADMISSION_CHECKS, &check, &new).into_iter().collect();
+    }
+    let named = |q: &Arc<Value>| {
+        let checks = json::list(q, &["spec", "admissionChecksStrategy", "admissionChecks"]);
+        checks.iter().any(|c| c["name"] == name)
+    };
+    if cache.all(Kind::ClusterQueue).iter().any(named) {
+        return Vec::new();
+    }
+    drop_finalizer(ADMISSION_CHECKS, &check, names::IN_USE).into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +95,25 @@ mod tests {
     fn leaving(name: &str, spec: &Value) -> Value {
         json!({"metadata": {"name": name, "deletionTimestamp": "2023-11-14T22:13:20Z", "finalizers": [names::IN_USE]},
                "spec": spec})
+    }
+
+    #[test]
+    fn a_check_goes_after_the_queues_that_name_it() {
+        let cache = Cache::default();
+        cache.put(Kind::AdmissionCheck, json!({"metadata": {"name": "c", "finalizers": ["other"]}}));
+        let queue = json!({"metadata": {"name": "q"}, "spec": {
+            "admissionChecksStrategy": {"admissionChecks": [{"name": "c"}]}}});
+        cache.put(Kind::ClusterQueue, queue);
+        let writes = check(&cache, "c");
+        let [Write::Patch { body, .. }] = writes.as_slice() else { panic!("{writes:?}") };
+        assert_eq!(body["metadata"]["finalizers"], json!(["other", names::IN_USE]));
+        let leaving = leaving("c", &json!({}));
+        cache.put(Kind::AdmissionCheck, leaving.clone());
+        assert!(check(&cache, "c").is_empty());
+        let gone = cache.remove(Kind::ClusterQueue, "", "q").unwrap();
+        assert!(concerned(&cache, Kind::ClusterQueue, &gone).contains(&Key::Check("c".into())));
+        assert_eq!(check(&cache, "c").len(), 1);
+        assert_eq!(concerned(&cache, Kind::AdmissionCheck, &leaving), [Key::Check("c".into())]);
     }
 
     #[test]

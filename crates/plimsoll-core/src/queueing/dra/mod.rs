@@ -246,7 +246,7 @@ impl Queueing {
         }
         self.devices.users = users;
         for id in concerned {
-            let specs = self.adjusted_specs(id);
+            let (_, specs) = self.adjusted_specs(id);
             let charge = self.device_charge(id, &specs);
             if self.wl(id).is_none_or(|w| w.devices == charge) {
                 continue;
@@ -258,9 +258,9 @@ impl Queueing {
         }
     }
 
-    /// Pods of a workload with what their namespace and runtime class fill in.
-    pub(crate) fn adjusted_specs(&self, id: WlId) -> Vec<PodSpec> {
-        let Some(wl) = self.wl(id) else { return Vec::new() };
+    /// What a workload's namespace allows, and its pods with what that and their runtime class fill in.
+    pub(crate) fn adjusted_specs(&self, id: WlId) -> (Limits, Vec<PodSpec>) {
+        let Some(wl) = self.wl(id) else { return Default::default() };
         let ranges = self.limit_ranges.values().filter(|r| r.namespace == wl.obj.key.namespace);
         let limits = Limits::summarize(ranges);
         let adjusted = wl.obj.pod_sets.iter().map(|p| {
@@ -268,7 +268,8 @@ impl Queueing {
             requests::adjust(&mut spec, &limits, &self.runtime_classes);
             spec
         });
-        adjusted.collect()
+        let specs = adjusted.collect();
+        (limits, specs)
     }
 
     /// Says that the claims of a workload can't be charged, or no longer says so; whether that settles what is said of

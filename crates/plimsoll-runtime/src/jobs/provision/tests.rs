@@ -618,7 +618,8 @@ fn checks_say_whether_they_work() {
     ];
     for (parameters, served, reason, message) in table {
         let mut world = World::new(one(), &config());
-        world.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": null}}));
+        let marked = json!({"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}, "spec": {"parameters": null}});
+        world.change(Kind::AdmissionCheck, "ac", &marked);
         if let Some(p) = &parameters {
             world.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": p}}));
         }
