@@ -163,6 +163,8 @@ pub struct Gates {
     pub replace_after_fixed_time: bool,
     /// `SkipReassignmentForPodOwnedWorkloads`.
     pub keep_place_of_single_pods: bool,
+    /// `TASRespectNodeAffinityPreferred`.
+    pub tas_preferred_affinity: bool,
     /// `TASBalancedPlacement`.
     pub tas_balanced: bool,
     /// `PrioritizePreemptorWorkloads`.
@@ -206,6 +208,7 @@ impl Default for Gates {
             replace_on_taints: true,
             replace_after_fixed_time: false,
             keep_place_of_single_pods: true,
+            tas_preferred_affinity: false,
             tas_balanced: false,
             prioritize_preemptors: false,
             elastic_jobs: true,

@@ -5,6 +5,8 @@
 //! shared by all flavors whose lowest level is the node itself, with an undo log for simulations.
 
 #[cfg(test)]
+mod affinity_tests;
+#[cfg(test)]
 mod balanced_tests;
 mod health;
 mod place;

@@ -7,8 +7,8 @@ use crate::time::Time;
 
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Nodes as `block/rack/host=cpus`, one label per level.
-fn nodes(levels: &[&str], text: &str) -> Vec<Node> {
+/// Nodes as `block/rack/host=cpus`, one label per level; with a `*` behind they have the label `type: preferred`.
+pub(super) fn nodes(levels: &[&str], text: &str) -> Vec<Node> {
     let parse = |part: &str| {
         let (path, cpus) = part.split_once('=').expect("path=cpus");
         let mut n = Node {
@@ -17,7 +17,10 @@ fn nodes(levels: &[&str], text: &str) -> Vec<Node> {
             ready_since: Some(Time::from_seconds(0)),
             ..Node::default()
         };
-        let cpus: i64 = cpus.parse().expect("cpus");
+        if cpus.ends_with('*') {
+            n.labels.insert("type".into(), "preferred".into());
+        }
+        let cpus: i64 = cpus.trim_end_matches('*').parse().expect("cpus");
         n.allocatable = [("cpu".to_owned(), cpus * 1000), ("pods".to_owned(), 25)].into();
         for (level, value) in levels.iter().zip(path.split('/')) {
             n.labels.insert((*level).into(), value.into());

@@ -39,6 +39,8 @@ struct State {
     slices_beside: i64,
     /// Whether the leader fits (0 or 1).
     leaders: i64,
+    /// Weights of the preferences that its nodes meet.
+    affinity: i64,
 }
 
 /// Whether pods or slices of pods are given out.
@@ -86,6 +88,8 @@ struct Search<'a> {
     unconstrained: bool,
     /// Take the domain with the least room first, instead of the one that fits best.
     least_free: bool,
+    /// Whether nodes are preferred by affinity.
+    affine: bool,
     /// Spread evenly where possible.
     evenly: bool,
     /// The domain in which everything has to be.
@@ -183,6 +187,7 @@ impl Queueing {
             required: request.required.is_some(),
             unconstrained,
             least_free: unconstrained && self.config.gates.tas_profile_mixed,
+            affine: self.config.gates.tas_preferred_affinity,
             evenly: self.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
             within: None,
         };
@@ -228,6 +233,9 @@ impl Queueing {
                 add_times(&mut room, t, -1);
             }
             let state = &mut search.state[leaf.domain as usize];
+            if search.affine {
+                state.affinity = preference(leaf, ps);
+            }
             let (pods, limiting) = count_in(&one, &room, &self.ids);
             state.pods = pods;
             if pods == 0 && !limiting.is_empty() {
@@ -289,6 +297,15 @@ fn unsuitable(leaf: &Leaf, ps: &PodSet, tolerations: &[Toleration]) -> Option<St
     mismatch.then(|| "affinity".into())
 }
 
+/// How much a podset prefers a node: the weights of all terms that match (gate `TASRespectNodeAffinityPreferred`).
+fn preference(leaf: &Leaf, ps: &PodSet) -> i64 {
+    let (Some(node), Some(affinity)) = (&leaf.node, &ps.spec.affinity.node) else { return 0 };
+    let terms = affinity.preferred.iter();
+    let given = terms.filter(|t| !t.term.expressions.is_empty() || !t.term.fields.is_empty());
+    let met = given.filter(|t| t.term.matches(&node.name, &node.labels));
+    met.map(|t| i64::from(t.weight)).sum()
+}
+
 /// A taint as Kubernetes prints it.
 fn taint_text(t: &Taint) -> String {
     let effect = match t.effect {
@@ -346,6 +363,7 @@ impl Search<'_> {
                 slices_less = Some(slices_less.map_or(s, |m| m.min(s)));
             }
             sum.leaders = sum.leaders.max(child.leaders);
+            sum.affinity = sum.affinity.saturating_add(child.affinity);
         }
         sum.pods_beside = pods_less.map_or(0, |l| sum.pods - l);
         sum.slices_beside = slices_less.map_or(0, |l| sum.slices - l);
@@ -436,6 +454,12 @@ impl Search<'_> {
                 return Ok((level, vec![top]));
             }
             if self.required {
+                // One that is preferred less may be large enough.
+                let next = (1..sorted.len()).find(|&i| self.affine && fits(self.at(sorted[i]), self.leaders));
+                if let Some(i) = next {
+                    let d = self.best_fit(&sorted[i..], slices, self.leaders, Unit::Slices);
+                    return Ok((level, vec![d]));
+                }
                 return Err(self.not_fit(level, self.at(top).slices, slices));
             }
             if level > 0 && !self.unconstrained {
@@ -496,7 +520,9 @@ impl Search<'_> {
     /// The smallest domain that still takes `needed`; the first if none does.
     fn best_fit(&self, domains: &[DomainId], needed: i64, leaders: i64, unit: Unit) -> DomainId {
         let room = |d: DomainId| if leaders > 0 { self.beside(d, unit) } else { self.primary(d, unit) };
-        let fitting = domains.iter().copied().filter(|&d| self.at(d).leaders >= leaders && room(d) >= needed);
+        let most = self.at(domains[0]).affinity;
+        let preferred = domains.iter().copied().take_while(|&d| self.at(d).affinity == most);
+        let fitting = preferred.filter(|&d| self.at(d).leaders >= leaders && room(d) >= needed);
         // Of equals the first.
         fitting.min_by_key(|&d| room(d)).unwrap_or(domains[0])
     }
@@ -607,6 +633,7 @@ impl Search<'_> {
             let (x, y) = (self.at(a), self.at(b));
             y.leaders
                 .cmp(&x.leaders)
+                .then_with(|| y.affinity.cmp(&x.affinity))
                 .then_with(|| self.by_room(x.slices_beside, y.slices_beside))
                 .then_with(|| x.pods_beside.cmp(&y.pods_beside))
                 .then_with(|| self.values(a).cmp(self.values(b)))
@@ -617,7 +644,9 @@ impl Search<'_> {
     fn sorted(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
         domains.sort_by(|&a, &b| {
             let (x, y) = (self.at(a), self.at(b));
-            self.by_room(x.slices, y.slices)
+            y.affinity
+                .cmp(&x.affinity)
+                .then_with(|| self.by_room(x.slices, y.slices))
                 .then_with(|| x.pods.cmp(&y.pods))
                 .then_with(|| self.values(a).cmp(self.values(b)))
         });

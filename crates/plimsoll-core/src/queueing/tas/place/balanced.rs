@@ -125,7 +125,7 @@ impl Search<'_> {
         let s = self.at(d);
         if s.slices < threshold {
             for d in self.with_descendants(&[d]) {
-                self.state[d as usize] = State::default();
+                self.state[d as usize] = State { affinity: self.at(d).affinity, ..State::default() };
             }
         } else if self.leaders > 0 && s.leaders > 0 && s.slices_beside < threshold {
             for d in self.with_descendants(&[d]) {
@@ -203,8 +203,9 @@ impl Search<'_> {
             let (room, leader) = if leaders > 0 { (s.slices_beside, 1) } else { (s.slices, 0) };
             let more = if leader > 0 || extra > 0 { (room - c.threshold).min(extra) } else { 0 };
             let (slices, pods) = (c.threshold + more, (c.threshold + more) * self.slice_size);
+            let pods_beside = pods - leader;
             self.state[d as usize] =
-                State { pods, slices, pods_beside: pods - leader, slices_beside: slices, leaders: leader };
+                State { pods, slices, pods_beside, slices_beside: slices, leaders: leader, ..s };
             leaders -= leader;
             extra -= more;
         }
