@@ -188,15 +188,49 @@ impl Queueing {
             self.tas.health.timers.remove(&(at, node.clone()));
             self.tas.health.suspect(&node, true);
         }
-        for (node, changed) in std::mem::take(&mut self.tas.health.suspects) {
-            self.check_node(&node, changed, now);
+        let suspects = std::mem::take(&mut self.tas.health.suspects);
+        // Pods that come and go on a node that is fit can only concern their own workloads.
+        let ask = suspects.iter().filter(|(n, changed)| **changed || !self.is_fit(n));
+        let mut placed: BTreeMap<String, Vec<WlId>> = ask.map(|(n, _)| (n.clone(), Vec::new())).collect();
+        if !placed.is_empty() {
+            self.find_placed(&mut placed);
+        }
+        for node in suspects.into_keys() {
+            let affected = placed.remove(&node).unwrap_or_default();
+            self.check_node(&node, affected, now);
         }
     }
 
-    fn check_node(&mut self, name: &str, changed: bool, now: Time) {
+    /// Whether a node is there, ready, and has no taint that keeps pods away.
+    fn is_fit(&self, name: &str) -> bool {
+        let taints = self.config.gates.replace_on_taints;
+        self.tas.nodes.get(name).is_some_and(|n| n.ready && !(taints && n.taints.iter().any(keeps_pods_away)))
+    }
+
+    /// Admitted workloads with places on any of these nodes.
+    fn find_placed(&self, nodes: &mut BTreeMap<String, Vec<WlId>>) {
+        for (id, wl) in (0u32..).zip(&self.wls) {
+            let Some(wl) = wl.as_ref().filter(|w| w.held.is_some()) else { continue };
+            let s = &wl.obj.status;
+            if !s.is_true(cond::ADMITTED) || s.is_true(cond::EVICTED) || s.is_true(cond::FINISHED) {
+                continue;
+            }
+            let placements =
+                s.admission.iter().flat_map(|a| &a.assignments).filter_map(|a| a.topology.as_ref());
+            let by_node = placements.filter(|t| t.levels.last().is_some_and(|l| l == HOSTNAME));
+            for host in by_node.flat_map(|t| &t.domains).filter_map(|(values, _)| values.last()) {
+                if let Some(ids) = nodes.get_mut(host).filter(|ids| ids.last() != Some(&id)) {
+                    ids.push(id);
+                }
+            }
+        }
+    }
+
+    /// Looks at one node and the workloads with places on it.
+    fn check_node(&mut self, name: &str, affected: Vec<WlId>, now: Time) {
         let gates = self.config.gates;
         let Some((ready, Some(since))) = self.tas.nodes.get(name).map(|n| (n.ready, n.ready_since)) else {
-            for id in self.admitted_on(name) {
+            for id in affected {
                 self.node_failed(id, name, now);
             }
             return;
@@ -212,9 +246,7 @@ impl Queueing {
         let taints: Vec<Taint> = self.tas.nodes.get(name).map_or(Vec::new(), |n| {
             n.taints.iter().filter(|t| gates.replace_on_taints && keeps_pods_away(t)).cloned().collect()
         });
-        // Pods that come and go on a node that is fit can only concern their own workloads.
-        let fit = ready && taints.is_empty() && !changed;
-        let mut affected = if fit { Vec::new() } else { self.admitted_on(name) };
+        let mut affected = affected;
         if overdue && gates.replace_after_fixed_time {
             for &id in &affected {
                 self.node_failed(id, name, now);
@@ -313,20 +345,6 @@ impl Queueing {
             out.push(ps.spec.tolerations.iter().chain(flavors).chain(updates).collect());
         }
         out
-    }
-
-    /// Admitted workloads with a place on the node.
-    fn admitted_on(&self, node: &str) -> Vec<WlId> {
-        let placed = |w: &crate::queueing::state::Wl| {
-            let s = &w.obj.status;
-            w.held.is_some()
-                && s.is_true(cond::ADMITTED)
-                && !s.is_true(cond::EVICTED)
-                && !s.is_true(cond::FINISHED)
-                && is_placed_on(&w.obj, node)
-        };
-        let all = (0u32..).zip(&self.wls);
-        all.filter(|(_, w)| w.as_ref().is_some_and(placed)).map(|(id, _)| id).collect()
     }
 
     /// Workloads of pods that were sent to the node.
