@@ -114,9 +114,13 @@ fn run(
         for event in &events {
             observer.event(event, now);
         }
+        let before = attempts(&engine);
         let began = Instant::now();
         engine.step(now, &mut events, &mut actions);
-        observer.step(&actions, began.elapsed());
+        let took = began.elapsed();
+        observer.step(&actions, took);
+        let after = attempts(&engine);
+        observer.cycles([after[0] - before[0], after[1] - before[1]], took);
         if !actions.is_empty() && out.blocking_send(actions).is_err() {
             return;
         }
@@ -145,8 +149,18 @@ fn run(
     }
 }
 
+/// Cycles of queueing until now.
+fn attempts(engine: &Engine) -> [u64; 2] {
+    engine.queueing().map(plimsoll_core::queueing::Queueing::attempts).unwrap_or_default()
+}
+
 fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
-    let queueing = engine.queueing().map(plimsoll_core::queueing::Queueing::metrics).unwrap_or_default();
+    let queueing = engine.queueing().map(|q| {
+        let mut families = q.metrics();
+        families.extend(observer.queueing_families());
+        families
+    });
+    let queueing = queueing.unwrap_or_default();
     let place = engine.place().map(|p| observer.families(p.queue_counts())).unwrap_or_default();
     // Whoever asked may have given up.
     let _ = to.send((queueing, place));

@@ -12,6 +12,7 @@ use crate::extender::Extenders;
 use crate::jobs::control;
 use crate::jobs::rules::Rules;
 use crate::lease::Claim;
+use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
 use crate::status::Statuses;
 use crate::{driver, execute, ingest};
@@ -74,6 +75,7 @@ pub struct Runtime {
     tasks: TaskTracker,
     stop: CancellationToken,
     inbox: driver::Inbox,
+    jobs: JobMetrics,
     thread: Option<std::thread::JoinHandle<()>>,
     failed: CancellationToken,
     synced: ingest::Synced,
@@ -83,6 +85,7 @@ pub struct Runtime {
 #[derive(Clone, Debug)]
 pub struct Monitor {
     inbox: driver::Inbox,
+    jobs: JobMetrics,
     failed: CancellationToken,
     synced: ingest::Synced,
 }
@@ -91,6 +94,11 @@ impl Monitor {
     /// The way to ask it.
     pub fn inbox(&self) -> driver::Inbox {
         self.inbox.clone()
+    }
+
+    /// What is counted of job integrations.
+    pub fn job_metrics(&self) -> JobMetrics {
+        self.jobs.clone()
     }
 
     /// Whether it has failed.
@@ -107,7 +115,8 @@ impl Monitor {
 impl Runtime {
     /// For metrics and health.
     pub fn monitor(&self) -> Monitor {
-        Monitor { inbox: self.inbox.clone(), failed: self.failed.clone(), synced: self.synced.clone() }
+        let jobs = self.jobs.clone();
+        Monitor { inbox: self.inbox.clone(), jobs, failed: self.failed.clone(), synced: self.synced.clone() }
     }
 
     /// Starts everything against the API server behind `api`. Writes happen only while `claim` is held.
@@ -158,6 +167,7 @@ impl Runtime {
                 ended.cancel();
             }
         });
+        let jobs = JobMetrics::default();
         if roles.queueing {
             tasks.spawn(statuses.run(api.clone(), cache.clone(), claim.clone(), stop.clone()));
             let context = control::Context {
@@ -169,11 +179,12 @@ impl Runtime {
                 supervised: settings.queueing.wait_for_pods_ready.is_some(),
                 claim: claim.clone(),
                 synced: synced.clone(),
+                metrics: jobs.clone(),
             };
             tasks.spawn(control::run(context, stop.clone()));
         }
         tasks.close();
-        Ok(Self { cache, tasks, stop, inbox, thread: Some(thread), failed, synced })
+        Ok(Self { cache, tasks, stop, inbox, jobs, thread: Some(thread), failed, synced })
     }
 
     /// Waits until everything has been seen once, and so the engine decides and webhooks know what exists.

@@ -333,6 +333,15 @@ fn check_metrics(url: &str, role: &str) {
         value(&format!("kueue_cluster_queue_status{{cluster_queue=\"cq\",status=\"active\",{role}}}")),
         1.0
     );
+    assert_eq!(
+        value(&format!("kueue_workload_creation_latency_seconds_count{{job_kind=\"Job\",{role}}}")),
+        2.0
+    );
+    for result in ["success", "inadmissible"] {
+        let attempts = value(&format!("kueue_admission_attempts_total{{result=\"{result}\",{role}}}"));
+        let timed = format!("kueue_admission_attempt_duration_seconds_count{{result=\"{result}\",{role}}}");
+        assert!(attempts >= 1.0 && value(&timed) >= attempts, "{result}");
+    }
     let scheduled =
         value("scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"}");
     assert_eq!(scheduled, 2.0);

@@ -125,6 +125,8 @@ impl Queueing {
         let admitted = entries.iter().any(moved);
         let result = if admitted { "success" } else { "inadmissible" };
         self.metrics.count("kueue_admission_attempts_total", &[result], 1);
+        let [success, nothing] = &mut self.attempts;
+        *(if admitted { success } else { nothing }) += 1;
         for entry in entries.into_iter().chain(inadmissible) {
             self.carry_out(entry, now);
         }

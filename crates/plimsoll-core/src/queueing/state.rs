@@ -364,6 +364,8 @@ pub struct Queueing {
     pub(crate) admitted_now: bool,
     /// Whether a cycle could find something it did not find last time.
     pub(crate) cycle_due: bool,
+    /// Cycles until now that admitted somebody, and that did not.
+    pub(crate) attempts: [u64; 2],
     pub(crate) last_write: u64,
     pub(crate) metrics: Books,
     pub(crate) depend: Depend,
@@ -419,6 +421,7 @@ impl Queueing {
             cycle: 0,
             admitted_now: false,
             cycle_due: false,
+            attempts: [0; 2],
             last_write: 0,
             metrics: Books::default(),
             depend: Depend::default(),
@@ -428,6 +431,11 @@ impl Queueing {
             unpromised: Vec::new(),
             out: Vec::new(),
         }
+    }
+
+    /// Cycles until now that admitted somebody, and that did not: whoever has a clock can time them.
+    pub fn attempts(&self) -> [u64; 2] {
+        self.attempts
     }
 
     pub(crate) fn cq(&self, id: CqId) -> &Cq {

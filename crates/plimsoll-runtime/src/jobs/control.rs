@@ -20,6 +20,7 @@ use crate::cache::{Cache, Kind, workload_of};
 use crate::driver::Inbox;
 use crate::ingest::Synced;
 use crate::lease::Claim;
+use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
 use crate::{clock, json};
 
@@ -207,6 +208,8 @@ pub struct Context {
     pub claim: Claim,
     /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
     pub synced: Synced,
+    /// Counts of what is done.
+    pub metrics: JobMetrics,
 }
 
 /// Works on the queue until stopped.
@@ -362,6 +365,9 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
     match write {
         Write::Create(resource, object) => match api.create(resource, &object).await {
             Ok(made) => {
+                if resource == WORKLOADS {
+                    context.metrics.workload_made(&made, cache);
+                }
                 if let Some(kind) = cached(resource) {
                     cache.put(kind, made);
                 }
@@ -370,8 +376,12 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
             Err(e) => Err(e),
         },
         Write::Patch { resource, namespace, name, sub, body } => {
+            let pod = if resource == PODS { cache.get(Kind::Pod, &namespace, &name) } else { None };
             match api.patch(resource, &namespace, &name, sub, PatchKind::Merge, &body).await {
                 Ok(object) => {
+                    if let Some(old) = pod {
+                        context.metrics.pod_changed(&old, &object, cache, clock::now());
+                    }
                     if let Some(kind) = cached(resource) {
                         cache.refresh(kind, object);
                     }

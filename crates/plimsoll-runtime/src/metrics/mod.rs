@@ -1,5 +1,6 @@
 //! `/metrics` with Kueue's and kube-scheduler's names, `/healthz`, `/livez` and `/readyz`.
 
+pub mod jobs;
 pub mod observe;
 pub mod text;
 
@@ -96,10 +97,13 @@ impl Board {
 
     async fn metrics(&self) -> String {
         let (role, inbox) = self.with(|s| (s.role, s.engine.as_ref().map(Monitor::inbox)));
+        let jobs = self.with(|s| s.engine.as_ref().map(Monitor::job_metrics));
         let role = role.unwrap_or(Role::Follower);
         let mut out = String::new();
         if let Some((kueue, scheduler)) = asked(inbox).await {
             text::write(&mut out, &kueue, &[("replica_role", role.word())]);
+            let jobs = jobs.map(|j| j.families()).unwrap_or_default();
+            text::write(&mut out, &jobs, &[("replica_role", role.word())]);
             text::write(&mut out, &scheduler, &[]);
         }
         text::write(&mut out, &own(role), &[]);

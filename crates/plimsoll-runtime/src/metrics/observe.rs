@@ -10,7 +10,7 @@ use plimsoll_core::{Action, Event, Time};
 
 /// Observations in buckets.
 #[derive(Clone, Debug)]
-struct Histogram {
+pub(super) struct Histogram {
     bounds: &'static [f64],
     /// Per bound, not summed up.
     counts: Vec<u64>,
@@ -19,11 +19,11 @@ struct Histogram {
 }
 
 impl Histogram {
-    fn new(bounds: &'static [f64]) -> Self {
+    pub(super) fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len()], sum: 0.0, count: 0 }
     }
 
-    fn observe(&mut self, value: f64) {
+    pub(super) fn observe(&mut self, value: f64) {
         if let Some((_, n)) = self.bounds.iter().zip(&mut self.counts).find(|(b, _)| value <= **b) {
             *n += 1;
         }
@@ -31,7 +31,7 @@ impl Histogram {
         self.count += 1;
     }
 
-    fn value(&self) -> MetricValue {
+    pub(super) fn value(&self) -> MetricValue {
         let mut sum = 0;
         let buckets = self.bounds.iter().zip(&self.counts).map(|(b, n)| {
             sum += n;
@@ -96,6 +96,8 @@ pub struct Observer {
     algorithm: Histogram,
     preemptions: u64,
     victims: Histogram,
+    /// Cycles of queueing that admitted somebody, and that did not.
+    cycles: [Histogram; 2],
 }
 
 impl Observer {
@@ -111,7 +113,32 @@ impl Observer {
             algorithm: Histogram::new(ATTEMPT),
             preemptions: 0,
             victims: Histogram::new(VICTIMS),
+            cycles: [Histogram::new(super::jobs::DEFAULT), Histogram::new(super::jobs::DEFAULT)],
         }
+    }
+
+    /// Sees how many cycles of queueing a step had, that admitted somebody and that did not, and how long it took.
+    pub fn cycles(&mut self, ran: [u64; 2], took: Duration) {
+        let all = ran.iter().sum::<u64>();
+        for (n, histogram) in ran.iter().zip(&mut self.cycles) {
+            for _ in 0..*n {
+                histogram.observe(took.as_secs_f64() / all as f64);
+            }
+        }
+    }
+
+    /// Queueing's metrics that need a clock.
+    pub fn queueing_families(&self) -> Vec<MetricFamily> {
+        let samples = self.cycles.iter().zip(["success", "inadmissible"]).map(|(h, result)| MetricSample {
+            labels: vec![("result", result.to_owned())],
+            value: h.value(),
+        });
+        vec![MetricFamily {
+            name: "kueue_admission_attempt_duration_seconds",
+            help: "How long attempts to admit workloads took, one per scheduling cycle",
+            kind: MetricKind::Histogram,
+            samples: samples.collect(),
+        }]
     }
 
     /// Sees an event before the engine does.
@@ -388,6 +415,19 @@ mod tests {
             "scheduler_queue_incoming_pods_total{event=\"UnscheduledPodUpdate\",queue=\"active\"} 1\n",
         ] {
             assert!(text.contains(want), "{want} not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn cycles_of_queueing_are_timed() {
+        let mut o = Observer::new(Vec::new());
+        o.cycles([0, 0], Duration::from_secs(9));
+        o.cycles([1, 1], Duration::from_millis(4));
+        let mut out = String::new();
+        super::super::text::write(&mut out, &o.queueing_families(), &[]);
+        for result in ["success", "inadmissible"] {
+            let want = format!("kueue_admission_attempt_duration_seconds_sum{{result=\"{result}\"}} 0.002\n");
+            assert!(out.contains(&want), "{want} not in\n{out}");
         }
     }
 

@@ -1,0 +1,174 @@
+//! Kueue's metrics of job integrations: how long workloads take to be made, and gates of pods to be removed
+//! (spec section 5.5). They have to do with clocks and writes, so they are counted where the writes are made.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_core::Time;
+use plimsoll_core::queueing::{MetricFamily, MetricKind, MetricSample};
+use serde_json::Value;
+
+use super::observe::Histogram;
+use crate::cache::{Cache, Kind, group_of, workload_of};
+use crate::jobs::names;
+use crate::{clock, json};
+
+/// 0.01 × 2^k, 11 of them.
+#[rustfmt::skip]
+const CREATION: &[f64] = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24];
+/// Prometheus' own.
+pub(super) const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+#[derive(Debug, Default)]
+struct State {
+    /// By kind of job.
+    made: BTreeMap<String, Histogram>,
+    /// By gate, ClusterQueue and whether the pod is of a group.
+    freed: BTreeMap<(&'static str, String, bool), Histogram>,
+}
+
+/// The counts; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct JobMetrics {
+    state: Arc<Mutex<State>>,
+}
+
+fn made_at(object: &Value) -> Option<Time> {
+    clock::parse(json::text(object, &["metadata", "creationTimestamp"]))
+}
+
+fn seconds(from: Time, to: Time) -> f64 {
+    // Two clocks may disagree.
+    (to.since(from).0.max(0) as f64) / 1e9
+}
+
+fn gates(pod: &Value) -> Vec<&str> {
+    json::list(pod, &["spec", "schedulingGates"]).iter().map(|g| json::text(g, &["name"])).collect()
+}
+
+impl JobMetrics {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A Workload was made. Jobs that have been changed since they were made are left out: there the time says nothing.
+    pub fn workload_made(&self, wl: &Value, cache: &Cache) {
+        let owners = json::list(wl, &["metadata", "ownerReferences"]);
+        let Some(owner) = json::controller(wl).or_else(|| owners.first()) else { return };
+        let kind = match json::text(owner, &["kind"]) {
+            "Job" => Kind::Job,
+            "Pod" => Kind::Pod,
+            _ => return,
+        };
+        let Some(job) = cache.get(kind, json::namespace(wl), json::text(owner, &["name"])) else { return };
+        if json::int(&job, &["metadata", "generation"]).is_some_and(|g| g > 1) {
+            return;
+        }
+        let (Some(from), Some(to)) = (made_at(&job), made_at(wl)) else { return };
+        let name = json::text(owner, &["kind"]).to_owned();
+        let value = seconds(from, to);
+        self.with(|s| s.made.entry(name).or_insert_with(|| Histogram::new(CREATION)).observe(value));
+    }
+
+    /// A pod was changed from `old` to `new`.
+    pub fn pod_changed(&self, old: &Value, new: &Value, cache: &Cache, now: Time) {
+        let left = gates(new);
+        let before = gates(old);
+        for gate in [names::GATE, names::TOPOLOGY_GATE] {
+            if !before.contains(&gate) || left.contains(&gate) {
+                continue;
+            }
+            let Some(wl) = cache.get(Kind::Workload, json::namespace(new), workload_of(new)) else {
+                continue;
+            };
+            let admitted = json::condition(&wl, "Admitted").filter(|c| c["status"] == "True");
+            let since = admitted.and_then(|c| clock::parse(json::text(c, &["lastTransitionTime"])));
+            let Some(since) = since else { continue };
+            let queue = json::text(&wl, &["status", "admission", "clusterQueue"]).to_owned();
+            let key = (gate, queue, !group_of(new).is_empty());
+            let value = seconds(since, now);
+            self.with(|s| s.freed.entry(key).or_insert_with(|| Histogram::new(DEFAULT)).observe(value));
+        }
+    }
+
+    /// All of them.
+    pub fn families(&self) -> Vec<MetricFamily> {
+        let family = |name, help, samples| MetricFamily { name, help, kind: MetricKind::Histogram, samples };
+        self.with(|s| {
+            let made = s
+                .made
+                .iter()
+                .map(|(kind, h)| MetricSample { labels: vec![("job_kind", kind.clone())], value: h.value() });
+            let freed = s.freed.iter().map(|((gate, queue, group), h)| MetricSample {
+                labels: vec![
+                    ("cluster_queue", queue.clone()),
+                    ("is_group", group.to_string()),
+                    ("name", (*gate).to_owned()),
+                ],
+                value: h.value(),
+            });
+            vec![
+                family(
+                    "kueue_workload_creation_latency_seconds",
+                    "From the creation of a job to that of its workload",
+                    made.collect(),
+                ),
+                family(
+                    "kueue_pod_scheduling_gate_removal_seconds",
+                    "From admission to the removal of a pod's scheduling gate",
+                    freed.collect(),
+                ),
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn workloads_and_gates_are_timed() {
+        let (metrics, cache) = (JobMetrics::default(), Cache::default());
+        let job = |name: &str, generation: i64| {
+            json!({"metadata": {"namespace": "ns", "name": name, "generation": generation,
+                "creationTimestamp": "2026-01-01T00:00:00Z"}})
+        };
+        cache.put(Kind::Job, job("j", 1));
+        cache.put(Kind::Job, job("changed", 2));
+        let workload = |owner: &str| {
+            json!({"metadata": {"namespace": "ns", "name": "w", "creationTimestamp": "2026-01-01T00:00:02Z",
+                "ownerReferences": [{"kind": "Job", "name": owner, "controller": true}]},
+                "status": {"admission": {"clusterQueue": "cq"}, "conditions": [
+                    {"type": "Admitted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}]}})
+        };
+        for owner in ["j", "changed", "none"] {
+            metrics.workload_made(&workload(owner), &cache);
+        }
+        cache.put(Kind::Workload, workload("j"));
+        let pod = |gates: &[&str]| {
+            let gates: Vec<Value> = gates.iter().map(|g| json!({"name": g})).collect();
+            json!({"metadata": {"namespace": "ns", "name": "p", "annotations": {names::WORKLOAD: "w"}},
+                   "spec": {"schedulingGates": gates}})
+        };
+        let now = clock::parse("2026-01-01T00:00:13Z").unwrap();
+        metrics.pod_changed(
+            &pod(&[names::GATE, names::TOPOLOGY_GATE]),
+            &pod(&[names::TOPOLOGY_GATE]),
+            &cache,
+            now,
+        );
+        metrics.pod_changed(&pod(&[names::TOPOLOGY_GATE]), &pod(&[names::TOPOLOGY_GATE]), &cache, now);
+        let mut text = String::new();
+        super::super::text::write(&mut text, &metrics.families(), &[("replica_role", "leader")]);
+        for want in [
+            "kueue_workload_creation_latency_seconds_count{job_kind=\"Job\",replica_role=\"leader\"} 1\n",
+            "kueue_workload_creation_latency_seconds_sum{job_kind=\"Job\",replica_role=\"leader\"} 2\n",
+            "kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue=\"cq\",is_group=\"false\",name=\"kueue.x-k8s.io/admission\",replica_role=\"leader\"} 3\n",
+        ] {
+            assert!(text.contains(want), "{want} not in\n{text}");
+        }
+        assert!(!text.contains("kueue.x-k8s.io/topology"));
+    }
+}
