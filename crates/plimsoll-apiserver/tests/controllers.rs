@@ -33,10 +33,14 @@ impl World {
     }
 
     async fn with(clock: Clock, data: Option<PathBuf>) -> Self {
+        Self::with_events_for(plimsoll_apiserver::control::event_ttl::DEFAULT_TTL, clock, data).await
+    }
+
+    async fn with_events_for(event_ttl: Duration, clock: Clock, data: Option<PathBuf>) -> Self {
         let config = ServerConfig { clock: Arc::new(clock.clone()), data, ..ServerConfig::default() };
         let server = Server::new(config).await.unwrap();
         let client: Arc<dyn Client> = Arc::new(ServerClient::new(server));
-        let mut options = Options::default();
+        let mut options = Options { event_ttl, ..Options::default() };
         options.namespaces.root_ca = Some("PEM".to_owned());
         options.namespaces.service_account = true;
         let controllers = Controllers::start(&client, &clock, options);
@@ -655,4 +659,28 @@ async fn a_job_survives_restarts() {
     }
     let _ = std::fs::remove_dir_all(&dir);
     assert!(restarts > 5, "{restarts}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_go_some_time_after_they_were_last_written() {
+    let world = World::with_events_for(Duration::from_mins(10), Clock::scaled(SPEED), None).await;
+    let event = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"namespace": "default"}, "reason": "Why", "type": "Normal", "count": 1,
+        })
+    };
+    world.create(&resources::EVENTS, "default", event("once")).await;
+    let again = world.create(&resources::EVENTS, "default", event("again")).await;
+    let created: jiff::Timestamp = again["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
+    world
+        .change(&resources::EVENTS, "default", "again", |e| {
+            e["lastTimestamp"] = json!((created + Duration::from_mins(20)).to_string());
+            true
+        })
+        .await;
+    world.until("the first goes", |w| w.get(&resources::EVENTS, "default", "once").is_none()).await;
+    assert!(world.get(&resources::EVENTS, "default", "again").is_some(), "it was written again");
+    world.until("the other goes", |w| w.get(&resources::EVENTS, "default", "again").is_none()).await;
+    world.stop().await;
 }

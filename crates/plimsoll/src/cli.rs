@@ -126,6 +126,9 @@ pub struct Up {
     /// Which requests to record and how much of them: kind Policy, audit.k8s.io/v1.
     #[arg(long, value_name = "FILE", requires = "audit_log_path")]
     pub audit_policy_file: Option<PathBuf>,
+    /// How long events stay: 90s, 15m, 2h.
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = duration)]
+    pub event_ttl: Duration,
     /// How to say that it is ready.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
@@ -373,6 +376,9 @@ pub struct BenchSoak {
     /// Clients that connect, watch for a moment and leave.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub watchers: usize,
+    /// How long events stay; memory grows at least until the first ones go.
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = duration)]
+    pub event_ttl: Duration,
     /// Directory under which the store is made and removed [default: the system's for temporary files].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

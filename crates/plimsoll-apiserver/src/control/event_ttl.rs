@@ -1,6 +1,7 @@
-//! Events go an hour after they were last written, as with the API server's `--event-ttl`.
+//! Events go some time after they were last written, as with the API server's `--event-ttl`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -14,8 +15,8 @@ use super::meta::{Meta, Time};
 use super::queue::Queue;
 use super::runner::{Controller, Outcome};
 
-/// How long an event stays.
-const TTL: SignedDuration = SignedDuration::from_hours(1);
+/// How long an event stays by default.
+pub const DEFAULT_TTL: Duration = Duration::from_hours(1);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -35,21 +36,22 @@ struct Series {
 pub struct EventTtl {
     client: Arc<dyn Client>,
     clock: Clock,
+    ttl: Duration,
     events: Informer<Event>,
 }
 
 impl EventTtl {
     /// The controller, not running yet.
-    pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
+    pub fn new(client: Arc<dyn Client>, clock: Clock, ttl: Duration) -> Self {
         let events = Informer::new(client.store(), &resources::EVENTS.storage, |_| None);
-        Self { client, clock, events }
+        Self { client, clock, ttl, events }
     }
 }
 
-fn expires(event: &Event) -> Option<Timestamp> {
+fn expires(event: &Event, ttl: Duration) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|s| s.last_observed_time);
     let last = event.metadata.creation_timestamp.max(event.last_timestamp).max(series)?;
-    last.0.checked_add(TTL).ok()
+    last.0.checked_add(ttl).ok()
 }
 
 impl Controller for EventTtl {
@@ -63,7 +65,7 @@ impl Controller for EventTtl {
 
     fn refresh(&self, queue: &mut Queue, _now: Timestamp) {
         self.events.refresh(|seen| {
-            if let Some(at) = seen.new.and_then(|event| expires(event)) {
+            if let Some(at) = seen.new.and_then(|event| expires(event, self.ttl)) {
                 queue.add_at(seen.path, at);
             }
         });
@@ -72,7 +74,7 @@ impl Controller for EventTtl {
     fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let Some(event) = self.events.get(key) else { return Ok(None) };
-            let Some(at) = expires(&event) else { return Ok(None) };
+            let Some(at) = expires(&event, self.ttl) else { return Ok(None) };
             let left = at.duration_since(self.clock.now());
             if left > SignedDuration::ZERO {
                 return Ok(Some(left));

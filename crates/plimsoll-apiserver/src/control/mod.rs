@@ -31,6 +31,7 @@ pub mod ttl;
 pub mod volumes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,12 +42,20 @@ use namespace::NamespaceOptions;
 use runner::Controller;
 
 /// Settings of the controllers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// What every namespace gets.
     pub namespaces: NamespaceOptions,
     /// Whether nodes that don't report are given up; only where kubelets run.
     pub nodes: bool,
+    /// How long events stay after they were last written.
+    pub event_ttl: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { namespaces: NamespaceOptions::default(), nodes: false, event_ttl: event_ttl::DEFAULT_TTL }
+    }
 }
 
 /// Running controllers. Dropping this leaves them running; see [`Controllers::stop`].
@@ -75,7 +84,7 @@ impl Controllers {
         let (c, t) = with();
         all.push(Arc::new(apps::deployment::DeploymentController::new(c, t)));
         let (c, t) = with();
-        all.push(Arc::new(event_ttl::EventTtl::new(c, t)));
+        all.push(Arc::new(event_ttl::EventTtl::new(c, t, options.event_ttl)));
         let (c, t) = with();
         all.push(Arc::new(apps::statefulset::StatefulSetController::new(c, t)));
         let (c, t) = with();

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
 use http::Method;
 use kube::config::Kubeconfig;
 use plimsoll_apiserver::auth::{AuthConfig, User};
+use plimsoll_apiserver::control::event_ttl::DEFAULT_TTL;
 use plimsoll_apiserver::http::listener;
 use plimsoll_apiserver::http::tls::Credentials;
 use plimsoll_apiserver::store::Durability;
@@ -47,8 +49,13 @@ pub enum What {
     Api,
     /// The API, controllers, and the engine that places pods on nodes without kubelets.
     Placement,
-    /// Everything that `plimsoll up` has; pods run so many times faster than real time.
-    Everything(f64),
+    /// Everything that `plimsoll up` has.
+    Everything {
+        /// How many times faster than real time pods run.
+        speed: f64,
+        /// How long events stay.
+        event_ttl: Duration,
+    },
 }
 
 /// A server to measure.
@@ -73,6 +80,10 @@ impl Place {
         let credentials = Credentials::generate(&[])?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening")?;
         let address = listener.local_addr()?.to_string();
+        let (speed, event_ttl) = match what {
+            What::Everything { speed, event_ttl } => (Some(speed), event_ttl),
+            _ => (None, DEFAULT_TTL),
+        };
         let (server, plane) = if what != What::Api {
             let settings = Settings {
                 data: storage.data.clone(),
@@ -86,7 +97,8 @@ impl Place {
                     roles: Roles { queueing: what != What::Placement, placement: true },
                     ..plimsoll_runtime::Settings::default()
                 }),
-                speed: if let What::Everything(speed) = what { Some(speed) } else { None },
+                speed,
+                event_ttl,
             };
             let plane = Plane::start(&settings).await?;
             (Arc::clone(&plane.server), Some(plane))

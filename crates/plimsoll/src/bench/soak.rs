@@ -56,7 +56,7 @@ pub async fn run(args: cli::BenchSoak) -> anyhow::Result<()> {
     let dir = parent.join(format!("plimsoll-soak-{}", std::process::id()));
     let _scratch = Scratch(dir.clone());
     let storage = Storage { data: Some(dir.clone()), durability: args.durability };
-    let place = Place::own(&storage, What::Everything(SPEED)).await?;
+    let place = Place::own(&storage, What::Everything { speed: SPEED, event_ttl: args.event_ttl }).await?;
     let server = Arc::clone(place.server().context("a server of our own")?);
     prepare(&place).await?;
 

@@ -68,6 +68,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         audit,
         address: reachable(address),
         kueue: !args.no_queueing,
+        event_ttl: args.event_ttl,
         engine,
         speed: Some(args.speed),
     };

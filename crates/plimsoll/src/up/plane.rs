@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use plimsoll_apiserver::audit::Audit;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub kueue: bool,
     /// What the engine does; `None`: there is none here, and one may come from outside.
     pub engine: Option<plimsoll_runtime::Settings>,
+    /// How long events stay.
+    pub event_ttl: Duration,
     /// Factor of simulated time; `None`: nodes without kubelets.
     pub speed: Option<f64>,
 }
@@ -94,6 +97,7 @@ impl Plane {
                 namespaces,
                 // Without kubelets no node would ever report.
                 nodes: settings.speed.is_some(),
+                event_ttl: settings.event_ttl,
             },
         );
         let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
