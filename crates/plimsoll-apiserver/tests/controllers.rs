@@ -663,7 +663,7 @@ async fn a_job_survives_restarts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_go_some_time_after_they_were_last_written() {
-    let world = World::with_events_for(Duration::from_mins(10), Clock::scaled(SPEED), None).await;
+    let world = World::with_events_for(Duration::from_mins(2), Clock::scaled(SPEED), None).await;
     let event = |name: &str| {
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
@@ -675,7 +675,7 @@ async fn events_go_some_time_after_they_were_last_written() {
     let created: jiff::Timestamp = again["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
     world
         .change(&resources::EVENTS, "default", "again", |e| {
-            e["lastTimestamp"] = json!((created + Duration::from_mins(20)).to_string());
+            e["lastTimestamp"] = json!((created + Duration::from_mins(4)).to_string());
             true
         })
         .await;

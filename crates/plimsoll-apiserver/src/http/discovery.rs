@@ -186,36 +186,56 @@ pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
     openapi_document(req, name)
 }
 
-/// Whether the client takes JSON. The binary form of these documents is not made here.
-fn takes_json(req: &Req) -> bool {
+/// Media types that a client takes, without parameters.
+fn accepted(req: &Req) -> impl Iterator<Item = &str> {
     let accept = req.header(header::ACCEPT).unwrap_or("*/*");
-    let types = accept.split(',').map(|c| c.split(';').next().unwrap_or("").trim());
-    types.into_iter().any(|t| matches!(t, "application/json" | "*/*" | "application/*" | ""))
+    accept.split(',').map(|c| c.split(';').next().unwrap_or("").trim())
 }
 
+fn is_json(media_type: &str) -> bool {
+    matches!(media_type, "application/json" | "*/*" | "application/*" | "")
+}
+
+/// Asked for with an `@`, answered with a dot, as Go's media types want it.
+const BINARY_V2: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
+
+/// As [`BINARY_V2`], for documents of a group version.
+const BINARY_V3: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+];
+
 fn openapi_v2(req: &Req) -> Result<Reply, ApiError> {
-    if !takes_json(req) {
+    let Some(form) = accepted(req).find(|t| is_json(t) || BINARY_V2.contains(t)) else {
         return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new(), protobuf: None });
-    }
+    };
     let document = plimsoll_machinery::openapi::v2(&req.table, GIT_VERSION);
-    let bytes = serde_json::to_vec(&document).map_err(ApiError::internal)?;
+    let (bytes, media_type) = if is_json(form) {
+        (serde_json::to_vec(&document).map_err(ApiError::internal)?, "application/json")
+    } else {
+        (plimsoll_machinery::openapi::v2_binary(&document), BINARY_V2[0])
+    };
     let etag = format!("\"{}\"", machine::hash(&bytes));
     let (status, payload) = if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
         (304, Payload::Empty)
     } else {
-        (200, Payload::Raw(bytes.into(), "application/json"))
+        (200, Payload::Raw(bytes.into(), media_type))
     };
-    Ok(Reply { status, payload, headers: Vec::new(), protobuf: None }.with_header(header::ETAG, etag))
+    let reply = Reply { status, payload, headers: Vec::new(), protobuf: None };
+    Ok(reply.with_header(header::ETAG, etag).with_header(header::VARY, "Accept"))
 }
 
 fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
-    let json = takes_json(req);
+    let form = accepted(req).find(|t| is_json(t) || BINARY_V3.contains(t)).map(str::to_owned);
     let Some(document) = machine::openapi_document(&req.server, &req.table, name) else {
         return Ok(Reply::page_not_found());
     };
-    if !json {
+    let Some(form) = form else {
         return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new(), protobuf: None });
-    }
+    };
     let etag = format!("\"{}\"", document.hash);
     match req.query.non_empty("hash") {
         Some(hash) if hash != document.hash => {
@@ -230,7 +250,12 @@ fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
         let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
         return Ok(reply.with_header(header::ETAG, etag));
     }
-    let payload = Payload::Raw(document.bytes.clone(), "application/json");
+    let payload = if is_json(&form) {
+        Payload::Raw(document.bytes.clone(), "application/json")
+    } else {
+        let value = serde_json::from_slice(&document.bytes).map_err(ApiError::internal)?;
+        Payload::Raw(plimsoll_machinery::openapi::document_binary(&value).into(), BINARY_V3[0])
+    };
     let mut reply = Reply { status: 200, payload, headers: Vec::new(), protobuf: None };
     if req.query.non_empty("hash").is_some() {
         reply = reply.with_header(header::CACHE_CONTROL, "public, immutable");

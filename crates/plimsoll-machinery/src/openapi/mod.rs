@@ -4,6 +4,7 @@
 //! custom resources, and of built-in kinds without a recorded document, are made from their rows. Nothing is
 //! kept here; a document's [`hash`] says when it must be made again.
 
+mod binary;
 mod paths;
 mod schemas;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+pub use self::binary::{v2 as v2_binary, v3 as document_binary};
 use crate::builtin;
 use crate::discovery;
 use crate::kinds::{Kind, KindTable};

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -144,4 +146,138 @@ fn swagger() {
     assert!(document["paths"]["/api/v1/namespaces/{namespace}/pods"]["post"]["parameters"].is_array());
     let text = document.to_string();
     assert!(!text.contains("#/components/") && text.contains("#/definitions/io.k8s.api.core.v1.PodSpec"));
+}
+
+/// The fields of a message: number and content; numbers as their bytes.
+fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let byte = bytes[0];
+            *bytes = &bytes[1..];
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return value;
+            }
+        }
+        unreachable!()
+    }
+    let mut out = Vec::new();
+    while !message.is_empty() {
+        let tag = varint(&mut message);
+        let length = match tag & 7 {
+            0 => {
+                out.push((tag >> 3, varint(&mut message).to_le_bytes().to_vec()));
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(varint(&mut message)).unwrap(),
+            other => panic!("wire type {other}"),
+        };
+        out.push((tag >> 3, message[..length].to_vec()));
+        message = &message[length..];
+    }
+    out
+}
+
+fn one(message: &[u8], number: u64) -> Vec<u8> {
+    let mut found = fields(message).into_iter().filter(|(n, _)| *n == number);
+    let (_, content) = found.next().unwrap_or_else(|| panic!("no field {number}"));
+    content
+}
+
+/// Entries (name, value) of field `number`.
+fn entries(message: &[u8], number: u64) -> BTreeMap<String, Vec<u8>> {
+    let of = fields(message).into_iter().filter(|(n, _)| *n == number);
+    of.map(|(_, e)| (String::from_utf8(one(&e, 1)).unwrap(), one(&e, 2))).collect()
+}
+
+/// A schema as JSON again, as far as it says anything of types.
+fn schema(message: &[u8]) -> Value {
+    let mut out = Map::new();
+    for (number, content) in fields(message) {
+        let text = || json!(String::from_utf8(content.clone()).unwrap());
+        match number {
+            1 => out.insert("$ref".into(), text()),
+            2 => out.insert("format".into(), text()),
+            4 => out.insert("description".into(), text()),
+            19 => {
+                let required = out.entry("required").or_insert_with(|| json!([]));
+                required.as_array_mut().unwrap().push(text());
+                None
+            }
+            20 => {
+                let all = out.entry("enum").or_insert_with(|| json!([]));
+                all.as_array_mut().unwrap().push(serde_json::from_slice(&one(&content, 2)).unwrap());
+                None
+            }
+            21 => out.insert("additionalProperties".into(), schema(&one(&content, 1))),
+            22 => out.insert("type".into(), json!(String::from_utf8(one(&content, 1)).unwrap())),
+            23 => out.insert("items".into(), schema(&one(&content, 1))),
+            25 => {
+                let named = entries(&content, 1);
+                let named: Map<String, Value> = named.iter().map(|(k, v)| (k.clone(), schema(v))).collect();
+                out.insert("properties".into(), Value::Object(named))
+            }
+            5 => out.insert("default".into(), serde_json::from_slice(&one(&content, 2)).unwrap()),
+            31 => {
+                let name = String::from_utf8(one(&content, 1)).unwrap();
+                out.insert(name, serde_json::from_slice(&one(&one(&content, 2), 2)).unwrap())
+            }
+            other => panic!("field {other} of a schema"),
+        };
+    }
+    Value::Object(out)
+}
+
+#[test]
+fn the_binary_form_says_the_same() {
+    let table = builtin::table();
+    let document = v2(&table, "v1.36.0");
+    let binary = v2_binary(&document);
+    assert_eq!(one(&binary, 1), b"2.0");
+    let definitions = entries(&one(&binary, 9), 1);
+    let wanted = document["definitions"].as_object().unwrap();
+    assert_eq!(definitions.len(), wanted.len());
+    for name in
+        ["io.k8s.api.core.v1.Pod", "io.k8s.api.core.v1.Container", "io.k8s.api.apps.v1.DeploymentSpec"]
+    {
+        assert_eq!(schema(&definitions[name]), wanted[name], "{name}");
+    }
+    let paths = entries(&one(&binary, 8), 2);
+    let wanted = document["paths"].as_object().unwrap();
+    assert_eq!(paths.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
+    let path = "/api/v1/namespaces/{namespace}/pods/{name}";
+    let operation = one(&paths[path], 2);
+    assert_eq!(one(&operation, 5), wanted[path]["get"]["operationId"].as_str().unwrap().as_bytes());
+    let parameters = fields(&operation).iter().filter(|(n, _)| *n == 8).count();
+    assert_eq!(parameters, wanted[path]["get"]["parameters"].as_array().map_or(0, Vec::len));
+    let responses = entries(&one(&operation, 9), 1);
+    let found = one(&one(&one(&one(&responses["200"], 1), 2), 1), 1);
+    assert_eq!(found, b"#/definitions/io.k8s.api.core.v1.Pod");
+}
+
+#[test]
+fn binary_documents_of_version_3() {
+    let table = builtin::table();
+    let document = document(&table, "apis/batch/v1", "v1.36.0").unwrap();
+    let binary = document_binary(&document);
+    assert_eq!(one(&binary, 1), document["openapi"].as_str().unwrap().as_bytes());
+    let schemas = entries(&one(&one(&binary, 5), 1), 1);
+    let wanted = document["components"]["schemas"].as_object().unwrap();
+    assert_eq!(schemas.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
+    for (name, wanted) in wanted {
+        let schema = one(&schemas[name], 1);
+        let properties = fields(&schema).into_iter().find(|(n, _)| *n == 31).map(|(_, p)| entries(&p, 1));
+        let names: Vec<String> = properties.unwrap_or_default().into_keys().collect();
+        let expected: Vec<&String> =
+            wanted["properties"].as_object().into_iter().flat_map(Map::keys).collect();
+        assert_eq!(names.iter().collect::<Vec<_>>(), expected, "{name}");
+        // Some, like JSON Patch's union, have no type.
+        let found =
+            fields(&schema).into_iter().find(|(n, _)| *n == 25).map(|(_, t)| String::from_utf8(t).unwrap());
+        assert_eq!(found.as_deref(), wanted["type"].as_str(), "{name}");
+    }
+    let paths = entries(&one(&binary, 4), 1);
+    assert_eq!(paths.len(), document["paths"].as_object().unwrap().len());
 }

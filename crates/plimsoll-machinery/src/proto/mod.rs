@@ -7,6 +7,7 @@ mod read;
 mod table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wire;
 mod write;
 
 use serde_json::{Map, Value};

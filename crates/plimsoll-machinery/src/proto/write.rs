@@ -6,28 +6,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::table::{Field, Form, Kind, Shape, Table};
+use super::wire::{bytes, tag, varint};
 use crate::kinds::Gvk;
 
 /// Deepest nesting that is written.
 const MAX_DEPTH: usize = 100;
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).unwrap_or_default());
-}
-
-fn tag(out: &mut Vec<u8>, number: u32, wire: u8) {
-    varint(out, u64::from(number) << 3 | u64::from(wire));
-}
-
-fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
-    tag(out, number, 2);
-    varint(out, value.len() as u64);
-    out.extend_from_slice(value);
-}
 
 /// `runtime.Unknown` around an encoded object.
 pub fn envelope(out: &mut Vec<u8>, gvk: &Gvk, raw: &[u8]) {
