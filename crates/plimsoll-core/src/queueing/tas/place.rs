@@ -1,33 +1,24 @@
 //! Finding domains for the pods of one podset, or of a leader and its workers (spec section 2.12).
 
 mod balanced;
+mod leaf;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+pub(super) use leaf::count_in;
+use leaf::{Excluded, preference, unsuitable};
+
 use super::replace::lies_in;
 use super::request::TasRequest;
-use super::tree::{DomainId, FlavorTree, Leaf};
-use super::{Amounts, add_times, amount_of};
-use crate::model::{Taint, TaintEffect, Toleration};
-use crate::queueing::ids::{Ids, Map};
+use super::tree::{DomainId, FlavorTree};
+use super::{Amounts, add_times};
+use crate::queueing::ids::Map;
 use crate::queueing::model::{PodSet, TopologyAssignment, TopologyRequest};
 use crate::queueing::state::Queueing;
 
 /// More pods than anyone asks for.
 const MANY: i64 = i32::MAX as i64;
-
-/// How often `one` fits into `room`, and the name of the resource that limits it.
-pub(super) fn count_in<'a>(one: &Amounts, room: &Amounts, ids: &'a Ids) -> (i64, &'a str) {
-    let mut best: Option<(i64, &str)> = None;
-    for &(res, need) in one {
-        let count = if need == 0 { MANY } else { (amount_of(room, res) / need).clamp(0, MANY) };
-        if best.is_none_or(|(b, name)| count < b || (count == b && ids.resource_name(res) < name)) {
-            best = Some((count, ids.resource_name(res)));
-        }
-    }
-    best.unwrap_or((0, ""))
-}
 
 /// How much fits into a domain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,28 +39,6 @@ struct State {
 enum Unit {
     Pods,
     Slices,
-}
-
-/// Why nodes can't be used.
-#[derive(Debug, Default)]
-struct Excluded {
-    nodes: usize,
-    reasons: BTreeMap<String, usize>,
-}
-
-impl Excluded {
-    fn count(&mut self, reason: String) {
-        *self.reasons.entry(reason).or_insert(0) += 1;
-    }
-
-    fn text(&self) -> String {
-        if self.reasons.is_empty() {
-            return String::new();
-        }
-        let mut list: Vec<String> = self.reasons.iter().map(|(r, n)| format!("{r}: {n}")).collect();
-        list.sort_unstable();
-        format!(". Total nodes: {}; excluded: {}", self.nodes, list.join(", "))
-    }
 }
 
 /// One search.
@@ -277,43 +246,6 @@ fn inner_layers(
         (size, level) = (*layer_size, at);
     }
     Ok(inner)
-}
-
-/// Why a node can't take the podset's pods whatever is free, if it can't.
-fn unsuitable(leaf: &Leaf, ps: &PodSet, tolerations: &[Toleration]) -> Option<String> {
-    let node = leaf.node.as_ref()?;
-    let untolerated = node.taints.iter().find(|t| {
-        t.effect != TaintEffect::PreferNoSchedule
-            && !ps.spec.tolerations.iter().chain(tolerations).any(|l| l.tolerates(t))
-    });
-    if let Some(t) = untolerated {
-        return Some(format!("taint {:?}", taint_text(t)));
-    }
-    if !ps.spec.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v)) {
-        return Some("nodeSelector".into());
-    }
-    let required = ps.spec.affinity.node.as_ref().and_then(|n| n.required.as_ref());
-    let mismatch = required.is_some_and(|r| !r.matches(&node.name, &node.labels));
-    mismatch.then(|| "affinity".into())
-}
-
-/// How much a podset prefers a node: the weights of all terms that match (gate `TASRespectNodeAffinityPreferred`).
-fn preference(leaf: &Leaf, ps: &PodSet) -> i64 {
-    let (Some(node), Some(affinity)) = (&leaf.node, &ps.spec.affinity.node) else { return 0 };
-    let terms = affinity.preferred.iter();
-    let given = terms.filter(|t| !t.term.expressions.is_empty() || !t.term.fields.is_empty());
-    let met = given.filter(|t| t.term.matches(&node.name, &node.labels));
-    met.map(|t| i64::from(t.weight)).sum()
-}
-
-/// A taint as Kubernetes prints it.
-fn taint_text(t: &Taint) -> String {
-    let effect = match t.effect {
-        TaintEffect::NoSchedule => "NoSchedule",
-        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-        TaintEffect::NoExecute => "NoExecute",
-    };
-    if t.value.is_empty() { format!("{}:{effect}", t.key) } else { format!("{}={}:{effect}", t.key, t.value) }
 }
 
 impl Search<'_> {
