@@ -420,6 +420,7 @@ impl Queueing {
             self.window_named(id, old, &w.run_window);
         }
         let other_old = self.wl(id).is_some_and(|old| old.obj.replaces != w.replaces);
+        let old_before = self.old_slice(id).filter(|_| other_old);
         if other_old {
             self.slice_forget(id);
         }
@@ -479,6 +480,10 @@ impl Queueing {
             return;
         }
         self.transition(id, Some(&before), reshaped, now);
+        if other_old {
+            self.recharge_heirs(id);
+            old_before.into_iter().for_each(|o| self.recharge_heirs(o));
+        }
     }
 
     /// Counts what the watch showed of a workload; `old` is its status before others changed it.
@@ -509,6 +514,7 @@ impl Queueing {
         self.unpromise(id);
         self.depend_forget(id, now);
         self.slice_forget(id);
+        self.recharge_heirs(id);
         if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
             self.window_named(id, &name, "");
         }

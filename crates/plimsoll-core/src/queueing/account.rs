@@ -104,7 +104,8 @@ impl Wl {
     /// known to have taken it back. A release that was only asked for may still fail.
     pub(crate) fn must_hold(&self) -> bool {
         let holds = |s: &WorkloadStatus| Phase::of(s).holds_quota() && s.admission.is_some();
-        let finished = Phase::of(&self.obj.status) == Phase::Finished;
+        let shown = self.base.as_deref().unwrap_or(&self.obj.status);
+        let finished = Phase::of(shown) == Phase::Finished;
         self.obj.active && !finished && (holds(&self.obj.status) || self.base.as_deref().is_some_and(holds))
     }
 }
@@ -206,6 +207,10 @@ impl Queueing {
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
             self.drop_entry(id, after.lq);
+            if self.wl(id).is_some_and(|w| w.held.is_some() && w.must_hold()) {
+                // Its end is on the way to the API server.
+                return;
+            }
             if self.release(id) || (was_holding && after.phase == Phase::Pending) {
                 self.wake_around(after.lq, held, now);
             }

@@ -89,7 +89,7 @@ impl Queueing {
 
     /// What the slice that a waiting workload may replace at once holds. `None`: it has to be admitted in full.
     pub(crate) fn replaced_totals(&self, id: WlId, cq: CqId) -> Option<Vec<Total>> {
-        let old = self.old_slice(id)?;
+        let old = self.chain_before(id).first().copied()?;
         let wl = self.wl(old).filter(|w| w.held == Some(cq) && !w.hidden)?;
         let leaving = wl.obj.status.is_true(cond::EVICTED) || self.heir(old).is_some();
         (!leaving && !self.slices.taken.contains(&old)).then(|| wl.totals.clone())
@@ -105,22 +105,34 @@ impl Queueing {
         leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
     }
 
+    /// The slices before a workload, nearest first. None if they go round in a circle, or are more than any job makes:
+    /// then each counts in full.
+    fn chain_before(&self, id: WlId) -> Vec<WlId> {
+        let (mut chain, mut at) = (Vec::new(), id);
+        while let Some(old) = self.old_slice(at) {
+            if old == id || chain.len() == MAX_CHAIN {
+                return Vec::new();
+            }
+            chain.push(old);
+            at = old;
+        }
+        chain
+    }
+
     /// What of a workload's usage is charged already for the slices whose place it takes.
     pub(crate) fn charged_before(&self, id: WlId, cq: CqId) -> Vec<(Fr, Amount)> {
-        let (mut sum, mut at) = (Vec::new(), id);
-        for _ in 0..MAX_CHAIN {
-            let Some(old) = self.old_slice(at) else { return sum };
-            let Some(wl) = self.wl(old).filter(|w| w.held == Some(cq)) else { return sum };
-            if self.heir_with(old, Some(at)) != Some(at) {
-                return sum;
+        let (mut sum, mut heir) = (Vec::new(), id);
+        for old in self.chain_before(id) {
+            let Some(wl) = self.wl(old).filter(|w| w.held == Some(cq)) else { break };
+            if self.heir_with(old, Some(heir)) != Some(heir) {
+                break;
             }
             for &(fr, a) in &wl.usage {
                 super::account::add_usage(&mut sum, fr, a);
             }
-            at = old;
+            heir = old;
         }
-        // They go round in a circle, or there are more than any job makes: each counts in full.
-        Vec::new()
+        sum
     }
 
     /// A usage less what is charged already.
@@ -139,14 +151,19 @@ impl Queueing {
             return;
         }
         self.slices.settling = true;
+        // Of several that claim one place, another one may have it now.
         let (mut todo, mut seen) = (vec![id], BTreeSet::from([id]));
+        todo.extend(self.old_slice(id));
         while let Some(at) = todo.pop() {
             let key = self.wl(at).map(|w| &w.obj.key);
             let next: Vec<WlId> =
                 key.and_then(|k| self.slices.by_old.get(k)).into_iter().flatten().copied().collect();
             for heir in next {
-                if seen.len() < MAX_CHAIN && seen.insert(heir) && self.release(heir) {
-                    self.hold(heir);
+                // Also those that hold nothing lead on: with them a circle may have closed or opened.
+                if seen.insert(heir) {
+                    if self.release(heir) {
+                        self.hold(heir);
+                    }
                     todo.push(heir);
                 }
             }

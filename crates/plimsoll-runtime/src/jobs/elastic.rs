@@ -30,6 +30,11 @@ pub fn chain(wl: &Value) -> &str {
     json::annotation(wl, names::SLICE).unwrap_or_else(|| json::name(wl))
 }
 
+/// Whether the workload takes the place of another slice.
+pub(super) fn is_replacement(wl: &Value) -> bool {
+    !replaces(wl).is_empty()
+}
+
 fn replaces(wl: &Value) -> &str {
     json::annotation(wl, plimsoll_api::kueue::REPLACEMENT_FOR).unwrap_or_default()
 }

@@ -356,6 +356,48 @@ fn a_closed_gate_keeps_from_preempting_until_it_opens_and_closes_at_eviction() {
     assert!(w.admitted(0));
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever the annotation says, in circles, forks and of workloads that come and go: the books agree with the
+    /// objects, and no more is charged than there is, unless who was admitted in the place of another claims a
+    /// different one later.
+    #[test]
+    fn any_graph_of_slices_is_charged_consistently(
+        graph in proptest::collection::vec((1..5i32, proptest::option::of(0..6usize)), 2..7),
+        quota in 3..20i64,
+        ops in proptest::collection::vec((0..7usize, 0..5u8, proptest::option::weighted(0.5, (0..6usize, 1..5usize))), 0..16),
+    ) {
+        let mut w = World::new(&[("f", quota)]);
+        for (n, (pods, old)) in graph.iter().enumerate() {
+            w.failing = Some((n / 2, 2));
+            w.put(n, slice(n, 0, *pods, *old));
+            prop_assert!(w.usage() <= quota);
+        }
+        let mut strict = true;
+        for (n, op, fails) in ops {
+            let n = n % w.all.len();
+            w.failing = fails;
+            match op {
+                0 => {
+                    let mut done = w.all[n].clone();
+                    done.status.conditions.push(Condition { kind: cond::FINISHED.into(), status: true, ..Default::default() });
+                    w.put(n, done);
+                }
+                1 => w.stop(n),
+                2 => w.resize(n, 1),
+                3 => w.wait(70),
+                _ => {
+                    strict = false;
+                    let to = (n + 1) % w.all.len();
+                    w.put(n, Workload { replaces: Some(key(to)), ..w.all[n].clone() });
+                }
+            }
+            prop_assert!(!strict || w.usage() <= quota, "{} of {quota}: {:#?}", w.usage(), w.said);
+        }
+    }
+}
+
 /// What happens to a job next.
 #[derive(Clone, Copy, Debug)]
 enum Op {
