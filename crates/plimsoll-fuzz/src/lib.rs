@@ -44,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "patch", run: targets::api::patches, seeds: seeds::patches, cost: 5 },
     Target { name: "apply", run: targets::api::applied, seeds: seeds::configurations, cost: 10 },
     Target { name: "expression", run: targets::api::expression, seeds: seeds::expressions, cost: 10 },
+    Target { name: "continue_token", run: targets::text::token, seeds: seeds::tokens, cost: 2 },
     Target { name: "engine", run: targets::engine::run, seeds: seeds::noise, cost: 50 },
 ];
 

@@ -310,3 +310,14 @@ pub fn expressions() -> Vec<Vec<u8>> {
         "[1,2,3].map(x, [1,2,3].map(y, [1,2,3].map(z, x * y * z)))",
     ])
 }
+
+/// Continue tokens, encoded and before that.
+pub fn tokens() -> Vec<Vec<u8>> {
+    texts(&[
+        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJkZWZhdWx0L2FcdTAwMDAifQ",
+        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoieCJ9",
+        "{\"v\":\"meta.k8s.io/v1\",\"rv\":5,\"start\":\"default/a\\u0000\"}",
+        "{\"v\":\"meta.k8s.io/v2\",\"rv\":-9223372036854775809,\"start\":\"../x\"}",
+        "{\"v\":\"meta.k8s.io/v1\",\"start\":[\"default\"],\"rv\":1e300}",
+    ])
+}

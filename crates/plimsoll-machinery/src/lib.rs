@@ -15,6 +15,7 @@ pub mod jsonpath;
 pub mod kinds;
 mod obj;
 pub mod openapi;
+pub mod page;
 pub mod patch;
 pub mod proto;
 pub mod schema;

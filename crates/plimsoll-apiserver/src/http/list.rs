@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use plimsoll_machinery::decode::go_quote;
+use plimsoll_machinery::page::Token;
 use plimsoll_machinery::select::Selector;
 use plimsoll_machinery::{ApiError, Kind};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::Req;
 use super::generic::{delete_options, list_as_object, partial, warn_of_orphans, write_of};
 use super::negotiate::{Format, Transform};
-use super::options::{ListOptions, Match, WriteOptions, go_quote};
+use super::options::{ListOptions, Match, WriteOptions};
 use super::reply::Reply;
 use crate::pipeline::{self, Admission};
 use crate::store::{Record, Snapshot, StoreError};
@@ -161,7 +161,8 @@ async fn snapshot(req: &Req, kind: &Kind, options: &ListOptions) -> Result<(Snap
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let (revision, start) = parse_token(&options.continue_token)?;
+        let Token { revision, start } = Token::parse(&options.continue_token)
+            .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?;
         // A token made after an expiry goes on at the current version.
         let Ok(revision) = u64::try_from(revision) else {
             return Ok((store.list(&kind.storage, namespace), start));
@@ -170,7 +171,7 @@ async fn snapshot(req: &Req, kind: &Kind, options: &ListOptions) -> Result<(Snap
             Ok(snapshot) => Ok((snapshot, start)),
             Err(StoreError::Expired { .. }) => {
                 let mut e = ApiError::new(410, "Expired", TOKEN_TOO_OLD);
-                e.continue_token = token_at(-1, &start);
+                e.continue_token = Token { revision: -1, start }.encode();
                 Err(e)
             }
             Err(e) => Err(e.to_api("", "", "")),
@@ -188,39 +189,10 @@ async fn snapshot(req: &Req, kind: &Kind, options: &ListOptions) -> Result<(Snap
     Ok((store.list(&kind.storage, namespace), String::new()))
 }
 
+/// The token of the page after the one that ends with `last`.
 fn token(revision: u64, last: &str) -> String {
-    token_at(i64::try_from(revision).unwrap_or(-1), &format!("{last}\0"))
-}
-
-fn token_at(revision: i64, start: &str) -> String {
-    let text = format!("{{\"v\":\"meta.k8s.io/v1\",\"rv\":{revision},\"start\":{}}}", json!(start));
-    BASE64_URL_SAFE_NO_PAD.encode(text)
-}
-
-fn parse_token(token: &str) -> Result<(i64, String), ApiError> {
-    let bad = |why: String| {
-        ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
-    };
-    let bytes = BASE64_URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|e| {
-        let at = match e {
-            base64::DecodeError::InvalidByte(at, _) => at,
-            _ => token.len(),
-        };
-        bad(format!("illegal base64 data at input byte {at}"))
-    })?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad(machine::json_error(&bytes)))?;
-    if value["v"] != "meta.k8s.io/v1" {
-        let version = value["v"].as_str().unwrap_or("");
-        return Err(bad(format!("server does not recognize this encoded version {}", go_quote(version))));
-    }
-    let start = value["start"].as_str().unwrap_or("").to_owned();
-    if start.is_empty() {
-        return Err(bad("encoded start key empty (incorrect token)".to_owned()));
-    }
-    if start.split('/').any(|s| matches!(s, ".." | ".")) {
-        return Err(bad(format!("invalid start key: {}", go_quote(&start))));
-    }
-    Ok((value["rv"].as_i64().unwrap_or(0), start))
+    let revision = i64::try_from(revision).unwrap_or(-1);
+    Token { revision, start: format!("{last}\0") }.encode()
 }
 
 /// `metadata` of a list.

@@ -1,7 +1,7 @@
 //! Options of requests, from the query or (for deletions) the body, with upstream's validation
 //! (`metav1/validation`, `internalversion/validation`).
 
-use plimsoll_machinery::decode::FieldValidation;
+use plimsoll_machinery::decode::{FieldValidation, go_quote};
 use plimsoll_machinery::{ApiError, FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
@@ -47,25 +47,6 @@ fn int_param(query: &Query, name: &str) -> Result<Option<i64>, ApiError> {
     text.parse().map(Some).map_err(|_| {
         ApiError::bad_request(format!("strconv.ParseInt: parsing {}: invalid syntax", go_quote(text)))
     })
-}
-
-/// A string as Go's `%q` prints it.
-pub fn go_quote(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_control() && u32::from(c) < 0x100 => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 impl WriteOptions {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use plimsoll_machinery::decode::go_quote;
 use plimsoll_machinery::{ApiError, FieldError};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
 use super::{Admission, Updated, Write, create, is_service, meta, service, uid_conflict};
-use crate::http::options::go_quote;
 use crate::store::{Encoded, Expected, Key, Record, StoreError};
 use crate::{admit, convert, machine};
 

@@ -1,9 +1,12 @@
-//! Quantities and selectors.
+//! Quantities, selectors and continue tokens.
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use plimsoll_api::Quantity;
 use plimsoll_machinery::builtin;
+use plimsoll_machinery::page::Token;
 use plimsoll_machinery::select::{FieldSelector, LabelSelector};
 use serde_json::json;
 
@@ -62,5 +65,18 @@ pub fn nodes(bytes: &[u8]) {
     }
     if let Ok(selector) = plimsoll_api::convert::label_selector_from_value(&value) {
         let _ = selector.matches(&labels);
+    }
+}
+
+/// Reads a continue token, as sent and as what was sent before it was encoded; one that is valid must be the same when
+/// written and read again.
+pub fn token(bytes: &[u8]) {
+    let encoded = BASE64_URL_SAFE_NO_PAD.encode(bytes);
+    for text in std::str::from_utf8(bytes).into_iter().chain([encoded.as_str()]) {
+        let Ok(token) = Token::parse(text) else { continue };
+        let written = token.encode();
+        if Token::parse(&written).as_ref() != Ok(&token) {
+            panic_at("another token", text, &written);
+        }
     }
 }

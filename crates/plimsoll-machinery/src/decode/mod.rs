@@ -18,7 +18,7 @@ use crate::error::{ApiError, FieldError};
 use crate::kinds::{Gvk, Kind};
 use crate::schema::TypedSchema;
 
-pub use syntax::explain;
+pub use syntax::{explain, go_quote};
 pub use typed::{converter_error, zero_value};
 pub use yaml::yaml;
 

@@ -13,6 +13,25 @@ pub fn explain(body: &[u8]) -> Option<String> {
     }
 }
 
+/// A string as Go's `%q` prints it.
+pub fn go_quote(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() && u32::from(c) < 0x100 => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
 /// What the server says about YAML it cannot read. The parsers differ, so only the head is upstream's.
 pub fn explain_yaml(text: &str, error: &serde_saphyr::Error) -> String {
     let line = error.location().map_or(1, |l| l.line());
