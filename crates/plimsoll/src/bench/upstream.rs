@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use plimsoll_apiserver::http::tls::Credentials;
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
 
 /// Longest wait for an answer after the start.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -101,7 +103,9 @@ impl Upstream {
         let began = Instant::now();
         loop {
             let request = http::Request::get("/readyz").body(Vec::new())?;
-            let Err(error) = client.request_text(request).await else { return Ok(()) };
+            // That it doesn't answer yet is no error to log.
+            let asked = client.request_text(request).with_subscriber(NoSubscriber::default()).await;
+            let Err(error) = asked else { return Ok(()) };
             for (child, name) in self.children.iter_mut().zip(["etcd", "kube-apiserver"]) {
                 if let Some(status) = child.try_wait()? {
                     let said = std::fs::read_to_string(self.dir.join(format!("{name}.log")));
