@@ -15,7 +15,8 @@ use plimsoll_apiserver::http::tls::Credentials;
 use plimsoll_apiserver::store::Durability;
 use plimsoll_apiserver::{Server, ServerConfig};
 use plimsoll_runtime::Roles;
-use plimsoll_runtime::api::Api;
+use plimsoll_runtime::api::{Api, NODES, PatchKind};
+use plimsoll_runtime::json;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -175,7 +176,16 @@ impl Place {
     /// Makes nodes.
     pub async fn create_nodes(&self, nodes: Vec<serde_json::Value>) -> anyhow::Result<()> {
         let api = self.api()?.writing_as("kubelet");
-        plimsoll_runtime::simulated::create_nodes(&api, nodes).await.context("creating nodes")
+        let names: Vec<String> = nodes.iter().map(|n| json::name(n).to_owned()).collect();
+        plimsoll_runtime::simulated::create_nodes(&api, nodes).await.context("creating nodes")?;
+        if self.own.is_none() {
+            // Admission taints new nodes, and without a node controller nobody takes that away.
+            let free = json!({"spec": {"taints": null}});
+            for name in names {
+                api.patch(NODES, "", &name, "", PatchKind::Merge, &free).await.context("untainting nodes")?;
+            }
+        }
+        Ok(())
     }
 
     /// Path of the pods.
