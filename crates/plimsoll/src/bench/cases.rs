@@ -53,7 +53,8 @@ const NODES: usize = 1000;
 impl Case {
     const fn new(name: &'static str, kind: Kind, size: usize, target: Option<f64>) -> Self {
         let anywhere = !matches!(kind, Kind::Durable(_) | Kind::Memory | Kind::Start);
-        let upstream = anywhere || matches!(kind, Kind::Durable(_));
+        // Created to bound has not been seen to work on a kube-apiserver of its own yet.
+        let upstream = (anywhere && !matches!(kind, Kind::Placed)) || matches!(kind, Kind::Durable(_));
         Self { name, anywhere, upstream, kind, size, target }
     }
 
