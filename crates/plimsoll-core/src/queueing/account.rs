@@ -393,7 +393,7 @@ impl Queueing {
         true
     }
 
-    fn book(&mut self, cq: CqId, lq: LqId, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
+    pub(crate) fn book(&mut self, cq: CqId, lq: LqId, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
         let one = if add { 1 } else { -1 };
         if let Some(node) = self.cq(cq).node.filter(|_| !self.tree_dirty) {
             for &(fr, a) in usage {

@@ -72,8 +72,10 @@ impl Queueing {
             return None;
         }
         let heirs = self.slices.by_old.get(&self.wl(old)?.obj.key)?;
-        let holds =
-            |&&h: &&WlId| h != old && (Some(h) == with || self.wl(h).is_some_and(|w| w.held.is_some()));
+        // In another ClusterQueue it has a quota of its own, and takes nobody's place.
+        let cq = self.wl(old)?.held;
+        let same = |held: Option<CqId>| held.is_some() && (cq.is_none() || held == cq);
+        let holds = |&&h: &&WlId| h != old && (Some(h) == with || self.wl(h).is_some_and(|w| same(w.held)));
         let since = |h: &WlId| {
             let wl = self.wl(*h)?;
             let reserved = wl.obj.status.condition(cond::QUOTA_RESERVED).filter(|c| c.status)?;
@@ -161,14 +163,28 @@ impl Queueing {
             for heir in next {
                 // Also those that hold nothing lead on: with them a circle may have closed or opened.
                 if seen.insert(heir) {
-                    if self.release(heir) {
-                        self.hold(heir);
-                    }
+                    self.recharge(heir);
                     todo.push(heir);
                 }
             }
         }
         self.slices.settling = false;
+    }
+
+    /// Charges what a workload holds anew. It goes on holding it, also while the end of its reservation is on its way.
+    fn recharge(&mut self, id: WlId) {
+        let Some((cq, totals)) = self.wl(id).and_then(|w| Some((w.held?, w.totals.clone()))) else { return };
+        let usage = self.usage_of(&totals);
+        let usage = self.uncharged(id, cq, usage);
+        if self.ids.columns() > self.tree.columns() {
+            self.tree_dirty = true;
+        }
+        let Some(wl) = self.wl_mut(id).filter(|w| w.usage != usage) else { return };
+        let (lq, admitted) = (wl.lq, wl.counted_admitted);
+        let before = std::mem::replace(&mut wl.usage, usage.clone());
+        self.cq_mut(cq).generation += 1;
+        self.book(cq, lq, &before, admitted, false);
+        self.book(cq, lq, &usage, admitted, true);
     }
 
     /// Finishes a slice whose place was taken, as soon as the API has the reservation of the other. Whether there is
@@ -224,7 +240,7 @@ impl Queueing {
     /// Leaves out what counts only with gates that are off.
     pub(crate) fn honour_gates(&self, w: &mut Workload) {
         let gates = &self.config.gates;
-        if !gates.elastic_jobs {
+        if !gates.elastic_jobs || w.replaces.as_ref().is_some_and(|old| old.namespace != w.key.namespace) {
             w.replaces = None;
         }
         if !gates.priority_boost {

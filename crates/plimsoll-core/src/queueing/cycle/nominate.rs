@@ -5,7 +5,7 @@ use crate::queueing::account::has_failed_checks;
 use crate::queueing::assign::{Assignment, LastTry, Mode, Pins, Reducer};
 use crate::queueing::pending::{LqId, WlId};
 use crate::queueing::preempt::Target;
-use crate::queueing::state::{CqId, Queueing};
+use crate::queueing::state::{CqId, Queueing, Wl};
 
 impl Queueing {
     /// Takes the head of every ClusterQueue that takes workloads.
@@ -114,7 +114,9 @@ impl Queueing {
         if full.mode() == Mode::Fit {
             return (full, Vec::new());
         }
-        if full.mode() == Mode::Preempt {
+        // Who doesn't get another node at once is evicted: nobody has to make room.
+        let gives_up = self.config.gates.replace_fail_fast && self.wl(id).is_some_and(Wl::needs_other_node);
+        if full.mode() == Mode::Preempt && !gives_up {
             let targets = self.preemption_targets(id, cq, &full);
             if !targets.is_empty() {
                 return (full, targets);

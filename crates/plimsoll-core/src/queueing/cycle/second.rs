@@ -39,9 +39,10 @@ fn wait(attempt: u32) -> Duration {
 impl Queueing {
     /// Sees to it that a workload that needs a second pass gets one.
     pub(crate) fn plan_second_pass(&mut self, id: WlId, now: Time) {
-        if self.wl(id).is_some_and(super::super::state::Wl::needs_second_pass) {
-            self.second.0.entry(id).or_insert((now.plus(wait(1)), 1));
-        }
+        let Some(wl) = self.wl(id).filter(|w| w.needs_second_pass()) else { return };
+        // Not before a write that failed may be tried again.
+        let first = wl.hold_off.map_or(now.plus(wait(1)), |t| t.max(now.plus(wait(1))));
+        self.second.0.entry(id).or_insert((first, 1));
     }
 
     /// The workloads whose second pass is due, with the number of the attempt.

@@ -10,7 +10,7 @@ use super::HOSTNAME;
 use crate::model::{Node, Phase, Pod, Taint, TaintEffect, Toleration};
 use crate::queueing::model::{CheckState, PodSetAssignment, Workload, WorkloadKey};
 use crate::queueing::pending::WlId;
-use crate::queueing::state::Queueing;
+use crate::queueing::state::{Queueing, Wl};
 use crate::queueing::{Action, cond};
 use crate::time::{Duration, Time};
 
@@ -34,6 +34,8 @@ struct Placed {
     goes_on: bool,
     /// Whether it was sent to its node and waits to be bound.
     waits: bool,
+    /// Whether it asks for a place in a topology itself.
+    topology_aware: bool,
 }
 
 /// What is known of the health of nodes.
@@ -43,9 +45,18 @@ pub(crate) struct Health {
     pods: BTreeMap<String, Placed>,
     /// UIDs by node, where they run and where they were sent.
     by_node: BTreeMap<String, BTreeSet<String>>,
-    /// Nodes to look at, and whether the node itself changed.
-    suspects: BTreeMap<String, bool>,
+    /// Nodes to look at.
+    suspects: BTreeMap<String, Suspect>,
     timers: BTreeSet<(Time, String)>,
+}
+
+/// Why a node has to be looked at.
+#[derive(Debug, Default)]
+struct Suspect {
+    /// The node itself changed, which concerns everybody with a place on it.
+    changed: bool,
+    /// Workloads whose pods came, went or ended there.
+    workloads: BTreeSet<WorkloadKey>,
 }
 
 /// How a workload fares on a node.
@@ -56,9 +67,16 @@ struct Verdict {
 }
 
 impl Health {
-    fn suspect(&mut self, node: &str, changed: bool) {
+    fn suspect(&mut self, node: &str) {
         if !node.is_empty() {
-            *self.suspects.entry(node.to_owned()).or_insert(false) |= changed;
+            self.suspects.entry(node.to_owned()).or_default().changed = true;
+        }
+    }
+
+    /// A pod of a workload came, went or ended on a node.
+    fn stirred(&mut self, node: &str, workload: &WorkloadKey) {
+        if !node.is_empty() {
+            self.suspects.entry(node.to_owned()).or_default().workloads.insert(workload.clone());
         }
     }
 
@@ -83,7 +101,7 @@ impl Health {
             _ => true,
         };
         if changed {
-            self.suspect(name, true);
+            self.suspect(name);
         }
     }
 
@@ -102,14 +120,15 @@ impl Health {
             name: pod.name.clone(),
             workload: WorkloadKey { namespace: pod.namespace.clone(), name: pod.workload.clone() },
             goes_on: !pod.deleting && !ended,
+            topology_aware: pod.topology_aware,
             waits: node.is_empty() && pod.status.phase == Phase::Pending && !gated,
             node,
             host,
         };
         if placed.node.is_empty() {
-            self.suspect(&placed.host, false);
+            self.stirred(&placed.host, &placed.workload);
         } else if !placed.goes_on {
-            self.suspect(&placed.node, false);
+            self.stirred(&placed.node, &placed.workload);
         }
         for at in [&placed.node, &placed.host].into_iter().filter(|n| !n.is_empty()) {
             self.by_node.entry(at.clone()).or_default().insert(pod.uid.clone());
@@ -120,7 +139,7 @@ impl Health {
     /// A pod is gone.
     pub(super) fn pod_gone(&mut self, uid: &str) {
         if let Some(placed) = self.forget(uid) {
-            self.suspect(&placed.node, false);
+            self.stirred(&placed.node, &placed.workload);
         }
     }
 
@@ -156,6 +175,21 @@ fn is_placed_on(wl: &Workload, node: &str) -> bool {
     wl.status.admission.iter().flat_map(|a| &a.assignments).any(|a| has_node(a, node))
 }
 
+/// Whether all pods of a workload have places on nodes: each was sent to its own.
+fn is_placed_whole(wl: &Workload) -> bool {
+    let by_node = |a: &PodSetAssignment| {
+        a.topology.as_ref().is_some_and(|t| t.levels.last().is_some_and(|l| l == HOSTNAME))
+    };
+    let mut all = wl.status.admission.iter().flat_map(|a| &a.assignments).peekable();
+    all.peek().is_some() && all.all(by_node)
+}
+
+/// Whether a workload is admitted and goes on.
+fn keeps_places(wl: &Wl) -> bool {
+    let s = &wl.obj.status;
+    wl.held.is_some() && s.is_true(cond::ADMITTED) && !s.is_true(cond::EVICTED) && !s.is_true(cond::FINISHED)
+}
+
 fn keeps_pods_away(t: &Taint) -> bool {
     t.effect != TaintEffect::PreferNoSchedule
 }
@@ -186,37 +220,39 @@ impl Queueing {
     pub(crate) fn check_nodes(&mut self, now: Time) {
         while let Some((at, node)) = self.tas.health.timers.first().cloned().filter(|(t, _)| *t <= now) {
             self.tas.health.timers.remove(&(at, node.clone()));
-            self.tas.health.suspect(&node, true);
+            self.tas.health.suspect(&node);
         }
         let suspects = std::mem::take(&mut self.tas.health.suspects);
-        // Pods that come and go on a node that is fit can only concern their own workloads.
-        let ask = suspects.iter().filter(|(n, changed)| **changed || !self.is_fit(n));
+        let ask = suspects.iter().filter(|(_, s)| s.changed);
         let mut placed: BTreeMap<String, Vec<WlId>> = ask.map(|(n, _)| (n.clone(), Vec::new())).collect();
         if !placed.is_empty() {
             self.find_placed(&mut placed);
         }
-        for node in suspects.into_keys() {
-            let affected = placed.remove(&node).unwrap_or_default();
+        for (node, suspect) in suspects {
+            // Pods that come and go can only concern their own workloads.
+            let affected = placed.remove(&node).unwrap_or_else(|| self.placed_of(&suspect.workloads, &node));
             self.check_node(&node, affected, now);
         }
     }
 
-    /// Whether a node is there, ready, and has no taint that keeps pods away.
-    fn is_fit(&self, name: &str) -> bool {
-        let taints = self.config.gates.replace_on_taints;
-        self.tas.nodes.get(name).is_some_and(|n| n.ready && !(taints && n.taints.iter().any(keeps_pods_away)))
+    /// Those of the workloads that are admitted with a place on a node.
+    fn placed_of(&self, workloads: &BTreeSet<WorkloadKey>, node: &str) -> Vec<WlId> {
+        let ids = workloads.iter().filter_map(|key| self.wl_by_key.get(key).copied());
+        let placed = |id: &WlId| self.wl(*id).is_some_and(|w| keeps_places(w) && is_placed_on(&w.obj, node));
+        ids.filter(placed).collect()
     }
 
     /// Admitted workloads with places on any of these nodes.
     fn find_placed(&self, nodes: &mut BTreeMap<String, Vec<WlId>>) {
         for (id, wl) in (0u32..).zip(&self.wls) {
-            let Some(wl) = wl.as_ref().filter(|w| w.held.is_some()) else { continue };
-            let s = &wl.obj.status;
-            if !s.is_true(cond::ADMITTED) || s.is_true(cond::EVICTED) || s.is_true(cond::FINISHED) {
-                continue;
-            }
-            let placements =
-                s.admission.iter().flat_map(|a| &a.assignments).filter_map(|a| a.topology.as_ref());
+            let Some(wl) = wl.as_ref().filter(|w| keeps_places(w)) else { continue };
+            let placements = wl
+                .obj
+                .status
+                .admission
+                .iter()
+                .flat_map(|a| &a.assignments)
+                .filter_map(|a| a.topology.as_ref());
             let by_node = placements.filter(|t| t.levels.last().is_some_and(|l| l == HOSTNAME));
             for host in by_node.flat_map(|t| &t.domains).filter_map(|(values, _)| values.last()) {
                 if let Some(ids) = nodes.get_mut(host).filter(|ids| ids.last() != Some(&id)) {
@@ -314,7 +350,9 @@ impl Queueing {
     fn pods_on(&self, wl: &Workload, node: &str) -> (bool, Vec<String>) {
         let here = || self.tas.health.on(node).filter(|(_, p)| p.workload == wl.key);
         let goes_on = here().any(|(_, p)| p.node == node && p.goes_on);
-        let stuck = here().filter(|(_, p)| p.host == node && p.waits).map(|(uid, _)| uid.clone());
+        // A node that the pod's own template asks for is the user's business.
+        let sent = |p: &Placed| p.topology_aware || is_placed_whole(wl);
+        let stuck = here().filter(|(_, p)| p.host == node && p.waits && sent(p)).map(|(uid, _)| uid.clone());
         (goes_on, stuck.collect())
     }
 

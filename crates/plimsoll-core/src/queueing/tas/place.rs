@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) use leaf::count_in;
 use leaf::{Excluded, preference, unsuitable};
 
-use super::replace::lies_in;
+use super::replace::{is_on, lies_in};
 use super::request::TasRequest;
 use super::tree::{DomainId, FlavorTree};
 use super::{Amounts, add_times};
@@ -63,6 +63,8 @@ struct Search<'a> {
     evenly: bool,
     /// The domain in which everything has to be.
     within: Option<&'a [String]>,
+    /// A node that is out of the question.
+    without: Option<&'a str>,
 }
 
 impl Queueing {
@@ -96,7 +98,7 @@ impl Queueing {
         Ok(out)
     }
 
-    /// Places for pods of one podset, all in the domain `within` if given.
+    /// Places for pods of one podset, all in the domain `within` if given, none on the node `without`.
     pub(super) fn place_alone(
         &self,
         tree: &FlavorTree,
@@ -105,9 +107,11 @@ impl Queueing {
         pods: &TasRequest,
         taken: &Map<String, Amounts>,
         within: Option<&[String]>,
+        without: &str,
     ) -> Result<TopologyAssignment, String> {
         let (mut search, level) = self.search(tree, request, pods, None)?;
         search.within = within;
+        search.without = Some(without);
         self.fill_leaves(&mut search, ps, pods, None, taken, false);
         search.fill_all();
         let (places, _) = search.run(level)?;
@@ -159,6 +163,7 @@ impl Queueing {
             affine: self.config.gates.tas_preferred_affinity,
             evenly: self.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
             within: None,
+            without: None,
         };
         Ok((search, level))
     }
@@ -190,7 +195,9 @@ impl Queueing {
                 search.excluded.count(reason);
                 continue;
             }
-            if search.within.is_some_and(|region| !lies_in(tree, leaf.domain, region)) {
+            let elsewhere = search.within.is_some_and(|region| !lies_in(tree, leaf.domain, region));
+            let failed = search.without.is_some_and(|node| is_on(tree, leaf.domain, node));
+            if elsewhere || failed {
                 search.excluded.count("topologyDomain".into());
                 continue;
             }

@@ -129,13 +129,18 @@ impl Queueing {
         let broken = within.is_some() && count % size != 0;
         let request = if broken { Cow::Owned(completing(request, count)) } else { Cow::Borrowed(request) };
         let one = TasRequest { count, ..wanted.clone() };
-        let new = self.place_alone(tree, ps, &request, &one, taken, within.as_deref())?;
+        let new = self.place_alone(tree, ps, &request, &one, taken, within.as_deref(), failed)?;
         if new.domains.is_empty() {
             return Err(format!("cannot find replacement assignment for unhealthy node: {failed}"));
         }
         let whole = merge(tree, &new, rest);
         Ok((whole, new))
     }
+}
+
+/// Whether a domain is this node.
+pub(super) fn is_on(tree: &FlavorTree, d: DomainId, node: &str) -> bool {
+    tree.domains.get(d as usize).is_some_and(|d| d.values.last().is_some_and(|v| v == node))
 }
 
 /// Whether a domain lies in a region.
