@@ -113,6 +113,8 @@ pub async fn validate(
     }
     webhooks::validate(w, object, old, operation).await?;
     if let Some(object) = object {
+        // As upstream's storage does it: after everybody who may change the object.
+        crate::auth::escalation::check(w, object, old, operation)?;
         return quota::charge(w, object, old, operation).await;
     }
     Ok(Charge::default())

@@ -1,6 +1,7 @@
 //! Who is asking, and may they: authentication, impersonation, authorization.
 
 pub mod bootstrap;
+pub mod escalation;
 pub mod rbac;
 mod reviews;
 pub mod tokens;

@@ -152,8 +152,12 @@ fn exact_name(selector: &str) -> Option<String> {
         let rest = term.strip_prefix("metadata.name=")?;
         Some(rest.strip_prefix('=').unwrap_or(rest).to_owned())
     };
+    // What is escaped may not be what it looks like: `metadata.name!=x\\,metadata.name=a` is one term.
+    if selector.contains('\\') {
+        return None;
+    }
     let name = selector.split(',').find_map(value)?;
-    let odd = name.is_empty() || name == "." || name == ".." || name.contains(['/', '%', '\\']);
+    let odd = name.is_empty() || name == "." || name == ".." || name.contains(['/', '%', '=']);
     (!odd).then_some(name)
 }
 
@@ -168,6 +172,8 @@ mod tests {
             ("GET", "/api/v1/configmaps?watch=1&fieldSelector=type==b,metadata.name==a", "a"),
             ("GET", "/api/v1/configmaps?fieldSelector=metadata.name!=a", ""),
             ("GET", "/api/v1/configmaps?fieldSelector=metadata.name=..", ""),
+            ("GET", "/api/v1/configmaps?fieldSelector=metadata.name!=x%5C,metadata.name=a", ""),
+            ("GET", "/api/v1/configmaps?fieldSelector=type=x%5C%5C,metadata.name=a", ""),
             ("GET", "/api/v1/configmaps?fieldSelector=metadata.namespace=a", ""),
             ("DELETE", "/api/v1/configmaps?fieldSelector=metadata.name=a", ""),
             ("GET", "/api/v1/namespaces/n/configmaps/b?fieldSelector=metadata.name=a", "b"),

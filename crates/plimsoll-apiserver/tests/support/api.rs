@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use plimsoll_apiserver::auth::User;
 use plimsoll_apiserver::{ApiService, Server, ServerConfig};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -26,6 +27,12 @@ impl Api {
     /// The administrator of a server.
     pub fn of(server: Arc<Server>) -> Self {
         Self { service: server.service(), server, token: None }
+    }
+
+    /// A user who has been authenticated.
+    pub fn as_user(&self, name: &str) -> Self {
+        let server = Arc::clone(&self.server);
+        Self { service: server.service_as(User::new(name, &[])), server, token: None }
     }
 
     /// Somebody with a bearer token.

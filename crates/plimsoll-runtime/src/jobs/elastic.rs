@@ -177,7 +177,12 @@ pub(super) fn one_workload(job: &dyn Integration, env: Env<'_>) -> Option<Step> 
     }
     let template = &job.object()["spec"]["template"];
     let unaccounted = !live.iter().any(|w| reserved(w)) && run.values().any(|n| *n > 0);
-    if !job.is_suspended() && (unaccounted || json::annotation(template, names::SLICE).is_none()) {
+    // As it was started: with the gate, for this chain of slices.
+    let started = json::annotation(template, names::SLICE) == Some(chain(last))
+        && json::list(template, &["spec", "schedulingGates"])
+            .iter()
+            .any(|g| g["name"] == names::ELASTIC_GATE);
+    if !job.is_suspended() && (unaccounted || !started) {
         let writes = job.stop(Some(last), "NotAdmitted", "Not admitted by cluster queue", env.now);
         if !writes.is_empty() {
             return Some(Step::Write(writes));
@@ -342,7 +347,13 @@ pub fn ungate(job: &Value, wanted: i64, env: Env<'_>) -> Vec<Write> {
     let (live, _) = slices(job, env);
     let active = live.iter().rfind(|w| reserved(w) && !evicted(w) && !json::deleting(w));
     let Some(active) = active.filter(|w| json::is_true(w, "Admitted")) else { return Vec::new() };
-    let allowed = granted(active).into_iter().map(|(name, n)| (name.to_owned(), n.min(wanted)));
+    // What is reclaimable is charged no more.
+    let given_back = |podset: &str| {
+        let all = json::list(active, &["status", "reclaimablePods"]).iter();
+        all.filter(|r| r["name"] == podset).filter_map(|r| r["count"].as_i64()).sum::<i64>()
+    };
+    let allowed =
+        granted(active).into_iter().map(|(name, n)| (name.to_owned(), (n - given_back(name)).min(wanted)));
     let mut room: BTreeMap<String, i64> = allowed.collect();
     let pods = env.cache.of_slice(json::namespace(active), chain(active));
     for (name, n) in running(json::namespace(active), chain(active), env) {

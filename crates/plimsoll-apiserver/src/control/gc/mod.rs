@@ -294,7 +294,13 @@ fn collectable(table: &KindTable) -> BTreeMap<String, Arc<Kind>> {
         }
         let preferred = table.groups().iter().find(|(g, _)| *g == kind.gvk.group);
         let preferred = preferred.and_then(|(_, versions)| versions.first());
-        if preferred == Some(&kind.gvk.version) || !kinds.contains_key(&kind.storage) {
+        // What a webhook converts is only known in the version it is stored in.
+        let converted = kind.custom.as_ref().filter(|c| c.conversion.is_some());
+        let chosen = match converted {
+            Some(custom) => custom.storage_version == kind.gvk.version,
+            None => preferred == Some(&kind.gvk.version),
+        };
+        if chosen || !kinds.contains_key(&kind.storage) {
             kinds.insert(kind.storage.clone(), Arc::clone(kind));
         }
     }

@@ -106,8 +106,7 @@ impl Queueing {
         request: &TopologyRequest,
         pods: &TasRequest,
         taken: &Map<String, Amounts>,
-        within: Option<&[String]>,
-        without: &str,
+        (within, without): (Option<&[String]>, &str),
     ) -> Result<TopologyAssignment, String> {
         let (mut search, level) = self.search(tree, request, pods, None)?;
         search.within = within;

@@ -129,7 +129,7 @@ impl Queueing {
         let broken = within.is_some() && count % size != 0;
         let request = if broken { Cow::Owned(completing(request, count)) } else { Cow::Borrowed(request) };
         let one = TasRequest { count, ..wanted.clone() };
-        let new = self.place_alone(tree, ps, &request, &one, taken, within.as_deref(), failed)?;
+        let new = self.place_alone(tree, ps, &request, &one, taken, (within.as_deref(), failed))?;
         if new.domains.is_empty() {
             return Err(format!("cannot find replacement assignment for unhealthy node: {failed}"));
         }

@@ -392,6 +392,9 @@ fn tolerations_decide_whether_a_taint_matters() {
         assert!(w.job("j").status.unhealthy_nodes.is_empty());
         w.end_pods_on("a-1-x");
         assert_eq!(!w.job("j").status.unhealthy_nodes.is_empty(), moves, "{temporary:?}");
+        // Never to the node that failed, though a pod that tolerates its taint could go there.
+        w.wait(2);
+        assert_eq!(w.places("j"), if moves { "a-1-y=2" } else { "a-1-x=2" }, "{temporary:?}");
     }
 }
 
