@@ -44,13 +44,16 @@ struct World {
     said: Vec<String>,
     /// How many writes to this workload still fail.
     failing: Option<(usize, usize)>,
+    /// The workload whose writes are on their way and not answered.
+    silent: Option<usize>,
 }
 
 impl World {
     fn with(config: Config, quotas: &[(&str, i64)]) -> Self {
         let q = Queueing::new(config);
         let now = Time::from_seconds(1_000);
-        let mut w = Self { q, all: Vec::new(), version: 1, now, said: Vec::new(), failing: None };
+        let mut w =
+            Self { q, all: Vec::new(), version: 1, now, said: Vec::new(), failing: None, silent: None };
         let mut cq = cluster_queue("c0", "", quotas[0].1 * 1000, None, false);
         cq.preemption.within_cluster_queue = 2;
         cq.resource_groups[0].flavors = quotas
@@ -86,6 +89,9 @@ impl World {
             for action in out {
                 let Action::UpdateWorkload(u) = action else { continue };
                 let Some(at) = self.all.iter().position(|w| w.key == u.key) else { continue };
+                if self.silent == Some(at) {
+                    continue;
+                }
                 if let Some((n, left)) = &mut self.failing
                     && *n == at
                     && *left > 0
@@ -280,6 +286,51 @@ fn garbage_in_the_annotation_gives_nothing_away() {
     let mut w = World::new(&[("f", 9)]);
     w.put(0, Workload { replaces: Some(key(0)), ..slice(0, 0, 3, None) });
     assert!(w.admitted(0) && w.usage() == 3);
+}
+
+#[test]
+fn nothing_takes_the_place_of_a_workload_elsewhere() {
+    // In another namespace: the annotation is anybody's to write.
+    let mut w = World::new(&[("f", 9)]);
+    let mut theirs = slice(0, 0, 3, None);
+    theirs.key.namespace = "v".into();
+    let queue = LocalQueue {
+        namespace: "v".into(),
+        ..match local(0) {
+            Event::LocalQueueUpsert(q) => *q,
+            other => panic!("{other:?}"),
+        }
+    };
+    let v = Event::NamespaceUpsert("v".into(), StringMap::new());
+    w.tell(vec![v, Event::LocalQueueUpsert(Box::new(queue))]);
+    let old = theirs.key.clone();
+    w.put(0, theirs);
+    w.put(1, Workload { replaces: Some(old), ..slice(1, 0, 5, None) });
+    assert!(w.admitted(0) && w.admitted(1) && w.usage() == 8, "{:?}", w.said);
+    // In another ClusterQueue.
+    let mut w = World::new(&[("f", 9)]);
+    let other = cluster_queue("c1", "", 9000, None, false);
+    w.tell(vec![Event::ClusterQueueUpsert(Box::new(other)), flavor("default"), local(1)]);
+    w.put(0, slice(0, 0, 3, None));
+    w.put(1, slice(1, 1, 5, Some(0)));
+    assert!(w.admitted(0) && w.admitted(1) && w.usage() == 3, "{:?}", w.said);
+}
+
+#[test]
+fn quota_stays_charged_while_the_end_of_a_reservation_is_on_its_way() {
+    let mut w = World::new(&[("f", 5)]);
+    w.put(0, slice(0, 0, 3, None));
+    w.failing = Some((0, 1000));
+    w.put(1, slice(1, 0, 5, Some(0)));
+    assert!(w.admitted(1) && w.usage() == 5);
+    w.put(2, workload(2, 0, 9, 2000));
+    assert!(w.all[1].status.is_true(cond::EVICTED), "{:?}", w.said);
+    // Its pods are gone, and the write that says so is not answered yet, when the old slice goes.
+    w.silent = Some(1);
+    w.stop(1);
+    w.tell(vec![Event::WorkloadDelete(key(0))]);
+    assert_eq!(w.usage(), 5, "{:?}", w.said);
+    assert!(!w.admitted(2), "{:?}", w.said);
 }
 
 #[test]

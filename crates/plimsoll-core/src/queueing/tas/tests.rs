@@ -412,6 +412,20 @@ fn a_node_that_recovers_is_kept() {
     assert_eq!(w.places("j"), "a-1-x=2");
 }
 
+/// A pod whose own template names its node is nobody's stray; one that was sent to a node it has no place on is.
+#[test]
+fn pods_that_choose_their_node_are_left_alone() {
+    for (topology, aware, fails) in [("", false, false), ("t", false, true), ("t", true, true)] {
+        let mut w = World::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+        let flavor = ResourceFlavor { name: "f".into(), topology: topology.into(), ..Default::default() };
+        w.step(vec![engine::Event::Queueing(Event::ResourceFlavorUpsert(Box::new(flavor)))]);
+        w.submit(job("j", 2, TopologyRequest::default()));
+        assert!(w.job("j").status.is_true(cond::ADMITTED), "{topology}");
+        w.show_pod("j", "p", "a-1-y", |p| p.topology_aware = aware);
+        assert_eq!(!w.failed_pods.is_empty(), fails, "{topology} {aware}");
+    }
+}
+
 /// A second node before the first was replaced ends the workload.
 #[test]
 fn two_failed_nodes_evict() {
