@@ -15,6 +15,19 @@ pub(crate) fn empty() -> &'static Obj {
     &EMPTY
 }
 
+/// How Go names the type of a decoded value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// Sets a field that is missing.
 pub(crate) fn set(map: &mut Obj, key: &str, value: impl Into<Value>) {
     if let Entry::Vacant(slot) = map.entry(key) {

@@ -211,15 +211,3 @@ fn go_struct(value: &Value) -> String {
 fn go_pointer(value: &Value) -> String {
     format!("&{{{}}}", crate::patch::go_text(value))
 }
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}

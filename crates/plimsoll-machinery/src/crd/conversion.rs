@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{at, list, text};
 use crate::kinds::Gvk;
+use crate::obj::go_type;
 use crate::validate;
 
 /// `conversion` of a definition whose strategy is `Webhook`.
@@ -183,17 +184,4 @@ fn restored_metadata(before: &Value, after: &Value) -> Result<Map<String, Value>
         meta.insert(field.to_owned(), new.clone());
     }
     Ok(meta)
-}
-
-/// How Go names the type of a decoded value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }

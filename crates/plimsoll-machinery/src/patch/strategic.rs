@@ -216,19 +216,9 @@ fn reorder(node: Node<'_>, original: &mut Object, patch: &mut Object, depth: usi
 }
 
 fn not_a_list(value: &Value) -> Failure {
-    failure(format!("expected a []interface {{}}, but received a {}", go_type(value)))
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+    // Go's `%s` of no type at all.
+    let found = if value.is_null() { "%!s(<nil>)" } else { go_type(value) };
+    failure(format!("expected a []interface {{}}, but received a {found}"))
 }
 
 fn list_of(value: Option<&Value>) -> Result<Option<&[Value]>, Failure> {
