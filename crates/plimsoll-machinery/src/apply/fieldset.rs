@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{self, Fields, MAX_DEPTH};
 use super::types::{ListType, MapType, Shape, Type};
+use crate::obj::go_type;
 use crate::schema::SchemaType;
 
 /// Every leaf and list item that a value mentions.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{go_map, go_text, parse_map, unprocessable};
 use crate::error::ApiError;
+use crate::obj::go_type;
 use crate::schema::{Schema, SchemaId, Schemas, TypedSchema};
 
 const DIRECTIVE: &str = "$patch";
@@ -216,9 +217,12 @@ fn reorder(node: Node<'_>, original: &mut Object, patch: &mut Object, depth: usi
 }
 
 fn not_a_list(value: &Value) -> Failure {
-    // Go's `%s` of no type at all.
-    let found = if value.is_null() { "%!s(<nil>)" } else { go_type(value) };
-    failure(format!("expected a []interface {{}}, but received a {found}"))
+    failure(format!("expected a []interface {{}}, but received a {}", shown_type(value)))
+}
+
+/// A type as Go's `%s` prints it, which can't print that there is none.
+fn shown_type(value: &Value) -> &'static str {
+    if value.is_null() { "%!s(<nil>)" } else { go_type(value) }
 }
 
 fn list_of(value: Option<&Value>) -> Result<Option<&[Value]>, Failure> {
@@ -272,7 +276,7 @@ fn key_value<'v>(item: &'v Value, key: &str) -> Result<&'v Value, Failure> {
     let Value::Object(map) = item else {
         return Err(failure(format!(
             "expected a map[string]interface {{}}, but received a {}",
-            go_type(item)
+            shown_type(item)
         )));
     };
     map.get(key).ok_or_else(|| no_merge_key(map, key))
