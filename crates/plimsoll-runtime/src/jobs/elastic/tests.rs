@@ -361,7 +361,11 @@ impl World {
             json::int(&job, &["spec", "parallelism"]).unwrap()
         };
         let pods = self.pods(name);
-        let mut active: Vec<&Value> = pods.iter().filter(|p| !json::deleting(p)).collect();
+        let done = i64::try_from(pods.iter().filter(|p| super::super::pod::ended(p)).count()).unwrap();
+        let left = json::int(&job, &["spec", "completions"]).map_or(wanted, |n| n - done);
+        let wanted = wanted.min(left);
+        let going = |p: &&Value| !json::deleting(p) && !super::super::pod::ended(p);
+        let mut active: Vec<&Value> = pods.iter().filter(going).collect();
         // Those that wait go first.
         active.sort_by_key(|p| super::gated(p));
         for pod in active.iter().skip(usize::try_from(wanted).unwrap()) {
@@ -377,8 +381,8 @@ impl World {
             json::set(&mut pod, &["metadata", "ownerReferences"], owner);
             self.create(Kind::Pod, pod).unwrap();
         }
-        let status = json!({"active": wanted, "ready": wanted});
-        if (&job["status"]["active"], &job["status"]["ready"]) != (&status["active"], &status["ready"]) {
+        let status = json!({"active": wanted, "ready": wanted, "succeeded": done});
+        if ["active", "ready", "succeeded"].iter().any(|f| job["status"][f] != status[f]) {
             self.patch(Kind::Job, name, &json!({ "status": status })).unwrap();
         }
     }
@@ -391,7 +395,8 @@ impl World {
     }
 
     fn running(&self, job: &str) -> i64 {
-        i64::try_from(self.pods(job).iter().filter(|p| !super::gated(p)).count()).unwrap()
+        let runs = |p: &&Value| !super::gated(p) && !super::super::pod::ended(p);
+        i64::try_from(self.pods(job).iter().filter(runs).count()).unwrap()
     }
 
     fn workloads(&self, job: &str) -> Vec<&Value> {
@@ -598,6 +603,48 @@ fn an_evicted_job_stops_as_a_whole_and_comes_back_with_what_it_asks_for() {
     w.delete(Kind::Workload, "big", true);
     w.settle();
     assert_eq!((w.running("a"), w.charged()), (3, 3), "{:?}", w.notes);
+}
+
+/// What succeeded pods give back is not theirs any more when a job grows.
+#[test]
+fn a_growing_job_runs_no_more_than_it_is_still_charged() {
+    let mut w = World::new(4, Vec::new());
+    w.job("a", 4);
+    w.patch(Kind::Job, "a", &json!({"spec": {"completions": 4}})).unwrap();
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (4, 4));
+    for pod in w.pods("a").iter().take(2).map(|p| json::name(p).to_owned()) {
+        w.patch(Kind::Pod, &pod, &json!({"status": {"phase": "Succeeded"}})).unwrap();
+    }
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (2, 2), "{:?}", w.notes);
+    w.push("other", 0, 2);
+    w.settle();
+    assert_eq!(w.charged(), 4);
+    w.patch(Kind::Job, "a", &json!({"spec": {"parallelism": 6, "completions": 6}})).unwrap();
+    // Its pods come at once, their quota doesn't.
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (2, 4, 2), "{:?}", w.notes);
+}
+
+/// Nobody starts a job by saying that it was started.
+#[test]
+fn a_job_that_lost_its_gate_is_stopped() {
+    for gates in [json!(null), json!([{"name": names::ELASTIC_GATE}])] {
+        let mut w = World::new(4, Vec::new());
+        w.push("big", 9, 4);
+        w.settle();
+        w.job("a", 2);
+        w.settle();
+        assert_eq!(w.running("a"), 0);
+        let template =
+            json!({"metadata": {"annotations": {names::SLICE: "zzz"}}, "spec": {"schedulingGates": gates}});
+        w.patch(Kind::Job, "a", &json!({"spec": {"suspend": false, "template": template}})).unwrap();
+        let seen = w.server[&(Kind::Job, "a".into())].clone();
+        w.show(usize::MAX);
+        w.reconcile("a");
+        assert_eq!(w.server[&(Kind::Job, "a".into())]["spec"]["suspend"], true, "{seen}");
+    }
 }
 
 proptest! {
