@@ -194,6 +194,10 @@ impl Queueing {
         if !after.phase.holds_quota() || !after.active {
             self.unpromise(id);
         }
+        if before.is_some_and(|b| (b.phase == Phase::Finished) != (after.phase == Phase::Finished)) {
+            // Slices after it may take the places of those before it now.
+            self.recharge_heirs(id);
+        }
         if let Some(b) = before.filter(|b| b.lq != after.lq) {
             self.lq_mut(b.lq).members.remove(&id);
             self.unqueue(id);

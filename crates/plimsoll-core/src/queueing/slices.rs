@@ -19,7 +19,8 @@ use crate::time::Time;
 
 /// Reason of the condition Finished of a slice whose replacement was admitted.
 pub(crate) const REPLACED: &str = "WorkloadSliceReplaced";
-/// Most unfinished slices that are followed back. Jobs have two, for moments three.
+/// How many slices are followed, back and forth. Of a job's slices two hold quota, for moments three; those whose end
+/// is written stay as objects, as many as the job was scaled up, and are of interest only next to one that holds.
 const MAX_CHAIN: usize = 16;
 
 /// Who is to take whose place.
@@ -58,11 +59,38 @@ impl Queueing {
         }
     }
 
-    /// The slice whose place a workload is to take, if it is there.
+    /// The slice whose place a workload is to take, if it is there. Who claims the place of a younger one claims
+    /// nothing: so no workload that comes later changes what an earlier one is charged.
     pub(crate) fn old_slice(&self, id: WlId) -> Option<WlId> {
         let wl = self.wl(id)?;
         let old = wl.obj.replaces.as_ref().filter(|k| k.namespace == wl.obj.key.namespace)?;
-        self.wl_by_key.get(old).copied().filter(|&o| o != id)
+        let older = |o: &WlId| *o != id && self.wl(*o).is_some_and(|o| o.obj.creation <= wl.obj.creation);
+        self.wl_by_key.get(old).copied().filter(older)
+    }
+
+    /// Whether a workload ended and holds nothing. Who takes its place takes the places it had taken, too: their end
+    /// may not be written yet.
+    fn passed_on(&self, id: WlId) -> bool {
+        self.wl(id).is_some_and(|w| w.held.is_none() && w.obj.status.is_true(cond::FINISHED))
+    }
+
+    /// The workloads that are to take the place of `old`, also of what stood between and has ended.
+    fn claimants(&self, old: WlId) -> BTreeSet<WlId> {
+        let (mut level, mut found) = (vec![old], BTreeSet::new());
+        for _ in 0..MAX_CHAIN {
+            let mut next = Vec::new();
+            for at in level {
+                let key = self.wl(at).map(|w| &w.obj.key);
+                for &heir in key.and_then(|k| self.slices.by_old.get(k)).into_iter().flatten() {
+                    let claims = heir != old && self.old_slice(heir) == Some(at);
+                    if claims && found.insert(heir) && self.passed_on(heir) {
+                        next.push(heir);
+                    }
+                }
+            }
+            level = next;
+        }
+        found
     }
 
     /// Of the workloads that are to take the place of `old`, the one that holds quota; of several, the first that got
@@ -71,7 +99,7 @@ impl Queueing {
         if self.slices.by_old.is_empty() {
             return None;
         }
-        let heirs = self.slices.by_old.get(&self.wl(old)?.obj.key)?;
+        let heirs = self.claimants(old);
         // In another ClusterQueue it has a quota of its own, and takes nobody's place.
         let cq = self.wl(old)?.held;
         let same = |held: Option<CqId>| held.is_some() && (cq.is_none() || held == cq);
@@ -102,20 +130,27 @@ impl Queueing {
         if self.heir(id).is_some() {
             return Some("Another slice of the job has taken the place of this one".to_owned());
         }
-        let old = self.wl(self.old_slice(id)?)?;
+        let old = self.chain_before(id).into_iter().find(|&old| !self.passed_on(old))?;
+        let old = self.wl(old)?;
         let leaves = old.held.is_some() && old.obj.status.is_true(cond::EVICTED);
         leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
     }
 
-    /// The slices before a workload, nearest first. None if they go round in a circle, or are more than any job makes:
-    /// then each counts in full.
+    /// The slices before a workload, nearest first, up to the first that neither holds quota nor has ended. None if
+    /// they go round in a circle, which only those of one second can: then each counts in full.
     fn chain_before(&self, id: WlId) -> Vec<WlId> {
         let (mut chain, mut at) = (Vec::new(), id);
         while let Some(old) = self.old_slice(at) {
-            if old == id || chain.len() == MAX_CHAIN {
+            if old == id {
                 return Vec::new();
             }
+            if chain.len() == MAX_CHAIN || chain.contains(&old) {
+                break;
+            }
             chain.push(old);
+            if self.wl(old).is_none_or(|w| w.held.is_none()) && !self.passed_on(old) {
+                break;
+            }
             at = old;
         }
         chain
@@ -125,6 +160,9 @@ impl Queueing {
     pub(crate) fn charged_before(&self, id: WlId, cq: CqId) -> Vec<(Fr, Amount)> {
         let (mut sum, mut heir) = (Vec::new(), id);
         for old in self.chain_before(id) {
+            if self.passed_on(old) {
+                continue;
+            }
             let Some(wl) = self.wl(old).filter(|w| w.held == Some(cq)) else { break };
             if self.heir_with(old, Some(heir)) != Some(heir) {
                 break;
@@ -155,7 +193,12 @@ impl Queueing {
         self.slices.settling = true;
         // Of several that claim one place, another one may have it now.
         let (mut todo, mut seen) = (vec![id], BTreeSet::from([id]));
-        todo.extend(self.old_slice(id));
+        let mut at = id;
+        for _ in 0..=MAX_CHAIN {
+            let Some(old) = self.old_slice(at) else { break };
+            todo.push(old);
+            at = old;
+        }
         while let Some(at) = todo.pop() {
             let key = self.wl(at).map(|w| &w.obj.key);
             let next: Vec<WlId> =
@@ -190,10 +233,10 @@ impl Queueing {
     /// Finishes a slice whose place was taken, as soon as the API has the reservation of the other. Whether there is
     /// nothing more to do for it.
     pub(crate) fn reconcile_replaced(&mut self, id: WlId, now: Time) -> bool {
-        if let Some(old) = self.old_slice(id)
-            && self.heir(old) == Some(id)
-        {
-            self.dirty.insert(old);
+        for old in self.chain_before(id) {
+            if self.heir(old) == Some(id) {
+                self.dirty.insert(old);
+            }
         }
         let Some(heir) = self.heir(id).and_then(|h| self.wl(h)) else { return false };
         let shown = heir.base.as_deref().unwrap_or(&heir.obj.status);

@@ -407,10 +407,29 @@ fn a_closed_gate_keeps_from_preempting_until_it_opens_and_closes_at_eviction() {
     assert!(w.admitted(0));
 }
 
+#[test]
+fn who_takes_the_place_of_an_ended_slice_takes_what_that_one_had_taken() {
+    let mut w = World::new(&[("f", 3)]);
+    w.put(0, slice(0, 0, 1, None));
+    w.put(1, workload(1, 0, 0, 1000));
+    // The end of the first slice can't be written until the second has ended, too.
+    w.failing = Some((0, 2));
+    w.put(2, slice(2, 0, 1, Some(0)));
+    assert!(w.admitted(0) && w.admitted(2) && w.usage() == 2, "{:?}", w.said);
+    w.put(3, slice(3, 0, 2, Some(2)));
+    assert!(w.admitted(3) && !w.admitted(2), "{:?}", w.said);
+    assert_eq!(w.usage(), 3);
+    w.failing = None;
+    w.wait(70);
+    let end = w.all[0].status.condition(cond::FINISHED).expect("finished");
+    assert!(end.reason == REPLACED && end.message.contains("UID: uid-3"), "{}", end.message);
+    assert_eq!(w.usage(), 3);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever the annotation says, in circles, forks and of workloads that come and go: the books agree with the
+    /// Whatever the annotation says, in rows, forks and of workloads that come and go: the books agree with the
     /// objects, and no more is charged than there is, unless who was admitted in the place of another claims a
     /// different one later.
     #[test]
