@@ -7,6 +7,7 @@
 mod joint;
 mod nominate;
 mod order;
+mod plans;
 mod room;
 mod second;
 
@@ -14,6 +15,8 @@ pub(crate) use room::Rounds;
 pub(crate) use second::SecondPasses;
 
 use std::collections::BTreeSet;
+
+use plans::Plans;
 
 use super::account::{Phase, is_admissible};
 use super::amount::Amount;
@@ -111,12 +114,12 @@ impl Queueing {
         self.slices.taken.clear();
         let start = self.mark();
         let (mut entries, inadmissible) = self.nominate(heads);
-        let mut claimed: BTreeSet<WlId> = BTreeSet::new();
+        let mut plans = Plans::default();
         let mut left: Vec<usize> = self.classical_order(&entries);
         let in_vain = self.in_vain(&entries);
         while let Some(i) = self.next_entry(&entries, &mut left, &in_vain) {
             let entry = &mut entries[i];
-            self.process(entry, &mut claimed, nodes.as_deref_mut(), now);
+            self.process(entry, &mut plans, nodes.as_deref_mut(), now);
         }
         self.rollback(start);
         self.tree.commit();
@@ -132,14 +135,8 @@ impl Queueing {
         }
     }
 
-    fn process(
-        &mut self,
-        e: &mut Entry,
-        claimed: &mut BTreeSet<WlId>,
-        nodes: Option<&mut Placement>,
-        now: Time,
-    ) {
-        let fits = self.refresh(e, claimed);
+    fn process(&mut self, e: &mut Entry, plans: &mut Plans, nodes: Option<&mut Placement>, now: Time) {
+        let fits = self.refresh(e, &plans.claimed);
         let keep = self.config.gates.preserve_scan_progress;
         if e.second.is_some()
             && e.mode() != Mode::Fit
@@ -160,7 +157,7 @@ impl Queueing {
             Mode::Preempt if e.targets.is_empty() => {
                 e.requeue = Requeue::NoCandidates;
                 e.reason = "WaitingForQuota";
-                self.reserve_for_later(e);
+                self.reserve_for_later(e, plans);
                 return;
             }
             Mode::Preempt if self.wl(e.id).is_some_and(|w| w.obj.has_closed_gate()) => {
@@ -177,13 +174,13 @@ impl Queueing {
                 e.reason = "WaitingForPreemptedWorkloads";
                 e.requeue = Requeue::PendingPreemption;
                 e.last = None;
-                self.charge(e);
+                self.keep_back(e, plans);
                 return;
             }
             Mode::Preempt | Mode::Fit => {}
         }
         let old = self.old_slice(e.id);
-        let taken = &self.slices.taken;
+        let (taken, claimed) = (&self.slices.taken, &plans.claimed);
         let overlaps = e.targets.iter().any(|t| claimed.contains(&t.id) || taken.contains(&t.id))
             || old.is_some_and(|o| claimed.contains(&o))
             || taken.contains(&e.id);
@@ -192,7 +189,7 @@ impl Queueing {
             self.cq_mut(e.cq).skips += 1;
             return;
         }
-        if !fits || (e.mode() == Mode::Fit && !self.shared_nodes_fit(e.id, e.assignment.as_ref())) {
+        if !fits || (e.mode() == Mode::Fit && !self.fits_beside_victims(e, plans)) {
             e.skip(keep, "Workload no longer fits after processing another workload");
             return;
         }
@@ -211,15 +208,17 @@ impl Queueing {
         if e.mode() == Mode::Preempt && e.second.is_none() && self.puts_off(e, now) {
             return;
         }
-        claimed.extend(e.targets.iter().map(|t| t.id));
-        self.charge(e);
+        plans.claimed.extend(e.targets.iter().map(|t| t.id));
         if e.mode() == Mode::Preempt {
+            self.keep_back(e, plans);
             e.reason = "WaitingForPreemptedWorkloads";
             e.requeue = Requeue::PendingPreemption;
             e.last = None;
             e.message.push_str(&format!(". Pending the preemption of {} workload(s)", e.targets.len()));
             return;
         }
+        self.add_usage(e.cq, e.usage());
+        self.tas_charge_assignment(e.id, e.assignment.as_ref(), true, 1);
         if e.second.is_none() && self.blocked_by_pods(e) {
             return;
         }
@@ -244,13 +243,6 @@ impl Queueing {
         e.skip(true, "waiting for all admitted workloads to be in PodsReady condition");
         e.reason = "WaitingForPodsReady";
         true
-    }
-
-    /// Takes the entry's usage in the simulation.
-    fn charge(&mut self, e: &Entry) {
-        let usage = e.usage().to_vec();
-        self.add_usage(e.cq, &usage);
-        self.tas_charge_assignment(e.id, e.assignment.as_ref(), e.mode() == Mode::Fit);
     }
 
     /// Computes the assignment again if what was found no longer holds: its victims were claimed by
@@ -295,27 +287,6 @@ impl Queueing {
         let places = self.tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
         self.rollback(mark);
         (quota, places)
-    }
-
-    /// Keeps capacity for a workload that would have to preempt but finds nobody to preempt, so that
-    /// borrowers don't take it first. Not needed where it can always be reclaimed.
-    fn reserve_for_later(&mut self, e: &Entry) {
-        if self.cq(e.cq).rules.preemption.reclaim_within_cohort == 2 {
-            return;
-        }
-        let (Some(node), Some(a)) = (self.cq(e.cq).node, &e.assignment) else { return };
-        let mut reserve = Vec::with_capacity(a.usage.len());
-        for &(fr, wanted) in &a.usage {
-            let (quota, used) = (self.tree.quota(node, fr), self.tree.usage(node, fr));
-            let amount = if a.borrowing == 0 {
-                wanted.min(quota.nominal.sub(used)).at_least_zero()
-            } else {
-                quota.borrowing.map_or(wanted, |limit| wanted.min(quota.nominal.add(limit).sub(used)))
-            };
-            reserve.push((fr, amount));
-        }
-        self.add_usage(e.cq, &reserve);
-        self.tas_charge_assignment(e.id, e.assignment.as_ref(), false);
     }
 
     /// Does what the cycle decided about one entry.

@@ -131,6 +131,49 @@ impl Outside {
     }
 }
 
+/// A ClusterQueue of one cohort and its LocalQueue.
+fn queue(i: usize, nominal: i64, limit: Option<i64>, strict: bool) -> [Event; 2] {
+    let cq = cluster_queue(&format!("c{i}"), "pool", nominal * 1000, limit.map(|l| l * 1000), strict);
+    let lq = LocalQueue {
+        namespace: "n".into(),
+        name: format!("l{i}"),
+        cluster_queue: format!("c{i}"),
+        fair_weight_nano: 1_000_000_000,
+        ..LocalQueue::default()
+    };
+    [Event::ClusterQueueUpsert(Box::new(cq)), Event::LocalQueueUpsert(Box::new(lq))]
+}
+
+/// One reclaims its quota, and two others each fit beside the victim: only one of them is admitted while it runs.
+#[test]
+fn nobody_is_admitted_in_the_place_of_a_victim_that_still_runs() {
+    let mut engine =
+        Engine::new(EngineConfig { place: None, queueing: Some(Config::default()), joint: false });
+    let mut events = vec![
+        Event::NamespaceUpsert("n".into(), StringMap::new()),
+        Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
+    ];
+    events.extend([2, 2, 7].into_iter().enumerate().flat_map(|(i, q)| queue(i, q, None, false)));
+    // It borrows 5 of the 7 that the third queue has.
+    let all = [(0, 7), (1, 1), (2, 5), (0, 3), (1, 2)];
+    let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 5] };
+    let held = |o: &Outside| o.workloads.iter().map(|w| w.status.admission.is_some()).collect::<Vec<_>>();
+    for (round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
+        for (queue, amount) in news {
+            let n = outside.workloads.len();
+            outside.workloads.push(workload(n, *queue, 0, amount * 1000));
+            events.push(Event::WorkloadUpsert(Box::new(outside.workloads[n].clone())));
+        }
+        let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
+        let mut actions = Vec::new();
+        engine.step(Time::from_seconds(1_000 + round as i64), &mut batch, &mut actions);
+        events = outside.carry_out(actions, &mut std::iter::empty());
+        assert!(outside.reserved() <= 11_000, "{} of 11000", outside.reserved());
+    }
+    assert!(outside.workloads[0].status.is_true(cond::PREEMPTED));
+    assert_eq!(held(&outside), [true, true, false, true, false]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -154,15 +197,7 @@ proptest! {
             Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
         ];
         for (i, (nominal, limit, strict)) in queues.iter().enumerate() {
-            let cq = cluster_queue(&format!("c{i}"), "pool", nominal * 1000, limit.map(|l| l * 1000), *strict);
-            events.push(Event::ClusterQueueUpsert(Box::new(cq)));
-            events.push(Event::LocalQueueUpsert(Box::new(LocalQueue {
-                namespace: "n".into(),
-                name: format!("l{i}"),
-                cluster_queue: format!("c{i}"),
-                fair_weight_nano: 1_000_000_000,
-                ..LocalQueue::default()
-            })));
+            events.extend(queue(i, *nominal, *limit, *strict));
         }
         // In the end it is open for good, so that everything can run.
         if let Some(spans) = windows {

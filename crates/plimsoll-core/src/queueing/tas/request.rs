@@ -235,16 +235,23 @@ impl Queueing {
     }
 
     /// Charges the places of an assignment in the simulation, for its own flavor as Kueue does. Places that
-    /// are `taken` and not only kept back are also noted for all flavors on the node.
-    pub(crate) fn tas_charge_assignment(&mut self, id: WlId, a: Option<&Assignment>, taken: bool) {
+    /// are `taken` and not only kept back are also noted for all flavors on the node. `times` is 1, or -1 to take
+    /// them back.
+    pub(crate) fn tas_charge_assignment(
+        &mut self,
+        id: WlId,
+        a: Option<&Assignment>,
+        taken: bool,
+        times: i64,
+    ) {
         let pods = self.ids.resource("pods");
         for (flavor, one, values, count) in self.places_of(id, a) {
             let by_node = self.tas.trees.get(&flavor).is_some_and(|t| t.by_node);
             let name = domain_id(&values);
             if by_node && taken {
-                self.tas.charge((Some(ALL_FLAVORS), name.clone()), &one, pods, i64::from(count));
+                self.tas.charge((Some(ALL_FLAVORS), name.clone()), &one, pods, times * i64::from(count));
             }
-            self.tas.charge((Some(flavor), name), &one, pods, i64::from(count));
+            self.tas.charge((Some(flavor), name), &one, pods, times * i64::from(count));
         }
     }
 
