@@ -1,6 +1,7 @@
 //! Where the endpoints of a Service are. Nothing routes to cluster addresses here, so a webhook behind a Service is
 //! called at one of its endpoints, as with upstream's `--enable-aggregator-routing`.
 
+use plimsoll_machinery::validate::endpoint_address;
 use serde_json::Value;
 
 use crate::store::{Key, Store};
@@ -46,9 +47,9 @@ fn from_slices(store: &Store, namespace: &str, service: &str, port: &str) -> Opt
     own.filter_map(|r| r.value().ok()).find_map(|slice| {
         let number = port_of(&slice["ports"], port)?;
         // Unknown counts as ready.
-        let ready = |e: &&Value| e["conditions"]["ready"] != false;
-        let endpoint = slice["endpoints"].as_array()?.iter().find(ready)?;
-        Some((endpoint["addresses"][0].as_str()?.to_owned(), number))
+        let ready = slice["endpoints"].as_array()?.iter().filter(|e| e["conditions"]["ready"] != false);
+        let mut addresses = ready.filter_map(|e| usable(&e["addresses"][0]));
+        Some((addresses.next()?, number))
     })
 }
 
@@ -56,6 +57,16 @@ fn from_endpoints(store: &Store, namespace: &str, service: &str, port: &str) -> 
     let endpoints = store.get(&Key::new("/endpoints", namespace, service))?.value().ok()?;
     endpoints["subsets"].as_array()?.iter().find_map(|subset| {
         let number = port_of(&subset["ports"], port)?;
-        Some((subset["addresses"][0]["ip"].as_str()?.to_owned(), number))
+        let mut addresses = subset["addresses"].as_array()?.iter().filter_map(|a| usable(&a["ip"]));
+        Some((addresses.next()?, number))
     })
 }
+
+/// Whoever may write endpoints chooses where this server calls: never itself or its neighbours, also where a store
+/// holds objects from before addresses were checked. Names are no endpoints; upstream's proxies skip them too.
+fn usable(address: &Value) -> Option<String> {
+    Some(endpoint_address(address.as_str()?)?.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //!
 //! Name, namespace, UID, times and resource version are the caller's business and already in place.
 
+mod endpoints;
 mod job;
 mod pod;
 
@@ -36,6 +37,7 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
         ("apps", "DaemonSet") => template_generation(o, 1),
         ("batch", "Job") => job::create(o),
         ("coordination.k8s.io", "Lease") => lease(o, None),
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::drop_topology(o, None),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_versions(o),
         ("resource.k8s.io", "ResourceSlice") => taint_times(o, now),
         _ => {}
@@ -140,8 +142,14 @@ fn generation_of(kind: &Kind) -> Counted {
     }
 }
 
+/// Whether labels say what the object is for, so that a change of them counts too.
+fn counts_labels(kind: &Kind) -> bool {
+    kind.gvk.group == "discovery.k8s.io" && kind.gvk.kind == "EndpointSlice"
+}
+
 /// Counts a change of intent.
 fn bump(kind: &Kind, old: &Obj, new: &mut Obj) {
+    let labels = |o: &Obj| object(object(o, "metadata"), "labels").clone();
     let changed = |keys: &[&str]| keys.iter().any(|key| old.get(*key) != new.get(*key));
     let grown = if kind.custom.is_some() {
         let system = |key: &str| matches!(key, "metadata" | "status" | "apiVersion" | "kind");
@@ -151,7 +159,7 @@ fn bump(kind: &Kind, old: &Obj, new: &mut Obj) {
     } else {
         match generation_of(kind) {
             Counted::No | Counted::Fixed => false,
-            Counted::Fields(keys) => changed(keys),
+            Counted::Fields(keys) => changed(keys) || (counts_labels(kind) && labels(old) != labels(new)),
             Counted::SpecAndAnnotations => {
                 let annotations = |o: &Obj| object(object(o, "metadata"), "annotations").clone();
                 changed(&["spec"]) || annotations(old) != annotations(new)
@@ -206,6 +214,7 @@ fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
         ("", "Namespace") => keep(new, old, "spec"),
         ("", "Pod") => pod::grace(new),
         ("coordination.k8s.io", "Lease") => lease(new, Some(old)),
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::drop_topology(new, Some(old)),
         ("", "Service") => service_update(old, new),
         ("", "PersistentVolumeClaim") => data_sources(new),
         ("apps", "DaemonSet") => {

@@ -204,11 +204,6 @@ pub(crate) fn domain_prefixed_path(text: &str) -> Faults {
     faults
 }
 
-/// Whether a text is an IP address.
-pub(crate) fn is_ip(text: &str) -> bool {
-    text.parse::<std::net::IpAddr>().is_ok()
-}
-
 /// Whether a text is a network: address, slash, prefix length.
 pub(crate) fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
@@ -220,12 +215,9 @@ pub(crate) fn is_cidr(text: &str) -> bool {
     plain && bits.parse::<u32>().is_ok_and(|bits| bits <= max)
 }
 
-/// `IsValidIP`.
+/// `IsValidIPForLegacyField`.
 pub(crate) fn ip(text: &str) -> Faults {
-    if is_ip(text) {
-        return Faults::new();
-    }
-    vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
+    super::address::legacy(text)
 }
 
 /// `IsValidCIDR`.

@@ -3,6 +3,7 @@
 //!
 //! Custom resources are validated by their schemas, see the CRD module; here only their metadata is checked.
 
+mod address;
 mod apps;
 mod autoscaling;
 mod batch;
@@ -10,6 +11,7 @@ mod checks;
 mod config;
 mod core;
 mod cron;
+mod endpoints;
 mod event;
 mod expression;
 mod job_status;
@@ -33,6 +35,7 @@ use crate::error::FieldError;
 use crate::kinds::Kind;
 use crate::obj::{Obj, object};
 
+pub use address::endpoint_address;
 pub use warnings::warnings;
 
 use path::{Errors, Path};
@@ -72,7 +75,9 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     // Upstream checks metadata in the registry and again in the kind's own validation; clients see both causes.
     meta::registry(new, &mut errors);
     meta::update(old, new, &mut errors);
-    meta::update(old, new, &mut errors);
+    if !whole_only(kind) {
+        meta::update(old, new, &mut errors);
+    }
     if kind.custom.is_some() {
         return errors.0;
     }
@@ -101,6 +106,11 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     errors.0
 }
 
+/// `ValidateNodeName`.
+pub(crate) fn is_node_name(name: &str) -> bool {
+    checks::dns_subdomain(name).is_empty()
+}
+
 /// Group and kind as `Invalid` errors name them: events are one kind, of the core group, in both APIs.
 pub fn named(kind: &Kind) -> (&str, &str) {
     let group = if kind.gvk.group == "events.k8s.io" { "" } else { &kind.gvk.group };
@@ -111,8 +121,13 @@ pub fn named(kind: &Kind) -> (&str, &str) {
 fn whole_on_update(kind: &Kind) -> bool {
     matches!(
         (kind.gvk.group.as_str(), kind.gvk.kind.as_str()),
-        ("batch", "Job") | ("", "Pod" | "ConfigMap" | "Secret" | "Service")
-    )
+        ("batch", "Job") | ("", "Pod" | "ConfigMap" | "Secret" | "Service" | "Endpoints")
+    ) || whole_only(kind)
+}
+
+/// Kinds whose own validation of updates looks at metadata only as if it were new.
+fn whole_only(kind: &Kind) -> bool {
+    kind.custom.is_none() && kind.gvk.group == "discovery.k8s.io" && kind.gvk.kind == "EndpointSlice"
 }
 
 fn meta_and_kind(kind: &Kind, o: &Obj, errors: &mut Errors) {
@@ -143,6 +158,8 @@ fn check_of(kind: &Kind) -> Option<Check> {
         ("", "Namespace") => core::namespace,
         ("", "Node") => core::node,
         ("", "Service") => service::service,
+        ("", "Endpoints") => endpoints::endpoints,
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::slice,
         ("", "ConfigMap") => config::config_map,
         ("", "Secret") => config::secret,
         ("", "LimitRange") => quota::limit_range,
@@ -190,6 +207,8 @@ fn compare_of(kind: &Kind) -> Option<Compare> {
         ("", "Pod") => pod::update,
         ("", "Node") => core::node_update,
         ("", "Service") => service::update,
+        ("", "Endpoints") => endpoints::endpoints_update,
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::slice_update,
         ("", "ConfigMap") => config::config_map_update,
         ("", "Secret") => config::secret_update,
         ("", "ResourceQuota") => quota::resource_quota_update,

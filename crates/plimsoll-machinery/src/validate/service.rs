@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Errors, Path, go_struct};
-use super::{checks, meta};
+use super::{address, checks, meta};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// core/v1 Service.
@@ -33,8 +33,12 @@ pub(super) fn service(service: &Obj, errors: &mut Errors) {
     cluster_ips(spec, &path, errors);
     let ips = path.field("externalIPs");
     for (i, ip) in list(spec, "externalIPs").iter().enumerate() {
-        let ip = ip.as_str().unwrap_or_default();
-        errors.invalid_all(&ips.index(i), ip, &checks::ip(ip));
+        let (ip, at) = (ip.as_str().unwrap_or_default(), ips.index(i));
+        let faults = checks::ip(ip);
+        if faults.is_empty() {
+            address::endpoint(ip, &at, errors);
+        }
+        errors.invalid_all(&at, ip, &faults);
     }
     match kind {
         "" => errors.required(&path.field("type"), ""),

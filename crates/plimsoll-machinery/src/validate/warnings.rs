@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::endpoints;
 use crate::kinds::Kind;
 use crate::obj::{Obj, as_obj, has, list, object};
 
@@ -30,6 +31,8 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
                 pod(object(template, "spec"), path, &mut found);
             }
         }
+        ("", "Endpoints") => endpoints::endpoints_warnings(new, &mut found),
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::slice_warnings(old.is_none(), new, &mut found),
         ("storage.k8s.io", "CSIDriver") if old.is_none() => driver(object(new, "spec"), &mut found),
         _ => {}
     }

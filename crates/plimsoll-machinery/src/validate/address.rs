@@ -1,0 +1,140 @@
+//! IP addresses as Go reads them (apimachinery `util/validation/ip.go`, `k8s.io/utils/net`) and which of them may
+//! be somebody's endpoint.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::checks::Faults;
+use super::path::{Errors, Path};
+
+const NOT_AN_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
+/// `ParseIPSloppy`: leading zeros in octets count for nothing.
+pub(super) fn sloppy(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let (head, tail) = match text.rfind(':') {
+        Some(colon) => text.split_at(colon + 1),
+        None => ("", text),
+    };
+    let octets: Vec<&str> = tail.split('.').collect();
+    if octets.len() != 4 {
+        return None;
+    }
+    let octets: Option<Vec<&str>> = octets.into_iter().map(octet).collect();
+    format!("{head}{}", octets?.join(".")).parse().ok()
+}
+
+fn octet(digits: &str) -> Option<&str> {
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let plain = digits.trim_start_matches('0');
+    Some(if plain.is_empty() { "0" } else { plain })
+}
+
+/// The address as Go's `net.IP` has it: IPv4 in IPv6 is IPv4.
+fn plain(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
+/// `IsValidIPForLegacyField` with `StrictIPCIDRValidation`, which is on.
+pub(super) fn legacy(text: &str) -> Faults {
+    let fault = match sloppy(text) {
+        None => NOT_AN_ADDRESS,
+        Some(_) if text.parse::<IpAddr>().is_err() => "must not have leading 0s",
+        Some(address) if plain(address) != address => "must not be an IPv4-mapped IPv6 address",
+        Some(_) => return Faults::new(),
+    };
+    vec![fault.to_owned()]
+}
+
+/// `IsValidIP`: also in the one form it is written in.
+pub(super) fn strict(text: &str) -> Faults {
+    let faults = legacy(text);
+    match text.parse::<IpAddr>() {
+        Ok(address) if faults.is_empty() && address.to_string() != text => {
+            vec![format!("must be in canonical form (\"{address}\")")]
+        }
+        _ => faults,
+    }
+}
+
+/// `GetWarningsForIP`.
+pub(super) fn warning(path: &Path<'_>, text: &str) -> Option<String> {
+    let address = sloppy(text)?;
+    let value = crate::decode::go_quote(text);
+    match text.parse::<IpAddr>() {
+        Ok(exact) if plain(exact) == exact => {
+            let canonical = exact.to_string();
+            (exact.is_ipv6() && canonical != text).then(|| {
+                format!(
+                    "{path}: IPv6 address {value} should be in RFC 5952 canonical format (\"{canonical}\")"
+                )
+            })
+        }
+        _ => Some(format!("{path}: non-standard IP address {value} is invalid: use \"{}\"", plain(address))),
+    }
+}
+
+/// Whether an address is one of IPv4 (`IsIPv4String`).
+pub(super) fn is_v4(text: &str) -> bool {
+    sloppy(text).is_some_and(|a| plain(a).is_ipv4())
+}
+
+/// Whether an address is one of IPv6 (`IsIPv6String`).
+pub(super) fn is_v6(text: &str) -> bool {
+    sloppy(text).is_some_and(|a| plain(a).is_ipv6())
+}
+
+/// `ValidateEndpointIP`: addresses that mean something else to everybody are nobody's endpoint.
+pub(super) fn endpoint(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    match sloppy(text) {
+        None => errors.invalid(path, text, "must be a valid IP address"),
+        Some(address) => {
+            if let Some(fault) = special(address, text) {
+                errors.invalid(path, text, &fault);
+            }
+        }
+    }
+}
+
+fn special(address: IpAddr, text: &str) -> Option<String> {
+    let (unspecified, loopback, local, multicast) = match plain(address) {
+        IpAddr::V4(a) => (a.is_unspecified(), a.is_loopback(), a.is_link_local(), local_multicast_v4(a)),
+        IpAddr::V6(a) => {
+            (a.is_unspecified(), a.is_loopback(), a.is_unicast_link_local(), local_multicast_v6(a))
+        }
+    };
+    if unspecified {
+        return Some(format!("may not be unspecified ({text})"));
+    }
+    let range = if loopback {
+        "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+    } else if local {
+        "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+    } else if multicast {
+        "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+    } else {
+        return None;
+    };
+    Some(range.to_owned())
+}
+
+fn local_multicast_v4(a: Ipv4Addr) -> bool {
+    matches!(a.octets(), [224, 0, 0, _])
+}
+
+fn local_multicast_v6(a: Ipv6Addr) -> bool {
+    matches!(a.octets(), [0xff, second, ..] if second & 0x0f == 0x02)
+}
+
+/// Where a Service's endpoint is: nothing where [`endpoint`] refuses the text, wherever it comes from (objects may be
+/// older than the check).
+#[must_use]
+pub fn endpoint_address(text: &str) -> Option<IpAddr> {
+    sloppy(text).filter(|a| special(*a, text).is_none()).map(plain)
+}
