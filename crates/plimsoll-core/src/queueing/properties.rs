@@ -296,7 +296,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// After any sequence: usage keeps to the limits, borrowed is what the arithmetic says, preemption comes to
-    /// an end, and an engine that starts anew from the objects finds nothing to change.
+    /// an end, and an engine that starts anew from the objects finds nothing to change. Except that it may preempt:
+    /// who found no victim is not tried again when another queue begins to borrow (as in Kueue), but after a start
+    /// everybody is.
     #[test]
     fn trees_keep_their_limits(
         cohorts in proptest::collection::vec(any_spec(), 1..5),
@@ -311,13 +313,16 @@ proptest! {
         let steps = world.settle();
         prop_assert!(steps.is_some(), "goes on for ever: {} preemptions", world.preemptions);
         world.audit();
-        let before = world.admitted();
+        let (before, preemptions) = (world.admitted(), world.preemptions);
         world.engine = World::engine(false);
         let mut events = world.setup();
         events.extend(world.jobs.values().map(|w| Event::WorkloadUpsert(Box::new(w.clone()))));
         world.step(events);
         world.settle();
-        prop_assert_eq!(before, world.admitted());
+        world.audit();
+        if world.preemptions == preemptions {
+            prop_assert_eq!(before, world.admitted());
+        }
     }
 
     /// With fair sharing limits hold as well, and preemption comes to an end.
