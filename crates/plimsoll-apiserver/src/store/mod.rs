@@ -11,7 +11,7 @@
 //! [`Durability::Relaxed`], the change is visible and acknowledged at once.
 //!
 //! # Old revisions
-//! Each resource keeps a bounded window of recent changes. Watches read from it at their own pace (a watcher that
+//! Each resource keeps a bounded window of recent changes, for five to ten minutes. Watches read from it at their own pace (a watcher that
 //! the window outruns is cut), and lists at an old revision are made by undoing changes on a structure-shared map,
 //! so paging costs no copies. What is older than the window, the last compaction or the process is
 //! [`StoreError::Expired`].
@@ -19,6 +19,7 @@
 //! # Locks
 //! `head` (writers' view) may be held while `shared` (readers' view) is taken, never the other way round.
 
+mod aging;
 mod change;
 mod encode;
 mod error;
@@ -33,7 +34,7 @@ mod watch;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use change::{Change, ChangeKind, View};
 pub use encode::Encoded;
@@ -46,6 +47,7 @@ pub use snapshot::Snapshot;
 pub use table::{WINDOW, Window};
 pub use watch::{Watch, WatchEnd};
 
+use aging::Aging;
 use metrics::Counters;
 use snapshot::SnapshotCache;
 use table::Table;
@@ -81,11 +83,18 @@ struct Shared {
     /// Lists at revisions below this are refused.
     compacted: u64,
     window: Window,
+    aging: Aging,
 }
 
 impl Shared {
     fn new(revision: u64, window: Window) -> Self {
-        Self { revision, tables: HashMap::new(), floor: revision, compacted: 0, window }
+        let aging = Aging::new(revision, Instant::now());
+        Self { revision, tables: HashMap::new(), floor: revision, compacted: 0, window, aging }
+    }
+
+    /// Drops some of the changes that are old.
+    fn age(&mut self, now: Instant) {
+        self.aging.advance(now, self.revision, &mut self.tables);
     }
 
     fn table_mut(&mut self, resource: &Arc<str>) -> &mut Table {
@@ -345,6 +354,7 @@ impl Inner {
                 touched.push(Arc::clone(resource));
             }
         }
+        shared.age(Instant::now());
         let revision = shared.revision;
         let wakers: Vec<_> =
             touched.iter().filter_map(|r| shared.tables.get(r)).map(|t| t.waker.clone()).collect();

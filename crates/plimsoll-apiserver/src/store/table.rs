@@ -22,6 +22,9 @@ pub struct Window {
 /// The default window: as many changes as a few minutes of a busy server make.
 pub const WINDOW: Window = Window { changes: 65_536, bytes: 96 << 20 };
 
+/// Room for so many changes is never given back.
+const SPARE: usize = 1024;
+
 pub(super) struct Table {
     pub map: Map,
     /// JSON of the objects, in bytes.
@@ -58,6 +61,26 @@ impl Table {
         self.map.insert_mut(record.key.path().into_boxed_str(), record);
     }
 
+    /// Drops at most `most` of the changes up to a revision, oldest first; how many.
+    pub fn expire(&mut self, revision: u64, most: usize) -> usize {
+        let mut dropped = 0;
+        while dropped < most && self.ring.front().is_some_and(|c| c.revision() <= revision) {
+            self.drop_oldest();
+            dropped += 1;
+        }
+        if self.ring.capacity() > SPARE.max(4 * self.ring.len()) {
+            self.ring.shrink_to(2 * self.ring.len());
+        }
+        dropped
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(old) = self.ring.pop_front() {
+            self.ring_bytes = self.ring_bytes.saturating_sub(old.weight());
+            self.floor = old.revision();
+        }
+    }
+
     /// Applies a change that is newer than all before.
     pub fn apply(&mut self, change: Arc<Change>) {
         let record = &change.record;
@@ -75,9 +98,7 @@ impl Table {
         self.ring_bytes += change.weight();
         self.ring.push_back(change);
         while self.ring.len() > self.window.changes || self.ring_bytes > self.window.bytes {
-            let Some(old) = self.ring.pop_front() else { break };
-            self.ring_bytes = self.ring_bytes.saturating_sub(old.weight());
-            self.floor = old.revision();
+            self.drop_oldest();
         }
     }
 

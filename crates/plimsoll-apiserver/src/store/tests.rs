@@ -104,6 +104,37 @@ async fn old_lists_until_compaction() {
 }
 
 #[tokio::test]
+async fn old_changes_go_with_time() {
+    let store = Store::in_memory();
+    let start = std::time::Instant::now();
+    let minutes = |n: u64| start + std::time::Duration::from_secs(60 * n);
+    let kept = || store.metrics().window_changes;
+    for n in 0..600 {
+        put(&store, key("a", &format!("p{n}")), Expected::Absent, "1").await.unwrap();
+    }
+    store.inner.write().age(minutes(4));
+    assert_eq!(kept(), 600);
+    // Five minutes on they are the old ones, and five more on they go, some at a time.
+    store.inner.write().age(minutes(6));
+    put(&store, key("a", "p0"), Expected::Present, "2").await.unwrap();
+    assert_eq!(kept(), 601);
+    let young = store.current_revision();
+    store.inner.write().age(minutes(12));
+    assert!((300..400).contains(&kept()), "{}", kept());
+    store.inner.write().age(minutes(12));
+    store.inner.write().age(minutes(12));
+    assert_eq!(kept(), 1);
+    assert!(matches!(store.watch(&pods(), None, 3), Err(StoreError::Expired { .. })));
+    assert!(store.list_at("/pods", None, young - 1).is_ok() && store.watch(&pods(), None, young - 1).is_ok());
+    assert!(matches!(store.list_at("/pods", None, young - 2), Err(StoreError::Expired { .. })));
+    assert_eq!(store.list("/pods", None).len(), 600);
+    // What has not changed for long can still be watched from its last change on.
+    store.inner.write().age(minutes(18));
+    store.inner.write().age(minutes(24));
+    assert!(kept() == 0 && store.watch(&pods(), None, young).is_ok());
+}
+
+#[tokio::test]
 async fn watches_see_their_namespace_in_order() {
     let store = Store::in_memory();
     let (list, mut watch) = store.list_and_watch(&pods(), Some("a"));

@@ -1,7 +1,7 @@
 //! The thread that writes the journal.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::{Inner, OpenError, Record, StoreError};
 use super::{Durability, Job, Journal, Queue};
@@ -10,6 +10,9 @@ use super::{Durability, Job, Journal, Queue};
 const RETRY: Duration = Duration::from_millis(500);
 /// With relaxed durability nobody waits, so more is gathered for each transaction.
 const RELAXED_LINGER: Duration = Duration::from_millis(10);
+
+/// How often a journal that is written to without a pause is looked at for room to give back.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// Starts the thread. It ends when the store is gone or closed.
 pub(in super::super) fn spawn(journal: Journal, inner: &Arc<Inner>) -> Result<(), OpenError> {
@@ -24,7 +27,7 @@ pub(in super::super) fn spawn(journal: Journal, inner: &Arc<Inner>) -> Result<()
 }
 
 fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
-    let mut failed = false;
+    let (mut failed, mut look) = (false, Instant::now() + LOOK);
     loop {
         // Not more than RETRY, because a failed journal is looked after even if nobody writes.
         let (mut jobs, closing) = queue.wait(RETRY);
@@ -44,11 +47,8 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
                 break;
             }
             // Nobody has written for a while.
-            if let Some(inner) = store.upgrade()
-                && journal.compact(inner.object_bytes())
-            {
-                inner.counters.journal_compactions.add(1);
-            }
+            compact(&mut journal, store);
+            look = Instant::now() + LOOK;
             continue;
         }
         if journal.durability == Durability::Relaxed && !closing {
@@ -56,7 +56,13 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
             jobs.extend(queue.take());
         }
         match journal.write(&jobs) {
-            Ok(()) => settle(&journal, jobs, store),
+            Ok(()) => {
+                settle(&journal, jobs, store);
+                if Instant::now() >= look {
+                    compact(&mut journal, store);
+                    look = Instant::now() + LOOK;
+                }
+            }
             Err(why) => {
                 tracing::error!(%why, "the journal failed; writes are refused until it is well again");
                 failed = true;
@@ -130,5 +136,14 @@ fn recover(journal: &mut Journal, store: &Weak<Inner>) -> bool {
             head.still_failing(&why);
             false
         }
+    }
+}
+
+/// Gives back room in the file, if that is worth it. Writes wait meanwhile.
+fn compact(journal: &mut Journal, store: &Weak<Inner>) {
+    if let Some(inner) = store.upgrade()
+        && journal.compact(inner.object_bytes())
+    {
+        inner.counters.journal_compactions.add(1);
     }
 }
