@@ -75,6 +75,18 @@ impl Size {
     }
 }
 
+/// Stack that is enough for an expression of any size, and for a shallow one, in bytes.
+const ROOM: usize = 16 << 20;
+const SHALLOW_ROOM: usize = 1 << 20;
+
+impl Size {
+    /// Runs `f`, which evaluates the expression, perhaps within the evaluation of another, with stack enough.
+    pub fn nested<R>(self, f: impl FnOnce() -> R) -> R {
+        let room = if self.nesting + self.operators <= SHALLOW { SHALLOW_ROOM } else { ROOM };
+        stacker::maybe_grow(room, STACK, f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -83,6 +83,7 @@ async fn create(server: &Arc<Server>, object: Value) -> Result<(), ApiError> {
         options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         admission: Admission::default(),
         warnings: Vec::new(),
+        annotations: crate::audit::Annotations::default(),
         now: server.now(),
         kind,
         table,

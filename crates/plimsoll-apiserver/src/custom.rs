@@ -225,8 +225,10 @@ async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bo
             manager: "kube-apiserver".to_owned(),
             dry_run: false,
             options: options.to_value(),
-            admission: Admission::default(),
+            // As upstream's finalizer, which asks nobody.
+            admission: Admission::Done,
             warnings: Vec::new(),
+            annotations: crate::audit::Annotations::default(),
             now: server.now(),
         };
         match pipeline::delete(&mut write, &options).await {

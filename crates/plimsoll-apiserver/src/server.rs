@@ -12,6 +12,7 @@ use plimsoll_machinery::{Kind, KindTable, builtin};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::admit::policies::Policies;
 use crate::admit::quota;
 use crate::admit::webhooks::{AdmissionHook, Hooks};
 use crate::audit::Audit;
@@ -118,6 +119,7 @@ pub struct Server {
     logs: RwLock<Option<Arc<dyn LogSource>>>,
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
     hooks: Hooks,
+    policies: Policies,
     signer: Signer,
     charges: Arc<quota::UnderWay>,
     /// Room for the bodies of requests under way, in KiB.
@@ -151,6 +153,7 @@ impl Server {
             logs: RwLock::new(None),
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
             hooks: Hooks::default(),
+            policies: Policies::default(),
             signer,
             charges: Arc::default(),
             bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
@@ -248,6 +251,10 @@ impl Server {
     /// Adds admission by another part of this process.
     pub fn add_hook(&self, hook: Arc<dyn AdmissionHook>) {
         self.hooks.add(hook);
+    }
+
+    pub(crate) const fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     pub(crate) const fn hooks(&self) -> &Hooks {

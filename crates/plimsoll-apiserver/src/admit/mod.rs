@@ -4,6 +4,7 @@ mod limits;
 mod namespace;
 mod objects;
 mod pods;
+pub mod policies;
 mod priority;
 pub mod quota;
 mod runtime_class;
@@ -111,6 +112,7 @@ pub async fn validate(
         limits::validate(w, object, operation)?;
         priority::validate(w, object, operation)?;
     }
+    policies::validate(w, object, old, operation).await?;
     webhooks::validate(w, object, old, operation).await?;
     if let Some(object) = object {
         // As upstream's storage does it: after everybody who may change the object.

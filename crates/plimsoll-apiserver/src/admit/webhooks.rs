@@ -99,11 +99,12 @@ impl Hooks {
     }
 }
 
-/// Whether there may be hooks or webhooks that see a write.
+/// Whether there may be hooks, webhooks or policies that see a write.
 pub fn any(w: &Write, operation: Operation) -> bool {
     let hooks = w.server.hooks();
     let configured = |stage| !hooks.webhooks(w.server.store(), stage).is_empty();
     hooks.local().iter().any(|h| h.concerns(&request(w, None, operation)))
+        || super::policies::any(w)
         || configured(Stage::Mutating)
         || configured(Stage::Validating)
 }
@@ -255,7 +256,7 @@ async fn ask(
     }
 }
 
-fn attributes(w: &Write, object: &Value, old: Option<&Value>, operation: Operation) -> Attributes {
+pub(super) fn attributes(w: &Write, object: &Value, old: Option<&Value>, operation: Operation) -> Attributes {
     let gvk = w.kind.gvk.clone();
     let rows = || w.table.iter().filter(|k| k.storage == w.kind.storage);
     // An object of another kind that is created at a subresource (a Binding, an Eviction).

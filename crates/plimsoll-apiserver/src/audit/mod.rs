@@ -2,9 +2,10 @@
 
 pub mod policy;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
 use jiff::Timestamp;
@@ -21,6 +22,9 @@ use policy::{Level, Policy, Stage, Verdict};
 const QUEUE: usize = 8192;
 /// Longest audit ID that is taken from a client.
 const MAX_ID: usize = 64;
+
+/// Annotations that come about while a request is admitted.
+pub type Annotations = Arc<Mutex<BTreeMap<String, String>>>;
 
 /// An audit log that is being written.
 pub struct Audit {
@@ -155,6 +159,14 @@ impl Record {
             "authorization.k8s.io/decision": if allowed { "allow" } else { "forbid" },
             "authorization.k8s.io/reason": reason,
         });
+    }
+
+    /// Annotations of admission.
+    pub fn annotate(&mut self, annotations: &Annotations) {
+        let annotations = annotations.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in annotations.iter() {
+            self.event["annotations"][key.as_str()] = json!(value);
+        }
     }
 
     /// Whether the body of the request is recorded.

@@ -56,6 +56,7 @@ impl ServerClient {
             options: json!({"kind": options, "apiVersion": "meta.k8s.io/v1", "fieldManager": self.manager}),
             admission: Admission::default(),
             warnings: Vec::new(),
+            annotations: crate::audit::Annotations::default(),
             now: self.server.now(),
         })
     }

@@ -223,6 +223,7 @@ pub fn write_of(req: &Req, kind: &Arc<Kind>, options: &WriteOptions, options_kin
         options: options.to_value(options_kind),
         admission: Admission::default(),
         warnings: Vec::new(),
+        annotations: Arc::clone(&req.annotations),
         now: req.server.now(),
     }
 }

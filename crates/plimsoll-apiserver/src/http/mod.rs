@@ -12,7 +12,7 @@ pub mod options;
 mod patch;
 pub mod query;
 pub mod reply;
-mod subresource;
+pub(crate) mod subresource;
 pub mod tls;
 mod watch;
 pub mod yaml;
@@ -74,6 +74,8 @@ pub struct Req {
     pub body: Bytes,
     /// Warnings for the client.
     pub warnings: Vec<String>,
+    /// Annotations for the audit event.
+    pub annotations: crate::audit::Annotations,
     /// The form of the answer, once negotiated.
     pub accepted: Accepted,
 }
@@ -144,6 +146,7 @@ where
         user,
         body,
         warnings: Vec::new(),
+        annotations: crate::audit::Annotations::default(),
         accepted: Accepted::default(),
     };
     if let Some(record) = record.as_mut().filter(|r| r.wants_request())
@@ -152,6 +155,9 @@ where
         record.request(object);
     }
     let result = route(&mut req).await;
+    if let Some(record) = record.as_mut() {
+        record.annotate(&req.annotations);
+    }
     if let (Some(record), Ok(reply)) = (record.as_mut().filter(|r| r.wants_response()), &result) {
         match &reply.payload {
             Payload::Object(object) => record.response(object.clone()),

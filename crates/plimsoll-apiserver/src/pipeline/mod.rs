@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use plimsoll_machinery::{ApiError, Kind, KindTable};
 use serde_json::Value;
 
+use crate::audit::Annotations;
 use crate::auth::User;
 use crate::server::Server;
 use crate::store::{Key, Record, StoreError};
@@ -105,6 +106,8 @@ pub struct Write {
     pub admission: Admission,
     /// Warnings collected on the way.
     pub warnings: Vec<String>,
+    /// Annotations for the audit event of the request.
+    pub annotations: Annotations,
     /// Time of the write.
     pub now: Timestamp,
 }

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use plimsoll_machinery::cel::{Program, plain};
+use plimsoll_machinery::cel::eval::{self, Budget, Scope};
+use plimsoll_machinery::cel::{Program, check, plain};
 use plimsoll_machinery::decode::{self, FieldValidation, Format};
 use plimsoll_machinery::{Gvk, Kind, KindTable, apply, builtin, default, patch, proto, validate};
 use serde_json::{Value, json};
@@ -95,9 +96,28 @@ pub fn applied(bytes: &[u8]) {
     }
 }
 
-/// Compiles an expression and evaluates it.
+/// What an expression of an admission policy sees.
+struct Live;
+
+impl Scope for Live {
+    fn variable(&mut self, name: &str) -> Option<eval::Value> {
+        match name {
+            "object" | "self" => Some(eval::value_of(&LIVE)),
+            "oldSelf" => Some(eval::value_of(&json!([1, 2.5, "a", null, {"b": true}]))),
+            "authorizer" => Some(eval::authorizer()),
+            _ => None,
+        }
+    }
+}
+
+/// Compiles an expression and evaluates it, in both ways there are.
 pub fn expression(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(program) = Program::compile_with_optionals(text) {
+        let declared = check::Declared { authorizer: true, ..check::Declared::default() };
+        let _ = check::check(&program, &declared);
+        let _ = program.evaluate(&mut Live, &mut Budget::new(100_000));
+    }
     let Ok(program) = Program::compile(text) else { return };
     let (object, list) = (plain(&LIVE), plain(&json!([1, 2.5, "a", null, {"b": true}])));
     let _ = program.run(&[("self", &object), ("oldSelf", &list)]);

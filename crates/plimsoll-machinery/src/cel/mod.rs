@@ -4,8 +4,10 @@
 //! that date-times are timestamps, fields with odd names are reachable under their escaped names and integers
 //! in number fields are doubles, as upstream's typed CEL has them.
 
+pub mod check;
 mod convert;
 mod errors;
+pub mod eval;
 mod types;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +15,7 @@ use std::sync::{Arc, LazyLock};
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::OptionalValue;
+use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{self, Context, Value as CelValue};
 use plimsoll_api::cel_limits::Size;
 use serde_json::Value;
@@ -27,7 +30,7 @@ static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default
 
 /// A compiled expression.
 pub struct Program {
-    program: cel::Program,
+    expression: cel::IdedExpr,
     size: Size,
     source: String,
 }
@@ -53,13 +56,25 @@ impl Program {
     /// # Errors
     /// The parser's complaint.
     pub fn compile(source: &str) -> Result<Self, String> {
+        Self::parse(source, Parser::default())
+    }
+
+    /// As [`Self::compile`], with the syntax of optional values (`a.?b`), which only [`eval`] knows.
+    ///
+    /// # Errors
+    /// The parser's complaint.
+    pub fn compile_with_optionals(source: &str) -> Result<Self, String> {
+        Self::parse(source, Parser::default().enable_optional_syntax(true))
+    }
+
+    fn parse(source: &str, parser: Parser) -> Result<Self, String> {
         if source.len() > MAX_EXPRESSION {
             return Err(format!("expression is longer than {MAX_EXPRESSION} bytes"));
         }
         let size = Size::of(source)?;
-        let compiled = catch_unwind(|| size.parsing(|| cel::Program::compile(source)));
+        let compiled = catch_unwind(AssertUnwindSafe(|| size.parsing(|| parser.parse(source))));
         match compiled {
-            Ok(Ok(program)) => Ok(Self { program, size, source: source.to_owned() }),
+            Ok(Ok(expression)) => Ok(Self { expression, size, source: source.to_owned() }),
             Ok(Err(errors)) => Err(errors.to_string()),
             Err(_) => Err("the expression can't be parsed".to_owned()),
         }
@@ -72,12 +87,12 @@ impl Program {
 
     /// Whether the expression mentions a variable.
     pub fn uses(&self, variable: &str) -> bool {
-        self.program.references().has_variable(variable)
+        self.expression.references().has_variable(variable)
     }
 
     /// The syntax tree, for type checks.
     pub(crate) fn expression(&self) -> &cel::IdedExpr {
-        self.program.expression()
+        &self.expression
     }
 
     /// Runs the expression.
@@ -95,7 +110,7 @@ impl Program {
                 };
                 scope.add_variable_from_value(*name, value);
             }
-            self.program.execute(&scope)
+            CelValue::resolve(&self.expression, &scope)
         };
         // A rule is user input; a fault in the interpreter must not take the server down.
         match catch_unwind(AssertUnwindSafe(|| self.size.running(run))) {

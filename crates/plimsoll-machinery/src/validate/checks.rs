@@ -39,7 +39,7 @@ fn is_label(text: &str) -> bool {
     framed(text, lower, |c| c == b'-')
 }
 
-fn is_subdomain(text: &str) -> bool {
+pub(crate) fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 

@@ -19,6 +19,7 @@ mod meta;
 mod misc;
 mod path;
 mod pod;
+mod policy;
 mod quota;
 mod rbac;
 mod resource;
@@ -36,6 +37,7 @@ use crate::kinds::Kind;
 use crate::obj::{Obj, object};
 
 pub use address::endpoint_address;
+pub(crate) use checks::is_subdomain;
 pub use warnings::warnings;
 
 use path::{Errors, Path};
@@ -186,6 +188,8 @@ fn check_of(kind: &Kind) -> Option<Check> {
         ("rbac.authorization.k8s.io", "ClusterRole") => rbac::cluster_role,
         ("rbac.authorization.k8s.io", "RoleBinding") => rbac::role_binding,
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => rbac::cluster_role_binding,
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => policy::policy,
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => policy::binding,
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",

@@ -94,7 +94,7 @@ fn qualified(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn rule(rule: &Obj, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn rule(rule: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let operations = list(rule, "operations");
     let at = path.field("operations");
     if operations.is_empty() {

@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 pub use self::answer::{Verdict, apply_patch, http_error};
+pub(crate) use self::review::request_for_conditions;
 pub use self::review::{options, review};
+pub(crate) use self::select::{labels_of, rule_matches, selector_matches, selects_namespace, selects_object};
 use crate::cel::Program;
 use crate::error::ApiError;
 use crate::kinds::Gvk;
@@ -227,14 +229,14 @@ impl Reinvocation {
 
 static NULL: Value = Value::Null;
 
-fn at<'a>(value: &'a Value, key: &str) -> &'a Value {
+pub(crate) fn at<'a>(value: &'a Value, key: &str) -> &'a Value {
     value.get(key).unwrap_or(&NULL)
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     at(value, key).as_str().unwrap_or_default()
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     at(value, key).as_array().map_or(&[], Vec::as_slice)
 }

@@ -14,7 +14,7 @@ pub fn review(request: &Attributes, target: &Target, uid: &str) -> Value {
 }
 
 /// The `request` variable of match conditions, with the fields that reviews leave out when empty.
-pub(super) fn request_for_conditions(request: &Attributes, target: &Target) -> Value {
+pub(crate) fn request_for_conditions(request: &Attributes, target: &Target) -> Value {
     let mut asked = common(request, target);
     for key in ["subResource", "requestSubResource", "name", "namespace"] {
         asked.entry(key).or_insert_with(|| json!(""));

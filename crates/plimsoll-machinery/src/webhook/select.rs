@@ -19,7 +19,10 @@ impl Webhook {
         let exempt = request.target.gvk.group == "admissionregistration.k8s.io"
             && (request.target.plural.ends_with("webhookconfigurations")
                 || request.target.plural.contains("admissionpolic"));
-        if exempt || !self.selects_namespace(request) || !self.selects_object(request) {
+        if exempt
+            || !selects_namespace(&self.namespace_selector, request)
+            || !selects_object(&self.object_selector, request)
+        {
             return Ok(None);
         }
         let matching = |t: &&Target| self.rules.iter().any(|rule| rule_matches(rule, t, request));
@@ -27,23 +30,6 @@ impl Webhook {
             std::iter::once(&request.target).chain(request.equivalents.iter().filter(|_| self.equivalent));
         let Some(target) = candidates.find(matching) else { return Ok(None) };
         Ok(self.conditions_hold(request, target)?.then_some(target))
-    }
-
-    fn selects_namespace(&self, request: &Attributes) -> bool {
-        let own = request.target.gvk.group.is_empty() && request.target.plural == "namespaces";
-        if own {
-            let object = if request.object.is_null() { &request.old } else { &request.object };
-            return selector_matches(&self.namespace_selector, &labels_of(object));
-        }
-        request.namespace.is_empty() || selector_matches(&self.namespace_selector, &request.namespace_labels)
-    }
-
-    fn selects_object(&self, request: &Attributes) -> bool {
-        let of = |o: &Value| !o.is_null() && selector_matches(&self.object_selector, &labels_of(o));
-        if request.object.is_null() && request.old.is_null() {
-            return selector_matches(&self.object_selector, &BTreeMap::new());
-        }
-        of(&request.object) || of(&request.old)
     }
 
     fn conditions_hold(&self, request: &Attributes, target: &Target) -> Result<bool, ApiError> {
@@ -70,6 +56,25 @@ impl Webhook {
     }
 }
 
+/// Whether a request's namespace fits a selector; requests outside of namespaces always do.
+pub(crate) fn selects_namespace(selector: &Value, request: &Attributes) -> bool {
+    let own = request.target.gvk.group.is_empty() && request.target.plural == "namespaces";
+    if own {
+        let object = if request.object.is_null() { &request.old } else { &request.object };
+        return selector_matches(selector, &labels_of(object));
+    }
+    request.namespace.is_empty() || selector_matches(selector, &request.namespace_labels)
+}
+
+/// Whether one of a request's objects fits a selector.
+pub(crate) fn selects_object(selector: &Value, request: &Attributes) -> bool {
+    let of = |o: &Value| !o.is_null() && selector_matches(selector, &labels_of(o));
+    if request.object.is_null() && request.old.is_null() {
+        return selector_matches(selector, &BTreeMap::new());
+    }
+    of(&request.object) || of(&request.old)
+}
+
 fn forbidden(request: &Attributes, why: &str) -> ApiError {
     let group = &request.target.gvk.group;
     let dot = if group.is_empty() { "" } else { "." };
@@ -84,7 +89,7 @@ fn forbidden(request: &Attributes, why: &str) -> ApiError {
     error
 }
 
-fn rule_matches(rule: &Value, target: &Target, request: &Attributes) -> bool {
+pub(crate) fn rule_matches(rule: &Value, target: &Target, request: &Attributes) -> bool {
     let version = target.resource_version.as_ref().unwrap_or(&target.gvk);
     let one = |key: &str, wanted: &str| list(rule, key).iter().any(|v| v == "*" || v == wanted);
     let scope = match text(rule, "scope") {
@@ -108,7 +113,7 @@ fn resource_matches(pattern: &str, plural: &str, subresource: &str) -> bool {
     (resource == "*" || resource == plural) && (sub == subresource || sub == "*")
 }
 
-fn labels_of(object: &Value) -> BTreeMap<String, String> {
+pub(crate) fn labels_of(object: &Value) -> BTreeMap<String, String> {
     let labels = at(at(object, "metadata"), "labels");
     let pair = |(k, v): (&String, &Value)| (k.clone(), v.as_str().unwrap_or_default().to_owned());
     labels.as_object().into_iter().flatten().map(pair).collect()

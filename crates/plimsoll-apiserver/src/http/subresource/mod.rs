@@ -4,7 +4,7 @@
 mod binding;
 mod eviction;
 mod log;
-mod scale;
+pub(crate) mod scale;
 mod token;
 
 use std::sync::Arc;

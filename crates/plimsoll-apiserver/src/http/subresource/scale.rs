@@ -51,7 +51,7 @@ fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
 }
 
 /// The Scale of an object.
-fn scale_of(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
+pub(crate) fn scale_of(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
     let paths = paths(kind);
     let meta = &object["metadata"];
     let mut metadata = json!({});
@@ -148,7 +148,9 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
             apply_scale(kind, old, &scale)
         };
         let mut write = write_of(req, kind, &options, "UpdateOptions");
-        pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(&req.server, kind).await?
+        let result = pipeline::update(&mut write, Change::Patch(&make)).await;
+        req.warnings.append(&mut write.warnings);
+        result?.into_object(&req.server, kind).await?
     } else {
         patch(req, kind, &own).await?
     };
@@ -171,10 +173,9 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
             machine::apply(kind, Some(old), &intent, &manager, "scale", force, now)
         };
-        return pipeline::update(&mut write, Change::Apply(&make))
-            .await?
-            .into_object(&req.server, kind)
-            .await;
+        let result = pipeline::update(&mut write, Change::Apply(&make)).await;
+        req.warnings.append(&mut write.warnings);
+        return result?.into_object(&req.server, kind).await;
     }
     let body = req.body.clone();
     let make = |old: &Value| {
@@ -182,7 +183,9 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
         let (scale, _) = machine::apply_patch(own, patch_type, &body, &scale, options.field_validation)?;
         apply_scale(kind, old, &scale)
     };
-    pipeline::update(&mut write, Change::Patch(&make)).await?.into_object(&req.server, kind).await
+    let result = pipeline::update(&mut write, Change::Patch(&make)).await;
+    req.warnings.append(&mut write.warnings);
+    result?.into_object(&req.server, kind).await
 }
 
 /// An apply of a Scale is an apply of the field it stands for.

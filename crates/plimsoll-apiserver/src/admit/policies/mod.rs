@@ -1,0 +1,292 @@
+//! ValidatingAdmissionPolicies: stored objects, compiled when they change, run on every write they match.
+
+mod cache;
+mod params;
+
+use std::sync::{Arc, PoisonError};
+
+use plimsoll_machinery::cel::eval::{Asked, Decision};
+use plimsoll_machinery::policy::{Action, Annotation, Binding, Outcome, Policy, Request, Verdict, is_exempt};
+use plimsoll_machinery::webhook::{Attributes, Target};
+use plimsoll_machinery::{ApiError, Cause, Gvk};
+use serde_json::{Value, json};
+
+pub use self::cache::Policies;
+use super::{Operation, forbidden, webhooks};
+use crate::auth::{self, User};
+use crate::convert;
+use crate::http::subresource::scale::scale_of;
+use crate::pipeline::Write;
+use crate::store::Key;
+
+const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// Whether there are policies in force.
+pub fn any(w: &Write) -> bool {
+    !w.server.policies().hooks(w.server.store()).is_empty()
+}
+
+/// A request that a policy refuses: the policy, the binding unless the policy itself is at fault, reason, message.
+struct Denial {
+    policy: String,
+    binding: Option<String>,
+    reason: String,
+    message: String,
+}
+
+impl Denial {
+    fn to_error(&self, w: &Write, object: &Value) -> ApiError {
+        let Self { policy, binding, message, .. } = self;
+        let with = binding.as_ref().map(|b| format!(" with binding '{b}'")).unwrap_or_default();
+        let message = format!("ValidatingAdmissionPolicy '{policy}'{with} denied request: {message}");
+        let mut error = forbidden(w, object, &message);
+        let reason = if self.reason.is_empty() { "Invalid" } else { self.reason.as_str() };
+        error.code = match reason {
+            "Forbidden" => 403,
+            "Unauthorized" => 401,
+            "RequestEntityTooLarge" => 413,
+            _ => 422,
+        };
+        error.reason = reason.to_owned();
+        if let Some(details) = &mut error.details {
+            details.causes.push(Cause { message, ..Cause::default() });
+        }
+        error
+    }
+}
+
+/// Runs the policies that match a write.
+///
+/// # Errors
+/// The first refusal.
+pub async fn validate(
+    w: &mut Write,
+    object: Option<&Value>,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    refuse_mutating(w, object, operation)?;
+    let hooks = w.server.policies().hooks(w.server.store());
+    if hooks.is_empty() || is_exempt(&w.kind.gvk.group, &w.kind.plural) {
+        return Ok(());
+    }
+    let mut attributes = webhooks::attributes(w, object.unwrap_or(&Value::Null), old, operation);
+    if w.subresource == "scale" {
+        as_scale(w, &mut attributes)?;
+    }
+    let mut run = Run { denials: Vec::new(), prepared: Vec::new(), attributes: &attributes };
+    for hook in hooks.iter() {
+        if let Some(target) = hook.policy.matches(&attributes) {
+            run.policy(w, &hook.policy, &hook.bindings, target).await;
+        }
+    }
+    match run.denials.first() {
+        Some(denial) => Err(denial.to_error(w, object.or(old).unwrap_or(&Value::Null))),
+        None => Ok(()),
+    }
+}
+
+/// What is written at `scale` is a Scale.
+fn as_scale(w: &Write, attributes: &mut Attributes) -> Result<(), ApiError> {
+    for object in [&mut attributes.object, &mut attributes.old] {
+        if !object.is_null() {
+            *object = scale_of(&w.kind, object)?;
+        }
+    }
+    let gvk = Gvk { group: "autoscaling".to_owned(), version: "v1".to_owned(), kind: "Scale".to_owned() };
+    let resource = std::mem::replace(&mut attributes.target.gvk, gvk);
+    attributes.target.resource_version = Some(resource);
+    attributes.equivalents.clear();
+    Ok(())
+}
+
+/// A policy that would silently not hold is worse than none.
+fn refuse_mutating(w: &Write, object: Option<&Value>, operation: Operation) -> Result<(), ApiError> {
+    let group = w.kind.gvk.group.as_str();
+    let mutating =
+        group == "admissionregistration.k8s.io" && w.kind.plural.starts_with("mutatingadmissionpolic");
+    match object.filter(|_| mutating && matches!(operation, Operation::Create | Operation::Update)) {
+        Some(object) => {
+            let why =
+                "this server does not run MutatingAdmissionPolicies; use a MutatingWebhookConfiguration";
+            Err(forbidden(w, object, why))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The policies of one request.
+struct Run<'a> {
+    attributes: &'a Attributes,
+    denials: Vec<Denial>,
+    /// The request as each kind it was matched as.
+    prepared: Vec<(Target, Arc<Request>)>,
+}
+
+impl Run<'_> {
+    async fn policy(&mut self, w: &mut Write, policy: &Policy, bindings: &[Arc<Binding>], target: &Target) {
+        let kind = match &policy.param_kind {
+            None => None,
+            Some(gvk) => match w.table.kind(gvk).cloned() {
+                Some(kind) => Some(kind),
+                None => {
+                    let why = format!(
+                        "failed to find resource referenced by paramKind: '{}/{}, Kind={}'",
+                        gvk.group, gvk.version, gvk.kind
+                    );
+                    self.misconfigured(policy, None, &why);
+                    return;
+                }
+            },
+        };
+        let mut annotations: Vec<(String, Vec<String>)> = Vec::new();
+        for binding in bindings.iter().filter(|b| b.matches(self.attributes)) {
+            let found = params::collect(w, kind.as_ref(), binding.params.as_ref()).await;
+            let request = match &found {
+                Ok(params) if params.is_empty() => continue,
+                Ok(_) => self.request(w, target),
+                Err(why) => Err(why.clone()),
+            };
+            match (found, request) {
+                (Ok(params), Ok(request)) => {
+                    for one in params {
+                        let outcome = run(w, policy, &request, one.as_ref());
+                        self.settle(w, policy, binding, outcome, &mut annotations);
+                    }
+                }
+                (_, Err(why)) | (Err(why), _) => self.misconfigured(policy, Some(binding), &why),
+            }
+        }
+        for (key, values) in annotations {
+            annotate(w, format!("{}/{key}", policy.name), values.join(", "));
+        }
+    }
+
+    fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+        if policy.ignore_failures {
+            return;
+        }
+        let what = if binding.is_some() { "binding" } else { "policy" };
+        self.denials.push(Denial {
+            policy: policy.name.clone(),
+            binding: binding.map(|b| b.name.clone()),
+            reason: String::new(),
+            message: format!("failed to configure {what}: {why}"),
+        });
+    }
+
+    /// The request as a kind it was matched as.
+    fn request(&mut self, w: &Write, target: &Target) -> Result<Arc<Request>, String> {
+        if let Some((_, known)) = self.prepared.iter().find(|(t, _)| t == target) {
+            return Ok(Arc::clone(known));
+        }
+        let a = self.attributes;
+        let namespace = if a.namespace.is_empty()
+            || (a.target.gvk.group.is_empty() && a.target.gvk.kind == "Namespace")
+        {
+            Value::Null
+        } else {
+            let record = w.server.store().latest(&Key::new("/namespaces", "", a.namespace.as_str()));
+            record.and_then(|r| r.value().ok()).unwrap_or_default()
+        };
+        let made = if *target == a.target {
+            Request::new(a, target, &a.object, &a.old, &namespace)
+        } else {
+            let kind = w.table.kind(&target.gvk).cloned();
+            let kind = kind.filter(|k| !convert::webhook::is_hooked(k));
+            let kind = kind.ok_or_else(|| {
+                format!("failed to convert object version: not converted to {}", target.gvk.api_version())
+            })?;
+            let convert =
+                |v: &Value| if v.is_null() { Value::Null } else { convert::to_served(&kind, v.clone()) };
+            Request::new(a, target, &convert(&a.object), &convert(&a.old), &namespace)
+        };
+        let made = Arc::new(made);
+        self.prepared.push((target.clone(), Arc::clone(&made)));
+        Ok(made)
+    }
+
+    fn settle(
+        &mut self,
+        w: &mut Write,
+        policy: &Policy,
+        binding: &Binding,
+        outcome: Outcome,
+        annotations: &mut Vec<(String, Vec<String>)>,
+    ) {
+        let deny = |reason: String, message: String| Denial {
+            policy: policy.name.clone(),
+            binding: Some(binding.name.clone()),
+            reason,
+            message,
+        };
+        for (i, verdict) in outcome.verdicts.into_iter().enumerate() {
+            let Verdict::Deny { message, reason } = verdict else { continue };
+            for action in &binding.actions {
+                match action {
+                    Action::Deny => self.denials.push(deny(reason.clone(), message.clone())),
+                    Action::Warn => w.warnings.push(format!(
+                        "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
+                        policy.name, binding.name
+                    )),
+                    Action::Audit => annotate(w, FAILURE_KEY.to_owned(), failure(i, &message, binding)),
+                }
+            }
+        }
+        for annotation in outcome.annotations {
+            match annotation {
+                Annotation::Error(message) => self.denials.push(deny(String::new(), message)),
+                Annotation::Publish(key, value) => match annotations.iter_mut().find(|(k, _)| *k == key) {
+                    Some((_, values)) if values.contains(&value) => {}
+                    Some((_, values)) => values.push(value),
+                    None => annotations.push((key, vec![value])),
+                },
+            }
+        }
+    }
+}
+
+/// One evaluation, with the authorizer for the user of the request.
+fn run(w: &Write, policy: &Policy, request: &Request, params: Option<&Value>) -> Outcome {
+    let authorize = |asked: &Asked| -> Decision {
+        let user = match &asked.service_account {
+            None => w.user.clone(),
+            Some((namespace, name)) => User::new(
+                &format!("system:serviceaccount:{namespace}:{name}"),
+                &["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")],
+            ),
+        };
+        let what = auth::Attributes {
+            is_resource: asked.path.is_none(),
+            verb: asked.verb.clone(),
+            group: asked.group.clone(),
+            resource: asked.resource.clone(),
+            subresource: asked.subresource.clone(),
+            namespace: asked.namespace.clone(),
+            name: asked.name.clone(),
+            path: asked.path.clone().unwrap_or_default(),
+        };
+        let auth::Decision { allowed, reason } = w.server.rbac().authorize(&user, &what);
+        Decision { allowed, reason }
+    };
+    policy.evaluate(request, params, &authorize)
+}
+
+/// The value of the audit annotation, with Go's order of fields.
+fn failure(index: usize, message: &str, binding: &Binding) -> String {
+    let actions: Vec<&str> = binding.actions.iter().map(|a| a.name()).collect();
+    let text = |t: &str| json!(t).to_string();
+    format!(
+        "[{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{index},\"validationActions\":{}}}]",
+        text(message),
+        text(&binding.policy),
+        text(&binding.name),
+        json!(actions)
+    )
+}
+
+/// Annotates the request's audit event; what is there stays.
+fn annotate(w: &Write, key: String, value: String) {
+    let mut annotations = w.annotations.lock().unwrap_or_else(PoisonError::into_inner);
+    annotations.entry(key).or_insert(value);
+}

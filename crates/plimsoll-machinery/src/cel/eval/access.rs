@@ -1,0 +1,136 @@
+//! Fields, elements and optionals.
+
+use std::sync::Arc;
+
+use kube_cel::cel::objects::{Key, KeyRef, OptionalValue};
+
+use super::{Evaluated, Fail, Value};
+
+/// What a loop goes through.
+pub(super) type Items<'v> = Box<dyn Iterator<Item = Value> + 'v>;
+
+/// The elements of a list, the keys of a map.
+pub(super) fn items(range: &Value) -> Result<Items<'_>, Fail> {
+    match range {
+        Value::List(list) => Ok(Box::new(list.iter().cloned())),
+        Value::Map(map) => {
+            // Upstream's order is any; ours is the same each time.
+            let mut keys: Vec<&Key> = map.map.keys().collect();
+            keys.sort();
+            Ok(Box::new(keys.into_iter().map(Value::from)))
+        }
+        _ => Fail::overload(),
+    }
+}
+
+/// An optional value.
+pub(super) fn some(value: Option<Value>) -> Value {
+    Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
+}
+
+/// What an optional value holds; `None`: it is no optional.
+pub(super) fn optional(value: &Value) -> Option<Option<Value>> {
+    let Value::Opaque(opaque) = value else { return None };
+    opaque.downcast_ref::<OptionalValue>().map(|o| o.value().cloned())
+}
+
+/// The value of an optional, if it has one.
+pub(super) fn unwrapped(value: &Value) -> Result<Option<Value>, Fail> {
+    optional(value).map_or_else(Fail::overload, Ok)
+}
+
+/// A value as the key of a map.
+pub(super) fn key(value: &Value) -> Result<Key, Fail> {
+    Ok(match value {
+        Value::Int(i) => Key::Int(*i),
+        Value::UInt(u) => Key::Uint(*u),
+        Value::Bool(b) => Key::Bool(*b),
+        Value::String(s) => Key::String(Arc::clone(s)),
+        Value::Float(f) if f.fract() == 0.0 && f.abs() < 9e15 => Key::Int(*f as i64),
+        _ => return Fail::error("unsupported key type"),
+    })
+}
+
+/// `operand.field`.
+pub(super) fn field(operand: &Value, name: &str) -> Evaluated {
+    if let Some(inner) = optional(operand) {
+        return Ok(some(inner.and_then(|v| field(&v, name).ok())));
+    }
+    let found = match operand {
+        Value::Map(map) => map.get(&KeyRef::String(name)).cloned(),
+        _ => None,
+    };
+    found.map_or_else(|| Err(Fail::Error(format!("no such key: {name}"))), Ok)
+}
+
+/// `has(operand.field)`.
+pub(super) fn has(operand: &Value, name: &str) -> Evaluated {
+    if let Some(inner) = optional(operand) {
+        return inner.map_or(Ok(Value::Bool(false)), |v| has(&v, name));
+    }
+    Ok(Value::Bool(match operand {
+        Value::Map(map) => map.get(&KeyRef::String(name)).is_some(),
+        _ => false,
+    }))
+}
+
+/// `operand.?field`.
+pub(super) fn optional_field(operand: &Value, name: &str) -> Evaluated {
+    match optional(operand) {
+        Some(None) => Ok(some(None)),
+        Some(Some(inner)) => optional_field(&inner, name),
+        None => Ok(some(match operand {
+            Value::Map(map) => map.get(&KeyRef::String(name)).cloned(),
+            _ => None,
+        })),
+    }
+}
+
+/// `operand[index]`.
+pub(super) fn element(operand: &Value, index: &Value) -> Evaluated {
+    if let Some(inner) = optional(operand) {
+        return Ok(some(inner.and_then(|v| element(&v, index).ok())));
+    }
+    match operand {
+        Value::Map(map) => {
+            let wanted = key(index).or_else(|_| Fail::overload())?;
+            let found = map.get(&wanted).cloned();
+            found.map_or_else(|| Err(Fail::Error(format!("no such key: {}", shown(index)))), Ok)
+        }
+        Value::List(list) => {
+            let at = match index {
+                Value::Int(i) => *i,
+                Value::UInt(u) => i64::try_from(*u).unwrap_or(i64::MAX),
+                Value::Float(f) if f.fract() == 0.0 => *f as i64,
+                _ => return Fail::overload(),
+            };
+            let found = usize::try_from(at).ok().and_then(|i| list.get(i)).cloned();
+            found.map_or_else(|| Err(Fail::Error(format!("index out of bounds: {at}"))), Ok)
+        }
+        _ => Fail::overload(),
+    }
+}
+
+/// `operand[?index]`.
+pub(super) fn optional_element(operand: &Value, index: &Value) -> Evaluated {
+    match optional(operand) {
+        Some(None) => Ok(some(None)),
+        Some(Some(inner)) => optional_element(&inner, index),
+        None => match element(operand, index) {
+            Ok(found) => Ok(some(Some(found))),
+            Err(Fail::Error(text)) if text == "no such overload" => Fail::overload(),
+            Err(_) => Ok(some(None)),
+        },
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(s) => s.as_ref().clone(),
+        Value::Int(i) => i.to_string(),
+        Value::UInt(u) => u.to_string(),
+        Value::Bool(b) => b.to_string(),
+        Value::Float(f) => f.to_string(),
+        _ => String::new(),
+    }
+}

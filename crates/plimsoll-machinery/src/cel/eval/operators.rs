@@ -1,0 +1,155 @@
+//! Operators of two values and of one.
+
+use std::cmp::Ordering;
+
+use kube_cel::cel::common::ast::operators as op;
+use kube_cel::cel::objects::KeyRef;
+
+use super::{Evaluated, Fail, Run, Value, access, functions};
+
+/// Whether a function is an operator of two values.
+pub(super) fn is_binary(name: &str) -> bool {
+    matches!(
+        name,
+        op::EQUALS
+            | op::NOT_EQUALS
+            | op::LESS
+            | op::LESS_EQUALS
+            | op::GREATER
+            | op::GREATER_EQUALS
+            | op::ADD
+            | op::SUBSTRACT
+            | op::MULTIPLY
+            | op::DIVIDE
+            | op::MODULO
+            | op::IN
+            | op::INDEX
+            | op::OPT_INDEX
+    )
+}
+
+/// Whether a function is an operator of one value.
+pub(super) fn is_unary(name: &str) -> bool {
+    matches!(name, op::LOGICAL_NOT | op::NEGATE)
+}
+
+/// `!x`, `-x`.
+pub(super) fn unary(name: &str, value: Value) -> Evaluated {
+    match (name, value) {
+        (op::LOGICAL_NOT, Value::Bool(b)) => Ok(Value::Bool(!b)),
+        (op::NEGATE, Value::Int(i)) => i.checked_neg().map_or_else(overflow, |i| Ok(Value::Int(i))),
+        (op::NEGATE, Value::Float(f)) => Ok(Value::Float(-f)),
+        _ => Fail::overload(),
+    }
+}
+
+fn overflow() -> Evaluated {
+    Fail::error("integer overflow")
+}
+
+impl Run<'_, '_> {
+    /// An operator of two values.
+    pub(super) fn binary(&mut self, name: &str, left: Value, right: Value) -> Evaluated {
+        match name {
+            op::EQUALS => self.equal(&left, &right).map(Value::Bool),
+            op::NOT_EQUALS => self.equal(&left, &right).map(|same| Value::Bool(!same)),
+            op::LESS => self.ordered(&left, &right, Ordering::is_lt),
+            op::LESS_EQUALS => self.ordered(&left, &right, Ordering::is_le),
+            op::GREATER => self.ordered(&left, &right, Ordering::is_gt),
+            op::GREATER_EQUALS => self.ordered(&left, &right, Ordering::is_ge),
+            op::IN => self.is_in(&left, &right),
+            op::INDEX => access::element(&left, &right),
+            op::OPT_INDEX => access::optional_element(&left, &right),
+            op::ADD => self.add(left, right),
+            _ if !arithmetic(&left, &right) => Fail::overload(),
+            op::SUBSTRACT => (left - right).map_err(|e| functions::failed(&e)),
+            op::MULTIPLY => (left * right).map_err(|e| functions::failed(&e)),
+            op::DIVIDE => divide(left, right),
+            op::MODULO => (left % right).map_err(|e| functions::failed(&e)),
+            _ => Fail::overload(),
+        }
+    }
+
+    /// Whether two values are the same. What is compared is what the smaller one has.
+    pub(super) fn equal(&mut self, left: &Value, right: &Value) -> Result<bool, Fail> {
+        match (left, right) {
+            (Value::List(a), Value::List(b)) if a.len() != b.len() => return Ok(false),
+            (Value::Map(a), Value::Map(b)) if a.map.len() != b.map.len() => return Ok(false),
+            (Value::String(a), Value::String(b)) => self.budget.text(a.len().min(b.len()))?,
+            (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_)) => {
+                self.budget.whole(left)?;
+                self.budget.whole(right)?;
+            }
+            _ => {}
+        }
+        Ok(left == right)
+    }
+
+    fn ordered(&mut self, left: &Value, right: &Value, is: fn(Ordering) -> bool) -> Evaluated {
+        match (left, right) {
+            (Value::String(a), Value::String(b)) => self.budget.text(a.len().min(b.len()))?,
+            (Value::Bytes(a), Value::Bytes(b)) => {
+                self.budget.text(a.len().min(b.len()))?;
+                return Ok(Value::Bool(is(a.cmp(b))));
+            }
+            (Value::Null, _) | (_, Value::Null) => return Fail::overload(),
+            (Value::Float(a), Value::Float(b)) if a.is_nan() || b.is_nan() => return Ok(Value::Bool(false)),
+            _ => {}
+        }
+        left.partial_cmp(right).map_or_else(Fail::overload, |order| Ok(Value::Bool(is(order))))
+    }
+
+    fn is_in(&mut self, left: &Value, right: &Value) -> Evaluated {
+        match right {
+            Value::List(list) => {
+                for item in list.iter() {
+                    self.budget.charge(1)?;
+                    if self.equal(left, item)? {
+                        return Ok(Value::Bool(true));
+                    }
+                }
+                Ok(Value::Bool(false))
+            }
+            Value::Map(map) => Ok(Value::Bool(match left {
+                Value::String(s) => map.get(&KeyRef::String(s)).is_some(),
+                other => access::key(other).is_ok_and(|k| map.get(&k).is_some()),
+            })),
+            _ => Fail::overload(),
+        }
+    }
+
+    fn add(&mut self, left: Value, right: Value) -> Evaluated {
+        match (&left, &right) {
+            (Value::String(a), Value::String(b)) => self.budget.text(a.len().saturating_add(b.len()))?,
+            (Value::List(a), Value::List(b)) => {
+                self.budget.charge((a.len() as u64).saturating_add(b.len() as u64))?;
+            }
+            (Value::Bytes(a), Value::Bytes(b)) => {
+                self.budget.text(a.len().saturating_add(b.len()))?;
+                return Ok(Value::Bytes([a.as_slice(), b.as_slice()].concat().into()));
+            }
+            _ if arithmetic(&left, &right) => {}
+            _ => return Fail::overload(),
+        }
+        (left + right).map_err(|e| functions::failed(&e))
+    }
+}
+
+/// Numbers of one kind, or times and durations.
+fn arithmetic(left: &Value, right: &Value) -> bool {
+    matches!(
+        (left, right),
+        (Value::Int(_), Value::Int(_))
+            | (Value::UInt(_), Value::UInt(_))
+            | (Value::Float(_), Value::Float(_))
+            | (Value::Timestamp(_) | Value::Duration(_), Value::Timestamp(_) | Value::Duration(_))
+    )
+}
+
+fn divide(left: Value, right: Value) -> Evaluated {
+    match (&left, &right) {
+        (Value::Int(_), Value::Int(0)) | (Value::UInt(_), Value::UInt(0)) => Fail::error("division by zero"),
+        (Value::Int(i64::MIN), Value::Int(-1)) => overflow(),
+        _ => (left / right).map_err(|e| functions::failed(&e)),
+    }
+}

@@ -1,0 +1,127 @@
+use super::*;
+use crate::cel::Program;
+use serde_json::json;
+
+struct One(Json);
+
+impl Scope for One {
+    fn variable(&mut self, name: &str) -> Option<Value> {
+        match name {
+            "object" => Some(value_of(&self.0)),
+            "authorizer" => Some(authorizer()),
+            _ => None,
+        }
+    }
+
+    fn authorize(&mut self, asked: &Asked) -> Decision {
+        Decision { allowed: asked.verb == "get" && asked.resource == "pods", reason: "so".to_owned() }
+    }
+}
+
+fn run(source: &str, budget: u64) -> Evaluated {
+    let object = json!({
+        "a": 1, "s": "text", "none": null, "list": [1, 2, 3], "map": {"x": 1, "y-z": 2},
+        "long": "x".repeat(1000), "f": 1.5,
+    });
+    let program = Program::compile_with_optionals(source).unwrap();
+    program.evaluate(&mut One(object), &mut Budget::new(budget))
+}
+
+#[test]
+fn values() {
+    for source in [
+        "object.a + 1 == 2",
+        "object.map['y-z'] == 2 && 'x' in object.map && !('q' in object.map)",
+        "has(object.a) && !has(object.b) && !has(object.none.x)",
+        "object.list.all(x, x > 0) && object.list.exists(x, x == 2) && object.list.exists_one(x, x == 3)",
+        "object.list.map(x, x * 2) == [2, 4, 6]",
+        "object.list.map(x, x > 1, x * 2) == [4, 6]",
+        "object.list.filter(x, x != 2) == [1, 3]",
+        "object.list.map(x, object.list.filter(y, y < x).size()) == [0, 1, 2]",
+        "object.map.all(k, size(k) > 0)",
+        // what decides wins over errors, on both sides and in loops
+        "object.b || true",
+        "!(object.b && false)",
+        "!object.list.all(x, x == 1 ? object.nosuch : x == 3)",
+        "[1, 2].exists(x, x == 1 ? object.nosuch : true)",
+        "object.?b.orValue(3) == 3 && object.?a.orValue(3) == 1 && object.?b.?c.hasValue() == false",
+        "object.?map.?x.value() == 1 && object.map[?'q'].orValue(9) == 9",
+        "object.?map.optMap(m, m.x).orValue(0) == 1",
+        "[?object.?a, ?object.?b] == [1]",
+        "{?'k': object.?b} == {}",
+        "cel.bind(x, object.a + 1, x * x) == 4",
+        "[3, 1, 2].sortBy(x, -x) == [3, 2, 1]",
+        "object.list.all(i, v, i + 1 == v) && object.map.exists(k, v, k == 'x' && v == 1)",
+        "object.list.transformList(i, v, v > 1, i * v) == [2, 6]",
+        "object.map.transformMap(k, v, v * 10)['x'] == 10",
+        "type(object.a) == int && type(object.s) == string && type([]) == list",
+        "object.s.startsWith('te') && object.s.contains('ex') && object.s.matches('^t.*t$')",
+        "size(object.s) == 4 && object.s.size() == 4 && 'é'.size() == 1",
+        "object.s.upperAscii() == 'TEXT' && object.s.substring(1, 2) == 'e'",
+        "'%s-%d'.format(['a', 3]) == 'a-3'",
+        "quantity('1Gi').isGreaterThan(quantity('1M'))",
+        "sets.contains([1, 2], [1]) && math.greatest(1, 2) == 2",
+        "['a', 'b'].join('-') == 'a-b' && 'a-b'.split('-') == ['a', 'b']",
+        "duration('1h') > duration('1m') && timestamp('2024-01-01T00:00:00Z').getFullYear() == 2024",
+        "string(1) == '1' && int('7') == 7 && string(true) == 'true' && dyn(1) == 1",
+        "authorizer.group('').resource('pods').namespace('a').check('get').allowed()",
+        "!authorizer.group('').resource('pods').check('delete').allowed()",
+        "authorizer.path('/healthz').check('get').reason() == 'so'",
+        "object.a == 1.0 && object.f > 1 && b'a' < b'b' && b'a' + b'b' == b'ab'",
+        "object.none == null && object.a != null",
+    ] {
+        assert_eq!(run(source, 100_000_000), Ok(Value::Bool(true)), "{source}");
+    }
+}
+
+#[test]
+fn errors() {
+    for (source, want) in [
+        ("object.b", "no such key: b"),
+        ("object.none.x", "no such key: x"),
+        ("object.map['q']", "no such key: q"),
+        ("object.list[3]", "index out of bounds: 3"),
+        ("object.list[-1]", "index out of bounds: -1"),
+        ("object.a + 'x'", "no such overload"),
+        ("object.a < object.s", "no such overload"),
+        ("object.a && true", "no such overload"),
+        ("object.a ? 1 : 2", "no such overload"),
+        ("object.a / 0", "division by zero"),
+        ("object.a % 0", "modulus by zero"),
+        ("9223372036854775807 + object.a", "integer overflow"),
+        ("object.a.contains('x')", "no such overload"),
+        ("object.list.all(x, object.nosuch)", "no such key: nosuch"),
+        ("object.a.all(x, true)", "no such overload"),
+        ("object.?b.value()", "optional.none() dereference"),
+        ("authorizer.path('')", "path must not be empty"),
+        ("object.s.matches('(')", "error parsing regexp: `(`"),
+    ] {
+        assert_eq!(run(source, 100_000_000), Err(Fail::Error(want.to_owned())), "{source}");
+    }
+}
+
+#[test]
+fn nothing_runs_away() {
+    let nested =
+        (0..12).fold("true".to_owned(), |inner, i| format!("[1,2,3,4,5,6,7,8,9].all(x{i}, {inner})"));
+    for source in [
+        nested.as_str(),
+        "lists.range(1000000000).size() == 0",
+        "lists.range(900).all(a, lists.range(900).all(b, lists.range(900).all(c, a + b + c >= 0)))",
+        "lists.range(900).all(a, lists.range(900).exists(b, false) || true)",
+        "object.long.replace('x', object.long).replace('x', object.long).size() > 0",
+        "lists.range(900).map(x, object.long).join(object.long).replace('x', object.long) == ''",
+        "'%s%s%s%s'.format([object.long, object.long, object.long, object.long]).replace('x', object.long)\
+         .replace('x', object.long) == ''",
+        "lists.range(900000).map(x, [x, x]).map(x, [x, x]).size() == 0",
+        "cel.bind(a, object.long + object.long, cel.bind(b, lists.range(90000).map(x, a), b == b))",
+    ] {
+        let found = run(source, 10_000_000);
+        assert!(matches!(found, Err(Fail::CallLimit | Fail::Budget)), "{source}: {found:?}");
+    }
+    assert_eq!(
+        run("'%.1000000000f'.format([1.0])", 1000),
+        Err(Fail::Error("precision or width is too large".into()))
+    );
+    assert_eq!(run("object.list.all(x, x > 0)", 10), Err(Fail::Budget));
+}

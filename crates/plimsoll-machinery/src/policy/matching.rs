@@ -1,0 +1,58 @@
+//! Which requests a policy or a binding is for (apiserver `policy/matching`).
+
+use serde_json::Value;
+
+use super::{Binding, Policy};
+use crate::webhook::{Attributes, Target, at, list, rule_matches, selects_namespace, selects_object, text};
+
+/// Whether no policy looks at a resource: so that a bad policy can be removed.
+pub fn is_exempt(group: &str, plural: &str) -> bool {
+    group == "admissionregistration.k8s.io"
+        && matches!(
+            plural,
+            "validatingadmissionpolicies"
+                | "validatingadmissionpolicybindings"
+                | "mutatingadmissionpolicies"
+                | "mutatingadmissionpolicybindings"
+        )
+}
+
+impl Policy {
+    /// Whether the policy is for a request, and as what: the resource itself, or an equivalent one that a rule names.
+    pub fn matches<'a>(&self, request: &'a Attributes) -> Option<&'a Target> {
+        resources(&self.constraints, request)
+    }
+}
+
+impl Binding {
+    /// Whether the binding is for a request.
+    pub fn matches(&self, request: &Attributes) -> bool {
+        self.resources.as_ref().is_none_or(|r| resources(r, request).is_some())
+    }
+}
+
+fn resources<'a>(matching: &Value, request: &'a Attributes) -> Option<&'a Target> {
+    if !selects_namespace(at(matching, "namespaceSelector"), request)
+        || !selects_object(at(matching, "objectSelector"), request)
+    {
+        return None;
+    }
+    let equivalent = text(matching, "matchPolicy") == "Equivalent";
+    if rules(list(matching, "excludeResourceRules"), equivalent, request).is_some() {
+        return None;
+    }
+    match list(matching, "resourceRules") {
+        [] => Some(&request.target),
+        all => rules(all, equivalent, request),
+    }
+}
+
+fn rules<'a>(rules: &[Value], equivalent: bool, request: &'a Attributes) -> Option<&'a Target> {
+    let named = |rule: &Value| {
+        let names = list(rule, "resourceNames");
+        names.is_empty() || names.iter().any(|n| n == request.name.as_str())
+    };
+    let others = request.equivalents.iter().filter(|_| equivalent);
+    let mut targets = std::iter::once(&request.target).chain(others);
+    targets.find(|target| rules.iter().any(|rule| rule_matches(rule, target, request) && named(rule)))
+}
