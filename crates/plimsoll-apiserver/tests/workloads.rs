@@ -20,7 +20,7 @@ fn template(image: &str) -> Value {
 }
 
 fn set(replicas: i32) -> Value {
-    json!({
+    let mut set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"},
         "spec": {
             "replicas": replicas, "serviceName": "web", "selector": {"matchLabels": {"app": "web"}},
@@ -28,7 +28,10 @@ fn set(replicas: i32) -> Value {
             "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
                 "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}],
         },
-    })
+    });
+    set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data"}]);
+    set
 }
 
 /// What `kubectl rollout status` waits for.

@@ -1,10 +1,10 @@
 //! apps/v1 and the older `ReplicationController`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::path::{Errors, IMMUTABLE, Path, go_struct};
-use super::{checks, pod, selector};
-use crate::obj::{Obj, has, int, object, text};
+use super::{checks, pod, selector, storage};
+use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// apps/v1 Deployment.
 pub(super) fn deployment(o: &Obj, errors: &mut Errors) {
@@ -195,9 +195,41 @@ pub(super) fn stateful_set(o: &Obj, errors: &mut Errors) {
         if !chosen.is_some_and(selector::is_empty) {
             matches(chosen, template, &here, errors);
         }
-        pod::template(template, &here, errors);
+        pod::template(&as_the_pods_have_it(spec, template), &here, errors);
     }
     always_restarted(template, "StatefulSet", &here, errors);
+}
+
+/// A `StatefulSet`'s template with what its controller changes of it: the claims of the set are volumes in the place of
+/// those of their names, and the pod's place in the network is the set's affair.
+fn as_the_pods_have_it(spec: &Obj, template: &Obj) -> Obj {
+    let mut template = template.clone();
+    let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
+    pod.remove("hostname");
+    pod.remove("subdomain");
+    let claims: Vec<&str> = list(spec, "volumeClaimTemplates")
+        .iter()
+        .map(|c| text(object(as_obj(c), "metadata"), "name"))
+        .collect();
+    if claims.is_empty() {
+        return template;
+    }
+    let own = list(pod, "volumes").iter().filter(|v| !claims.contains(&text(as_obj(v), "name"))).cloned();
+    let volume = |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    // Two claims of one name are one volume, as in upstream's map.
+    let distinct = claims.iter().enumerate().filter(|(i, name)| !claims.iter().take(*i).any(|c| c == *name));
+    let volumes: Vec<Value> = distinct.map(|(_, name)| volume(name)).chain(own).collect();
+    pod.insert("volumes".to_owned(), Value::Array(volumes));
+    template
+}
+
+/// The claims of a new `StatefulSet`; afterwards they can't change.
+pub(super) fn stateful_set_claims(o: &Obj, errors: &mut Errors) {
+    let path = Path::new("spec");
+    let at = path.field("volumeClaimTemplates");
+    for (i, claim) in list(object(o, "spec"), "volumeClaimTemplates").iter().enumerate() {
+        storage::claim_spec(object(as_obj(claim), "spec"), &at.index(i).field("spec"), errors);
+    }
 }
 
 fn stateful_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
@@ -386,5 +418,65 @@ pub(super) fn controller_revision(o: &Obj, errors: &mut Errors) {
 pub(super) fn controller_revision_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("data") != new.get("data") || old.get("revision") != new.get("revision") {
         errors.invalid(&Path::new("data"), new.get("data").cloned().unwrap_or_default(), IMMUTABLE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(spec: &Value) -> Vec<String> {
+        let set = json!({"spec": spec});
+        let mut errors = Errors::default();
+        stateful_set(as_obj(&set), &mut errors);
+        stateful_set_claims(as_obj(&set), &mut errors);
+        errors.0.iter().map(|e| e.field.clone()).collect()
+    }
+
+    fn spec(pod: &Value, claims: &Value) -> Value {
+        let mut pod = pod.clone();
+        for (key, value) in [("restartPolicy", "Always"), ("dnsPolicy", "ClusterFirst")] {
+            pod[key] = json!(value);
+        }
+        json!({
+            "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"},
+            "selector": {"matchLabels": {"app": "db"}},
+            "template": {"metadata": {"labels": {"app": "db"}}, "spec": pod},
+            "volumeClaimTemplates": claims,
+        })
+    }
+
+    /// `volumesToAddForTemplates` and the fields that `initIdentity` overwrites.
+    #[test]
+    fn claims_of_a_stateful_set_are_volumes_of_its_pods() {
+        let claim = |name: &str| {
+            json!({"metadata": {"name": name}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+                "resources": {"requests": {"storage": "1Gi"}}}})
+        };
+        let mount = |name: &str| {
+            json!([{"name": "c", "image": "i", "imagePullPolicy": "Always", "terminationMessagePolicy": "File",
+                "volumeMounts": [{"name": name, "mountPath": "/d"}]}])
+        };
+        let at = "spec.template.spec.containers[0].volumeMounts[0].name";
+        let taken = json!({"containers": mount("data"), "hostname": "NOT ONE", "subdomain": "NOT ONE",
+            "volumes": [{"name": "data", "nonsense": {}}]});
+        for (name, pod, claims, want) in [
+            ("by its name", json!({"containers": mount("data")}), json!([claim("data")]), vec![]),
+            ("by another", json!({"containers": mount("logs")}), json!([claim("data")]), vec![at]),
+            ("none", json!({"containers": mount("data")}), json!([]), vec![at]),
+            ("replaced, and names that are overwritten", taken, json!([claim("data")]), vec![]),
+            (
+                "a claim without a size or access",
+                json!({"containers": mount("data")}),
+                json!([{"metadata": {"name": "data"}, "spec": {"volumeMode": "Filesystem"}}]),
+                vec![
+                    "spec.volumeClaimTemplates[0].spec.accessModes",
+                    "spec.volumeClaimTemplates[0].spec.resources[storage]",
+                ],
+            ),
+        ] {
+            assert_eq!(wrong(&spec(&pod, &claims)), want, "{name}");
+        }
     }
 }

@@ -53,6 +53,9 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if kind.custom.is_none() && kind.gvk.group.is_empty() && kind.gvk.kind == "Pod" {
         pod::create(o, &mut errors);
     }
+    if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "StatefulSet" {
+        apps::stateful_set_claims(o, &mut errors);
+    }
     if errors.0.is_empty() {
         path_segments(o, &mut errors);
     }
