@@ -105,3 +105,44 @@ async fn bindings_give_no_more_than_their_writer_has() {
     let secrets = role("Role", "secrets", &[rule(&[""], &["secrets"], &["*"])]);
     assert_eq!(created(&ann, "namespaces/default/roles", &secrets).await.0, 201);
 }
+
+/// `csrStrategy`: whoever approves relies on the names in a request.
+#[tokio::test]
+async fn requests_for_certificates_say_who_made_them() {
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let api = Api::new(ServerConfig::default()).await;
+    let may = rule(&["certificates.k8s.io"], &["certificatesigningrequests"], &["create", "update", "get"]);
+    assert_eq!(created(&api, "clusterroles", &role("ClusterRole", "asker", &[may])).await.0, 201);
+    let bound = binding("ClusterRoleBinding", "ann", ("ClusterRole", "asker"), "ann");
+    assert_eq!(created(&api, "clusterrolebindings", &bound).await.0, 201);
+    let ann = api.as_user("ann");
+    let request = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "r"},
+        "spec": {"request": "LS0tLS1CRUdJTg==", "signerName": "example.com/signer", "usages": ["client auth"],
+            "username": "admin", "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}},
+        "status": {"conditions": [{"type": "Approved", "status": "True", "reason": "Me"}]},
+    });
+    let (code, made) = ann.send("POST", REQUESTS, Some(&request)).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(made["spec"]["username"], "ann");
+    assert!(!made["spec"]["groups"].to_string().contains("masters") && made["spec"]["extra"]["a"].is_null());
+    assert_eq!(made["status"], json!({}));
+    // Nor can it be changed afterwards.
+    let mut forged = made.clone();
+    forged["spec"]["username"] = json!("admin");
+    let (code, kept) = ann.send("PUT", &format!("{REQUESTS}/r"), Some(&forged)).await;
+    assert_eq!((code, &kept["spec"]), (200, &made["spec"]), "{kept}");
+
+    // An approval is a condition with its times.
+    let mut approved = made.clone();
+    approved["status"] = json!({"certificate": "bm90aGluZw==",
+        "conditions": [{"type": "Approved", "status": "True", "reason": "Good", "message": "yes"}]});
+    let (code, now) = api.send("PUT", &format!("{REQUESTS}/r/approval"), Some(&approved)).await;
+    assert_eq!(code, 200, "{now}");
+    let condition = &now["status"]["conditions"][0];
+    assert!(
+        condition["lastUpdateTime"].is_string() && condition["lastTransitionTime"].is_string(),
+        "{condition}"
+    );
+    assert!(now["status"]["certificate"].is_null(), "only conditions are approved");
+}

@@ -108,3 +108,28 @@ async fn simulated_volumes_come_when_they_are_asked_for() {
     world.until("no volume", &format!("{VOLUMES}/{name}"), |v| v["code"] == 404).await;
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_without_a_class_get_the_default_one() {
+    let world = World::new(20.0).await;
+    let mut open = claim("early", "");
+    open["spec"].as_object_mut().unwrap().remove("storageClassName");
+    world.create(CLAIMS, &open).await;
+    // The empty class is a choice: no class.
+    world.create(CLAIMS, &claim("none", "")).await;
+    world.create(CLASSES, &class("other", "Immediate")).await;
+    let mut default = class("fast", "Immediate");
+    default["metadata"]["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    world.create(CLASSES, &default).await;
+    let early = world.until("a volume", &format!("{CLAIMS}/early"), phase("Bound")).await;
+    assert_eq!(early["spec"]["storageClassName"], "fast");
+    open["metadata"]["name"] = json!("late");
+    assert_eq!(world.create(CLAIMS, &open).await["spec"]["storageClassName"], "fast");
+    world.until("a volume", &format!("{CLAIMS}/late"), phase("Bound")).await;
+    let none = world.get(&format!("{CLAIMS}/none")).await;
+    assert_eq!(
+        (&none["spec"]["storageClassName"], &none["status"]["phase"]),
+        (&json!(""), &json!("Pending"))
+    );
+    world.stop().await;
+}

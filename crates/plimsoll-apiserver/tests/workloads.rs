@@ -19,19 +19,23 @@ fn template(image: &str) -> Value {
     json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}})
 }
 
+/// With the claim that the set gives it.
+fn mounted(image: &str) -> Value {
+    let mut template = template(image);
+    template["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    template
+}
+
 fn set(replicas: i32) -> Value {
-    let mut set = json!({
+    json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"},
         "spec": {
             "replicas": replicas, "serviceName": "web", "selector": {"matchLabels": {"app": "web"}},
-            "template": template("one"),
+            "template": mounted("one"),
             "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
                 "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}],
         },
-    });
-    set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
-        json!([{"name": "data", "mountPath": "/data"}]);
-    set
+    })
 }
 
 /// What `kubectl rollout status` waits for.
@@ -76,7 +80,7 @@ async fn a_stateful_set_has_pods_with_names_that_stay() {
 
     // A new template with a partition: only the last pod gets it, then all of them.
     let rolling =
-        json!({"spec": {"template": template("two"), "updateStrategy": {"rollingUpdate": {"partition": 2}}}});
+        json!({"spec": {"template": mounted("two"), "updateStrategy": {"rollingUpdate": {"partition": 2}}}});
     world.patch(&one, &rolling).await;
     let image = |pod: &Value| pod["spec"]["containers"][0]["image"].clone();
     world.until("the new template", &format!("{PODS}/web-2"), |p| image(p) == "two").await;
@@ -93,7 +97,7 @@ async fn a_stateful_set_has_pods_with_names_that_stay() {
     assert_eq!(image(&world.get(&format!("{PODS}/web-0")).await), "two");
 
     // Back to the first: its revision becomes the newest.
-    world.patch(&one, &json!({"spec": {"template": template("one")}})).await;
+    world.patch(&one, &json!({"spec": {"template": mounted("one")}})).await;
     let third = world
         .until("the way back", &one, |s| {
             is_rolled_out(s, 3) && s["status"]["currentRevision"] == first["status"]["currentRevision"]
@@ -351,5 +355,178 @@ async fn claims_come_from_templates_and_go_with_their_pods() {
     // The pod is done: the claim is given back and goes.
     world.patch(&format!("{PODS}/p/status"), &json!({"status": {"phase": "Succeeded"}})).await;
     world.until("no claim", &path, |c| c["code"] == 404).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_have_the_endpoints_of_their_pods() {
+    const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    let world = World::new(20.0).await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"team": "a"}},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    });
+    world.create(SERVICES, &service).await;
+    // Nobody there: an Endpoints object and one slice, both empty.
+    let empty = world.until("a slice", SLICES, |l| l["items"][0].is_object()).await;
+    let slice = &empty["items"][0];
+    assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "web");
+    assert_eq!(slice["metadata"]["labels"]["team"], "a");
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["kind"], "Service");
+    assert_eq!((slice["addressType"].as_str(), slice["endpoints"][0].is_null()), (Some("IPv4"), true));
+    let web = format!("{ENDPOINTS}/web");
+    world
+        .until("endpoints", &web, |e| e["metadata"]["labels"]["team"] == "a" && e["subsets"].is_null())
+        .await;
+
+    for (n, ready) in [(1, "True"), (2, "False")] {
+        let mut pod = template("one");
+        pod["metadata"]["name"] = json!(format!("p{n}"));
+        pod["metadata"]["annotations"] = json!({"hold": ""});
+        world.create(PODS, &pod).await;
+        let ip = format!("10.64.0.{n}");
+        let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+            "conditions": [{"type": "Ready", "status": ready}]});
+        world.patch(&format!("{PODS}/p{n}/status"), &json!({"status": status})).await;
+    }
+    let both = world.until("both pods", SLICES, |l| l["items"][0]["endpoints"][1].is_object()).await;
+    assert_eq!(names(&both).len(), 1, "the empty slice is used");
+    let ends = both["items"][0]["endpoints"].as_array().unwrap();
+    assert_eq!(both["items"][0]["ports"][0]["port"], 8080);
+    for (end, ready) in ends.iter().zip([true, false]) {
+        assert_eq!(
+            (&end["conditions"]["ready"], &end["conditions"]["serving"]),
+            (&json!(ready), &json!(ready))
+        );
+    }
+    let old = world.until("addresses", &web, |e| e["subsets"][0]["notReadyAddresses"].is_array()).await;
+    assert_eq!(old["subsets"][0]["addresses"][0]["ip"], "10.64.0.1");
+    assert_eq!(old["subsets"][0]["addresses"][0]["targetRef"]["name"], "p1");
+    assert_eq!(old["subsets"][0]["notReadyAddresses"][0]["ip"], "10.64.0.2");
+    assert_eq!(old["subsets"][0]["ports"], json!([{"port": 8080, "protocol": "TCP"}]));
+
+    // What somebody takes away comes back; what nobody needs goes.
+    let name = names(&both)[0].to_owned();
+    world.delete(&format!("{SLICES}/{name}")).await;
+    world.until("the slice again", SLICES, |l| l["items"][0]["endpoints"][1].is_object()).await;
+    world.delete(&format!("{PODS}/p1")).await;
+    world
+        .until("one less", SLICES, |l| l["items"][0]["endpoints"].as_array().is_some_and(|e| e.len() == 1))
+        .await;
+    world.delete(&format!("{SERVICES}/web")).await;
+    world.until("no slices", SLICES, |l| l["items"] == json!([])).await;
+    world.until("no endpoints", ENDPOINTS, |l| l["items"] == json!([])).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_set_has_a_pod_on_each_node() {
+    const DAEMONS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
+    const TARGET: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/\
+                          nodeSelectorTerms/0/matchFields/0/values/0";
+    let world = World::new(20.0).await;
+    for name in ["a", "b"] {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"disk": "ssd"}}});
+        world.create(NODES, &node).await;
+    }
+    let mut template = template("one");
+    template["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    // Nobody reports for these nodes: they stay tainted.
+    template["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "ds"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+    });
+    world.create(DAEMONS, &set).await;
+    let one = format!("{DAEMONS}/ds");
+    // What `kubectl rollout status` waits for.
+    let done = |s: &Value, n: i32| {
+        let status = &s["status"];
+        status["observedGeneration"] == s["metadata"]["generation"]
+            && [
+                &status["desiredNumberScheduled"],
+                &status["updatedNumberScheduled"],
+                &status["numberAvailable"],
+            ]
+            .iter()
+            .all(|v| **v == json!(n))
+    };
+    let image = |pod: &Value| pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned();
+    let targets = |list: &Value| -> Vec<(String, String)> {
+        let of =
+            |p: &Value| (p.pointer(TARGET).and_then(Value::as_str).unwrap_or_default().to_owned(), image(p));
+        let mut all: Vec<_> = list["items"].as_array().into_iter().flatten().map(of).collect();
+        all.sort();
+        all
+    };
+    let pair = |x: &str, y: &str| (x.to_owned(), y.to_owned());
+    world.until("two pods", &one, |s| done(s, 2)).await;
+    assert_eq!(targets(&world.get(PODS).await), [pair("a", "one"), pair("b", "one")]);
+
+    // A node comes, one is no longer wanted.
+    let node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "c", "labels": {"disk": "ssd"}}});
+    world.create(NODES, &node).await;
+    world.until("three pods", &one, |s| done(s, 3)).await;
+    world.patch(&format!("{NODES}/a"), &json!({"metadata": {"labels": {"disk": "hdd"}}})).await;
+    world.until("two pods again", PODS, |l| targets(l) == [pair("b", "one"), pair("c", "one")]).await;
+
+    // A new template, and the way back.
+    for next in ["two", "one"] {
+        let change = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": next}]}}}});
+        world.patch(&one, &change).await;
+        world.until("a rollout", PODS, |l| targets(l) == [pair("b", next), pair("c", next)]).await;
+        world.until("its end", &one, |s| done(s, 2)).await;
+    }
+    let revisions = world.get(REVISIONS).await;
+    let mut numbers: Vec<_> =
+        revisions["items"].as_array().unwrap().iter().map(|r| r["revision"].as_i64()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [Some(2), Some(3)]);
+
+    // What is lost comes back; a failed pod is replaced.
+    let pods = world.get(PODS).await;
+    world.delete(&format!("{PODS}/{}", names(&pods)[0])).await;
+    world.patch(&format!("{PODS}/{}/status", names(&pods)[1]), &json!({"status": {"phase": "Failed"}})).await;
+    let old: Vec<_> = names(&pods).iter().map(ToString::to_string).collect();
+    world
+        .until("other pods", PODS, |l| {
+            names(l).len() == 2 && !names(l).iter().any(|n| old.contains(&(*n).to_owned()))
+        })
+        .await;
+    world.delete(&one).await;
+    world.until("no pods", PODS, |l| l["items"] == json!([])).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_of_a_stateful_set_go_as_it_says() {
+    const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let world = World::new(20.0).await;
+    let one = format!("{SETS}/web");
+    let mut wanted = set(3);
+    wanted["spec"]["persistentVolumeClaimRetentionPolicy"] =
+        json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
+    world.create(SETS, &wanted).await;
+    world.until("a rollout", &one, |s| is_rolled_out(s, 3)).await;
+    assert_eq!(names(&world.get(CLAIMS).await).len(), 3);
+    // The claim of a pod that is too many goes with it.
+    world.patch(&one, &json!({"spec": {"replicas": 2}})).await;
+    world.until("two claims", CLAIMS, |l| names(l) == ["data-web-0", "data-web-1"]).await;
+    // The others go with the set, once it says so.
+    let all = json!({"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}});
+    world.patch(&one, &all).await;
+    let owned = |l: &Value| {
+        l["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|c| c["metadata"]["ownerReferences"][0]["kind"] == "StatefulSet")
+    };
+    world.until("claims of the set", CLAIMS, owned).await;
+    world.delete(&one).await;
+    world.until("no claims", CLAIMS, |l| l["items"] == json!([])).await;
     world.stop().await;
 }

@@ -16,6 +16,8 @@ use serde_json::Value;
 
 use crate::pipeline::{Admission, Write};
 
+pub(crate) use objects::default_class;
+
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {

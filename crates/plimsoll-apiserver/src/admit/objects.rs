@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Operation, subject};
 use crate::pipeline::Write;
+use crate::store::Store;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
@@ -39,7 +40,16 @@ pub fn default_storage_class(w: &Write, claim: &mut Value, operation: Operation)
     {
         return;
     }
-    let classes = w.server.store().list("storage.k8s.io/storageclasses", None);
+    if let Some(class) = default_class(w.server.store())
+        && claim["spec"].is_object()
+    {
+        claim["spec"]["storageClassName"] = json!(class);
+    }
+}
+
+/// The storage class of claims that name none: of those marked as default the newest, then by name.
+pub(crate) fn default_class(store: &Store) -> Option<String> {
+    let classes = store.list("storage.k8s.io/storageclasses", None);
     let default = classes
         .iter()
         .filter_map(|r| r.value().ok())
@@ -51,11 +61,7 @@ pub fn default_storage_class(w: &Write, claim: &mut Value, operation: Operation)
             let text = |f: &str| c["metadata"][f].as_str().unwrap_or("").to_owned();
             (text("creationTimestamp"), std::cmp::Reverse(text("name")))
         });
-    if let Some(class) = default
-        && claim["spec"].is_object()
-    {
-        claim["spec"]["storageClassName"] = class["metadata"]["name"].clone();
-    }
+    default?["metadata"]["name"].as_str().map(str::to_owned)
 }
 
 /// Claims and volumes are kept while in use.

@@ -12,6 +12,7 @@ pub mod client;
 pub mod clock;
 pub mod cronjob;
 pub mod disruption;
+pub mod endpoints;
 pub mod event_ttl;
 pub mod events;
 pub mod gc;
@@ -88,6 +89,8 @@ impl Controllers {
         let (c, t) = with();
         all.push(Arc::new(apps::statefulset::StatefulSetController::new(c, t)));
         let (c, t) = with();
+        all.push(Arc::new(apps::daemonset::DaemonSetController::new(c, t)));
+        let (c, t) = with();
         all.push(Arc::new(claims::ClaimController::new(c, t)));
         let (c, t) = with();
         all.push(Arc::new(volumes::VolumeController::new(c, t)));
@@ -99,6 +102,7 @@ impl Controllers {
             let (c, t) = with();
             all.push(Arc::new(node::eviction::TaintEviction::new(c, t)));
         }
+        all.push(Arc::new(endpoints::EndpointsController::new(Arc::clone(client))));
         all.push(Arc::new(aggregate::RoleAggregation::new(Arc::clone(client))));
         all.push(Arc::new(quota::QuotaController::new(Arc::clone(client))));
         all.push(Arc::new(gc::GarbageCollector::new(Arc::clone(client))));

@@ -76,7 +76,7 @@ impl PodControl {
 }
 
 /// Whether a create was refused because the namespace is going away.
-fn is_namespace_terminating(error: &ApiError) -> bool {
+pub(super) fn is_namespace_terminating(error: &ApiError) -> bool {
     error.details.iter().flat_map(|d| &d.causes).any(|c| c.reason == "NamespaceTerminating")
 }
 

@@ -50,6 +50,9 @@ pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, A
 
 async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
     machine::prepare_create(&w.kind, &mut object, w.now);
+    if w.kind.gvk.group == "certificates.k8s.io" && w.kind.gvk.kind == "CertificateSigningRequest" {
+        sign(w, &mut object);
+    }
     w.name = meta::text(&object, "name").to_owned();
     let name = w.name.clone();
     if is_service(w) {
@@ -80,6 +83,18 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
         }
         Err(StoreError::AlreadyExists { current }) => Err(exists(w, &current.json, &name)),
         Err(e) => Err(w.store_error(&e, &name)),
+    }
+}
+
+/// A request for a certificate says who makes it, whatever it says itself (`csrStrategy.PrepareForCreate`).
+fn sign(w: &Write, request: &mut Value) {
+    let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let user = w.user.to_value();
+    for key in ["username", "uid", "groups", "extra"] {
+        match user.get(key) {
+            Some(value) => spec.insert(key.to_owned(), value.clone()),
+            None => spec.remove(key),
+        };
     }
 }
 

@@ -6,6 +6,7 @@
 mod endpoints;
 mod job;
 mod pod;
+mod request;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -65,9 +66,7 @@ pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Val
             pod::subresource(subresource, before, o);
             bump(kind, before, o);
         }
-        "approval" => {
-            keep(o, before, "spec");
-        }
+        "approval" => request::approval(before, o, now),
         _ => bump(kind, before, o),
     }
 }
@@ -213,6 +212,7 @@ fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Namespace") => keep(new, old, "spec"),
         ("", "Pod") => pod::grace(new),
+        ("certificates.k8s.io", "CertificateSigningRequest") => keep(new, old, "spec"),
         ("coordination.k8s.io", "Lease") => lease(new, Some(old)),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::drop_topology(new, Some(old)),
         ("", "Service") => service_update(old, new),
@@ -267,6 +267,7 @@ fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
         }
         ("", "Pod") => pod::status(old, new),
         ("", "PersistentVolume") => volume_phase(new, Some(old), now),
+        ("certificates.k8s.io", "CertificateSigningRequest") => request::times(old, new, now),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             with_child(new, "metadata", |meta| keep_metadata(meta, old));
         }

@@ -1,5 +1,6 @@
 //! Controllers of the `apps` group.
 
+pub mod daemonset;
 pub mod deployment;
 pub mod model;
 pub mod replicaset;

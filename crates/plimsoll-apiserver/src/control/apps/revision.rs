@@ -10,7 +10,8 @@ use super::deployment::hash::template_hash;
 use crate::control::client::{Client, Deletion, Target, resources};
 use crate::control::meta::{Meta, controller_reference};
 
-const HASH: &str = "controller.kubernetes.io/hash";
+/// Label: the hash of the template.
+pub(super) const HASH: &str = "controller.kubernetes.io/hash";
 
 /// `apps/v1` ControllerRevision.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -19,6 +19,7 @@ use super::meta::{Meta, text};
 use super::pod::Pod;
 use super::queue::Queue;
 use super::runner::{Controller, Outcome};
+use crate::admit::default_class;
 use matching::{class, is_claimed_by};
 use serde::Deserialize;
 
@@ -32,6 +33,7 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const CLAIM: &str = "claim:";
 const VOLUME: &str = "volume:";
 
@@ -147,6 +149,9 @@ impl VolumeController {
         if let Some(volume) = matching::best(all.iter().map(|v| &**v), claim, waits) {
             return self.bind(volume, claim).await;
         }
+        if self.take_default_class(claim).await? {
+            return Ok(());
+        }
         let Some(class) = class else {
             let known = matching::class(claim);
             let (reason, message) = if known.is_empty() {
@@ -165,6 +170,22 @@ impl VolumeController {
             return Ok(());
         }
         self.provision(claim, &class).await
+    }
+
+    /// A claim from before there was a default class gets it now (`assignDefaultStorageClass`); the change brings it back.
+    async fn take_default_class(&self, claim: &Value) -> Result<bool, ApiError> {
+        if !claim["spec"]["storageClassName"].is_null() || !annotation(claim, BETA_CLASS).is_empty() {
+            return Ok(false);
+        }
+        let Some(class) = default_class(self.client.store()) else { return Ok(false) };
+        let given = modify(&*self.client, target(claim, &resources::CLAIMS), uid(claim), |object| {
+            let open = object["spec"]["storageClassName"].is_null();
+            if open {
+                object["spec"]["storageClassName"] = json!(class);
+            }
+            open
+        });
+        ignore_not_found(given.await).map(|()| true)
     }
 
     async fn provision(&self, claim: &Value, class: &Value) -> Result<(), ApiError> {

@@ -3,6 +3,7 @@
 pub mod model;
 pub mod plan;
 mod pods;
+mod retention;
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use tokio::sync::watch::Receiver;
 
 use super::replicaset::write_status;
 use super::revision::{self, Owner, Revision};
-use crate::control::client::{Client, Deletion, Target, resources};
+use crate::control::client::{Client, Deletion, Target, modify, resources};
 use crate::control::clock::Clock;
 use crate::control::events::{Event, EventType, Recorder, Subject};
 use crate::control::informer::Informer;
@@ -80,6 +81,7 @@ impl StatefulSetController {
         let old = known.iter().find(|r| r.metadata.name == set.status.current_revision);
         let current = old.map_or_else(|| update.clone(), |r| Revision::clone(r));
         let revisions = Revisions { current: &current.metadata.name, update: &update.metadata.name };
+        self.own_claims(set, &pods).await?;
         let Plan { ops, status, again } = plan::plan(set, &pods, revisions, self.clock.now());
         let mut failure = None;
         for op in ops {
@@ -107,6 +109,39 @@ impl StatefulSetController {
         };
         revision::truncate(&*self.client, &known, in_use, set.spec.revision_history_limit).await?;
         failure.map_or(Ok(again), Err)
+    }
+
+    /// Gives claims the owners that the set's retention policy asks for.
+    async fn own_claims(&self, set: &StatefulSet, pods: &BTreeMap<i32, Arc<Pod>>) -> Result<(), ApiError> {
+        if set.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        for (ordinal, pod) in pods {
+            for claim in pods::claims(set, *ordinal) {
+                let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+                let record = self.client.store().get(&resources::CLAIMS.key(&set.metadata.namespace, name));
+                let Some((record, there)) = record.and_then(|r| r.value().ok().map(|v| (r, v))) else {
+                    continue;
+                };
+                if retention::owners(set, pod, *ordinal, &there).is_none() {
+                    continue;
+                }
+                let target = Target::object(&resources::CLAIMS, &set.metadata.namespace, name);
+                let given = modify(&*self.client, target, &record.uid, |object| {
+                    let owners = retention::owners(set, pod, *ordinal, object);
+                    let changed = owners.is_some();
+                    if let Some(owners) = owners {
+                        object["metadata"]["ownerReferences"] = owners;
+                    }
+                    changed
+                });
+                match given.await {
+                    Err(error) if error.code != 404 => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn update_revision(

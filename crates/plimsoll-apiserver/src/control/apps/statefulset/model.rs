@@ -40,6 +40,18 @@ pub struct Spec {
     pub min_ready_seconds: i32,
     #[serde(deserialize_with = "nullable")]
     pub ordinals: Ordinals,
+    #[serde(deserialize_with = "nullable")]
+    pub persistent_volume_claim_retention_policy: Retention,
+}
+
+/// `spec.persistentVolumeClaimRetentionPolicy`: `Retain` or `Delete`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Retention {
+    /// What becomes of claims when the set is deleted.
+    pub when_deleted: String,
+    /// What becomes of the claims of pods that are too many.
+    pub when_scaled: String,
 }
 
 /// `spec.ordinals`.
