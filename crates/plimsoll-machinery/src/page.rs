@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::decode::{explain, go_quote};
+use crate::decode::explain;
 
 /// Where the next page begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,17 +39,146 @@ impl Token {
         let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
             return bad(explain(&bytes).unwrap_or_else(|| "unexpected end of JSON input".to_owned()));
         };
-        let version = value["v"].as_str().unwrap_or("");
+        let Fields { version, revision, start } =
+            Fields::of(&value).map_err(|why| format!("continue key is not valid: {why}"))?;
         if version != "meta.k8s.io/v1" {
-            return bad(format!("server does not recognize this encoded version {}", go_quote(version)));
+            let why = "server does not recognize this encoded version";
+            return Err(format!("continue key is not valid: {why} {version}"));
         }
-        let start = value["start"].as_str().unwrap_or("").to_owned();
+        if revision == 0 {
+            return bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned());
+        }
         if start.is_empty() {
-            return bad("encoded start key empty (incorrect token)".to_owned());
+            return bad("encoded start key empty (version meta.k8s.io/v1)".to_owned());
         }
-        if start.split('/').any(|s| matches!(s, ".." | ".")) {
-            return bad(format!("invalid start key: {}", go_quote(&start)));
+        // A path that means another one, such as one of somebody else's objects.
+        if start.strip_prefix('/').unwrap_or(start).split('/').any(|s| matches!(s, "" | ".." | ".")) {
+            return bad(start.to_owned());
         }
-        Ok(Self { revision: value["rv"].as_i64().unwrap_or(0), start })
+        Ok(Self { revision, start: start.to_owned() })
+    }
+}
+
+/// A token's content; what is missing is zero, as in Go.
+#[derive(Default)]
+struct Fields<'a> {
+    version: &'a str,
+    revision: i64,
+    start: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value) -> Result<Self, String> {
+        let fields = match value {
+            Value::Null => return Ok(Self::default()),
+            Value::Object(fields) => fields,
+            other => {
+                let found = word(other);
+                return Err(format!(
+                    "json: cannot unmarshal {found} into Go value of type storage.continueToken"
+                ));
+            }
+        };
+        let wrong = |field: &str, value: &Value, kind: &str| {
+            // Numbers that are not whole are shown.
+            let found = if value.is_number() && kind == "int64" {
+                format!("number {value}")
+            } else {
+                word(value).to_owned()
+            };
+            format!(
+                "json: cannot unmarshal {found} into Go struct field continueToken.{field} of type {kind}"
+            )
+        };
+        let text = |field: &str| match fields.get(field) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(other) => Err(wrong(field, other, "string")),
+        };
+        let revision = match fields.get("rv") {
+            None | Some(Value::Null) => 0,
+            Some(other) => other.as_i64().ok_or_else(|| wrong("rv", other, "int64"))?,
+        };
+        Ok(Self { version: text("v")?, revision, start: text("start")? })
+    }
+}
+
+/// A value as messages about JSON name it.
+fn word(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_read() {
+        for token in [
+            Token { revision: 7, start: "default/a\0".to_owned() },
+            Token { revision: -1, start: "a\0".to_owned() },
+        ] {
+            assert_eq!(Token::parse(&token.encode()), Ok(token));
+        }
+    }
+
+    #[test]
+    fn what_is_no_token() {
+        let encoded = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+        let rows = [
+            (
+                r#"{"v":"meta.k8s.io/v1","start":"a"}"#,
+                ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#,
+                ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":0}"#,
+                ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (r#"{"v":"meta.k8s.io/v1","rv":5}"#, ": encoded start key empty (version meta.k8s.io/v1)"),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":5,"start":""}"#,
+                ": encoded start key empty (version meta.k8s.io/v1)",
+            ),
+            (r#"{"v":"meta.k8s.io/v1","rv":5,"start":"a/../b"}"#, ": a/../b"),
+            (r#"{"v":"meta.k8s.io/v1","rv":5,"start":"a//b"}"#, ": a//b"),
+            (r#"{"v":"meta.k8s.io/v1","rv":5,"start":"a/"}"#, ": a/"),
+            (
+                r#"{"v":"meta.k8s.io/v2","rv":5,"start":"a"}"#,
+                ": server does not recognize this encoded version meta.k8s.io/v2",
+            ),
+            ("null", ": server does not recognize this encoded version "),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":"5"}"#,
+                ": json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":1.5}"#,
+                ": json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                r#"{"v":1}"#,
+                ": json: cannot unmarshal number into Go struct field continueToken.v of type string",
+            ),
+            ("[]", ": json: cannot unmarshal array into Go value of type storage.continueToken"),
+        ];
+        for (text, why) in rows {
+            let wanted = Err(format!("continue key is not valid{why}"));
+            assert_eq!(Token::parse(&encoded(text)), wanted, "{text}");
+        }
+        assert_eq!(
+            Token::parse("a b"),
+            Err("continue key is not valid: illegal base64 data at input byte 1".to_owned())
+        );
     }
 }
