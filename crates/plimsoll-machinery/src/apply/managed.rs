@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, Fields};
+use crate::kinds::Kind;
 
 /// Entries of updates that are kept apart; older ones are merged (`DefaultMaxUpdateManagers`).
 const MAX_UPDATE_ENTRIES: usize = 10;
@@ -128,6 +129,14 @@ pub fn live_or_new(old: Option<&Value>, given: Option<Value>, subresource: bool)
 
 fn is_one_empty(list: &[Value]) -> bool {
     matches!(list, [Value::Object(entry)] if entry.is_empty())
+}
+
+/// Drops entries in versions that a write can't read: the core API and all others know nothing of each other's types,
+/// so that events, which are in both, lose what was noted through the other (`IsMissingVersionError`).
+pub fn drop_unknown(kind: &Kind, entries: &mut Vec<Value>) {
+    if kind.custom.is_none() {
+        entries.retain(|e| Entry::of(e).api_version.contains('/') != kind.gvk.group.is_empty());
+    }
 }
 
 /// Reads entries given by a client.

@@ -95,6 +95,7 @@ fn update(
     manager: &str,
     now: &str,
 ) {
+    managed::drop_unknown(kind, entries);
     let reset = reset(kind, subresource);
     let Comparison { changed, removed } = difference(kind, &reset, old, new);
     for entry in entries.iter_mut() {
@@ -163,6 +164,7 @@ pub fn apply(
     if entries.is_empty() && live.is_some() {
         update(kind, subresource, None, &object, &mut entries, "before-first-apply", now);
     }
+    managed::drop_unknown(kind, &mut entries);
     let write = Write { kind, subresource, manager, now };
     let live_object = live.is_some().then_some(&object);
     let result = match write.apply(live_object, applied, entries.clone(), force) {
