@@ -56,6 +56,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), ServerError> {
     }
     crate::custom::load(server);
     server.store().forget_changes();
+    crate::custom::resume(server);
     Ok(())
 }
 

@@ -20,7 +20,6 @@ const SERVICES: &str = "apiregistration.k8s.io/apiservices";
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// Between looks whether all instances are gone.
 const CLEANUP_INTERVAL: Duration = Duration::from_millis(50);
-const MAX_ATTEMPTS: usize = 20;
 
 /// Whether a kind is the definitions'.
 pub fn is_definition(kind: &Kind) -> bool {
@@ -31,15 +30,28 @@ pub fn is_definition(kind: &Kind) -> bool {
 pub fn load(server: &Server) {
     for record in server.store().list(RESOURCE, None).iter() {
         if let Ok(definition) = record.value() {
-            serve(server, &definition);
+            serve(server, &record.key, &definition);
         }
     }
+}
+
+/// Goes on with deletions that the last process didn't finish.
+pub fn resume(server: &Arc<Server>) {
+    for record in server.store().list(RESOURCE, None).iter() {
+        if record.value().is_ok_and(|d| is_deleted(&d)) {
+            tokio::spawn(clean_up(Arc::clone(server), record.key.name.clone()));
+        }
+    }
+}
+
+fn is_deleted(definition: &Value) -> bool {
+    !definition["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// A definition has been written.
 pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
     let Ok(mut definition) = record.value() else { return };
-    if !definition["metadata"]["deletionTimestamp"].is_null() {
+    if is_deleted(&definition) {
         let (server, name) = (Arc::clone(server), record.key.name.clone());
         tokio::spawn(clean_up(server, name));
         return;
@@ -77,13 +89,13 @@ pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
             tracing::debug!(name = record.key.name, error = %e, "status of a definition");
         }
     }
-    serve(server, &definition);
+    serve(server, &record.key, &definition);
 }
 
 /// A definition is gone.
 pub async fn deleted(server: &Arc<Server>, record: &Arc<Record>) {
     let Ok(definition) = record.value() else { return };
-    server.change_kinds(|table| remove_rows(table, &definition));
+    serve(server, &record.key, &definition);
     let group = definition["spec"]["group"].as_str().unwrap_or("");
     for version in versions(&definition) {
         if server.kinds().iter().any(|k| k.gvk.group == group && k.gvk.version == version) {
@@ -104,15 +116,29 @@ fn established(definition: &Value) -> bool {
     conditions.into_iter().any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
-/// Puts the rows of a definition into the kind table, or takes them out.
-fn serve(server: &Server, definition: &Value) {
-    let rows = if established(definition) { crd::kinds(definition) } else { Vec::new() };
-    server.change_kinds(|table| {
-        remove_rows(table, definition);
-        for row in rows {
-            table.insert(row);
+/// Puts the rows of a definition into the kind table, or takes them out: those of its state in the store, whoever else
+/// writes, deletes or makes it again at the same time. `known` tells which rows are its own.
+fn serve(server: &Server, key: &Key, known: &Value) {
+    loop {
+        let record = server.store().get(key);
+        let now = record.as_ref().and_then(|r| r.value().ok()).filter(established);
+        let rows = now.as_ref().map(crd::kinds).unwrap_or_default();
+        let revision = |r: &Option<Arc<Record>>| r.as_ref().map(|r| r.revision);
+        let mut current = true;
+        server.change_kinds(|table| {
+            // Whoever wrote it since then comes here as well, but perhaps has been here already.
+            current = revision(&server.store().get(key)) == revision(&record);
+            if current {
+                remove_rows(table, known);
+                for row in rows {
+                    table.insert(row);
+                }
+            }
+        });
+        if current {
+            return;
         }
-    });
+    }
 }
 
 fn remove_rows(table: &mut plimsoll_machinery::KindTable, definition: &Value) {
@@ -173,33 +199,47 @@ async fn remove_all(server: &Arc<Server>, name: &str) {
     loop {
         let Some(record) = server.store().latest(&key) else { return };
         let Ok(definition) = record.value() else { return };
+        if !is_deleted(&definition) {
+            return;
+        }
         match remove_instances(server, &definition).await {
-            Ok(true) => break,
+            Ok(true) => match remove_definition(server, &record, definition).await {
+                Ok(()) => return,
+                // Written meanwhile.
+                Err(StoreError::Conflict { .. }) => {}
+                Err(e) => tracing::warn!(name, error = %e, "a definition could not be removed"),
+            },
             Ok(false) => {}
             Err(e) => tracing::warn!(name, error = %e, "instances could not be removed"),
         }
         tokio::time::sleep(CLEANUP_INTERVAL).await;
     }
-    for _ in 0..MAX_ATTEMPTS {
-        let Some(record) = server.store().latest(&key) else { return };
-        let Ok(mut definition) = record.value() else { return };
-        let mut rest: Vec<Value> =
-            definition["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-        rest.retain(|f| f != FINALIZER);
-        let expected = Expected::Revision(record.revision);
-        let result = if rest.is_empty() {
-            server.remove(key.clone(), expected, None).await
-        } else {
-            definition["metadata"]["finalizers"] = json!(rest);
-            server.put(key.clone(), expected, &definition).await
-        };
-        match result {
-            Ok(gone) if rest.is_empty() => return deleted(server, &gone).await,
-            Ok(_) => return,
-            Err(StoreError::Conflict { .. }) => {}
-            Err(e) => return tracing::warn!(name, error = %e, "a definition could not be removed"),
-        }
+}
+
+/// Takes off the finalizer; with the last one the definition goes.
+async fn remove_definition(
+    server: &Arc<Server>,
+    record: &Arc<Record>,
+    mut definition: Value,
+) -> Result<(), StoreError> {
+    let mut rest: Vec<Value> = definition["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let all = rest.len();
+    rest.retain(|f| f != FINALIZER);
+    if !rest.is_empty() && rest.len() == all {
+        // It waits for others.
+        return Ok(());
     }
+    let (key, expected) = (record.key.clone(), Expected::Revision(record.revision));
+    if !rest.is_empty() {
+        definition["metadata"]["finalizers"] = json!(rest);
+        return server.put(key, expected, &definition).await.map(|_| ());
+    }
+    match server.remove(key, expected, None).await {
+        Ok(gone) => deleted(server, &gone).await,
+        Err(StoreError::NotFound) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(())
 }
 
 /// Deletes all instances; whether none is left.
@@ -210,10 +250,8 @@ async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bo
     let Some(kind) = kinds.into_iter().next() else { return Ok(true) };
     let kind = Arc::new(kind);
     let all = server.store().list(&kind.storage, None);
-    let mut left = false;
     let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
     for record in all.iter() {
-        left = true;
         let mut write = Write {
             server: Arc::clone(server),
             table: server.kinds(),
@@ -237,5 +275,7 @@ async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bo
             Err(e) => return Err(e),
         }
     }
-    Ok(!left)
+    // Most are gone at once; those with finalizers stay, and others may have come before the definition said that no
+    // more may.
+    Ok(server.store().list(&kind.storage, None).iter().next().is_none())
 }
