@@ -337,3 +337,61 @@ impl Controller for GarbageCollector {
         Box::pin(async move { self.collect(key).await.map(|()| None) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_machinery::crd;
+
+    use super::*;
+
+    /// Kinds of a definition with `v1` stored and `v2` preferred.
+    fn table(conversion: &Value) -> KindTable {
+        let version = |name: &str, storage: bool| {
+            json!({"name": name, "served": true, "storage": storage,
+                "schema": {"openAPIV3Schema": {"type": "object"}}})
+        };
+        let definition = json!({
+            "metadata": {"name": "ships.test.dev"},
+            "spec": {
+                "group": "test.dev", "scope": "Namespaced", "conversion": conversion,
+                "names": {"plural": "ships", "singular": "ship", "kind": "Ship", "listKind": "ShipList"},
+                "versions": [version("v2", false), version("v1", true)],
+            },
+        });
+        let mut table = KindTable::default();
+        for kind in crd::kinds(&definition) {
+            table.insert(kind);
+        }
+        assert_eq!(table.groups(), [("test.dev".to_owned(), vec!["v2".to_owned(), "v1".to_owned()])]);
+        table
+    }
+
+    fn chosen(table: &KindTable) -> Vec<(String, String)> {
+        let kinds = collectable(table);
+        kinds.iter().map(|(storage, kind)| (storage.clone(), kind.gvk.version.clone())).collect()
+    }
+
+    #[test]
+    fn what_a_webhook_converts_is_collected_in_the_version_it_is_stored_in() {
+        let ships = |version: &str| vec![("test.dev/ships".to_owned(), version.to_owned())];
+        let webhook = json!({"strategy": "Webhook", "webhook": {
+            "clientConfig": {"url": "https://example.com"}, "conversionReviewVersions": ["v1"]}});
+        assert_eq!(chosen(&table(&webhook)), ships("v1"));
+        assert_eq!(chosen(&table(&json!({"strategy": "None"}))), ships("v2"));
+        // What can't be deleted or watched isn't collected, and neither are events.
+        let mut other = table(&webhook);
+        for version in ["v1", "v2"] {
+            let mut kind = Kind::clone(other.resource("test.dev", version, "ships").unwrap());
+            kind.verbs.retain(|v| v != "watch");
+            other.insert(kind);
+        }
+        other.insert(Kind {
+            gvk: Gvk { group: String::new(), version: "v1".into(), kind: "Event".into() },
+            plural: "events".into(),
+            storage: "/events".into(),
+            verbs: ["delete", "list", "watch"].map(str::to_owned).to_vec(),
+            ..Kind::default()
+        });
+        assert_eq!(chosen(&other), []);
+    }
+}
