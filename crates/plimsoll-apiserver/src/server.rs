@@ -19,6 +19,7 @@ use crate::audit::Audit;
 use crate::auth::tokens::{self, ISSUER, Signer};
 use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
+use crate::convert::shared::Conversions;
 use crate::http::{body::Body, handle};
 use crate::store::{Durability, Expected, Key, OpenError, Record, Store, StoreError};
 use crate::time::{Clock, SystemClock};
@@ -122,6 +123,7 @@ pub struct Server {
     policies: Policies,
     signer: Signer,
     charges: Arc<quota::UnderWay>,
+    conversions: Arc<Conversions>,
     /// Room for the bodies of requests under way, in KiB.
     bodies: Arc<Semaphore>,
 }
@@ -156,6 +158,7 @@ impl Server {
             policies: Policies::default(),
             signer,
             charges: Arc::default(),
+            conversions: Arc::default(),
             bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
         });
         bootstrap::run(&server).await?;
@@ -219,6 +222,11 @@ impl Server {
     /// Writes that quotas are charged for.
     pub const fn charges(&self) -> &Arc<quota::UnderWay> {
         &self.charges
+    }
+
+    /// What conversion webhooks made of records.
+    pub(crate) const fn conversions(&self) -> &Arc<Conversions> {
+        &self.conversions
     }
 
     /// What signs tokens of service accounts.

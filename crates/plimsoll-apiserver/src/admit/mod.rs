@@ -8,6 +8,7 @@ pub mod policies;
 mod priority;
 pub mod quota;
 mod runtime_class;
+mod versions;
 pub mod webhooks;
 
 use self::quota::Charge;

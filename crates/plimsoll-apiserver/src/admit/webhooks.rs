@@ -8,10 +8,11 @@ use futures::future::join_all;
 use plimsoll_machinery::webhook::{
     Attributes, Reinvocation, Stage, Target, Verdict, Webhook, apply_patch, compile, http_error, review,
 };
-use plimsoll_machinery::{ApiError, decode, webhook};
+use plimsoll_machinery::{ApiError, Kind, decode, webhook};
 use serde_json::Value;
 
 use super::Operation;
+use super::versions::{View, Views};
 use crate::callout;
 use crate::machine;
 use crate::pipeline::{Admission, Write};
@@ -150,46 +151,50 @@ pub async fn mutate(
     if webhooks.is_empty() {
         return Ok(changed);
     }
-    let mut attributes = attributes(w, object, old, operation);
+    let mut view = View::new(w, attributes(w, object, old, operation));
+    let mut patched = false;
     let mut rounds = Reinvocation::default();
     for (i, hook) in webhooks.iter().enumerate() {
-        let Some(altered) = invoke(w, hook, &mut attributes).await? else { continue };
-        changed |= altered;
+        let Some(altered) = invoke(w, hook, &mut view).await? else { continue };
+        patched |= altered;
         rounds.called(i, hook, altered);
     }
     for i in rounds.again().collect::<Vec<_>>() {
         if let Some(hook) = webhooks.get(i) {
-            changed |= invoke(w, hook, &mut attributes).await?.unwrap_or(false);
+            patched |= invoke(w, hook, &mut view).await?.unwrap_or(false);
         }
     }
-    if operation != Operation::Delete {
-        *object = attributes.object;
+    // What nobody changed needn't survive conversion there and back.
+    if patched && operation != Operation::Delete {
+        *object = view.into_object(w).await?;
     }
-    Ok(changed)
+    Ok(changed || patched)
 }
 
 /// Calls a mutating webhook if it wants to; whether it changed the object. `None`: it was not called.
-async fn invoke(
-    w: &mut Write,
-    hook: &Webhook,
-    attributes: &mut Attributes,
-) -> Result<Option<bool>, ApiError> {
-    let Some(target) = hook.matches(attributes)?.cloned() else { return Ok(None) };
-    let Some(verdict) = ask(w, hook, attributes, &target).await? else { return Ok(Some(false)) };
+async fn invoke(w: &mut Write, hook: &Webhook, view: &mut View) -> Result<Option<bool>, ApiError> {
+    let Some(target) = hook.target(view.attributes()).cloned() else { return Ok(None) };
+    view.become_version_of(w, &target).await?;
+    if !hook.conditions_hold(view.attributes(), &target)? {
+        return Ok(None);
+    }
+    let Some(verdict) = ask(w, hook, view.attributes(), &target).await? else { return Ok(Some(false)) };
     w.warnings.extend(verdict.warnings);
     if let Some(denied) = verdict.denied {
         return Err(denied);
     }
-    let Some(patch) = verdict.patch.filter(|_| !attributes.object.is_null()) else { return Ok(Some(false)) };
-    let patched = apply_patch(&attributes.object, &patch)?;
-    let mut object = if w.kind.custom.is_some() {
+    let before = &view.attributes().object;
+    let Some(patch) = verdict.patch.filter(|_| !before.is_null()) else { return Ok(Some(false)) };
+    let patched = apply_patch(before, &patch)?;
+    let kind = view.kind();
+    let mut object = if kind.custom.is_some() {
         patched
     } else {
-        decode::conform(&w.kind, patched).map_err(ApiError::internal)?.object
+        decode::conform(kind, patched).map_err(ApiError::internal)?.object
     };
-    machine::default(&w.kind, &mut object);
-    let changed = object != attributes.object;
-    attributes.object = object;
+    machine::default(kind, &mut object);
+    let changed = object != *before;
+    view.set_object(object);
     Ok(Some(changed))
 }
 
@@ -213,10 +218,17 @@ pub async fn validate(
         return Ok(());
     }
     let attributes = attributes(w, object.unwrap_or(&Value::Null), old, operation);
+    let concerned: Vec<(&Webhook, &Target)> =
+        webhooks.iter().filter_map(|hook| Some((hook, hook.target(&attributes)?))).collect();
+    let mut views = Views::new(w, &attributes);
+    for (_, target) in &concerned {
+        views.add(w, target).await?;
+    }
     let mut calls = Vec::new();
-    for hook in webhooks.iter() {
-        if let Some(target) = hook.matches(&attributes)? {
-            calls.push(ask(w, hook, &attributes, target));
+    for (hook, target) in concerned {
+        let view = views.of(target);
+        if hook.conditions_hold(view, target)? {
+            calls.push(ask(w, hook, view, target));
         }
     }
     let verdicts = join_all(calls).await;
@@ -234,7 +246,7 @@ pub async fn validate(
     refusal.map_or(Ok(()), Err)
 }
 
-/// One call; `None`: it failed and that is ignored.
+/// One call; the objects are in the version of `target`. `None`: it failed and that is ignored.
 async fn ask(
     w: &Write,
     hook: &Webhook,
@@ -262,8 +274,9 @@ pub(super) fn attributes(w: &Write, object: &Value, old: Option<&Value>, operati
     // An object of another kind that is created at a subresource (a Binding, an Eviction).
     let parent = if rows().any(|k| k.gvk == gvk) { None } else { rows().next().map(|k| k.gvk.clone()) };
     let own = Target { gvk: gvk.clone(), resource_version: parent.clone(), plural: w.kind.plural.clone() };
+    let served = |k: &Kind| w.subresource.is_empty() || k.subresource(&w.subresource).is_some();
     let equivalents = rows()
-        .filter(|k| parent.is_none() && k.gvk != gvk)
+        .filter(|k| parent.is_none() && k.gvk != gvk && served(k))
         .map(|k| Target { gvk: k.gvk.clone(), resource_version: None, plural: k.plural.clone() })
         .collect();
     let namespace_labels = if w.namespace.is_empty() {

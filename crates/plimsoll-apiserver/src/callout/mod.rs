@@ -20,8 +20,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::store::Store;
 
-/// Largest answer that is read.
+/// Largest answer that is read, in bytes, unless the question was large.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
+/// An answer may be so many times as large as its question: conversions answer with all objects they were given.
+const MAX_GROWTH: usize = 4;
 
 /// Why there was no usable answer.
 pub enum Failure {
@@ -75,6 +77,8 @@ async fn exchange(
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(&e))?;
     let connection = tokio::spawn(connection);
+    let question = Bytes::from(review.to_string());
+    let most = MAX_ANSWER.max(question.len().saturating_mul(MAX_GROWTH));
     let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let authority = uri.authority().map_or("", http::uri::Authority::as_str);
     let request = Request::post(path)
@@ -82,11 +86,11 @@ async fn exchange(
         .header(header::ACCEPT, "application/json, */*")
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::USER_AGENT, "kube-apiserver-admission")
-        .body(Full::new(Bytes::from(review.to_string())))
+        .body(Full::new(question))
         .map_err(|e| unreachable(&e))?;
     let response = sender.send_request(request).await.map_err(|e| unreachable(&e))?;
     let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+    let body = Limited::new(response.into_body(), most).collect().await;
     connection.abort();
     let body = body.map_err(|e| unreachable(&e))?.to_bytes();
     if status == 200 { Ok(body) } else { Err(Failure::Status(status)) }

@@ -3,6 +3,7 @@
 //! Custom resources differ in `apiVersion` only (conversion strategy `None`), but for Kueue's own and those that a
 //! [webhook] converts; events are one set of objects with two spellings.
 
+pub mod shared;
 pub mod webhook;
 
 use plimsoll_machinery::{Gvk, Kind};

@@ -1,7 +1,7 @@
 //! Conversion of custom resources by webhook: before objects are shown in another version than the one they are stored
 //! in, and before what was written in another version is stored.
 //!
-//! What a webhook made of a record is kept with the record, so that many watchers cost one call.
+//! What a webhook made of a record is [shared](super::shared), so that many watchers cost one call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,14 @@ use plimsoll_machinery::webhook::http_error;
 use plimsoll_machinery::{ApiError, Gvk, Kind};
 use serde_json::Value;
 
-use super::{is_served_as, storage_version, to_storage};
+use super::shared::Wanted;
+use super::{is_served_as, storage_version, to_served, to_storage};
 use crate::callout;
 use crate::server::Server;
-use crate::store::{Change, Record};
+use crate::store::{Change, Record, Store};
 
 /// Time of one call, in seconds (`defaultTimeoutSeconds` of webhook clients).
 const TIMEOUT: u32 = 30;
-/// Objects put into one call, at most.
-const MAX_OBJECTS: usize = 100;
-/// Bytes of objects put into one call; one object may have more.
-const MAX_BYTES: usize = 1024 * 1024;
 
 fn hook(kind: &Kind) -> Option<&Arc<Conversion>> {
     kind.custom.as_ref()?.conversion.as_ref()
@@ -42,28 +39,12 @@ pub async fn records(
     mut records: Vec<Arc<Record>>,
 ) -> Result<Vec<Arc<Record>>, ApiError> {
     let Some(hook) = hook(kind) else { return Ok(records) };
-    let mut batch = Vec::new();
-    let mut bytes = 0;
-    for i in 0..records.len() {
-        let Some(record) = records.get(i) else { break };
-        if is_served_as(record, &kind.gvk) {
-            continue;
-        }
-        let known = record.converted(hook.fingerprint).filter(|c| is_served_as(c, &kind.gvk));
-        if let Some(known) = known {
-            if let Some(slot) = records.get_mut(i) {
-                *slot = known;
-            }
-            continue;
-        }
-        if batch.len() == MAX_OBJECTS || (bytes + record.json.len() > MAX_BYTES && !batch.is_empty()) {
-            convert_batch(server, kind, hook, &mut records, &std::mem::take(&mut batch)).await?;
-            bytes = 0;
-        }
-        bytes += records.get(i).map_or(0, |r| r.json.len());
-        batch.push(i);
+    let foreign = |(i, r): (usize, &Arc<Record>)| (!is_served_as(r, &kind.gvk)).then_some(i);
+    let places: Vec<usize> = records.iter().enumerate().filter_map(foreign).collect();
+    if !places.is_empty() {
+        let wanted = Wanted { hook: Arc::clone(hook), version: kind.gvk.api_version().into() };
+        server.conversions().convert(server.store(), &wanted, &mut records, &places).await?;
     }
-    convert_batch(server, kind, hook, &mut records, &batch).await?;
     Ok(records)
 }
 
@@ -79,17 +60,29 @@ pub async fn record(server: &Server, kind: &Kind, record: Arc<Record>) -> Result
     converted.into_iter().next().ok_or_else(|| ApiError::internal("a record was lost by its conversion"))
 }
 
-/// As [`records`], for a change with its state before.
+/// As [`records`], for changes. Their states before only if they are `compared`.
 ///
 /// # Errors
 /// As there.
-pub async fn change(server: &Server, kind: &Kind, change: &Change) -> Result<Change, ApiError> {
-    let after = record(server, kind, Arc::clone(&change.record)).await?;
-    let before = match &change.previous {
-        Some(previous) => Some(record(server, kind, Arc::clone(previous)).await?),
-        None => None,
+pub async fn changes(
+    server: &Server,
+    kind: &Kind,
+    changes: &[Arc<Change>],
+    compared: bool,
+) -> Result<Vec<Change>, ApiError> {
+    let before = |c: &Arc<Change>| c.previous.clone().filter(|_| compared);
+    let all = changes.iter().flat_map(|c| [Some(Arc::clone(&c.record)), before(c)]).flatten().collect();
+    let mut converted = records(server, kind, all).await?.into_iter();
+    let lost = || ApiError::internal("a record was lost by its conversion");
+    let one = |change: &Arc<Change>| {
+        let after = converted.next().ok_or_else(lost)?;
+        let before = match before(change) {
+            Some(_) => Some(converted.next().ok_or_else(lost)?),
+            None => None,
+        };
+        Ok(Change::new(change.kind, after, before))
     };
-    Ok(Change::new(change.kind, after, before))
+    changes.iter().map(one).collect()
 }
 
 /// The object in the version it is stored in.
@@ -100,39 +93,38 @@ pub async fn stored(server: &Server, kind: &Kind, object: Value) -> Result<Value
     let target = storage_version(kind);
     match hook(kind) {
         Some(hook) if object["apiVersion"] != target.as_str() => {
-            let mut converted = ask(server, hook, &target, &[object]).await?;
+            let mut converted = ask(server.store(), hook, &target, &[object]).await?;
             converted.pop().ok_or_else(|| ApiError::internal("an object was lost by its conversion"))
         }
         _ => Ok(to_storage(kind, object)),
     }
 }
 
-/// Converts the records at these places.
-async fn convert_batch(
-    server: &Server,
-    kind: &Kind,
-    hook: &Conversion,
-    records: &mut [Arc<Record>],
-    batch: &[usize],
-) -> Result<(), ApiError> {
-    let chosen = batch.iter().filter_map(|i| records.get(*i));
-    let objects: Result<Vec<Value>, _> = chosen.map(|r| r.value()).collect();
-    let objects = objects.map_err(ApiError::internal)?;
-    if objects.is_empty() {
-        return Ok(());
+/// Objects that nobody has stored, in the version of a kind; nulls stay what they are.
+///
+/// # Errors
+/// As [`records`].
+pub async fn objects(server: &Server, kind: &Kind, mut objects: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+    let target = kind.gvk.api_version();
+    let Some(hook) = hook(kind) else {
+        let one = |o: Value| if o.is_null() { o } else { to_served(kind, o) };
+        return Ok(objects.into_iter().map(one).collect());
+    };
+    let foreign = |o: &Value| !o.is_null() && o["apiVersion"] != target.as_str();
+    let asked: Vec<Value> = objects.iter().filter(|o| foreign(o)).cloned().collect();
+    if asked.is_empty() {
+        return Ok(objects);
     }
-    let converted = ask(server, hook, &kind.gvk.api_version(), &objects).await?;
-    for (i, object) in batch.iter().zip(converted) {
-        if let Some(slot) = records.get_mut(*i) {
-            *slot = slot.set_converted(hook.fingerprint, &object).map_err(ApiError::internal)?;
-        }
+    let mut converted = ask(server.store(), hook, &target, &asked).await?.into_iter();
+    for slot in objects.iter_mut().filter(|o| foreign(o)) {
+        *slot = converted.next().ok_or_else(|| ApiError::internal("an object was lost by its conversion"))?;
     }
-    Ok(())
+    Ok(objects)
 }
 
 /// One call.
-async fn ask(
-    server: &Server,
+pub(super) async fn ask(
+    store: &Store,
     hook: &Conversion,
     target: &str,
     objects: &[Value],
@@ -148,7 +140,7 @@ async fn ask(
         let kind = format!("{}, Kind={}", from.api_version(), from.kind);
         error(format!("conversion webhook for {kind} failed: {why}"))
     };
-    match callout::post(server.store(), &url, &hook.client, &review, limit).await {
+    match callout::post(store, &url, &hook.client, &review, limit).await {
         Ok(answer) => hook.interpret(&request, &answer).map_err(error),
         Err(callout::Failure::Status(status)) => {
             let why = http_error(status);

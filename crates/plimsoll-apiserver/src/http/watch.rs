@@ -185,37 +185,41 @@ impl State {
             if !self.ready.is_empty() {
                 return Some(self.ready.split().freeze());
             }
-            if self.over {
+            // Looked at before anything else: where there is always an event, waiting for one never ends.
+            let now = Instant::now();
+            if self.over || now >= self.deadline {
                 return None;
             }
             if self.snapshot.is_some() {
                 match self.converts.clone() {
-                    Some(server) => self.initial_converted(&server).await,
+                    Some(server) => {
+                        let deadline = self.deadline;
+                        tokio::time::timeout_at(deadline, self.initial_converted(&server)).await.ok()?;
+                    }
                     None => self.initial(),
                 }
+                continue;
+            }
+            if self.next_bookmark.is_some_and(|b| now >= b) {
+                self.next_bookmark = Some(next_bookmark(now, self.deadline));
+                let position = self.watch.position();
+                self.encoder.bookmark(&mut self.ready, position, false);
                 continue;
             }
             if self.converts.is_none() && self.drain()? {
                 continue;
             }
             let wake = self.next_bookmark.map_or(self.deadline, |b| b.min(self.deadline));
-            tokio::select! {
-                change = self.watch.next() => {
-                    let change: Arc<Change> = change.ok()?;
-                    match self.converts.clone() {
-                        Some(server) => self.push_converted(&server, &change).await,
-                        None => self.push(&change),
-                    }
+            let change: Arc<Change> = tokio::select! {
+                change = self.watch.next() => change.ok()?,
+                () = tokio::time::sleep_until(wake) => continue,
+            };
+            match self.converts.clone() {
+                Some(server) => {
+                    let deadline = self.deadline;
+                    tokio::time::timeout_at(deadline, self.push_converted(&server, change)).await.ok()?;
                 }
-                () = tokio::time::sleep_until(wake) => {
-                    let now = Instant::now();
-                    if now >= self.deadline {
-                        return None;
-                    }
-                    self.next_bookmark = Some(next_bookmark(now, self.deadline));
-                    let position = self.watch.position();
-                    self.encoder.bookmark(&mut self.ready, position, false);
-                }
+                None => self.push(&change),
             }
         }
     }
@@ -270,11 +274,37 @@ impl State {
         self.began(snapshot, full);
     }
 
-    /// As [`State::push`], for a kind that a webhook converts.
-    async fn push_converted(&mut self, server: &Server, change: &Change) {
-        match convert::webhook::change(server, &self.filter.kind, change).await {
-            Ok(change) => self.push(&change),
-            Err(e) => self.fail(&e),
+    /// As [`State::push`], for a kind that a webhook converts: with what else is there already, in one call.
+    async fn push_converted(&mut self, server: &Server, first: Arc<Change>) {
+        let mut bytes = first.record.json.len();
+        let mut changes = vec![first];
+        while changes.len() < CONVERTED_AT_ONCE && bytes < FRAME {
+            match self.watch.try_next() {
+                Ok(Some(change)) => {
+                    bytes += change.record.json.len();
+                    changes.push(change);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    self.over = true;
+                    break;
+                }
+            }
+        }
+        let compared = !self.filter.is_open();
+        let kind = Arc::clone(&self.filter.kind);
+        match convert::webhook::changes(server, &kind, &changes, compared).await {
+            Ok(changes) => changes.iter().for_each(|c| self.push(c)),
+            Err(e) if changes.len() == 1 => self.fail(&e),
+            // What comes before the one that fails is told.
+            Err(_) => {
+                for change in changes.chunks(1) {
+                    match convert::webhook::changes(server, &kind, change, compared).await {
+                        Ok(changes) => changes.iter().for_each(|c| self.push(c)),
+                        Err(e) => return self.fail(&e),
+                    }
+                }
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::record::{Converted, Fit, Key, Record, Shared, digits};
+use super::record::{Fit, Key, Record, Shared, digits};
 use super::{StoreError, metrics};
 
 /// An object as JSON with a hole where `metadata.resourceVersion` goes, so that the costly part of a write happens
@@ -70,7 +70,6 @@ impl Encoded {
             stamp,
             shared: Shared::default(),
             fit: Fit::default(),
-            converted: Converted::default(),
         }
     }
 }

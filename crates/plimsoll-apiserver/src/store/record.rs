@@ -56,8 +56,6 @@ pub struct Record {
     pub(super) shared: Shared,
     /// What the object is known to conform to.
     pub(super) fit: Fit,
-    /// The object in another version, by the conversion that made it.
-    pub(super) converted: Converted,
 }
 
 /// A decoded form of a record, for as long as somebody has it: records of the past are kept for watches, not for this.
@@ -65,19 +63,6 @@ pub struct Record {
 pub(super) struct Shared(Mutex<Option<Weak<dyn Any + Send + Sync>>>);
 
 impl Clone for Shared {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-/// What a conversion webhook made of a record; the last one counts.
-#[derive(Debug, Default)]
-pub(super) struct Converted(Mutex<Option<Conversion>>);
-
-/// Fingerprint of a conversion, and what it made.
-type Conversion = (u64, Arc<Record>);
-
-impl Clone for Converted {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -117,17 +102,7 @@ impl Record {
         }
         let LeanMeta { uid, labels } = lean.metadata;
         let (uid, labels) = (uid.unwrap_or_default(), labels.unwrap_or_default());
-        Ok(Self {
-            key,
-            revision,
-            uid,
-            labels,
-            json,
-            stamp,
-            shared: Shared::default(),
-            fit: Fit::default(),
-            converted: Converted::default(),
-        })
+        Ok(Self { key, revision, uid, labels, json, stamp, shared: Shared::default(), fit: Fit::default() })
     }
 
     /// Whether the object is known to be what a schema makes of it: pruning and defaults would change nothing.
@@ -164,25 +139,18 @@ impl Record {
         Some(decoded)
     }
 
-    /// What a conversion with this fingerprint made of the object, if that is still known.
-    pub fn converted(&self, fingerprint: u64) -> Option<Arc<Self>> {
-        let slot = self.converted.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.as_ref().filter(|c| c.0 == fingerprint).map(|c| Arc::clone(&c.1))
-    }
-
-    /// Keeps what a conversion made of the object.
+    /// What a conversion made of the object, in its place.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if it is no object with `metadata`.
-    pub fn set_converted(
-        &self,
-        fingerprint: u64,
-        object: &serde_json::Value,
-    ) -> Result<Arc<Self>, StoreError> {
-        let made = Arc::new(Encoded::new(object)?.stamp(self.key.clone(), self.revision));
-        let mut slot = self.converted.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *slot = Some((fingerprint, Arc::clone(&made)));
-        Ok(made)
+    pub fn remade(&self, object: &serde_json::Value) -> Result<Self, StoreError> {
+        Ok(Encoded::new(object)?.stamp(self.key.clone(), self.revision))
+    }
+
+    /// What it costs to keep, roughly, in bytes.
+    pub fn weight(&self) -> usize {
+        let labels: usize = self.labels.iter().map(|(k, v)| k.len() + v.len() + 48).sum();
+        size_of::<Self>() + self.json.len() + self.key.namespace.len() + self.key.name.len() + labels
     }
 
     /// The same object with another resource version.
@@ -201,7 +169,6 @@ impl Record {
             stamp: self.stamp,
             shared: Shared::default(),
             fit: self.fit.clone(),
-            converted: Converted::default(),
         }
     }
 }

@@ -74,13 +74,18 @@ pub struct Events {
 impl Events {
     /// The next one.
     pub async fn next(&mut self) -> Value {
+        self.next_if_any().await.expect("the watch is over")
+    }
+
+    /// The next one; `None`: the watch is over.
+    pub async fn next_if_any(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.lines.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.lines.drain(..=end).collect();
-                return serde_json::from_slice(&line).unwrap();
+                return Some(serde_json::from_slice(&line).unwrap());
             }
             let frame = tokio::time::timeout(std::time::Duration::from_secs(20), self.body.frame()).await;
-            let frame = frame.expect("no event in time").expect("the watch is over").unwrap();
+            let frame = frame.expect("no event in time")?.unwrap();
             self.lines.extend_from_slice(&frame.into_data().unwrap());
         }
     }

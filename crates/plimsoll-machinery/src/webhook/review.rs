@@ -4,12 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::{Attributes, Operation, Target};
 
-/// The `AdmissionReview` for a call. `target` is what [`super::Webhook::matches`] gave; `uid` a fresh one.
+/// The `AdmissionReview` for a call. `target` is what [`super::Webhook::target`] gave, the objects are in its version;
+/// `uid` is a fresh one.
 pub fn review(request: &Attributes, target: &Target, uid: &str) -> Value {
     let mut asked = common(request, target);
     asked.insert("uid".to_owned(), json!(uid));
-    asked.insert("object".to_owned(), converted(&request.object, request, target));
-    asked.insert("oldObject".to_owned(), converted(&request.old, request, target));
+    asked.insert("object".to_owned(), request.object.clone());
+    asked.insert("oldObject".to_owned(), request.old.clone());
     json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked })
 }
 
@@ -56,18 +57,6 @@ fn kind(target: &Target) -> Value {
 fn resource(target: &Target) -> Value {
     let at = target.resource_version.as_ref().unwrap_or(&target.gvk);
     json!({ "group": at.group, "version": at.version, "resource": target.plural })
-}
-
-/// Equivalent versions of a custom resource differ in their `apiVersion` only.
-fn converted(object: &Value, request: &Attributes, target: &Target) -> Value {
-    let mut object = object.clone();
-    if target.gvk != request.target.gvk
-        && let Some(map) = object.as_object_mut()
-    {
-        map.insert("apiVersion".to_owned(), json!(target.gvk.api_version()));
-        map.insert("kind".to_owned(), json!(target.gvk.kind));
-    }
-    object
 }
 
 /// Options of an operation from the request's query parameters and, for deletions, its body: `CreateOptions`,

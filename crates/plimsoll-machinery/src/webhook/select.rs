@@ -10,11 +10,9 @@ use crate::error::ApiError;
 
 impl Webhook {
     /// Whether the request is for this webhook, and as what: the resource itself, or an equivalent version a
-    /// rule names.
-    ///
-    /// # Errors
-    /// 403 when a match condition can't be evaluated and failures are not ignored.
-    pub fn matches<'a>(&self, request: &'a Attributes) -> Result<Option<&'a Target>, ApiError> {
+    /// rule names. Its objects are to be converted to that version before [`Webhook::conditions_hold`] and
+    /// [`review`](super::review) look at them.
+    pub fn target<'a>(&self, request: &'a Attributes) -> Option<&'a Target> {
         // Configurations are never subject to webhooks, so that a bad one can be removed.
         let exempt = request.target.gvk.group == "admissionregistration.k8s.io"
             && (request.target.plural.ends_with("webhookconfigurations")
@@ -23,16 +21,19 @@ impl Webhook {
             || !selects_namespace(&self.namespace_selector, request)
             || !selects_object(&self.object_selector, request)
         {
-            return Ok(None);
+            return None;
         }
         let matching = |t: &&Target| self.rules.iter().any(|rule| rule_matches(rule, t, request));
         let mut candidates =
             std::iter::once(&request.target).chain(request.equivalents.iter().filter(|_| self.equivalent));
-        let Some(target) = candidates.find(matching) else { return Ok(None) };
-        Ok(self.conditions_hold(request, target)?.then_some(target))
+        candidates.find(matching)
     }
 
-    fn conditions_hold(&self, request: &Attributes, target: &Target) -> Result<bool, ApiError> {
+    /// Whether all match conditions hold for a request whose objects are in the version of `target`.
+    ///
+    /// # Errors
+    /// 403 when one can't be evaluated and failures are not ignored.
+    pub fn conditions_hold(&self, request: &Attributes, target: &Target) -> Result<bool, ApiError> {
         if self.conditions.is_empty() {
             return Ok(true);
         }

@@ -1,0 +1,288 @@
+//! Webhooks whose rules name another version than the request came in (`matchPolicy: Equivalent`): they get the object
+//! in the version they know, and what they patch there arrives.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use plimsoll_apiserver::ServerConfig;
+use serde_json::{Value, json};
+use support::api::Api;
+use support::https::{self, Https};
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A webhook of every kind: what it was asked, and what it patches.
+#[derive(Default)]
+struct Hook {
+    asked: Mutex<Vec<Value>>,
+    patch: Mutex<Option<Value>>,
+    breaks: Mutex<bool>,
+}
+
+impl Hook {
+    /// What has been asked since the last time.
+    fn asked(&self) -> Vec<Value> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+
+    fn admit(&self, review: &Value, mutating: bool) -> Value {
+        self.asked.lock().unwrap().push(review["request"].clone());
+        let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
+        if let Some(patch) = self.patch.lock().unwrap().as_ref().filter(|_| mutating) {
+            response["patchType"] = json!("JSONPatch");
+            response["patch"] = json!(BASE64_STANDARD.encode(patch.to_string()));
+        }
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})
+    }
+
+    /// `v1` has `spec.load` as text (`12t`), `v2` as a number of tonnes.
+    fn convert(&self, review: &Value) -> Value {
+        let to = review["request"]["desiredAPIVersion"].as_str().unwrap();
+        let objects = review["request"]["objects"].as_array().unwrap();
+        let converted: Vec<Value> = objects.iter().map(|o| converted(o.clone(), to)).collect();
+        let status = if *self.breaks.lock().unwrap() { "Failure" } else { "Success" };
+        let response = json!({"uid": review["request"]["uid"], "result": {"status": status, "message": "no such hull"},
+            "convertedObjects": converted});
+        json!({"kind": "ConversionReview", "apiVersion": review["apiVersion"], "response": response})
+    }
+}
+
+fn converted(mut object: Value, to: &str) -> Value {
+    if object["apiVersion"] == to {
+        return object;
+    }
+    if to == "test.dev/v2" {
+        let tonnes = object["spec"]["load"].as_str().unwrap_or("0t").trim_end_matches('t').to_owned();
+        object["spec"] = json!({"tonnes": tonnes.parse::<i64>().unwrap_or(0)});
+    } else {
+        object["spec"] = json!({"load": format!("{}t", object["spec"]["tonnes"])});
+    }
+    object["apiVersion"] = json!(to);
+    object
+}
+
+async fn answer(hook: Arc<Hook>, request: Request<hyper::body::Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    let answer =
+        if path == "/convert" { hook.convert(&review) } else { hook.admit(&review, path == "/mutate") };
+    https::json(200, answer.to_string())
+}
+
+struct World {
+    api: Api,
+    hook: Arc<Hook>,
+    endpoint: Https,
+}
+
+impl World {
+    async fn new() -> Self {
+        let hook: Arc<Hook> = Arc::default();
+        let shared = Arc::clone(&hook);
+        let endpoint = Https::start(&[], move |request| answer(Arc::clone(&shared), request)).await;
+        Self { api: Api::new(ServerConfig::default()).await, hook, endpoint }
+    }
+
+    fn client(&self, path: &str) -> Value {
+        json!({"url": format!("https://{}{path}", self.endpoint.address), "caBundle": self.endpoint.ca})
+    }
+
+    async fn create(&self, path: &str, object: &Value) -> Value {
+        let (code, body) = self.api.send("POST", path, Some(object)).await;
+        assert_eq!(code, 201, "{path}: {body}");
+        body
+    }
+
+    /// Both kinds of webhooks for one version of a resource.
+    async fn configure(&self, group: &str, version: &str, plural: &str, policy: &str) {
+        for (kind, path) in [("Mutating", "/mutate"), ("Validating", "/validate")] {
+            let configuration = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"),
+                "metadata": {"name": "hook"},
+                "webhooks": [{
+                    "name": "hook.test.dev", "clientConfig": self.client(path), "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"], "matchPolicy": policy,
+                    "rules": [{"apiGroups": [group], "apiVersions": [version], "resources": [plural],
+                        "operations": ["*"]}],
+                    "matchConditions": [{"name": "version",
+                        "expression": format!("[object, oldObject].exists(o, o != null && o.apiVersion.endsWith('{version}'))")}],
+                }],
+            });
+            let plural = format!("{}webhookconfigurations", kind.to_lowercase());
+            self.create(&format!("/apis/admissionregistration.k8s.io/v1/{plural}"), &configuration).await;
+        }
+    }
+
+    async fn define(&self, conversion: &Value) {
+        let version = |name: &str, storage: bool| {
+            json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": {"type": "object", "properties": {
+                    "load": {"type": "string"}, "tonnes": {"type": "integer"}, "flag": {"type": "string"}}}}}}})
+        };
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "ships.test.dev"},
+            "spec": {
+                "group": "test.dev", "scope": "Namespaced",
+                "names": {"plural": "ships", "singular": "ship", "kind": "Ship", "listKind": "ShipList"},
+                "versions": [version("v1", false), version("v2", true)], "conversion": conversion,
+            },
+        });
+        self.create(CRDS, &definition).await;
+    }
+}
+
+fn versions(asked: &Value) -> [&str; 4] {
+    ["kind", "resource", "requestKind", "requestResource"].map(|k| asked[k]["version"].as_str().unwrap())
+}
+
+const SHIPS: &str = "/apis/test.dev/v2/namespaces/default/ships";
+
+fn ship(name: &str, tonnes: i64) -> Value {
+    json!({"apiVersion": "test.dev/v2", "kind": "Ship", "metadata": {"name": name}, "spec": {"tonnes": tonnes}})
+}
+
+#[tokio::test]
+async fn custom_resources_reach_webhooks_in_the_version_of_their_rules() {
+    let world = World::new().await;
+    let convert = world.client("/convert");
+    let webhook = json!({"clientConfig": convert, "conversionReviewVersions": ["v1"]});
+    world.define(&json!({"strategy": "Webhook", "webhook": webhook})).await;
+    world.configure("test.dev", "v1", "ships", "Equivalent").await;
+
+    // Unchanged: what is stored is what was written, not what came back from a conversion.
+    let made = world.create(SHIPS, &ship("a", 12)).await;
+    assert_eq!((&made["apiVersion"], &made["spec"]), (&json!("test.dev/v2"), &json!({"tonnes": 12})));
+    let asked = world.hook.asked();
+    assert_eq!(asked.len(), 2);
+    for request in &asked {
+        assert_eq!(versions(request), ["v1", "v1", "v2", "v2"]);
+        assert_eq!(request["object"]["apiVersion"], "test.dev/v1");
+        assert_eq!(request["object"]["spec"], json!({"load": "12t"}));
+        assert!(request["oldObject"].is_null());
+    }
+
+    // A patch in the version of the rule arrives in the one of the request; the validating webhook sees it.
+    *world.hook.patch.lock().unwrap() =
+        Some(json!([{"op": "replace", "path": "/spec/load", "value": "70t"}]));
+    let (code, body) =
+        world.api.send("PATCH", &format!("{SHIPS}/a"), Some(&json!({"spec": {"tonnes": 13}}))).await;
+    assert_eq!((code, &body["spec"]), (200, &json!({"tonnes": 70})), "{body}");
+    let asked = world.hook.asked();
+    let seen: Vec<_> = asked.iter().map(|r| (&r["oldObject"]["spec"], &r["object"]["spec"])).collect();
+    let load = |t: &str| json!({ "load": t });
+    let (old, before, after) = (load("12t"), load("13t"), load("70t"));
+    assert_eq!(seen, [(&old, &before), (&old, &after)]);
+    let (_, stored) = world.api.send("GET", &format!("{SHIPS}/a"), None).await;
+    assert_eq!(stored["spec"], json!({"tonnes": 70}));
+    *world.hook.patch.lock().unwrap() = None;
+
+    // A conversion that fails refuses the request.
+    *world.hook.breaks.lock().unwrap() = true;
+    let (code, body) = world.api.send("POST", SHIPS, Some(&ship("b", 1))).await;
+    let why = "Internal error occurred: conversion webhook for test.dev/v2, Kind=Ship failed: no such hull";
+    assert_eq!((code, body["message"].as_str().unwrap()), (500, why), "{body}");
+    *world.hook.breaks.lock().unwrap() = false;
+    world.hook.asked();
+
+    let (code, body) = world.api.send("DELETE", &format!("{SHIPS}/a"), None).await;
+    assert_eq!(code, 200, "{body}");
+    for request in world.hook.asked() {
+        assert_eq!(versions(&request), ["v1", "v1", "v2", "v2"]);
+        assert!(request["object"].is_null());
+        assert_eq!(request["oldObject"]["spec"], json!({"load": "70t"}));
+    }
+}
+
+#[tokio::test]
+async fn without_conversion_only_the_version_differs() {
+    let world = World::new().await;
+    world.define(&json!({"strategy": "None"})).await;
+    world.configure("test.dev", "v1", "ships", "Equivalent").await;
+    *world.hook.patch.lock().unwrap() = Some(json!([
+        {"op": "test", "path": "/apiVersion", "value": "test.dev/v1"},
+        {"op": "add", "path": "/spec/flag", "value": "red"},
+    ]));
+    let made = world.create(SHIPS, &ship("a", 12)).await;
+    assert_eq!(made["apiVersion"], "test.dev/v2");
+    assert_eq!(made["spec"], json!({"tonnes": 12, "flag": "red"}));
+    let asked = world.hook.asked();
+    assert_eq!(asked.iter().map(versions).collect::<Vec<_>>(), [["v1", "v1", "v2", "v2"]; 2]);
+    assert!(asked.iter().all(|r| r["object"]["apiVersion"] == "test.dev/v1"));
+}
+
+#[tokio::test]
+async fn exact_rules_see_their_version_only() {
+    let world = World::new().await;
+    world.define(&json!({"strategy": "None"})).await;
+    world.configure("test.dev", "v1", "ships", "Exact").await;
+    world.create(SHIPS, &ship("a", 12)).await;
+    assert_eq!(world.hook.asked(), Vec::<Value>::new());
+    let mut other = ship("b", 1);
+    other["apiVersion"] = json!("test.dev/v1");
+    world.create("/apis/test.dev/v1/namespaces/default/ships", &other).await;
+    let asked = world.hook.asked();
+    assert_eq!(asked.iter().map(versions).collect::<Vec<_>>(), [["v1"; 4]; 2]);
+}
+
+#[tokio::test]
+async fn built_in_kinds_are_converted_too() {
+    let world = World::new().await;
+    world.configure("autoscaling", "v1", "horizontalpodautoscalers", "Equivalent").await;
+    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let cpu = |percent: i64| {
+        json!([{"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": percent}}}])
+    };
+    let scaler = |name: &str| {
+        json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name},
+            "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "a", "apiVersion": "apps/v1"},
+                "metrics": cpu(55)}})
+    };
+    world.create(path, &scaler("a")).await;
+    for request in world.hook.asked() {
+        assert_eq!(versions(&request), ["v1", "v1", "v2", "v2"]);
+        assert_eq!(request["object"]["apiVersion"], "autoscaling/v1");
+        assert_eq!(request["object"]["spec"]["targetCPUUtilizationPercentage"], 55);
+        assert!(request["object"]["spec"].get("metrics").is_none());
+    }
+    let patch = json!([{"op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 66}]);
+    *world.hook.patch.lock().unwrap() = Some(patch);
+    let made = world.create(path, &scaler("b")).await;
+    assert_eq!((&made["apiVersion"], &made["spec"]["metrics"]), (&json!("autoscaling/v2"), &cpu(66)));
+    assert!(made["spec"].get("targetCPUUtilizationPercentage").is_none());
+}
+
+#[tokio::test]
+async fn events_are_one_kind_with_two_spellings() {
+    let world = World::new().await;
+    world.configure("events.k8s.io", "v1", "events", "Equivalent").await;
+    *world.hook.patch.lock().unwrap() = Some(json!([{"op": "replace", "path": "/note", "value": "patched"}]));
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "hello",
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default", "apiVersion": "v1"},
+        "reason": "Test", "type": "Normal", "source": {"component": "test"}});
+    let made = world.create("/api/v1/namespaces/default/events", &event).await;
+    assert_eq!((&made["apiVersion"], &made["message"]), (&json!("v1"), &json!("patched")), "{made}");
+    let asked = world.hook.asked();
+    assert_eq!(asked.len(), 2);
+    for request in &asked {
+        assert_eq!(
+            (&request["kind"]["group"], &request["requestKind"]["group"]),
+            (&json!("events.k8s.io"), &json!(""))
+        );
+        assert_eq!(request["object"]["regarding"]["name"], "p");
+    }
+    assert_eq!(
+        (&asked[0]["object"]["note"], &asked[1]["object"]["note"]),
+        (&json!("hello"), &json!("patched"))
+    );
+}

@@ -1,0 +1,65 @@
+//! Watches that always have something to say end when they should, and say how far they are.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use plimsoll_apiserver::ServerConfig;
+use serde_json::{Value, json};
+use support::api::Api;
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const OBJECTS: usize = 400;
+
+/// More changes than are read in a few seconds; the version before them.
+async fn backlog(api: &Api) -> String {
+    let (_, list) = api.send("GET", CONFIGMAPS, None).await;
+    for i in 0..OBJECTS {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{i:03}")},
+            "data": {"text": "x".repeat(10_000)}});
+        let (code, body) = api.send("POST", CONFIGMAPS, Some(&object)).await;
+        assert_eq!(code, 201, "{body}");
+    }
+    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+/// Reads a watch slowly, for as long as it lasts: how many events it had, and how long it took.
+async fn read_slowly(api: &Api, query: &str) -> (Vec<Value>, Duration) {
+    let begin = Instant::now();
+    let mut events = api.watch(&format!("{CONFIGMAPS}?watch=true&{query}")).await;
+    let mut all = Vec::new();
+    while let Some(event) = events.next_if_any().await {
+        all.push(event);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    (all, begin.elapsed())
+}
+
+#[tokio::test]
+async fn a_busy_watch_ends_in_time() {
+    let api = Api::new(ServerConfig::default()).await;
+    let version = backlog(&api).await;
+    for query in [format!("&resourceVersion={version}"), String::new()] {
+        let (events, took) = read_slowly(&api, &format!("timeoutSeconds=1{query}")).await;
+        assert!(took >= Duration::from_secs(1), "{query}: it ended after {took:?}");
+        assert!(events.len() < OBJECTS, "{query}: all {} events were read, in {took:?}", events.len());
+    }
+}
+
+#[tokio::test]
+async fn a_busy_watch_has_its_bookmarks() {
+    let api = Api::new(ServerConfig::default()).await;
+    let version = backlog(&api).await;
+    // The last bookmark comes two seconds before the end.
+    let query = format!("resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=3");
+    let (events, _) = read_slowly(&api, &query).await;
+    assert!(events.len() < OBJECTS, "there was always something to say");
+    let revision =
+        |e: &Value| e["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let mark = events.iter().position(|e| e["type"] == "BOOKMARK").expect("a bookmark");
+    // Everything up to it has been told, and nothing after it.
+    assert_eq!(revision(&events[mark]), revision(&events[mark - 1]));
+    assert!(events[mark + 1..].iter().all(|e| revision(e) > revision(&events[mark])));
+}
