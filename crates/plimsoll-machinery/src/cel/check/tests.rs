@@ -1,0 +1,72 @@
+use super::*;
+
+fn ty(source: &str) -> Result<String, String> {
+    let variables = vec![("n".to_owned(), Ty::Plain("int")), ("d".to_owned(), Ty::Dyn)];
+    let declared = Declared { params: false, authorizer: true, variables: Some(variables) };
+    let program = Program::compile_with_optionals(source)?;
+    check(&program, &declared).map(|t| t.to_string())
+}
+
+#[test]
+fn types() {
+    for (source, want) in [
+        ("object.spec.x", "dyn"),
+        ("object.spec.replicas <= 5", "bool"),
+        ("object.a + object.b", "dyn"),
+        ("'a' + object.b", "string"),
+        ("object.items.all(x, x.y == 1)", "bool"),
+        ("object.items.exists_one(x, x.y == 1)", "bool"),
+        ("string(object.a)", "string"),
+        ("variables.n", "int"),
+        ("variables.d", "dyn"),
+        ("request.userInfo.groups", "list(string)"),
+        ("request.userInfo.username.startsWith('a')", "bool"),
+        ("request.options.dryRun", "dyn"),
+        ("namespaceObject.metadata.labels['a'] == 'b'", "bool"),
+        ("authorizer.group('').resource('pods').check('get').allowed()", "bool"),
+        ("authorizer.requestResource.check('get').allowed()", "bool"),
+        ("has(object.x) ? object.x : 1", "dyn"),
+        ("cel.bind(x, 1, x + 1)", "int"),
+        ("object.map(x, x)", "list(dyn)"),
+        ("type(object) == string", "bool"),
+        ("1 < 2.0", "bool"),
+        ("object.?a.orValue(1) == 1", "bool"),
+        ("sets.contains([1], [1])", "bool"),
+    ] {
+        assert_eq!(ty(source), Ok(want.to_owned()), "{source}");
+    }
+}
+
+#[test]
+fn errors() {
+    for (source, want) in [
+        (
+            "params.x",
+            "ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.x\n | ^",
+        ),
+        (
+            "object.all(x, y)",
+            "ERROR: <input>:1:15: undeclared reference to 'y' (in container '')\n | object.all(x, y)\n | ..............^",
+        ),
+        (
+            "nosuch(1)",
+            "ERROR: <input>:1:7: undeclared reference to 'nosuch' (in container '')\n | nosuch(1)\n | ......^",
+        ),
+        ("request.nosuch", "ERROR: <input>:1:8: undefined field 'nosuch'\n | request.nosuch\n | .......^"),
+        ("variables.q == 1", "ERROR: <input>:1:10: undefined field 'q'\n | variables.q == 1\n | .........^"),
+        (
+            "1 == 'a'",
+            "ERROR: <input>:1:3: found no matching overload for '_==_' applied to '(int, string)'\n | 1 == 'a'\n | ..^",
+        ),
+        (
+            "variables.n && true",
+            "ERROR: <input>:1:13: found no matching overload for '_&&_' applied to '(int, bool)'\n | variables.n && true\n | ............^",
+        ),
+        (
+            "variables.n.x",
+            "ERROR: <input>:1:12: type 'int' does not support field selection\n | variables.n.x\n | ...........^",
+        ),
+    ] {
+        assert_eq!(ty(source), Err(want.to_owned()), "{source}");
+    }
+}
