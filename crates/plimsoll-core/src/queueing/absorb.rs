@@ -12,7 +12,7 @@ use super::model::{
     ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy, Workload, WorkloadKey, WorkloadStatus,
 };
 use super::pending::{LqId, WlId};
-use super::state::{CqId, Group, Queueing, Rules, Wl};
+use super::state::{CqId, Group, Queueing, Rules, Wl, Write};
 use super::{Event, cond};
 use crate::model::StringMap;
 use crate::time::{Duration, SECOND, Time};
@@ -437,6 +437,13 @@ impl Queueing {
             .any(|k| w.status.is_true(k) && !wl.obj.status.is_true(k));
         let old = news.then(|| wl.obj.status.clone());
         let mut tallies = Vec::new();
+        // What is new in the object was carried out, and whatever was to be done before it.
+        let new = |p: &Write| {
+            p.update.shows_in(&w.status) && wl.base.as_ref().is_some_and(|b| !p.update.shows_in(b))
+        };
+        if let Some(at) = wl.writes.iter().rposition(new) {
+            tallies.extend(wl.writes.drain(..=at).flat_map(|p| p.tallies));
+        }
         wl.writes.retain_mut(|p| {
             let shown = p.update.shows_in(&w.status);
             if shown {
@@ -532,16 +539,16 @@ impl Queueing {
         wl.hold_off = None;
         let Some(at) = wl.writes.iter().position(|p| p.update.id == write) else { return };
         let before = Before::of(wl);
-        let done = wl.writes.remove(at);
-        let tallies = done.tallies;
+        // Those before it were carried out before it, and it says again what they said.
+        let done: Vec<Write> = wl.writes.drain(..=at).collect();
         // What the watch still brings of older versions is older than this write.
         wl.obj.version = wl.obj.version.max(version);
         if wl.writes.is_empty() {
             wl.base = None;
         } else if let Some(base) = &mut wl.base {
-            done.update.apply(base);
+            done.iter().for_each(|w| w.update.apply(base));
         }
-        self.book_tallies(id, &tallies);
+        done.iter().for_each(|w| self.book_tallies(id, &w.tallies));
         self.transition(id, Some(&before), false, now);
         self.say_unsaid(id, now);
     }

@@ -101,12 +101,17 @@ pub(crate) fn is_on_hold(wl: &Workload) -> bool {
 
 impl Wl {
     /// Whether quota has to be charged: for a reservation as soon as it is asked for, and until the API is
-    /// known to have taken it back. A release that was only asked for may still fail.
+    /// known to have taken it back. A release that was only asked for may still fail, also one that was asked for
+    /// while the reservation is on its way, and may be there already. As in Kueue, what a
+    /// deactivated workload holds is free at once.
     pub(crate) fn must_hold(&self) -> bool {
         let holds = |s: &WorkloadStatus| Phase::of(s).holds_quota() && s.admission.is_some();
         let shown = self.base.as_deref().unwrap_or(&self.obj.status);
         let finished = Phase::of(shown) == Phase::Finished;
-        self.obj.active && !finished && (holds(&self.obj.status) || self.base.as_deref().is_some_and(holds))
+        let on_its_way = || self.writes.iter().any(|w| matches!(w.update.admission, Some(Some(_))));
+        self.obj.active
+            && !finished
+            && (holds(&self.obj.status) || self.base.as_deref().is_some_and(holds) || on_its_way())
     }
 }
 
@@ -167,6 +172,7 @@ impl Queueing {
         let Some(mut update) = difference(&old, &wl.obj) else { return false };
         update.id = number;
         update.notes = notes;
+        wl.writes.iter().for_each(|w| update.complete(&w.update, &wl.obj.status));
         let update = Box::new(update);
         let tallies = tally_of(&old, &wl.obj, by, now);
         let base = wl.base.get_or_insert_with(|| Box::new(old));
@@ -270,6 +276,7 @@ impl Queueing {
                 self.wake_later.insert((now.plus(LATE_WAKE), cq));
             }
         }
+        self.tas.freed |= held.is_some_and(|cq| self.has_topology(cq));
         self.cycle_due = true;
     }
 

@@ -180,6 +180,31 @@ pub(crate) fn difference(old: &WorkloadStatus, wl: &Workload) -> Option<Workload
 }
 
 impl WorkloadUpdate {
+    /// Says again, as it is to be now, what an earlier write says that is on its way: should that one fail and this one
+    /// not, this must not be half of something. Not what others write, too.
+    pub(crate) fn complete(&mut self, earlier: &Self, now: &WorkloadStatus) {
+        let kinds = earlier.conditions.iter().map(|c| &c.kind).chain(&earlier.removed_conditions);
+        for kind in kinds {
+            if self.conditions.iter().any(|c| c.kind == *kind) || self.removed_conditions.contains(kind) {
+                continue;
+            }
+            match now.condition(kind) {
+                Some(c) => self.conditions.push(c.clone()),
+                None => self.removed_conditions.push(kind.clone()),
+            }
+        }
+        fn again<T: Clone>(new: &mut Option<T>, earlier: &Option<T>, now: &T) {
+            if new.is_none() && earlier.is_some() {
+                *new = Some(now.clone());
+            }
+        }
+        again(&mut self.admission, &earlier.admission, &now.admission);
+        again(&mut self.requeue_state, &earlier.requeue_state, &now.requeue_state);
+        again(&mut self.evictions, &earlier.evictions, &now.evictions);
+        again(&mut self.past_execution_seconds, &earlier.past_execution_seconds, &now.past_execution_seconds);
+        again(&mut self.unhealthy_nodes, &earlier.unhealthy_nodes, &now.unhealthy_nodes);
+    }
+
     fn is_empty(&self) -> bool {
         self.conditions.is_empty()
             && self.removed_conditions.is_empty()

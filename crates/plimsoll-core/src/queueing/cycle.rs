@@ -112,6 +112,7 @@ impl Queueing {
         }
         self.admitted_now = false;
         self.slices.taken.clear();
+        self.tas.balanced_steps.set(0);
         let start = self.mark();
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut plans = Plans::default();

@@ -10,6 +10,8 @@ mod account;
 mod afs;
 mod amount;
 mod assign;
+#[cfg(test)]
+mod chaos;
 mod check;
 mod conditions;
 mod config;

@@ -147,7 +147,8 @@ impl Queueing {
         }
         let Some(c) = s.condition(cond::REQUEUED).filter(|c| !c.status) else { return false };
         let (reason, message) = match c.reason.as_str() {
-            "Deactivated" => ("Reactivated", "The workload was reactivated"),
+            // Also `DeactivatedDueTo` something.
+            r if r.starts_with("Deactivated") => ("Reactivated", "The workload was reactivated"),
             "PodsReadyTimeout" | "AdmissionCheck" => ("BackoffFinished", "The workload backoff was finished"),
             _ => return false,
         };
@@ -243,7 +244,9 @@ impl Queueing {
     /// Keeps the list of admission checks what it has to be (spec section 2.11); whether a write was made.
     fn reconcile_checks(&mut self, id: WlId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
-        let Some(cq) = self.lq(wl.lq).cq.filter(|&c| self.cq(c).spec.is_some()) else { return false };
+        // One whose queue was changed while it got its quota is held against the checks of who gave it.
+        let cq = wl.held.or(self.lq(wl.lq).cq);
+        let Some(cq) = cq.filter(|&c| self.cq(c).spec.is_some()) else { return false };
         let wanted = self.checks_of(cq, wl.obj.status.admission.as_deref());
         let have = &wl.obj.status.admission_checks;
         if have.len() == wanted.len() && have.iter().all(|c| wanted.contains(&c.name)) {

@@ -1,5 +1,7 @@
 //! Everything a step does besides the scheduling cycle: the tree, timers, statuses.
 
+use std::collections::BTreeSet;
+
 use super::Action;
 use super::amount::Amount;
 use super::ids::Fr;
@@ -150,11 +152,13 @@ impl Queueing {
 
     /// Gives parked workloads around the ClusterQueues in `to_wake` another chance.
     pub(crate) fn wake_parked(&mut self) {
+        let places = self.waiting_for_places();
+        self.to_wake.extend(places);
         if self.to_wake.is_empty() {
             return;
         }
         let asked = std::mem::take(&mut self.to_wake);
-        let roots: Vec<_> = asked
+        let roots: BTreeSet<_> = asked
             .iter()
             .filter_map(|&c| self.cq(c).node)
             .filter(|&n| !self.tree.node(n).cyclic)

@@ -13,7 +13,7 @@ use super::amount::Amount;
 use super::ids::Fr;
 use super::model::{Workload, WorkloadKey};
 use super::pending::WlId;
-use super::state::{CqId, Queueing, Total};
+use super::state::{CqId, Queueing, Total, Wl};
 use super::{Note, cond};
 use crate::time::Time;
 
@@ -134,6 +134,17 @@ impl Queueing {
         let old = self.wl(old)?;
         let leaves = old.held.is_some() && old.obj.status.is_true(cond::EVICTED);
         leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
+    }
+
+    /// Whether a waiting workload is to take the place of one that has places on nodes. The webhook refuses such jobs if
+    /// they ask for a topology, but a ClusterQueue of nothing but flavors with topologies gives places to everybody.
+    /// The pods of the old slice would stay where they are while others get these places.
+    pub(crate) fn replaces_places(&self, id: WlId) -> bool {
+        if self.wl(id).is_none_or(|w| w.obj.replaces.is_none()) {
+            return false;
+        }
+        let placed = |w: &Wl| w.held.is_some() && w.totals.iter().any(|t| !t.places.is_empty());
+        self.chain_before(id).into_iter().any(|old| self.wl(old).is_some_and(placed))
     }
 
     /// The slices before a workload, nearest first, up to the first that neither holds quota nor has ended. None if

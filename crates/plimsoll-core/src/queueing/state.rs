@@ -230,7 +230,8 @@ impl Wl {
                 .any(|(values, _)| values.last().is_some_and(|v| s.unhealthy_nodes.contains(v)))
     }
 
-    /// Whether the scheduler has to look for places once more (Kueue `NeedsSecondPass`).
+    /// Whether the scheduler has to look for places once more (Kueue `NeedsSecondPass`), provided that its list of
+    /// checks is complete. Kueue does nothing while that is empty, also when its last check is no longer asked for.
     pub(crate) fn needs_second_pass(&self) -> bool {
         let s = &self.obj.status;
         if s.unhealthy_nodes.is_empty() && !s.awaits_topology() {
@@ -238,10 +239,7 @@ impl Wl {
         }
         let ready = |c: &super::AdmissionCheckState| c.state == super::CheckState::Ready;
         let delayed = || {
-            !s.admission_checks.is_empty()
-                && s.admission_checks.iter().all(ready)
-                && s.awaits_topology()
-                && !s.is_true(super::cond::ADMITTED)
+            s.admission_checks.iter().all(ready) && s.awaits_topology() && !s.is_true(super::cond::ADMITTED)
         };
         self.held.is_some()
             && self.obj.active

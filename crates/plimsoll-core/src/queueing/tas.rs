@@ -18,6 +18,7 @@ mod request;
 mod tests;
 mod tree;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 pub(crate) use health::Health;
@@ -75,6 +76,10 @@ pub(crate) struct Tas {
     foreign: BTreeMap<String, Amounts>,
     trees: BTreeMap<Flavor, FlavorTree>,
     stale: bool,
+    /// Steps that searches for balanced placements took in this cycle.
+    pub(crate) balanced_steps: Cell<usize>,
+    /// Places may have become free since waiting workloads were last woken for that.
+    pub(crate) freed: bool,
     slots: Map<SlotKey, u32>,
     held: Vec<Amounts>,
     log: Vec<(u32, Amounts)>,
@@ -290,13 +295,23 @@ impl Queueing {
             _ => false,
         };
         if freed {
-            let with_topology = |q: &Self, c: CqId| {
-                q.cq(c).rules.groups.iter().flat_map(|g| &g.flavors).any(|f| q.topology_of(*f).is_some())
-            };
-            let woken: Vec<CqId> = (0..self.cqs.len() as CqId).filter(|&c| with_topology(self, c)).collect();
-            self.to_wake.extend(woken);
+            self.tas.freed = true;
             self.cycle_due = true;
         }
+    }
+
+    /// Whether a ClusterQueue gives out places on nodes.
+    pub(crate) fn has_topology(&self, cq: CqId) -> bool {
+        self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors).any(|f| self.topology_of(*f).is_some())
+    }
+
+    /// The ClusterQueues, in whatever cohorts, for which places may have become free since this was last asked. Kueue
+    /// wakes only the cohort of who goes, and others that wait for the same nodes wait on.
+    pub(crate) fn waiting_for_places(&mut self) -> Vec<CqId> {
+        if !std::mem::take(&mut self.tas.freed) {
+            return Vec::new();
+        }
+        (0..self.cqs.len() as CqId).filter(|&c| self.has_topology(c)).collect()
     }
 
     /// The levels of a flavor's topology, if it has one that exists.

@@ -81,6 +81,10 @@ impl Queueing {
         if let Some(problem) = wl.invalid.clone() {
             return Some((Requeue::Generic, "Misconfigured", problem));
         }
+        if self.replaces_places(id) {
+            let message = "elastic jobs with topologies are not supported: the workload slice before has places on nodes";
+            return Some((Requeue::Generic, "NoMatchingFlavor", message.to_owned()));
+        }
         let message = self.slice_waits(id)?;
         Some((Requeue::Generic, "WaitingForPreemptedWorkloads", message))
     }

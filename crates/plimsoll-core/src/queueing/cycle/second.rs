@@ -7,7 +7,7 @@ use super::{Entry, Queueing};
 use crate::queueing::assign::Assignment;
 use crate::queueing::model::Admission;
 use crate::queueing::pending::WlId;
-use crate::queueing::state::CqId;
+use crate::queueing::state::{CqId, Wl};
 use crate::queueing::{Action, CheckState, Note};
 use crate::time::{Duration, Time};
 
@@ -39,10 +39,18 @@ fn wait(attempt: u32) -> Duration {
 impl Queueing {
     /// Sees to it that a workload that needs a second pass gets one.
     pub(crate) fn plan_second_pass(&mut self, id: WlId, now: Time) {
-        let Some(wl) = self.wl(id).filter(|w| w.needs_second_pass()) else { return };
+        let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { return };
         // Not before a write that failed may be tried again.
         let first = wl.hold_off.map_or(now.plus(wait(1)), |t| t.max(now.plus(wait(1))));
         self.second.0.entry(id).or_insert((first, 1));
+    }
+
+    fn may_pass_again(&self, id: WlId, wl: &Wl) -> bool {
+        wl.needs_second_pass()
+            && wl.held.is_some_and(|cq| {
+                let admission = wl.obj.status.admission.as_ref();
+                wl.needs_other_node() || admission.is_some_and(|a| self.has_all_checks(id, cq, a))
+            })
     }
 
     /// The workloads whose second pass is due, with the number of the attempt.
@@ -52,7 +60,7 @@ impl Queueing {
         let mut heads = Vec::with_capacity(due.len());
         for (id, attempt) in due {
             self.second.0.remove(&id);
-            let Some(wl) = self.wl(id).filter(|w| w.needs_second_pass()) else { continue };
+            let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { continue };
             heads.extend(wl.held.map(|cq| (id, cq, attempt)));
         }
         heads

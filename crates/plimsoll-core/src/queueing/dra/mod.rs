@@ -16,7 +16,7 @@ use super::config::Config;
 use super::model::Workload;
 use super::pending::WlId;
 use super::requests::{self, Limits};
-use super::state::Queueing;
+use super::state::{Queueing, Wl};
 use super::{account, cond};
 use crate::model::{PodClaimSource, PodSpec, ResourceSlice, Resources};
 use crate::time::Time;
@@ -212,6 +212,11 @@ fn has_claims(wl: &Workload) -> bool {
     wl.pod_sets.iter().any(|p| !p.spec.resource_claims.is_empty())
 }
 
+/// Whether a workload holds nothing and has not come to its end.
+fn still_waits(wl: &Wl) -> bool {
+    wl.held.is_none() && account::Phase::of(&wl.obj.status) != account::Phase::Finished
+}
+
 impl Queueing {
     /// Computes the charge of a workload, and remembers whom changes concern.
     pub(crate) fn device_charge(&mut self, id: WlId, specs: &[PodSpec]) -> Charge {
@@ -231,7 +236,7 @@ impl Queueing {
         }
         let renamed = std::mem::take(&mut self.devices.renamed);
         let mut users = std::mem::take(&mut self.devices.users);
-        users.retain(|&id| self.wl(id).is_some_and(|w| w.held.is_none() && has_claims(&w.obj)));
+        users.retain(|&id| self.wl(id).is_some_and(|w| still_waits(w) && has_claims(&w.obj)));
         let mut concerned = users.clone();
         if !renamed.is_empty() && self.config.gates.device_extended {
             let asks = |w: &Workload| {
@@ -241,7 +246,7 @@ impl Queueing {
                     .any(|c| renamed.iter().any(|r| c.requests.contains_key(r) || c.limits.contains_key(r)))
             };
             let all = (0u32..).zip(&self.wls);
-            let waiting = all.filter(|(_, w)| w.as_ref().is_some_and(|w| w.held.is_none() && asks(&w.obj)));
+            let waiting = all.filter(|(_, w)| w.as_ref().is_some_and(|w| still_waits(w) && asks(&w.obj)));
             concerned.extend(waiting.map(|(id, _)| id));
         }
         self.devices.users = users;

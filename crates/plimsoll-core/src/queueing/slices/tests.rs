@@ -190,6 +190,34 @@ fn a_replacement_needs_the_difference_only_and_ends_the_old_slice() {
     assert!(w.admitted(2) && w.usage() == 5);
 }
 
+/// Asked for or not, a slice with places on nodes is not replaced: its pods would stay where they are.
+#[test]
+fn a_slice_with_places_on_nodes_stays() {
+    const HOST: &str = "kubernetes.io/hostname";
+    let mut w = World::new(&[("f", 9)]);
+    let mut node = crate::model::Node { name: "x".into(), ready: true, ..Default::default() };
+    node.allocatable = [("cpu".to_owned(), 9000), ("pods".to_owned(), 20)].into();
+    node.labels.insert(HOST.into(), "x".into());
+    w.q.absorb_place(w.now, &crate::place::Event::NodeUpsert(Box::new(node)));
+    let with_topology = ResourceFlavor { name: "f".into(), topology: "t".into(), ..Default::default() };
+    w.tell(vec![
+        Event::TopologyUpsert(Box::new(Topology { name: "t".into(), levels: vec![HOST.into()] })),
+        Event::ResourceFlavorUpsert(Box::new(with_topology)),
+    ]);
+    w.put(0, slice(0, 0, 3, None));
+    w.put(1, slice(1, 0, 5, Some(0)));
+    assert!(w.admitted(0) && !w.admitted(1) && w.usage() == 3, "{:?}", w.said);
+    assert!(w.why(1).starts_with("NoMatchingFlavor: elastic jobs with topologies"), "{}", w.why(1));
+    let mut ended = w.all[0].clone();
+    ended.status.conditions.push(Condition {
+        kind: cond::FINISHED.into(),
+        status: true,
+        ..Default::default()
+    });
+    w.put(0, ended);
+    assert!(w.admitted(1) && w.usage() == 5, "{:?}", w.said);
+}
+
 #[test]
 fn a_replacement_that_does_not_fit_waits_and_the_old_slice_goes_on() {
     let mut w = World::new(&[("f", 5)]);

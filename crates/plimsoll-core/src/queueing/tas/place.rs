@@ -3,6 +3,7 @@
 mod balanced;
 mod leaf;
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -65,6 +66,8 @@ struct Search<'a> {
     within: Option<&'a [String]>,
     /// A node that is out of the question.
     without: Option<&'a str>,
+    /// Steps of searches for balanced placements in this cycle.
+    steps: &'a Cell<usize>,
 }
 
 impl Queueing {
@@ -119,7 +122,7 @@ impl Queueing {
 
     /// Reads the request; errors are Kueue's texts.
     fn search<'a>(
-        &self,
+        &'a self,
         tree: &'a FlavorTree,
         request: &'a TopologyRequest,
         workers: &TasRequest,
@@ -163,6 +166,7 @@ impl Queueing {
             evenly: self.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
             within: None,
             without: None,
+            steps: &self.tas.balanced_steps,
         };
         Ok((search, level))
     }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use super::{Search, State, Unit};
 use crate::queueing::tas::tree::DomainId;
 
-/// Most steps of one search for a set of domains; beyond that best fit decides.
-const MAX_STEPS: usize = 2_000_000;
+/// Most steps of all searches for sets of domains in one scheduling cycle, a few milliseconds; beyond that best fit
+/// decides.
+const MAX_STEPS: usize = 40_000;
 
 /// What taking the largest domains first would use.
 struct Greedy {
@@ -225,14 +226,14 @@ impl Search<'_> {
         type Sets = BTreeMap<(i64, i64), Vec<DomainId>>;
         let mut sets: Vec<Sets> = vec![Sets::new(); most + 1];
         sets[0].insert((self.leaders, self.slices() * self.slice_size), Vec::new());
-        let mut steps = 0;
         for &d in &domains {
             let s = self.at(d);
             for i in (1..=most).rev() {
                 let (fewer, more) = sets.split_at_mut(i);
                 let (Some(from), Some(to)) = (fewer.last(), more.first_mut()) else { continue };
                 for (&(leaders, pods), set) in from.iter().filter(|((l, p), _)| *l > 0 || *p > 0) {
-                    steps += 1 + set.len() / 8;
+                    let steps = self.steps.get() + 1 + set.len() / 8;
+                    self.steps.set(steps);
                     if steps > MAX_STEPS {
                         return None;
                     }
