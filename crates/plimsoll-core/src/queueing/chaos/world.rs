@@ -269,7 +269,9 @@ impl World {
             whole && w.status.is_true(cond::QUOTA_RESERVED) == w.status.admission.is_some(),
             "half of {u:?}"
         );
-        if !old.is_true(cond::ADMITTED) && w.status.is_true(cond::ADMITTED) {
+        // An eviction asks the checks anew, and says again what was said before it.
+        let stays = w.status.is_true(cond::ADMITTED) && !w.status.is_true(cond::EVICTED);
+        if !old.is_true(cond::ADMITTED) && stays {
             let a = w.status.admission.as_ref().expect("admitted with a reservation");
             let queue = self.queues.iter().enumerate().find(|(i, _)| format!("c{i}") == a.cluster_queue);
             let check = queue.and_then(|(_, q)| q.spec.as_ref()?.check.clone());
