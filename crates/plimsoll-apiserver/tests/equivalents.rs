@@ -260,6 +260,21 @@ async fn built_in_kinds_are_converted_too() {
     let made = world.create(path, &scaler("b")).await;
     assert_eq!((&made["apiVersion"], &made["spec"]["metrics"]), (&json!("autoscaling/v2"), &cpu(66)));
     assert!(made["spec"].get("targetCPUUtilizationPercentage").is_none());
+
+    // What v1 has no fields for comes back.
+    *world.hook.patch.lock().unwrap() =
+        Some(json!([{"op": "replace", "path": "/spec/maxReplicas", "value": 5}]));
+    let mut other = scaler("c");
+    let target = json!({"type": "AverageValue", "averageValue": "1Gi"});
+    other["spec"]["metrics"] =
+        json!([{"type": "Resource", "resource": {"name": "memory", "target": target}}]);
+    other["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 30, "selectPolicy": "Max",
+        "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}});
+    let made = world.create(path, &other).await;
+    assert_eq!(made["spec"]["maxReplicas"], 5);
+    assert_eq!(made["spec"]["metrics"], other["spec"]["metrics"], "{made}");
+    assert_eq!(made["spec"]["behavior"]["scaleDown"], other["spec"]["behavior"]["scaleDown"]);
+    assert!(made["metadata"].get("annotations").is_none(), "{made}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! Custom resources differ in `apiVersion` only (conversion strategy `None`), but for Kueue's own and those that a
 //! [webhook] converts; events are one set of objects with two spellings.
 
+mod autoscaling;
 pub mod shared;
 pub mod webhook;
 
@@ -74,8 +75,8 @@ fn convert(mut object: Value, target: &str) -> Value {
         "v1" if map.contains_key("regarding") || map["apiVersion"] == "events.k8s.io/v1" => {
             rename(map, EVENT_FIELDS.iter().map(|(a, b)| (*b, *a)));
         }
-        "autoscaling/v1" => autoscaler_to_v1(map),
-        "autoscaling/v2" => autoscaler_to_v2(map),
+        "autoscaling/v1" => autoscaling::to_v1(map),
+        "autoscaling/v2" => autoscaling::to_v2(map),
         _ => {}
     }
     map.insert("apiVersion".to_owned(), json!(target));
@@ -87,30 +88,5 @@ fn rename<'a>(map: &mut Map<String, Value>, names: impl Iterator<Item = (&'a str
         if let Some(value) = map.remove(from) {
             map.insert(to.to_owned(), value);
         }
-    }
-}
-
-const CPU: &str = "targetCPUUtilizationPercentage";
-
-/// v2 → v1: the CPU utilization metric has a field of its own.
-fn autoscaler_to_v1(map: &mut Map<String, Value>) {
-    let Some(spec) = map.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    let metrics = spec.remove("metrics");
-    for metric in metrics.as_ref().and_then(Value::as_array).into_iter().flatten() {
-        let target = &metric["resource"]["target"];
-        if metric["resource"]["name"] == "cpu" && target["type"] == "Utilization" {
-            spec.insert(CPU.to_owned(), target["averageUtilization"].clone());
-        }
-    }
-}
-
-fn autoscaler_to_v2(map: &mut Map<String, Value>) {
-    let Some(spec) = map.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    if let Some(percent) = spec.remove(CPU) {
-        let target = json!({"type": "Utilization", "averageUtilization": percent});
-        spec.insert(
-            "metrics".to_owned(),
-            json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
-        );
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::obj::{Obj, child, children, int, list, set, set_zero, text, with_child};
+use crate::obj::{Obj, child, children, has, int, list, object, set, set_zero, text, with_child};
 
 /// scheduling.k8s.io/v1 `PriorityClass`.
 pub(super) fn priority_class(class: &mut Obj) {
@@ -122,9 +122,14 @@ pub(super) fn custom_resource_definition(definition: &mut Obj) {
 
 /// autoscaling/v1 `HorizontalPodAutoscaler`.
 pub(super) fn autoscaler_v1(autoscaler: &mut Obj) {
+    // Metrics that v1 has no fields for are noted there: they are metrics enough.
+    const NOTED: &str = "autoscaling.alpha.kubernetes.io/metrics";
+    let noted = has(object(object(autoscaler, "metadata"), "annotations"), NOTED);
     with_child(autoscaler, "spec", |spec| {
         set(spec, "minReplicas", 1);
-        set(spec, "targetCPUUtilizationPercentage", 80);
+        if !noted {
+            set(spec, "targetCPUUtilizationPercentage", 80);
+        }
     });
 }
 

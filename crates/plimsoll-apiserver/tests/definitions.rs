@@ -1,0 +1,120 @@
+//! CustomResourceDefinitions that go: whatever comes in between, they are gone in the end, and those that are made again
+//! are served.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use plimsoll_apiserver::store::{Expected, Key, Store, Write};
+use plimsoll_apiserver::{Server, ServerConfig};
+use serde_json::{Value, json};
+use support::api::Api;
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ships.test.dev";
+const SHIPS: &str = "/apis/test.dev/v1/namespaces/default/ships";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ships.test.dev"},
+        "spec": {
+            "group": "test.dev", "scope": "Namespaced",
+            "names": {"plural": "ships", "singular": "ship", "kind": "Ship", "listKind": "ShipList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+            }}}],
+        },
+    })
+}
+
+fn ship(name: &str) -> Value {
+    json!({"apiVersion": "test.dev/v1", "kind": "Ship", "metadata": {"name": name}, "spec": {"n": 1}})
+}
+
+async fn create(api: &Api, path: &str, object: &Value) {
+    let (code, body) = api.send("POST", path, Some(object)).await;
+    assert_eq!(code, 201, "{body}");
+}
+
+async fn until_gone(api: &Api) {
+    let deadline = Instant::now() + PATIENCE;
+    while api.send("GET", CRD, None).await.0 != 404 {
+        assert!(Instant::now() < deadline, "the definition is still there");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_definition_goes_however_often_it_is_written_meanwhile() {
+    let api = Api::new(ServerConfig::default()).await;
+    create(&api, CRDS, &definition()).await;
+    for i in 0..50 {
+        create(&api, SHIPS, &ship(&format!("s{i}"))).await;
+    }
+    let writes = async {
+        for i in 0.. {
+            let patch = json!({"metadata": {"labels": {"i": i.to_string()}}});
+            if api.send("PATCH", CRD, Some(&patch)).await.0 == 404 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let deletion = async {
+        assert_eq!(api.send("DELETE", CRD, None).await.0, 200);
+        until_gone(&api).await;
+    };
+    tokio::join!(writes, deletion);
+    let (code, _) = api.send("GET", SHIPS, None).await;
+    assert_eq!(code, 404);
+    // Nothing of it is left for one of the same name.
+    create(&api, CRDS, &definition()).await;
+    assert_eq!(api.send("GET", SHIPS, None).await.1["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_definition_that_is_made_again_is_served() {
+    let api = Api::new(ServerConfig::default()).await;
+    for _ in 0..60 {
+        create(&api, CRDS, &definition()).await;
+        create(&api, SHIPS, &ship("a")).await;
+        assert_eq!(api.send("DELETE", CRD, None).await.0, 200);
+        // Made again the moment it is gone.
+        while api.send("POST", CRDS, Some(&definition())).await.0 != 201 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let (code, body) = api.send("GET", SHIPS, None).await;
+        assert_eq!((code, &body["items"]), (200, &json!([])), "{body}");
+        assert_eq!(api.send("DELETE", CRD, None).await.0, 200);
+        until_gone(&api).await;
+    }
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_with_a_deletion() {
+    let store = Store::in_memory();
+    let mut object = definition();
+    object["metadata"] = json!({
+        "name": "ships.test.dev", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z",
+        "deletionTimestamp": "2026-11-20T10:00:01Z", "finalizers": ["customresourcecleanup.apiextensions.k8s.io"],
+    });
+    object["status"] = json!({"conditions": [{"type": "Established", "status": "True"}],
+        "acceptedNames": object["spec"]["names"].clone(), "storedVersions": ["v1"]});
+    let mut instance = ship("a");
+    instance["metadata"] = json!({"name": "a", "namespace": "default", "uid": "v"});
+    for (resource, namespace, name, object) in [
+        ("apiextensions.k8s.io/customresourcedefinitions", "", "ships.test.dev", &object),
+        ("test.dev/ships", "default", "a", &instance),
+    ] {
+        let key = Key::new(resource, namespace, name);
+        store.commit(Write::put(key, Expected::Absent, object).unwrap()).await.unwrap();
+    }
+    let server = Server::over(ServerConfig::default(), store.clone()).await.unwrap();
+    until_gone(&Api::of(server)).await;
+    assert!(store.list("test.dev/ships", None).iter().next().is_none());
+}
