@@ -104,6 +104,7 @@ pub(crate) struct LastTry {
     /// Per podset in order of assignment: the last flavor tried for each resource, -1 when all were.
     pub(crate) tried: Vec<Vec<(Res, i32)>>,
     generation: i64,
+    wakes: i64,
     cycle: i64,
     shape: ShapeId,
 }
@@ -259,13 +260,13 @@ impl Queueing {
     }
 
     fn nothing_assigned(&self, id: WlId, cq: CqId) -> Assignment {
-        let (generation, cycle) = (self.cq(cq).generation, self.cycle);
+        let (generation, wakes, cycle) = (self.cq(cq).generation, self.cq(cq).wakes, self.cycle);
         let shape = self.wl(id).map_or(u32::MAX, |w| w.shape);
         Assignment {
             pod_sets: Vec::new(),
             borrowing: 0,
             usage: Vec::new(),
-            last: LastTry { tried: Vec::new(), generation, cycle, shape },
+            last: LastTry { tried: Vec::new(), generation, wakes, cycle, shape },
             no_fit_reason: "",
             replaced: self.replaced_totals(id, cq),
             mode: None,
@@ -472,5 +473,11 @@ impl Queueing {
             }
         }
         self.cq(cq).generation > last.generation
+    }
+
+    /// Whether those parked in a ClusterQueue were given another chance since a try: then what was tried before may
+    /// fit by now.
+    pub(crate) fn woken_since(&self, last: &LastTry, cq: CqId) -> bool {
+        self.cq(cq).wakes > last.wakes
     }
 }

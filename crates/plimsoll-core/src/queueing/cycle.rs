@@ -28,7 +28,11 @@ use super::preempt::Target;
 use super::state::{CqId, Queueing, Unsaid};
 use super::{Note, cond};
 use crate::place::Placement;
-use crate::time::Time;
+use crate::time::{Duration, Time};
+
+/// When a search among flavors starts anew that ended with flavors tried before others gave something back. In Kueue
+/// it waits for the next event, which may never come; whatever wakes others comes first here, too.
+const SCAN_AGAIN: Duration = Duration::from_seconds(10);
 
 /// How an entry left the cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ struct Entry {
     message: String,
     /// Whether somebody was newly asked to make room for it.
     asked: bool,
+    /// Whether the flavors tried before this cycle were tried when less was free.
+    stale: bool,
     /// In a second pass the number of the attempt.
     second: Option<u32>,
 }
@@ -484,6 +490,11 @@ impl Queueing {
             queue.pending.activate(rank, shape, lq);
         } else {
             queue.pending.park(rank, shape, lq);
+            if e.stale {
+                // The flavors before may fit by now, and nothing else would tell: Kueue leaves it there.
+                self.wake_later.insert((now.plus(SCAN_AGAIN), e.cq));
+            }
+            let queue = self.cq_mut(e.cq);
             if hashing && best_effort && matches!(e.requeue, Requeue::NoFit | Requeue::NoCandidates) {
                 parked = queue.pending.stop_shape(shape, e.reason);
             }

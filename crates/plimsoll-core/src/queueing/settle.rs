@@ -176,6 +176,7 @@ impl Queueing {
                 .copied()
                 .filter(|&l| self.namespace_matches(id, &self.lq(l).namespace))
                 .collect();
+            self.cq_mut(id).wakes += 1;
             if self.cq_mut(id).pending.wake(|lq| allowed.binary_search(&lq).is_ok()) {
                 self.cycle_due = true;
             }

@@ -67,6 +67,8 @@ pub(crate) struct Cq {
     pub(crate) inactive: Option<(&'static str, String)>,
     /// Rises whenever more may fit than before.
     pub(crate) generation: i64,
+    /// How often its parked workloads were given another chance.
+    pub(crate) wakes: i64,
     pub(crate) pending: Pending,
     /// Workloads that hold quota here.
     pub(crate) holders: BTreeSet<WlId>,

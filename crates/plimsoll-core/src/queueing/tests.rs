@@ -382,6 +382,46 @@ fn has(seen: &[(String, String, String)], wl: &str, kind: &str, reason: &str) ->
     seen.iter().any(|(w, k, r)| w == wl && k == kind && r == reason)
 }
 
+/// Between two tries of a search among flavors the first flavor becomes free: it is tried again, though nothing else
+/// happens.
+#[test]
+fn a_search_that_ended_with_old_tries_starts_anew() {
+    let mut q = small_world(Config::default(), 0);
+    let now = Time::from_seconds(100);
+    let flavor = ResourceFlavor { name: "g".into(), ..Default::default() };
+    q.absorb(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+    // Both queues want what the other one has in the first flavor.
+    let mut two = cluster_queue("c0", "pool", 0, None, false);
+    let mut second = two.resource_groups[0].flavors[0].clone();
+    (second.flavor, second.resources[0].nominal) = ("g".into(), 1000);
+    two.resource_groups[0].flavors.push(second);
+    q.absorb(now, Event::ClusterQueueUpsert(Box::new(two)));
+    for event in queue(1, 4, None, false) {
+        q.absorb(now, event);
+    }
+    let owner = workload(1, 1, 0, 4000);
+    q.absorb(now, Event::WorkloadUpsert(Box::new(owner.clone())));
+    q.absorb(now, Event::WorkloadUpsert(Box::new(workload(2, 0, 0, 4000))));
+    // One cycle: the owner gets its quota, and the other one comes too late for the first flavor.
+    let mut written = Vec::new();
+    q.decide(now, &mut |a| {
+        if let Action::UpdateWorkload(u) = a {
+            written.push(u);
+        }
+    });
+    let admission = written.iter().find(|u| u.key.name == "w1").expect("admitted");
+    let mut done = Workload { version: 9, ..owner };
+    admission.apply(&mut done.status);
+    let finished = Condition { kind: cond::FINISHED.into(), status: true, ..Default::default() };
+    done.status.conditions.push(finished);
+    q.absorb(now, Event::WorkloadUpsert(Box::new(done)));
+    // Kueue goes on with the second flavor, which is too small, and leaves it at that.
+    assert!(!has(&run(&mut q, 100), "w2", cond::ADMITTED, "Admitted"));
+    let wake = q.next_wake().expect("it will be tried again");
+    assert!(wake <= Time::from_seconds(110));
+    assert!(has(&run(&mut q, 110), "w2", cond::ADMITTED, "Admitted"));
+}
+
 /// Pods that don't get ready in time send a workload back with growing waits, then deactivate it.
 #[test]
 fn pods_that_are_not_ready_in_time() {

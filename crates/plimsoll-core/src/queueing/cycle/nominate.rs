@@ -42,6 +42,7 @@ impl Queueing {
                 reason: "",
                 message: String::new(),
                 asked: false,
+                stale: false,
                 second: (attempt > 0).then_some(attempt),
             };
             if self.wl(id).is_none_or(|w| w.held.is_some() != entry.second.is_some()) {
@@ -56,6 +57,7 @@ impl Queueing {
             let shape = self.wl(id).map_or(u32::MAX, |w| w.shape);
             let last = self.wl_mut(id).and_then(|w| w.last.take());
             let last = last.filter(|l| !self.is_outdated(l, cq, shape));
+            entry.stale = last.as_ref().is_some_and(|l| l.has_more() && self.woken_since(l, cq));
             let found = self.find_assignment(id, cq, None, last.as_ref());
             entry.record(found);
             entries.push(entry);
