@@ -511,7 +511,7 @@ impl Queueing {
         self.unqueue(id);
         if queued.is_some() {
             // Capacity may have been kept for it (`reserve_for_later`). Kueue wakes nobody; others would wait on.
-            self.wake_around(lq, queued, now);
+            self.wake_queues(lq, queued, now);
         }
         self.shapes.give_back(shape);
         if self.release(id) {

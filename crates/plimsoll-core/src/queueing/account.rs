@@ -238,8 +238,10 @@ impl Queueing {
             let freed =
                 was_holding && (reshaped || before.is_some_and(|b| b.reclaimable != after.reclaimable));
             let other_priority = before.is_some_and(|b| b.priority != after.priority);
-            if freed || other_priority {
+            if freed {
                 self.wake_around(after.lq, held, now);
+            } else if other_priority {
+                self.wake_queues(after.lq, held, now);
             }
             return;
         }
@@ -267,6 +269,12 @@ impl Queueing {
     /// Asks that parked workloads around a LocalQueue's ClusterQueue get another chance. Kueue wakes nobody
     /// when the LocalQueue is stopped or gone; here that only takes longer.
     pub(crate) fn wake_around(&mut self, lq: LqId, held: Option<CqId>, now: Time) {
+        self.tas.freed |= held.is_some_and(|cq| self.has_topology(cq));
+        self.wake_queues(lq, held, now);
+    }
+
+    /// The same where nobody gave places on nodes back.
+    pub(crate) fn wake_queues(&mut self, lq: LqId, held: Option<CqId>, now: Time) {
         let queue = self.lq(lq);
         let usable = queue.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
         for cq in [queue.cq, held].into_iter().flatten() {
@@ -276,7 +284,6 @@ impl Queueing {
                 self.wake_later.insert((now.plus(LATE_WAKE), cq));
             }
         }
-        self.tas.freed |= held.is_some_and(|cq| self.has_topology(cq));
         self.cycle_due = true;
     }
 

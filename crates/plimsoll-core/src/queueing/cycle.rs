@@ -186,10 +186,10 @@ impl Queueing {
             }
             Mode::Preempt | Mode::Fit => {}
         }
-        let old = self.old_slice(e.id);
+        let before = self.chain_before(e.id);
         let (taken, claimed) = (&self.slices.taken, &plans.claimed);
         let overlaps = e.targets.iter().any(|t| claimed.contains(&t.id) || taken.contains(&t.id))
-            || old.is_some_and(|o| claimed.contains(&o))
+            || before.iter().any(|o| claimed.contains(o))
             || taken.contains(&e.id);
         if overlaps {
             e.skip(keep, "Workload has overlapping preemption targets with another workload");
@@ -226,10 +226,11 @@ impl Queueing {
         }
         self.add_usage(e.cq, e.usage());
         self.tas_charge_assignment(e.id, e.assignment.as_ref(), true, 1);
+        plans.admitted = true;
         if e.second.is_none() && self.blocked_by_pods(e) {
             return;
         }
-        self.slices.taken.extend(old);
+        self.slices.taken.extend(before);
         e.outcome = Outcome::Admitted;
     }
 

@@ -157,7 +157,7 @@ impl Queueing {
     fn may_preempt(&self, id: WlId, other: WlId, policy: u8, newer_equal: bool) -> bool {
         let (Some(a), Some(b)) = (self.wl(id), self.wl(other)) else { return false };
         // Slices whose place is or will be taken go without being preempted.
-        if self.old_slice(id) == Some(other) || self.heir(other).is_some() {
+        if self.chain_before(id).contains(&other) || self.heir(other).is_some() {
             return false;
         }
         let (p, q) = (a.obj.effective_priority(), b.obj.effective_priority());

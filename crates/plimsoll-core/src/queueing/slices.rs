@@ -119,7 +119,8 @@ impl Queueing {
 
     /// What the slice that a waiting workload may replace at once holds. `None`: it has to be admitted in full.
     pub(crate) fn replaced_totals(&self, id: WlId, cq: CqId) -> Option<Vec<Total>> {
-        let old = self.chain_before(id).first().copied()?;
+        let chain = self.chain_before(id);
+        let old = chain.iter().copied().find(|&o| !self.passed_on(o))?;
         let wl = self.wl(old).filter(|w| w.held == Some(cq) && !w.hidden)?;
         let leaving = wl.obj.status.is_true(cond::EVICTED) || self.heir(old).is_some();
         (!leaving && !self.slices.taken.contains(&old)).then(|| wl.totals.clone())
@@ -149,7 +150,7 @@ impl Queueing {
 
     /// The slices before a workload, nearest first, up to the first that neither holds quota nor has ended. None if
     /// they go round in a circle, which only those of one second can: then each counts in full.
-    fn chain_before(&self, id: WlId) -> Vec<WlId> {
+    pub(crate) fn chain_before(&self, id: WlId) -> Vec<WlId> {
         let (mut chain, mut at) = (Vec::new(), id);
         while let Some(old) = self.old_slice(at) {
             if old == id {

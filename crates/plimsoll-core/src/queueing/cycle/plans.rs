@@ -15,6 +15,8 @@ use super::Entry;
 pub(super) struct Plans {
     /// Workloads that are to make room. They run until they have stopped.
     pub(super) claimed: BTreeSet<WlId>,
+    /// Whether somebody was admitted: until then every entry that fitted when it was nominated fits beside everybody.
+    pub(super) admitted: bool,
     kept: Vec<Kept>,
 }
 
@@ -38,8 +40,7 @@ impl Queueing {
         let taken = e.mode() == Mode::Fit;
         self.add_usage(e.cq, &usage);
         self.tas_charge_assignment(e.id, e.assignment.as_ref(), taken, 1);
-        let has_places = |a: &&Assignment| a.pod_sets.iter().any(|p| p.topology.is_some());
-        let assignment = e.assignment.as_ref().filter(has_places).cloned();
+        let assignment = e.assignment.as_ref().filter(|a| has_places(a)).cloned();
         plans.kept.push(Kept { id: e.id, cq: e.cq, usage, assignment });
     }
 
@@ -58,7 +59,8 @@ impl Queueing {
             } else {
                 quota.borrowing.map_or(wanted, |limit| wanted.min(quota.nominal.add(limit).sub(used)))
             };
-            reserve.push((fr, amount));
+            // Limits may have been lowered below what is used.
+            reserve.push((fr, amount.at_least_zero()));
         }
         self.keep(e, reserve, plans);
     }
@@ -70,17 +72,27 @@ impl Queueing {
         if !self.shared_nodes_fit(e.id, e.assignment.as_ref()) {
             return false;
         }
-        if plans.claimed.is_empty() {
+        if plans.claimed.is_empty() || !plans.admitted {
             return true;
         }
+        let root = |q: &Self, cq: CqId| q.cq(cq).node.map(|n| q.tree.root(n));
+        let (here, places) = (root(self, e.cq), e.assignment.as_ref().is_some_and(has_places));
         let mark = self.mark();
         for kept in plans.kept.iter().rev() {
-            self.remove_usage(kept.cq, &kept.usage);
-            self.tas_charge_assignment(kept.id, kept.assignment.as_ref(), false, -1);
+            if root(self, kept.cq) == here {
+                self.remove_usage(kept.cq, &kept.usage);
+            }
+            if places {
+                self.tas_charge_assignment(kept.id, kept.assignment.as_ref(), false, -1);
+            }
         }
         let fits =
             self.quota_fits(e.cq, e.usage()) && self.tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
         self.rollback(mark);
         fits
     }
+}
+
+fn has_places(a: &Assignment) -> bool {
+    a.pod_sets.iter().any(|p| p.topology.is_some())
 }
