@@ -49,30 +49,69 @@ pub(super) fn subsets(service: &Service, members: &[Member]) -> (Vec<Value>, boo
     for (port, who) in by_port.into_values() {
         by_members.entry(who).or_default().extend(port);
     }
-    let mut room = CAPACITY;
-    let total: usize = by_members.keys().map(BTreeSet::len).sum();
+    let listed: Vec<Listed<'_>> = by_members.keys().map(|who| listed(service, &members, who)).collect();
+    let (ready, unready) = listed.iter().fold((0_usize, 0_usize), |(ready, unready), l| {
+        (ready.saturating_add(l.ready.len()), unready.saturating_add(l.unready.len()))
+    });
+    let mut ready_share = Share::new(ready, CAPACITY);
+    let mut unready_share = Share::new(unready, CAPACITY.saturating_sub(ready));
     let mut subsets = Vec::new();
-    for (who, ports) in &by_members {
-        let ready = |yes: bool| {
-            let mut list: Vec<&Member> = who.iter().filter_map(|i| members.get(*i).copied()).collect();
-            list.retain(|m| yes == (m.serving || service.spec.publish_not_ready_addresses));
-            list.sort_by(|a, b| a.ip.cmp(&b.ip));
-            list
-        };
+    for (list, ports) in listed.into_iter().zip(by_members.values()) {
         let mut subset = json!({});
-        for (key, list) in [("addresses", ready(true)), ("notReadyAddresses", ready(false))] {
-            let list: Vec<Value> = list.into_iter().take(room).map(address).collect();
-            room = room.saturating_sub(list.len());
-            if !list.is_empty() {
-                subset[key] = json!(list);
-            }
+        let parts = [
+            ("addresses", ready_share.take(list.ready)),
+            ("notReadyAddresses", unready_share.take(list.unready)),
+        ];
+        for (key, list) in parts.into_iter().filter(|(_, list)| !list.is_empty()) {
+            subset[key] = list.into_iter().map(address).collect();
+        }
+        // A subset without any address is not valid.
+        if subset.as_object().is_none_or(serde_json::Map::is_empty) {
+            continue;
         }
         if !ports.is_empty() {
             subset["ports"] = json!(ports.iter().map(|p| without_empty_name(p)).collect::<Vec<_>>());
         }
         subsets.push(subset);
     }
-    (subsets, total > CAPACITY)
+    (subsets, ready.saturating_add(unready) > CAPACITY)
+}
+
+/// The members of a subset, in order of their addresses.
+struct Listed<'a> {
+    ready: Vec<&'a Member>,
+    unready: Vec<&'a Member>,
+}
+
+fn listed<'a>(service: &Service, members: &[&'a Member], who: &BTreeSet<usize>) -> Listed<'a> {
+    let mut all: Vec<&Member> = who.iter().filter_map(|i| members.get(*i).copied()).collect();
+    all.sort_by(|a, b| a.ip.cmp(&b.ip));
+    let is_ready = |m: &&Member| m.serving || service.spec.publish_not_ready_addresses;
+    let (ready, unready) = all.into_iter().partition(is_ready);
+    Listed { ready, unready }
+}
+
+/// Room that subsets share in proportion to what each would list, rounded up while there is some left
+/// (`truncateEndpoints`: those that aren't ready get what those that are leave).
+struct Share {
+    total: usize,
+    room: usize,
+    left: usize,
+}
+
+impl Share {
+    const fn new(total: usize, room: usize) -> Self {
+        Self { total, room, left: room }
+    }
+
+    fn take<'a>(&mut self, mut list: Vec<&'a Member>) -> Vec<&'a Member> {
+        if self.total > self.room {
+            let share = list.len().saturating_mul(self.room).div_ceil(self.total);
+            list.truncate(share.min(self.left));
+        }
+        self.left = self.left.saturating_sub(list.len());
+        list
+    }
 }
 
 fn without_empty_name(port: &Value) -> Value {

@@ -156,6 +156,40 @@ fn endpoints_list_ready_and_other_addresses() {
     let one = service(json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 80}]}));
     let (subsets, truncated) = subsets::subsets(&one, &members_of(&one, &many));
     assert!(truncated && ips(&subsets[0]["addresses"]).len() == 1000);
+    // Ready addresses of all subsets come first, each subset has its share, and one with nothing is left out.
+    let two = service(json!({"selector": {"app": "web"}, "ports": ports}));
+    let mixed = |n: usize, ready: bool, named: bool| {
+        let mut more = json!({"spec": {}, "status": {}});
+        if !ready {
+            more["status"]["conditions"] = json!([]);
+        }
+        if !named {
+            more["spec"]["containers"] = json!([]);
+        }
+        pod(n, more)
+    };
+    // Pods in numbers: ready with both ports, ready with one, not ready with both; addresses by subset, (ready, not).
+    let table: [((usize, usize, usize), &[(usize, usize)]); 6] = [
+        ((300, 0, 100), &[(300, 100)]),
+        ((1001, 0, 0), &[(1000, 0)]),
+        ((600, 0, 600), &[(600, 400)]),
+        ((400, 100, 300), &[(500, 50), (400, 50)]),
+        ((400, 1200, 0), &[(200, 0), (800, 0)]),
+        ((0, 1001, 5), &[(1000, 0)]),
+    ];
+    for ((both, one, unready), want) in table {
+        let kinds = [(both, true, true), (one, true, false), (unready, false, true)];
+        let all = kinds.into_iter().flat_map(|(n, ready, named)| std::iter::repeat_n((ready, named), n));
+        let all: Vec<Value> = all.enumerate().map(|(n, (ready, named))| mixed(n, ready, named)).collect();
+        let (subsets, truncated) = subsets::subsets(&two, &members_of(&two, &all));
+        let seen: Vec<_> = subsets
+            .iter()
+            .map(|s| (ips(&s["addresses"]).len(), ips(&s["notReadyAddresses"]).len()))
+            .collect();
+        assert_eq!(seen, want, "{both} {one} {unready}");
+        let total = if one == 0 { both + unready } else { 2 * (both + unready) + one };
+        assert_eq!(truncated, total > 1000, "{both} {one} {unready}");
+    }
     // A headless Service needs no ports; its pods have names.
     let headless = service(json!({"selector": {"app": "web"}, "clusterIP": "None"}));
     let named = pod(1, json!({"spec": {"hostname": "db-0", "subdomain": "web"}}));
