@@ -8,8 +8,9 @@ mod support;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use plimsoll_apiserver::ServerConfig;
 use plimsoll_apiserver::audit::Audit;
+use plimsoll_apiserver::store::{Expected, Key, Store, Write};
+use plimsoll_apiserver::{Server, ServerConfig};
 use serde_json::{Value, json};
 use support::api::Api;
 use tower::ServiceExt;
@@ -607,4 +608,34 @@ async fn mutating_policies_are_refused() {
         answer["message"].as_str().unwrap().contains("does not run MutatingAdmissionPolicies"),
         "{answer}"
     );
+}
+
+#[tokio::test]
+async fn what_is_in_force_does_not_keep_a_server_from_starting() {
+    let store = Store::in_memory();
+    let start = || async { Api::of(Server::over(ServerConfig::default(), store.clone()).await.unwrap()) };
+    let api = start().await;
+    let everything = json!([rule(&json!(["*/*"]), &json!(["*"]))]);
+    let hooks = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "w"},
+        "webhooks": [{"name": "w.test.dev", "failurePolicy": "Fail", "sideEffects": "None", "rules": everything,
+            "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}],
+    });
+    install(&api, "validatingwebhookconfigurations", &hooks).await;
+    let spec =
+        json!({"matchConstraints": {"resourceRules": everything}, "validations": [{"expression": "false"}]});
+    with(&api, spec, json!({})).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    assert_eq!(api.send("POST", "/api/v1/namespaces", Some(&namespace)).await.0, 422);
+    drop(api);
+    // What is there stays as it is, and what was lost is made again.
+    let revision = |name: &str| store.get(&Key::new("/namespaces", "", name)).map(|r| r.revision);
+    let before = revision("kube-system");
+    store.commit(Write::delete(Key::new("/namespaces", "", "kube-public"), Expected::Present)).await.unwrap();
+    let api = start().await;
+    assert!(revision("kube-public").is_some());
+    assert_eq!(revision("kube-system"), before);
+    // They still hold for everybody else.
+    assert_eq!(api.send("POST", "/api/v1/namespaces", Some(&namespace)).await.0, 422);
 }
