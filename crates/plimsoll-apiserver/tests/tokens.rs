@@ -184,3 +184,41 @@ async fn others_can_verify_tokens() {
     let verifier = ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, point);
     verifier.verify(text.as_bytes(), &BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap()).unwrap();
 }
+
+#[tokio::test]
+async fn policies_decide_on_tokens() {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let api = world().await;
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["serviceaccounts/token"]}]},
+            "validations": [{"expression": "request.name != 'bot' || object.kind == 'TokenRequest' && \
+                object.spec.expirationSeconds <= 1000 && object.spec.audiences == ['https://kubernetes.default.svc'] \
+                && !request.dryRun", "message": "not so long"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]},
+    });
+    for (plural, object) in
+        [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)]
+    {
+        let (code, answer) = api.send("POST", &format!("{GROUP}/{plural}"), Some(&object)).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let (code, answer) = request(&api, "bot", json!({"expirationSeconds": 1001})).await;
+    assert_eq!(code, 422, "{answer}");
+    assert_eq!(
+        answer["message"],
+        "serviceaccounts \"bot\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not so long"
+    );
+    assert!(answer["status"]["token"].is_null());
+    token(&api, "bot", json!({"expirationSeconds": 1000})).await;
+    token(&api, "other", json!({"expirationSeconds": 1001})).await;
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 1000}});
+    let (code, _) = api.send("POST", &format!("{ACCOUNTS}/bot/token?dryRun=All"), Some(&body)).await;
+    assert_eq!(code, 422, "admission knows that it is a dry run");
+}

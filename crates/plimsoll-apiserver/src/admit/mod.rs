@@ -140,16 +140,24 @@ pub(crate) fn forbidden(w: &Write, object: &Value, why: &str) -> ApiError {
 
 /// As [`forbidden`], for a name that is known.
 pub(crate) fn forbidden_named(w: &Write, name: &str, why: &str) -> ApiError {
-    let mut e = ApiError::new(
-        403,
-        "Forbidden",
-        format!("{} \"{name}\" is forbidden: {why}", w.kind.qualified_resource()),
-    );
+    let (group, plural) = (resource_group(w), w.kind.plural.as_str());
+    let dot = if group.is_empty() { "" } else { "." };
+    let message = format!("{plural}{dot}{group} \"{name}\" is forbidden: {why}");
+    let mut e = ApiError::new(403, "Forbidden", message);
     e.details = Some(Box::new(Details {
         name: name.to_owned(),
-        group: w.kind.gvk.group.clone(),
+        group: group.to_owned(),
         kind: w.kind.plural.clone(),
         ..Details::default()
     }));
     e
+}
+
+/// The group of the resource that is written: not that of what is created at a subresource of it (an Eviction).
+fn resource_group(w: &Write) -> &str {
+    let Gvk { group, version, .. } = &w.kind.gvk;
+    match w.table.resource(group, version, &w.kind.plural) {
+        Some(_) => group,
+        None => w.kind.storage.split_once('/').map_or(group, |(group, _)| group),
+    }
 }

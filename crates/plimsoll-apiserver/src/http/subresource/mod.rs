@@ -100,6 +100,15 @@ async fn admit_part(
             return result;
         }
     }
+    let mut write = write_of(req, &kind_of_part(req, parent, part), options, "CreateOptions");
+    machine::own_update(&write.kind, None, part, &write.manager, &write.subresource, write.now)?;
+    let result = admitted(&mut write, part).await;
+    req.warnings.append(&mut write.warnings);
+    result
+}
+
+/// What admission knows an object by that is created at a subresource: its own kind at the parent's resource.
+fn kind_of_part(req: &Req, parent: &Kind, part: &Value) -> Arc<Kind> {
     let mut kind = Kind::clone(parent);
     let api_version = part["apiVersion"].as_str().unwrap_or("v1");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -109,11 +118,7 @@ async fn admit_part(
         kind: part["kind"].as_str().unwrap_or("").to_owned(),
     };
     kind.schema = machine::subresource_kind(&req.table, &kind.gvk).and_then(|k| k.schema.clone());
-    let mut write = write_of(req, &Arc::new(kind), options, "CreateOptions");
-    machine::own_update(&write.kind, None, part, &write.manager, &write.subresource, write.now)?;
-    let result = admitted(&mut write, part).await;
-    req.warnings.append(&mut write.warnings);
-    result
+    Arc::new(kind)
 }
 
 async fn admitted(write: &mut pipeline::Write, part: &mut Value) -> Result<(), ApiError> {

@@ -9,7 +9,7 @@ use super::super::Req;
 use super::super::generic::write_of;
 use super::super::options::WriteOptions;
 use super::super::reply::Reply;
-use super::{body_format, decode_own, own_kind, present_own, read};
+use super::{admitted, body_format, decode_own, kind_of_part, own_kind, present_own, read};
 use crate::auth::tokens::{Grant, ISSUER, Named, claims};
 use crate::store::Key;
 use crate::{machine, time};
@@ -39,6 +39,39 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
         }
     }
     let account = read(req, kind).await?;
+    let own = own_kind(req, sub)?;
+    let mut answer = request;
+    if let Some(answer) = answer.as_object_mut() {
+        answer.remove("status");
+    }
+    let mut write = write_of(req, kind, &options, "CreateOptions");
+    machine::own_update(&own, None, &mut answer, &write.manager, "token", write.now)?;
+    let now = write.now;
+    let named = Named::of(&account);
+    for (field, value) in [("name", &name), ("namespace", &namespace), ("uid", &named.uid)] {
+        answer["metadata"][field] = json!(value);
+    }
+    answer["metadata"]["creationTimestamp"] = json!(time::seconds(now));
+    fill(&mut answer)?;
+    write.kind = kind_of_part(req, kind, &answer);
+    let admitted = admitted(&mut write, &mut answer).await;
+    req.warnings.append(&mut write.warnings);
+    admitted?;
+    // Webhooks may have changed what is asked for.
+    let (seconds, audiences) = fill(&mut answer)?;
+    let mut grant = Grant { account: named, namespace, seconds, audiences, ..Grant::default() };
+    bind(req, &answer["spec"]["boundObjectRef"], &mut grant)?;
+    let token = req.server.signer().sign(&claims(&grant, now)).map_err(ApiError::internal)?;
+    let end = now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now);
+    if answer["spec"].get("boundObjectRef").is_none() {
+        answer["spec"]["boundObjectRef"] = json!(null);
+    }
+    answer["status"] = json!({"token": token, "expirationTimestamp": time::seconds(end)});
+    present_own(req, &own, 201, answer)
+}
+
+/// Fills in and checks what a token is asked for with: its life in seconds, and whom it is for.
+fn fill(request: &mut Value) -> Result<(i64, Vec<String>), ApiError> {
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if seconds < MIN_SECONDS {
         let detail = "may not specify a duration less than 10 minutes";
@@ -48,26 +81,13 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
         let detail = "may not specify a duration larger than 2^32 seconds";
         return Err(invalid("", "spec.expirationSeconds", &json!(seconds), detail));
     }
-    let mut grant = Grant { account: Named::of(&account), namespace, seconds, ..Grant::default() };
-    grant.audiences = audiences(&request["spec"]["audiences"]);
-    bind(req, &request["spec"]["boundObjectRef"], &mut grant)?;
-    let own = own_kind(req, sub)?;
-    let write = write_of(req, kind, &options, "CreateOptions");
-    let mut answer = request;
-    machine::own_update(&own, None, &mut answer, &write.manager, "token", write.now)?;
-    let token = req.server.signer().sign(&claims(&grant, write.now)).map_err(ApiError::internal)?;
-    let end = write.now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(write.now);
-    for (field, value) in [("name", &name), ("namespace", &grant.namespace), ("uid", &grant.account.uid)] {
-        answer["metadata"][field] = json!(value);
+    let audiences = audiences(&request["spec"]["audiences"]);
+    if !request["spec"].is_object() {
+        request["spec"] = json!({});
     }
-    answer["metadata"]["creationTimestamp"] = json!(time::seconds(write.now));
-    answer["spec"]["expirationSeconds"] = json!(seconds);
-    answer["spec"]["audiences"] = json!(grant.audiences);
-    if answer["spec"].get("boundObjectRef").is_none() {
-        answer["spec"]["boundObjectRef"] = json!(null);
-    }
-    answer["status"] = json!({"token": token, "expirationTimestamp": time::seconds(end)});
-    present_own(req, &own, 201, answer)
+    request["spec"]["expirationSeconds"] = json!(seconds);
+    request["spec"]["audiences"] = json!(audiences);
+    Ok((seconds, audiences))
 }
 
 fn invalid(name: &str, field: &str, value: &Value, detail: &str) -> ApiError {
