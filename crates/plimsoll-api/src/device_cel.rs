@@ -102,11 +102,9 @@ impl CelSelector {
             Err(format!("expression is longer than {MAX_EXPRESSION} bytes"))
         } else {
             Size::of(expression).and_then(|size| {
-                match catch_unwind(|| size.parsing(|| Program::compile(expression))) {
-                    Ok(Ok(p)) => Ok(Arc::new((p, size))),
-                    Ok(Err(e)) => Err(e.to_string()),
-                    Err(_) => Err("the expression can't be parsed".to_owned()),
-                }
+                let compiled =
+                    catch_unwind(|| size.parsed(|| Program::compile(expression), Program::expression));
+                compiled.unwrap_or_else(|_| Err("the expression can't be parsed".to_owned())).map(Arc::new)
             })
         };
         if programs.len() >= MAX_PROGRAMS {
@@ -164,7 +162,8 @@ mod tests {
             ("((", Err(())),
         ];
         let cel = CelSelector::default();
-        for (expression, want) in cases {
+        let hidden = format!("1 // '\n{}", "+1".repeat(4000));
+        for (expression, want) in cases.into_iter().chain([(hidden.as_str(), Err(()))]) {
             let got = cel.matches(expression, "x.example", &device);
             assert_eq!(got.clone().map_err(|_| ()), want, "{expression}: {got:?}");
         }

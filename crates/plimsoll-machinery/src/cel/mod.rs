@@ -72,10 +72,11 @@ impl Program {
             return Err(format!("expression is longer than {MAX_EXPRESSION} bytes"));
         }
         let size = Size::of(source)?;
-        let compiled = catch_unwind(AssertUnwindSafe(|| size.parsing(|| parser.parse(source))));
-        match compiled {
-            Ok(Ok(expression)) => Ok(Self { expression, size, source: source.to_owned() }),
-            Ok(Err(errors)) => Err(errors.to_string()),
+        let parse = || size.parsed(|| parser.parse(source), |expression| expression);
+        match catch_unwind(AssertUnwindSafe(parse)) {
+            Ok(parsed) => {
+                parsed.map(|(expression, size)| Self { expression, size, source: source.to_owned() })
+            }
             Err(_) => Err("the expression can't be parsed".to_owned()),
         }
     }
@@ -87,7 +88,7 @@ impl Program {
 
     /// Whether the expression mentions a variable.
     pub fn uses(&self, variable: &str) -> bool {
-        self.expression.references().has_variable(variable)
+        self.size.nested(|| self.expression.references().has_variable(variable))
     }
 
     /// The syntax tree, for type checks.
@@ -163,6 +164,10 @@ mod tests {
         assert!(run(&format!("{}1{}", "(".repeat(64), ")".repeat(64))).is_ok());
         assert!(run(&format!("{}true", "!".repeat(999))).is_ok());
         for source in ["[".repeat(3000), "(".repeat(3000), "-".repeat(3000), "{\"a\":".repeat(2000)] {
+            assert!(run(&source).is_err());
+        }
+        for hidden in ["1 // '\n", "r'\\' + ''", "'''''a''' + 1", "'\n"] {
+            let source = format!("{hidden}{}", "+1".repeat(7000));
             assert!(run(&source).is_err());
         }
     }

@@ -36,7 +36,7 @@ enum Type<'a> {
 /// # Errors
 /// The first thing found.
 pub fn check_rule(program: &Program, node: &Node) -> Result<(), TypeError> {
-    match type_of(program.expression(), node)? {
+    match program.size.nested(|| type_of(program.expression(), node))? {
         Type::Node(n) if n.kind.is_some_and(|k| k != NodeType::Boolean) => Err(TypeError::NotBool),
         Type::Other => Err(TypeError::NotBool),
         _ => Ok(()),
@@ -104,7 +104,7 @@ fn field<'a>(operand: Type<'a>, name: &str) -> Result<Type<'a>, TypeError> {
 /// rules. `most` says how many elements a list, map or string can have.
 pub fn loop_cost(program: &Program, node: &Node, most: fn(&Node) -> f64) -> f64 {
     let mut scope = vec![("self".to_owned(), Some(node)), ("oldSelf".to_owned(), Some(node))];
-    cost(program.expression(), &mut scope, most)
+    program.size.nested(|| cost(program.expression(), &mut scope, most))
 }
 
 type Scope<'a> = Vec<(String, Option<&'a Node>)>;
