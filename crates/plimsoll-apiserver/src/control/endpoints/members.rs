@@ -1,7 +1,9 @@
 //! Which pods are behind a Service, and how they stand there (`endpointslice/util` and `endpointslice/utils` upstream).
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
+use plimsoll_machinery::validate::endpoint_address;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -70,11 +72,11 @@ pub(super) fn member(
     pod: &Value,
     zone: impl Fn(&str) -> Option<String>,
 ) -> Option<Member> {
-    let ip = text(pod, &["status", "podIP"]);
     let phase = text(pod, &["status", "phase"]);
-    if ip.is_empty() || matches!(phase, "Succeeded" | "Failed") {
+    if matches!(phase, "Succeeded" | "Failed") {
         return None;
     }
+    let ip = address(pod)?;
     let serving = is_ready(pod);
     let terminating = !pod["metadata"]["deletionTimestamp"].is_null();
     let node = text(pod, &["spec", "nodeName"]).to_owned();
@@ -94,6 +96,13 @@ pub(super) fn member(
         }),
         ports: service.spec.ports.iter().filter_map(|port| port_of(port, pod)).collect(),
     })
+}
+
+/// The first address of the pod that a slice of IPv4 may hold: validation refuses the whole slice for any other.
+fn address(pod: &Value) -> Option<&str> {
+    let all = pod["status"]["podIPs"].as_array().into_iter().flatten().map(|a| text(a, &["ip"]));
+    let mut all = all.chain([text(pod, &["status", "podIP"])]);
+    all.find(|ip| ip.parse::<Ipv4Addr>().is_ok() && endpoint_address(ip).is_some())
 }
 
 fn is_ready(pod: &Value) -> bool {

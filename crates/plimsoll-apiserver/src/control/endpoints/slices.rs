@@ -20,12 +20,16 @@ pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Endpoints of a slice, at most (`--max-endpoints-per-slice`).
 const MAX: usize = 100;
+/// Type of the addresses of all slices made here.
+pub(super) const ADDRESS_TYPE: &str = "IPv4";
 
 /// A slice that is there.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Slice {
     pub metadata: Meta,
+    /// It never changes: a slice of another type than [`ADDRESS_TYPE`] can't be used.
+    pub address_type: String,
     #[serde(deserialize_with = "nullable")]
     pub endpoints: Vec<Value>,
     #[serde(deserialize_with = "nullable")]
@@ -86,11 +90,14 @@ pub(super) fn plan(members: &[Member], existing: &[Arc<Slice>]) -> Plan {
         endpoints.insert(identity(&endpoint), endpoint);
     }
     let mut plan = Plan::default();
-    let mut spare: VecDeque<usize> = (0..existing.len()).collect();
+    let of_type = |i: &usize| existing.get(*i).is_some_and(|s| s.address_type == ADDRESS_TYPE);
+    let (usable, unusable): (Vec<usize>, Vec<usize>) = (0..existing.len()).partition(of_type);
+    let mut spare = VecDeque::from(usable);
+    let usable = spare.len();
     for (ports, wanted) in groups.into_values() {
         place(existing, &ports, wanted, &mut spare, &mut plan);
     }
-    let kept = existing.len().saturating_sub(spare.len());
+    let kept = usable.saturating_sub(spare.len());
     if kept == 0 && plan.create.is_empty() {
         // A Service without pods has one empty slice.
         plan.create.push(Content { ports: Vec::new(), endpoints: Vec::new() });
@@ -103,6 +110,7 @@ pub(super) fn plan(members: &[Member], existing: &[Arc<Slice>]) -> Plan {
         }
     }
     plan.delete.extend(spare);
+    plan.delete.extend(unusable);
     plan
 }
 
@@ -114,7 +122,7 @@ fn place(
     spare: &mut VecDeque<usize>,
     plan: &mut Plan,
 ) {
-    let of_group = |(_, s): &(usize, &Arc<Slice>)| s.ports == ports;
+    let of_group = |(_, s): &(usize, &Arc<Slice>)| s.address_type == ADDRESS_TYPE && s.ports == ports;
     let mut held: Vec<(usize, Vec<Value>)> = Vec::new();
     for (i, slice) in existing.iter().enumerate().filter(of_group) {
         let kept = slice.endpoints.iter().filter_map(|e| wanted.remove(&identity(e))).take(MAX).collect();
@@ -166,7 +174,7 @@ pub(super) fn object(service: &Service, content: &Content) -> Value {
             "labels": labels(service),
             "ownerReferences": [controller_reference("v1", "Service", &service.metadata)],
         },
-        "addressType": "IPv4",
+        "addressType": ADDRESS_TYPE,
         "endpoints": content.endpoints,
         "ports": content.ports,
     })

@@ -46,6 +46,22 @@ fn who_is_behind_a_service() {
         let got = members_of(&svc, &[pod(1, more.clone())]);
         assert_eq!(got.first().map(|m| (m.ready, m.serving, m.terminating)), want, "{more}");
     }
+    // podIP and podIPs, and the address.
+    let table: [(&str, &[&str], Option<&str>); 8] = [
+        ("10.0.0.1", &[], Some("10.0.0.1")),
+        ("10.0.0.1", &["10.0.0.1", "fd00::1"], Some("10.0.0.1")),
+        ("fd00::1", &["fd00::1", "10.0.0.1"], Some("10.0.0.1")),
+        ("fd00::1", &["fd00::1"], None),
+        ("127.0.0.1", &["127.0.0.1"], None),
+        ("169.254.1.1", &[], None),
+        ("0.0.0.0", &[], None),
+        ("nonsense", &[], None),
+    ];
+    for (ip, ips, want) in table {
+        let ips: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+        let got = members_of(&svc, &[pod(1, json!({"status": {"podIP": ip, "podIPs": ips}}))]);
+        assert_eq!(got.first().map(|m| m.ip.as_str()), want, "{ip} {ips:?}");
+    }
     let ports = |ports: Value, pod: &Value| {
         let svc = service(json!({"selector": {"app": "web"}, "ports": ports}));
         json!(members_of(&svc, std::slice::from_ref(pod))[0].ports)
@@ -83,8 +99,12 @@ fn applied(existing: &[Arc<Slice>], plan: slices::Plan) -> Vec<Arc<Slice>> {
     for i in plan.delete {
         all[i] = None;
     }
-    let made =
-        plan.create.into_iter().map(|c| Slice { endpoints: c.endpoints, ports: c.ports, ..Slice::default() });
+    let made = plan.create.into_iter().map(|c| Slice {
+        address_type: slices::ADDRESS_TYPE.to_owned(),
+        endpoints: c.endpoints,
+        ports: c.ports,
+        ..Slice::default()
+    });
     all.into_iter().flatten().chain(made).map(Arc::new).collect()
 }
 
@@ -116,6 +136,12 @@ fn slices_hold_a_hundred_and_change_little() {
         assert_eq!(got.len(), want.len(), "{got:?}");
         assert_eq!(slices::plan(&members, &world), slices::Plan::default(), "nothing is left to do");
     }
+    // A slice of another type is no use, whatever it holds.
+    let members = members_of(&svc, &all[..1]);
+    let mut other = Slice::clone(&applied(&[], slices::plan(&members, &[]))[0]);
+    other.address_type = "IPv6".to_owned();
+    let plan = slices::plan(&members, &[Arc::new(other)]);
+    assert_eq!((plan.create.len(), plan.update.len(), plan.delete), (1, 0, vec![0]));
     // Pods that have the named port elsewhere are in a slice of their own.
     let other = pod(9, json!({"spec": {"containers": [{"ports": [{"name": "http", "containerPort": 9}]}]}}));
     let members = members_of(&svc, &[pod(1, json!({})), other]);
