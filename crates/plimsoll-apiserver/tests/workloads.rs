@@ -415,6 +415,15 @@ async fn services_have_the_endpoints_of_their_pods() {
     world
         .until("one less", SLICES, |l| l["items"][0]["endpoints"].as_array().is_some_and(|e| e.len() == 1))
         .await;
+    // Whoever looks after the Endpoints, they go with the Service.
+    let mine = json!({"metadata": {"name": "mine"}, "spec": {"ports": [{"port": 80}]}});
+    world.create(SERVICES, &mine).await;
+    world.create(ENDPOINTS, &json!({"metadata": {"name": "mine"}})).await;
+    world.create(ENDPOINTS, &json!({"metadata": {"name": "nobodys"}})).await;
+    world.until("the Service", &format!("{SERVICES}/mine"), |s| s["spec"]["clusterIP"].is_string()).await;
+    world.delete(&format!("{SERVICES}/mine")).await;
+    world.until("its endpoints are gone", ENDPOINTS, |l| names(l) == ["nobodys", "web"]).await;
+    world.delete(&format!("{ENDPOINTS}/nobodys")).await;
     world.delete(&format!("{SERVICES}/web")).await;
     world.until("no slices", SLICES, |l| l["items"] == json!([])).await;
     world.until("no endpoints", ENDPOINTS, |l| l["items"] == json!([])).await;

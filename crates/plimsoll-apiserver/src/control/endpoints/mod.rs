@@ -8,7 +8,8 @@ mod subsets;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -42,6 +43,8 @@ pub struct EndpointsController {
     pods: Informer<Pod>,
     slices: Informer<Slice>,
     endpoints: Informer<Object>,
+    /// Services that were seen to go and whose Endpoints may still be there, as `namespace/name`.
+    gone: Mutex<BTreeSet<String>>,
 }
 
 /// `namespace/service` of a slice that is ours.
@@ -68,6 +71,7 @@ impl EndpointsController {
             pods: Informer::new(&store, &resources::PODS.storage, |_| None),
             slices: Informer::alone(&store, &SLICES.storage, service_of),
             endpoints: Informer::alone(&store, &ENDPOINTS.storage, |_| None),
+            gone: Mutex::default(),
             client,
         }
     }
@@ -97,12 +101,22 @@ impl EndpointsController {
         pods.filter_map(|pod| members::member(service, &pod, zone)).collect()
     }
 
-    /// The Service is gone. Slices have it as their owner and go with it; Endpoints have no owner.
+    fn gone(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The Service is gone. Slices have it as their owner and go with it; Endpoints have no owner. Whoever made them, they
+    /// go when the Service is seen to go; where it was never seen, only those that were made here.
     async fn clean_up(&self, path: &str) -> Outcome {
-        if let Some(left) = self.endpoints.get(path).filter(|e| is_ours(&e.metadata)) {
+        let seen = self.gone().remove(path);
+        if let Some(left) = self.endpoints.get(path).filter(|e| seen || is_ours(&e.metadata)) {
             let meta = &left.metadata;
             let target = Target::object(&ENDPOINTS, &meta.namespace, &meta.name);
-            ignore(self.client.delete(target, Deletion::of_uid(&meta.uid)).await)?;
+            let deleted = ignore(self.client.delete(target, Deletion::of_uid(&meta.uid)).await);
+            if seen && deleted.is_err() && self.services.get(path).is_none() {
+                self.gone().insert(path.to_owned());
+            }
+            deleted?;
         }
         Ok(None)
     }
@@ -212,14 +226,21 @@ impl Controller for EndpointsController {
     }
 
     fn refresh(&self, queue: &mut Queue, now: Timestamp) {
-        self.services.refresh(|seen| queue.add(seen.path));
+        self.services.refresh(|seen| {
+            match seen.new {
+                Some(_) => self.gone().remove(seen.path),
+                None => self.gone().insert(seen.path.to_owned()),
+            };
+            queue.add(seen.path);
+        });
+        // What is written here comes back as well: at once, it would end the time in which pods are taken together.
+        let soon = now.saturating_add(BATCH).unwrap_or(now);
         self.slices.refresh(|seen| {
             for path in [seen.old, seen.new].into_iter().flatten().filter_map(|s| service_of(s)) {
-                queue.add(&path);
+                queue.add_at(&path, soon);
             }
         });
-        self.endpoints.refresh(|seen| queue.add(seen.path));
-        let soon = now.saturating_add(BATCH).unwrap_or(now);
+        self.endpoints.refresh(|seen| queue.add_at(seen.path, soon));
         self.pods.refresh(|seen| {
             for pod in [seen.old, seen.new].into_iter().flatten() {
                 let meta = &pod.metadata;
