@@ -57,10 +57,11 @@ async fn a_claim_gets_the_smallest_volume_that_fits() {
     assert_eq!(bound["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"], "yes");
     let right = world.until("a bound volume", &format!("{VOLUMES}/right"), phase("Bound")).await;
     assert_eq!(right["spec"]["claimRef"]["uid"], bound["metadata"]["uid"]);
-    // A pod keeps the claim from going.
+    // A pod on a node keeps the claim from going.
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {
+            "nodeName": "n",
             "containers": [{"name": "c", "image": "i"}],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
         },

@@ -539,3 +539,36 @@ async fn claims_of_a_stateful_set_go_as_it_says() {
     world.until("no claims", CLAIMS, |l| l["items"] == json!([])).await;
     world.stop().await;
 }
+
+/// `createPersistentVolumeClaims`: a set that is applied again while the claims of the one before are still going.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stateful_set_waits_for_claims_that_are_going() {
+    const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    let world = World::new(20.0).await;
+    let one = format!("{SETS}/web");
+    let mut wanted = set(1);
+    wanted["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete"});
+    world.create(SETS, &wanted).await;
+    world.until("a rollout", &one, |s| is_rolled_out(s, 1)).await;
+    let claim = format!("{CLAIMS}/data-web-0");
+    let owned = |c: &Value| c["metadata"]["ownerReferences"][0]["kind"] == "StatefulSet";
+    let first = world.until("the set's claim", &claim, owned).await;
+    world.patch(&claim, &json!({"metadata": {"finalizers": ["test.example/held"]}})).await;
+    world.delete(&one).await;
+    world.create(SETS, &wanted).await;
+    world.until("a claim that goes", &claim, |c| c["metadata"]["deletionTimestamp"].is_string()).await;
+    let told = |l: &Value| {
+        let mut all = l["items"].as_array().into_iter().flatten();
+        let wanted = "create Pod web-0 in StatefulSet web failed error: pvc data-web-0 is being deleted";
+        all.any(|e| e["reason"] == "FailedCreate" && e["message"] == wanted)
+    };
+    world.until("an event", EVENTS, told).await;
+    world.until("no pod", PODS, |l| l["items"] == json!([])).await;
+    world.patch(&claim, &json!({"metadata": {"finalizers": null}})).await;
+    world.until("another rollout", &one, |s| is_rolled_out(s, 1)).await;
+    let second = world.get(&claim).await;
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
+    assert!(second["metadata"]["deletionTimestamp"].is_null());
+    world.stop().await;
+}

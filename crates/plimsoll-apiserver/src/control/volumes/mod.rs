@@ -340,19 +340,9 @@ impl VolumeController {
         Ok(None)
     }
 
-    /// Whether a pod that hasn't ended uses a claim.
     fn is_used(&self, claim: &Value) -> bool {
         let pods = self.client.store().list(&resources::PODS.storage, Some(namespace(claim)));
-        pods.iter().filter_map(|r| r.value().ok()).any(|pod| {
-            let over = matches!(text(&pod, &["status", "phase"]), "Succeeded" | "Failed");
-            let pod_name = name(&pod).to_owned();
-            let uses = |v: &Value| {
-                let generated =
-                    v["ephemeral"].is_object() && name(claim) == format!("{pod_name}-{}", text(v, &["name"]));
-                generated || text(v, &["persistentVolumeClaim", "claimName"]) == name(claim)
-            };
-            !over && pod["spec"]["volumes"].as_array().into_iter().flatten().any(uses)
-        })
+        pods.iter().filter_map(|r| r.value().ok()).any(|pod| uses(&pod, claim))
     }
 
     async fn unprotect(
@@ -371,6 +361,25 @@ impl VolumeController {
         });
         ignore_not_found(freed.await)
     }
+}
+
+/// Whether a pod uses a claim (`podUsesPVC`): one that is on no node doesn't, as none will start it with a claim that is on
+/// its way out. One that has ended does until it is deleted.
+fn uses(pod: &Value, claim: &Value) -> bool {
+    if text(pod, &["spec", "nodeName"]).is_empty() {
+        return false;
+    }
+    // Its claims may go before it, so that neither waits for the other.
+    let shut_down = is_leaving(pod) && pod["metadata"]["deletionGracePeriodSeconds"] == 0;
+    let mut owners = claim["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let made_for_it = owners.any(|o| o["controller"] == true && o["uid"] == pod["metadata"]["uid"]);
+    pod["spec"]["volumes"].as_array().into_iter().flatten().any(|v| {
+        let generated = v["ephemeral"].is_object()
+            && !shut_down
+            && made_for_it
+            && name(claim) == format!("{}-{}", name(pod), text(v, &["name"]));
+        generated || text(v, &["persistentVolumeClaim", "claimName"]) == name(claim)
+    })
 }
 
 fn claim_reference(claim: &Value) -> Value {
@@ -431,7 +440,7 @@ impl Controller for VolumeController {
         });
         self.pods.refresh(|seen| {
             let Some(pod) = seen.new.or(seen.old) else { return };
-            if seen.new.is_some_and(|p| !p.is_terminal()) {
+            if seen.new.is_some_and(|p| p.metadata.deletion_grace_period_seconds != Some(0)) {
                 return;
             }
             self.claims.in_namespace(&pod.metadata.namespace, |claim| {
@@ -456,5 +465,41 @@ impl Controller for VolumeController {
                 _ => Ok(None),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `podUsesPVC`.
+    #[test]
+    fn who_uses_a_claim() {
+        let claim =
+            json!({"metadata": {"name": "data", "ownerReferences": [{"uid": "u", "controller": true}]}});
+        let named = json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}});
+        let own = json!({"name": "ta", "ephemeral": {}});
+        let pod = |name: &str, uid: &str, node: &str, phase: &str, volume: &Value| {
+            json!({"metadata": {"name": name, "uid": uid}, "spec": {"nodeName": node, "volumes": [volume]},
+                "status": {"phase": phase}})
+        };
+        let mut shut_down = pod("da", "u", "n", "Running", &own);
+        let mut claim_of_da = claim.clone();
+        claim_of_da["metadata"]["name"] = json!("da-ta");
+        let table = [
+            (pod("p", "x", "n", "Running", &named), &claim, true),
+            (pod("p", "x", "n", "Succeeded", &named), &claim, true),
+            (pod("p", "x", "", "Pending", &named), &claim, false),
+            (pod("p", "x", "n", "Running", &json!({"name": "v", "emptyDir": {}})), &claim, false),
+            (shut_down.clone(), &claim_of_da, true),
+            (pod("da", "other", "n", "Running", &own), &claim_of_da, false),
+            (pod("da", "u", "", "Pending", &own), &claim_of_da, false),
+        ];
+        for (pod, claim, want) in table {
+            assert_eq!(uses(&pod, claim), want, "{pod}");
+        }
+        shut_down["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        shut_down["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        assert!(!uses(&shut_down, &claim_of_da));
     }
 }

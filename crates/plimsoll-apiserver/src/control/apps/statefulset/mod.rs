@@ -23,7 +23,7 @@ use crate::control::client::{Client, Deletion, Target, modify, resources};
 use crate::control::clock::Clock;
 use crate::control::events::{Event, EventType, Recorder, Subject};
 use crate::control::informer::Informer;
-use crate::control::meta::{OwnerReference, controller_reference};
+use crate::control::meta::{OwnerReference, controller_reference, text};
 use crate::control::pod::Pod;
 use crate::control::pod_control::{adopt, let_go};
 use crate::control::queue::Queue;
@@ -102,6 +102,9 @@ impl StatefulSetController {
         if status != set.status {
             write_status(&*self.client, &resources::STATEFUL_SETS, &set.metadata, json!(status)).await?;
         }
+        if failure.is_none() {
+            failure = self.make_missing_claims(set, &pods).await.err();
+        }
         let in_use = |name: &str| {
             name == revisions.current
                 || name == revisions.update
@@ -167,16 +170,53 @@ impl StatefulSetController {
     }
 
     async fn create(&self, set: &StatefulSet, revision: &Revision, ordinal: i32) -> Result<(), ApiError> {
-        let (name, pod) = (&set.metadata.name, pods::name(set, ordinal));
+        let about = format!("create Pod {} in StatefulSet {}", pods::name(set, ordinal), set.metadata.name);
+        if let Err(error) = self.make_claims(set, ordinal, true).await {
+            let message = format!("{about} failed error: {error}");
+            self.event(set, EventType::Warning, "FailedCreate", message);
+            return Err(error);
+        }
+        self.make(set, &resources::PODS, pods::pod(set, revision, ordinal), &about, "successful").await
+    }
+
+    /// Makes the claims of a pod that aren't there. An error: one is on its way out, or is about to be (for a pod that
+    /// `is_new`) because it belongs to a set or pod from before; a pod that uses it would never start.
+    async fn make_claims(&self, set: &StatefulSet, ordinal: i32, is_new: bool) -> Result<(), ApiError> {
+        let pod = pods::name(set, ordinal);
         for claim in pods::claims(set, ordinal) {
-            let called = claim["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let about = format!("create Claim {called} Pod {pod} in StatefulSet {name}");
-            if self.client.store().get(&resources::CLAIMS.key(&set.metadata.namespace, &called)).is_none() {
+            let called = text(&claim, &["metadata", "name"]).to_owned();
+            let record = self.client.store().get(&resources::CLAIMS.key(&set.metadata.namespace, &called));
+            let Some(record) = record else {
+                let about = format!("create Claim {called} Pod {pod} in StatefulSet {}", set.metadata.name);
                 self.make(set, &resources::CLAIMS, claim, &about, "success").await?;
+                continue;
+            };
+            let known = record.value().unwrap_or_default();
+            if !known["metadata"]["deletionTimestamp"].is_null() {
+                return Err(ApiError::new(409, "Conflict", format!("pvc {called} is being deleted")));
+            }
+            if is_new && retention::is_stale(set, &pod, "", &known) {
+                return Err(ApiError::new(409, "Conflict", format!("pvc {called} has a stale owner")));
             }
         }
-        let about = format!("create Pod {pod} in StatefulSet {name}");
-        self.make(set, &resources::PODS, pods::pod(set, revision, ordinal), &about, "successful").await
+        Ok(())
+    }
+
+    /// Claims of pods that wait may have gone since the pod was made (`createMissingPersistentVolumeClaims`).
+    async fn make_missing_claims(
+        &self,
+        set: &StatefulSet,
+        pods: &BTreeMap<i32, Arc<Pod>>,
+    ) -> Result<(), ApiError> {
+        if set.metadata.deletion_timestamp.is_some() || set.spec.volume_claim_templates.is_empty() {
+            return Ok(());
+        }
+        for (ordinal, pod) in pods.range(set.ordinals()) {
+            if pod.status.phase == "Pending" && pod.metadata.deletion_timestamp.is_none() {
+                self.make_claims(set, *ordinal, false).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn make(
