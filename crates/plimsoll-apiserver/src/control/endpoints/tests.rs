@@ -152,6 +152,9 @@ fn slices_hold_a_hundred_and_change_little() {
     );
 }
 
+/// Pods of three kinds, and how many addresses of each subset are listed: ready, not ready.
+type Sharing = ((usize, usize, usize), &'static [(usize, usize)]);
+
 /// `RepackSubsets`, `addEndpointSubset`, `truncateEndpoints`.
 #[test]
 fn endpoints_list_ready_and_other_addresses() {
@@ -195,7 +198,7 @@ fn endpoints_list_ready_and_other_addresses() {
         pod(n, more)
     };
     // Pods in numbers: ready with both ports, ready with one, not ready with both; addresses by subset, (ready, not).
-    let table: [((usize, usize, usize), &[(usize, usize)]); 6] = [
+    let table: [Sharing; 6] = [
         ((300, 0, 100), &[(300, 100)]),
         ((1001, 0, 0), &[(1000, 0)]),
         ((600, 0, 600), &[(600, 400)]),
