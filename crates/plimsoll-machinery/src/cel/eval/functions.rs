@@ -1,6 +1,7 @@
 //! Functions: a few of our own, where the crate's are too lenient or too costly; all others are the crate's.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kube_cel::cel::common::ast::{CallExpr, Expr};
@@ -15,7 +16,9 @@ use crate::cel::{FUNCTIONS, errors};
 pub(crate) const NAMESPACES: &[&str] =
     &["math", "sets", "optional", "lists", "base64", "strings", "ip", "format", "jsonpatch", "cel"];
 /// Cost of compiling a regular expression, beside its length.
-const REGEX_COST: u64 = 200;
+const REGEX_COST: u64 = 10_000;
+/// Most regular expressions that are kept.
+const MAX_REGEXES: usize = 8;
 /// Largest compiled regular expression, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 /// Longest error text, in characters.
@@ -75,8 +78,8 @@ fn type_of(value: &Value) -> &str {
 }
 
 thread_local! {
-    /// The regular expression used last: loops use one many times.
-    static REGEX: RefCell<Option<(String, Regex)>> = const { RefCell::new(None) };
+    /// The regular expressions compiled last, `None` for what is none: loops use one many times.
+    static REGEXES: RefCell<VecDeque<(String, Option<Regex>)>> = const { RefCell::new(VecDeque::new()) };
 }
 
 impl<'e> Run<'e, '_> {
@@ -139,11 +142,27 @@ impl<'e> Run<'e, '_> {
                 })
             }
             (None, "matches", [Value::String(of), Value::String(pattern)]) => {
-                self.budget
-                    .charge((of.len() as u64 / 10 + 1).saturating_mul(pattern.len() as u64 / 4 + 1))?;
-                Value::Bool(self.is_match(of, pattern)?)
+                Value::Bool(self.regex(of, pattern, |regex| regex.is_match(of))?)
             }
             (None, "matches", _) => return Fail::overload(),
+            (None, "find", [Value::String(of), Value::String(pattern)]) if method => {
+                let found = |regex: &Regex| regex.find(of).map_or("", |m| m.as_str()).to_owned();
+                Value::from(self.regex(of, pattern, found)?)
+            }
+            (None, "findAll", [Value::String(of), Value::String(pattern), rest @ ..]) if method => {
+                let most = match rest {
+                    [] => usize::MAX,
+                    // less than none: all of them
+                    [Value::Int(n)] => usize::try_from(*n).unwrap_or(usize::MAX),
+                    _ => return Fail::overload(),
+                };
+                self.budget.charge(of.len().min(most) as u64)?;
+                let found = |regex: &Regex| {
+                    regex.find_iter(of).take(most).map(|m| Value::from(m.as_str().to_owned())).collect()
+                };
+                Value::List(Arc::new(self.regex(of, pattern, found)?))
+            }
+            (None, "find" | "findAll", _) => return Fail::overload(),
             (None, "dyn", [of]) => of.clone(),
             (None, "type", [of]) => Value::Opaque(Arc::new(TypeValue(type_of(of).to_owned()))),
             (None, "string", [Value::Bool(b)]) => Value::from(b.to_string()),
@@ -183,26 +202,32 @@ impl<'e> Run<'e, '_> {
         Ok(Some(found))
     }
 
-    fn is_match(&mut self, text: &str, pattern: &str) -> Result<bool, Fail> {
-        let known = REGEX.with_borrow(|last| {
-            last.as_ref().filter(|(known, _)| known == pattern).map(|(_, regex)| regex.is_match(text))
-        });
-        if let Some(found) = known {
-            return Ok(found);
-        }
-        self.budget.charge(REGEX_COST.saturating_add(pattern.len() as u64))?;
-        let regex = regex::RegexBuilder::new(pattern)
-            .size_limit(REGEX_SIZE)
-            .build()
-            .map_err(|_| Fail::Error(format!("error parsing regexp: `{pattern}`")))?;
-        let found = regex.is_match(text);
-        REGEX.set(Some((pattern.to_owned(), regex)));
-        Ok(found)
+    /// Uses a regular expression on a text.
+    fn regex<R>(&mut self, text: &str, pattern: &str, find: impl FnOnce(&Regex) -> R) -> Result<R, Fail> {
+        self.budget.charge((text.len() as u64 / 10 + 1).saturating_mul(pattern.len() as u64 / 4 + 1))?;
+        REGEXES.with_borrow_mut(|known| {
+            if !known.iter().any(|(p, _)| p == pattern) {
+                self.budget.charge(REGEX_COST.saturating_add(pattern.len() as u64))?;
+                let built = regex::RegexBuilder::new(pattern).size_limit(REGEX_SIZE).build().ok();
+                known.truncate(MAX_REGEXES - 1);
+                known.push_front((pattern.to_owned(), built));
+            }
+            match known.iter().find(|(p, _)| p == pattern) {
+                Some((_, Some(regex))) => Ok(find(regex)),
+                _ => Err(Fail::Error(format!("error parsing regexp: `{pattern}`"))),
+            }
+        })
     }
 
     /// What a function of the crate costs: what it reads, and what it may make.
     fn price(&mut self, name: &str, values: &[Value]) -> Result<(), Fail> {
-        values.iter().try_for_each(|v| self.budget.whole(v))?;
+        let mut wholes = Vec::with_capacity(values.len());
+        for value in values {
+            let before = self.budget.left;
+            self.budget.whole(value)?;
+            wholes.push(usize::try_from(before - self.budget.left).unwrap_or(usize::MAX));
+        }
+        let whole = |i: usize| wholes.get(i).copied().unwrap_or(usize::MAX);
         let made = match (name, values) {
             ("replace", [Value::String(of), Value::String(old), Value::String(new), ..]) => {
                 of.matches(old.as_str()).count().saturating_mul(new.len()) / 10
@@ -221,10 +246,13 @@ impl<'e> Run<'e, '_> {
                 }
                 form.matches('%').count().saturating_mul(usize::try_from(most).unwrap_or(usize::MAX))
             }
-            ("find" | "findAll" | "split", [_, _, ..]) => REGEX_COST as usize,
-            ("distinct" | "sort", [Value::List(list)]) => list.len().saturating_mul(list.len()) / 4,
+            ("split", [Value::String(of), Value::String(between), ..]) => {
+                of.matches(between.as_str()).count().saturating_add(1)
+            }
+            ("distinct" | "sort", [Value::List(list)]) => list.len().saturating_mul(whole(0)) / 4,
+            // Each of one is compared with each of the other, as far as the smaller one goes.
             ("contains" | "intersects" | "equivalent", [Value::List(a), Value::List(b)]) => {
-                a.len().saturating_mul(b.len())
+                a.len().saturating_mul(whole(1)).min(b.len().saturating_mul(whole(0)))
             }
             ("indexOf" | "lastIndexOf", [Value::String(a), Value::String(b), ..]) => {
                 a.len().saturating_mul(b.len()) / 100

@@ -76,9 +76,14 @@ impl<'e> Run<'e, '_> {
     fn sort_by(&mut self, value: &Value, variable: &'e str, body: &'e IdedExpr) -> Evaluated {
         let Value::List(list) = value else { return Fail::overload() };
         let mut keyed = Vec::with_capacity(list.len());
+        let times = u64::from(list.len().checked_ilog2().unwrap_or(0)) + 1;
         for item in list.iter() {
             self.budget.charge(1)?;
-            keyed.push((self.with(&[(variable, item.clone())], body)?, item.clone()));
+            let key = self.with(&[(variable, item.clone())], body)?;
+            // Every key is compared about so often; what is no text is compared at once.
+            let length = if let Value::String(s) = &key { s.len() as u64 } else { 0 };
+            self.budget.charge((length / 10 + 1).saturating_mul(times))?;
+            keyed.push((key, item.clone()));
         }
         self.budget.charge(keyed.len() as u64)?;
         if keyed.windows(2).any(|w| matches!(w, [a, b] if a.0.partial_cmp(&b.0).is_none())) {
@@ -96,8 +101,12 @@ impl<'e> Run<'e, '_> {
         names: (&'e str, &'e str),
         rest: &'e [IdedExpr],
     ) -> Evaluated {
+        self.budget.through(range)?;
         let all: Vec<(Value, Value)> = match range {
-            Value::List(list) => (0_i64..).map(Value::Int).zip(list.iter().cloned()).collect(),
+            Value::List(list) => {
+                self.budget.charge(list.len() as u64)?;
+                (0_i64..).map(Value::Int).zip(list.iter().cloned()).collect()
+            }
             Value::Map(map) => {
                 let mut all: Vec<(&Key, &Value)> = map.map.iter().collect();
                 all.sort_by_key(|(k, _)| *k);

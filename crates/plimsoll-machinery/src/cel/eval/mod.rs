@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, operators as op};
-use kube_cel::cel::objects::{Key, Map};
+use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use serde_json::Value as Json;
 
 pub use self::authorizer::{Asked, Decision};
@@ -128,10 +128,47 @@ impl Budget {
             }
             Value::Map(map) => {
                 self.charge(1)?;
-                map.map.values().try_for_each(|v| self.walk(v, depth + 1))
+                map.map.iter().try_for_each(|(key, v)| {
+                    self.charge(key_cost(key))?;
+                    self.walk(v, depth + 1)
+                })
+            }
+            Value::Opaque(opaque) => {
+                self.charge(1)?;
+                match opaque.downcast_ref::<OptionalValue>().and_then(OptionalValue::value) {
+                    Some(held) => self.walk(held, depth + 1),
+                    None => Ok(()),
+                }
             }
             _ => self.charge(1),
         }
+    }
+
+    /// Charges finding a value among the keys of a map.
+    fn key(&mut self, key: &Value) -> Result<(), Fail> {
+        match key {
+            Value::String(s) => self.charge(s.len() as u64 / 10),
+            _ => Ok(()),
+        }
+    }
+
+    /// Charges going through a list or map from its beginning, before it is copied and its keys are sorted.
+    fn through(&mut self, range: &Value) -> Result<(), Fail> {
+        match range {
+            Value::Map(map) => {
+                self.charge(map.map.len() as u64)?;
+                map.map.keys().try_for_each(|key| self.charge(key_cost(key)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What reading a key costs beside the value under it.
+fn key_cost(key: &Key) -> u64 {
+    match key {
+        Key::String(s) => s.len() as u64 / 10,
+        _ => 0,
     }
 }
 
@@ -249,7 +286,9 @@ impl<'e> Run<'e, '_> {
                 let mut made: HashMap<Key, Value> = HashMap::with_capacity(map.entries.len());
                 for entry in &map.entries {
                     let EntryExpr::MapEntry(entry) = &entry.expr else { return Fail::overload() };
-                    let key = access::key(&self.eval(&entry.key)?)?;
+                    let key = self.eval(&entry.key)?;
+                    self.budget.key(&key)?;
+                    let key = access::key(&key)?;
                     let value = self.eval(&entry.value)?;
                     let value = if entry.optional { access::unwrapped(&value)? } else { Some(value) };
                     if let Some(value) = value {
@@ -294,6 +333,7 @@ impl<'e> Run<'e, '_> {
 
     fn comprehension(&mut self, c: &'e ComprehensionExpr) -> Evaluated {
         let range = self.eval(&c.iter_range)?;
+        self.budget.through(&range)?;
         let items = access::items(&range)?;
         let start = self.eval(&c.accu_init);
         let base = self.locals.len();

@@ -58,8 +58,14 @@ impl Run<'_, '_> {
             op::GREATER => self.ordered(&left, &right, Ordering::is_gt),
             op::GREATER_EQUALS => self.ordered(&left, &right, Ordering::is_ge),
             op::IN => self.is_in(&left, &right),
-            op::INDEX => access::element(&left, &right),
-            op::OPT_INDEX => access::optional_element(&left, &right),
+            op::INDEX => {
+                self.budget.key(&right)?;
+                access::element(&left, &right)
+            }
+            op::OPT_INDEX => {
+                self.budget.key(&right)?;
+                access::optional_element(&left, &right)
+            }
             op::ADD => self.add(left, right),
             _ if !arithmetic(&left, &right) => Fail::overload(),
             op::SUBSTRACT => (left - right).map_err(|e| functions::failed(&e)),
@@ -76,7 +82,10 @@ impl Run<'_, '_> {
             (Value::List(a), Value::List(b)) if a.len() != b.len() => return Ok(false),
             (Value::Map(a), Value::Map(b)) if a.map.len() != b.map.len() => return Ok(false),
             (Value::String(a), Value::String(b)) => self.budget.text(a.len().min(b.len()))?,
-            (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_)) => {
+            (Value::Bytes(a), Value::Bytes(b)) => self.budget.text(a.len().min(b.len()))?,
+            (Value::List(_), Value::List(_))
+            | (Value::Map(_), Value::Map(_))
+            | (Value::Opaque(_), Value::Opaque(_)) => {
                 self.budget.whole(left)?;
                 self.budget.whole(right)?;
             }
@@ -110,10 +119,13 @@ impl Run<'_, '_> {
                 }
                 Ok(Value::Bool(false))
             }
-            Value::Map(map) => Ok(Value::Bool(match left {
-                Value::String(s) => map.get(&KeyRef::String(s)).is_some(),
-                other => access::key(other).is_ok_and(|k| map.get(&k).is_some()),
-            })),
+            Value::Map(map) => {
+                self.budget.key(left)?;
+                Ok(Value::Bool(match left {
+                    Value::String(s) => map.get(&KeyRef::String(s)).is_some(),
+                    other => access::key(other).is_ok_and(|k| map.get(&k).is_some()),
+                }))
+            }
             _ => Fail::overload(),
         }
     }

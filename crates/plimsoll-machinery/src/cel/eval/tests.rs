@@ -69,6 +69,12 @@ fn values() {
         "authorizer.path('/healthz').check('get').reason() == 'so'",
         "object.a == 1.0 && object.f > 1 && b'a' < b'b' && b'a' + b'b' == b'ab'",
         "object.none == null && object.a != null",
+        // one regular expression is compiled once
+        "lists.range(500).all(i, 'a1b2'.find('[0-9]') == '1') && 'a'.find('[0-9]') == ''",
+        "'a1b2'.findAll('[0-9]') == ['1', '2'] && 'a1b2'.findAll('[0-9]', 1) == ['1']",
+        "'a1b2'.findAll('[0-9]', 0) == [] && 'a1b2'.findAll('[0-9]', -1).size() == 2",
+        "optional.of([1]) == optional.of([1]) && optional.of(1) in [optional.none(), optional.of(1)]",
+        "['b', 'a'].sortBy(x, x) == ['a', 'b'] && sets.intersects(['a'], ['b', 'a'])",
     ] {
         assert_eq!(run(source, 100_000_000), Ok(Value::Bool(true)), "{source}");
     }
@@ -95,6 +101,8 @@ fn errors() {
         ("object.?b.value()", "optional.none() dereference"),
         ("authorizer.path('')", "path must not be empty"),
         ("object.s.matches('(')", "error parsing regexp: `(`"),
+        ("object.s.find('(')", "error parsing regexp: `(`"),
+        ("object.s.find(1)", "no such overload"),
     ] {
         assert_eq!(run(source, 100_000_000), Err(Fail::Error(want.to_owned())), "{source}");
     }
@@ -124,4 +132,40 @@ fn nothing_runs_away() {
         Err(Fail::Error("precision or width is too large".into()))
     );
     assert_eq!(run("object.list.all(x, x > 0)", 10), Err(Fail::Budget));
+}
+
+/// What is charged must be charged before it is done, and whatever a value is wrapped in.
+#[test]
+fn work_is_paid_in_advance() {
+    let wide = |name: &str, body: String| {
+        (1..=16).rev().fold(body, |inner, i| {
+            let below = vec![format!("{name}{}", i - 1); 8].join(",");
+            format!("cel.bind({name}{i}, [{below}], {inner})")
+        })
+    };
+    let both = |body: &str| {
+        let inner = wide("b", body.to_owned());
+        format!("cel.bind(a0, [1], cel.bind(b0, [1], {}))", wide("a", inner))
+    };
+    let long = |body: &str| format!("cel.bind(big, lists.range(800).map(x, object.long).join(''), {body})");
+    for source in [
+        both("optional.of(a16) == optional.of(b16)"),
+        both("optional.of(a16) in [optional.of(b16)]"),
+        both("[optional.of(a16)] == [optional.of(b16)]"),
+        both("sets.contains([optional.of(a16)], [optional.of(b16)])"),
+        both("[optional.of(a16), optional.of(b16)].distinct().size() == 1"),
+        "lists.range(4000).all(i, 'a'.find('x' + string(i)) == '')".to_owned(),
+        "lists.range(4000).all(i, 'a'.findAll('x' + string(i)) == [])".to_owned(),
+        "lists.range(4000).all(i, !'a'.matches('x' + string(i)))".to_owned(),
+        "lists.range(2000).sortBy(x, object.long).size() > 0".to_owned(),
+        long("big.split('').size() > 0 && big.split('').size() > 0"),
+        long("big.findAll('x').size() > 0 && big.findAll('.').size() > 0"),
+        long("lists.range(100).all(i, !(big in object.map))"),
+        long("lists.range(100).exists(i, object.map[big] == 1)"),
+        long("lists.range(100).exists(i, object.map[?big].hasValue())"),
+        long("lists.range(100).all(i, {big: i}.size() == 1)"),
+    ] {
+        let found = run(&source, 10_000_000);
+        assert!(matches!(found, Err(Fail::CallLimit | Fail::Budget)), "{source}: {found:?}");
+    }
 }
