@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions at run time: names are accepted, rows come and go, instances are cleaned up.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -18,8 +19,9 @@ pub const RESOURCE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const SERVICES: &str = "apiregistration.k8s.io/apiservices";
 /// Finalizer under which instances are removed.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// Between looks whether all instances are gone.
+/// Between looks whether all instances are gone: the first time, and at most.
 const CLEANUP_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_CLEANUP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether a kind is the definitions'.
 pub fn is_definition(kind: &Kind) -> bool {
@@ -39,7 +41,7 @@ pub fn load(server: &Server) {
 pub fn resume(server: &Arc<Server>) {
     for record in server.store().list(RESOURCE, None).iter() {
         if record.value().is_ok_and(|d| is_deleted(&d)) {
-            tokio::spawn(clean_up(Arc::clone(server), record.key.name.clone()));
+            start_clean_up(server, &record.key.name);
         }
     }
 }
@@ -52,8 +54,7 @@ fn is_deleted(definition: &Value) -> bool {
 pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
     let Ok(mut definition) = record.value() else { return };
     if is_deleted(&definition) {
-        let (server, name) = (Arc::clone(server), record.key.name.clone());
-        tokio::spawn(clean_up(server, name));
+        start_clean_up(server, &record.key.name);
         return;
     }
     let others: Vec<Value> = server
@@ -189,31 +190,111 @@ async fn register_services(server: &Arc<Server>, definition: &Value) {
     }
 }
 
+/// Definitions whose instances are being removed, by name; with whether one was written meanwhile.
+#[derive(Default)]
+pub struct CleanUps(Mutex<BTreeMap<String, bool>>);
+
+/// The one that removes a definition's instances.
+struct CleanUp {
+    server: Arc<Server>,
+    name: String,
+    /// Whether the name is taken by this one.
+    holds: bool,
+}
+
+impl CleanUp {
+    /// `None`: somebody is at it, and looks again afterwards.
+    fn begin(server: &Arc<Server>, name: &str) -> Option<Self> {
+        let mut names = server.clean_ups().0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(again) = names.get_mut(name) {
+            *again = true;
+            return None;
+        }
+        names.insert(name.to_owned(), false);
+        drop(names);
+        Some(Self { server: Arc::clone(server), name: name.to_owned(), holds: true })
+    }
+
+    /// Whether there were writes since the last look; gives the name back when there were none.
+    fn again(&mut self) -> bool {
+        let mut names = self.server.clean_ups().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = names.get_mut(&self.name).is_some_and(std::mem::take);
+        if !again {
+            names.remove(&self.name);
+            self.holds = false;
+        }
+        again
+    }
+}
+
+impl Drop for CleanUp {
+    fn drop(&mut self) {
+        if self.holds {
+            let mut names = self.server.clean_ups().0.lock().unwrap_or_else(PoisonError::into_inner);
+            names.remove(&self.name);
+        }
+    }
+}
+
+fn start_clean_up(server: &Arc<Server>, name: &str) {
+    if let Some(task) = CleanUp::begin(server, name) {
+        tokio::spawn(clean_up(task));
+    }
+}
+
 /// Removes all instances, then the definition. Boxed, since it deletes through the pipeline that starts it.
-fn clean_up(server: Arc<Server>, name: String) -> BoxFuture<'static, ()> {
-    Box::pin(async move { remove_all(&server, &name).await })
+fn clean_up(mut task: CleanUp) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        loop {
+            remove_all(&task.server, &task.name).await;
+            if !task.again() {
+                return;
+            }
+        }
+    })
 }
 
 async fn remove_all(server: &Arc<Server>, name: &str) {
     let key = Key::new(RESOURCE, "", name);
+    let mut wait = CLEANUP_INTERVAL;
+    // Revisions of definition and instances at the last look, which need no second one.
+    let mut seen = None;
     loop {
         let Some(record) = server.store().latest(&key) else { return };
         let Ok(definition) = record.value() else { return };
         if !is_deleted(&definition) {
             return;
         }
-        match remove_instances(server, &definition).await {
-            Ok(true) => match remove_definition(server, &record, definition).await {
-                Ok(()) => return,
-                // Written meanwhile.
-                Err(StoreError::Conflict { .. }) => {}
-                Err(e) => tracing::warn!(name, error = %e, "a definition could not be removed"),
-            },
-            Ok(false) => {}
-            Err(e) => tracing::warn!(name, error = %e, "instances could not be removed"),
+        let now = Some((record.revision, server.store().last_revision(&storage(&definition))));
+        if seen != now {
+            seen = now;
+            match remove_instances(server, &definition).await {
+                Ok(true) => match remove_definition(server, &record, definition).await {
+                    Ok(()) => return,
+                    // Written meanwhile.
+                    Err(StoreError::Conflict { .. }) => seen = None,
+                    Err(e) => {
+                        tracing::warn!(name, error = %e, "a definition could not be removed");
+                        seen = None;
+                    }
+                },
+                Ok(false) => {}
+                Err(e) => {
+                    tracing::warn!(name, error = %e, "instances could not be removed");
+                    seen = None;
+                }
+            }
         }
-        tokio::time::sleep(CLEANUP_INTERVAL).await;
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(MAX_CLEANUP_INTERVAL);
     }
+}
+
+/// Where instances are stored.
+fn storage(definition: &Value) -> String {
+    let spec = &definition["spec"];
+    let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
+    format!("{}/{}", text(&spec["group"]), text(&spec["names"]["plural"]))
 }
 
 /// Takes off the finalizer; with the last one the definition goes.

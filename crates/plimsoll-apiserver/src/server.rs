@@ -19,6 +19,7 @@ use crate::audit::Audit;
 use crate::auth::tokens::{self, ISSUER, Signer};
 use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
+use crate::custom::CleanUps;
 use crate::convert::shared::Conversions;
 use crate::http::{body::Body, handle};
 use crate::store::{Durability, Expected, Key, OpenError, Record, Store, StoreError};
@@ -124,6 +125,7 @@ pub struct Server {
     signer: Signer,
     charges: Arc<quota::UnderWay>,
     conversions: Arc<Conversions>,
+    clean_ups: CleanUps,
     /// Room for the bodies of requests under way, in KiB.
     bodies: Arc<Semaphore>,
 }
@@ -159,6 +161,7 @@ impl Server {
             signer,
             charges: Arc::default(),
             conversions: Arc::default(),
+            clean_ups: CleanUps::default(),
             bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
         });
         bootstrap::run(&server).await?;
@@ -201,6 +204,11 @@ impl Server {
         let mut table = KindTable::clone(&kinds);
         change(&mut table);
         *kinds = Arc::new(table);
+    }
+
+    /// Definitions whose instances are being removed.
+    pub(crate) const fn clean_ups(&self) -> &CleanUps {
+        &self.clean_ups
     }
 
     /// Room for a body of so many bytes, if there is.

@@ -118,3 +118,25 @@ async fn a_restart_goes_on_with_a_deletion() {
     until_gone(&Api::of(server)).await;
     assert!(store.list("test.dev/ships", None).iter().next().is_none());
 }
+
+#[tokio::test]
+async fn writes_to_a_definition_that_goes_start_no_more_work() {
+    let api = Api::new(ServerConfig::default()).await;
+    create(&api, CRDS, &definition()).await;
+    let mut held = ship("a");
+    held["metadata"]["finalizers"] = json!(["test.dev/hold"]);
+    create(&api, SHIPS, &held).await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    assert_eq!(api.send("DELETE", CRD, None).await.0, 200);
+    for i in 0..100 {
+        let patch = json!({"metadata": {"labels": {"i": i.to_string()}}});
+        assert_eq!(api.send("PATCH", CRD, Some(&patch)).await.0, 200);
+    }
+    assert!(tasks() <= before + 1, "{} tasks, {before} before", tasks());
+    let path = format!("{SHIPS}/a");
+    assert!(api.send("GET", &path, None).await.1["metadata"]["deletionTimestamp"].is_string());
+    let release = json!({"metadata": {"finalizers": null}});
+    assert_eq!(api.send("PATCH", &path, Some(&release)).await.0, 200);
+    until_gone(&api).await;
+}
