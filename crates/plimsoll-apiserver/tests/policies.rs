@@ -639,3 +639,64 @@ async fn what_is_in_force_does_not_keep_a_server_from_starting() {
     // They still hold for everybody else.
     assert_eq!(api.send("POST", "/api/v1/namespaces", Some(&namespace)).await.0, 422);
 }
+
+#[tokio::test]
+async fn a_scale_is_judged_in_every_version_of_its_resource() {
+    let api = world().await;
+    let version = |name: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            "subresources": {"scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}})
+    };
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "ships.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "versions": [version("v1", true), version("v2", false)],
+            "names": {"plural": "ships", "singular": "ship", "kind": "Ship", "listKind": "ShipList"}},
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(api.send("POST", definitions, Some(&definition)).await.0, 201);
+    let ship = json!({"apiVersion": "test.dev/v1", "kind": "Ship", "metadata": {"name": "a"}, "spec": {"replicas": 1}});
+    assert_eq!(api.send("POST", "/apis/test.dev/v1/namespaces/default/ships", Some(&ship)).await.0, 201);
+    let rules = json!({"resourceRules": [{"apiGroups": ["test.dev"], "apiVersions": ["v1"], "operations": ["UPDATE"],
+                                          "resources": ["ships/scale"]}]});
+    let expression = "object.kind == 'Scale' && request.kind.kind == 'Scale' && request.resource.version == 'v1' \
+                      && object.spec.replicas < 5";
+    with(&api, json!({"matchConstraints": rules, "validations": [{"expression": expression}]}), json!({}))
+        .await;
+    for version in ["v1", "v2"] {
+        for (replicas, wanted) in [(4, 200), (5, 422)] {
+            let path = format!("/apis/test.dev/{version}/namespaces/default/ships/a/scale");
+            let (code, answer) =
+                api.send("PATCH", &path, Some(&json!({"spec": {"replicas": replicas}}))).await;
+            assert_eq!(code, wanted, "{version}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn parameters_are_bounded() {
+    let api = world().await;
+    for i in 0..=1000 {
+        let mut one = map(&format!("l{i}"), &json!({"max": i.to_string()}));
+        one["metadata"]["labels"] = json!({"limit": "many", "small": (i < 3).to_string()});
+        assert_eq!(api.send("POST", MAPS, Some(&one)).await.0, 201);
+    }
+    let bound = |labels: Value| json!({"paramRef": {"selector": {"matchLabels": labels}, "parameterNotFoundAction": "Deny"}});
+    with(
+        &api,
+        json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+               "validations": [{"expression": "object.data.n != params.data.max"}]}),
+        bound(json!({"small": "true"})),
+    )
+    .await;
+    // Those that the selector fits, and no others.
+    assert_eq!(api.send("POST", MAPS, Some(&map("a", &json!({"n": "3"})))).await.0, 201);
+    assert_eq!(api.send("POST", MAPS, Some(&map("b", &json!({"n": "2"})))).await.0, 422);
+    let mut to = json!({"policyName": "p", "validationActions": ["Deny"]});
+    merge(&mut to, bound(json!({"limit": "many"})));
+    install(&api, "validatingadmissionpolicybindings", &binding("c", &to)).await;
+    let (code, answer) = api.send("POST", MAPS, Some(&map("d", &json!({"n": "x"})))).await;
+    assert_eq!(code, 422, "{answer}");
+    let message = answer["message"].as_str().unwrap();
+    assert!(message.ends_with("policies select more than 1000 parameters for one request"), "{message}");
+}

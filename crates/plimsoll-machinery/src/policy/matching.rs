@@ -18,6 +18,12 @@ pub fn is_exempt(group: &str, plural: &str) -> bool {
 }
 
 impl Policy {
+    /// Whether the policy may be for a request, as far as its resource, operation and name tell: the objects in it
+    /// needn't be there yet.
+    pub fn concerns(&self, request: &Attributes) -> bool {
+        by_resource(&self.constraints, request).is_some()
+    }
+
     /// Whether the policy is for a request, and as what: the resource itself, or an equivalent one that a rule names.
     pub fn matches<'a>(&self, request: &'a Attributes) -> Option<&'a Target> {
         resources(&self.constraints, request)
@@ -37,6 +43,10 @@ fn resources<'a>(matching: &Value, request: &'a Attributes) -> Option<&'a Target
     {
         return None;
     }
+    by_resource(matching, request)
+}
+
+fn by_resource<'a>(matching: &Value, request: &'a Attributes) -> Option<&'a Target> {
     let equivalent = text(matching, "matchPolicy") == "Equivalent";
     if rules(list(matching, "excludeResourceRules"), equivalent, request).is_some() {
         return None;

@@ -6,6 +6,8 @@ mod matching;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 pub use self::evaluate::{Annotation, Authorize, Outcome, Request, Verdict};
@@ -123,10 +125,9 @@ pub struct ParamRef {
 }
 
 impl ParamRef {
-    /// Whether the selector fits an object.
-    pub fn selects(&self, object: &Value) -> bool {
-        let labels = crate::webhook::labels_of(object);
-        self.selector.as_ref().is_some_and(|s| crate::webhook::selector_matches(s, &labels))
+    /// Whether the selector fits an object with these labels.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.as_ref().is_some_and(|s| crate::webhook::selector_matches(s, labels))
     }
 }
 

@@ -114,7 +114,8 @@ fn resource_matches(pattern: &str, plural: &str, subresource: &str) -> bool {
     (resource == "*" || resource == plural) && (sub == subresource || sub == "*")
 }
 
-pub(crate) fn labels_of(object: &Value) -> BTreeMap<String, String> {
+/// `metadata.labels` of an object.
+pub fn labels_of(object: &Value) -> BTreeMap<String, String> {
     let labels = at(at(object, "metadata"), "labels");
     let pair = |(k, v): (&String, &Value)| (k.clone(), v.as_str().unwrap_or_default().to_owned());
     labels.as_object().into_iter().flatten().map(pair).collect()

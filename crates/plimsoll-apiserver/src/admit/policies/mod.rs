@@ -4,6 +4,7 @@ mod cache;
 mod params;
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use plimsoll_machinery::cel::eval::{Asked, Decision};
 use plimsoll_machinery::policy::{Action, Annotation, Binding, Outcome, Policy, Request, Verdict, is_exempt};
@@ -11,6 +12,7 @@ use plimsoll_machinery::webhook::{Attributes, Target};
 use plimsoll_machinery::{ApiError, Cause, Gvk};
 use serde_json::{Value, json};
 
+use self::cache::Hook;
 pub use self::cache::Policies;
 use super::{Operation, forbidden, webhooks};
 use crate::auth::{self, User};
@@ -19,6 +21,11 @@ use crate::http::subresource::scale::scale_of;
 use crate::pipeline::Write;
 use crate::store::Key;
 
+/// Evaluations for one request, of all policies with all their parameters.
+const MAX_RUNS: usize = 1000;
+/// For how long policies may be evaluated for one request: as long as webhooks may take.
+const MAX_TIME: Duration = Duration::from_secs(30);
+const TOO_LONG: &str = "policies took longer than 30 seconds for one request";
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 /// Whether there are policies in force.
@@ -70,12 +77,26 @@ pub async fn validate(
     if hooks.is_empty() || is_exempt(&w.kind.gvk.group, &w.kind.plural) {
         return Ok(());
     }
-    let mut attributes = webhooks::attributes(w, object.unwrap_or(&Value::Null), old, operation);
+    // Most writes concern no policy: those needn't be copied.
+    let mut attributes = webhooks::attributes(w, &Value::Null, None, operation);
     if w.subresource == "scale" {
-        as_scale(w, &mut attributes)?;
+        as_scale(&mut attributes);
     }
-    let mut run = Run { denials: Vec::new(), prepared: Vec::new(), attributes: &attributes };
-    for hook in hooks.iter() {
+    let concerned: Vec<&Hook> = hooks.iter().filter(|h| h.policy.concerns(&attributes)).collect();
+    if concerned.is_empty() {
+        return Ok(());
+    }
+    let seen = |v: &Value| if w.subresource == "scale" { scale_of(&w.kind, v) } else { Ok(v.clone()) };
+    attributes.object = object.filter(|o| !o.is_null()).map(seen).transpose()?.unwrap_or_default();
+    attributes.old = old.filter(|o| !o.is_null()).map(seen).transpose()?.unwrap_or_default();
+    let mut run = Run {
+        denials: Vec::new(),
+        prepared: Vec::new(),
+        attributes: &attributes,
+        room: MAX_RUNS,
+        until: Instant::now() + MAX_TIME,
+    };
+    for hook in concerned {
         if let Some(target) = hook.policy.matches(&attributes) {
             run.policy(w, &hook.policy, &hook.bindings, target).await;
         }
@@ -86,18 +107,12 @@ pub async fn validate(
     }
 }
 
-/// What is written at `scale` is a Scale.
-fn as_scale(w: &Write, attributes: &mut Attributes) -> Result<(), ApiError> {
-    for object in [&mut attributes.object, &mut attributes.old] {
-        if !object.is_null() {
-            *object = scale_of(&w.kind, object)?;
-        }
+/// What is written at `scale` is a Scale, whichever version of its resource it is written at.
+fn as_scale(attributes: &mut Attributes) {
+    for target in std::iter::once(&mut attributes.target).chain(&mut attributes.equivalents) {
+        let gvk = Gvk { group: "autoscaling".to_owned(), version: "v1".to_owned(), kind: "Scale".to_owned() };
+        target.resource_version = Some(std::mem::replace(&mut target.gvk, gvk));
     }
-    let gvk = Gvk { group: "autoscaling".to_owned(), version: "v1".to_owned(), kind: "Scale".to_owned() };
-    let resource = std::mem::replace(&mut attributes.target.gvk, gvk);
-    attributes.target.resource_version = Some(resource);
-    attributes.equivalents.clear();
-    Ok(())
 }
 
 /// A policy that would silently not hold is worse than none.
@@ -121,6 +136,10 @@ struct Run<'a> {
     denials: Vec<Denial>,
     /// The request as each kind it was matched as.
     prepared: Vec<(Target, Arc<Request>)>,
+    /// Evaluations that may follow.
+    room: usize,
+    /// When they have to be done.
+    until: Instant,
 }
 
 impl Run<'_> {
@@ -141,7 +160,7 @@ impl Run<'_> {
         };
         let mut annotations: Vec<(String, Vec<String>)> = Vec::new();
         for binding in bindings.iter().filter(|b| b.matches(self.attributes)) {
-            let found = params::collect(w, kind.as_ref(), binding.params.as_ref()).await;
+            let found = params::collect(w, kind.as_ref(), binding.params.as_ref(), self.room).await;
             let request = match &found {
                 Ok(params) if params.is_empty() => continue,
                 Ok(_) => self.request(w, target),
@@ -150,6 +169,10 @@ impl Run<'_> {
             match (found, request) {
                 (Ok(params), Ok(request)) => {
                     for one in params {
+                        if let Err(why) = self.take_turn().await {
+                            self.misconfigured(policy, Some(binding), why);
+                            break;
+                        }
                         let outcome = run(w, policy, &request, one.as_ref());
                         self.settle(w, policy, binding, outcome, &mut annotations);
                     }
@@ -160,6 +183,16 @@ impl Run<'_> {
         for (key, values) in annotations {
             annotate(w, format!("{}/{key}", policy.name), values.join(", "));
         }
+    }
+
+    /// Lets others go on between two evaluations, which don't wait for anything.
+    async fn take_turn(&mut self) -> Result<(), &'static str> {
+        if Instant::now() > self.until {
+            return Err(TOO_LONG);
+        }
+        self.room = self.room.checked_sub(1).ok_or(params::TOO_MANY)?;
+        tokio::task::yield_now().await;
+        Ok(())
     }
 
     fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
@@ -189,7 +222,7 @@ impl Run<'_> {
             let record = w.server.store().latest(&Key::new("/namespaces", "", a.namespace.as_str()));
             record.and_then(|r| r.value().ok()).unwrap_or_default()
         };
-        let made = if *target == a.target {
+        let made = if target.gvk == a.target.gvk {
             Request::new(a, target, &a.object, &a.old, &namespace)
         } else {
             let kind = w.table.kind(&target.gvk).cloned();

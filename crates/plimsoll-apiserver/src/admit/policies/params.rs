@@ -6,11 +6,15 @@ use plimsoll_machinery::Kind;
 use plimsoll_machinery::policy::ParamRef;
 use serde_json::Value;
 
+use crate::convert;
 use crate::pipeline::Write;
 use crate::served;
 use crate::store::{Key, Record};
 
-/// The objects a policy is run with; `None` stands for no parameter. Empty: it is not run.
+/// Why a request with more evaluations than [`MAX_RUNS`](super::MAX_RUNS) is refused.
+pub const TOO_MANY: &str = "policies select more than 1000 parameters for one request";
+
+/// The objects a policy is run with, at most `room`; `None` stands for no parameter. Empty: it is not run.
 ///
 /// # Errors
 /// Why the binding can't be used for this request.
@@ -18,6 +22,7 @@ pub async fn collect(
     w: &Write,
     kind: Option<&Arc<Kind>>,
     wanted: Option<&ParamRef>,
+    room: usize,
 ) -> Result<Vec<Option<Value>>, String> {
     let (Some(kind), Some(wanted)) = (kind, wanted) else { return Ok(vec![None]) };
     let namespace = match (kind.namespaced, wanted.namespace.as_str()) {
@@ -40,12 +45,22 @@ pub async fn collect(
     } else {
         store.latest(&Key::new(kind.storage.as_str(), namespace, wanted.name.as_str())).into_iter().collect()
     };
+    // Only a webhook can give an object other labels than those it is stored with.
+    let hooked = convert::webhook::is_hooked(kind);
+    let by_name = !wanted.name.is_empty();
     let mut found = Vec::new();
     for record in &records {
-        let object = served::in_version(&w.server, kind, record).await.map_err(|e| e.message)?;
-        if !wanted.name.is_empty() || wanted.selects(&object) {
-            found.push(Some(object));
+        if !by_name && !hooked && !wanted.selects(&record.labels) {
+            continue;
         }
+        if found.len() >= room {
+            return Err(TOO_MANY.to_owned());
+        }
+        let object = served::in_version(&w.server, kind, record).await.map_err(|e| e.message)?;
+        if !by_name && hooked && !wanted.selects(&plimsoll_machinery::webhook::labels_of(&object)) {
+            continue;
+        }
+        found.push(Some(object));
     }
     if found.is_empty() && wanted.deny_missing {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
