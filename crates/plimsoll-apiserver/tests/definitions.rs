@@ -131,12 +131,18 @@ async fn writes_to_a_definition_that_goes_start_no_more_work() {
     assert_eq!(api.send("DELETE", CRD, None).await.0, 200);
     for i in 0..100 {
         let patch = json!({"metadata": {"labels": {"i": i.to_string()}}});
-        assert_eq!(api.send("PATCH", CRD, Some(&patch)).await.0, 200);
+        let (code, body) = api.send("PATCH", CRD, Some(&patch)).await;
+        assert_eq!(code, 200, "{body}");
     }
     assert!(tasks() <= before + 1, "{} tasks, {before} before", tasks());
     let path = format!("{SHIPS}/a");
-    assert!(api.send("GET", &path, None).await.1["metadata"]["deletionTimestamp"].is_string());
+    let deadline = Instant::now() + PATIENCE;
+    while api.send("GET", &path, None).await.1["metadata"]["deletionTimestamp"].is_null() {
+        assert!(Instant::now() < deadline, "nobody deletes the instance");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let release = json!({"metadata": {"finalizers": null}});
-    assert_eq!(api.send("PATCH", &path, Some(&release)).await.0, 200);
+    let (code, body) = api.send("PATCH", &path, Some(&release)).await;
+    assert_eq!(code, 200, "{body}");
     until_gone(&api).await;
 }

@@ -161,7 +161,9 @@ fn finalizers(finalizers: &[Value], path: &Path<'_>, errors: &mut Errors) {
 pub(super) fn finalizer_errors(finalizer: &str, path: &Path<'_>) -> Vec<crate::FieldError> {
     let mut errors = Errors::default();
     errors.invalid_all(path, finalizer, &checks::qualified_name(finalizer));
-    let standard = ["kubernetes", "orphan", "foregroundDeletion"];
+    // The last one is what definitions get while they are being deleted; they may be written then, too.
+    let standard =
+        ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
     if errors.0.is_empty() && !finalizer.contains('/') && !standard.contains(&finalizer) {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
         errors.invalid(path, finalizer, detail);
