@@ -247,9 +247,10 @@ impl World {
         self.fates.pop().unwrap_or(Fate::Done)
     }
 
-    /// Carries out what the engine asks for.
+    /// Carries out what the engine asks for, in order, as writes of one workload are.
     fn act(&mut self, actions: Vec<Action>) {
-        for action in actions {
+        let mut todo = std::collections::VecDeque::from(actions);
+        while let Some(action) = todo.pop_front() {
             let Action::Queueing(queueing::Action::UpdateWorkload(u)) = action else { continue };
             let (key, id) = (u.key.clone(), u.id);
             let fate = self.fate();
@@ -283,7 +284,7 @@ impl World {
             self.engine.step(self.now, &mut vec![CoreEvent::Queueing(event)], &mut more);
             self.engine.check();
             self.audit();
-            self.act(more);
+            todo.extend(more);
         }
     }
 
