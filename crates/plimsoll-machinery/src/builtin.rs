@@ -18,6 +18,7 @@ const PATHS: &[u8] = include_bytes!("../data/kubernetes-1.36-paths.json.zst");
 const EXTRA: &str = include_str!("../data/extra-schemas.json");
 const PRESENCE: &str = include_str!("../data/presence.txt");
 const GO_TYPES: &str = include_str!("../data/gotypes.txt");
+const EMBEDDED: &str = include_str!("../data/embedded.txt");
 
 /// The generated table as it is.
 #[derive(Debug, Default, Deserialize)]
@@ -134,9 +135,25 @@ pub(crate) fn is_registered(gvk: &Gvk) -> bool {
 
 /// The Go type of a definition's field where the schema does not tell it, as it shows in messages.
 pub(crate) fn go_type(definition: &str, field: &str) -> Option<&'static str> {
-    let wanted = definition.strip_prefix("io.k8s.api.")?;
+    let wanted = short_name(definition)?;
     let line = GO_TYPES.lines().find_map(|line| line.strip_prefix(wanted)?.strip_prefix(' '))?;
     line.split_ascii_whitespace().find_map(|pair| pair.strip_prefix(field)?.strip_prefix('='))
+}
+
+/// The embedded Go struct a definition's field is in, as it shows in the paths of messages; possibly several,
+/// joined by dots.
+pub(crate) fn embedded_in(definition: &str, field: &str) -> Option<&'static str> {
+    let wanted = short_name(definition)?;
+    let rows = EMBEDDED.lines().filter_map(|line| line.strip_prefix(wanted)?.strip_prefix(' '));
+    rows.filter_map(|row| row.split_once(' '))
+        .find(|(_, fields)| fields.split_ascii_whitespace().any(|f| f == field))
+        .map(|(name, _)| name)
+}
+
+/// A definition's name as the tables of facts have it: `core.v1.Pod`, `meta.v1.ObjectMeta`.
+fn short_name(definition: &str) -> Option<&str> {
+    let known = ["io.k8s.api.", "io.k8s.apimachinery.pkg.apis.", "io.k8s.apiextensions-apiserver.pkg.apis."];
+    known.iter().find_map(|prefix| definition.strip_prefix(prefix))
 }
 
 fn unpack<T: for<'de> Deserialize<'de> + Default>(packed: &[u8]) -> T {

@@ -39,6 +39,45 @@ fn yaml_takes_the_first_document() {
 }
 
 #[test]
+fn paths_name_embedded_structs_and_go_types() {
+    for (group, plural, body, want) in [
+        (
+            "",
+            "pods",
+            r#"{"spec":{"volumes":[{"name":"v","azureFile":{"shareName":{}}}]}}"#,
+            "object into Go struct field AzureFileVolumeSource.spec.volumes.VolumeSource.azureFile.shareName of type string",
+        ),
+        (
+            "",
+            "pods",
+            r#"{"spec":{"ephemeralContainers":[{"envFrom":[{"secretRef":{"name":1}}]}]}}"#,
+            "number into Go struct field SecretEnvSource.spec.ephemeralContainers.EphemeralContainerCommon.envFrom.secretRef.LocalObjectReference.name of type string",
+        ),
+        (
+            "",
+            "pods",
+            r#"{"metadata":{"uid":true}}"#,
+            "bool into Go struct field ObjectMeta.metadata.uid of type types.UID",
+        ),
+        (
+            "apps",
+            "deployments",
+            r#"{"spec":{"selector":{"matchExpressions":[{"operator":{}}]}}}"#,
+            "object into Go struct field LabelSelectorRequirement.spec.selector.matchExpressions.operator of type v1.LabelSelectorOperator",
+        ),
+        (
+            "apps",
+            "statefulsets",
+            r#"{"spec":{"volumeClaimTemplates":[{"kind":1}]}}"#,
+            "number into Go struct field PersistentVolumeClaim.spec.volumeClaimTemplates.TypeMeta.kind of type string",
+        ),
+    ] {
+        let message = warn(group, plural, body).unwrap_err();
+        assert!(message.ends_with(&format!("json: cannot unmarshal {want}")), "{message}");
+    }
+}
+
+#[test]
 fn deep_and_large_bodies_end_in_errors() {
     let deep = format!("{}{}", r#"{"metadata":"#.repeat(500), "}".repeat(500));
     assert!(warn("", "configmaps", &deep).is_err());

@@ -85,7 +85,11 @@ impl<'s> Walk<'s> {
             let text = format!("json: cannot unmarshal {got} into Go struct field .{field} of type string");
             self.findings.meta_error.get_or_insert(text);
         } else {
-            let path: Vec<&str> = fields.iter().map(|(_, name)| *name).collect();
+            // Fields of embedded structs come after the name of the struct.
+            let path: Vec<&str> = fields
+                .iter()
+                .flat_map(|(owner, name)| crate::builtin::embedded_in(owner, name).into_iter().chain([*name]))
+                .collect();
             let owner = owner.rsplit('.').next().unwrap_or_default();
             self.fail(format!(
                 "json: cannot unmarshal {got} into Go struct field {owner}.{} of type {wanted}",

@@ -353,7 +353,7 @@ fn qualified_name_errors(key: &str) -> Vec<String> {
         }
         _ => {
             return vec![format!(
-                "a qualified name {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
     };

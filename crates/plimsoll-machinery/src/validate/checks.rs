@@ -102,7 +102,7 @@ pub(crate) fn qualified_name(text: &str) -> Faults {
         }
         _ => {
             faults.push(format!(
-                "a qualified name {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             ));
             return faults;
         }
