@@ -63,3 +63,22 @@ async fn a_busy_watch_has_its_bookmarks() {
     assert_eq!(revision(&events[mark]), revision(&events[mark - 1]));
     assert!(events[mark + 1..].iter().all(|e| revision(e) > revision(&events[mark])));
 }
+
+#[tokio::test]
+async fn a_watch_whose_turn_comes_late_tells_what_was_there() {
+    let api = Api::new(ServerConfig::default()).await;
+    let (_, list) = api.send("GET", CONFIGMAPS, None).await;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}});
+    assert_eq!(api.send("POST", CONFIGMAPS, Some(&object)).await.0, 201);
+    for query in [String::new(), format!("&resourceVersion={version}")] {
+        let mut events = api.watch(&format!("{CONFIGMAPS}?watch=true&timeoutSeconds=1{query}")).await;
+        // Nobody asks for a frame until its time is over.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        let mut names = Vec::new();
+        while let Some(event) = events.next_if_any().await {
+            names.push(event["object"]["metadata"]["name"].as_str().unwrap().to_owned());
+        }
+        assert!(names.contains(&"one".to_owned()), "{query}: {names:?}");
+    }
+}

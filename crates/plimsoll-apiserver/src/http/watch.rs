@@ -69,6 +69,7 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         ready: BytesMut::new(),
         encoder: encoder.clone(),
         converts: convert::webhook::is_hooked(kind).then(|| Arc::clone(&req.server)),
+        begun: false,
         over: false,
     };
     let stream = futures::stream::unfold(state, |mut state| async {
@@ -175,6 +176,8 @@ struct State {
     encoder: Encoder,
     /// The server, for kinds that a webhook converts.
     converts: Option<Arc<Server>>,
+    /// Whether a first frame was filled: however late its turn comes, a watch tells what was there when it opened.
+    begun: bool,
     over: bool,
 }
 
@@ -187,10 +190,11 @@ impl State {
             }
             // Looked at before anything else: where there is always an event, waiting for one never ends.
             let now = Instant::now();
-            if self.over || now >= self.deadline {
+            if self.over || (self.begun && now >= self.deadline) {
                 return None;
             }
             if self.snapshot.is_some() {
+                self.begun = true;
                 match self.converts.clone() {
                     Some(server) => {
                         let deadline = self.deadline;
@@ -206,6 +210,7 @@ impl State {
                 self.encoder.bookmark(&mut self.ready, position, false);
                 continue;
             }
+            self.begun = true;
             if self.converts.is_none() && self.drain()? {
                 continue;
             }
