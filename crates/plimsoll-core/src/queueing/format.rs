@@ -34,9 +34,10 @@ fn decimal(v: i64, exponent: i32) -> String {
     format!("{v}{}", if v == 0 { "" } else { DECIMAL.get(i).copied().unwrap_or("") })
 }
 
-/// `v` in canonical binary form; below 1024 that is the decimal one.
+/// `v` in canonical binary form; the decimal one where nothing can be divided by 1024, as Kueue reads what it
+/// printed once more.
 fn binary(v: i64) -> String {
-    if v.unsigned_abs() < 1024 {
+    if v.unsigned_abs() < 1024 || v % 1024 != 0 {
         return decimal(v, 0);
     }
     let (v, steps) = strip(v, 1024, BINARY.len() - 1);
@@ -69,7 +70,9 @@ mod tests {
             ("memory", 3 << 30, "3Gi"),
             ("memory", 1500, "1500"),
             ("memory", 1000, "1k"),
-            ("memory", 1_000_000, "1000000"),
+            ("memory", 1_000_000, "1M"),
+            ("memory", 1_500_000_000, "1500M"),
+            ("memory", 1_024_000, "1000Ki"),
             ("hugepages-2Mi", 4 << 20, "4Mi"),
             ("example.com/gpu", 16, "16"),
             ("example.com/gpu", 5000, "5k"),

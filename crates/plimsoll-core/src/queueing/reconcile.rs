@@ -383,7 +383,11 @@ impl Queueing {
         let evicted = s.is_true(cond::EVICTED);
         let lq = self.lq(wl.lq);
         let local = lq.spec.as_ref().map(|s| (s.stop_policy, s.deleting));
-        let queue = lq.cq.and_then(|c| self.cq(c).spec.as_ref()).map(|s| (s.stop_policy, s.deleting));
+        // The ClusterQueue is known by its LocalQueue, and a stopped one is not there for Kueue: whoever came through
+        // a LocalQueue on hold runs on, whatever is said of the ClusterQueue.
+        let runs = local.is_some_and(|(p, _)| p == StopPolicy::None);
+        let queue = lq.cq.filter(|_| runs).and_then(|c| self.cq(c).spec.as_ref());
+        let queue = queue.map(|s| (s.stop_policy, s.deleting));
         let name = wl.obj.queue.clone();
         let queue_name = lq.cq.map_or(String::new(), |c| self.cq(c).name.clone());
         let stops = [

@@ -474,3 +474,28 @@ fn admission_waits_for_ready_pods() {
     q.absorb(Time::from_seconds(101), Event::WorkloadUpsert(Box::new(ready)));
     assert!(has(&run(&mut q, 101), "w1", "Admitted", "Admitted"));
 }
+
+/// Kueue finds a ClusterQueue by way of the LocalQueue, and a stopped LocalQueue leads nowhere: draining the
+/// ClusterQueue doesn't reach what came through a LocalQueue on hold.
+#[test]
+fn a_local_queue_on_hold_keeps_what_runs() {
+    for (hold, evicted) in [(StopPolicy::None, true), (StopPolicy::Hold, false)] {
+        let mut q = small_world(Config::default(), 1);
+        assert!(has(&run(&mut q, 100), "w0", "Admitted", "Admitted"));
+        let now = Time::from_seconds(101);
+        let local = LocalQueue {
+            namespace: "n".into(),
+            name: "l0".into(),
+            cluster_queue: "c0".into(),
+            stop_policy: hold,
+            ..LocalQueue::default()
+        };
+        q.absorb(now, Event::LocalQueueUpsert(Box::new(local)));
+        let drained = ClusterQueue {
+            stop_policy: StopPolicy::HoldAndDrain,
+            ..cluster_queue("c0", "", 9000, None, false)
+        };
+        q.absorb(now, Event::ClusterQueueUpsert(Box::new(drained)));
+        assert_eq!(has(&run(&mut q, 101), "w0", "Evicted", "ClusterQueueStopped"), evicted);
+    }
+}

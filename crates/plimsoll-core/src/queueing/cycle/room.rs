@@ -29,6 +29,13 @@ pub(crate) struct Rounds {
     last: Time,
 }
 
+impl Rounds {
+    /// Whether others were asked to make room since it was admitted last: what was to end the waiting did not.
+    pub(crate) fn again(self) -> bool {
+        self.in_vain > 0
+    }
+}
+
 impl Queueing {
     /// The entries for which others had to make room again and again, and somebody else always took it. Hardly
     /// ever any.

@@ -51,7 +51,10 @@ impl Queueing {
         }
         let mut targets: Vec<Target> = picks.iter().map(|p| p.target).collect();
         let path: BTreeSet<NodeId> = self.tree.ancestors(need.node).collect();
-        self.fill_back(need, &mut targets, true, |q, left, i| q.still_fair(need, &path, &picks, left, i));
+        let again = self.wl(need.id).is_some_and(|w| w.rounds.again());
+        self.fill_back(need, &mut targets, true, |q, left, i| {
+            !again || q.still_fair(need, &path, &picks, left, i)
+        });
         targets
     }
 
@@ -59,7 +62,7 @@ impl Queueing {
     ///
     /// A target near the preemptor raises the preemptor's share by staying. Kueue doesn't look again, and a
     /// target that was fair only while the other was gone can then be admitted in place of the preemptor and be
-    /// preempted by it, without end (kubernetes-sigs/kueue issue 14543).
+    /// preempted by it, without end (kubernetes-sigs/kueue issue 14543). Asked once others made room in vain.
     fn still_fair(
         &mut self,
         need: &Need,
