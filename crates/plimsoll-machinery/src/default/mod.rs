@@ -17,6 +17,8 @@ use serde_json::Value;
 use crate::kinds::Kind;
 use crate::obj::Obj;
 
+pub(crate) use pod::{container_sums, is_pod_level};
+
 type Defaulter = fn(&mut Obj);
 
 /// Fills in the defaults of the object's kind. Custom resources have theirs in their schema, see the CRD module.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::container::container;
 use super::volume::volume;
-use crate::obj::{Obj, child, children, flag, int, list, object, set, text, with_child};
+use crate::obj::{Obj, child, children, flag, int, list, object, set, set_zero, text, with_child};
 
 /// core/v1 Pod.
 pub(super) fn pod(pod: &mut Obj) {
@@ -16,13 +16,14 @@ pub(super) fn pod(pod: &mut Obj) {
                 requests_from_limits(c);
             }
         }
+        pod_level_limits(spec);
         pod_level_requests(spec);
         set(spec, "enableServiceLinks", true);
         if flag(spec, "hostNetwork") {
             for key in ["containers", "initContainers"] {
                 for port in children(spec, key).flat_map(|c| children(c, "ports")) {
                     if let Some(number) = int(port, "containerPort") {
-                        set(port, "hostPort", number);
+                        set_zero(port, "hostPort", number);
                     }
                 }
             }
@@ -89,16 +90,32 @@ fn fill(requests: &mut Obj, from: &Obj) {
     }
 }
 
-/// Requests of the pod as a whole: what its containers ask for, else the pod's limit.
-fn pod_level_requests(spec: &mut Obj) {
-    if !spec.get("resources").is_some_and(Value::is_object) {
+/// Huge pages of the pod as a whole: what its containers may use, unless the pod says something of them
+/// (`defaultHugePagePodLimits`).
+fn pod_level_limits(spec: &mut Obj) {
+    let Some(resources) = spec.get("resources").and_then(Value::as_object) else { return };
+    if object(resources, "limits").is_empty() && object(resources, "requests").is_empty() {
         return;
     }
-    let mut sums = container_requests(spec);
-    sums.retain(|name, _| is_pod_level(name));
-    let Some(resources) = child(spec, "resources") else { return };
-    let mut limits = object(resources, "limits").clone();
+    let mut sums = container_sums(spec, "limits");
+    sums.retain(|name, _| {
+        name.starts_with("hugepages-") && !object(object(spec, "resources"), "requests").contains_key(name)
+    });
+    let Some(resources) = child(spec, "resources").filter(|_| !sums.is_empty()) else { return };
+    with_child(resources, "limits", |limits| fill(limits, &sums));
+}
+
+/// Requests of the pod as a whole, when it has limits: what its containers ask for, else the limit
+/// (`defaultPodRequests`).
+fn pod_level_requests(spec: &mut Obj) {
+    let mut limits = object(object(spec, "resources"), "limits").clone();
+    if limits.is_empty() {
+        return;
+    }
+    let mut sums = container_sums(spec, "requests");
+    sums.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
     limits.retain(|name, _| is_pod_level(name));
+    let Some(resources) = child(spec, "resources") else { return };
     if !(sums.is_empty() && limits.is_empty()) {
         with_child(resources, "requests", |requests| {
             fill(requests, &sums);
@@ -112,10 +129,11 @@ pub(crate) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
-/// Sum over containers and sidecars, or the largest init container on top of the sidecars before it.
-pub(crate) fn container_requests(spec: &Obj) -> Obj {
+/// `requests` or `limits` of containers together: the sum over containers and sidecars, or the largest init container
+/// on top of the sidecars before it.
+pub(crate) fn container_sums(spec: &Obj, key: &str) -> Obj {
     let amounts = |c: &Value| -> Vec<(String, Quantity)> {
-        let requests = c.get("resources").and_then(|r| r.get("requests")).and_then(Value::as_object);
+        let requests = c.get("resources").and_then(|r| r.get(key)).and_then(Value::as_object);
         requests
             .into_iter()
             .flatten()

@@ -3,6 +3,7 @@
 //!
 //! Name, namespace, UID, times and resource version are the caller's business and already in place.
 
+mod disabled;
 mod endpoints;
 mod job;
 mod pod;
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::obj::{Obj, children, has, list, object, set, text, with_child};
 
+pub(crate) use pod::profile as app_armor_profile;
 pub use pod::qos_class;
 
 /// Makes a decoded and defaulted object ready for validation and storage. `metadata.uid` and
@@ -29,6 +31,7 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
     if kind.custom.is_some() {
         return;
     }
+    disabled::drop(kind, o);
     stored_lists(kind, o);
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::create(o, now),
@@ -49,6 +52,9 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
 /// empty for the object itself) may not change and counts `generation`.
 pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value, now: Timestamp) {
     let (Some(before), Some(o)) = (old.as_object(), new.as_object_mut()) else { return };
+    if kind.custom.is_none() {
+        disabled::drop(kind, o);
+    }
     match subresource {
         "" => {
             if kind.subresource("status").is_some() || kind.custom.as_ref().is_some_and(|c| c.status) {

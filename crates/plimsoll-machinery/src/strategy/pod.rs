@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::keep;
 use crate::obj::{Obj, as_obj, children, list, object, set, text, with_child};
+use crate::validate::APP_ARMOR;
 
 /// A new pod is pending, has its class, and says so when gates hold it back.
 pub(super) fn create(pod: &mut Obj, now: Timestamp) {
@@ -16,6 +17,7 @@ pub(super) fn create(pod: &mut Obj, now: Timestamp) {
     let class = qos_class(object(pod, "spec"));
     let labels = object(object(pod, "metadata"), "labels").clone();
     with_child(pod, "spec", |spec| match_label_keys(spec, &labels));
+    app_armor(pod);
     with_child(pod, "status", |status| {
         status.insert("phase".to_owned(), json!("Pending"));
         status.insert("qosClass".to_owned(), json!(class));
@@ -93,8 +95,12 @@ pub(super) fn subresource(name: &str, old: &Obj, new: &mut Obj) {
 }
 
 /// `matchLabelKeys` and `mismatchLabelKeys` of affinity terms become part of their selectors
-/// (`mutatePodAffinity`).
+/// (`mutatePodAffinity`); those of
+/// spreading constraints as well (`mutateTopologySpreadConstraints`).
 fn match_label_keys(spec: &mut Obj, labels: &Obj) {
+    for constraint in children(spec, "topologySpreadConstraints") {
+        merge_keys(constraint, labels);
+    }
     let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) else { return };
     for kind in ["podAffinity", "podAntiAffinity"] {
         let Some(terms) = affinity.get_mut(kind).and_then(Value::as_object_mut) else { continue };
@@ -127,13 +133,54 @@ fn merge_keys(term: &mut Obj, labels: &Obj) {
     }
 }
 
+/// Annotations that gave containers an AppArmor profile before there was a field fill the field
+/// (`applyAppArmorVersionSkew`).
+fn app_armor(pod: &mut Obj) {
+    let annotations = object(object(pod, "metadata"), "annotations");
+    let profiles: Vec<(String, Value)> = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(APP_ARMOR)?.to_owned(), profile(value.as_str()?)?)))
+        .collect();
+    let spec = object(pod, "spec");
+    if profiles.is_empty() || text(object(spec, "os"), "name") == "windows" {
+        return;
+    }
+    let of_pod = object(spec, "securityContext").get("appArmorProfile").cloned();
+    with_child(pod, "spec", |spec| {
+        for key in ["initContainers", "containers", "ephemeralContainers"] {
+            for c in children(spec, key) {
+                let wanted = profiles.iter().find(|(name, _)| name == text(c, "name"));
+                let Some((_, wanted)) = wanted.filter(|(_, wanted)| Some(wanted) != of_pod.as_ref()) else {
+                    continue;
+                };
+                if !object(c, "securityContext").contains_key("appArmorProfile") {
+                    with_child(c, "securityContext", |s| set(s, "appArmorProfile", wanted.clone()));
+                }
+            }
+        }
+    });
+}
+
+/// What an annotation means (`ApparmorFieldForAnnotation`).
+pub(crate) fn profile(annotation: &str) -> Option<Value> {
+    let local = annotation.strip_prefix("localhost/");
+    Some(match (annotation, local) {
+        ("unconfined", _) => json!({"type": "Unconfined"}),
+        ("runtime/default", _) => json!({"type": "RuntimeDefault"}),
+        (_, Some(local)) if !local.is_empty() && local.trim() == local && local.len() <= 4095 => {
+            json!({"type": "Localhost", "localhostProfile": local})
+        }
+        _ => return None,
+    })
+}
+
 /// The quality-of-service class of a pod's spec (`ComputePodQOS`).
 pub fn qos_class(spec: &Obj) -> &'static str {
     let mut requests = BTreeMap::new();
     let mut limits = BTreeMap::new();
     let mut guaranteed = true;
     let whole = object(spec, "resources");
-    if whole.is_empty() {
+    if !spec.contains_key("resources") {
         for c in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
             guaranteed &= add(object(as_obj(c), "resources"), &mut requests, &mut limits);
         }

@@ -86,8 +86,7 @@ fn always_restarted(template: &Obj, what: &str, path: &Path<'_>, errors: &mut Er
     let spec = object(template, "spec");
     let at = path.field("spec");
     let policy = text(spec, "restartPolicy");
-    let known = matches!(policy, "OnFailure" | "Never");
-    if known {
+    if policy != "Always" {
         errors.not_supported(&at.field("restartPolicy"), policy, &["Always"]);
     }
     if has(spec, "activeDeadlineSeconds") {
@@ -117,13 +116,23 @@ fn strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
             at_most_all(down, &at.field("maxUnavailable"), errors);
         }
         (other, rolling) => {
-            let rolling = rolling.map_or(Value::Null, |r| Value::Object(r.clone()));
-            let shown = go_struct(&[("Type", other.into()), ("RollingUpdate", rolling)]);
-            errors.not_supported(path, "", &["Recreate", "RollingUpdate"]);
-            if let Some(last) = errors.0.last_mut() {
-                last.value = Some(shown);
-            }
+            unknown_strategy(other, rolling, &["Recreate", "RollingUpdate"], path, errors);
         }
+    }
+}
+
+/// A strategy of an unknown type is shown whole.
+fn unknown_strategy(kind: &str, rolling: Option<&Obj>, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let number = |r: &Obj, key: &str| r.get(key).cloned().unwrap_or_else(|| json!(0));
+    let rolling = rolling.map_or_else(
+        || "null".to_owned(),
+        |r| {
+            go_struct(&[("MaxUnavailable", number(r, "maxUnavailable")), ("MaxSurge", number(r, "maxSurge"))])
+        },
+    );
+    errors.not_supported(path, "", known);
+    if let Some(last) = errors.0.last_mut() {
+        last.value = Some(format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", json!(kind)));
     }
 }
 
@@ -149,7 +158,10 @@ pub(super) fn at_most_all(value: Option<&Value>, path: &Path<'_>, errors: &mut E
 /// The number in an integer or percentage.
 fn amount(value: Option<&Value>) -> i64 {
     match value {
-        Some(Value::String(text)) => text.trim_end_matches('%').parse().unwrap_or(0),
+        Some(Value::String(text)) if checks::percent(text).is_empty() => {
+            text.trim_end_matches('%').parse().unwrap_or(0)
+        }
+        Some(Value::String(text)) => text.parse().unwrap_or(0),
         Some(value) => value.as_i64().unwrap_or(0),
         None => 0,
     }
@@ -191,11 +203,15 @@ pub(super) fn stateful_set(o: &Obj, errors: &mut Errors) {
     }
     let template = object(spec, "template");
     let here = path.field("template");
-    if chosen.is_none_or(selector::is_usable) {
+    if let Some(chosen) = chosen.filter(|s| !selector::is_usable(s)) {
+        errors.invalid_text(&at, selector::shown(chosen), "");
+    } else {
         if !chosen.is_some_and(selector::is_empty) {
             matches(chosen, template, &here, errors);
         }
         pod::template(&as_the_pods_have_it(spec, template), &here, errors);
+        // Upstream looks at these twice.
+        pod::template_metadata(template, &here, errors);
     }
     always_restarted(template, "StatefulSet", &here, errors);
 }
@@ -223,9 +239,13 @@ fn as_the_pods_have_it(spec: &Obj, template: &Obj) -> Obj {
     template
 }
 
-/// The claims of a new `StatefulSet`; afterwards they can't change.
+/// The claims of a new `StatefulSet` and its service; afterwards they can't change.
 pub(super) fn stateful_set_claims(o: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
+    let service = text(object(o, "spec"), "serviceName");
+    if !service.is_empty() {
+        errors.invalid_all(&path.field("serviceName"), service, &checks::dns_label(service));
+    }
     let at = path.field("volumeClaimTemplates");
     for (i, claim) in list(object(o, "spec"), "volumeClaimTemplates").iter().enumerate() {
         storage::claim_spec(object(as_obj(claim), "spec"), &at.index(i).field("spec"), errors);
@@ -240,7 +260,7 @@ fn stateful_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
         "OnDelete" => {
             if let Some(rolling) = rolling {
                 let detail = "only allowed for updateStrategy 'RollingUpdate'";
-                errors.invalid(&at, Value::Object(rolling.clone()), detail);
+                errors.invalid_text(&at, shown_partition(rolling), detail);
             }
         }
         "RollingUpdate" => {
@@ -249,11 +269,17 @@ fn stateful_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
             }
         }
         other => {
-            let rolling = rolling.map_or(Value::Null, |r| Value::Object(r.clone()));
-            let shown = go_struct(&[("Type", other.into()), ("RollingUpdate", rolling)]);
+            let rolling = rolling.map_or_else(|| "null".to_owned(), shown_partition);
+            let shown = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", json!(other));
             errors.invalid_text(path, shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
+}
+
+/// How a set's rolling update is shown; how many may be away at a time is dropped before, as the feature is off.
+fn shown_partition(rolling: &Obj) -> String {
+    let partition = rolling.get("partition").cloned().unwrap_or_else(|| json!(0));
+    go_struct(&[("Partition", partition), ("MaxUnavailable", Value::Null)])
 }
 
 /// What may change of a `StatefulSet`.
@@ -298,6 +324,11 @@ pub(super) fn daemon_set(o: &Obj, errors: &mut Errors) {
     pod::template(template, &here, errors);
     always_restarted(template, "DaemonSet", &here, errors);
     errors.non_negative(&path.field("minReadySeconds"), int(spec, "minReadySeconds"));
+    let template_generation = object(object(o, "metadata"), "annotations")
+        .get("deprecated.daemonset.template.generation")
+        .and_then(Value::as_str)
+        .and_then(|t| t.parse().ok());
+    errors.non_negative(&path.field("templateGeneration"), template_generation);
     daemon_strategy(object(spec, "updateStrategy"), &path.field("updateStrategy"), errors);
     errors.non_negative(&path.field("revisionHistoryLimit"), int(spec, "revisionHistoryLimit"));
 }
@@ -326,7 +357,10 @@ fn daemon_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
                 _ => {}
             }
         }
-        other => errors.not_supported(&path.field("type"), other, &["RollingUpdate", "OnDelete"]),
+        other => {
+            let rolling = strategy.get("rollingUpdate").and_then(Value::as_object);
+            unknown_strategy(other, rolling, &["RollingUpdate", "OnDelete"], path, errors);
+        }
     }
 }
 
@@ -339,41 +373,117 @@ pub(super) fn selector_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Counts in a status are not negative and fit together.
-pub(super) fn status(_: &Obj, new: &Obj, errors: &mut Errors) {
-    let status = object(new, "status");
-    let path = Path::new("status");
-    let counts = [
+/// What a kind's status counts: what can't be negative, and what can't be more than `replicas`.
+struct Counts {
+    all: &'static [&'static str],
+    within: &'static [&'static str],
+    /// How the field with those that are ready is called where there are more available ones.
+    ready: &'static str,
+}
+
+const OF_DEPLOYMENTS: Counts = Counts {
+    all: &[
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ],
+    within: &["updatedReplicas", "readyReplicas", "availableReplicas"],
+    ready: "readyReplicas",
+};
+const OF_REPLICA_SETS: Counts = Counts {
+    all: &[
         "replicas",
         "fullyLabeledReplicas",
         "readyReplicas",
         "availableReplicas",
         "observedGeneration",
-        "updatedReplicas",
-        "unavailableReplicas",
-        "currentReplicas",
-        "collisionCount",
         "terminatingReplicas",
+    ],
+    within: &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+    ready: "readyReplicas",
+};
+const OF_STATEFUL_SETS: Counts = Counts {
+    all: &[
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ],
+    within: &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+    ready: "status.readyReplicas",
+};
+const OF_DAEMON_SETS: Counts = Counts {
+    all: &[
         "currentNumberScheduled",
         "numberMisscheduled",
         "desiredNumberScheduled",
         "numberReady",
+        "observedGeneration",
         "updatedNumberScheduled",
         "numberAvailable",
         "numberUnavailable",
-    ];
-    for key in counts {
+        "collisionCount",
+    ],
+    within: &[],
+    ready: "",
+};
+
+/// Counts in the status of a Deployment.
+pub(super) fn deployment_status(old: &Obj, new: &Obj, errors: &mut Errors) {
+    counts(&OF_DEPLOYMENTS, new, errors);
+    collisions(old, new, errors);
+}
+
+/// Counts in the status of a `ReplicaSet` or `ReplicationController`.
+pub(super) fn replica_set_status(_: &Obj, new: &Obj, errors: &mut Errors) {
+    counts(&OF_REPLICA_SETS, new, errors);
+}
+
+/// Counts in the status of a `StatefulSet`.
+pub(super) fn stateful_set_status(old: &Obj, new: &Obj, errors: &mut Errors) {
+    counts(&OF_STATEFUL_SETS, new, errors);
+    collisions(old, new, errors);
+}
+
+/// Counts in the status of a `DaemonSet`.
+pub(super) fn daemon_set_status(old: &Obj, new: &Obj, errors: &mut Errors) {
+    counts(&OF_DAEMON_SETS, new, errors);
+    collisions(old, new, errors);
+}
+
+fn counts(counts: &Counts, new: &Obj, errors: &mut Errors) {
+    let status = object(new, "status");
+    let path = Path::new("status");
+    for key in counts.all {
         errors.non_negative(&path.field(key), int(status, key));
     }
-    let all = int(status, "replicas").unwrap_or(0);
-    for key in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas"] {
-        if let Some(some) = int(status, key).filter(|n| *n > all && status.contains_key("replicas")) {
-            errors.invalid(&path.field(key), some, "cannot be greater than status.replicas");
-        }
+    let number = |key: &str| int(status, key).unwrap_or(0);
+    for key in counts.within.iter().filter(|key| number(key) > number("replicas")) {
+        errors.invalid(&path.field(key), number(key), "cannot be greater than status.replicas");
     }
-    let (ready, available) = (int(status, "readyReplicas"), int(status, "availableReplicas"));
-    if let Some(available) = available.filter(|n| *n > ready.unwrap_or(0)) {
-        errors.invalid(&path.field("availableReplicas"), available, "cannot be greater than readyReplicas");
+    let available = number("availableReplicas");
+    if !counts.ready.is_empty() && available > number("readyReplicas") {
+        let detail = format!("cannot be greater than {}", counts.ready);
+        errors.invalid(&path.field("availableReplicas"), available, &detail);
+    }
+}
+
+/// How often a hash collided is never forgotten.
+fn collisions(old: &Obj, new: &Obj, errors: &mut Errors) {
+    let count = |o: &Obj| int(object(o, "status"), "collisionCount");
+    if let Some(was) = count(old)
+        && count(new).is_none_or(|is| is < was)
+    {
+        let path = Path::new("status");
+        errors.invalid(&path.field("collisionCount"), count(new).unwrap_or(0), "cannot be decremented");
     }
 }
 
@@ -408,15 +518,22 @@ pub(super) fn replication_controller(o: &Obj, errors: &mut Errors) {
 
 /// apps/v1 `ControllerRevision`.
 pub(super) fn controller_revision(o: &Obj, errors: &mut Errors) {
-    if !has(o, "data") {
-        errors.required(&Path::new("data"), "data is mandatory");
-    }
     errors.non_negative(&Path::new("revision"), int(o, "revision"));
+}
+
+/// The data of a new revision: an object, whatever is in it.
+pub(super) fn controller_revision_data(o: &Obj, errors: &mut Errors) {
+    let path = Path::new("data");
+    match o.get("data") {
+        None | Some(Value::Null) => errors.required(&path, "data is mandatory"),
+        Some(Value::Object(_)) => {}
+        Some(_) => errors.required(&path, "data must be a valid JSON object"),
+    }
 }
 
 /// The data of a revision is for good.
 pub(super) fn controller_revision_update(old: &Obj, new: &Obj, errors: &mut Errors) {
-    if old.get("data") != new.get("data") || old.get("revision") != new.get("revision") {
+    if old.get("data") != new.get("data") {
         errors.invalid(&Path::new("data"), new.get("data").cloned().unwrap_or_default(), IMMUTABLE);
     }
 }
@@ -438,6 +555,7 @@ mod tests {
         for (key, value) in [("restartPolicy", "Always"), ("dnsPolicy", "ClusterFirst")] {
             pod[key] = json!(value);
         }
+        pod["terminationGracePeriodSeconds"] = json!(30);
         json!({
             "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"},
             "selector": {"matchLabels": {"app": "db"}},

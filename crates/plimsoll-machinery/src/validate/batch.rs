@@ -106,7 +106,7 @@ fn unselected(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
     if let Some(manager) = spec.get("managedBy").and_then(Value::as_str) {
         let at = path.field("managedBy");
-        errors.invalid_all(&at, manager, &checks::domain_prefixed_path(manager));
+        domain_prefixed(manager, &at, errors);
         if manager.len() > 63 {
             errors.too_long(&at, 63);
         }
@@ -131,66 +131,94 @@ fn unselected(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let policy = text(object(object(spec, "template"), "spec"), "restartPolicy");
     match policy {
         "" | "Always" => errors.required(&at, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if has(spec, "podFailurePolicy") => {
+            errors.invalid(&at, policy, "only \"Never\" is supported when podFailurePolicy is specified");
+        }
         "OnFailure" | "Never" => {}
         other => errors.not_supported(&at, other, &["OnFailure", "Never"]),
     }
-    if has(spec, "podFailurePolicy") && policy != "Never" {
-        errors.invalid(&at, policy, "only \"Never\" is supported when podFailurePolicy is specified");
+}
+
+/// `IsDomainPrefixedPath`.
+fn domain_prefixed(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    const PATH: &str = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
+    if text.is_empty() {
+        errors.required(path, "");
+        return;
+    }
+    let Some((domain, rest)) = text.split_once('/').filter(|(d, p)| !d.is_empty() && !p.is_empty()) else {
+        errors.invalid(path, text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        return;
+    };
+    errors.invalid_all(path, domain, &checks::dns_subdomain(domain));
+    if !rest.bytes().all(|c| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c)) {
+        errors.invalid(path, rest, PATH);
     }
 }
 
 fn completion_mode(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let Some(mode) = spec.get("completionMode").and_then(Value::as_str) else { return };
-    errors.one_of(&path.field("completionMode"), mode, &["NonIndexed", "Indexed"]);
-    if mode == "Indexed" {
-        let at = path.field("completions");
-        let parallelism = int(spec, "parallelism").unwrap_or(0);
-        match int(spec, "completions") {
-            None => errors.required(&at, "when completion mode is Indexed"),
-            Some(n) if has(spec, "backoffLimitPerIndex") && n > MAX_INDEXED => {
-                per_index_limits(spec, n, path, errors);
-            }
-            Some(_) => {}
-        }
-        if parallelism > MAX_INDEXED {
-            let detail = "must be less than or equal to 100000 when completion mode is Indexed";
-            errors.invalid(&path.field("parallelism"), parallelism, detail);
-        }
-    } else if let Some(limit) = int(spec, "backoffLimitPerIndex") {
-        errors.invalid(&path.field("backoffLimitPerIndex"), limit, "requires indexed completion mode");
+    let mode = spec.get("completionMode").and_then(Value::as_str);
+    if let Some(mode) = mode {
+        errors.one_of(&path.field("completionMode"), mode, &["NonIndexed", "Indexed"]);
     }
-    if mode == "Indexed"
-        && let (Some(failed), Some(all)) = (int(spec, "maxFailedIndexes"), int(spec, "completions"))
+    match mode {
+        Some("Indexed") => indexed(spec, path, errors),
+        None | Some("NonIndexed") => {
+            for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+                if let Some(value) = int(spec, key) {
+                    errors.invalid(&path.field(key), value, "requires indexed completion mode");
+                }
+            }
+        }
+        Some(_) => {}
+    }
+}
+
+fn indexed(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let completions = int(spec, "completions");
+    let parallelism = int(spec, "parallelism");
+    let failed = int(spec, "maxFailedIndexes");
+    let at = path.field("maxFailedIndexes");
+    if completions.is_none() {
+        errors.required(&path.field("completions"), "when completion mode is Indexed");
+    }
+    if let Some(parallelism) = parallelism.filter(|p| *p > MAX_INDEXED) {
+        let detail = "must be less than or equal to 100000 when completion mode is Indexed";
+        errors.invalid(&path.field("parallelism"), parallelism, detail);
+    }
+    if let (Some(failed), Some(all)) = (failed, completions)
         && failed > all
     {
-        errors.invalid(&path.field("maxFailedIndexes"), failed, "must be less than or equal to completions");
+        errors.invalid(&at, failed, "must be less than or equal to completions");
+    }
+    if let Some(failed) = failed.filter(|f| *f > MAX_INDEXED) {
+        errors.invalid(&at, failed, "must be less than or equal to 100000");
+    }
+    if completions.is_some_and(|n| n > MAX_INDEXED) && has(spec, "backoffLimitPerIndex") {
+        per_index_limits(failed, parallelism, path, errors);
     }
 }
 
 /// Jobs with very many indexes have to be modest about failures.
-fn per_index_limits(spec: &Obj, completions: i64, path: &Path<'_>, errors: &mut Errors) {
-    const MAX_FAILED: i64 = 10_000;
+fn per_index_limits(failed: Option<i64>, parallelism: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
+    const MAX: i64 = 10_000;
+    const DETAIL: &str = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index";
     let at = path.field("maxFailedIndexes");
-    match int(spec, "maxFailedIndexes") {
-        None => errors.required(&at, "must be specified when completions is above 100000"),
-        Some(n) if n > MAX_FAILED => {
-            let detail = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index";
-            errors.invalid(&at, n, detail);
-        }
-        Some(_) => {}
+    if failed.is_none() {
+        errors.required(&at, "must be specified when completions is above 100000");
     }
-    if int(spec, "parallelism").is_some_and(|p| p > MAX_FAILED) {
-        let detail = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index";
-        errors.invalid(&path.field("parallelism"), int(spec, "parallelism").unwrap_or(completions), detail);
+    if let Some(parallelism) = parallelism.filter(|p| *p > MAX) {
+        errors.invalid(&path.field("parallelism"), parallelism, DETAIL);
+    }
+    if let Some(failed) = failed.filter(|f| *f > MAX) {
+        errors.invalid(&at, failed, DETAIL);
     }
 }
 
 fn failure_policy(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let rules = list(policy, "rules");
     let at = path.field("rules");
-    if rules.is_empty() {
-        errors.required(&at, "at least one rule is required");
-    } else if rules.len() > 20 {
+    if rules.len() > 20 {
         errors.too_many(&at, rules.len(), 20);
     }
     let pod = object(object(spec, "template"), "spec");
@@ -208,7 +236,7 @@ fn failure_policy(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors
 fn failure_rule(rule: &Obj, names: &[&str], per_index: bool, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("action");
     match text(rule, "action") {
-        "" => errors.required(&at, "valid values: \"Count\", \"FailIndex\", \"FailJob\", \"Ignore\""),
+        "" => errors.required(&at, r#"valid values: ["Count" "FailIndex" "FailJob" "Ignore"]"#),
         "FailIndex" if !per_index => {
             errors.invalid(&at, "FailIndex", "requires the backoffLimitPerIndex to be set");
         }
@@ -227,16 +255,17 @@ fn failure_rule(rule: &Obj, names: &[&str], per_index: bool, path: &Path<'_>, er
         let here = at.index(i);
         let kind = text(condition, "type");
         errors.invalid_all(&here.field("type"), kind, &checks::qualified_name(kind));
-        errors.one_of(&here.field("status"), text(condition, "status"), &["False", "True", "Unknown"]);
+        match text(condition, "status") {
+            "" => errors.required(&here.field("status"), r#"valid values: ["False" "True" "Unknown"]"#),
+            status => errors.one_of(&here.field("status"), status, &["False", "True", "Unknown"]),
+        }
     }
     match (codes.is_some(), conditions.is_empty()) {
         (true, false) => {
-            let shown = Value::Object(rule.clone());
-            errors.invalid(path, shown, "specifying both OnExitCodes and OnPodConditions is not supported");
+            errors.invalid_unseen(path, "specifying both OnExitCodes and OnPodConditions is not supported");
         }
         (false, true) => {
-            let shown = Value::Object(rule.clone());
-            errors.invalid(path, shown, "specifying one of OnExitCodes and OnPodConditions is required");
+            errors.invalid_unseen(path, "specifying one of OnExitCodes and OnPodConditions is required");
         }
         _ => {}
     }
@@ -246,7 +275,7 @@ fn exit_codes(codes: &Obj, names: &[&str], path: &Path<'_>, errors: &mut Errors)
     let operator = text(codes, "operator");
     let at = path.field("operator");
     match operator {
-        "" => errors.required(&at, "valid values: \"In\", \"NotIn\""),
+        "" => errors.required(&at, r#"valid values: ["In" "NotIn"]"#),
         operator => errors.one_of(&at, operator, &["In", "NotIn"]),
     }
     if let Some(name) = codes.get("containerName").and_then(Value::as_str)
@@ -258,7 +287,8 @@ fn exit_codes(codes: &Obj, names: &[&str], path: &Path<'_>, errors: &mut Errors)
     let values = list(codes, "values");
     let at = path.field("values");
     if values.is_empty() {
-        errors.invalid(&at, Value::Array(Vec::new()), "at least one value is required");
+        let shown = codes.get("values").cloned().unwrap_or_default();
+        errors.invalid(&at, shown, "at least one value is required");
     } else if values.len() > 255 {
         errors.too_many(&at, values.len(), 255);
     }
@@ -267,11 +297,11 @@ fn exit_codes(codes: &Obj, names: &[&str], path: &Path<'_>, errors: &mut Errors)
         if operator == "In" && *n == 0 {
             errors.invalid(&at.index(i), *n, "must not be 0 for the In operator");
         }
-        if numbers[..i].contains(n) {
+        if numbers.iter().take(i).any(|before| before == n) {
             errors.duplicate(&at.index(i), *n);
         }
     }
-    if numbers.windows(2).any(|w| w[0] > w[1]) {
+    if !numbers.is_sorted() {
         errors.invalid(&at, Value::Array(values.to_vec()), "must be ordered");
     }
 }
@@ -286,13 +316,18 @@ fn success_policy(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors
             ])
         };
         let all: Vec<String> = rules.iter().map(|r| shown(as_obj(r))).collect();
-        let text = format!("{{\"Rules\":[{}]}}", all.join(","));
+        let all = match policy.get("rules") {
+            Some(Value::Array(_)) => format!("[{}]", all.join(",")),
+            _ => "null".to_owned(),
+        };
+        let text = format!("{{\"Rules\":{all}}}");
         errors.invalid_text(path, text, "requires indexed completion mode");
         return;
     }
     let at = path.field("rules");
     if rules.is_empty() {
-        errors.required(&at, "at least one rule is required");
+        let detail = "at least one rules must be specified when the successPolicy is specified";
+        errors.required(&at, detail);
     } else if rules.len() > 20 {
         errors.too_many(&at, rules.len(), 20);
     }
@@ -305,6 +340,9 @@ fn success_policy(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors
         }
         let mut selected = None;
         if let Some(indexes) = indexes {
+            if indexes.len() > 64 * 1024 {
+                errors.too_long(&here.field("succeededIndexes"), 64 * 1024);
+            }
             match count_indexes(indexes, completions) {
                 Ok(n) => selected = Some(n),
                 Err(why) => {
@@ -333,9 +371,9 @@ fn success_policy(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors
 }
 
 /// How many indexes a text like `0,2-4` names.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
-    let mut previous = -1;
+    let mut previous: Option<i64> = None;
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let ends: Vec<&str> = part.split('-').collect();
         if ends.len() > 2 {
@@ -349,18 +387,18 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
             if n >= completions { Err(format!("too large index: {t:?}")) } else { Ok(n) }
         };
         let first = number(ends.first().copied().unwrap_or_default())?;
-        if first <= previous {
-            return Err(format!("non-increasing order, previous: {previous}, current: {first}"));
-        }
         let last = match ends.get(1) {
             Some(end) => number(end)?,
             None => first,
         };
-        if last < first || (ends.len() == 2 && last == first) {
+        if ends.len() == 2 && first >= last {
             return Err(format!("non-increasing order, previous: {first}, current: {last}"));
         }
+        if let Some(previous) = previous.filter(|p| *p >= first) {
+            return Err(format!("non-increasing order, previous: {previous}, current: {first}"));
+        }
         total += last - first + 1;
-        previous = last;
+        previous = Some(last);
     }
     Ok(total)
 }
@@ -396,9 +434,8 @@ fn completions_update(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut E
     let at = path.field("completions");
     if text(after, "completionMode") != "Indexed" {
         errors.immutable(&at, before, after, "completions");
-    } else if !(was == before.get("parallelism") && is == after.get("parallelism")) {
-        let value = is.cloned().unwrap_or_default();
-        errors.invalid(&at, value, "can only be modified in tandem with parallelism");
+    } else if let Some(value) = is.filter(|is| Some(*is) != after.get("parallelism")) {
+        errors.invalid(&at, value.clone(), "can only be modified in tandem with spec.parallelism");
     }
 }
 
@@ -504,11 +541,12 @@ pub(super) fn cron_job(cron_job: &Obj, errors: &mut Errors) {
     if schedule.is_empty() {
         errors.required(&at, "");
     } else {
+        if let Err(why) = cron::check(schedule) {
+            errors.invalid(&at, schedule, &why);
+        }
         if schedule.contains("TZ") {
             let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
             errors.invalid(&at, schedule, detail);
-        } else if let Err(why) = cron::check(schedule) {
-            errors.invalid(&at, schedule, &why);
         }
     }
     errors.non_negative(&path.field("startingDeadlineSeconds"), int(spec, "startingDeadlineSeconds"));
@@ -523,14 +561,14 @@ pub(super) fn cron_job(cron_job: &Obj, errors: &mut Errors) {
     let template = path.field("jobTemplate");
     let job = object(object(spec, "jobTemplate"), "spec");
     let here = template.field("spec");
+    unselected(job, &here, errors);
+    if let Some(chosen) = job.get("selector").and_then(Value::as_object) {
+        let detail = "`selector` will be auto-generated";
+        errors.invalid_text(&here.field("selector"), selector::shown(chosen), detail);
+    }
     if flag(job, "manualSelector") {
         errors.not_supported(&here.field("manualSelector"), true, &["nil", "false"]);
     }
-    if has(job, "selector") {
-        let detail = "`selector` will be auto-generated";
-        errors.invalid(&here.field("selector"), job["selector"].clone(), detail);
-    }
-    unselected(job, &here, errors);
     for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         errors.non_negative(&path.field(key), int(spec, key));
     }
@@ -543,13 +581,27 @@ pub(super) fn cron_job(cron_job: &Obj, errors: &mut Errors) {
 fn time_zone(zone: &str, path: &Path<'_>, errors: &mut Errors) {
     if zone.is_empty() {
         errors.invalid(path, zone, "timeZone must be nil or non-empty string");
-    } else if zone.eq_ignore_ascii_case("local") {
+        return;
+    }
+    let named = |part: &str| {
+        (1..=14).contains(&part.len())
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_+".contains(&b))
+            && !matches!(part, "." | "..")
+            && !part.starts_with('-')
+    };
+    if !zone.split('/').all(named) {
+        errors.invalid(path, zone, &format!("unknown time zone {zone}"));
+        return;
+    }
+    if zone.eq_ignore_ascii_case("local") {
         errors.invalid(
             path,
             zone,
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
-    } else if jiff::tz::TimeZone::get(zone).is_err() {
+    }
+    // What is local is known to Go, in that spelling.
+    if zone != "Local" && jiff::tz::TimeZone::get(zone).is_err() {
         errors.invalid(path, zone, &format!("unknown time zone {zone}"));
     }
 }

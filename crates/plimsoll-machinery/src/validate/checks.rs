@@ -2,6 +2,7 @@
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LOOSE_SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
@@ -63,6 +64,20 @@ pub(crate) fn dns_subdomain(text: &str) -> Faults {
     too_long(text, 253, "characters", &mut faults);
     if !is_subdomain(text) {
         faults.push(SUBDOMAIN.to_owned());
+    }
+    faults
+}
+
+/// `IsDNS1123SubdomainWithUnderscore`.
+pub(crate) fn loose_subdomain(text: &str) -> Faults {
+    let mut faults = Faults::new();
+    too_long(text, 253, "characters", &mut faults);
+    let label = |text: &str| {
+        let text = text.strip_prefix('_').unwrap_or(text);
+        framed(text, lower, |c| c == b'-' || c == b'_')
+    };
+    if !text.split('.').all(label) {
+        faults.push(LOOSE_SUBDOMAIN.to_owned());
     }
     faults
 }
@@ -167,7 +182,7 @@ pub(crate) fn port_number(port: i64) -> Faults {
 pub(crate) fn port_name(text: &str) -> Faults {
     let mut faults = Faults::new();
     too_long(text, 15, "characters", &mut faults);
-    if !text.bytes().all(|c| lower(c) || c == b'-') {
+    if text.is_empty() || !text.bytes().all(|c| lower(c) || c == b'-') {
         faults.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !text.bytes().any(|c| c.is_ascii_lowercase()) {
@@ -189,19 +204,6 @@ pub(crate) fn percent(text: &str) -> Faults {
         return vec![PERCENT.to_owned()];
     }
     Faults::new()
-}
-
-/// `IsDomainPrefixedPath`.
-pub(crate) fn domain_prefixed_path(text: &str) -> Faults {
-    let Some((domain, path)) = text.split_once('/').filter(|(d, p)| !d.is_empty() && !p.is_empty()) else {
-        return vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()];
-    };
-    let mut faults: Faults = dns_subdomain(domain);
-    let allowed = |c: u8| alnum(c) || b"-._~!$&'()*+,;=:/".contains(&c);
-    if !path.bytes().all(allowed) {
-        faults.push("Invalid path (e.g. 'mypath' or 'my/path')".to_owned());
-    }
-    faults
 }
 
 /// Whether a text is a network: address, slash, prefix length.

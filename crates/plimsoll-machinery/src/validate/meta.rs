@@ -103,6 +103,31 @@ pub(super) fn annotations(annotations: &Obj, path: &Path<'_>, errors: &mut Error
     }
 }
 
+/// Metadata of something that objects are made from: only labels and annotations
+/// (`ValidateTemplateObjectMeta`).
+pub(super) fn of_template(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    annotations(object(meta, "annotations"), &path.field("annotations"), errors);
+    labels(object(meta, "labels"), &path.field("labels"), errors);
+    let others = [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    for key in others.into_iter().filter(|key| has(meta, key)) {
+        errors.forbidden(&path.field(key), "cannot be set");
+    }
+}
+
 fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in owners.iter().map(as_obj) {

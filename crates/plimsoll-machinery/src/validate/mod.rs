@@ -38,6 +38,7 @@ use crate::obj::{Obj, object};
 
 pub use address::endpoint_address;
 pub(crate) use checks::is_subdomain;
+pub(crate) use pod::APP_ARMOR;
 pub use warnings::warnings;
 
 use path::{Errors, Path};
@@ -55,6 +56,9 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
     if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "StatefulSet" {
         apps::stateful_set_claims(o, &mut errors);
+    }
+    if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "ControllerRevision" {
+        apps::controller_revision_data(o, &mut errors);
     }
     if errors.0.is_empty() {
         path_segments(o, &mut errors);
@@ -248,7 +252,10 @@ fn status_of(kind: &Kind) -> Option<Compare> {
         ("", "ResourceQuota") => quota::resource_quota_status,
         ("batch", "Job") => job_status::update,
         ("policy", "PodDisruptionBudget") => misc::disruption_budget_status,
-        ("apps", _) => apps::status,
+        ("apps", "Deployment") => apps::deployment_status,
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => apps::replica_set_status,
+        ("apps", "StatefulSet") => apps::stateful_set_status,
+        ("apps", "DaemonSet") => apps::daemon_set_status,
         ("resource.k8s.io", "ResourceClaim") => resource::claim_status,
         _ => return None,
     })

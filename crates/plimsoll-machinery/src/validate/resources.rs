@@ -120,15 +120,14 @@ pub(super) fn name(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
     }
     if !name.contains('/') && !is_standard(name) {
         errors.invalid(path, name, "must be a standard resource type or fully qualified");
+        return false;
     }
     true
 }
 
 /// A name a container may ask for (`validateContainerResourceName`).
 pub(super) fn container_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
-    if !name(resource, path, errors) {
-        return;
-    }
+    name(resource, path, errors);
     if !resource.contains('/') {
         let standard =
             matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
@@ -140,9 +139,17 @@ pub(super) fn container_name(resource: &str, path: &Path<'_>, errors: &mut Error
     }
 }
 
+/// A name a pod as a whole may ask for (`validatePodResourceName`).
+fn pod_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name(resource, path, errors) && !crate::default::is_pod_level(resource) {
+        errors.not_supported(path, resource, &["cpu", "hugepages-", "memory"]);
+    }
+}
+
 /// A name a quota may count (`ValidateResourceQuotaResourceName`).
 pub(super) fn quota_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
-    if name(resource, path, errors) && !resource.contains('/') && !is_standard_quota(resource) {
+    name(resource, path, errors);
+    if !resource.contains('/') && !is_standard_quota(resource) {
         errors.invalid(path, resource, "must be a standard resource for quota");
     }
 }
@@ -158,20 +165,33 @@ pub(super) fn quantity(resource: &str, value: &Value, path: &Path<'_>, errors: &
 
 /// Requests and limits of a container (`ValidateContainerResourceRequirements`).
 pub(super) fn container(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    requirements(resources, container_name, claims, path, errors);
+}
+
+/// Requests and limits of a pod as a whole (`validatePodResourceRequirements`).
+pub(super) fn pod(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    requirements(resources, pod_name, claims, path, errors);
+}
+
+/// Checks a resource's name.
+type NameCheck = fn(&str, &Path<'_>, &mut Errors);
+
+fn requirements(resources: &Obj, named: NameCheck, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let (limits, requests) = (object(resources, "limits"), object(resources, "requests"));
     let (limit_path, request_path) = (path.field("limits"), path.field("requests"));
     let mut huge = false;
     let mut plain = false;
     for (resource, value) in limits {
         let at = limit_path.key(resource);
-        container_name(resource, &at, errors);
+        named(resource, &at, errors);
         quantity(resource, value, &at, errors);
+        whole_pages(resource, value, &at, errors);
         huge |= resource.starts_with("hugepages-");
         plain |= matches!(resource.as_str(), "cpu" | "memory");
     }
     for (resource, value) in requests {
         let at = request_path.key(resource);
-        container_name(resource, &at, errors);
+        named(resource, &at, errors);
         quantity(resource, value, &at, errors);
         let asked = amount(value);
         match limits.get(resource) {
@@ -190,6 +210,7 @@ pub(super) fn container(resources: &Obj, claims: &[&str], path: &Path<'_>, error
             }
             None => {}
         }
+        whole_pages(resource, value, &at, errors);
         huge |= resource.starts_with("hugepages-");
         plain |= matches!(resource.as_str(), "cpu" | "memory");
     }
@@ -199,26 +220,55 @@ pub(super) fn container(resources: &Obj, claims: &[&str], path: &Path<'_>, error
     resource_claims(resources, claims, path, errors);
 }
 
+/// Huge pages come in whole ones (`validateResourceQuantityHugePageValue`).
+fn whole_pages(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let Some(page) = resource.strip_prefix("hugepages-") else { return };
+    let page: Quantity = page.parse().unwrap_or_default();
+    let asked = amount(value);
+    let whole = page.signum() > 0 && page.nanos() % 1_000_000_000 == 0 && asked.value() % page.value() == 0;
+    if !whole {
+        let detail = format!("{asked} is not positive integer multiple of {resource}");
+        errors.invalid(path, asked.to_string(), &detail);
+    }
+}
+
+/// `validateResourceClaimNames`.
 fn resource_claims(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let claim_path = path.field("claims");
     let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut known = claims.to_vec();
+    known.sort_unstable();
+    known.dedup();
     for (i, claim) in list(resources, "claims").iter().map(as_obj).enumerate() {
         let (name, request) = (text(claim, "name"), text(claim, "request"));
         let at = claim_path.index(i);
         if name.is_empty() {
             errors.required(&at, "");
-        } else if seen.contains(&(name, request)) || seen.contains(&(name, "")) {
-            let shown = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
-            errors.duplicate(&at, shown);
-        } else {
-            seen.push((name, request));
+            continue;
         }
-        if !name.is_empty() && !claims.contains(&name) {
+        if seen.contains(&(name, "")) {
+            errors.duplicate(&at, name);
+        } else {
+            if !request.is_empty() {
+                errors.invalid_all(&at.field("request"), request, &checks::dns_label(request));
+            }
+            if seen.contains(&(name, request)) {
+                errors.duplicate(&at, format!("{name}/{request}"));
+            } else if request.is_empty() {
+                for _ in seen.iter().filter(|(known, _)| *known == name) {
+                    errors.duplicate(&at, name);
+                }
+            }
+            if !seen.contains(&(name, request)) {
+                seen.push((name, request));
+            }
+        }
+        if !known.contains(&name) {
             let mut detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
-            if claims.is_empty() {
+            if known.is_empty() {
                 detail.push_str(" which is empty");
             } else {
-                detail = format!("{detail}: {}", claims.join(", "));
+                detail = format!("{detail}: {}", known.join(", "));
             }
             errors.not_found(&at, name, &detail);
         }

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::endpoints;
+use super::{checks, endpoints, pod};
 use crate::kinds::Kind;
-use crate::obj::{Obj, as_obj, has, list, object};
+use crate::obj::{Obj, has, int, list, object, text};
 
 /// Texts for `Warning` headers; `old` is the object before an update.
 pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -14,21 +14,23 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
         return found;
     }
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("", "Pod") if old.is_none() => {
-            pod(object(new, "spec"), "spec", &mut found);
-        }
+        ("", "Pod") if old.is_none() => pod::warnings::pod(new, &mut found),
         ("apps" | "batch", _) | ("", "PodTemplate" | "ReplicationController") => {
             let (template, path) = match kind.gvk.kind.as_str() {
                 "CronJob" => (
                     object(object(object(object(new, "spec"), "jobTemplate"), "spec"), "template"),
-                    "spec.jobTemplate.spec.template.spec",
+                    "spec.jobTemplate.spec.template",
                 ),
-                "PodTemplate" => (object(new, "template"), "template.spec"),
-                _ => (object(object(new, "spec"), "template"), "spec.template.spec"),
+                "PodTemplate" => (object(new, "template"), "template"),
+                _ => (object(object(new, "spec"), "template"), "spec.template"),
             };
             let same = old.and_then(Value::as_object).is_some_and(|o| o.get("spec") == new.get("spec"));
             if !same {
-                pod(object(template, "spec"), path, &mut found);
+                owner(kind, old.is_none(), new, &mut found);
+                // Upstream lets changes of these pass.
+                if old.is_none() || kind.gvk.kind != "PodTemplate" {
+                    pod::warnings::template(template, path, &mut found);
+                }
             }
         }
         ("", "Endpoints") => endpoints::endpoints_warnings(new, &mut found),
@@ -39,6 +41,46 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
     found
 }
 
+/// Warnings about a workload apart from its template.
+fn owner(kind: &Kind, created: bool, new: &Obj, found: &mut Vec<String>) {
+    let what = match kind.gvk.kind.as_str() {
+        "Deployment" | "ReplicaSet" | "Job" | "CronJob" | "ReplicationController" => {
+            "Pod names and hostnames"
+        }
+        _ => "",
+    };
+    let faults = checks::dns_label(text(object(new, "metadata"), "name"));
+    if created && !what.is_empty() && !faults.is_empty() {
+        found.push(format!(
+            "metadata.name: this is used in {what}, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            faults.join(" ")
+        ));
+    }
+    let spec = object(new, "spec");
+    match kind.gvk.kind.as_str() {
+        "Job" => many_indexes(spec, "spec", found),
+        "CronJob" => {
+            many_indexes(object(object(spec, "jobTemplate"), "spec"), "spec.jobTemplate.spec", found);
+        }
+        "StatefulSet" if int(spec, "revisionHistoryLimit").is_some_and(|n| n < 0) => found.push(
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+                .to_owned(),
+        ),
+        _ => {}
+    }
+}
+
+/// Jobs with more indexes than may be kept track of (`WarningsForJobSpec`).
+fn many_indexes(spec: &Obj, path: &str, found: &mut Vec<String>) {
+    let number = |key: &str| int(spec, key).unwrap_or(0);
+    let many = number("completions") > 100_000 && number("parallelism") > 10_000;
+    if text(spec, "completionMode") == "Indexed" && many {
+        found.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        ));
+    }
+}
+
 fn driver(spec: &Obj, found: &mut Vec<String>) {
     if !list(spec, "tokenRequests").is_empty() && !has(spec, "serviceAccountTokenInSecrets") {
         found.push(
@@ -46,31 +88,3 @@ fn driver(spec: &Obj, found: &mut Vec<String>) {
         );
     }
 }
-
-/// `warningsForPodSpecAndMeta`, the parts that concern fields in use here.
-fn pod(spec: &Obj, path: &str, found: &mut Vec<String>) {
-    for (i, constraint) in list(spec, "topologySpreadConstraints").iter().map(as_obj).enumerate() {
-        if !has(constraint, "labelSelector") {
-            found.push(format!(
-                "{path}.topologySpreadConstraints[{i}].labelSelector: a null labelSelector results in matching no pod"
-            ));
-        }
-    }
-    for kind in ["podAffinity", "podAntiAffinity"] {
-        let terms = object(object(spec, "affinity"), kind);
-        for (i, term) in list(terms, REQUIRED).iter().map(as_obj).enumerate() {
-            if !has(term, "labelSelector") {
-                found.push(format!(
-                    "{path}.affinity.{kind}.{REQUIRED}[{i}].labelSelector: a null labelSelector results in matching no pod"
-                ));
-            }
-        }
-    }
-    for (i, volume) in list(spec, "volumes").iter().map(as_obj).enumerate() {
-        if has(volume, "gitRepo") {
-            found.push(format!("{path}.volumes[{i}].gitRepo: deprecated in v1.11"));
-        }
-    }
-}
-
-const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";

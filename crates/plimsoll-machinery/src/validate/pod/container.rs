@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::checks;
 use super::super::path::{Errors, Path};
-use super::super::resources;
-use super::{Context, probe, security, volume};
+use super::super::{checks, resources};
+use super::{Context, env, probe, security, volume};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// All containers of a pod.
@@ -20,107 +19,166 @@ pub(super) fn containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, err
         let here = at.index(i);
         common(c, context, &here, errors);
         unique(c, &mut names, &here, errors);
-        probe::lifecycle(object(c, "lifecycle"), context.grace, &here.field("lifecycle"), errors);
-        probe::probes(c, context.grace, &here, errors);
-        restart_policy(c, &["Always", "OnFailure", "Never"], &here, errors);
+        running(c, context, &here, errors);
+        restart(c, &here, errors);
     }
     host_ports(regular, &at, errors);
-    init_containers(spec, context, &mut names, path, errors);
-    let at = path.field("ephemeralContainers");
-    for (i, c) in list(spec, "ephemeralContainers").iter().map(as_obj).enumerate() {
-        ephemeral(c, context, &mut names, regular, &at.index(i), errors);
-    }
+    init_containers(spec, context, path, errors);
+    ephemeral_containers(spec, context, path, errors);
 }
 
 fn unique<'a>(c: &'a Obj, names: &mut Vec<&'a str>, path: &Path<'_>, errors: &mut Errors) {
     let name = text(c, "name");
     if names.contains(&name) {
-        if !name.is_empty() {
-            errors.duplicate(&path.field("name"), name);
-        }
+        errors.duplicate(&path.field("name"), name);
     } else {
         names.push(name);
     }
 }
 
-fn restart_policy(c: &Obj, allowed: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    if let Some(policy) = c.get("restartPolicy").and_then(Value::as_str) {
-        errors.one_of(&path.field("restartPolicy"), policy, allowed);
+/// What only containers have that run for as long as the pod.
+fn running(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(lifecycle) = c.get("lifecycle").and_then(Value::as_object) {
+        probe::lifecycle(lifecycle, context.grace, &path.field("lifecycle"), errors);
+    }
+    probe::probes(c, context.grace, path, errors);
+}
+
+/// `validateContainerRestartPolicy`.
+fn restart(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let rules = list(c, "restartPolicyRules");
+    let at = path.field("restartPolicy");
+    match c.get("restartPolicy").and_then(Value::as_str) {
+        None if rules.is_empty() => return,
+        None => errors.required(&at, "must specify restartPolicy when restart rules are used"),
+        Some(policy) => errors.one_of(&at, policy, &["Always", "Never", "OnFailure"]),
+    }
+    let at = path.field("restartPolicyRules");
+    if rules.len() > 20 {
+        errors.too_many(&at, rules.len(), 20);
+    }
+    for (i, rule) in rules.iter().map(as_obj).enumerate() {
+        let here = at.index(i);
+        errors.one_of(&here.field("action"), text(rule, "action"), &["Restart", "RestartAllContainers"]);
+        let codes_path = here.field("exitCodes");
+        let Some(codes) = rule.get("exitCodes").and_then(Value::as_object) else {
+            errors.required(&codes_path, "must be specified");
+            continue;
+        };
+        errors.one_of(&codes_path.field("operator"), text(codes, "operator"), &["In", "NotIn"]);
+        let values = list(codes, "values");
+        if values.len() > 255 {
+            errors.too_many(&codes_path.field("values"), values.len(), 255);
+        }
     }
 }
 
-fn init_containers<'a>(
-    spec: &'a Obj,
-    context: &Context<'_>,
-    names: &mut Vec<&'a str>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
+fn init_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("initContainers");
+    let mut names: Vec<&str> = list(spec, "containers").iter().map(|c| text(as_obj(c), "name")).collect();
     for (i, c) in list(spec, "initContainers").iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let sidecar = text(c, "restartPolicy") == "Always";
         common(c, context, &here, errors);
-        restart_policy(c, &["Always", "OnFailure", "Never"], &here, errors);
-        unique(c, names, &here, errors);
-        host_ports(std::slice::from_ref(&Value::Object(c.clone())), &here.field("ports"), errors);
+        if has(c, "restartPolicy") {
+            restart(c, &here, errors);
+        } else if !list(c, "restartPolicyRules").is_empty() {
+            let detail = "must specify restartPolicy when restart rules are used";
+            errors.required(&here.field("restartPolicy"), detail);
+        }
+        let name = text(c, "name");
+        if names.contains(&name) {
+            errors.duplicate(&here.field("name"), name);
+        } else if !name.is_empty() {
+            names.push(name);
+        }
+        // One runs after the other; upstream names the first of a list of one.
+        host_ports(std::slice::from_ref(&Value::Object(c.clone())), &at, errors);
         if sidecar {
-            probe::lifecycle(object(c, "lifecycle"), context.grace, &here.field("lifecycle"), errors);
-            probe::probes(c, context.grace, &here, errors);
-        } else {
-            let detail = "may not be set for init containers without restartPolicy=Always";
-            for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-                if has(c, key) {
-                    errors.forbidden(&here.field(key), detail);
-                }
+            running(c, context, &here, errors);
+            continue;
+        }
+        for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+            if has(c, key) {
+                let detail = "may not be set for init containers without restartPolicy=Always";
+                errors.forbidden(&here.field(key), detail);
             }
         }
-        if !list(c, "resizePolicy").is_empty() && !sidecar {
-            let detail = "must not be set for init containers";
-            errors.invalid(&here.field("resizePolicy"), c["resizePolicy"].clone(), detail);
+        let policies = here.field("resizePolicy");
+        for (j, policy) in list(c, "resizePolicy").iter().map(as_obj).enumerate() {
+            if text(policy, "restartPolicy") == "RestartContainer" {
+                let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                errors.invalid(&policies.index(j).field("restartPolicy"), "RestartContainer", detail);
+            }
         }
     }
 }
 
-fn ephemeral<'a>(
-    c: &'a Obj,
-    context: &Context<'_>,
-    names: &mut Vec<&'a str>,
-    regular: &[Value],
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    common(c, context, path, errors);
-    unique(c, names, path, errors);
-    let target = text(c, "targetContainerName");
-    if !target.is_empty() && !regular.iter().any(|r| r["name"] == target) {
-        errors.not_found(&path.field("targetContainerName"), target, "");
-    }
-    let mounts = path.field("volumeMounts");
-    for (i, mount) in list(c, "volumeMounts").iter().map(as_obj).enumerate() {
-        let at = mounts.index(i);
-        for key in ["subPath", "subPathExpr"] {
-            if !text(mount, key).is_empty() {
-                errors.forbidden(&at.field(key), "cannot be set for an Ephemeral Container");
-            }
+fn ephemeral_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let others = list(spec, "containers").iter().chain(list(spec, "initContainers"));
+    let others: Vec<&str> = others.map(|c| text(as_obj(c), "name")).collect();
+    let mut names = others.clone();
+    let at = path.field("ephemeralContainers");
+    for (i, c) in list(spec, "ephemeralContainers").iter().map(as_obj).enumerate() {
+        let here = at.index(i);
+        common(c, context, &here, errors);
+        trimmed_image(c, &here, errors);
+        unique(c, &mut names, &here, errors);
+        let target = text(c, "targetContainerName");
+        if !target.is_empty() && !others.contains(&target) {
+            errors.not_found(&here.field("targetContainerName"), target, "");
         }
+        not_for_ephemeral(c, &here, errors);
     }
-    let detail = "cannot be set for an Ephemeral Container";
-    for key in [
-        "lifecycle",
+}
+
+fn not_for_ephemeral(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    const DETAIL: &str = "cannot be set for an Ephemeral Container";
+    // In the order of the type's fields.
+    let refused = [
+        "ports",
+        "resources",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
         "livenessProbe",
         "readinessProbe",
         "startupProbe",
-        "ports",
-        "resizePolicy",
-        "restartPolicy",
-    ] {
-        if has(c, key) {
-            errors.forbidden(&path.field(key), detail);
+        "lifecycle",
+    ];
+    for key in refused {
+        let set = match c.get(key) {
+            None | Some(Value::Null) => false,
+            Some(Value::Object(o)) => key != "resources" || !o.is_empty(),
+            Some(_) => true,
+        };
+        if set {
+            errors.forbidden(&path.field(key), DETAIL);
         }
     }
-    if !object(c, "resources").is_empty() {
-        errors.forbidden(&path.field("resources"), detail);
+    let mounts = path.field("volumeMounts");
+    for (i, mount) in list(c, "volumeMounts").iter().map(as_obj).enumerate() {
+        for key in ["subPath", "subPathExpr"] {
+            if !text(mount, key).is_empty() {
+                errors.forbidden(&mounts.index(i).field(key), DETAIL);
+            }
+        }
+    }
+}
+
+/// `validateContainerOnlyForPod`: templates may have images that are filled in later.
+pub(super) fn trimmed_image(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let image = text(c, "image");
+    if image.trim() != image {
+        errors.invalid(&path.field("image"), image, "must not have leading or trailing whitespace");
+    }
+}
+
+/// `validatePullPolicy`.
+pub(super) fn pull_policy(o: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
+    match text(o, key) {
+        "" => errors.required(&path.field(key), ""),
+        policy => errors.one_of(&path.field(key), policy, &["Always", "IfNotPresent", "Never"]),
     }
 }
 
@@ -132,41 +190,36 @@ fn common(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) 
     } else {
         errors.invalid_all(&path.field("name"), name, &checks::dns_label(name));
     }
-    let image = text(c, "image");
-    if image.is_empty() {
+    if text(c, "image").is_empty() {
         errors.required(&path.field("image"), "");
-    } else if image.trim() != image {
-        errors.invalid(&path.field("image"), image, "must not have leading or trailing whitespace");
     }
-    let policy = text(c, "terminationMessagePolicy");
-    match policy {
-        "" => errors.required(&path.field("terminationMessagePolicy"), ""),
-        policy => {
-            let allowed = ["File", "FallbackToLogsOnError"];
-            errors.one_of(&path.field("terminationMessagePolicy"), policy, &allowed);
-        }
+    let at = path.field("terminationMessagePolicy");
+    match text(c, "terminationMessagePolicy") {
+        "" => errors.required(&at, ""),
+        policy => errors.one_of(&at, policy, &["File", "FallbackToLogsOnError"]),
     }
-    ports(c, context, &path.field("ports"), errors);
-    environment(list(c, "env"), &path.field("env"), errors);
-    environment_sources(list(c, "envFrom"), &path.field("envFrom"), errors);
-    volume::mounts(c, &context.volumes, path, errors);
-    let pull = path.field("imagePullPolicy");
-    match text(c, "imagePullPolicy") {
-        "" => errors.required(&pull, ""),
-        policy => errors.one_of(&pull, policy, &["Always", "IfNotPresent", "Never"]),
-    }
+    ports(c, &path.field("ports"), errors);
+    env::environment(list(c, "env"), &path.field("env"), errors);
+    env::sources(list(c, "envFrom"), &path.field("envFrom"), errors);
+    volume::mounts(c, context, path, errors);
+    pull_policy(c, "imagePullPolicy", path, errors);
     resources::container(object(c, "resources"), &context.claims, &path.field("resources"), errors);
     resize_policies(list(c, "resizePolicy"), context, &path.field("resizePolicy"), errors);
-    security::container(object(c, "securityContext"), &path.field("securityContext"), errors);
+    security::container(
+        object(c, "securityContext"),
+        context.host_users,
+        &path.field("securityContext"),
+        errors,
+    );
 }
 
+/// `validateResizePolicy`.
 fn resize_policies(policies: &[Value], context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, policy) in policies.iter().map(as_obj).enumerate() {
-        let at = path.index(i);
         let resource = text(policy, "resourceName");
         if seen.contains(&resource) {
-            errors.duplicate(path, resource);
+            errors.duplicate(&path.index(i), resource);
         }
         seen.push(resource);
         match resource {
@@ -178,13 +231,14 @@ fn resize_policies(policies: &[Value], context: &Context<'_>, path: &Path<'_>, e
             "" => errors.required(path, ""),
             restart => errors.one_of(path, restart, &["NotRequired", "RestartContainer"]),
         }
-        if context.restart == "Never" && restart == "RestartContainer" {
-            errors.invalid(&at, restart, "must be 'NotRequired' when `restartPolicy` is 'Never'");
+        if context.restart == "Never" && restart != "NotRequired" {
+            errors.invalid(path, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
         }
     }
 }
 
-fn ports(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
+/// `validateContainerPorts`.
+fn ports(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let mut names: Vec<&str> = Vec::new();
     for (i, port) in list(c, "ports").iter().map(as_obj).enumerate() {
         let at = path.index(i);
@@ -207,8 +261,7 @@ fn ports(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
                 errors.invalid(&at.field("containerPort"), number, &fault);
             }
         }
-        let host = int(port, "hostPort").unwrap_or(0);
-        if host != 0 {
+        if let Some(host) = int(port, "hostPort").filter(|n| *n != 0) {
             for fault in checks::port_number(host) {
                 errors.invalid(&at.field("hostPort"), host, &fault);
             }
@@ -217,14 +270,23 @@ fn ports(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
             "" => errors.required(&at.field("protocol"), ""),
             protocol => errors.one_of(&at.field("protocol"), protocol, &["SCTP", "TCP", "UDP"]),
         }
-        // In templates 0 stands for what the pod will get.
-        if context.host_network && host != 0 && host != number {
-            let detail = "must match `containerPort` when `hostNetwork` is true";
-            errors.invalid(&at.field("hostPort"), host, detail);
-        }
-        let ip = text(port, "hostIP");
-        if !ip.is_empty() {
-            errors.invalid_all(&at.field("hostIP"), ip, &checks::ip(ip));
+    }
+}
+
+/// Ports of a pod in the host's network are the host's (`validatePodHostNetworkDeps`). In templates 0 stands for
+/// what the pod will get.
+pub(super) fn host_network_ports(spec: &Obj, pod: bool, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.field("containers");
+    for (i, c) in list(spec, "containers").iter().map(as_obj).enumerate() {
+        let here = at.index(i);
+        let ports = here.field("ports");
+        for (j, port) in list(c, "ports").iter().map(as_obj).enumerate() {
+            let number = |key: &str| int(port, key).unwrap_or(0);
+            let (host, own) = (number("hostPort"), number("containerPort"));
+            if (pod || host != 0) && host != own {
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                errors.invalid(&ports.index(j).field("hostPort"), host, detail);
+            }
         }
     }
 }
@@ -243,202 +305,6 @@ fn host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Errors) {
             } else {
                 seen.push(key);
             }
-        }
-    }
-}
-
-fn environment(env: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    for (i, variable) in env.iter().map(as_obj).enumerate() {
-        let at = path.index(i);
-        let name = text(variable, "name");
-        if name.is_empty() {
-            errors.required(&at.field("name"), "");
-        } else {
-            errors.invalid_all(&at.field("name"), name, &checks::env_name(name));
-        }
-        value_from(variable, &at.field("valueFrom"), errors);
-    }
-}
-
-fn value_from(variable: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    if !has(variable, "valueFrom") {
-        return;
-    }
-    let from = object(variable, "valueFrom");
-    let mut sources = 0;
-    if let Some(field) = from.get("fieldRef").and_then(Value::as_object) {
-        sources += 1;
-        field_ref(field, ENV_FIELDS, &path.field("fieldRef"), errors);
-    }
-    if let Some(resource) = from.get("resourceFieldRef").and_then(Value::as_object) {
-        sources += 1;
-        resource_field_ref(resource, false, &path.field("resourceFieldRef"), errors);
-    }
-    for key in ["configMapKeyRef", "secretKeyRef"] {
-        let Some(reference) = from.get(key).and_then(Value::as_object) else { continue };
-        sources += 1;
-        let at = path.field(key);
-        let (name, entry) = (text(reference, "name"), text(reference, "key"));
-        if !name.is_empty() {
-            errors.invalid_all(&at.field("name"), name, &checks::dns_subdomain(name));
-        }
-        if entry.is_empty() {
-            errors.required(&at.field("key"), "");
-        } else {
-            errors.invalid_all(&at.field("key"), entry, &checks::config_key(entry));
-        }
-    }
-    if from.get("fileKeyRef").is_some_and(Value::is_object) {
-        sources += 1;
-    }
-    if sources == 0 {
-        let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-        errors.invalid(path, "", detail);
-    } else if !text(variable, "value").is_empty() {
-        errors.invalid(path, "", "may not be specified when `value` is not empty");
-    } else if sources > 1 {
-        errors.invalid(path, "", "may not have more than one field specified at a time");
-    }
-}
-
-/// Fields of a pod an environment variable can show.
-const ENV_FIELDS: &[&str] = &[
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-/// Fields of a pod a downward API volume can show.
-pub(super) const VOLUME_FIELDS: &[&str] =
-    &["metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid"];
-/// All field labels of pods (`ConvertDownwardAPIFieldLabel`).
-const KNOWN_FIELDS: &[&str] = &[
-    "metadata.annotations",
-    "metadata.labels",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.serviceAccountName",
-    "spec.schedulerName",
-    "status.phase",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-    "spec.host",
-];
-
-/// A reference to a field of the pod.
-pub(super) fn field_ref(reference: &Obj, allowed: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    let field = text(reference, "fieldPath");
-    if text(reference, "apiVersion").is_empty() {
-        errors.required(&path.field("apiVersion"), "");
-        return;
-    }
-    let at = path.field("fieldPath");
-    if field.is_empty() {
-        errors.required(&at, "");
-        return;
-    }
-    let (base, subscript) = match field.split_once("['") {
-        Some((base, rest)) if rest.ends_with("']") => (base, Some(&rest[..rest.len() - 2])),
-        _ => (field, None),
-    };
-    if let Some(key) = subscript {
-        match base {
-            "metadata.annotations" => {
-                errors.invalid_all(&at, field, &checks::qualified_name(&key.to_lowercase()));
-            }
-            "metadata.labels" => errors.invalid_all(&at, field, &checks::qualified_name(key)),
-            _ => errors.invalid(
-                &at,
-                field,
-                &format!("error converting fieldPath: field label does not support subscript: {field}"),
-            ),
-        }
-    } else if !KNOWN_FIELDS.contains(&field) {
-        errors.invalid(
-            &at,
-            field,
-            &format!("error converting fieldPath: field label not supported: {field}"),
-        );
-    } else if !allowed.contains(&field) {
-        let mut allowed: Vec<&str> = allowed.to_vec();
-        allowed.sort_unstable();
-        errors.not_supported(&at, field, &allowed);
-    }
-}
-
-/// A reference to a container's resources.
-pub(super) fn resource_field_ref(reference: &Obj, volume: bool, path: &Path<'_>, errors: &mut Errors) {
-    let resource = text(reference, "resource");
-    if volume && text(reference, "containerName").is_empty() {
-        errors.required(&path.field("containerName"), "");
-    } else if resource.is_empty() {
-        errors.required(&path.field("resource"), "");
-    } else {
-        let known = [
-            "limits.cpu",
-            "limits.ephemeral-storage",
-            "limits.memory",
-            "requests.cpu",
-            "requests.ephemeral-storage",
-            "requests.memory",
-        ];
-        let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
-        if !known.contains(&resource) && !huge {
-            errors.not_supported(&path.field("resource"), resource, &known);
-        }
-        if let Some(divisor) = reference.get("divisor") {
-            resource_divisor(resource, divisor, path, errors);
-        }
-    }
-}
-
-fn resource_divisor(resource: &str, divisor: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let allowed: &[&str] = if resource.ends_with(".cpu") {
-        &["1m", "1"]
-    } else {
-        &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"]
-    };
-    let divisor = divisor.as_str().unwrap_or_default();
-    if divisor != "0" && !divisor.is_empty() && !allowed.contains(&divisor) {
-        let what = if resource.ends_with(".cpu") {
-            "only divisor's values 1m and 1 are supported with the cpu resource"
-        } else {
-            "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the memory resource"
-        };
-        errors.invalid(&path.field("divisor"), resource, what);
-    }
-}
-
-fn environment_sources(sources: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    for (i, source) in sources.iter().map(as_obj).enumerate() {
-        let at = path.index(i);
-        let prefix = text(source, "prefix");
-        if !prefix.is_empty() {
-            errors.invalid_all(&at.field("prefix"), prefix, &checks::env_name(prefix));
-        }
-        let mut count = 0;
-        for key in ["configMapRef", "secretRef"] {
-            let Some(reference) = source.get(key).and_then(Value::as_object) else { continue };
-            count += 1;
-            let name = text(reference, "name");
-            if !name.is_empty() {
-                errors.invalid_all(&at.field(key).field("name"), name, &checks::dns_subdomain(name));
-            }
-        }
-        match count {
-            0 => errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
-            1 => {}
-            _ => errors.invalid(path, "", "may not have more than one field specified at a time"),
         }
     }
 }

@@ -1,11 +1,20 @@
 //! Pods and pod templates (core validation).
 
+mod annotations;
 mod container;
+mod env;
 mod probe;
+mod projected;
+mod resize;
 mod scheduling;
 mod security;
+mod source;
+mod status;
 mod update;
 mod volume;
+pub(super) mod warnings;
+mod whole;
+mod windows;
 
 use serde_json::Value;
 
@@ -14,31 +23,80 @@ use super::path::{Errors, Path, go_struct};
 use super::{meta, resources};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
+pub(crate) use annotations::APP_ARMOR;
+pub(super) use resize::resize;
 pub(super) use scheduling::{node_selector, tolerations};
-pub(super) use update::{ephemeral_containers, resize, status, update};
-pub(super) use volume::{host_path, volume_sources};
+pub(super) use source::host_path;
+pub(super) use status::status;
+pub(super) use update::{ephemeral_containers, update};
+pub(super) use volume::volume_sources;
+
+/// Whose spec is checked.
+#[derive(Clone, Copy)]
+enum Owner<'a> {
+    /// A pod's, with its name, possibly empty.
+    Pod(&'a Obj),
+    /// That of pods to be made.
+    Template,
+}
+
+impl<'a> Owner<'a> {
+    /// The pod's name, when it is known.
+    fn name(self) -> Option<&'a str> {
+        match self {
+            Self::Pod(pod) => Some(text(object(pod, "metadata"), "name")).filter(|name| !name.is_empty()),
+            Self::Template => None,
+        }
+    }
+}
 
 /// What containers are checked against.
 struct Context<'a> {
-    /// Names of the pod's volumes with their sources.
+    /// The pod's volumes that are well formed.
     volumes: Vec<&'a Obj>,
     /// Names of its resource claims.
     claims: Vec<&'a str>,
     /// Termination grace period in seconds.
-    grace: i64,
-    /// Whether ports are those of the host.
-    host_network: bool,
+    grace: Option<i64>,
     /// Restart policy of the pod.
     restart: &'a str,
+    /// Whether its users are the host's.
+    host_users: bool,
 }
 
-/// Any pod, new or changed.
+impl<'a> Context<'a> {
+    fn volume(&self, name: &str) -> Option<&'a Obj> {
+        self.volumes.iter().copied().find(|v| text(v, "name") == name)
+    }
+}
+
+/// Calls a function for each container and its path: init containers, regular ones, ephemeral ones
+/// (`VisitContainersWithPath`).
+fn each_container<'a>(spec: &'a Obj, path: &Path<'_>, f: &mut dyn FnMut(&'a Obj, &Path<'_>)) {
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        let at = path.field(key);
+        for (i, c) in list(spec, key).iter().map(as_obj).enumerate() {
+            f(c, &at.index(i));
+        }
+    }
+}
+
+/// Any pod, new or changed (`validatePodMetadataAndSpec`).
 pub(super) fn whole(pod: &Obj, errors: &mut Errors) {
     let spec = object(pod, "spec");
     let path = Path::new("spec");
-    pod_spec(spec, &path, errors);
+    let metadata = Path::new("metadata");
+    let annotations = object(object(pod, "metadata"), "annotations");
+    annotations::check(annotations, spec, &metadata.field("annotations"), errors);
+    pod_spec(spec, Owner::Pod(pod), &path, errors);
     if text(spec, "serviceAccountName").is_empty() {
         service_account_tokens(spec, &path, errors);
+    }
+    for key in ["containers", "initContainers"] {
+        let at = path.field(key);
+        for (i, c) in list(spec, key).iter().map(as_obj).enumerate() {
+            container::trimmed_image(c, &at.index(i), errors);
+        }
     }
 }
 
@@ -53,6 +111,7 @@ pub(super) fn create(pod: &Obj, errors: &mut Errors) {
         let detail = "cannot be set until all schedulingGates have been cleared";
         errors.forbidden(&path.field("nodeName"), detail);
     }
+    annotations::agree(object(pod, "metadata"), spec, &path, errors);
 }
 
 fn service_account_tokens(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
@@ -72,36 +131,50 @@ fn service_account_tokens(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 /// A pod template: labels, annotations, spec (`ValidatePodTemplateSpec`).
 pub(super) fn template(template: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let metadata = object(template, "metadata");
-    meta::labels(object(metadata, "labels"), &path.field("labels"), errors);
-    meta::annotations(object(metadata, "annotations"), &path.field("annotations"), errors);
+    template_metadata(template, path, errors);
     let spec = object(template, "spec");
-    pod_spec(spec, &path.field("spec"), errors);
+    let at = path.field("spec");
+    pod_spec(spec, Owner::Template, &at, errors);
+    annotations::agree(object(template, "metadata"), spec, &at, errors);
     if !list(spec, "ephemeralContainers").is_empty() {
-        let at = path.field("spec");
-        errors
-            .forbidden(&at.field("ephemeralContainers"), "ephemeral containers not allowed in pod template");
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.forbidden(&at.field("ephemeralContainers"), detail);
     }
 }
 
+/// A template's labels and annotations alone.
+pub(super) fn template_metadata(template: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let metadata = object(template, "metadata");
+    let annotations = object(metadata, "annotations");
+    meta::labels(object(metadata, "labels"), &path.field("labels"), errors);
+    meta::annotations(annotations, &path.field("annotations"), errors);
+    annotations::check(annotations, object(template, "spec"), &path.field("annotations"), errors);
+}
+
 /// `ValidatePodSpec`.
-pub(super) fn pod_spec(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let volumes = volume::volumes(list(spec, "volumes"), &path.field("volumes"), errors);
-    let claims = resource_claims(list(spec, "resourceClaims"), &path.field("resourceClaims"), errors);
+fn pod_spec(spec: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let grace = int(spec, "terminationGracePeriodSeconds");
+    if grace.is_none() {
+        errors.required(&path.field("terminationGracePeriodSeconds"), "");
+    }
+    let volumes = volume::volumes(list(spec, "volumes"), owner, &path.field("volumes"), errors);
+    let claims = list(spec, "resourceClaims");
+    resource_claims(claims, owner, &path.field("resourceClaims"), errors);
     let context = Context {
         volumes,
-        claims,
-        grace: int(spec, "terminationGracePeriodSeconds").unwrap_or(30),
-        host_network: flag(spec, "hostNetwork"),
+        claims: claims.iter().map(|c| text(as_obj(c), "name")).filter(|name| !name.is_empty()).collect(),
+        grace,
         restart: text(spec, "restartPolicy"),
+        host_users: spec.get("hostUsers") != Some(&Value::Bool(false)),
     };
     container::containers(spec, &context, path, errors);
-    if let Some(whole) = spec.get("resources").and_then(Value::as_object) {
-        pod_resources(whole, &path.field("resources"), errors);
+    whole::pod_resources(spec, &context.claims, path, errors);
+    if flag(spec, "hostNetwork") {
+        container::host_network_ports(spec, matches!(owner, Owner::Pod(_)), path, errors);
     }
     policies(spec, path, errors);
     meta::labels(object(spec, "nodeSelector"), &path.field("nodeSelector"), errors);
-    security::pod(object(spec, "securityContext"), &path.field("securityContext"), errors);
+    security::pod(object(spec, "securityContext"), spec, &path.field("securityContext"), errors);
     pull_secrets(list(spec, "imagePullSecrets"), &path.field("imagePullSecrets"), errors);
     scheduling::affinity(object(spec, "affinity"), &path.field("affinity"), errors);
     dns_config(spec, path, errors);
@@ -112,9 +185,14 @@ pub(super) fn pod_spec(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
         &path.field("topologySpreadConstraints"),
         errors,
     );
+    windows::host_process(spec, path, errors);
+    whole::host_users(spec, path, errors);
+    whole::host_name(spec, path, errors);
     names(spec, path, errors);
     tolerations(list(spec, "tolerations"), &path.field("tolerations"), errors);
     rest(spec, path, errors);
+    windows::os(spec, path, errors);
+    env::file_volumes(spec, path, errors);
 }
 
 fn policies(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
@@ -130,33 +208,15 @@ fn policies(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn pod_resources(whole: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    if !list(whole, "claims").is_empty() {
-        errors.forbidden(&path.field("claims"), "claims cannot be set for Resources at pod-level");
-    }
-    for key in ["limits", "requests"] {
-        let at = path.field(key);
-        for (name, value) in object(whole, key) {
-            let here = at.key(name);
-            if !(matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-")) {
-                errors.not_supported(&here, name.as_str(), &["cpu", "hugepages-", "memory"]);
-            }
-            resources::quantity(name, value, &here, errors);
-        }
-    }
-    for (name, value) in object(whole, "requests") {
-        let Some(limit) = object(whole, "limits").get(name) else { continue };
-        let (asked, limit) = (resources::amount(value), resources::amount(limit));
-        if asked > limit {
-            let detail = format!("must be less than or equal to {name} limit of {limit}");
-            errors.invalid(&path.field("requests"), asked.to_string(), &detail);
-        }
-    }
-}
-
-fn resource_claims<'a>(claims: &'a [Value], path: &Path<'_>, errors: &mut Errors) -> Vec<&'a str> {
+/// `validatePodResourceClaims`.
+fn resource_claims(claims: &[Value], owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut names: Vec<&str> = Vec::new();
+    let mirror = matches!(owner, Owner::Pod(pod) if annotations::is_mirror(pod));
     for (i, claim) in claims.iter().map(as_obj).enumerate() {
+        if mirror {
+            errors.forbidden(&Path::new(""), "static pods do not support resource claims");
+            continue;
+        }
         let at = path.index(i);
         let name = text(claim, "name");
         if name.is_empty() {
@@ -194,7 +254,6 @@ fn resource_claims<'a>(claims: &'a [Value], path: &Path<'_>, errors: &mut Errors
             }
         }
     }
-    names
 }
 
 fn pull_secrets(secrets: &[Value], path: &Path<'_>, errors: &mut Errors) {
@@ -220,6 +279,7 @@ fn dns_config(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
                 &at.field("nameservers"),
                 "must provide at least one DNS nameserver when `dnsPolicy` is None",
             );
+            return;
         }
     }
     let (server_path, search_path) = (at.field("nameservers"), at.field("searches"));
@@ -239,11 +299,16 @@ fn dns_config(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             "must not have more than 32 search paths",
         );
     }
+    let length: usize = searches.iter().map(|s| s.as_str().unwrap_or_default().len() + 1).sum();
+    if length > 2049 {
+        let detail = "must not have more than 2048 characters (including spaces) in the search list";
+        errors.invalid(&search_path, Value::Array(searches.to_vec()), detail);
+    }
     for (i, search) in searches.iter().enumerate() {
         let search = search.as_str().unwrap_or_default();
-        let plain = search.strip_suffix('.').unwrap_or(search).replace('_', "-");
         if search != "." {
-            errors.invalid_all(&search_path.index(i), search, &checks::dns_subdomain(&plain));
+            let plain = search.strip_suffix('.').unwrap_or(search);
+            errors.invalid_all(&search_path.index(i), plain, &checks::loose_subdomain(plain));
         }
     }
     let option_path = at.field("options");
@@ -307,10 +372,12 @@ fn rest(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid_all(&hosts.index(j), host, &checks::dns_subdomain(host));
         }
     }
-    for key in ["priorityClassName", "runtimeClassName"] {
-        if let Some(name) = spec.get(key).and_then(Value::as_str) {
-            errors.invalid_all(&path.field(key), name, &checks::dns_subdomain(name));
-        }
+    let class = text(spec, "priorityClassName");
+    if !class.is_empty() {
+        errors.invalid_all(&path.field("priorityClassName"), class, &checks::dns_subdomain(class));
+    }
+    if let Some(class) = spec.get("runtimeClassName").and_then(Value::as_str) {
+        errors.invalid_all(&path.field("runtimeClassName"), class, &checks::dns_subdomain(class));
     }
     if let Some(policy) = spec.get("preemptionPolicy").and_then(Value::as_str) {
         let at = path.field("preemptionPolicy");
@@ -319,27 +386,9 @@ fn rest(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             policy => errors.one_of(&at, policy, &["PreemptLowerPriority", "Never"]),
         }
     }
-    let overhead = path.field("overhead");
-    for (name, value) in object(spec, "overhead") {
-        let at = overhead.key(name);
-        resources::container_name(name, &at, errors);
-        resources::quantity(name, value, &at, errors);
-    }
-    if has(spec, "os") {
-        os(spec, path, errors);
-    }
-}
-
-fn os(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let name = text(object(spec, "os"), "name");
-    let os = path.field("os");
-    match name {
-        "" => errors.required(&os.field("name"), "cannot be empty"),
-        name => errors.one_of(&os.field("name"), name, &["linux", "windows"]),
-    }
-    match name {
-        "windows" => security::not_for_windows(spec, path, errors),
-        "linux" => security::not_for_linux(spec, path, errors),
-        _ => {}
+    if has(spec, "overhead") {
+        let mut limits = Obj::new();
+        limits.insert("limits".to_owned(), spec["overhead"].clone());
+        resources::container(&limits, &[], &path.field("overhead"), errors);
     }
 }

@@ -4,31 +4,28 @@ use serde_json::Value;
 
 use super::super::checks;
 use super::super::path::{Errors, Path};
-use crate::obj::{Obj, as_obj, has, int, list, text};
+use crate::obj::{Obj, as_obj, int, list, text};
 
 /// The three probes of a container.
-pub(super) fn probes(c: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn probes(c: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(p) = c.get(key).and_then(Value::as_object) else { continue };
         let at = path.field(key);
         probe(p, grace, &at, errors);
+        let count = int(p, "successThreshold").unwrap_or(0);
         if key == "readinessProbe" {
-            if has(p, "terminationGracePeriodSeconds") {
-                let value = p["terminationGracePeriodSeconds"].clone();
-                errors.invalid(
-                    &at.field("terminationGracePeriodSeconds"),
-                    value,
-                    "must not be set for readinessProbes",
-                );
+            let at = at.field("terminationGracePeriodSeconds");
+            if let Some(value) = p.get("terminationGracePeriodSeconds").filter(|v| !v.is_null()) {
+                errors.invalid(&at, value.clone(), "must not be set for readinessProbes");
             }
-        } else if int(p, "successThreshold").is_some_and(|n| n != 1) {
-            errors.invalid(&at.field("successThreshold"), p["successThreshold"].clone(), "must be 1");
+        } else if count != 1 {
+            errors.invalid(&at.field("successThreshold"), count, "must be 1");
         }
     }
 }
 
-fn probe(p: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
-    handler(p, grace, path, errors);
+fn probe(p: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
+    handler(p, &["exec", "httpGet", "tcpSocket", "grpc"], grace, path, errors);
     for key in
         ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
     {
@@ -39,22 +36,23 @@ fn probe(p: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Checks an action; the number is the pod's grace period in seconds.
-type Check = fn(&Obj, i64, &Path<'_>, &mut Errors);
-
-/// One way to ask or act: exec, HTTP, TCP, gRPC, sleep.
-fn handler(h: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
+/// One way to ask or act, of those that are `known`.
+fn handler(h: &Obj, known: &[&str], grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     let mut handlers = 0;
-    let known: [(&str, Check); 5] =
-        [("exec", exec), ("httpGet", http_get), ("tcpSocket", tcp), ("grpc", grpc), ("sleep", sleep)];
-    for (key, check) in known {
-        let Some(action) = h.get(key).and_then(Value::as_object) else { continue };
+    for key in known {
+        let Some(action) = h.get(*key).and_then(Value::as_object) else { continue };
         let at = path.field(key);
-        if handlers > 0 {
+        handlers += 1;
+        if handlers > 1 {
             errors.forbidden(&at, "may not specify more than 1 handler type");
-        } else {
-            handlers += 1;
-            check(action, grace, &at, errors);
+            continue;
+        }
+        match *key {
+            "exec" if list(action, "command").is_empty() => errors.required(&at.field("command"), ""),
+            "exec" => {}
+            "httpGet" => http_get(action, &at, errors),
+            "sleep" => sleep(action, grace, &at, errors),
+            _ => port(action, &at, errors),
         }
     }
     if handlers == 0 {
@@ -62,49 +60,33 @@ fn handler(h: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn exec(action: &Obj, _: i64, path: &Path<'_>, errors: &mut Errors) {
-    if list(action, "command").is_empty() {
-        errors.required(&path.field("command"), "");
-    }
-}
-
-fn http_get(action: &Obj, _: i64, path: &Path<'_>, errors: &mut Errors) {
+fn http_get(action: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if text(action, "path").is_empty() {
         errors.required(&path.field("path"), "");
     }
     port(action, path, errors);
-    match text(action, "scheme") {
-        "" => errors.required(&path.field("scheme"), ""),
-        scheme => errors.one_of(&path.field("scheme"), scheme, &["HTTP", "HTTPS"]),
-    }
+    errors.one_of(&path.field("scheme"), text(action, "scheme"), &["HTTP", "HTTPS"]);
     let headers = path.field("httpHeaders");
-    for (i, header) in list(action, "httpHeaders").iter().map(as_obj).enumerate() {
+    for header in list(action, "httpHeaders").iter().map(as_obj) {
         let name = text(header, "name");
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)) {
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
             let detail = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
-            errors.invalid(&headers.index(i).field("name"), name, detail);
+            errors.invalid(&headers, name, detail);
         }
     }
 }
 
-fn tcp(action: &Obj, _: i64, path: &Path<'_>, errors: &mut Errors) {
-    port(action, path, errors);
-}
-
-fn grpc(action: &Obj, _: i64, path: &Path<'_>, errors: &mut Errors) {
-    port(action, path, errors);
-}
-
-fn sleep(action: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
+/// `validateSleepAction`. Without a grace period of the pod, that is the error.
+fn sleep(action: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
+    let Some(grace) = grace else { return };
     let seconds = int(action, "seconds").unwrap_or(0);
     if seconds < 0 || seconds > grace {
-        let detail = format!(
-            "must be greater than 0 and less than terminationGracePeriodSeconds ({grace}). Enable AllowSleepZero feature gate for zero sleep."
-        );
+        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
         errors.invalid(path, seconds, &detail);
     }
 }
 
+/// `ValidatePortNumOrName`.
 fn port(action: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("port");
     match action.get("port") {
@@ -118,11 +100,12 @@ fn port(action: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What runs after a container starts and before it stops.
-pub(super) fn lifecycle(lifecycle: &Obj, grace: i64, path: &Path<'_>, errors: &mut Errors) {
+/// What runs after a container starts and before it stops. The signal that stops it is dropped before this: it is
+/// switched off by default.
+pub(super) fn lifecycle(lifecycle: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     for key in ["postStart", "preStop"] {
         if let Some(h) = lifecycle.get(key).and_then(Value::as_object) {
-            handler(h, grace, &path.field(key), errors);
+            handler(h, &["exec", "httpGet", "tcpSocket", "sleep"], grace, &path.field(key), errors);
         }
     }
 }

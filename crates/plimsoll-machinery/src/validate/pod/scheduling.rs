@@ -20,7 +20,8 @@ pub(super) fn affinity(affinity: &Obj, path: &Path<'_>, errors: &mut Errors) {
         for (i, term) in list(node, PREFERRED).iter().map(as_obj).enumerate() {
             let here = preferred.index(i);
             weight(term, &here, errors);
-            node_term(object(term, "preference"), &here.field("preference"), errors);
+            // Values that are no labels match nothing: what is only preferred may have them.
+            node_term(object(term, "preference"), false, &here.field("preference"), errors);
         }
     }
     for key in ["podAffinity", "podAntiAffinity"] {
@@ -51,16 +52,17 @@ pub(in super::super) fn node_selector(selector: &Obj, path: &Path<'_>, errors: &
     let terms = path.field("nodeSelectorTerms");
     if list(selector, "nodeSelectorTerms").is_empty() {
         errors.required(&terms, "must have at least one node selector term");
+        return;
     }
     for (i, term) in list(selector, "nodeSelectorTerms").iter().map(as_obj).enumerate() {
-        node_term(term, &terms.index(i), errors);
+        node_term(term, true, &terms.index(i), errors);
     }
 }
 
-fn node_term(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
+fn node_term(term: &Obj, strict: bool, path: &Path<'_>, errors: &mut Errors) {
     let expressions = path.field("matchExpressions");
     for (i, e) in list(term, "matchExpressions").iter().map(as_obj).enumerate() {
-        node_requirement(e, &expressions.index(i), errors);
+        node_requirement(e, strict, &expressions.index(i), errors);
     }
     let fields = path.field("matchFields");
     for (i, e) in list(term, "matchFields").iter().map(as_obj).enumerate() {
@@ -68,7 +70,8 @@ fn node_term(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn node_requirement(e: &Obj, path: &Path<'_>, errors: &mut Errors) {
+/// `strict`: values have to be values of labels.
+fn node_requirement(e: &Obj, strict: bool, path: &Path<'_>, errors: &mut Errors) {
     let values = list(e, "values");
     let at = path.field("values");
     match text(e, "operator") {
@@ -86,7 +89,7 @@ fn node_requirement(e: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
     let key = text(e, "key");
     errors.invalid_all(&path.field("key"), key, &checks::qualified_name(key));
-    for (i, value) in values.iter().enumerate() {
+    for (i, value) in values.iter().enumerate().filter(|_| strict) {
         let value = value.as_str().unwrap_or_default();
         errors.invalid_all(&at.index(i), value, &checks::label_value(value));
     }
@@ -118,13 +121,12 @@ fn field_requirement(e: &Obj, path: &Path<'_>, errors: &mut Errors) {
 fn pod_term(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
     selector::label_selector(object(term, "labelSelector"), &path.field("labelSelector"), errors);
     selector::label_selector(object(term, "namespaceSelector"), &path.field("namespaceSelector"), errors);
-    let namespaces = path.field("namespaces");
+    let namespaces = path.field("namespace");
     for name in list(term, "namespaces") {
         let name = name.as_str().unwrap_or_default();
         errors.invalid_all(&namespaces, name, &checks::dns_label(name));
     }
-    label_keys(term, "matchLabelKeys", path, errors);
-    label_keys(term, "mismatchLabelKeys", path, errors);
+    label_keys(term, path, errors);
     let key = text(term, "topologyKey");
     if key.is_empty() {
         errors.required(&path.field("topologyKey"), "can not be empty");
@@ -132,17 +134,36 @@ fn pod_term(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_all(&path.field("topologyKey"), key, &checks::qualified_name(key));
 }
 
-fn label_keys(term: &Obj, field: &str, path: &Path<'_>, errors: &mut Errors) {
-    let keys = list(term, field);
-    if keys.is_empty() {
-        return;
+/// `ValidateMatchLabelKeysAndMismatchLabelKeys`. Of a pod, what the keys stand for is part of the selector by now.
+fn label_keys(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let at = path.field(field);
+        let keys = list(term, field);
+        if !keys.is_empty() && !has(term, "labelSelector") {
+            errors.forbidden(&at, "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for (i, key) in keys.iter().enumerate() {
+            let key = key.as_str().unwrap_or_default();
+            errors.invalid_all(&at.index(i), key, &checks::qualified_name(key));
+        }
     }
-    if !has(term, "labelSelector") {
-        errors.forbidden(&path.field(field), "must not be specified when labelSelector is not set");
+    let keys = list(term, "matchLabelKeys");
+    let chosen = object(term, "labelSelector");
+    let mut seen: Vec<&str> = object(chosen, "matchLabels").keys().map(String::as_str).collect();
+    for expression in list(chosen, "matchExpressions").iter().map(as_obj) {
+        let key = text(expression, "key");
+        if seen.contains(&key)
+            && let Some(i) = keys.iter().rposition(|k| k == key)
+        {
+            errors.invalid(&path.index(i), key, "exists in both matchLabelKeys and labelSelector");
+        }
+        seen.push(key);
     }
-    for (i, key) in keys.iter().enumerate() {
-        let key = key.as_str().unwrap_or_default();
-        errors.invalid_all(&path.field(field).index(i), key, &checks::qualified_name(key));
+    let others = list(term, "mismatchLabelKeys");
+    let at = path.field("matchLabelKeys");
+    for (i, key) in keys.iter().enumerate().filter(|(_, key)| others.contains(key)) {
+        errors.invalid(&at.index(i), key.clone(), "exists in both matchLabelKeys and mismatchLabelKeys");
     }
 }
 
@@ -165,8 +186,9 @@ pub(in super::super) fn tolerations(tolerations: &[Value], path: &Path<'_>, erro
         }
         match operator {
             "Equal" | "" => {
-                for fault in checks::label_value(text(t, "value")) {
-                    errors.invalid(&at.field("operator"), text(t, "value"), &fault);
+                let faults = checks::label_value(text(t, "value"));
+                if !faults.is_empty() {
+                    errors.invalid(&at.field("operator"), text(t, "value"), &faults.join(";"));
                 }
             }
             "Exists" => {
@@ -174,6 +196,10 @@ pub(in super::super) fn tolerations(tolerations: &[Value], path: &Path<'_>, erro
                     let detail = "value must be empty when `operator` is 'Exists'";
                     errors.invalid(&at.field("operator"), text(t, "value"), detail);
                 }
+            }
+            // Comparisons come with a feature that is off by default, and are named all the same.
+            other @ ("Lt" | "Gt") => {
+                errors.not_supported(&at.field("operator"), other, &["Equal", "Exists", "Lt", "Gt"]);
             }
             other => errors.not_supported(&at.field("operator"), other, &["Equal", "Exists"]),
         }
@@ -194,12 +220,11 @@ pub(super) fn spread(constraints: &[Value], path: &Path<'_>, errors: &mut Errors
         }
         if key.is_empty() {
             errors.required(&at.field("topologyKey"), "can not be empty");
-        } else {
-            errors.invalid_all(&at.field("topologyKey"), key, &checks::qualified_name(key));
         }
         errors.one_of(&at.field("whenUnsatisfiable"), when, &["DoNotSchedule", "ScheduleAnyway"]);
-        let same = |o: &Value| o["topologyKey"] == key && o["whenUnsatisfiable"] == when;
-        for _ in constraints.iter().skip(i + 1).filter(|o| same(o)) {
+        let same =
+            |o: &Value| text(as_obj(o), "topologyKey") == key && text(as_obj(o), "whenUnsatisfiable") == when;
+        if constraints.iter().skip(i + 1).any(same) {
             let name = "{topologyKey, whenUnsatisfiable}";
             errors.duplicate(&at.field(name), format!("{{{key}, {when}}}"));
         }
@@ -207,7 +232,7 @@ pub(super) fn spread(constraints: &[Value], path: &Path<'_>, errors: &mut Errors
             if domains <= 0 {
                 errors.invalid(&at.field("minDomains"), domains, "must be greater than zero");
             }
-            if when != "DoNotSchedule" && !when.is_empty() {
+            if when != "DoNotSchedule" {
                 let detail =
                     format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
                 errors.invalid(&at.field("minDomains"), domains, &detail);
@@ -215,34 +240,12 @@ pub(super) fn spread(constraints: &[Value], path: &Path<'_>, errors: &mut Errors
         }
         for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             if let Some(policy) = c.get(key).and_then(Value::as_str) {
-                errors.one_of(&at.field(key), policy, &["Ignore", "Honor"]);
+                errors.one_of(&at.field(key), policy, &["Honor", "Ignore"]);
             }
         }
-        match_label_keys(c, &at, errors);
+        label_keys(c, &at, errors);
         if has(c, "labelSelector") {
             selector::label_selector(object(c, "labelSelector"), &at.field("labelSelector"), errors);
-        }
-    }
-}
-
-fn match_label_keys(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let keys = list(c, "matchLabelKeys");
-    if keys.is_empty() {
-        return;
-    }
-    let at = path.field("matchLabelKeys");
-    if !has(c, "labelSelector") {
-        errors.forbidden(&at, "must not be specified when labelSelector is not set");
-        return;
-    }
-    let chosen = object(c, "labelSelector");
-    for (i, key) in keys.iter().enumerate() {
-        let key = key.as_str().unwrap_or_default();
-        errors.invalid_all(&at.index(i), key, &checks::qualified_name(key));
-        let named = object(chosen, "matchLabels").contains_key(key)
-            || list(chosen, "matchExpressions").iter().any(|e| e["key"] == key);
-        if named {
-            errors.invalid(&at.index(i), key, "exists in both matchLabelKeys and labelSelector");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Security contexts of pods and containers, and what an operating system rules out.
+//! Security contexts of pods and containers.
 
 use serde_json::Value;
 
-use super::super::path::{Errors, Path};
-use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
+use super::super::path::{Errors, Path, go_struct};
+use super::{source, windows};
+use crate::obj::{Obj, as_obj, flag, int, list, object, text};
 
 /// User and group ids go from 0 to this.
 const MAX_ID: i64 = i32::MAX as i64;
@@ -18,8 +19,8 @@ fn ids(context: &Obj, keys: &[&str], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `validatePodSpecSecurityContext`.
-pub(super) fn pod(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
+/// `validatePodSpecSecurityContext`. Some of what is in the spec on the wire belongs to the context.
+pub(super) fn pod(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
     let groups = path.field("supplementalGroups");
     for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
@@ -28,32 +29,75 @@ pub(super) fn pod(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&groups.index(i), id, "must be between 0 and 2147483647, inclusive");
         }
     }
-    if flag(context, "shareProcessNamespace") && flag(context, "hostPID") {
+    if flag(spec, "shareProcessNamespace") && flag(spec, "hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.invalid(&path.field("shareProcessNamespace"), true, detail);
     }
-    let sysctls = path.field("sysctls");
+    sysctls(context, spec, &path.field("sysctls"), errors);
+    let policy = |key: &str, allowed: &[&str], errors: &mut Errors| {
+        if let Some(policy) = context.get(key).and_then(Value::as_str) {
+            errors.one_of(&path.field(key), policy, allowed);
+        }
+    };
+    policy("fsGroupChangePolicy", &["Always", "OnRootMismatch"], errors);
+    seccomp(context, path, errors);
+    windows::options(context, path, errors);
+    app_armor(context, path, errors);
+    policy("supplementalGroupsPolicy", &["Merge", "Strict"], errors);
+    // `MountOption` comes with a feature that is off by default.
+    policy("seLinuxChangePolicy", &["Recursive"], errors);
+}
+
+/// `validateSysctls`.
+fn sysctls(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, sysctl) in list(context, "sysctls").iter().map(as_obj).enumerate() {
-        let at = sysctls.index(i);
+        let here = path.index(i);
+        let at = here.field("name");
         let name = text(sysctl, "name");
         if name.is_empty() {
-            errors.required(&at.field("name"), "");
+            errors.required(&at, "");
         } else if !is_sysctl(name) {
             let detail = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-            errors.invalid(&at.field("name"), name, detail);
+            errors.invalid(&at, name, detail);
         } else if seen.contains(&name) {
-            errors.duplicate(&at.field("name"), name);
+            errors.duplicate(&at, name);
+        }
+        match sysctl_namespace(name) {
+            Some("net") if flag(spec, "hostNetwork") => {
+                errors.invalid(&at, name, "may not be specified when 'hostNetwork' is true");
+            }
+            Some("ipc") if flag(spec, "hostIPC") => {
+                errors.invalid(&at, name, "may not be specified when 'hostIPC' is true");
+            }
+            _ => {}
         }
         seen.push(name);
     }
-    if let Some(policy) = context.get("fsGroupChangePolicy").and_then(Value::as_str) {
-        errors.one_of(&path.field("fsGroupChangePolicy"), policy, &["OnRootMismatch", "Always"]);
+}
+
+/// Which of the pod's namespaces a setting of the kernel is for (`sysctl.GetNamespace`).
+fn sysctl_namespace(name: &str) -> Option<&'static str> {
+    // Slashes and dots change places when the first of them is a slash.
+    let first = name.find(['.', '/']).and_then(|i| name.as_bytes().get(i));
+    let name: String = match first {
+        Some(b'/') => name
+            .chars()
+            .map(|c| match c {
+                '.' => '/',
+                '/' => '.',
+                c => c,
+            })
+            .collect(),
+        _ => name.to_owned(),
+    };
+    match name.as_str() {
+        "kernel.sem" => Some("ipc"),
+        name if name.starts_with("kernel.shm") || name.starts_with("kernel.msg") => Some("ipc"),
+        name if name.starts_with("fs.mqueue.") => Some("ipc"),
+        name if name.starts_with("net.") => Some("net"),
+        _ => None,
     }
-    if let Some(policy) = context.get("supplementalGroupsPolicy").and_then(Value::as_str) {
-        errors.one_of(&path.field("supplementalGroupsPolicy"), policy, &["Merge", "Strict"]);
-    }
-    profiles(context, path, errors);
 }
 
 fn is_sysctl(name: &str) -> bool {
@@ -68,136 +112,138 @@ fn is_sysctl(name: &str) -> bool {
 }
 
 /// `ValidateSecurityContext` of a container.
-pub(super) fn container(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn container(context: &Obj, host_users: bool, path: &Path<'_>, errors: &mut Errors) {
     ids(context, &["runAsUser", "runAsGroup"], path, errors);
     if let Some(mount) = context.get("procMount").and_then(Value::as_str) {
-        errors.one_of(&path.field("procMount"), mount, &["Default", "Unmasked"]);
+        let at = path.field("procMount");
+        errors.one_of(&at, mount, &["Default", "Unmasked"]);
+        if host_users && mount == "Unmasked" {
+            errors.invalid(&at, mount, "`hostUsers` must be false to use `Unmasked`");
+        }
     }
-    profiles(context, path, errors);
+    seccomp(context, path, errors);
     if context.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
         if flag(context, "privileged") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.invalid(path, Value::Object(context.clone()), detail);
+            errors.invalid_text(path, shown(context), detail);
         }
         let added = list(object(context, "capabilities"), "add");
-        if added.iter().any(|c| matches!(c.as_str(), Some("CAP_SYS_ADMIN"))) {
+        for _ in added.iter().filter(|c| *c == "CAP_SYS_ADMIN") {
             let detail =
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.invalid(path, Value::Object(context.clone()), detail);
+            errors.invalid_text(path, shown(context), detail);
         }
     }
+    windows::options(context, path, errors);
+    app_armor(context, path, errors);
 }
 
-/// seccomp and AppArmor profiles.
-fn profiles(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    for key in ["seccompProfile", "appArmorProfile"] {
-        let Some(profile) = context.get(key).and_then(Value::as_object) else { continue };
-        let at = path.field(key);
-        let local = has(profile, "localhostProfile");
-        match text(profile, "type") {
-            "" => errors.required(
-                &at.field("type"),
-                if key == "seccompProfile" {
-                    "type is required when seccompProfile is set"
-                } else {
-                    "type is required when appArmorProfile is set"
-                },
-            ),
-            "Localhost" if !local => {
-                errors.required(&at.field("localhostProfile"), "must be set when seccomp type is Localhost");
-            }
-            "Localhost" => {}
-            "RuntimeDefault" | "Unconfined" => {
-                if local {
-                    let detail = "can only be set when seccomp type is Localhost";
-                    errors.invalid(
-                        &at.field("localhostProfile"),
-                        profile["localhostProfile"].clone(),
-                        detail,
-                    );
-                }
-            }
-            other => {
-                errors.not_supported(
-                    &at.field("type"),
-                    other,
-                    &["Localhost", "RuntimeDefault", "Unconfined"],
-                );
-            }
-        }
-    }
-}
-
-/// Fields a Windows pod may not set.
-pub(super) fn not_for_windows(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    const DETAIL: &str = "cannot be set for a windows pod";
-    let context = object(spec, "securityContext");
-    let at = path.field("securityContext");
-    let of_pod = [
-        "appArmorProfile",
-        "seLinuxOptions",
-        "hostUsers",
-        "hostPID",
-        "hostIPC",
-        "seccompProfile",
-        "fsGroup",
-        "fsGroupChangePolicy",
-        "sysctls",
-        "shareProcessNamespace",
-        "runAsUser",
-        "runAsGroup",
-        "supplementalGroups",
-        "supplementalGroupsPolicy",
+/// A container's context as Go prints it: every field, in the order of the type.
+fn shown(context: &Obj) -> String {
+    const FIELDS: [(&str, &str, &[(&str, &str)]); 12] = [
+        ("Capabilities", "capabilities", &[("Add", "add"), ("Drop", "drop")]),
+        ("Privileged", "privileged", &[]),
+        (
+            "SELinuxOptions",
+            "seLinuxOptions",
+            &[("User", "user"), ("Role", "role"), ("Type", "type"), ("Level", "level")],
+        ),
+        (
+            "WindowsOptions",
+            "windowsOptions",
+            &[
+                ("GMSACredentialSpecName", "gmsaCredentialSpecName"),
+                ("GMSACredentialSpec", "gmsaCredentialSpec"),
+                ("RunAsUserName", "runAsUserName"),
+                ("HostProcess", "hostProcess"),
+            ],
+        ),
+        ("RunAsUser", "runAsUser", &[]),
+        ("RunAsGroup", "runAsGroup", &[]),
+        ("RunAsNonRoot", "runAsNonRoot", &[]),
+        ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", &[]),
+        ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", &[]),
+        ("ProcMount", "procMount", &[]),
+        ("SeccompProfile", "seccompProfile", PROFILE),
+        ("AppArmorProfile", "appArmorProfile", PROFILE),
     ];
-    for key in of_pod {
-        if matches!(key, "hostUsers" | "hostPID" | "hostIPC" | "shareProcessNamespace") {
-            if has(spec, key) {
-                errors.forbidden(&path.field(key), DETAIL);
+    let one = |(name, key, inner): &(&str, &str, &[(&str, &str)])| {
+        let value = match context.get(*key) {
+            None | Some(Value::Null) => "null".to_owned(),
+            Some(Value::Object(o)) => {
+                // Texts that are not pointers are empty rather than null.
+                let text = *key == "seLinuxOptions";
+                let fields: Vec<(&str, Value)> = inner
+                    .iter()
+                    .map(|(name, key)| {
+                        let none = if text || *key == "type" { Value::from("") } else { Value::Null };
+                        (*name, o.get(*key).cloned().unwrap_or(none))
+                    })
+                    .collect();
+                go_struct(&fields)
             }
-        } else if has(context, key) {
-            errors.forbidden(&at.field(key), DETAIL);
-        }
+            Some(value) => value.to_string(),
+        };
+        format!("\"{name}\":{value}")
+    };
+    format!("{{{}}}", FIELDS.iter().map(one).collect::<Vec<_>>().join(","))
+}
+
+const PROFILE: &[(&str, &str)] = &[("Type", "type"), ("LocalhostProfile", "localhostProfile")];
+
+const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
+
+/// `validateSeccompProfileField`.
+fn seccomp(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let Some(profile) = context.get("seccompProfile").and_then(Value::as_object) else { return };
+    let at = path.field("seccompProfile");
+    let kind = text(profile, "type");
+    match kind {
+        "" => errors.required(&at.field("type"), "type is required when seccompProfile is set"),
+        kind => errors.one_of(&at.field("type"), kind, &TYPES),
     }
-    let of_container = [
-        "appArmorProfile",
-        "seLinuxOptions",
-        "seccompProfile",
-        "capabilities",
-        "readOnlyRootFilesystem",
-        "privileged",
-        "allowPrivilegeEscalation",
-        "procMount",
-        "runAsUser",
-        "runAsGroup",
-    ];
-    for group in ["containers", "initContainers", "ephemeralContainers"] {
-        let list_path = path.field(group);
-        for (i, c) in list(spec, group).iter().map(as_obj).enumerate() {
-            let here = list_path.index(i);
-            let at = here.field("securityContext");
-            for key in of_container {
-                if has(object(c, "securityContext"), key) {
-                    errors.forbidden(&at.field(key), DETAIL);
-                }
-            }
+    let local = profile.get("localhostProfile").and_then(Value::as_str);
+    let here = at.field("localhostProfile");
+    match (kind == "Localhost", local) {
+        (true, None) => errors.required(&here, "must be set when seccomp type is Localhost"),
+        (true, Some(local)) => source::descending(local, &here, errors),
+        (false, Some(local)) => {
+            let shown = go_struct(&[("Type", kind.into()), ("LocalhostProfile", local.into())]);
+            errors.invalid_text(&here, shown, "can only be set when seccomp type is Localhost");
         }
+        (false, None) => {}
     }
 }
 
-/// Fields a Linux pod may not set.
-pub(super) fn not_for_linux(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    const DETAIL: &str = "windows options cannot be set for a linux pod";
-    let at = path.field("securityContext");
-    if has(object(spec, "securityContext"), "windowsOptions") {
-        errors.forbidden(&at.field("windowsOptions"), DETAIL);
+/// `ValidateAppArmorProfileField`.
+fn app_armor(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(profile) = context.get("appArmorProfile").and_then(Value::as_object) {
+        app_armor_profile(profile, &path.field("appArmorProfile"), errors);
     }
-    for group in ["containers", "initContainers", "ephemeralContainers"] {
-        let list_path = path.field(group);
-        for (i, c) in list(spec, group).iter().map(as_obj).enumerate() {
-            if has(object(c, "securityContext"), "windowsOptions") {
-                let here = list_path.index(i);
-                errors.forbidden(&here.field("securityContext").field("windowsOptions"), DETAIL);
+}
+
+/// One AppArmor profile.
+pub(super) fn app_armor_profile(profile: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    const MISSING: &str = "must be set when AppArmor type is Localhost";
+    let local = profile.get("localhostProfile").and_then(Value::as_str);
+    let here = path.field("localhostProfile");
+    match (text(profile, "type"), local) {
+        ("", _) => errors.required(&path.field("type"), "type is required when appArmorProfile is set"),
+        ("Localhost", None) => errors.required(&here, MISSING),
+        ("Localhost", Some(local)) => {
+            if local.trim() != local {
+                errors.invalid(&here, local, "must not be padded with whitespace");
+            } else if local.is_empty() {
+                errors.required(&here, MISSING);
+            }
+            if local.len() > 4095 {
+                errors.too_long(&here, 4095);
             }
         }
+        ("RuntimeDefault" | "Unconfined", Some(local)) => {
+            errors.invalid(&here, local, "can only be set when AppArmor type is Localhost");
+        }
+        ("RuntimeDefault" | "Unconfined", None) => {}
+        (other, _) => errors.not_supported(&path.field("type"), other, &TYPES),
     }
 }

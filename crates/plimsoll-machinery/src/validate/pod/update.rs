@@ -2,21 +2,22 @@
 
 use serde_json::Value;
 
-use super::super::checks;
 use super::super::path::{Errors, Path};
-use crate::obj::{Obj, as_obj, child, children, has, int, list, object, text};
+use super::{annotations, container, scheduling};
+use crate::obj::{Obj, as_obj, children, int, list, object, text};
 
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// An update of the pod itself.
+/// An update of the pod itself, which is checked as a new one before (`ValidatePodUpdate`).
 pub(in super::super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let path = Path::new("spec");
-    images(before, after, &path, errors);
-    if errors.0.iter().any(|e| e.detail.starts_with("pod updates may not add")) {
+    annotations::update(old, new, &Path::new("metadata").field("annotations"), errors);
+    let counted = images("containers", "containers", before, after, &path, errors)
+        && images("initContainers", "containers", before, after, &path, errors);
+    if !counted || !deadline(before, after, &path, errors) {
         return;
     }
-    deadline(before, after, &path, errors);
     added_tolerations(before, after, &path, errors);
     let at = path.field("schedulingGates");
     let known = list(before, "schedulingGates");
@@ -38,36 +39,35 @@ pub(in super::super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
 }
 
-fn images(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    for (key, what) in [("containers", "containers"), ("initContainers", "init containers")] {
-        let at = path.field(key);
-        if list(before, key).len() != list(after, key).len() {
-            errors.forbidden(&at, &format!("pod updates may not add or remove {what}"));
-            return;
-        }
+/// `ValidateContainerUpdates`; false: there is nothing to compare.
+fn images(key: &str, what: &str, before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) -> bool {
+    let at = path.field(key);
+    if list(before, key).len() != list(after, key).len() {
+        errors.forbidden(&at, &format!("pod updates may not add or remove {what}"));
+        return false;
     }
-    for key in ["containers", "initContainers"] {
-        let at = path.field(key);
-        for (i, c) in list(after, key).iter().map(as_obj).enumerate() {
-            let image = text(c, "image");
-            let here = at.index(i);
-            if image.is_empty() {
-                errors.required(&here.field("image"), "");
-            } else if image.trim() != image {
-                errors.invalid(&here.field("image"), image, "must not have leading or trailing whitespace");
-            }
+    for (i, c) in list(after, key).iter().map(as_obj).enumerate() {
+        let here = at.index(i);
+        if text(c, "image").is_empty() {
+            errors.required(&here.field("image"), "");
         }
+        container::trimmed_image(c, &here, errors);
     }
+    true
 }
 
-fn deadline(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) {
+/// A deadline may be set, and come nearer. False: nothing else is looked at.
+fn deadline(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) -> bool {
     let at = path.field("activeDeadlineSeconds");
     match (int(before, "activeDeadlineSeconds"), int(after, "activeDeadlineSeconds")) {
         (was, Some(is)) => {
             if !(0..=i64::from(i32::MAX)).contains(&is) {
                 errors.invalid(&at, is, "must be between 0 and 2147483647, inclusive");
-            } else if was.is_some_and(|was| was < is) {
+                return false;
+            }
+            if was.is_some_and(|was| was < is) {
                 errors.invalid(&at, is, "must be less than or equal to previous value");
+                return false;
             }
         }
         (Some(_), None) => {
@@ -75,6 +75,7 @@ fn deadline(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) {
         }
         (None, None) => {}
     }
+    true
 }
 
 /// Tolerations may be added; those that are there may only get other seconds.
@@ -89,7 +90,9 @@ fn added_tolerations(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Er
     if lost {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.forbidden(&path.field("tolerations"), detail);
+        return;
     }
+    scheduling::tolerations(list(after, "tolerations"), &path.field("tolerations"), errors);
 }
 
 /// Puts back what may change.
@@ -216,44 +219,15 @@ fn shown_terms(terms: &[Value]) -> String {
     format!("[{}]", terms.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
-/// An update of the status (`ValidatePodStatusUpdate`).
-pub(in super::super) fn status(old: &Obj, new: &Obj, errors: &mut Errors) {
-    let path = Path::new("status");
-    let (was, is) = (object(old, "status"), object(new, "status"));
-    let name = text(is, "nominatedNodeName");
-    if !name.is_empty() {
-        errors.invalid_all(&path.field("nominatedNodeName"), name, &checks::dns_subdomain(name));
-    }
-    let ips = list(is, "podIPs");
-    let at = path.field("podIPs");
-    for (i, ip) in ips.iter().map(as_obj).enumerate() {
-        let ip = text(ip, "ip");
-        errors.invalid_all(&at.index(i), ip, &checks::ip(ip));
-    }
-    let restarts = text(object(new, "spec"), "restartPolicy");
-    if restarts == "Always" {
-        return;
-    }
-    let at = path.field("containerStatuses");
-    for (i, status) in list(is, "containerStatuses").iter().map(as_obj).enumerate() {
-        let before = list(was, "containerStatuses")
-            .iter()
-            .map(as_obj)
-            .find(|s| text(s, "name") == text(status, "name"));
-        let Some(before) = before else { continue };
-        let ended = object(object(before, "state"), "terminated");
-        let failed = int(ended, "exitCode").unwrap_or(0) != 0;
-        let over = has(object(before, "state"), "terminated") && !(restarts == "OnFailure" && failed);
-        if over && !has(object(status, "state"), "terminated") {
-            let detail = "may not be transitioned to non-terminated state";
-            errors.forbidden(&at.index(i).field("state"), detail);
-        }
-    }
-}
-
 /// An update through `ephemeralcontainers`.
 pub(in super::super) fn ephemeral_containers(old: &Obj, new: &Obj, errors: &mut Errors) {
-    super::pod_spec(object(new, "spec"), &Path::new("spec"), errors);
+    super::whole(new, errors);
+    annotations::update(old, new, &Path::new("metadata").field("annotations"), errors);
+    if annotations::is_mirror(old) {
+        errors.0.clear();
+        errors.forbidden(&Path::new(""), "static pods do not support ephemeral containers");
+        return;
+    }
     let path = Path::new("spec");
     let at = path.field("ephemeralContainers");
     let after = list(object(new, "spec"), "ephemeralContainers");
@@ -269,48 +243,5 @@ pub(in super::super) fn ephemeral_containers(old: &Obj, new: &Obj, errors: &mut 
             }
             Some(_) => {}
         }
-    }
-}
-
-/// An update through `resize`: only CPU and memory of containers.
-pub(in super::super) fn resize(old: &Obj, new: &Obj, errors: &mut Errors) {
-    let path = Path::new("spec");
-    let (before, after) = (object(old, "spec"), object(new, "spec"));
-    let class = crate::strategy::qos_class(after);
-    if class != text(object(old, "status"), "qosClass") {
-        errors.invalid(&path, class, "Pod QOS Class may not change as a result of resizing");
-    }
-    super::pod_spec(after, &path, errors);
-    let mut munged = after.clone();
-    for key in ["containers", "initContainers"] {
-        for c in children(&mut munged, key) {
-            let was = list(before, key).iter().map(as_obj).find(|b| text(b, "name") == text(c, "name"));
-            let Some(was) = was else { continue };
-            let sizes = object(was, "resources").clone();
-            let resources = child(c, "resources");
-            let Some(resources) = resources else { continue };
-            for kind in ["limits", "requests"] {
-                let (old_sizes, mut now) = (object(&sizes, kind), object(resources, kind).clone());
-                for name in ["cpu", "memory"] {
-                    match old_sizes.get(name) {
-                        Some(value) => now.insert(name.to_owned(), value.clone()),
-                        None => now.remove(name),
-                    };
-                }
-                if now.is_empty() {
-                    resources.remove(kind);
-                } else {
-                    resources.insert(kind.to_owned(), Value::Object(now));
-                }
-            }
-            if let Some(policy) = was.get("resizePolicy") {
-                c.insert("resizePolicy".to_owned(), policy.clone());
-            } else {
-                c.remove("resizePolicy");
-            }
-        }
-    }
-    if munged != *before {
-        errors.forbidden(&path, "only cpu and memory resources are mutable");
     }
 }
