@@ -96,6 +96,7 @@ async fn create(server: &Arc<Server>, object: Value) -> Result<(), ApiError> {
         admission: Admission::Done,
         warnings: Vec::new(),
         annotations: crate::audit::Annotations::default(),
+        follows_template: false,
         now: server.now(),
         kind,
         table,

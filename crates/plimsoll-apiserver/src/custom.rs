@@ -348,6 +348,7 @@ async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bo
             admission: Admission::Done,
             warnings: Vec::new(),
             annotations: crate::audit::Annotations::default(),
+            follows_template: false,
             now: server.now(),
         };
         match pipeline::delete(&mut write, &options).await {

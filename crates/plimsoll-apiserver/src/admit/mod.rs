@@ -114,6 +114,7 @@ pub async fn validate(
     if let Some(object) = object {
         limits::validate(w, object, operation)?;
         priority::validate(w, object, operation)?;
+        runtime_class::validate(w, object, operation)?;
     }
     policies::validate(w, object, old, operation).await?;
     webhooks::validate(w, object, old, operation).await?;

@@ -15,14 +15,7 @@ pub fn apply(w: &Write, pod: &mut Value, operation: Operation) -> Result<(), Api
     let name = pod["spec"]["runtimeClassName"].as_str().unwrap_or("").to_owned();
     let overhead = pod["spec"].get("overhead").filter(|o| !o.is_null()).cloned();
     if name.is_empty() {
-        return match overhead {
-            None => Ok(()),
-            Some(_) => Err(forbidden(
-                w,
-                pod,
-                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
-            )),
-        };
+        return Ok(());
     }
     let record = w.server.store().latest(&Key::new("node.k8s.io/runtimeclasses", "", name.as_str()));
     let Some(class) = record.and_then(|r| r.value().ok()) else {
@@ -38,18 +31,26 @@ pub fn apply(w: &Write, pod: &mut Value, operation: Operation) -> Result<(), Api
             ));
         }
         (true, _) => pod["spec"]["overhead"] = fixed.clone(),
-        (false, Some(_)) => {
-            return Err(forbidden(
-                w,
-                pod,
-                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
-            ));
-        }
-        (false, None) => {}
+        (false, _) => {}
     }
     select(w, pod, &class["scheduling"]["nodeSelector"])?;
     tolerate(pod, &class["scheduling"]["tolerations"]);
     Ok(())
+}
+
+/// Overhead is the class's to say: once the pod itself is found to be right.
+pub fn validate(w: &Write, pod: &Value, operation: Operation) -> Result<(), ApiError> {
+    if operation != Operation::Create || !subject(w).is("", "pods") || pod["spec"]["overhead"].is_null() {
+        return Ok(());
+    }
+    let name = pod["spec"]["runtimeClassName"].as_str().unwrap_or("");
+    let record = w.server.store().latest(&Key::new("node.k8s.io/runtimeclasses", "", name));
+    let class = record.filter(|_| !name.is_empty()).and_then(|r| r.value().ok()).unwrap_or_default();
+    if class["overhead"]["podFixed"].is_object() {
+        return Ok(());
+    }
+    let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+    Err(forbidden(w, pod, why))
 }
 
 fn select(w: &Write, pod: &mut Value, selector: &Value) -> Result<(), ApiError> {

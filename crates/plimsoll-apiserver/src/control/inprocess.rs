@@ -57,6 +57,7 @@ impl ServerClient {
             admission: Admission::default(),
             warnings: Vec::new(),
             annotations: crate::audit::Annotations::default(),
+            follows_template: false,
             now: self.server.now(),
         })
     }

@@ -224,28 +224,46 @@ pub fn write_of(req: &Req, kind: &Arc<Kind>, options: &WriteOptions, options_kin
         admission: Admission::default(),
         warnings: Vec::new(),
         annotations: Arc::clone(&req.annotations),
+        follows_template: false,
         now: req.server.now(),
     }
 }
 
 /// Decodes the body as an object of `kind` and fills in defaults.
 pub fn decode(req: &mut Req, kind: &Kind, options: &WriteOptions) -> Result<Value, ApiError> {
+    let mut object = decode_bare(req, kind, options)?;
+    machine::default(kind, &mut object);
+    Ok(object)
+}
+
+/// As [`decode`], without defaults.
+fn decode_bare(req: &mut Req, kind: &Kind, options: &WriteOptions) -> Result<Value, ApiError> {
     let format = body_format(req, machine::has_protobuf(kind))?;
     let decoded = machine::decode(kind, &req.body, format, options.field_validation);
     if decoded.is_err() {
         req.warnings.extend(machine::unread(kind, &req.body));
     }
-    let (mut object, warnings) = decoded?;
+    let (object, warnings) = decoded?;
     req.warnings.extend(warnings);
-    machine::default(kind, &mut object);
     Ok(object)
+}
+
+/// Whether a Job has no labels of its own where its template has some.
+fn follows_template(kind: &Kind, object: &Value) -> bool {
+    let labels = |meta: &Value| meta["labels"].as_object().is_some_and(|labels| !labels.is_empty());
+    kind.gvk.group == "batch"
+        && kind.gvk.kind == "Job"
+        && !labels(&object["metadata"])
+        && labels(&object["spec"]["template"]["metadata"])
 }
 
 async fn create(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     body_format(req, machine::has_protobuf(kind))?;
     let options = WriteOptions::parse(&req.query, "CreateOptions", false)?;
-    let mut object = decode(req, kind, &options)?;
-    let mut write = write_of(req, kind, &options, "CreateOptions");
+    let mut object = decode_bare(req, kind, &options)?;
+    let follows_template = follows_template(kind, &object);
+    machine::default(kind, &mut object);
+    let mut write = Write { follows_template, ..write_of(req, kind, &options, "CreateOptions") };
     if let Some(answer) = review(req, kind, &mut object, &write) {
         return present(req, kind, 201, answer?);
     }

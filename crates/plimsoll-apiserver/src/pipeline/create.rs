@@ -50,6 +50,9 @@ pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, A
 
 async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
     machine::prepare_create(&w.kind, &mut object, w.now);
+    if w.follows_template {
+        object["metadata"]["labels"] = object["spec"]["template"]["metadata"]["labels"].clone();
+    }
     if w.kind.gvk.group == "certificates.k8s.io" && w.kind.gvk.kind == "CertificateSigningRequest" {
         sign(w, &mut object);
     }

@@ -108,6 +108,9 @@ pub struct Write {
     pub warnings: Vec<String>,
     /// Annotations for the audit event of the request.
     pub annotations: Annotations,
+    /// Whether the labels of a new Job are those of its template, as it has none of its own: then it gets those as well
+    /// that are generated for its pods (one map upstream).
+    pub follows_template: bool,
     /// Time of the write.
     pub now: Timestamp,
 }

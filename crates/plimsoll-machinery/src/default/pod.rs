@@ -9,6 +9,9 @@ use crate::obj::{Obj, child, children, flag, int, list, object, set, set_zero, t
 
 /// core/v1 Pod.
 pub(super) fn pod(pod: &mut Obj) {
+    if let Some(status) = child(pod, "status") {
+        first_address(status, "podIP", "podIPs");
+    }
     with_child(pod, "spec", |spec| {
         pod_spec(spec);
         for key in ["containers", "initContainers"] {
@@ -29,6 +32,25 @@ pub(super) fn pod(pod: &mut Obj) {
             }
         }
     });
+}
+
+/// The one address and the first of all of them are the same; where both are given, the one counts (conversion of
+/// core/v1 `PodStatus`).
+fn first_address(status: &mut Obj, one: &str, many: &str) {
+    let single = text(status, one).to_owned();
+    let first = list(status, many).first().map(|v| text(crate::obj::as_obj(v), "ip").to_owned());
+    match first {
+        None if single.is_empty() => {}
+        Some(first) if single.is_empty() => {
+            if !first.is_empty() {
+                status.insert(one.to_owned(), Value::String(first));
+            }
+        }
+        Some(first) if first == single => {}
+        _ => {
+            status.insert(many.to_owned(), serde_json::json!([{ "ip": single }]));
+        }
+    }
 }
 
 /// core/v1 `PodTemplate`.
@@ -54,10 +76,30 @@ pub(super) fn pod_spec(spec: &mut Obj) {
     for v in children(spec, "volumes") {
         volume(v);
     }
+    round_up(spec, "overhead");
+    if let Some(resources) = child(spec, "resources") {
+        round_up(resources, "limits");
+        round_up(resources, "requests");
+    }
     for key in ["containers", "initContainers", "ephemeralContainers"] {
         for c in children(spec, key) {
             container(c);
+            if let Some(resources) = child(c, "resources") {
+                round_up(resources, "limits");
+                round_up(resources, "requests");
+            }
         }
+    }
+}
+
+/// Amounts are kept in thousandths (core/v1 `SetDefaults_ResourceList`).
+pub(super) fn round_up(owner: &mut Obj, key: &str) {
+    const MILLI: i128 = 1_000_000;
+    for value in child(owner, key).into_iter().flat_map(|amounts| amounts.values_mut()) {
+        let amount: Option<Quantity> = value.as_str().and_then(|t| t.parse().ok());
+        let Some(amount) = amount.filter(|q| q.nanos() % MILLI != 0) else { continue };
+        let up = amount.nanos().div_euclid(MILLI).saturating_add(1).saturating_mul(MILLI);
+        *value = Value::String(Quantity::from_nanos(up, amount.format()).to_string());
     }
 }
 

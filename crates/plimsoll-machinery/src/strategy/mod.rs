@@ -38,7 +38,10 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
         ("", "Namespace") => namespace_create(o),
         ("", "PersistentVolume") => volume_phase(o, None, now),
         ("", "PersistentVolumeClaim") => data_sources(o),
-        ("apps", "DaemonSet") => template_generation(o, 1),
+        ("apps", "DaemonSet") => {
+            let given = given_generation(o).filter(|n| *n > 0);
+            template_generation(o, given.unwrap_or(1));
+        }
         ("batch", "Job") => job::create(o),
         ("coordination.k8s.io", "Lease") => lease(o, None),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::drop_topology(o, None),
@@ -224,11 +227,7 @@ fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
         ("", "Service") => service_update(old, new),
         ("", "PersistentVolumeClaim") => data_sources(new),
         ("apps", "DaemonSet") => {
-            let last = object(object(old, "metadata"), "annotations")
-                .get(TEMPLATE_GENERATION)
-                .and_then(Value::as_str)
-                .and_then(|t| t.parse::<i64>().ok())
-                .unwrap_or(1);
+            let last = given_generation(old).unwrap_or(1);
             let changed = object(old, "spec").get("template") != object(new, "spec").get("template");
             template_generation(new, if changed { last.saturating_add(1) } else { last });
         }
@@ -304,6 +303,12 @@ fn namespace_create(o: &mut Obj) {
 }
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// The generation of a `DaemonSet`'s template that its annotation says.
+fn given_generation(o: &Obj) -> Option<i64> {
+    let annotation = object(object(o, "metadata"), "annotations").get(TEMPLATE_GENERATION)?;
+    annotation.as_str()?.parse().ok()
+}
 
 /// A `DaemonSet` shows the generation of its template in an annotation.
 fn template_generation(o: &mut Obj, generation: i64) {

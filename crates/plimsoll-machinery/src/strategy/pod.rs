@@ -51,41 +51,35 @@ pub(super) fn status(old: &Obj, new: &mut Obj) {
         if let Some(class) = class {
             set(status, "qosClass", class);
         }
-        plural(status, "podIP", "podIPs");
     });
-}
-
-/// The singular address is the first of the plural ones.
-fn plural(status: &mut Obj, one: &str, many: &str) {
-    let first = list(status, many).first().map(|v| text(as_obj(v), "ip").to_owned());
-    let single = text(status, one).to_owned();
-    match (single.is_empty(), first) {
-        (false, None) => set(status, many, json!([{ "ip": single }])),
-        (true, Some(ip)) if !ip.is_empty() => set(status, one, ip),
-        _ => {}
-    }
 }
 
 /// `ephemeralcontainers` and `resize` change one part of the spec each.
 pub(super) fn subresource(name: &str, old: &Obj, new: &mut Obj) {
-    keep(new, old, "status");
     let wanted = object(new, "spec").clone();
     let mut spec = object(old, "spec").clone();
+    let groups = ["containers", "initContainers"];
     if name == "ephemeralcontainers" {
         keep(&mut spec, &wanted, "ephemeralContainers");
+    } else if groups.iter().any(|key| list(&wanted, key).len() != list(&spec, key).len()) {
+        // What was added or taken away is refused by what validates it.
+        return;
     } else {
         keep(&mut spec, &wanted, "resources");
-        for key in ["containers", "initContainers"] {
+        for key in groups {
             let sizes = list(&wanted, key);
-            for c in children(&mut spec, key) {
-                let same = sizes.iter().map(as_obj).find(|s| text(s, "name") == text(c, "name"));
-                if let Some(same) = same {
-                    keep(c, same, "resources");
-                    keep(c, same, "resizePolicy");
-                }
+            let same = sizes.iter().zip(list(&spec, key)).all(|(is, was)| is["name"] == was["name"]);
+            if !same {
+                keep(&mut spec, &wanted, key);
+                continue;
+            }
+            for (c, size) in children(&mut spec, key).zip(sizes) {
+                keep(c, as_obj(size), "resources");
+                keep(c, as_obj(size), "resizePolicy");
             }
         }
     }
+    keep(new, old, "status");
     new.insert("spec".to_owned(), Value::Object(spec));
     with_child(new, "metadata", |meta| {
         for key in ["labels", "annotations", "finalizers", "ownerReferences"] {

@@ -369,7 +369,9 @@ pub(super) fn selector_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     if before.get("selector") != after.get("selector") {
         let path = Path::new("spec");
-        errors.invalid_text(&path.field("selector"), selector::shown(object(after, "selector")), IMMUTABLE);
+        let shown = after.get("selector").and_then(Value::as_object);
+        let shown = shown.map_or_else(|| "null".to_owned(), selector::shown);
+        errors.invalid_text(&path.field("selector"), shown, IMMUTABLE);
     }
 }
 
@@ -531,9 +533,9 @@ pub(super) fn controller_revision_data(o: &Obj, errors: &mut Errors) {
     }
 }
 
-/// The data of a revision is for good.
+/// The data of a revision is for good. Upstream compares its text, which a change of the number writes anew.
 pub(super) fn controller_revision_update(old: &Obj, new: &Obj, errors: &mut Errors) {
-    if old.get("data") != new.get("data") {
+    if old.get("data") != new.get("data") || old.get("revision") != new.get("revision") {
         errors.invalid(&Path::new("data"), new.get("data").cloned().unwrap_or_default(), IMMUTABLE);
     }
 }

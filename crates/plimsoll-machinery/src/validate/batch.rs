@@ -600,8 +600,7 @@ fn time_zone(zone: &str, path: &Path<'_>, errors: &mut Errors) {
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
     }
-    // What is local is known to Go, in that spelling.
-    if zone != "Local" && jiff::tz::TimeZone::get(zone).is_err() {
+    if !cron::is_zone(zone) {
         errors.invalid(path, zone, &format!("unknown time zone {zone}"));
     }
 }

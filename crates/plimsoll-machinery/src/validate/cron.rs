@@ -14,6 +14,17 @@ const FIELDS: [Bounds; 5] = [
 
 /// Whether a schedule can be used.
 pub(super) fn check(schedule: &str) -> Result<(), String> {
+    let schedule = match schedule.strip_prefix("CRON_TZ=").or_else(|| schedule.strip_prefix("TZ=")) {
+        // Nothing after the zone makes the parser give up in its own way; there are no fields then, either.
+        Some(rest) => {
+            let (zone, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+            if !zone.is_empty() && !is_zone(zone) {
+                return Err(format!("provided bad location {zone}: unknown time zone {zone}"));
+            }
+            rest.trim()
+        }
+        None => schedule,
+    };
     if schedule.starts_with('@') {
         return descriptor(schedule);
     }
@@ -27,6 +38,11 @@ pub(super) fn check(schedule: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether Go knows a time zone: under exactly this name.
+pub(super) fn is_zone(name: &str) -> bool {
+    name == "Local" || jiff::tz::TimeZone::get(name).is_ok_and(|zone| zone.iana_name() == Some(name))
 }
 
 fn descriptor(schedule: &str) -> Result<(), String> {

@@ -92,6 +92,11 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     }
     let key = (kind.gvk.group.as_str(), kind.gvk.kind.as_str());
     match subresource {
+        "" if key == ("apps", "DaemonSet") => {
+            // Upstream looks at the change first.
+            apps::selector_update(old, new, &mut errors);
+            apps::daemon_set(new, &mut errors);
+        }
         "" => {
             if whole_on_update(kind) {
                 meta_and_kind(kind, new, &mut errors);

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::{checks, endpoints, pod};
+use super::{checks, endpoints, path, pod};
 use crate::kinds::Kind;
-use crate::obj::{Obj, has, int, list, object, text};
+use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// Texts for `Warning` headers; `old` is the object before an update.
 pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -14,7 +14,13 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
         return found;
     }
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("", "Pod") if old.is_none() => pod::warnings::pod(new, &mut found),
+        ("", "Pod") => match old.and_then(Value::as_object) {
+            None => pod::warnings::pod(new, &mut found),
+            Some(old) if old.get("status") != new.get("status") => {
+                pod::warnings::addresses(object(new, "status"), &mut found);
+            }
+            Some(_) => {}
+        },
         ("apps" | "batch", _) | ("", "PodTemplate" | "ReplicationController") => {
             let (template, path) = match kind.gvk.kind.as_str() {
                 "CronJob" => (
@@ -62,11 +68,23 @@ fn owner(kind: &Kind, created: bool, new: &Obj, found: &mut Vec<String>) {
         "CronJob" => {
             many_indexes(object(object(spec, "jobTemplate"), "spec"), "spec.jobTemplate.spec", found);
         }
-        "StatefulSet" if int(spec, "revisionHistoryLimit").is_some_and(|n| n < 0) => found.push(
+        "StatefulSet" => stateful_set(spec, created, found),
+        _ => {}
+    }
+}
+
+fn stateful_set(spec: &Obj, created: bool, found: &mut Vec<String>) {
+    // Upstream's path says `Spec` once the set is there.
+    let part = if created { "" } else { ".Spec" };
+    for (i, claim) in list(spec, "volumeClaimTemplates").iter().map(as_obj).enumerate() {
+        let path = format!("spec.volumeClaimTemplates[{i}]{part}");
+        found.extend(pod::warnings::claim(object(claim, "spec"), &path::Path::new(&path)));
+    }
+    if int(spec, "revisionHistoryLimit").is_some_and(|n| n < 0) {
+        found.push(
             "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
                 .to_owned(),
-        ),
-        _ => {}
+        );
     }
 }
 

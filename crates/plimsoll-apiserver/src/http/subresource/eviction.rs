@@ -26,9 +26,10 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     if given != req.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
+    same_dry_run(&eviction, options.dry_run)?;
+    let pod = read(req, kind).await?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
-    let pod = read(req, kind).await?;
     super::admit_part(req, kind, &mut eviction, &options).await?;
     let needs_budget = needs_budget(&pod);
     if needs_budget {
@@ -46,6 +47,17 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     req.warnings.append(&mut write.warnings);
     result?;
     Ok(Reply::success(201))
+}
+
+/// What the request and its body say about dry runs, where both do (`propagateDryRun`).
+fn same_dry_run(eviction: &Value, requested: bool) -> Result<(), ApiError> {
+    let given = eviction["deleteOptions"]["dryRun"].as_array().map_or(&[][..], Vec::as_slice);
+    if !requested || given.is_empty() || *given == [json!("All")] {
+        return Ok(());
+    }
+    let given: Vec<&str> = given.iter().filter_map(Value::as_str).collect();
+    let why = format!("Non-matching dry-run options in request and content: [All] and [{}]", given.join(" "));
+    Err(ApiError::new(500, "", why))
 }
 
 /// `policy/v1beta1` evictions are the same and are still taken.

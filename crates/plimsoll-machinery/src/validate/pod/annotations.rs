@@ -26,7 +26,10 @@ pub(super) fn check(annotations: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut
     if let Some(written) = value(TOLERATIONS).filter(|t| !t.is_empty()) {
         match serde_json::from_str::<Vec<Value>>(written) {
             Ok(all) => scheduling::tolerations(&all, &path.field(TOLERATIONS), errors),
-            Err(e) => errors.invalid(path, TOLERATIONS, &e.to_string()),
+            Err(e) => {
+                let why = crate::decode::explain(written.as_bytes()).unwrap_or_else(|| e.to_string());
+                errors.invalid(path, TOLERATIONS, &why);
+            }
         }
     }
     if let Some(cost) = value(DELETION_COST)

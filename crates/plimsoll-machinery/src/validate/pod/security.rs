@@ -91,13 +91,13 @@ fn sysctl_namespace(name: &str) -> Option<&'static str> {
             .collect(),
         _ => name.to_owned(),
     };
-    match name.as_str() {
-        "kernel.sem" => Some("ipc"),
-        name if name.starts_with("kernel.shm") || name.starts_with("kernel.msg") => Some("ipc"),
-        name if name.starts_with("fs.mqueue.") => Some("ipc"),
-        name if name.starts_with("net.") => Some("net"),
-        _ => None,
+    const IPC: [&str; 10] =
+        ["sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced", "shm", "msgmax", "msgmnb", "msgmni", "msg"];
+    if name.strip_prefix("kernel.").is_some_and(|rest| IPC.contains(&rest)) || name.starts_with("fs.mqueue.")
+    {
+        return Some("ipc");
     }
+    name.starts_with("net.").then_some("net")
 }
 
 fn is_sysctl(name: &str) -> bool {

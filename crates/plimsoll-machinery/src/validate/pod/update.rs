@@ -179,11 +179,7 @@ fn node_affinity(was: &Obj, is: &Obj, path: &Path<'_>, errors: &mut Errors) {
         let empty = list(old, "matchExpressions").is_empty() && list(old, "matchFields").is_empty();
         if empty || !kept("matchExpressions") || !kept("matchFields") {
             let detail = "only additions are allowed (no mutations or deletions)";
-            errors.invalid_text(
-                &at.index(i),
-                shown_terms(std::slice::from_ref(&Value::Object(new.clone()))),
-                detail,
-            );
+            errors.invalid_text(&at.index(i), shown_term(new), detail);
         }
     }
 }
@@ -193,32 +189,26 @@ fn shown_terms(terms: &[Value]) -> String {
     if terms.is_empty() {
         return "null".to_owned();
     }
-    let requirements = |list: &[Value]| {
-        if list.is_empty() {
-            return "null".to_owned();
-        }
-        let one = |e: &Value| {
-            let values = e.get("values").filter(|v| v.as_array().is_some_and(|a| !a.is_empty()));
-            format!(
-                "{{\"Key\":{},\"Operator\":{},\"Values\":{}}}",
-                e["key"],
-                e["operator"],
-                values.unwrap_or(&Value::Null)
-            )
-        };
-        format!("[{}]", list.iter().map(one).collect::<Vec<_>>().join(","))
-    };
-    let one = |t: &Value| {
-        let t = as_obj(t);
-        format!(
-            "{{\"MatchExpressions\":{},\"MatchFields\":{}}}",
-            requirements(list(t, "matchExpressions")),
-            requirements(list(t, "matchFields"))
-        )
-    };
-    format!("[{}]", terms.iter().map(one).collect::<Vec<_>>().join(","))
+    let all: Vec<String> = terms.iter().map(|t| shown_term(as_obj(t))).collect();
+    format!("[{}]", all.join(","))
 }
 
+fn shown_term(term: &Obj) -> String {
+    let one = |e: &Value| {
+        let values = e.get("values").filter(|v| v.as_array().is_some_and(|a| !a.is_empty()));
+        format!(
+            "{{\"Key\":{},\"Operator\":{},\"Values\":{}}}",
+            e.get("key").cloned().unwrap_or_else(|| "".into()),
+            e.get("operator").cloned().unwrap_or_else(|| "".into()),
+            values.unwrap_or(&Value::Null)
+        )
+    };
+    let all = |key: &str| match list(term, key) {
+        [] => "null".to_owned(),
+        some => format!("[{}]", some.iter().map(one).collect::<Vec<_>>().join(",")),
+    };
+    format!("{{\"MatchExpressions\":{},\"MatchFields\":{}}}", all("matchExpressions"), all("matchFields"))
+}
 /// An update through `ephemeralcontainers`.
 pub(in super::super) fn ephemeral_containers(old: &Obj, new: &Obj, errors: &mut Errors) {
     super::whole(new, errors);

@@ -208,17 +208,31 @@ fn volumes(volumes: &[Value], path: &Path<'_>, found: &mut Vec<String>) {
             }
         }
         let template = object(object(volume, "ephemeral"), "volumeClaimTemplate");
-        let storage = object(object(object(template, "spec"), "resources"), "requests").get("storage");
-        if let Some(size) = storage.map(resources::amount).filter(|q| !is_whole(*q)) {
-            let inner = at.field("ephemeral");
-            let template = inner.field("volumeClaimTemplate");
-            let spec = template.field("spec");
-            let resources = spec.field("resources");
-            let requests = resources.field("requests");
-            found.push(format!(
-                "{}: fractional byte value \"{size}\" is invalid, must be an integer",
-                requests.key("storage")
-            ));
+        let inner = at.field("ephemeral");
+        let holder = inner.field("volumeClaimTemplate");
+        found.extend(claim(object(template, "spec"), &holder.field("spec")));
+    }
+}
+
+/// A claim for a part of a byte (`GetWarningsForPersistentVolumeClaimSpec`).
+pub(in super::super) fn claim(spec: &Obj, path: &Path<'_>) -> Option<String> {
+    let asked = object(object(spec, "resources"), "requests").get("storage").map(resources::amount);
+    let size = asked.filter(|q| !is_whole(*q))?;
+    let resources = path.field("resources");
+    let requests = resources.field("requests");
+    Some(format!(
+        "{}: fractional byte value \"{size}\" is invalid, must be an integer",
+        requests.key("storage")
+    ))
+}
+
+/// Addresses in a status that are written in an unusual way.
+pub(in super::super) fn addresses(status: &Obj, found: &mut Vec<String>) {
+    let path = Path::new("status");
+    for key in ["podIPs", "hostIPs"] {
+        let at = path.field(key);
+        for (i, ip) in list(status, key).iter().map(as_obj).enumerate() {
+            found.extend(address::warning(&at.index(i).field("ip"), text(ip, "ip")));
         }
     }
 }
@@ -354,7 +368,8 @@ fn profiles(spec: &Obj, meta: &Obj, path: &Path<'_>, template: bool, found: &mut
         }
         let key = format!("{APP_ARMOR}{}", text(c, "name"));
         let profile = written.get(&key).and_then(Value::as_str);
-        if let Some(profile) = profile.filter(|_| template && !context(c, "appArmorProfile")) {
+        // A pod's field is filled from the annotation by now.
+        if let Some(profile) = profile.filter(|_| !(template && context(c, "appArmorProfile"))) {
             let of_pod = object(spec, "securityContext").get("appArmorProfile");
             if of_pod.is_none() || of_pod != crate::strategy::app_armor_profile(profile).as_ref() {
                 found.push(format!(
