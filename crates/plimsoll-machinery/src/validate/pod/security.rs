@@ -138,9 +138,12 @@ pub(super) fn container(context: &Obj, host_users: bool, path: &Path<'_>, errors
     app_armor(context, path, errors);
 }
 
+/// Go's name of a field, and its name on the wire.
+type Names = (&'static str, &'static str);
+
 /// A container's context as Go prints it: every field, in the order of the type.
 fn shown(context: &Obj) -> String {
-    const FIELDS: [(&str, &str, &[(&str, &str)]); 12] = [
+    const FIELDS: [(&str, &str, &[Names]); 12] = [
         ("Capabilities", "capabilities", &[("Add", "add"), ("Drop", "drop")]),
         ("Privileged", "privileged", &[]),
         (
@@ -167,7 +170,7 @@ fn shown(context: &Obj) -> String {
         ("SeccompProfile", "seccompProfile", PROFILE),
         ("AppArmorProfile", "appArmorProfile", PROFILE),
     ];
-    let one = |(name, key, inner): &(&str, &str, &[(&str, &str)])| {
+    let one = |(name, key, inner): &(&str, &str, &[Names])| {
         let value = match context.get(*key) {
             None | Some(Value::Null) => "null".to_owned(),
             Some(Value::Object(o)) => {
@@ -189,7 +192,7 @@ fn shown(context: &Obj) -> String {
     format!("{{{}}}", FIELDS.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
-const PROFILE: &[(&str, &str)] = &[("Type", "type"), ("LocalhostProfile", "localhostProfile")];
+const PROFILE: &[Names] = &[("Type", "type"), ("LocalhostProfile", "localhostProfile")];
 
 const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 

@@ -41,10 +41,8 @@ pub(super) fn check(key: &str, source: &Obj, path: &Path<'_>, errors: &mut Error
         "gitRepo" => descending(text(source, "directory"), &path.field("directory"), errors),
         "gcePersistentDisk" | "awsElasticBlockStore" => partition(source, path, errors),
         "secret" | "configMap" => modes(source, path, errors),
-        "nfs" => {
-            if !text(source, "path").starts_with('/') {
-                errors.invalid(&path.field("path"), text(source, "path"), "must be an absolute path");
-            }
+        "nfs" if !text(source, "path").starts_with('/') => {
+            errors.invalid(&path.field("path"), text(source, "path"), "must be an absolute path");
         }
         "iscsi" => iscsi(source, path, errors),
         "flocker" => flocker(source, path, errors),
