@@ -133,6 +133,8 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
     let mut errors = validate::validate_update(kind, subresource, old, new);
     if crate::custom::is_definition(kind) && subresource.is_empty() {
         errors.extend(crd::define::validate_update(old, new));
+    } else if crate::custom::is_definition(kind) && subresource == "status" {
+        errors.extend(crd::define::validate_status(new));
     } else if kind.custom.is_some() {
         errors.extend(crd::validate_object(kind, Some(old), new));
     }
@@ -141,6 +143,9 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
 
 /// Warnings about an object that is accepted.
 pub fn warnings(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<String> {
+    if crate::custom::is_definition(kind) {
+        return crd::define::warnings(old, new);
+    }
     validate::warnings(kind, old, new)
 }
 

@@ -189,6 +189,23 @@ fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
+/// A value in a message: texts quoted, objects and lists as Go writes JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => crate::decode::go_quote(text),
+        Value::Object(_) | Value::Array(_) => escape_html(&value.to_string()),
+        plain => plain.to_string(),
+    }
+}
+
+/// JSON as Go writes it: characters that mean something in HTML are escaped.
+pub(crate) fn escape_html(json: &str) -> String {
+    if !json.contains(['<', '>', '&']) {
+        return json.to_owned();
+    }
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
 /// What is wrong with a field (apimachinery `field.ErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
@@ -243,7 +260,7 @@ impl FieldError {
         Self {
             kind: FieldErrorKind::Invalid,
             field: field.into(),
-            value: Some(value.to_string()),
+            value: Some(shown(value)),
             detail: detail.into(),
         }
     }

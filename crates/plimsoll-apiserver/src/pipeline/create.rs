@@ -3,7 +3,7 @@
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Updated, Write, is_service, meta, service};
+use super::{Updated, Write, devices, is_service, meta, service};
 use crate::store::{Expected, StoreError};
 use crate::{admit, convert, machine};
 
@@ -61,7 +61,8 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     if is_service(w) {
         service::allocate(w, &mut object)?;
     }
-    let errors = machine::validate_create(&w.kind, &object);
+    let mut errors = devices::admin_access(w, &object, None);
+    errors.extend(machine::validate_create(&w.kind, &object));
     if !errors.is_empty() {
         return Err(machine::invalid(&w.kind, &name, &errors));
     }

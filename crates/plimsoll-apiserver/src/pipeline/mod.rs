@@ -6,6 +6,7 @@
 
 mod create;
 mod delete;
+mod devices;
 mod meta;
 mod service;
 mod update;

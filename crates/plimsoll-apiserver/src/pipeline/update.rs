@@ -7,7 +7,7 @@ use plimsoll_machinery::{ApiError, FieldError};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
-use super::{Admission, Updated, Write, create, is_service, meta, service, uid_conflict};
+use super::{Admission, Updated, Write, create, devices, is_service, meta, service, uid_conflict};
 use crate::store::{Encoded, Expected, Key, Record, StoreError};
 use crate::{admit, convert, machine};
 
@@ -177,7 +177,8 @@ fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> 
     if is_service(w) {
         service::reallocate(w, new, old)?;
     }
-    let errors = machine::validate_update(&w.kind, &w.subresource, new, old);
+    let mut errors = devices::admin_access(w, new, Some(old));
+    errors.extend(machine::validate_update(&w.kind, &w.subresource, new, old));
     if !errors.is_empty() {
         return Err(machine::invalid(&w.kind, &w.name, &errors));
     }

@@ -105,6 +105,15 @@ const NS_SPEC: &Fields = &[("@name", "kubernetes.NamespaceSpec"), ("finalizers",
 const NS_STATUS: &Fields =
     &[("@name", "kubernetes.NamespaceStatus"), ("conditions", "?"), ("phase", "string")];
 
+/// What selectors of devices look at (dynamic-resource-allocation `newCompiler`).
+const DEVICE: &Fields = &[
+    ("@name", "kubernetes.DRADevice"),
+    ("driver", "string"),
+    ("allowMultipleAllocations", "bool"),
+    ("attributes", "{{?"),
+    ("capacity", "{{kubernetes.Quantity"),
+];
+
 fn named(text: &'static str) -> Ty {
     if let Some(of) = text.strip_prefix('[') {
         return Ty::List(Box::new(named(of)));
@@ -155,6 +164,8 @@ pub struct Declared {
     pub params: bool,
     /// Whether there is `authorizer`.
     pub authorizer: bool,
+    /// Whether it selects devices: there is `device` and nothing else.
+    pub device: bool,
     /// Fields of `variables` and their types, if there is such a variable.
     pub variables: Option<Vec<(String, Ty)>>,
 }
@@ -391,12 +402,17 @@ impl<'a> Checker<'a> {
             return ty.clone();
         }
         match name {
+            name if TYPES.contains(&name) => Ty::Plain("type"),
+            "device" if self.declared.device => Ty::Object(DEVICE),
+            name if self.declared.device => {
+                self.undeclared(name, false);
+                Ty::Unknown
+            }
             "object" | "oldObject" => Ty::Dyn,
             "request" => Ty::Object(REQUEST),
             "namespaceObject" => Ty::Object(NAMESPACE),
             "params" if self.declared.params => Ty::Dyn,
             "authorizer" if self.declared.authorizer => Ty::Plain("kubernetes.authorization.Authorizer"),
-            name if TYPES.contains(&name) => Ty::Plain("type"),
             name => {
                 self.undeclared(name, false);
                 Ty::Unknown
@@ -419,13 +435,7 @@ impl<'a> Checker<'a> {
         let before = self.source.get(..at).unwrap_or_default();
         let line = before.matches('\n').count();
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count());
-        let shown = self.source.split('\n').nth(line).unwrap_or_default();
-        let dots = ".".repeat(column);
-        self.errors.push(format!(
-            "ERROR: <input>:{}:{}: {what}\n | {shown}\n | {dots}^",
-            line + 1,
-            column + 1
-        ));
+        self.errors.push(super::errors::displayed(line + 1, column, what, self.source));
     }
 
     fn select(&mut self, operand: &'a IdedExpr, field: &str) -> Ty {

@@ -21,7 +21,8 @@ use plimsoll_api::cel_limits::Size;
 use serde_json::Value;
 
 pub use self::convert::{escape_name, to_cel};
-pub use self::types::{TypeError, check_rule, loop_cost};
+pub use self::errors::displayed;
+pub use self::types::{TypeError, check_message, check_rule, loop_cost};
 
 /// Longest expression compiled, in bytes.
 const MAX_EXPRESSION: usize = 16 * 1024;
@@ -74,9 +75,9 @@ impl Program {
         let size = Size::of(source)?;
         let parse = || size.parsed(|| parser.parse(source), |expression| expression);
         match catch_unwind(AssertUnwindSafe(parse)) {
-            Ok(parsed) => {
-                parsed.map(|(expression, size)| Self { expression, size, source: source.to_owned() })
-            }
+            Ok(parsed) => parsed
+                .map(|(expression, size)| Self { expression, size, source: source.to_owned() })
+                .map_err(|why| errors::as_displayed(&why, source)),
             Err(_) => Err("the expression can't be parsed".to_owned()),
         }
     }

@@ -14,8 +14,8 @@ use crate::crd::node::{Additional, Node, NodeType};
 pub enum TypeError {
     /// A field that isn't in the schema.
     UndefinedField(String),
-    /// The rule's value isn't a boolean.
-    NotBool,
+    /// Its value is of another type than it must be.
+    Wrong,
 }
 
 /// The type of an expression, as far as it is followed.
@@ -25,38 +25,56 @@ enum Type<'a> {
     Node(&'a Node),
     /// A boolean.
     Bool,
-    /// Certainly no boolean.
+    /// A text.
+    String,
+    /// Certainly neither.
     Other,
     /// Not followed.
     Unknown,
 }
 
-/// Checks a rule on values of a schema.
+/// Checks a rule on values of a schema; `root`: that of the object itself.
 ///
 /// # Errors
 /// The first thing found.
-pub fn check_rule(program: &Program, node: &Node) -> Result<(), TypeError> {
-    match program.size.nested(|| type_of(program.expression(), node))? {
-        Type::Node(n) if n.kind.is_some_and(|k| k != NodeType::Boolean) => Err(TypeError::NotBool),
-        Type::Other => Err(TypeError::NotBool),
+pub fn check_rule(program: &Program, node: &Node, root: bool) -> Result<(), TypeError> {
+    result_is(program, node, root, NodeType::Boolean)
+}
+
+/// Checks an expression that makes a message; as [`check_rule`].
+///
+/// # Errors
+/// The first thing found.
+pub fn check_message(program: &Program, node: &Node, root: bool) -> Result<(), TypeError> {
+    result_is(program, node, root, NodeType::String)
+}
+
+fn result_is(program: &Program, node: &Node, root: bool, wanted: NodeType) -> Result<(), TypeError> {
+    match program.size.nested(|| type_of(program.expression(), node, root))? {
+        Type::Node(n) if n.kind.is_some_and(|k| k != wanted) && !n.int_or_string => Err(TypeError::Wrong),
+        Type::Bool if wanted != NodeType::Boolean => Err(TypeError::Wrong),
+        Type::String if wanted != NodeType::String => Err(TypeError::Wrong),
+        Type::Other => Err(TypeError::Wrong),
         _ => Ok(()),
     }
 }
 
-fn type_of<'a>(expr: &IdedExpr, this: &'a Node) -> Result<Type<'a>, TypeError> {
+fn type_of<'a>(expr: &IdedExpr, this: &'a Node, root: bool) -> Result<Type<'a>, TypeError> {
     Ok(match &expr.expr {
         Expr::Ident(name) if name == "self" => Type::Node(this),
         Expr::Literal(LiteralValue::Boolean(_)) => Type::Bool,
+        Expr::Literal(LiteralValue::String(_)) => Type::String,
         Expr::Literal(_) | Expr::List(_) | Expr::Map(_) => Type::Other,
         Expr::Select(select) => {
-            let operand = type_of(&select.operand, this)?;
-            let found = field(operand, &select.field)?;
+            let operand = type_of(&select.operand, this, root)?;
+            let own = root && matches!(&select.operand.expr, Expr::Ident(name) if name == "self");
+            let found = field(operand, &select.field, own)?;
             if select.test { Type::Bool } else { found }
         }
         Expr::Call(call) => {
-            let target = call.target.as_deref().map(|t| type_of(t, this)).transpose()?;
+            let target = call.target.as_deref().map(|t| type_of(t, this, root)).transpose()?;
             for arg in &call.args {
-                type_of(arg, this)?;
+                type_of(arg, this, root)?;
             }
             call_type(&call.func_name, target)
         }
@@ -79,12 +97,13 @@ fn call_type<'a>(name: &str, _target: Option<Type<'a>>) -> Type<'a> {
     ];
     match name {
         n if boolean.contains(&n) => Type::Bool,
-        "size" | "string" | "int" | "double" => Type::Other,
+        "string" => Type::String,
+        "size" | "int" | "double" => Type::Other,
         _ => Type::Unknown,
     }
 }
 
-fn field<'a>(operand: Type<'a>, name: &str) -> Result<Type<'a>, TypeError> {
+fn field<'a>(operand: Type<'a>, name: &str, own: bool) -> Result<Type<'a>, TypeError> {
     let Type::Node(node) = operand else { return Ok(Type::Unknown) };
     if node.int_or_string {
         return Ok(Type::Unknown);
@@ -95,7 +114,7 @@ fn field<'a>(operand: Type<'a>, name: &str) -> Result<Type<'a>, TypeError> {
     match (&node.additional, node.kind) {
         (Additional::Schema(of), _) => Ok(Type::Node(of)),
         (Additional::Allowed(true), _) | (_, None) => Ok(Type::Unknown),
-        _ if ["apiVersion", "kind", "metadata"].contains(&name) => Ok(Type::Unknown),
+        _ if (own || node.embedded) && ["apiVersion", "kind", "metadata"].contains(&name) => Ok(Type::Unknown),
         _ => Err(TypeError::UndefinedField(name.to_owned())),
     }
 }

@@ -218,7 +218,9 @@ impl Checker<'_> {
                 _ => {}
             }
         }
-        for name in node.required.iter().filter(|name| !map.contains_key(*name)) {
+        // What has a default is as good as there (kube-openapi's object validator).
+        let filled = |name: &String| node.properties.get(name).is_some_and(|p| p.default.is_some());
+        for name in node.required.iter().filter(|name| !map.contains_key(*name) && !filled(name)) {
             self.push(FieldErrorKind::Required, &join(path, name, node), None, String::new());
         }
     }

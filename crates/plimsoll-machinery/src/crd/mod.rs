@@ -10,6 +10,7 @@ mod format;
 mod kinds;
 mod kueue;
 mod lists;
+mod meta;
 pub mod node;
 mod prune;
 pub(crate) mod rules;
@@ -67,6 +68,7 @@ pub fn validate_object(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Fie
     checker.check(new, old, node, "");
     let mut errors = checker.errors;
     scale::check(custom, new, &mut errors);
+    errors.extend(meta::validate(new, node, false, ""));
     let mut before = Vec::new();
     if let Some(old) = old {
         lists::check(old, node, "", &mut before);

@@ -13,6 +13,13 @@ pub fn prune(object: &mut Value, schema: &Node) -> Vec<String> {
     dropped
 }
 
+/// As [`prune`], for a value of any schema; `resource`: it is a resource itself.
+pub fn prune_as(value: &mut Value, schema: &Node, resource: bool) -> Vec<String> {
+    let mut dropped = Vec::new();
+    walk(value, Some(schema), resource, &mut String::new(), &mut dropped);
+    dropped
+}
+
 /// Whole numbers written with a fraction (`2.0`) become integers, as Go prints them.
 pub fn normalise_numbers(value: &mut Value) {
     match value {

@@ -97,10 +97,27 @@ fn shown(value: &Value, _node: &Node) -> Option<String> {
 
 /// Runs all rules of a schema on a value. Rules on values that haven't changed are not complained about.
 pub fn check(value: &Value, old: Option<&Value>, node: &Node, path: &str, out: &mut Vec<FieldError>) {
+    walk(value, old, node, path, true, out);
+}
+
+/// Runs all rules as if the value replaced itself.
+pub fn check_as_update(value: &Value, node: &Node, out: &mut Vec<FieldError>) {
+    walk(value, Some(value), node, "", false, out);
+}
+
+/// `ratchet`: rules on values that haven't changed are not run.
+fn walk(
+    value: &Value,
+    old: Option<&Value>,
+    node: &Node,
+    path: &str,
+    ratchet: bool,
+    out: &mut Vec<FieldError>,
+) {
     if !node.has_rules || out.len() >= MAX_ERRORS {
         return;
     }
-    if !node.rules.is_empty() && old != Some(value) {
+    if !node.rules.is_empty() && (!ratchet || old != Some(value)) {
         run(value, old, node, path, out);
     }
     match value {
@@ -108,16 +125,16 @@ pub fn check(value: &Value, old: Option<&Value>, node: &Node, path: &str, out: &
             for (key, inner) in map {
                 let before = old.and_then(|o| o.get(key));
                 if let Some(property) = node.properties.get(key) {
-                    check(inner, before, property, &super::check::join(path, key, node), out);
+                    walk(inner, before, property, &super::check::join(path, key, node), ratchet, out);
                 } else if let Additional::Schema(of) = &node.additional {
-                    check(inner, before, of, &format!("{path}[{key}]"), out);
+                    walk(inner, before, of, &format!("{path}[{key}]"), ratchet, out);
                 }
             }
         }
         Value::Array(all) => {
             let Some(items) = &node.items else { return };
             for (i, item) in all.iter().enumerate() {
-                check(item, correlated(item, old, node), items, &format!("{path}[{i}]"), out);
+                walk(item, correlated(item, old, node), items, &format!("{path}[{i}]"), ratchet, out);
             }
         }
         _ => {}

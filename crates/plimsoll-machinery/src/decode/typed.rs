@@ -502,7 +502,11 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         if schema.leaf == Leaf::Raw || schema.kind == SchemaType::Any {
             // `JSONSchemaPropsOrBool` and its like: an object is a schema.
             if let Some(object) = schema.items {
-                return Node { walk: self.walk, id: object }.fields(access);
+                // They are read by a decoder of their own, which looks for no unknown or duplicate fields.
+                let known = self.walk.findings.strict.len();
+                let found = Node { walk: self.walk, id: object }.fields(access);
+                self.walk.findings.strict.truncate(known);
+                return found;
             }
             let map = serde::de::value::MapAccessDeserializer::new(access);
             return <Value as serde::Deserialize>::deserialize(map).map(Some);

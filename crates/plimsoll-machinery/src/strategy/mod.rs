@@ -3,6 +3,7 @@
 //!
 //! Name, namespace, UID, times and resource version are the caller's business and already in place.
 
+mod devices;
 mod disabled;
 mod endpoints;
 mod job;
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
-use crate::obj::{Obj, children, has, list, object, set, text, with_child};
+use crate::obj::{Obj, child, children, has, list, object, set, text, with_child};
 
 pub(crate) use pod::profile as app_armor_profile;
 pub use pod::qos_class;
@@ -46,7 +47,10 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
         ("coordination.k8s.io", "Lease") => lease(o, None),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::drop_topology(o, None),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_versions(o),
-        ("resource.k8s.io", "ResourceSlice") => taint_times(o, now),
+        ("resource.k8s.io", "ResourceSlice") => {
+            taint_times(o, now);
+            devices::drop_disabled(None, o);
+        }
         _ => {}
     }
 }
@@ -193,12 +197,20 @@ fn stored_lists(kind: &Kind, o: &mut Obj) {
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => empty(o, "rules"),
         ("storage.k8s.io", "CSINode") => with_child(o, "spec", |spec| empty(spec, "drivers")),
+        ("resource.k8s.io", "ResourceClaim") => claim_requests(o, empty),
+        ("resource.k8s.io", "ResourceClaimTemplate") => with_child(o, "spec", |o| claim_requests(o, empty)),
         ("", "LimitRange") => with_child(o, "spec", |spec| empty(spec, "limits")),
         ("discovery.k8s.io", "EndpointSlice") => {
             empty(o, "endpoints");
             empty(o, "ports");
         }
         _ => {}
+    }
+}
+
+fn claim_requests(o: &mut Obj, empty: fn(&mut Obj, &str)) {
+    if let Some(devices) = child(o, "spec").and_then(|spec| child(spec, "devices")) {
+        empty(devices, "requests");
     }
 }
 
@@ -223,6 +235,7 @@ fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
         ("", "Pod") => pod::grace(new),
         ("certificates.k8s.io", "CertificateSigningRequest") => keep(new, old, "spec"),
         ("coordination.k8s.io", "Lease") => lease(new, Some(old)),
+        ("resource.k8s.io", "ResourceSlice") => devices::drop_disabled(Some(old), new),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::drop_topology(new, Some(old)),
         ("", "Service") => service_update(old, new),
         ("", "PersistentVolumeClaim") => data_sources(new),
@@ -269,6 +282,10 @@ fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("apps", "Deployment") => {
             with_child(new, "metadata", |meta| keep(meta, object(old, "metadata"), "labels"));
+        }
+        ("resource.k8s.io", "ResourceClaim") => {
+            with_child(new, "metadata", |meta| keep_metadata(meta, old));
+            devices::drop_deallocated(old, new);
         }
         ("", "Pod") => pod::status(old, new),
         ("", "PersistentVolume") => volume_phase(new, Some(old), now),

@@ -25,6 +25,113 @@ pub(super) fn sloppy(text: &str) -> Option<IpAddr> {
     format!("{head}{}", octets?.join(".")).parse().ok()
 }
 
+/// `ParseCIDRSloppy`: the address and the length of its network's prefix; IPv4 in IPv6 is IPv4.
+pub(super) fn sloppy_cidr(text: &str) -> Option<(IpAddr, u32)> {
+    let (address, bits) = text.split_once('/')?;
+    let address = sloppy(address)?;
+    if bits.is_empty() || bits.len() > 3 || !bits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let bits: u32 = bits.parse().ok()?;
+    if bits > if address.is_ipv4() { 32 } else { 128 } {
+        return None;
+    }
+    let shown = plain(address);
+    let lost = if shown.is_ipv4() && address.is_ipv6() { 96 } else { 0 };
+    Some((shown, bits.saturating_sub(lost)))
+}
+
+/// A network: its address, the bits below the prefix cleared, and the length of the prefix. IPv4 in IPv6 is IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Network {
+    /// As written, bits below the prefix included.
+    pub given: IpAddr,
+    address: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    /// Reads a network as [`sloppy_cidr`] does.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (given, bits) = sloppy_cidr(text)?;
+        Some(Self { given, address: masked(given, bits), bits })
+    }
+
+    /// Whether another network is a part of this one, not the whole.
+    pub fn strictly_contains(&self, other: &Self) -> bool {
+        self.address.is_ipv4() == other.address.is_ipv4()
+            && masked(other.address, self.bits) == self.address
+            && self.bits < other.bits
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+fn masked(address: IpAddr, bits: u32) -> IpAddr {
+    match address {
+        IpAddr::V4(a) => {
+            let mask = u32::MAX.checked_shl(32 - bits.min(32)).unwrap_or(0);
+            IpAddr::V4((u32::from(a) & mask).into())
+        }
+        IpAddr::V6(a) => {
+            let mask = u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0);
+            IpAddr::V6((u128::from(a) & mask).into())
+        }
+    }
+}
+
+/// The address of a network as `netip.ParsePrefix` reads it: without leading zeros anywhere.
+fn exact_prefix(text: &str) -> Option<IpAddr> {
+    let (address, bits) = text.split_once('/')?;
+    let plain = bits == "0" || (!bits.starts_with('0') && sloppy_cidr(text).is_some());
+    address.parse().ok().filter(|_| plain)
+}
+
+/// `IsValidCIDRForLegacyField` with `StrictIPCIDRValidation`, which is on.
+pub(super) fn legacy_cidr(text: &str) -> Faults {
+    let Some(network) = Network::parse(text) else {
+        return vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
+    };
+    let fault = match exact_prefix(text) {
+        None => "must not have leading 0s in IP or prefix length",
+        Some(exact) if plain(exact) != exact => "must not have an IPv4-mapped IPv6 address",
+        Some(_) if network.given != network.address => "must not have bits set beyond the prefix length",
+        Some(_) => return Faults::new(),
+    };
+    vec![fault.to_owned()]
+}
+
+/// `GetWarningsForCIDR`.
+pub(super) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
+    let Some(network) = Network::parse(text) else { return Vec::new() };
+    let value = crate::decode::go_quote(text);
+    let mut found = Vec::new();
+    if network.given != network.address {
+        let whole = if network.given.is_ipv4() { 32 } else { 128 };
+        found.push(format!(
+            "{path}: CIDR value {value} is ambiguous in this context (should be \"{network}\" or \"{}/{whole}\"?)",
+            network.given
+        ));
+    }
+    match exact_prefix(text) {
+        Some(exact) if plain(exact) == exact => {
+            let canonical = format!("{exact}/{}", network.bits);
+            if found.is_empty() && exact.is_ipv6() && canonical != text {
+                found.push(format!(
+                    "{path}: IPv6 CIDR value {value} should be in RFC 5952 canonical format (\"{canonical}\")"
+                ));
+            }
+        }
+        _ => found
+            .push(format!("{path}: non-standard CIDR value {value} is invalid: use \"{network}\"")),
+    }
+    found
+}
+
 fn octet(digits: &str) -> Option<&str> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;

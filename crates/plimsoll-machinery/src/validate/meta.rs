@@ -42,17 +42,28 @@ fn name_faults(kind: &Kind, name: &str, prefix: bool) -> Faults {
 
 /// Metadata of a new object.
 pub(super) fn create(kind: &Kind, object: &Obj, errors: &mut Errors) {
+    create_with(kind, object, &|name, prefix| name_faults(kind, name, prefix), errors);
+}
+
+/// Metadata of a new object as the registry checks it once more, whatever the kind: a name is one segment of a path.
+pub(super) fn registry_create(kind: &Kind, object: &Obj, errors: &mut Errors) {
+    create_with(kind, object, &checks::path_segment, errors);
+}
+
+fn create_with(kind: &Kind, object: &Obj, faults: &dyn Fn(&str, bool) -> Faults, errors: &mut Errors) {
     let meta = crate::obj::object(object, "metadata");
     let path = Path::new("metadata");
     let prefix = text(meta, "generateName");
-    if !prefix.is_empty() {
-        errors.invalid_all(&path.field("generateName"), prefix, &name_faults(kind, prefix, true));
+    // Some kinds look at the name that was made only (`ValidateObjectMetaWithOpts`).
+    let made = (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) == ("resource.k8s.io", "DeviceClass");
+    if !prefix.is_empty() && !made {
+        errors.invalid_all(&path.field("generateName"), prefix, &faults(prefix, true));
     }
     let name = text(meta, "name");
     if name.is_empty() {
         errors.required(&path.field("name"), "name or generateName is required");
     } else {
-        errors.invalid_all(&path.field("name"), name, &name_faults(kind, name, false));
+        errors.invalid_all(&path.field("name"), name, &faults(name, false));
     }
     let namespace = text(meta, "namespace");
     if kind.namespaced {
@@ -65,6 +76,19 @@ pub(super) fn create(kind: &Kind, object: &Obj, errors: &mut Errors) {
         errors.forbidden(&path.field("namespace"), "not allowed on this type");
     }
     common(meta, &path, errors);
+}
+
+/// Metadata of a resource inside another one: it may have any name or none, and a namespace or none.
+pub(super) fn embedded(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    for (key, prefix) in [("generateName", true), ("name", false)] {
+        let name = text(meta, key);
+        errors.invalid_all(&path.field(key), name, &checks::path_segment(name, prefix));
+    }
+    let namespace = text(meta, "namespace");
+    if !namespace.is_empty() {
+        errors.invalid_all(&path.field("namespace"), namespace, &checks::dns_label(namespace));
+    }
+    common(meta, path, errors);
 }
 
 /// Metadata that is checked alike on create and update.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::apps::{at_most_all, int_or_percent};
 use super::path::{Errors, Path};
-use super::{checks, meta, pod, resources, selector};
+use super::{checks, conditions, golang, meta, pod, resources, selector};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 /// policy/v1 `PodDisruptionBudget`.
@@ -38,6 +38,7 @@ pub(super) fn disruption_budget(budget: &Obj, errors: &mut Errors) {
 pub(super) fn disruption_budget_status(_: &Obj, new: &Obj, errors: &mut Errors) {
     let status = object(new, "status");
     let path = Path::new("status");
+    conditions::conditions(list(status, "conditions"), &path.field("conditions"), errors);
     for key in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
         errors.non_negative(&path.field(key), int(status, key));
     }
@@ -96,7 +97,7 @@ pub(super) fn lease(lease: &Obj, errors: &mut Errors) {
     }
     errors.non_negative(&path.field("leaseTransitions"), int(spec, "leaseTransitions"));
     if has(spec, "preferredHolder") && text(spec, "strategy").is_empty() {
-        errors.forbidden(&path.field("preferredHolder"), "may only be specified when `strategy` is defined");
+        errors.forbidden(&path.field("preferredHolder"), "may only be specified if `strategy` is defined");
     }
 }
 
@@ -108,77 +109,38 @@ pub(super) fn runtime_class(class: &Obj, errors: &mut Errors) {
     } else {
         errors.invalid_all(&Path::new("handler"), handler, &checks::dns_label(handler));
     }
-    let path = Path::new("overhead");
-    let at = path.field("limits");
-    for (name, value) in object(object(class, "overhead"), "podFixed") {
-        resources::container_name(name, &at.key(name), errors);
-        resources::quantity(name, value, &at.key(name), errors);
+    if has(class, "overhead") {
+        // As limits of a container (`validateOverhead`).
+        let mut limits = Obj::new();
+        let fixed = object(object(class, "overhead"), "podFixed").clone();
+        limits.insert("limits".to_owned(), Value::Object(fixed));
+        resources::container(&limits, &[], &Path::new("overhead"), errors);
     }
     let path = Path::new("scheduling");
     let scheduling = object(class, "scheduling");
     meta::labels(object(scheduling, "nodeSelector"), &path.field("nodeSelector"), errors);
-    pod::tolerations(list(scheduling, "tolerations"), &path.field("tolerations"), errors);
+    let (all, at) = (list(scheduling, "tolerations"), path.field("tolerations"));
+    pod::tolerations(all, &at, errors);
+    let keys = |t: &Value| ["key", "operator", "value", "effect"].map(|k| text(as_obj(t), k).to_owned());
+    for (i, one) in all.iter().enumerate() {
+        if all.iter().take(i).any(|before| keys(before) == keys(one)) {
+            let mut error = crate::FieldError::duplicate(at.index(i).to_string(), &Value::Null);
+            error.value = Some(golang::shown(one, TOLERATION));
+            errors.0.push(error);
+        }
+    }
 }
+
+/// `core.Toleration`.
+const TOLERATION: &[golang::Field] = &[
+    ("Key", "key", golang::Go::Text),
+    ("Operator", "operator", golang::Go::Text),
+    ("Value", "value", golang::Go::Text),
+    ("Effect", "effect", golang::Go::Text),
+    ("TolerationSeconds", "tolerationSeconds", golang::Go::Plain),
+];
 
 /// The handler of a class is for good.
 pub(super) fn runtime_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     errors.immutable(&Path::new("handler"), old, new, "handler");
-}
-
-/// networking.k8s.io/v1 `NetworkPolicy`.
-pub(super) fn network_policy(policy: &Obj, errors: &mut Errors) {
-    let spec = object(policy, "spec");
-    let path = Path::new("spec");
-    selector::label_selector(object(spec, "podSelector"), &path.field("podSelector"), errors);
-    let types = list(spec, "policyTypes");
-    let at = path.field("policyTypes");
-    if types.len() > 2 {
-        errors.invalid(&at, Value::Array(types.to_vec()), "may not specify more than two policyTypes");
-        return;
-    }
-    for (i, kind) in types.iter().enumerate() {
-        errors.one_of(&at.index(i), kind.as_str().unwrap_or_default(), &["Ingress", "Egress"]);
-    }
-}
-
-/// networking.k8s.io/v1 Ingress.
-pub(super) fn ingress(ingress: &Obj, errors: &mut Errors) {
-    let spec = object(ingress, "spec");
-    let path = Path::new("spec");
-    let rules = list(spec, "rules");
-    if rules.is_empty() && !has(spec, "defaultBackend") {
-        errors.invalid(&path, Value::Null, "either `defaultBackend` or `rules` must be specified");
-    }
-    let at = path.field("rules");
-    for (i, rule) in rules.iter().map(as_obj).enumerate() {
-        let here = at.index(i);
-        let host = text(rule, "host");
-        if !host.is_empty() {
-            let faults = if host.contains('*') {
-                checks::wildcard_subdomain(host)
-            } else {
-                checks::dns_subdomain(host)
-            };
-            errors.invalid_all(&here.field("host"), host, &faults);
-        }
-        let http = here.field("http");
-        let paths = http.field("paths");
-        for (j, one) in list(object(rule, "http"), "paths").iter().map(as_obj).enumerate() {
-            let at = paths.index(j);
-            match one.get("pathType").and_then(Value::as_str) {
-                None => errors.required(&at.field("pathType"), "pathType must be specified"),
-                Some(kind) => {
-                    errors.one_of(
-                        &at.field("pathType"),
-                        kind,
-                        &["Exact", "ImplementationSpecific", "Prefix"],
-                    );
-                    let target = text(one, "path");
-                    if matches!(kind, "Exact" | "Prefix") && !target.starts_with('/') {
-                        errors.invalid(&at.field("path"), target, "must be an absolute path");
-                    }
-                }
-            }
-        }
-    }
 }

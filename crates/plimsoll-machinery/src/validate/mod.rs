@@ -8,15 +8,19 @@ mod apps;
 mod autoscaling;
 mod batch;
 mod checks;
+mod client;
+mod conditions;
 mod config;
 mod core;
 mod cron;
 mod endpoints;
 mod event;
-mod expression;
+pub(crate) mod golang;
 mod job_status;
 mod meta;
 mod misc;
+mod network_policy;
+mod networking;
 mod path;
 mod pod;
 mod policy;
@@ -27,6 +31,7 @@ mod resources;
 mod selector;
 mod service;
 mod storage;
+mod url;
 mod warnings;
 mod webhook;
 
@@ -34,10 +39,10 @@ use serde_json::Value;
 
 use crate::error::FieldError;
 use crate::kinds::Kind;
-use crate::obj::{Obj, object};
+use crate::obj::Obj;
 
 pub use address::endpoint_address;
-pub(crate) use checks::is_subdomain;
+pub(crate) use checks::{dns_1035_label, dns_subdomain, is_subdomain};
 pub(crate) use pod::APP_ARMOR;
 pub use warnings::warnings;
 
@@ -60,8 +65,11 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "ControllerRevision" {
         apps::controller_revision_data(o, &mut errors);
     }
+    if kind.custom.is_none() && kind.gvk.group == "networking.k8s.io" && kind.gvk.kind == "Ingress" {
+        networking::ingress_create(o, &mut errors);
+    }
     if errors.0.is_empty() {
-        path_segments(o, &mut errors);
+        meta::registry_create(kind, o, &mut errors);
     }
     errors.0
 }
@@ -84,7 +92,8 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     // Upstream checks metadata in the registry and again in the kind's own validation; clients see both causes.
     meta::registry(new, &mut errors);
     meta::update(old, new, &mut errors);
-    if !whole_only(kind) {
+    let own = on_update(kind);
+    if own.compares_meta {
         meta::update(old, new, &mut errors);
     }
     if kind.custom.is_some() {
@@ -98,9 +107,10 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
             apps::daemon_set(new, &mut errors);
         }
         "" => {
-            if whole_on_update(kind) {
-                meta_and_kind(kind, new, &mut errors);
-            } else if let Some(check) = check_of(kind) {
+            if own.checks_meta {
+                meta::create(kind, new, &mut errors);
+            }
+            if let Some(check) = check_of(kind).filter(|_| own.checks) {
                 check(new, &mut errors);
             }
             if let Some(compare) = compare_of(kind) {
@@ -120,6 +130,20 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     errors.0
 }
 
+/// What is wrong with metadata of a resource inside another one; `path` is that of the metadata.
+pub(crate) fn object_meta(meta: &Obj, path: &str) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    meta::embedded(meta, &Path::new(path), &mut errors);
+    errors.0
+}
+
+/// What is wrong with where the conversion webhook of a definition is; `path` is that of the configuration.
+pub(crate) fn conversion_client(config: &Obj, path: &str) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    client::config(config, &Path::new(path), &mut errors);
+    errors.0
+}
+
 /// `ValidateNodeName`.
 pub(crate) fn is_node_name(name: &str) -> bool {
     checks::dns_subdomain(name).is_empty()
@@ -131,17 +155,42 @@ pub fn named(kind: &Kind) -> (&str, &str) {
     (group, &kind.gvk.kind)
 }
 
-/// Kinds that upstream validates on update as if they were new, metadata included.
-fn whole_on_update(kind: &Kind) -> bool {
-    matches!(
-        (kind.gvk.group.as_str(), kind.gvk.kind.as_str()),
-        ("batch", "Job") | ("", "Pod" | "ConfigMap" | "Secret" | "Service" | "Endpoints")
-    ) || whole_only(kind)
+/// What a kind's own validation of updates looks at, beside what may not change.
+struct OnUpdate {
+    /// Metadata as if the object were new.
+    checks_meta: bool,
+    /// What may not change in metadata, once more.
+    compares_meta: bool,
+    /// The rest of the object as if it were new.
+    checks: bool,
 }
 
-/// Kinds whose own validation of updates looks at metadata only as if it were new.
-fn whole_only(kind: &Kind) -> bool {
-    kind.custom.is_none() && kind.gvk.group == "discovery.k8s.io" && kind.gvk.kind == "EndpointSlice"
+fn on_update(kind: &Kind) -> OnUpdate {
+    let (checks_meta, compares_meta, checks) = match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        _ if kind.custom.is_some() => (false, true, false),
+        ("batch", "Job")
+        | ("", "Pod" | "ConfigMap" | "Secret" | "Service" | "Endpoints")
+        | ("networking.k8s.io", "Ingress" | "IngressClass")
+        | ("rbac.authorization.k8s.io", _)
+        | ("resource.k8s.io", "DeviceClass" | "ResourceClaimTemplate") => (true, true, true),
+        ("discovery.k8s.io", "EndpointSlice") | ("admissionregistration.k8s.io", _) => (true, false, true),
+        // what is in a claim can't change
+        ("resource.k8s.io", "ResourceClaim") => (true, true, false),
+        ("policy", "PodDisruptionBudget") => (false, false, true),
+        // what they say of the new object depends on the old one, or is not looked at again
+        ("resource.k8s.io", "ResourceSlice")
+        | ("scheduling.k8s.io", "PriorityClass")
+        | ("node.k8s.io", "RuntimeClass")
+        | ("networking.k8s.io", "NetworkPolicy")
+        | ("autoscaling", "HorizontalPodAutoscaler") => (false, true, false),
+        _ => (false, true, true),
+    };
+    OnUpdate { checks_meta, compares_meta, checks }
+}
+
+/// Kinds whose own validation doesn't look at metadata: the registry's does.
+fn unnamed(kind: &Kind) -> bool {
+    kind.custom.is_none() && kind.gvk.group == "policy" && kind.gvk.kind == "PodDisruptionBudget"
 }
 
 fn meta_and_kind(kind: &Kind, o: &Obj, errors: &mut Errors) {
@@ -149,19 +198,14 @@ fn meta_and_kind(kind: &Kind, o: &Obj, errors: &mut Errors) {
         event::create(o, kind.gvk.group == "events.k8s.io", errors);
         return;
     }
-    meta::create(kind, o, errors);
+    if !unnamed(kind) {
+        meta::create(kind, o, errors);
+    }
     if kind.custom.is_none()
         && let Some(check) = check_of(kind)
     {
         check(o, errors);
     }
-}
-
-/// Whatever the kind allows: a name is one segment of a path.
-fn path_segments(o: &Obj, errors: &mut Errors) {
-    let name = crate::obj::text(object(o, "metadata"), "name");
-    let path = Path::new("metadata");
-    errors.invalid_all(&path.field("name"), name, &checks::path_segment(name, false));
 }
 
 /// What is checked on create and update alike, metadata aside.
@@ -207,8 +251,9 @@ fn check_of(kind: &Kind) -> Option<Check> {
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
         ) => webhook::configuration,
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler,
-        ("networking.k8s.io", "NetworkPolicy") => misc::network_policy,
-        ("networking.k8s.io", "Ingress") => misc::ingress,
+        ("networking.k8s.io", "NetworkPolicy") => network_policy::network_policy,
+        ("networking.k8s.io", "Ingress") => networking::ingress,
+        ("networking.k8s.io", "IngressClass") => networking::ingress_class,
         ("resource.k8s.io", "ResourceClaim") => resource::claim,
         ("resource.k8s.io", "ResourceClaimTemplate") => resource::claim_template,
         ("resource.k8s.io", "DeviceClass") => resource::class,
@@ -240,9 +285,13 @@ fn compare_of(kind: &Kind) -> Option<Compare> {
         ("storage.k8s.io", "CSIDriver") => storage::csi_driver_update,
         ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_update,
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => rbac::binding_update,
-        ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => resource::claim_update,
+        ("resource.k8s.io", "ResourceClaim") => resource::claim_update,
+        ("resource.k8s.io", "ResourceClaimTemplate") => resource::claim_template_update,
         ("resource.k8s.io", "ResourceSlice") => resource::slice_update,
         ("events.k8s.io", "Event") => event::update,
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler_update,
+        ("networking.k8s.io", "NetworkPolicy") => network_policy::network_policy_update,
+        ("networking.k8s.io", "IngressClass") => networking::ingress_class_update,
         _ => return None,
     })
 }
@@ -261,6 +310,8 @@ fn status_of(kind: &Kind) -> Option<Compare> {
         ("apps", "ReplicaSet") | ("", "ReplicationController") => apps::replica_set_status,
         ("apps", "StatefulSet") => apps::stateful_set_status,
         ("apps", "DaemonSet") => apps::daemon_set_status,
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler_status,
+        ("networking.k8s.io", "Ingress") => networking::ingress_status,
         ("resource.k8s.io", "ResourceClaim") => resource::claim_status,
         _ => return None,
     })

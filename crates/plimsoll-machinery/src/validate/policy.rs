@@ -9,7 +9,7 @@ use crate::cel::Program;
 use crate::cel::check::{BOOL, Declared, NULL, STRING, Ty, check};
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
-const REASONS: [&str; 4] = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const MAX_CONDITIONS: usize = 64;
 const MAX_ANNOTATIONS: usize = 20;
 /// Longest expression of an audit annotation, in bytes.
@@ -65,7 +65,7 @@ pub(super) fn policy(policy: &Obj, errors: &mut Errors) {
         errors.required(&at, "");
     }
     conditions(list(spec, "matchConditions"), params, &path.field("matchConditions"), errors);
-    let mut declared = Declared { params, authorizer: true, variables: None };
+    let mut declared = Declared { params, authorizer: true, ..Declared::default() };
     variables(list(spec, "variables"), &mut declared, &path.field("variables"), errors);
     if list(spec, "validations").is_empty() && list(spec, "auditAnnotations").is_empty() {
         errors.required(&path.field("validations"), EMPTY_POLICY);
@@ -146,11 +146,11 @@ fn named_rule(r: &Obj, path: &Path<'_>, errors: &mut Errors) {
     rule(r, path, errors);
 }
 
-fn conditions(all: &[Value], params: bool, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn conditions(all: &[Value], params: bool, path: &Path<'_>, errors: &mut Errors) {
     if all.len() > MAX_CONDITIONS {
         errors.too_many(path, all.len(), MAX_CONDITIONS);
     }
-    let declared = Declared { params, authorizer: true, variables: None };
+    let declared = Declared { params, authorizer: true, ..Declared::default() };
     let mut names: Vec<&str> = Vec::new();
     for (i, condition) in all.iter().map(as_obj).enumerate() {
         let at = path.index(i);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{checks, endpoints, path, pod};
+use super::{checks, endpoints, network_policy, networking, path, pod, resource};
 use crate::kinds::Kind;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
@@ -41,6 +41,9 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
         }
         ("", "Endpoints") => endpoints::endpoints_warnings(new, &mut found),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::slice_warnings(old.is_none(), new, &mut found),
+        ("resource.k8s.io", "ResourceSlice") => resource::slice_warnings(new, &mut found),
+        ("networking.k8s.io", "Ingress") if old.is_none() => networking::ingress_warnings(new, &mut found),
+        ("networking.k8s.io", "NetworkPolicy") => network_policy::warnings(new, &mut found),
         ("storage.k8s.io", "CSIDriver") if old.is_none() => driver(object(new, "spec"), &mut found),
         _ => {}
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Errors, Path};
-use super::{checks, expression, selector};
+use super::{checks, client, policy, selector};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// Either kind of configuration.
@@ -32,6 +32,7 @@ fn review_versions(hook: &Obj, path: &Path<'_>, errors: &mut Errors) {
     for (i, version) in versions.iter().enumerate() {
         if seen.contains(&version) {
             errors.invalid(&path.index(i), version.clone(), "duplicate version");
+            continue;
         }
         seen.push(version);
         let text = version.as_str().unwrap_or_default();
@@ -72,13 +73,13 @@ fn webhook(hook: &Obj, path: &Path<'_>, errors: &mut Errors) {
             selector::label_selector(object(hook, key), &path.field(key), errors);
         }
     }
-    client(object(hook, "clientConfig"), &path.field("clientConfig"), errors);
+    client::config(object(hook, "clientConfig"), &path.field("clientConfig"), errors);
     for (key, allowed) in &choices[2..] {
         if let Some(value) = hook.get(*key).and_then(Value::as_str) {
             errors.one_of(&path.field(key), value, allowed);
         }
     }
-    conditions(hook, path, errors);
+    policy::conditions(list(hook, "matchConditions"), false, &path.field("matchConditions"), errors);
 }
 
 /// A name of at least three parts (`IsFullyQualifiedName`).
@@ -122,6 +123,10 @@ pub(super) fn rule(rule: &Obj, path: &Path<'_>, errors: &mut Errors) {
             let detail = format!("if '*' is present, must not specify other {what}");
             errors.invalid(&at, Value::Array(values.to_vec()), &detail);
         }
+        if key == "resources" {
+            resources(values, &at, errors);
+            continue;
+        }
         for (i, value) in values.iter().enumerate() {
             if value == "" && key != "apiGroups" {
                 errors.required(&at.index(i), "");
@@ -133,81 +138,40 @@ pub(super) fn rule(rule: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn client(config: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let url = config.get("url").and_then(Value::as_str);
-    let service = config.get("service").and_then(Value::as_object);
-    match (url, service) {
-        (None, None) | (Some(_), Some(_)) => {
-            errors.required(path, "exactly one of url or service is required");
+/// `validateResources`.
+fn resources(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let (mut any_sub, mut any_resource): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mut last_is_plain = false;
+    for (i, one) in all.iter().map(|v| v.as_str().unwrap_or_default()).enumerate() {
+        if one.is_empty() {
+            errors.required(&path.index(i), "");
+            continue;
         }
-        (Some(url), None) => self::url(url, &path.field("url"), errors),
-        (None, Some(service)) => {
-            let at = path.field("service");
-            for key in ["name", "namespace"] {
-                if text(service, key).is_empty() {
-                    errors.required(&at.field(key), &format!("service {key} is required"));
-                }
-            }
-            if let Some(port) = int(service, "port").filter(|p| !(1..=65_535).contains(p)) {
-                let detail = "port is not valid: must be between 1 and 65535, inclusive";
-                errors.invalid(&at.field("port"), port, detail);
-            }
-            if let Some(target) = service.get("path").and_then(Value::as_str)
-                && !target.starts_with('/')
-            {
-                errors.invalid(&at.field("path"), target, "must start with a '/'");
-            }
+        let Some((resource, sub)) = one.split_once('/') else {
+            last_is_plain = one != "*";
+            continue;
+        };
+        if any_sub.contains(&resource) {
+            let detail = format!("if '{resource}/*' is present, must not specify {one}");
+            errors.invalid(&path.index(i), one, &detail);
+        }
+        if any_resource.contains(&sub) {
+            let detail = format!("if '*/{sub}' is present, must not specify {one}");
+            errors.invalid(&path.index(i), one, &detail);
+        }
+        if sub == "*" {
+            any_sub.push(resource);
+        }
+        if resource == "*" {
+            any_resource.push(sub);
         }
     }
-}
-
-fn url(url: &str, path: &Path<'_>, errors: &mut Errors) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    if scheme != "https" {
-        let detail = format!("'https' is the only allowed URL scheme{FORM}");
-        errors.invalid(path, scheme, &detail);
+    let given = || Value::Array(all.to_vec());
+    if all.len() > 1 && all.iter().any(|r| r == "*/*") {
+        errors.invalid(path, given(), "if '*/*' is present, must not specify other resources");
     }
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    if host.is_empty() {
-        errors.invalid(path, host, &format!("host must be specified{FORM}"));
-    }
-    if let Some((user, _)) = authority.split_once('@') {
-        errors.invalid(path, user, "user information is not permitted in the URL");
-    }
-    if let Some((_, fragment)) = rest.split_once('#') {
-        errors.invalid(path, fragment, "fragments are not permitted in the URL");
-    }
-    if let Some((_, query)) = rest.split('#').next().unwrap_or_default().split_once('?') {
-        errors.invalid(path, query, "query parameters are not permitted in the URL");
-    }
-}
-
-/// Match conditions have names and expressions.
-fn conditions(hook: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let conditions = list(hook, "matchConditions");
-    let at = path.field("matchConditions");
-    if conditions.len() > 64 {
-        errors.too_many(&at, conditions.len(), 64);
-    }
-    let mut names: Vec<&str> = Vec::new();
-    for (i, condition) in conditions.iter().map(as_obj).enumerate() {
-        let here = at.index(i);
-        let (name, source) = (text(condition, "name"), text(condition, "expression"));
-        if source.trim().is_empty() {
-            errors.required(&here.field("expression"), "");
-        } else {
-            expression::check(source, expression::Place::Condition, &here.field("expression"), errors);
-        }
-        if name.is_empty() {
-            errors.required(&here.field("name"), "");
-        } else {
-            errors.invalid_all(&here.field("name"), name, &checks::qualified_name(name));
-            if names.contains(&name) {
-                errors.duplicate(&here.field("name"), name);
-            }
-            names.push(name);
-        }
+    if last_is_plain && all.iter().any(|r| r == "*") {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.invalid(path, given(), detail);
     }
 }

@@ -1,12 +1,18 @@
 //! Checks of CustomResourceDefinitions themselves (apiextensions `validation.go`), and their names' acceptance.
 
+mod conversion;
+mod defaults;
+mod fieldpath;
+mod lists;
 mod names;
 mod rules;
 mod schema;
+mod shown;
 mod sizes;
 mod structural;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::collections::HashSet;
 
@@ -15,32 +21,28 @@ use serde_json::{Value, json};
 pub use self::names::accept;
 use super::{at, list, text};
 use crate::error::FieldError;
-use crate::jsonpath::JsonPath;
-
-const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with \
-     an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used \
-     for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-const DNS_1123_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
-     characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex \
-     used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+use crate::validate::{dns_1035_label, dns_subdomain};
 
 /// What is wrong with a new definition; defaults are filled in and `status.storedVersions` is set.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let spec = at(definition, "spec");
-    let name = text(at(definition, "metadata"), "name");
-    if name != format!("{}.{}", text(at(spec, "names"), "plural"), text(spec, "group")) {
-        let what = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(FieldError::invalid("metadata.name", &json!(name), what));
+    let (spec, meta) = (at(definition, "spec"), at(definition, "metadata"));
+    let wanted = format!("{}.{}", text(at(spec, "names"), "plural"), text(spec, "group"));
+    for key in ["generateName", "name"] {
+        let name = text(meta, key);
+        if !name.is_empty() && name != wanted {
+            let what = "must be spec.names.plural+\".\"+spec.group";
+            errors.push(FieldError::invalid(format!("metadata.{key}"), &json!(name), what));
+        }
     }
-    validate(definition, &mut errors);
+    validate(definition, None, &mut errors);
     errors
 }
 
 /// What is wrong with a changed definition.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    validate(new, &mut errors);
+    validate(new, Some(old), &mut errors);
     let (before, after) = (at(old, "spec"), at(new, "spec"));
     let mut fixed = |field: &str, a: &Value, b: &Value| {
         if a != b {
@@ -57,9 +59,33 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn validate(definition: &Value, errors: &mut Vec<FieldError>) {
+/// What is wrong with a changed status.
+pub fn validate_status(new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    names::validate(at(at(new, "status"), "acceptedNames"), "status.acceptedNames", &mut errors);
+    errors
+}
+
+/// Warnings about a definition; `old` is the one it replaces.
+pub fn warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let formats = |definition: &Value| {
+        let mut found = Vec::new();
+        version::schemas(definition).for_each(|raw| version::unknown_formats(raw, 0, &mut found));
+        found
+    };
+    let known = old.map(formats).unwrap_or_default();
+    let mut found = formats(new);
+    found.retain(|format| !known.contains(format));
+    found.iter().map(|format| format!("unrecognized format {}", crate::decode::go_quote(format))).collect()
+}
+
+fn is_true(value: &Value, key: &str) -> bool {
+    at(value, key) == &json!(true)
+}
+
+fn validate(definition: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = at(definition, "spec");
-    group(definition, text(spec, "group"), errors);
+    group(text(spec, "group"), errors);
     match text(spec, "scope") {
         "" => errors.push(FieldError::required("spec.scope", "")),
         "Cluster" | "Namespaced" => {}
@@ -67,48 +93,71 @@ fn validate(definition: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::not_supported("spec.scope", &json!(other), &["Cluster", "Namespaced"]));
         }
     }
-    versions(spec, errors);
-    names::validate(at(spec, "names"), "spec.names", true, errors);
-    if at(spec, "preserveUnknownFields") == &json!(true) {
+    let preserves = is_true(spec, "preserveUnknownFields");
+    if preserves && version::schemas(definition).any(|raw| schema::has_defaults(raw, 0)) {
+        let what = "must be false in order to use defaults in the schema";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", &json!(true), what));
+    }
+    versions(spec, old, errors);
+    let recognized = old.is_none_or(|old| {
+        let webhook = at(at(at(old, "spec"), "conversion"), "webhook");
+        let versions = list(webhook, "conversionReviewVersions");
+        versions.is_empty() || versions.iter().any(|v| v == "v1" || v == "v1beta1")
+    });
+    conversion::validate(at(spec, "conversion"), !preserves, recognized, errors);
+    let status = at(definition, "status");
+    names::validate(at(status, "acceptedNames"), "status.acceptedNames", errors);
+    stored_versions(status, list(spec, "versions"), errors);
+    approval(definition, old, text(spec, "group"), errors);
+    if preserves && !old.is_some_and(|old| is_true(at(old, "spec"), "preserveUnknownFields")) {
         let what = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                     spec.versions[*].schema instead";
         errors.push(FieldError::invalid("spec.preserveUnknownFields", &json!(true), what));
     }
-    conversion(at(spec, "conversion"), errors);
-    let status = at(definition, "status");
-    names::validate(at(status, "acceptedNames"), "status.acceptedNames", false, errors);
-    stored_versions(status, list(spec, "versions"), errors);
 }
 
-fn group(definition: &Value, group: &str, errors: &mut Vec<FieldError>) {
+fn group(group: &str, errors: &mut Vec<FieldError>) {
+    let faults = dns_subdomain(group);
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
-    } else if !is_subdomain(group) {
-        errors.push(FieldError::invalid("spec.group", &json!(group), DNS_1123_SUBDOMAIN));
+    } else if !faults.is_empty() {
+        errors.push(FieldError::invalid("spec.group", &json!(group), faults.join(",")));
     } else if !group.contains('.') {
         let what = "should be a domain with at least one dot";
         errors.push(FieldError::invalid("spec.group", &json!(group), what));
     }
-    if names::is_protected(group) {
-        let annotations = at(at(definition, "metadata"), "annotations");
-        let field = "metadata.annotations[api-approved.kubernetes.io]";
-        match names::approval(annotations) {
-            names::Approval::Missing => errors.push(FieldError::required(
-                field,
-                "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
-                 https://github.com/kubernetes/enhancements/pull/1111",
-            )),
-            names::Approval::Invalid(value) => errors.push(FieldError::invalid(
-                field,
-                &json!(value),
-                "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a \
-                 URL or a reason starting with \"unapproved\", see \
-                 https://github.com/kubernetes/enhancements/pull/1111",
-            )),
-            _ => {}
-        }
+}
+
+/// `validateAPIApproval`: definitions in Kubernetes' own groups need an annotation.
+fn approval(definition: &Value, old: Option<&Value>, group: &str, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "metadata.annotations[api-approved.kubernetes.io]";
+    if !names::is_protected(group) {
+        return;
+    }
+    let of = |d| names::approval(at(at(d, "metadata"), "annotations"));
+    let state = of(definition);
+    if old.is_some_and(|old| std::mem::discriminant(&of(old)) == std::mem::discriminant(&state)) {
+        return;
+    }
+    match state {
+        names::Approval::Missing => errors.push(FieldError::required(
+            FIELD,
+            "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
+             https://github.com/kubernetes/enhancements/pull/1111",
+        )),
+        names::Approval::Invalid(value) => errors.push(FieldError::invalid(
+            FIELD,
+            &json!(value),
+            "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a \
+             URL or a reason starting with \"unapproved\", see \
+             https://github.com/kubernetes/enhancements/pull/1111",
+        )),
+        _ => {}
     }
 }
+
+/// What versions can say alike.
+const SHARED: [&str; 4] = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
 
 /// Whether all versions say the same under a key: upstream then keeps it once for all of them, and messages
 /// name that place.
@@ -116,235 +165,122 @@ fn identical(versions: &[Value], key: &str) -> bool {
     versions.windows(2).all(|pair| pair.first().map(|v| at(v, key)) == pair.get(1).map(|v| at(v, key)))
 }
 
-fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
+/// How versions share what they say.
+struct Shared<'a> {
+    versions: &'a [Value],
+    old: &'a [Value],
+    keys: Vec<&'static str>,
+}
+
+impl Shared<'_> {
+    fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|k| *k == key)
+    }
+
+    /// The old version of a name.
+    fn before(&self, name: &str) -> Option<&Value> {
+        self.old.iter().find(|v| text(v, "name") == name)
+    }
+
+    /// Whether a version's schema is that of the old version.
+    fn same_schema(&self, version: &Value) -> bool {
+        self.before(text(version, "name")).is_some_and(|old| at(old, "schema") == at(version, "schema"))
+    }
+}
+
+fn versions(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let versions = list(spec, "versions");
-    let mut seen = HashSet::new();
+    let shared = Shared {
+        versions,
+        old: old.map_or(&[], |old| list(at(old, "spec"), "versions")),
+        keys: SHARED.into_iter().filter(|key| identical(versions, key)).collect(),
+    };
+    let raw = |version| at(at(version, "schema"), "openAPIV3Schema");
     for (i, version) in versions.iter().enumerate() {
-        let name = text(version, "name");
-        if !is_label_1035(name) {
-            errors.push(FieldError::invalid(format!("spec.versions[{i}].name"), &json!(name), DNS_1035));
+        if raw(version).is_null() {
+            errors.push(FieldError::required(format!("spec.versions[{i}].schema.openAPIV3Schema"), ""));
         }
     }
-    let mut about_all = |what: &str| {
+    for (i, version) in versions.iter().enumerate() {
+        let (name, path) = (text(version, "name"), format!("spec.versions[{i}]"));
+        let faults = dns_1035_label(name);
+        if !faults.is_empty() {
+            errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), faults.join(",")));
+        }
+        version::deprecation(version, &path, errors);
+        parts(version, &shared, false, &path, errors);
+    }
+    about_all(spec, &shared, errors);
+    if let Some(first) = versions.first() {
+        let name = text(first, "name");
+        let faults = dns_1035_label(name);
+        if !name.is_empty() && !faults.is_empty() {
+            errors.push(FieldError::invalid("spec.version", &json!(name), faults.join(",")));
+        }
+    }
+    let names = at(spec, "names");
+    for key in ["plural", "singular", "kind", "listKind"] {
+        if text(names, key).is_empty() {
+            errors.push(FieldError::required(format!("spec.names.{key}"), ""));
+        }
+    }
+    names::validate(names, "spec.names", errors);
+    if let Some(first) = versions.first() {
+        parts(first, &shared, true, "spec", errors);
+    }
+}
+
+fn about_all(spec: &Value, shared: &Shared<'_>, errors: &mut Vec<FieldError>) {
+    let mut bad = |what: &str| {
         let mut error = FieldError::invalid("spec.versions", &Value::Null, what);
-        error.value = Some(dump_versions(versions));
+        error.value = Some(shown::versions(spec.get("versions"), &shared.keys));
         errors.push(error);
     };
-    if !versions.iter().all(|v| seen.insert(text(v, "name"))) {
-        about_all("must contain unique version names");
-    }
-    if versions.iter().filter(|v| at(v, "storage") == &json!(true)).count() != 1 {
-        about_all("must have exactly one version marked as storage version");
-    }
-    parts_of_versions(versions, errors);
-}
-
-/// Schemas, subresources, columns and selectable fields, once where all versions agree.
-fn parts_of_versions(versions: &[Value], errors: &mut Vec<FieldError>) {
-    let one = |key: &str| identical(versions, key);
-    let (schema_once, sub_once) = (one("schema"), one("subresources"));
-    let (columns_once, fields_once) = (one("additionalPrinterColumns"), one("selectableFields"));
-    for (i, version) in versions.iter().enumerate() {
-        let own = format!("spec.versions[{i}]");
-        let place = |once: bool| if once { "spec" } else { own.as_str() };
-        let raw = at(at(version, "schema"), "openAPIV3Schema");
-        let status = at(version, "subresources").get("status").is_some_and(Value::is_object);
-        if raw.is_null() {
-            errors.push(FieldError::required(format!("{own}.schema.openAPIV3Schema"), ""));
-        } else if !schema_once || i == 0 {
-            let path = if schema_once { "spec.validation" } else { &format!("{own}.schema") };
-            schema::validate(raw, status, &format!("{path}.openAPIV3Schema"), errors);
-        }
-        if !sub_once || i == 0 {
-            subresources(at(version, "subresources"), &format!("{}.subresources", place(sub_once)), errors);
-        }
-        if !columns_once || i == 0 {
-            let path = format!("{}.additionalPrinterColumns", place(columns_once));
-            columns(list(version, "additionalPrinterColumns"), &path, errors);
-        }
-        let fields = list(version, "selectableFields");
-        let seen = fields_once && i > 0;
-        if !seen && !fields.is_empty() {
-            let path = format!("{}.selectableFields", place(fields_once));
-            if schema_once && !fields_once {
-                let mut error = FieldError::invalid(
-                    path,
-                    &json!(""),
-                    "may only be set when `version.schema.openAPIV3Schema` is not included",
-                );
-                error.value = Some("\"\"".to_owned());
-                errors.push(error);
-            } else {
-                selectable(fields, raw, &path, errors);
-            }
-        }
-    }
-}
-
-/// The versions as Go prints its internal structs.
-fn dump_versions(versions: &[Value]) -> String {
-    let shown: Vec<String> = versions
-        .iter()
-        .map(|v| {
-            let flag = |key: &str| at(v, key) == &json!(true);
-            format!(
-                "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\
-                 \"Schema\":null,\"Subresources\":null,\"AdditionalPrinterColumns\":null,\
-                 \"SelectableFields\":null}}",
-                json!(text(v, "name")),
-                flag("served"),
-                flag("storage"),
-                flag("deprecated"),
-                at(v, "deprecationWarning"),
-            )
-        })
-        .collect();
-    format!("[{}]", shown.join(","))
-}
-
-fn subresources(subresources: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let scale = at(subresources, "scale");
-    if !scale.is_object() {
-        return;
-    }
-    for (key, under, needed) in [
-        ("specReplicasPath", ".spec.", true),
-        ("statusReplicasPath", ".status.", true),
-        ("labelSelectorPath", "", false),
-    ] {
-        let (value, field) = (text(scale, key), format!("{path}.scale.{key}"));
-        if value.is_empty() {
-            if needed {
-                errors.push(FieldError::required(field, ""));
-            }
-        } else if !value.starts_with('.') {
-            errors.push(FieldError::invalid(
-                field,
-                &json!(value),
-                "must be a simple json path starting with .",
-            ));
-        } else if value.contains('[') {
-            errors.push(FieldError::invalid(field, &json!(value), "must be a json path in the dot notation"));
-        } else if needed && !value.starts_with(under) {
-            let what = format!("should be a json path under {}", under.trim_end_matches('.'));
-            errors.push(FieldError::invalid(field, &json!(value), what));
-        } else if !needed && !value.starts_with(".status.") && !value.starts_with(".spec.") {
-            let what = "should be a json path under either .spec or .status";
-            errors.push(FieldError::invalid(field, &json!(value), what));
-        }
-    }
-}
-
-fn columns(columns: &[Value], path: &str, errors: &mut Vec<FieldError>) {
-    const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-    const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
-    for (i, column) in columns.iter().enumerate() {
-        let at = |field: &str| format!("{path}[{i}].{field}");
-        if text(column, "name").is_empty() {
-            errors.push(FieldError::required(at("name"), ""));
-        }
-        for (field, allowed, needed) in [("type", &TYPES[..], true), ("format", &FORMATS[..], false)] {
-            let value = text(column, field);
-            if value.is_empty() {
-                if needed {
-                    let what = format!("must be one of {}", allowed.join(","));
-                    errors.push(FieldError::required(at(field), what));
-                }
-            } else if !allowed.contains(&value) {
-                let what = format!("must be one of {}", allowed.join(","));
-                errors.push(FieldError::invalid(at(field), &json!(value), what));
-            }
-        }
-        let json_path = text(column, "jsonPath");
-        if json_path.is_empty() {
-            errors.push(FieldError::required(at("JSONPath"), ""));
-        } else if !json_path.starts_with('.') {
-            let what = "must be a simple json path starting with .";
-            errors.push(FieldError::invalid(at("JSONPath"), &json!(json_path), what));
-        }
-    }
-}
-
-fn selectable(fields: &[Value], schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    const MOST: usize = 8;
-    if fields.len() > MOST {
-        errors.push(FieldError {
-            kind: crate::error::FieldErrorKind::TooMany,
-            field: path.to_owned(),
-            value: Some(fields.len().to_string()),
-            detail: format!("must have at most {MOST} items"),
-        });
-    }
     let mut seen = HashSet::new();
-    for (i, field) in fields.iter().enumerate() {
-        let (json_path, at_path) = (text(field, "jsonPath"), format!("{path}[{i}].jsonPath"));
-        let mut bad = |what: &str| errors.push(FieldError::invalid(at_path.clone(), &json!(json_path), what));
-        if json_path.is_empty() {
-            errors.push(FieldError::required(at_path, ""));
-            continue;
-        }
-        let parsed = JsonPath::parse(json_path).ok().filter(|_| json_path.starts_with('.'));
-        let Some(names) = parsed.as_ref().and_then(JsonPath::fields) else {
-            bad("is an invalid path: must be a simple json path starting with .");
-            continue;
-        };
-        let mut here = schema;
-        for name in &names {
-            here = at(at(here, "properties"), name);
-        }
-        if names.first() == Some(&"metadata") {
-            bad("must not point to fields in metadata");
-        } else if here.is_null() {
-            bad("is an invalid path: does not refer to a valid field");
-        } else if !["string", "integer", "boolean"].contains(&text(here, "type")) {
-            bad(
-                "must point to a field of type string, boolean or integer. Enum string fields and strings with \
-                 formats are allowed.",
-            );
-        } else if !seen.insert(json_path) {
-            errors.push(FieldError::duplicate(at_path, &json!(json_path)));
-        }
+    if !shared.versions.iter().all(|v| seen.insert(text(v, "name"))) {
+        bad("must contain unique version names");
+    }
+    if shared.versions.iter().filter(|v| is_true(v, "storage")).count() != 1 {
+        bad("must have exactly one version marked as storage version");
     }
 }
 
-fn conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
-    if conversion.is_null() {
+/// Schema, subresources, columns and selectable fields: what all versions say (`once`), or what one says alone.
+fn parts(version: &Value, shared: &Shared<'_>, once: bool, path: &str, errors: &mut Vec<FieldError>) {
+    let here = |key: &str| shared.has(key) == once;
+    let raw = at(at(version, "schema"), "openAPIV3Schema");
+    let status = |v: &Value| at(at(v, "subresources"), "status").is_object();
+    if here("schema") && !raw.is_null() {
+        let key = if once { "validation" } else { "schema" };
+        let of = schema::Of {
+            status: if once { shared.versions.iter().any(status) } else { status(version) },
+            unchanged: shared.same_schema(version),
+        };
+        schema::validate(raw, &of, &format!("{path}.{key}.openAPIV3Schema"), errors);
+    }
+    if here("subresources") {
+        version::subresources(at(version, "subresources"), &format!("{path}.subresources"), errors);
+    }
+    if here("additionalPrinterColumns") {
+        let columns = list(version, "additionalPrinterColumns");
+        version::columns(columns, &format!("{path}.additionalPrinterColumns"), errors);
+    }
+    let fields = list(version, "selectableFields");
+    if !here("selectableFields") || fields.is_empty() {
         return;
     }
-    let webhook = at(conversion, "webhook");
-    let versions = list(webhook, "conversionReviewVersions");
-    match text(conversion, "strategy") {
-        "" => errors.push(FieldError::required("spec.conversion.strategy", "")),
-        "Webhook" => {
-            if at(webhook, "clientConfig").is_null() {
-                let what = "required when strategy is set to Webhook";
-                errors.push(FieldError::required("spec.conversion.webhookClientConfig", what));
-            }
-            if versions.is_empty() {
-                errors.push(FieldError::required("spec.conversion.conversionReviewVersions", ""));
-            } else if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
-                let what = "must include at least one of v1, v1beta1";
-                errors.push(FieldError::invalid(
-                    "spec.conversion.conversionReviewVersions",
-                    &json!(versions),
-                    what,
-                ));
-            }
-        }
-        "None" => {
-            let what = "should not be set when strategy is not set to Webhook";
-            if !at(webhook, "clientConfig").is_null() {
-                errors.push(FieldError::forbidden("spec.conversion.webhookClientConfig", what));
-            }
-            if !versions.is_empty() {
-                errors.push(FieldError::forbidden("spec.conversion.conversionReviewVersions", what));
-            }
-        }
-        other => errors.push(FieldError::not_supported(
-            "spec.conversion.strategy",
-            &json!(other),
-            &["None", "Webhook"],
-        )),
+    let path = format!("{path}.selectableFields");
+    if here("schema") && !raw.is_null() {
+        let before = shared.before(text(version, "name"));
+        let as_before = before.is_some_and(|old| list(old, "selectableFields") == fields);
+        version::selectable(fields, raw, as_before, &path, errors);
+    } else {
+        let what = if once {
+            "may only be set when validations.schema is included"
+        } else {
+            "may only be set when `version.schema.openAPIV3Schema` is not included"
+        };
+        errors.push(FieldError::invalid(path, &json!(""), what));
     }
 }
 
@@ -355,34 +291,22 @@ fn stored_versions(status: &Value, versions: &[Value], errors: &mut Vec<FieldErr
         errors.push(FieldError::invalid(field, &Value::Null, "must have at least one stored version"));
         return;
     }
-    for version in versions.iter().filter(|v| at(v, "storage") == &json!(true)) {
+    for (i, version) in versions.iter().enumerate().filter(|(_, v)| is_true(v, "storage")) {
         let name = text(version, "name");
-        if !stored.contains(&name) {
+        // a name counts once
+        let seen = versions.iter().take(i).any(|v| text(v, "name") == name);
+        if !stored.contains(&name) || seen {
             errors.push(FieldError::invalid(field, value, format!("must have the storage version {name}")));
         }
     }
     for (i, name) in stored.iter().enumerate() {
         if versions.iter().all(|v| text(v, "name") != *name) {
-            let what = "must appear in spec.versions";
+            let what = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in \
+                 spec.versions until a storage migration ensures no data remains persisted in {name} and removes \
+                 {name} from status.storedVersions"
+            );
             errors.push(FieldError::invalid(format!("{field}[{i}]"), &json!(name), what));
         }
     }
-}
-
-/// A DNS-1035 label: lower case letters, digits and dashes, starting with a letter, at most 63 characters.
-fn is_label_1035(text: &str) -> bool {
-    text.len() <= 63
-        && text.starts_with(|c: char| c.is_ascii_lowercase())
-        && !text.ends_with('-')
-        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let part = |p: &str| {
-        !p.is_empty()
-            && !p.starts_with('-')
-            && !p.ends_with('-')
-            && p.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-    };
-    text.len() <= 253 && text.split('.').all(part)
 }

@@ -4,35 +4,28 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{DNS_1035, at, is_label_1035, list, text};
+use super::{at, list, text};
 use crate::error::FieldError;
+use crate::validate::dns_1035_label;
 
-/// Checks names; `needed`: those of the spec, where none may be missing.
-pub fn validate(names: &Value, path: &str, needed: bool, errors: &mut Vec<FieldError>) {
+/// `ValidateCustomResourceDefinitionNames`: names may be missing here.
+pub fn validate(names: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let field = |name: &str| format!("{path}.{name}");
     for name in ["plural", "singular", "kind", "listKind"] {
         let value = text(names, name);
-        if value.is_empty() {
-            if needed {
-                errors.push(FieldError::required(field(name), ""));
-            }
-            continue;
-        }
         let mixed = matches!(name, "kind" | "listKind");
         let lower = value.to_lowercase();
-        if !is_label_1035(if mixed { &lower } else { value }) {
-            let what = if mixed {
-                format!("may have mixed case, but should otherwise match: {DNS_1035}")
-            } else {
-                DNS_1035.to_owned()
-            };
-            errors.push(FieldError::invalid(field(name), &json!(value), what));
+        let faults = dns_1035_label(if mixed { &lower } else { value });
+        if !value.is_empty() && !faults.is_empty() {
+            let lead = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
+            errors.push(FieldError::invalid(field(name), &json!(value), lead.to_owned() + &faults.join(",")));
         }
     }
     for key in ["shortNames", "categories"] {
         for (i, value) in list(names, key).iter().enumerate() {
-            if !value.as_str().is_some_and(is_label_1035) {
-                errors.push(FieldError::invalid(format!("{path}.{key}[{i}]"), value, DNS_1035));
+            let faults = dns_1035_label(value.as_str().unwrap_or_default());
+            if !faults.is_empty() {
+                errors.push(FieldError::invalid(format!("{path}.{key}[{i}]"), value, faults.join(",")));
             }
         }
     }

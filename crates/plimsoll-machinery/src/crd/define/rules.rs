@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::sizes::{anywhere, each, most};
-use super::{at, list, text};
-use crate::cel::{Program, TypeError, check_rule, loop_cost};
-use crate::crd::node::{Additional, Node};
+use super::{at, fieldpath, shown, text};
+use crate::cel::{Program, TypeError, check_message, check_rule, displayed, loop_cost};
+use crate::crd::node::Node;
 use crate::error::FieldError;
 
 /// Most a rule may cost (apiserver `StaticEstimatedCostLimit`).
@@ -14,160 +14,229 @@ const RULE_LIMIT: f64 = 10_000_000.0;
 const TOTAL_LIMIT: f64 = 100_000_000.0;
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
-
-/// Checks all rules of a schema.
-pub fn validate(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let node = Node::build(raw);
-    let mut costs = Costs { total: 0.0, expensive: Vec::new() };
-    walk(raw, &node, path, Some(1.0), &mut costs, errors);
-    if costs.total > TOTAL_LIMIT {
-        costs.expensive.sort_by(|a, b| b.1.total_cmp(&a.1));
-        for (field, _) in costs.expensive.into_iter().take(4) {
-            let what =
-                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-            errors.push(FieldError::forbidden(field, what));
-        }
-        let what = format!(
-            "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by \
-             factor of {} {HINT}",
-            factor(costs.total / TOTAL_LIMIT)
-        );
-        errors.push(FieldError::forbidden(path, what));
-    }
-}
-
 const HINT: &str = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, \
                     maps, and strings are declared)";
 
-struct Costs {
+/// How often values of a schema can occur in one object, by the limits of the lists and maps around it; `None`: one
+/// of them has none.
+#[derive(Clone, Copy)]
+pub struct Cardinality(Option<f64>);
+
+impl Cardinality {
+    /// That of the object itself.
+    pub const fn once() -> Self {
+        Self(Some(1.0))
+    }
+
+    /// That of schemas inside `raw`.
+    pub fn of(self, raw: &Value) -> Self {
+        Self(self.0.zip(each(raw)).map(|(outer, inner)| outer * inner))
+    }
+}
+
+/// What all rules of a schema cost.
+#[derive(Default)]
+pub struct Costs {
     total: f64,
     expensive: Vec<(String, f64)>,
 }
 
-fn factor(times: f64) -> String {
-    if times > 100.0 { "more than 100x".to_owned() } else { format!("{times:.1}x") }
-}
+impl Costs {
+    fn observe(&mut self, field: String, cost: f64) {
+        self.total += cost;
+        if cost >= TOTAL_LIMIT / 100.0 {
+            self.expensive.push((field, cost));
+        }
+    }
 
-/// `times` is how often values of this schema can occur in one object, by the limits of the lists and maps around
-/// it; `None`: one of them has none.
-fn walk(
-    raw: &Value,
-    node: &Node,
-    path: &str,
-    times: Option<f64>,
-    costs: &mut Costs,
-    errors: &mut Vec<FieldError>,
-) {
-    for (i, rule) in list(raw, "x-kubernetes-validations").iter().enumerate() {
-        let times = times.unwrap_or_else(|| anywhere(node));
-        one(rule, node, &format!("{path}.x-kubernetes-validations[{i}]"), times, costs, errors);
-    }
-    let times = times.zip(each(node)).map(|(outer, inner)| outer * inner);
-    for (name, child) in &node.properties {
-        walk(
-            at(at(raw, "properties"), name),
-            child,
-            &format!("{path}.properties[{name}]"),
-            times,
-            costs,
-            errors,
-        );
-    }
-    if let Some(items) = &node.items {
-        walk(at(raw, "items"), items, &format!("{path}.items"), times, costs, errors);
-    }
-    if let Additional::Schema(of) = &node.additional {
-        let inner = at(raw, "additionalProperties");
-        walk(inner, of, &format!("{path}.additionalProperties"), times, costs, errors);
+    /// Says when they cost too much.
+    pub fn report(mut self, path: &str, errors: &mut Vec<FieldError>) {
+        if self.total <= TOTAL_LIMIT {
+            return;
+        }
+        self.expensive.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (field, _) in self.expensive.into_iter().take(4) {
+            let what =
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            errors.push(FieldError::forbidden(field, what));
+        }
+        let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        errors.push(FieldError::forbidden(path, too_much(name, self.total, TOTAL_LIMIT)));
     }
 }
 
-fn one(rule: &Value, node: &Node, path: &str, times: f64, costs: &mut Costs, errors: &mut Vec<FieldError>) {
-    let (source, message) = (text(rule, "rule"), text(rule, "message"));
+/// `getCostErrorMessage`.
+fn too_much(name: &str, cost: f64, limit: f64) -> String {
+    let times = cost / limit;
+    let factor = if times > 100.0 {
+        "more than 100x".to_owned()
+    } else if times < 1.5 {
+        format!("{times:.6}x")
+    } else {
+        format!("{times:.1}x")
+    };
+    format!("{name} exceeds budget by factor of {factor} {HINT}")
+}
+
+/// What rules belong to.
+pub struct Of<'a> {
+    /// Their schema.
+    pub raw: &'a Value,
+    /// It is that of the object itself.
+    pub root: bool,
+    /// How often its values can be there.
+    pub times: Cardinality,
+    /// The schema around it whose values are not the same ones before and after an update.
+    pub uncorrelated: Option<&'a str>,
+    /// The definition had the same schema before: what a rule costs was accepted.
+    pub unchanged: bool,
+}
+
+/// What can be said of rules without compiling them.
+pub fn texts(all: &[Value], raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (i, rule) in all.iter().enumerate() {
+        one_text(rule, raw, &format!("{path}.x-kubernetes-validations[{i}]"), errors);
+    }
+}
+
+fn one_text(rule: &Value, raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    const BREAKS: [char; 2] = ['\n', '\r'];
     let field = |name: &str| format!("{path}.{name}");
-    if source.trim().is_empty() {
+    let (source, message) = (text(rule, "rule").trim(), text(rule, "message"));
+    let bad = |name: &str, what: &str| FieldError::invalid(field(name), &json!(text(rule, name)), what);
+    if source.is_empty() {
         errors.push(FieldError::required(field("rule"), "rule is not specified"));
-        return;
-    }
-    if !message.is_empty() && message.trim().is_empty() {
-        errors.push(FieldError::invalid(
-            field("message"),
-            &json!(message),
-            "message must be non-empty if specified",
-        ));
-    } else if message.contains('\n') {
-        errors.push(FieldError::invalid(
-            field("message"),
-            &json!(message),
-            "message must not contain line breaks",
-        ));
-    } else if message.is_empty() && source.trim().contains('\n') {
+    } else if !message.is_empty() && message.trim().is_empty() {
+        errors.push(bad("message", "must be non-empty if specified"));
+    } else if message.trim().contains(BREAKS) {
+        errors.push(bad("message", "must not contain line breaks"));
+    } else if source.contains(BREAKS) && message.is_empty() {
         let what = "message must be specified if rule contains line breaks";
         errors.push(FieldError::required(field("message"), what));
     }
-    let reason = text(rule, "reason");
-    if !reason.is_empty() && !REASONS.contains(&reason) {
+    let expression = text(rule, "messageExpression");
+    if !expression.is_empty() && expression.trim().is_empty() {
+        let what = "messageExpression must be non-empty if specified";
+        errors.push(FieldError::required(field("messageExpression"), what));
+    }
+    if let Some(reason) = rule.get("reason").and_then(Value::as_str).filter(|r| !REASONS.contains(r)) {
         errors.push(FieldError::not_supported(field("reason"), &json!(reason), &REASONS));
     }
-    let expression = text(rule, "messageExpression");
-    if !expression.is_empty()
-        && let Err(e) = Program::compile(expression)
-    {
-        errors.push(invalid(
-            field("messageExpression"),
-            rule,
-            &format!("messageExpression compilation failed: {e}"),
-        ));
+    let inner = text(rule, "fieldPath");
+    if inner.is_empty() {
+        return;
     }
-    let program = match Program::compile(source) {
-        Ok(program) => program,
-        Err(e) => {
-            errors.push(invalid(field("rule"), rule, &format!("compilation failed: {e}")));
-            return;
-        }
-    };
-    match check_rule(&program, node) {
-        Ok(()) => {}
-        Err(TypeError::UndefinedField(name)) => {
-            let what = format!("compilation failed: {}", pointer(source, &name));
-            errors.push(invalid(field("rule"), rule, &what));
-            return;
-        }
-        Err(TypeError::NotBool) => {
-            errors.push(invalid(field("rule"), rule, "cel expression must evaluate to a bool"));
-            return;
-        }
+    if inner.trim().is_empty() {
+        errors.push(bad("fieldPath", "must be non-empty if specified"));
     }
-    if rule.get("optionalOldSelf").is_some_and(|v| !v.is_null()) && !program.uses("oldSelf") {
-        let what = "may not be set if oldSelf is not used in rule";
-        errors.push(FieldError::invalid(field("optionalOldSelf"), at(rule, "optionalOldSelf"), what));
+    if inner.contains(BREAKS) {
+        errors.push(bad("fieldPath", "must not contain line breaks"));
     }
-    let cost = loop_cost(&program, node, most) * times;
-    costs.total += cost;
-    costs.expensive.push((field("rule"), cost));
-    if cost > RULE_LIMIT {
-        let what =
-            format!("estimated rule cost exceeds budget by factor of {} {HINT}", factor(cost / RULE_LIMIT));
-        errors.push(FieldError::forbidden(field("rule"), what));
+    if fieldpath::find(inner, raw, true).is_err() {
+        errors.push(bad("fieldPath", "must be a valid path"));
     }
 }
 
-/// The rule as Go prints its internal struct, HTML characters escaped.
+/// Compiles rules whose texts are right.
+pub fn validate(all: &[Value], of: &Of<'_>, path: &str, costs: &mut Costs, errors: &mut Vec<FieldError>) {
+    let node = Node::build(of.raw);
+    let times = of.times.0.unwrap_or_else(|| anywhere(&node));
+    for (i, rule) in all.iter().enumerate() {
+        let path = format!("{path}.x-kubernetes-validations[{i}]");
+        one(rule, of, &node, &path, times, costs, errors);
+    }
+}
+
+fn one(
+    rule: &Value,
+    of: &Of<'_>,
+    node: &Node,
+    path: &str,
+    times: f64,
+    costs: &mut Costs,
+    errors: &mut Vec<FieldError>,
+) {
+    let field = |name: &str| format!("{path}.{name}");
+    let compiled = compile(text(rule, "rule"), node, of.root);
+    let program = match compiled {
+        Ok(program) => Some(program),
+        Err(why) => {
+            errors.push(invalid(field("rule"), rule, &why));
+            None
+        }
+    };
+    let old = program.as_ref().is_some_and(|p| p.uses("oldSelf"));
+    if let Some(program) = &program {
+        let cost = loop_cost(program, node, most) * times;
+        if cost > RULE_LIMIT && !of.unchanged {
+            let what = too_much("estimated rule cost", cost, RULE_LIMIT);
+            errors.push(FieldError::forbidden(field("rule"), what));
+        }
+        costs.observe(field("rule"), cost);
+        let expression = text(rule, "messageExpression");
+        if !expression.is_empty() {
+            message(expression, rule, of, node, path, times, costs, errors);
+        }
+    }
+    let optional = rule.get("optionalOldSelf").filter(|v| !v.is_null());
+    if old {
+        if let Some(around) = of.uncorrelated {
+            let what =
+                format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {around}");
+            errors.push(FieldError::invalid(field("rule"), at(rule, "rule"), what));
+        }
+    } else if let Some(optional) = optional {
+        let what = "may not be set if oldSelf is not used in rule";
+        errors.push(FieldError::invalid(field("optionalOldSelf"), optional, what));
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn message(
+    expression: &str,
+    rule: &Value,
+    of: &Of<'_>,
+    node: &Node,
+    path: &str,
+    times: f64,
+    costs: &mut Costs,
+    errors: &mut Vec<FieldError>,
+) {
+    let field = format!("{path}.messageExpression");
+    let bad = |what: &str| invalid(field.clone(), rule, what);
+    let failed = |why: &str| format!("messageExpression compilation failed: {why}");
+    let program = match Program::compile(expression) {
+        Ok(program) => program,
+        Err(e) => return errors.push(bad(&failed(&e))),
+    };
+    match check_message(&program, node, of.root) {
+        Ok(()) => {}
+        Err(TypeError::UndefinedField(name)) => return errors.push(bad(&failed(&pointer(expression, &name)))),
+        Err(TypeError::Wrong) => return errors.push(bad("messageExpression must evaluate to a string")),
+    }
+    let cost = loop_cost(&program, node, most);
+    if cost > RULE_LIMIT && !of.unchanged {
+        let what = too_much("estimated messageExpression cost", cost, RULE_LIMIT);
+        errors.push(FieldError::forbidden(field.clone(), what));
+    }
+    costs.observe(field, cost * times.min(1.0));
+}
+
+fn compile(source: &str, node: &Node, root: bool) -> Result<Program, String> {
+    let program = Program::compile(source).map_err(|e| format!("compilation failed: {e}"))?;
+    match check_rule(&program, node, root) {
+        Ok(()) => Ok(program),
+        Err(TypeError::UndefinedField(name)) => {
+            Err(format!("compilation failed: {}", pointer(source, &name)))
+        }
+        Err(TypeError::Wrong) => Err("cel expression must evaluate to a bool".to_owned()),
+    }
+}
+
+/// An error that shows the whole rule.
 fn invalid(field: String, rule: &Value, what: &str) -> FieldError {
-    let text = |key: &str| json!(text(rule, key)).to_string();
-    let reason = rule.get("reason").cloned().unwrap_or_default();
-    let shown = format!(
-        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\
-         \"OptionalOldSelf\":{}}}",
-        text("rule"),
-        text("message"),
-        text("messageExpression"),
-        text("fieldPath"),
-        rule.get("optionalOldSelf").cloned().unwrap_or_default(),
-    );
-    let escaped = shown.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let mut error = FieldError::invalid(field, &Value::Null, what);
-    error.value = Some(escaped);
+    error.value = Some(shown::rule(rule));
     error
 }
 
@@ -175,13 +244,7 @@ fn invalid(field: String, rule: &Value, what: &str) -> FieldError {
 fn pointer(source: &str, name: &str) -> String {
     let offset = source.find(&format!(".{name}")).unwrap_or_default();
     let before = source.get(..offset).unwrap_or_default();
-    let line = before.matches('\n').count();
+    let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count());
-    let shown = source.lines().nth(line).unwrap_or_default();
-    format!(
-        "ERROR: <input>:{}:{}: undefined field '{name}'\n | {shown}\n | {}^",
-        line + 1,
-        column + 1,
-        ".".repeat(column)
-    )
+    displayed(line, column, &format!("undefined field '{name}'"), source)
 }

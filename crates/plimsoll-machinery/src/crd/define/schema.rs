@@ -1,99 +1,109 @@
-//! Checks of a version's schema.
+//! Checks of a version's schema (`validateCustomResourceDefinitionValidation`).
 
 use serde_json::{Value, json};
 
-use super::{at, list, structural, text};
-use crate::crd::check::Checker;
-use crate::crd::node::{MAX_DEPTH, Node};
-use crate::error::{FieldError, FieldErrorKind};
+use super::rules::{self, Cardinality, Costs};
+use super::{at, defaults, is_true, list, lists, shown, structural, text};
+use crate::crd::node::MAX_DEPTH;
+use crate::error::FieldError;
+
+/// What a schema belongs to.
+pub struct Of {
+    /// The version has the status subresource.
+    pub status: bool,
+    /// The old version had the same schema.
+    pub unchanged: bool,
+}
 
 /// What a schema with a status subresource may have at its root.
-const AT_ROOT: &[&str] = &[
-    "description",
-    "type",
-    "format",
-    "title",
-    "maximum",
-    "exclusiveMaximum",
-    "minimum",
-    "exclusiveMinimum",
-    "maxLength",
-    "minLength",
-    "pattern",
-    "maxItems",
-    "minItems",
-    "uniqueItems",
-    "multipleOf",
-    "required",
-    "items",
-    "properties",
-    "externalDocs",
-    "example",
-    "x-kubernetes-preserve-unknown-fields",
-    "x-kubernetes-validations",
+const AT_ROOT: [&str; 22] = [
+    "Description",
+    "Type",
+    "Format",
+    "Title",
+    "Maximum",
+    "ExclusiveMaximum",
+    "Minimum",
+    "ExclusiveMinimum",
+    "MaxLength",
+    "MinLength",
+    "Pattern",
+    "MaxItems",
+    "MinItems",
+    "UniqueItems",
+    "MultipleOf",
+    "Required",
+    "Items",
+    "Properties",
+    "ExternalDocs",
+    "Example",
+    "XPreserveUnknownFields",
+    "XValidations",
 ];
 
-/// Checks a schema; `status`: the version has the status subresource.
-pub fn validate(raw: &Value, status: bool, path: &str, errors: &mut Vec<FieldError>) {
-    if status {
-        let other = raw.as_object().into_iter().flatten().find(|(k, v)| {
-            !AT_ROOT.contains(&k.as_str()) && !v.is_null() && *v != &json!(false) && *v != &json!([])
-        });
-        if other.is_some() {
-            let what = "only [Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum \
-                        MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items \
-                        Properties ExternalDocs Example XPreserveUnknownFields XValidations] fields are allowed \
-                        at the root of the schema if the status subresource is enabled";
-            errors.push(FieldError::invalid(path, raw, what));
-        }
-    }
+/// Checks a schema.
+pub fn validate(raw: &Value, of: &Of, path: &str, errors: &mut Vec<FieldError>) {
     let before = errors.len();
-    keywords(raw, path, 0, errors);
-    let mut found = Vec::new();
-    structural::validate(raw, path, &mut found);
-    found.sort_by_key(ToString::to_string);
-    errors.extend(found);
-    if errors.len() == before {
-        defaults(raw, path, errors);
-        super::rules::validate(raw, path, errors);
+    if of.status {
+        at_root(raw, path, errors);
+    }
+    if is_true(raw, "nullable") {
+        errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
+    }
+    let unsupported = structural::unsupported(raw, 0);
+    let mut cel = false;
+    if unsupported.is_none() {
+        let mut found = Vec::new();
+        structural::validate(raw, path, &mut found);
+        found.sort_by_key(ToString::to_string);
+        if found.is_empty() {
+            defaults::validate(raw, path, &mut found);
+        }
+        cel = found.is_empty();
+        errors.extend(found);
+    }
+    let mut walk = Walk { cel, unchanged: of.unchanged, costs: Costs::default() };
+    let found = walk.schema(raw, path, &Place::root());
+    errors.extend(found.schema);
+    errors.extend(found.cel);
+    match unsupported {
+        Some(why) if errors.len() == before => {
+            errors.push(FieldError::invalid(path, &json!(""), why));
+        }
+        _ => {}
+    }
+    walk.costs.report(path, errors);
+}
+
+fn at_root(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (name, _) in shown::set_fields(raw) {
+        if name == "Type" {
+            if text(raw, "type") != "object" {
+                let what = "only \"object\" is allowed as the type at the root of the schema if the status \
+                            subresource is enabled";
+                errors.push(FieldError::invalid(format!("{path}.type"), at(raw, "type"), what));
+                return;
+            }
+        } else if !AT_ROOT.contains(&name) {
+            let what = format!(
+                "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+                AT_ROOT.join(" ")
+            );
+            let mut error = FieldError::invalid(path, &Value::Null, what);
+            error.value = Some(shown::schema(raw));
+            errors.push(error);
+            return;
+        }
     }
 }
 
-/// Keywords that aren't supported, and those that don't go together.
-fn keywords(raw: &Value, path: &str, depth: usize, errors: &mut Vec<FieldError>) {
-    if depth > MAX_DEPTH {
-        errors.push(FieldError::forbidden(path, "is nested too deeply"));
-        return;
+/// Whether a schema has defaults anywhere.
+pub fn has_defaults(raw: &Value, depth: usize) -> bool {
+    let mut found = raw.get("default").is_some_and(|d| !d.is_null());
+    if depth <= MAX_DEPTH {
+        children(raw, "", |child, _| found |= has_defaults(child, depth + 1));
     }
-    for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
-        if raw.get(key).is_some_and(|v| !v.is_null()) {
-            errors.push(FieldError::forbidden(format!("{path}.{key}"), format!("{key} is not supported")));
-        }
-    }
-    if text(raw, "type") == "null" {
-        let what = "type cannot be set to null, use nullable as an alternative";
-        errors.push(FieldError::forbidden(format!("{path}.type"), what));
-    }
-    if at(raw, "items").is_array() {
-        let what = "items must be a schema object and not an array";
-        errors.push(FieldError::forbidden(format!("{path}.items"), what));
-    }
-    if at(raw, "uniqueItems") == &json!(true) {
-        let what = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        errors.push(FieldError::forbidden(format!("{path}.uniqueItems"), what));
-    }
-    let additional = at(raw, "additionalProperties");
-    let has_properties = at(raw, "properties").as_object().is_some_and(|p| !p.is_empty());
-    if has_properties && (additional.is_object() || additional == &json!(false)) {
-        let what = "additionalProperties and properties are mutual exclusive";
-        errors.push(FieldError::forbidden(format!("{path}.additionalProperties"), what));
-    }
-    if at(raw, "x-kubernetes-preserve-unknown-fields") == &json!(false) {
-        let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
-        errors.push(FieldError::invalid(field, &json!(false), "must be true or undefined"));
-    }
-    list_and_map(raw, path, errors);
-    children(raw, path, |child, path| keywords(child, &path, depth + 1, errors));
+    found
 }
 
 /// Calls `f` with every schema directly inside another one.
@@ -113,123 +123,194 @@ pub fn children(raw: &Value, path: &str, mut f: impl FnMut(&Value, String)) {
     }
 }
 
-fn of_type(raw: &Value, wanted: &str, keyword: &str, path: &str, errors: &mut Vec<FieldError>) {
-    let (kind, what) = (text(raw, "type"), format!("must be {wanted} if {keyword} is specified"));
-    let field = format!("{path}.type");
-    match kind {
-        "" => errors.push(FieldError::required(field, what)),
-        k if k == wanted => {}
-        k => errors.push(FieldError::invalid(field, &json!(k), what)),
+/// Where a schema is.
+#[derive(Clone)]
+struct Place {
+    depth: usize,
+    root: bool,
+    /// Inside `apiVersion`, `kind` or `metadata`.
+    meta: bool,
+    /// Why there may be no default.
+    no_default: Option<String>,
+    /// The first schema around it whose values are not the same ones before and after an update.
+    uncorrelated: Option<String>,
+    /// Inside `allOf` and its like, where no rules are looked at.
+    nested: bool,
+    /// How often its values can be there.
+    times: Cardinality,
+}
+
+impl Place {
+    fn root() -> Self {
+        Self {
+            depth: 0,
+            root: true,
+            meta: false,
+            no_default: None,
+            uncorrelated: None,
+            nested: false,
+            times: Cardinality::once(),
+        }
+    }
+
+    fn inside(&self) -> Self {
+        Self { depth: self.depth + 1, root: false, ..self.clone() }
+    }
+
+    fn within_junctor(&self) -> Self {
+        Self { nested: true, ..self.inside() }
     }
 }
 
-fn list_and_map(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let map_type = text(raw, "x-kubernetes-map-type");
-    if !map_type.is_empty() {
-        of_type(raw, "object", "x-kubernetes-map-type", path, errors);
-        if !["atomic", "granular"].contains(&map_type) {
-            let field = format!("{path}.x-kubernetes-map-type");
-            errors.push(FieldError::not_supported(field, &json!(map_type), &["atomic", "granular"]));
+/// What was found, apart as upstream has it: rules are compiled only where the schema is right.
+#[derive(Default)]
+struct Found {
+    schema: Vec<FieldError>,
+    cel: Vec<FieldError>,
+}
+
+struct Walk {
+    cel: bool,
+    unchanged: bool,
+    costs: Costs,
+}
+
+impl Walk {
+    /// `ValidateCustomResourceDefinitionOpenAPISchema`.
+    fn schema(&mut self, raw: &Value, path: &str, place: &Place) -> Found {
+        let mut found = Found::default();
+        if place.depth > MAX_DEPTH {
+            found.schema.push(FieldError::forbidden(path, "is nested too deeply"));
+            return found;
         }
+        keywords(raw, place, path, &mut found.schema);
+        self.inner(raw, path, place, &mut found);
+        if at(raw, "x-kubernetes-preserve-unknown-fields") == &json!(false) {
+            let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
+            found.schema.push(FieldError::invalid(field, &json!(false), "must be true or undefined"));
+        }
+        lists::validate(raw, path, &mut found.schema);
+        let all = list(raw, "x-kubernetes-validations");
+        rules::texts(all, raw, path, &mut found.schema);
+        if !all.is_empty() && found.schema.is_empty() && self.cel && !place.nested {
+            let of = rules::Of {
+                raw,
+                root: place.root,
+                times: place.times,
+                uncorrelated: place.uncorrelated.as_deref(),
+                unchanged: self.unchanged,
+            };
+            rules::validate(all, &of, path, &mut self.costs, &mut found.cel);
+        }
+        found
     }
-    let (list_type, keys) = (text(raw, "x-kubernetes-list-type"), list(raw, "x-kubernetes-list-map-keys"));
-    let type_field = format!("{path}.x-kubernetes-list-type");
-    if !list_type.is_empty() && text(raw, "type") != "array" {
-        of_type(raw, "array", "x-kubernetes-list-type", path, errors);
-    } else if !["", "atomic", "map", "set"].contains(&list_type) {
-        errors.push(FieldError::not_supported(type_field, &json!(list_type), &["atomic", "map", "set"]));
-    } else if !keys.is_empty() && list_type != "map" {
-        let what = "must be map if x-kubernetes-list-map-keys is non-empty";
-        errors.push(match list_type {
-            "" => FieldError::required(type_field, what),
-            other => FieldError::invalid(type_field, &json!(other), what),
-        });
+
+    fn add(&mut self, raw: &Value, path: &str, place: &Place, found: &mut Found) {
+        let inner = self.schema(raw, path, place);
+        found.schema.extend(inner.schema);
+        found.cel.extend(inner.cel);
     }
-    match list_type {
-        "map" => map_list(raw, keys, path, errors),
-        "set" => set_items(at(raw, "items"), &format!("{path}.items"), errors),
-        _ => {}
+
+    fn inner(&mut self, raw: &Value, path: &str, place: &Place, found: &mut Found) {
+        let times = place.times.of(raw);
+        let additional = at(raw, "additionalProperties");
+        let properties = at(raw, "properties").as_object();
+        if properties.is_some_and(|p| !p.is_empty()) && (additional.is_object() || additional == &json!(false))
+        {
+            let what = "additionalProperties and properties are mutual exclusive";
+            found.schema.push(FieldError::forbidden(format!("{path}.additionalProperties"), what));
+        }
+        if additional.is_object() {
+            let mut inside = Place { times, ..place.inside() };
+            if place.meta {
+                let why = "inside additionalProperties applying to object metadata";
+                inside.no_default = Some(why.to_owned());
+            }
+            self.add(additional, &format!("{path}.additionalProperties"), &inside, found);
+        }
+        for (name, property) in properties.into_iter().flatten() {
+            let mut inside = Place { times, ..place.inside() };
+            if !matches!(raw.get("x-kubernetes-map-type").and_then(Value::as_str), None | Some("granular")) {
+                inside.uncorrelated.get_or_insert_with(|| path.to_owned());
+            }
+            let meta = matches!(name.as_str(), "metadata" | "kind" | "apiVersion");
+            if meta && (place.root || is_true(raw, "x-kubernetes-embedded-resource")) {
+                inside.meta = true;
+                if place.root {
+                    inside.no_default = Some(format!("in top-level {name}"));
+                }
+            }
+            self.add(property, &format!("{path}.properties[{name}]"), &inside, found);
+        }
+        if at(raw, "not").is_object() {
+            self.add(at(raw, "not"), &format!("{path}.not"), &place.within_junctor(), found);
+        }
+        for key in ["allOf", "oneOf", "anyOf"] {
+            for (i, child) in list(raw, key).iter().enumerate() {
+                self.add(child, &format!("{path}.{key}[{i}]"), &place.within_junctor(), found);
+            }
+        }
+        for (name, child) in at(raw, "definitions").as_object().into_iter().flatten() {
+            self.add(child, &format!("{path}.definitions[{name}]"), &place.within_junctor(), found);
+        }
+        let mut inside = Place { times, ..place.inside() };
+        if text(raw, "x-kubernetes-list-type") != "map" {
+            inside.uncorrelated.get_or_insert_with(|| path.to_owned());
+        }
+        match at(raw, "items") {
+            Value::Array(all) => {
+                for (i, child) in all.iter().enumerate() {
+                    self.add(child, &format!("{path}.items[{i}]"), &inside, found);
+                }
+            }
+            items @ Value::Object(_) => self.add(items, &format!("{path}.items"), &inside, found),
+            _ => {}
+        }
+        for (name, child) in at(raw, "dependencies").as_object().into_iter().flatten() {
+            if child.is_object() {
+                self.add(child, &format!("{path}.dependencies[{name}]"), &place.within_junctor(), found);
+            }
+        }
     }
 }
 
-fn map_list(raw: &Value, keys: &[Value], path: &str, errors: &mut Vec<FieldError>) {
-    let keys_field = format!("{path}.x-kubernetes-list-map-keys");
-    let items = at(raw, "items");
-    if keys.is_empty() {
-        errors.push(FieldError::required(keys_field, "must not be empty if x-kubernetes-list-type is map"));
-        return;
+/// Keywords that aren't supported (`specStandardValidatorV3`), and `uniqueItems`.
+fn keywords(raw: &Value, place: &Place, path: &str, errors: &mut Vec<FieldError>) {
+    const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+    let kind = text(raw, "type");
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        errors.push(FieldError::not_supported(format!("{path}.type"), &json!(kind), &TYPES));
     }
-    if items.is_null() {
-        let what = "must have a schema if x-kubernetes-list-type is map";
-        errors.push(FieldError::required(format!("{path}.items"), what));
-        return;
+    let mut forbidden = |key: &str, what: &str| {
+        errors.push(FieldError::forbidden(format!("{path}.{key}"), what));
+    };
+    if let Some(why) = &place.no_default
+        && raw.get("default").is_some_and(|d| !d.is_null())
+    {
+        forbidden("default", &format!("must not be set {why}"));
     }
-    if text(items, "type") != "object" {
-        let what = "must be object if parent array's x-kubernetes-list-type is map";
-        errors.push(FieldError::invalid(format!("{path}.items.type"), at(items, "type"), what));
-        return;
-    }
-    for (i, key) in keys.iter().enumerate() {
-        let name = key.as_str().unwrap_or_default();
-        let property = at(at(items, "properties"), name);
-        let place = format!("{path}.items.properties[{name}]");
-        if property.is_null() {
-            let what = "entries must all be names of item properties";
-            errors.push(FieldError::invalid(keys_field.clone(), &json!(keys), what));
-        } else if ["array", "object"].contains(&text(property, "type")) {
-            let what = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-            errors.push(FieldError::invalid(format!("{place}.type"), at(property, "type"), what));
-        } else if property.get("default").is_none() && !list(items, "required").contains(key) {
-            let what = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a \
-                        required property";
-            errors.push(FieldError::required(format!("{place}.default"), what));
-        }
-        if keys.iter().take(i).any(|k| k == key) {
-            let what = "must not contain duplicate entries";
-            errors.push(FieldError::invalid(keys_field.clone(), &json!(keys), what));
+    let given = |key: &str| match at(raw, key) {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty() || key == "$ref",
+        Value::Object(all) => !all.is_empty() || matches!(key, "additionalItems" | "dependencies"),
+        _ => true,
+    };
+    for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
+        if given(key) {
+            forbidden(key, &format!("{key} is not supported"));
         }
     }
-}
-
-fn set_items(items: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if at(items, "nullable") == &json!(true) {
-        let what = "cannot be nullable when x-kubernetes-list-type is set";
-        errors.push(FieldError::forbidden(format!("{path}.nullable"), what));
+    if kind == "null" {
+        forbidden("type", "type cannot be set to null, use nullable as an alternative");
     }
-    match text(items, "type") {
-        "object" if text(items, "x-kubernetes-map-type") != "atomic" => errors.push(FieldError::forbidden(
-            format!("{path}.x-kubernetes-map-type"),
-            "must be atomic as item of a list with x-kubernetes-list-type=set",
-        )),
-        "array" if !matches!(text(items, "x-kubernetes-list-type"), "" | "atomic") => {
-            errors.push(FieldError::forbidden(
-                format!("{path}.x-kubernetes-list-type"),
-                "must be atomic as item of a list with x-kubernetes-list-type=set",
-            ));
-        }
-        _ => {}
+    if at(raw, "items").as_array().is_some_and(|a| !a.is_empty()) {
+        forbidden("items", "items must be a schema object and not an array");
     }
-}
-
-/// Defaults must fit their schema.
-fn defaults(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if let Some(default) = raw.get("default").filter(|d| !d.is_null()) {
-        let node = Node::build(raw);
-        let field = format!("{path}.default");
-        let mut checker = Checker { base: &field, errors: Vec::new() };
-        let mut filled = default.clone();
-        crate::crd::default::default(&mut filled, &node);
-        checker.check(&filled, None, &node, "");
-        let mut pruned = default.clone();
-        if !crate::crd::prune::prune(&mut pruned, &node).is_empty() && !node.embedded {
-            checker.errors.push(FieldError {
-                kind: FieldErrorKind::Invalid,
-                field: field.clone(),
-                value: Some(default.to_string()),
-                detail: "must not have unknown fields".to_owned(),
-            });
-        }
-        errors.extend(checker.errors);
+    if place.meta && is_true(raw, "x-kubernetes-embedded-resource") {
+        forbidden("x-kubernetes-embedded-resource", "must not be used inside of resource meta");
     }
-    children(raw, path, |child, path| defaults(child, &path, errors));
+    if is_true(raw, "uniqueItems") {
+        let what = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        forbidden("uniqueItems", what);
+    }
 }

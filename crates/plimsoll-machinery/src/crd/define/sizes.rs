@@ -1,6 +1,9 @@
 //! How large and how many values of a schema can be within the largest request: what upstream's estimate of a rule's
 //! cost goes by (apiserver `pkg/cel/common/schemas.go`, apiextensions `maxCardinality`).
 
+use serde_json::Value;
+
+use super::text;
 use crate::crd::node::{Additional, Node, NodeType};
 
 /// Bytes of the largest request (`MaxRequestSizeBytes`).
@@ -69,14 +72,16 @@ pub fn anywhere(node: &Node) -> f64 {
     (REQUEST / least(node).saturating_add(1)) as f64
 }
 
-/// How many values a value of this schema has of each schema inside; `None`: no limit is given.
-pub fn each(node: &Node) -> Option<f64> {
-    let limit = match (node.kind, &node.additional) {
-        (Some(NodeType::Object), Additional::Schema(_)) => node.bounds.max_properties,
-        (Some(NodeType::Array), _) => node.bounds.max_items,
-        _ => Some(1),
-    };
-    limit.map(|l| l as f64)
+/// How many values a value of this schema has of each schema inside; `None`: no limit is given
+/// (`extractMaxElements`).
+pub fn each(raw: &Value) -> Option<f64> {
+    let limit = |key: &str| Some(raw.get(key)?.as_f64()?.max(0.0));
+    let given = |key: &str| raw.get(key).is_some_and(|v| !v.is_null());
+    match text(raw, "type") {
+        "object" if given("additionalProperties") => limit("maxProperties"),
+        "array" => limit("maxItems"),
+        _ => Some(1.0),
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +99,7 @@ mod tests {
         let node = Node::build(&condition);
         assert_eq!(least(&node), size);
         assert_eq!(anywhere(&node) as u64, 3_145_728 / (size + 1));
-        assert_eq!(each(&node), Some(1.0));
+        assert_eq!(each(&condition), Some(1.0));
         for (schema, most_elements, of_each) in [
             (json!({"type": "array", "items": condition}), 3_145_726 / (size + 1), None),
             (json!({"type": "array", "items": condition, "maxItems": 8}), 8, Some(8.0)),
@@ -105,7 +110,7 @@ mod tests {
             (json!({"type": "string"}), 3_145_726, Some(1.0)),
         ] {
             let node = Node::build(&schema);
-            assert_eq!((most(&node) as u64, each(&node)), (most_elements, of_each), "{schema}");
+            assert_eq!((most(&node) as u64, each(&schema)), (most_elements, of_each), "{schema}");
         }
     }
 

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::children;
 use super::{at, list, text};
+use crate::crd::node::MAX_DEPTH;
 use crate::error::FieldError;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,10 +14,42 @@ enum Level {
     Field,
 }
 
+/// Why a schema can't be made a structural one at all (`NewStructural`).
+pub fn unsupported(raw: &Value, depth: usize) -> Option<String> {
+    if depth > MAX_DEPTH {
+        return Some("OpenAPIV3Schema is nested too deeply".to_owned());
+    }
+    let given = |key: &str| match at(raw, key) {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Object(all) => !all.is_empty() || key == "additionalItems",
+        _ => true,
+    };
+    let names =
+        ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
+    if let Some(key) = names.into_iter().find(|key| given(key)) {
+        return Some(format!("OpenAPIV3Schema '{}' is not supported", if key == "$schema" { "schema" } else { key }));
+    }
+    if at(raw, "x-kubernetes-preserve-unknown-fields") == &json!(false) {
+        let why = "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
+        return Some(why.to_owned());
+    }
+    if at(raw, "items").as_array().is_some_and(|a| !a.is_empty()) {
+        return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
+    }
+    let mut found = None;
+    children(raw, "", |child, _| {
+        if found.is_none() {
+            found = unsupported(child, depth + 1);
+        }
+    });
+    found
+}
+
 /// Checks that a schema is structural. Errors come in no particular order.
 pub fn validate(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     invariants(raw, Level::Root, path, errors);
-    complete(raw, raw, path, errors);
+    complete(raw, path, errors);
 }
 
 fn flag(raw: &Value, key: &str) -> bool {
@@ -32,10 +65,7 @@ fn invariants(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError
         invariants(at(raw, "items"), Level::Item, &format!("{path}.items"), errors);
     }
     for (name, property) in at(raw, "properties").as_object().into_iter().flatten() {
-        // metadata at the root is looked at below
-        if level != Level::Root || name != "metadata" {
-            invariants(property, Level::Field, &format!("{path}.properties[{name}]"), errors);
-        }
+        invariants(property, Level::Field, &format!("{path}.properties[{name}]"), errors);
     }
     let additional = at(raw, "additionalProperties");
     if !additional.is_null() && level == Level::Root {
@@ -116,7 +146,7 @@ fn metadata(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>)
     let names_only =
         |p: &Value| p.as_object().is_some_and(|p| p.keys().all(|k| k == "name" || k == "generateName"));
     let allowed = |(key, value): (&String, &Value)| match key.as_str() {
-        "type" | "default" | "description" => true,
+        "type" | "default" => true,
         "properties" => names_only(value),
         _ => false,
     };
@@ -171,7 +201,14 @@ fn inside(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldError>)
         ("x-kubernetes-validations", "must be empty to be structural"),
     ] {
         let value = at(raw, key);
-        if !value.is_null() && value != &json!(false) && value != &json!("") {
+        let empty = match value {
+            Value::Null | Value::Bool(false) => true,
+            // a list or map type that is empty is still one
+            Value::String(text) => text.is_empty() && !key.starts_with("x-kubernetes-"),
+            Value::Array(all) => all.is_empty() && key != "default",
+            _ => false,
+        };
+        if !empty {
             errors.push(FieldError::forbidden(format!("{path}.{key}"), what));
         }
     }
@@ -181,7 +218,7 @@ fn inside(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldError>)
     }
     children(raw, path, |child, place| {
         let skipped = skip_any && place.starts_with(&format!("{path}.anyOf["));
-        if !skipped {
+        if !skipped && place != format!("{path}.additionalProperties") {
             inside(child, false, &place, errors);
         }
     });
@@ -192,53 +229,48 @@ fn inside(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-/// Fields named inside `allOf` and its like must be specified outside.
-fn complete(outer: &Value, raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// Fields named inside `allOf` and its like must be specified outside (`validateStructuralCompleteness`). Only what is
+/// said at the root is looked at, as upstream has it.
+fn complete(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    junctors(raw, Some(raw), path, path, errors);
+}
+
+fn junctors(
+    validation: &Value,
+    structural: Option<&Value>,
+    path: &str,
+    inside: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    if at(validation, "not").is_object() {
+        specified(at(validation, "not"), structural, path, &format!("{inside}.not"), errors);
+    }
     for key in ["allOf", "anyOf", "oneOf"] {
-        for nested in list(raw, key) {
-            specified(outer, nested, path, errors);
-        }
-    }
-    if at(raw, "not").is_object() {
-        specified(outer, at(raw, "not"), path, errors);
-    }
-    for (name, property) in at(raw, "properties").as_object().into_iter().flatten() {
-        complete(property, property, &format!("{path}.properties[{name}]"), errors);
-    }
-    for key in ["items", "additionalProperties"] {
-        if at(raw, key).is_object() {
-            complete(at(raw, key), at(raw, key), &format!("{path}.{key}"), errors);
+        for (i, nested) in list(validation, key).iter().enumerate() {
+            specified(nested, structural, path, &format!("{inside}.{key}[{i}]"), errors);
         }
     }
 }
 
-fn specified(outer: &Value, nested: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn specified(nested: &Value, structural: Option<&Value>, path: &str, inside: &str, errors: &mut Vec<FieldError>) {
+    let missing = |place: &str, named: &str| {
+        FieldError::required(place, format!("because it is defined in {named}"))
+    };
+    let Some(outer) = structural else {
+        errors.push(missing(path, inside));
+        return;
+    };
+    junctors(nested, Some(outer), path, inside, errors);
+    if at(nested, "items").is_object() {
+        let items = outer.get("items").filter(|i| i.is_object());
+        specified(at(nested, "items"), items, &format!("{path}.items"), &format!("{inside}.items"), errors);
+    }
     for (name, inner) in at(nested, "properties").as_object().into_iter().flatten() {
         let place = format!("{path}.properties[{name}]");
-        let found = match at(outer, "properties").get(name) {
-            Some(found) => found,
-            None if at(outer, "additionalProperties").is_object() => at(outer, "additionalProperties"),
-            None if flag(outer, "x-kubernetes-preserve-unknown-fields") => continue,
-            None => {
-                let what = "because it is defined in a nested value validation";
-                errors.push(FieldError::required(place, what));
-                continue;
-            }
-        };
-        specified(found, inner, &place, errors);
-    }
-    if at(nested, "items").is_object() {
-        let place = format!("{path}.items");
-        if at(outer, "items").is_object() {
-            specified(at(outer, "items"), at(nested, "items"), &place, errors);
-        } else {
-            let what = "because it is defined in a nested value validation";
-            errors.push(FieldError::required(place, what));
-        }
-    }
-    for key in ["allOf", "anyOf", "oneOf"] {
-        for deeper in list(nested, key) {
-            specified(outer, deeper, path, errors);
+        let named = format!("{inside}.properties[{name}]");
+        match at(outer, "properties").get(name) {
+            Some(found) => specified(inner, Some(found), &place, &named, errors),
+            None => errors.push(missing(&place, &named)),
         }
     }
 }

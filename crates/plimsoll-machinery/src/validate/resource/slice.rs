@@ -1,0 +1,145 @@
+//! `ResourceSlice`.
+
+use serde_json::Value;
+
+use super::super::golang::shown_list;
+use super::super::path::{Errors, Path};
+use super::super::{checks, pod};
+use super::shown::NODE_TERM;
+use super::{device, driver, duplicates, few, pool_name};
+use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
+
+/// `ValidateResourceSlice`.
+pub(in super::super) fn slice(slice: &Obj, errors: &mut Errors) {
+    spec(object(slice, "spec"), None, errors);
+}
+
+/// `ValidateResourceSliceUpdate`: where a slice belongs is for good.
+pub(in super::super) fn slice_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    spec(object(new, "spec"), Some(object(old, "spec")), errors);
+}
+
+fn spec(spec: &Obj, old: Option<&Obj>, errors: &mut Errors) {
+    let path = Path::new("spec");
+    driver(text(spec, "driver"), &path.field("driver"), errors);
+    let pool = object(spec, "pool");
+    let at = path.field("pool");
+    pool_name(text(pool, "name"), &at.field("name"), errors);
+    let count = int(pool, "resourceSliceCount").unwrap_or(0);
+    if count <= 0 {
+        errors.invalid(&at.field("resourceSliceCount"), count, "must be greater than zero");
+    }
+    if let Some(generation) = int(pool, "generation").filter(|g| *g < 0) {
+        errors.invalid(&at.field("generation"), generation, "must be greater than or equal to zero");
+    }
+    if let Some(old) = old {
+        errors.immutable(&at.field("name"), object(old, "pool"), pool, "name");
+        errors.immutable(&path.field("driver"), old, spec, "driver");
+        errors.immutable(&path.field("nodeName"), old, spec, "nodeName");
+    }
+    place(spec, &path, errors);
+    if has(spec, "sharedCounters") && has(spec, "devices") {
+        errors.invalid(&path, "", "only one of `sharedCounters` or `devices` is allowed");
+    }
+    devices(spec, old, &path.field("devices"), errors);
+    let at = path.field("sharedCounters");
+    let sets = list(spec, "sharedCounters");
+    if few(sets, 8, &at, errors) {
+        for (i, set) in sets.iter().map(as_obj).enumerate() {
+            let here = at.index(i);
+            let name = text(set, "name");
+            if name.is_empty() {
+                errors.required(&here.field("name"), "");
+            } else {
+                errors.invalid_all(&here.field("name"), name, &checks::dns_label(name));
+            }
+            device::counters(set, &here.field("counters"), errors);
+        }
+        let names: Vec<&str> = sets.iter().map(|s| text(as_obj(s), "name")).collect();
+        duplicates(&names, &at, errors);
+    }
+}
+
+/// Where the devices can be used: exactly one way to say it.
+fn place(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    const ONE: &str =
+        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    let mut chosen: Vec<&str> = Vec::new();
+    if let Some(name) = spec.get("nodeName").and_then(Value::as_str) {
+        let at = path.field("nodeName");
+        if name.is_empty() {
+            errors.invalid(&at, name, "must be either unset or set to a non-empty string");
+        } else {
+            chosen.push("`nodeName`");
+            errors.invalid_all(&at, name, &checks::dns_subdomain(name));
+        }
+    }
+    if has(spec, "nodeSelector") {
+        chosen.push("`nodeSelector`");
+        let at = path.field("nodeSelector");
+        let selector = object(spec, "nodeSelector");
+        pod::node_selector(selector, &at, errors);
+        let terms = list(selector, "nodeSelectorTerms");
+        if terms.len() != 1 {
+            let shown = match selector.get("nodeSelectorTerms") {
+                None | Some(Value::Null) => "null".to_owned(),
+                Some(_) => shown_list(terms, NODE_TERM),
+            };
+            let detail = "must have exactly one node selector term";
+            errors.invalid_text(&at.field("nodeSelectorTerms"), shown, detail);
+        }
+    }
+    for (key, name) in
+        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
+    {
+        match spec.get(key) {
+            Some(Value::Bool(true)) => chosen.push(name),
+            Some(Value::Bool(false)) => {
+                errors.invalid(&path.field(key), false, "must be either unset or set to true");
+            }
+            _ => {}
+        }
+    }
+    match chosen.len() {
+        0 => errors.required(path, ONE),
+        1 => {}
+        _ => {
+            let shown = format!("{{{}}}", chosen.join(", "));
+            errors.invalid(path, shown, &format!("{ONE}, but multiple fields are set"));
+        }
+    }
+}
+
+fn devices(spec: &Obj, old: Option<&Obj>, path: &Path<'_>, errors: &mut Errors) {
+    let devices = list(spec, "devices");
+    let lists = ["bools", "ints", "strings", "versions"];
+    let advanced = devices.iter().map(as_obj).any(|d| {
+        !list(d, "taints").is_empty()
+            || !list(d, "consumesCounters").is_empty()
+            || object(d, "attributes").values().any(|a| lists.iter().any(|key| has(as_obj(a), key)))
+    });
+    if !few(devices, if advanced { 64 } else { 128 }, path, errors) {
+        return;
+    }
+    let before = |name: &str| {
+        let old = list(old?, "devices").iter().map(as_obj);
+        old.into_iter().find(|d| text(d, "name") == name)
+    };
+    let per_device = flag(spec, "perDeviceNodeSelection");
+    for (i, one) in devices.iter().map(as_obj).enumerate() {
+        device::device(one, before(text(one, "name")), per_device, &path.index(i), errors);
+    }
+    let names: Vec<&str> = devices.iter().map(|d| text(as_obj(d), "name")).collect();
+    duplicates(&names, path, errors);
+}
+
+/// Warnings of the strategy.
+pub(in super::super) fn slice_warnings(slice: &Obj, found: &mut Vec<String>) {
+    let driver = text(object(slice, "spec"), "driver");
+    if driver != driver.to_lowercase() {
+        found.push(format!(
+            "spec.driver: driver names should be lowercase; {} contains uppercase characters",
+            crate::decode::go_quote(driver)
+        ));
+    }
+}
