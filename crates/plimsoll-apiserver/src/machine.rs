@@ -135,6 +135,8 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
         errors.extend(crd::define::validate_update(old, new));
     } else if crate::custom::is_definition(kind) && subresource == "status" {
         errors.extend(crd::define::validate_status(new));
+    } else if kind.custom.is_some() && subresource == "status" {
+        errors.extend(crd::validate_status(kind, old, new));
     } else if kind.custom.is_some() {
         errors.extend(crd::validate_object(kind, Some(old), new));
     }

@@ -189,11 +189,24 @@ fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
+/// A number as Go prints it: `2.5`, `1e+30`, whole ones without a fraction.
+pub(crate) fn go_number(n: f64) -> String {
+    let exponent = if n == 0.0 { 0 } else { n.abs().log10().floor() as i32 };
+    if !(-4..21).contains(&exponent) {
+        let text = format!("{n:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, plain) = exponent.strip_prefix('-').map_or(('+', exponent), |plain| ('-', plain));
+        return format!("{digits}e{sign}{plain:0>2}");
+    }
+    format!("{n}")
+}
+
 /// A value in a message: texts quoted, objects and lists as Go writes JSON.
-fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => crate::decode::go_quote(text),
         Value::Object(_) | Value::Array(_) => escape_html(&value.to_string()),
+        Value::Number(n) if !n.is_i64() => go_number(n.as_f64().unwrap_or_default()),
         plain => plain.to_string(),
     }
 }
@@ -270,7 +283,7 @@ impl FieldError {
         Self {
             kind: FieldErrorKind::Duplicate,
             field: field.into(),
-            value: Some(value.to_string()),
+            value: Some(shown(value)),
             detail: String::new(),
         }
     }
@@ -281,7 +294,7 @@ impl FieldError {
         Self {
             kind: FieldErrorKind::NotSupported,
             field: field.into(),
-            value: Some(value.to_string()),
+            value: Some(shown(value)),
             detail: format!("supported values: {}", list.join(", ")),
         }
     }

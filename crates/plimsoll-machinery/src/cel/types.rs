@@ -114,7 +114,9 @@ fn field<'a>(operand: Type<'a>, name: &str, own: bool) -> Result<Type<'a>, TypeE
     match (&node.additional, node.kind) {
         (Additional::Schema(of), _) => Ok(Type::Node(of)),
         (Additional::Allowed(true), _) | (_, None) => Ok(Type::Unknown),
-        _ if (own || node.embedded) && ["apiVersion", "kind", "metadata"].contains(&name) => Ok(Type::Unknown),
+        _ if (own || node.embedded) && ["apiVersion", "kind", "metadata"].contains(&name) => {
+            Ok(Type::Unknown)
+        }
         _ => Err(TypeError::UndefinedField(name.to_owned())),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::format;
 use super::lists::keys_of;
 use super::node::{Additional, Bounds, Node, NodeType};
-use crate::error::{FieldError, FieldErrorKind};
+use crate::error::{FieldError, FieldErrorKind, go_number};
 
 /// Most errors collected for one object.
 pub const MAX_ERRORS: usize = 200;
@@ -43,7 +43,7 @@ impl Checker<'_> {
     }
 
     fn invalid(&mut self, path: &str, value: &Value, detail: String) {
-        self.push(FieldErrorKind::Invalid, path, Some(value.to_string()), detail);
+        self.push(FieldErrorKind::Invalid, path, Some(crate::error::shown(value)), detail);
     }
 
     /// An error that has no field of its own.
@@ -97,7 +97,16 @@ impl Checker<'_> {
             (Some(NodeType::Integer), Value::Number(_)) => is_integer(value),
             _ => false,
         };
-        if !fits {
+        if fits {
+            return;
+        }
+        let listed = matches!(value, Value::String(_) | Value::Array(_));
+        if !node.formatted {
+            self.wrong_type(path, node.type_name(), type_of(value));
+        } else if !listed {
+            // of the wrong format, as far as upstream goes
+            self.wrong_type(path, &node.format, format_of(value));
+        } else if matches!(node.kind, Some(NodeType::Integer | NodeType::Number)) {
             self.wrong_type(path, node.type_name(), type_of(value));
         }
     }
@@ -117,7 +126,8 @@ impl Checker<'_> {
         {
             self.invalid(path, &value, format!("{path} in body should match '{pattern}'"));
         }
-        if node.kind == Some(NodeType::String) && !format::valid(&node.format, text) {
+        let of_texts = matches!(node.kind, None | Some(NodeType::String));
+        if of_texts && node.formatted && !format::valid(&node.format, text) {
             self.wrong_type(path, &node.format, text);
         }
     }
@@ -125,30 +135,65 @@ impl Checker<'_> {
     fn number(&mut self, value: &Value, n: f64, node: &Node, path: &str) {
         if !in_range(value, n, node) {
             let format = match node.format.as_str() {
-                "" => "(default format)".to_owned(),
-                format => format!("with format {format}"),
+                format if node.formatted => format!("with format {format}"),
+                _ => "(default format)".to_owned(),
             };
             let kind = node.kind.map_or("", NodeType::name);
             self.composite(format!("Checked value must be of type {kind} {format} in {path}"));
         }
+        // Limits of whole numbers are whole, whatever they are written as.
+        let whole = value.as_i64();
+        let limit = |limit: f64| match whole {
+            Some(_) if in_type(limit, node) => limit.trunc(),
+            _ => limit,
+        };
         let Bounds { minimum, maximum, multiple_of, .. } = &node.bounds;
-        if let Some((min, exclusive)) = minimum
-            && (n < *min || (*exclusive && n <= *min))
-        {
-            let than = if *exclusive { "greater than" } else { "greater than or equal to" };
-            self.invalid(path, value, format!("{path} in body should be {than} {min}"));
+        if let Some(factor) = multiple_of {
+            self.boundary("MultipleOf", *factor, node, path);
+            self.multiple(value, n, limit(*factor), path);
         }
-        if let Some((max, exclusive)) = maximum
-            && (n > *max || (*exclusive && n >= *max))
-        {
-            let than = if *exclusive { "less than" } else { "less than or equal to" };
-            self.invalid(path, value, format!("{path} in body should be {than} {max}"));
-        }
-        if let Some(factor) = multiple_of.filter(|f| *f > 0.0) {
-            let times = if factor < 1.0 { 1.0 / factor * n } else { n / factor };
-            if (times - times.round()).abs() > 1e-9 {
-                self.invalid(path, value, format!("{path} in body should be a multiple of {factor}"));
+        if let Some((min, exclusive)) = minimum {
+            self.boundary("Minimum boundary", *min, node, path);
+            let min = limit(*min);
+            if n < min || (*exclusive && n <= min) {
+                let than = if *exclusive { "greater than" } else { "greater than or equal to" };
+                self.invalid(path, value, format!("{path} in body should be {than} {}", go_number(min)));
             }
+        }
+        if let Some((max, exclusive)) = maximum {
+            self.boundary("Maximum boundary", *max, node, path);
+            let max = limit(*max);
+            if n > max || (*exclusive && n >= max) {
+                let than = if *exclusive { "less than" } else { "less than or equal to" };
+                self.invalid(path, value, format!("{path} in body should be {than} {}", go_number(max)));
+            }
+        }
+    }
+
+    /// A limit that doesn't fit the type of what it limits is complained about with every value.
+    fn boundary(&mut self, what: &str, limit: f64, node: &Node, path: &str) {
+        if in_type(limit, node) {
+            return;
+        }
+        let kind = node.kind.map_or("", NodeType::name);
+        let format = if node.formatted {
+            format!("with format {}", node.format)
+        } else {
+            "(default format)".to_owned()
+        };
+        self.composite(format!("{what} value must be of type {kind} {format} in {path}"));
+    }
+
+    fn multiple(&mut self, value: &Value, n: f64, factor: f64, path: &str) {
+        let shown = go_number(factor);
+        if factor <= 0.0 {
+            let what = format!("factor MultipleOf declared for {path} must be positive: {shown}");
+            self.push(FieldErrorKind::Invalid, path, Some(shown), what);
+            return;
+        }
+        let times = if factor < 1.0 { 1.0 / factor * n } else { n / factor };
+        if (times - times.round()).abs() > 1e-9 {
+            self.invalid(path, value, format!("{path} in body should be a multiple of {shown}"));
         }
     }
 
@@ -290,7 +335,7 @@ fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(_) if is_integer(value) => "integer",
+        Value::Number(n) if n.is_i64() => "integer",
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -298,10 +343,24 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
+/// The format of a number as it was read; other values have none.
+fn format_of(value: &Value) -> &'static str {
+    match value {
+        Value::Number(n) if n.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        _ => "",
+    }
+}
+
+/// Whether a limit is one of the numbers it limits.
+fn in_type(limit: f64, node: &Node) -> bool {
+    node.kind != Some(NodeType::Integer) || limit.fract() == 0.0
+}
+
 /// Whether a number fits its type's format.
 fn in_range(value: &Value, n: f64, node: &Node) -> bool {
     let whole = is_integer(value);
-    match (node.kind, node.format.as_str()) {
+    match (node.kind, if node.formatted { node.format.as_str() } else { "" }) {
         (Some(NodeType::Integer), "int32") => {
             whole && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&n)
         }

@@ -1,8 +1,10 @@
-//! Lists that are sets or maps have no duplicates.
+//! Lists that are sets or maps have no duplicates (apiextensions `schema/listtype/validation.go`).
+
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::node::Node;
+use super::node::{Additional, Node};
 use crate::error::FieldError;
 
 /// Duplicates in lists of type `set` and `map`.
@@ -13,15 +15,17 @@ pub fn check(value: &Value, node: &Node, path: &str, out: &mut Vec<FieldError>) 
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                if let Some(child) = node.child(key) {
-                    check(value, child, &super::check::join(path, key, node), out);
+                match (node.properties.get(key), &node.additional) {
+                    (Some(child), _) => check(value, child, &super::check::join(path, key, node), out),
+                    (None, Additional::Schema(of)) => check(value, of, &format!("{path}[{key}]"), out),
+                    _ => {}
                 }
             }
         }
         Value::Array(all) => {
             match node.list_type.as_str() {
                 "set" => duplicates(all.iter().cloned(), path, out),
-                "map" => duplicates(all.iter().map(|item| keys_of(item, node)), path, out),
+                "map" => map_list(all, node, path, out),
                 _ => {}
             }
             if let Some(items) = &node.items {
@@ -32,6 +36,20 @@ pub fn check(value: &Value, node: &Node, path: &str, out: &mut Vec<FieldError>) 
         }
         _ => {}
     }
+}
+
+fn map_list(all: &[Value], node: &Node, path: &str, out: &mut Vec<FieldError>) {
+    let odd = all.iter().position(|item| !item.is_object() && !item.is_null());
+    if let Some((i, item)) = odd.and_then(|i| Some((i, all.get(i)?))) {
+        let what = "must be an object for an array of list-type map";
+        out.push(FieldError::invalid(format!("{path}[{i}]"), item, what));
+        return;
+    }
+    let own = |item: &Value| {
+        let given = |key: &String| Some((key.clone(), item.get(key)?.clone()));
+        Value::Object(node.list_map_keys.iter().filter_map(given).collect())
+    };
+    duplicates(all.iter().map(own), path, out);
 }
 
 /// The keys of an element of a map list, with the defaults of keys that are missing.
@@ -46,10 +64,13 @@ pub fn keys_of(item: &Value, node: &Node) -> Value {
     Value::Object(keys)
 }
 
+/// A value that is there more than once is named where it is there for the second time.
 fn duplicates(values: impl Iterator<Item = Value>, path: &str, out: &mut Vec<FieldError>) {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen: HashMap<String, usize> = HashMap::new();
     for (i, value) in values.enumerate() {
-        if !seen.insert(value.to_string()) {
+        let times = seen.entry(value.to_string()).or_default();
+        *times += 1;
+        if *times == 2 {
             out.push(FieldError::duplicate(format!("{path}[{i}]"), &value));
         }
     }

@@ -67,28 +67,46 @@ pub fn validate_object(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Fie
     let mut checker = check::Checker { base: "", errors: Vec::new() };
     checker.check(new, old, node, "");
     let mut errors = checker.errors;
-    scale::check(custom, new, &mut errors);
+    scale::check(custom, new, false, &mut errors);
     errors.extend(meta::validate(new, node, false, ""));
+    lists_and_rules(node, old, new, &mut errors);
+    errors
+}
+
+/// As [`validate_object`] for what is written through the status subresource.
+pub fn validate_status(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldError> {
+    let (Some(node), Some(custom)) = (checks(kind), &kind.custom) else { return Vec::new() };
+    let mut checker = check::Checker { base: "status", errors: Vec::new() };
+    if let (Some(status), Some(of)) = (new.get("status"), node.properties.get("status")) {
+        checker.check(status, old.get("status"), of, "");
+    }
+    let mut errors = checker.errors;
+    scale::check(custom, new, true, &mut errors);
+    lists_and_rules(node, Some(old), new, &mut errors);
+    errors
+}
+
+fn lists_and_rules(node: &node::Node, old: Option<&Value>, new: &Value, errors: &mut Vec<FieldError>) {
     let mut before = Vec::new();
     if let Some(old) = old {
         lists::check(old, node, "", &mut before);
     }
     if before.is_empty() {
-        lists::check(new, node, "", &mut errors);
+        lists::check(new, node, "", errors);
     }
-    if node.has_rules {
-        if errors.iter().any(blocks_rules) {
-            errors.push(FieldError::invalid(
-                "<nil>",
-                &Value::Null,
-                "some validation rules were not checked because the object was invalid; correct the existing \
-                 errors to complete validation",
-            ));
-        } else {
-            rules::check(new, old, node, "", &mut errors);
-        }
+    if !node.has_rules {
+        return;
     }
-    errors
+    if errors.iter().any(blocks_rules) {
+        errors.push(FieldError::invalid(
+            "<nil>",
+            &Value::Null,
+            "some validation rules were not checked because the object was invalid; correct the existing \
+             errors to complete validation",
+        ));
+    } else {
+        rules::check(new, old, node, "", errors);
+    }
 }
 
 /// Rules run on values of the right type and size only.

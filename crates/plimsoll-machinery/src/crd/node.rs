@@ -28,7 +28,8 @@ pub enum NodeType {
 }
 
 impl NodeType {
-    fn parse(text: &str) -> Option<Self> {
+    /// The type of a name.
+    pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "object" => Self::Object,
             "array" => Self::Array,
@@ -101,8 +102,10 @@ pub struct Node {
     pub int_or_string: bool,
     /// `nullable`.
     pub nullable: bool,
-    /// `format`.
+    /// `format`, as written.
     pub format: String,
+    /// Whether the format means something for the type.
+    pub formatted: bool,
     /// `enum`.
     pub enumeration: Vec<Value>,
     /// Bounds.
@@ -164,6 +167,7 @@ impl Node {
             kind: NodeType::parse(&text("type")),
             int_or_string: flag("x-kubernetes-int-or-string"),
             nullable: flag("nullable"),
+            formatted: super::format::is_supported(NodeType::parse(&text("type")), &text("format")),
             format: text("format"),
             enumeration: elements(map, "enum").to_vec(),
             bounds: Bounds::read(map),
@@ -185,7 +189,10 @@ impl Node {
             any_of: children("anyOf"),
             one_of: children("oneOf"),
             not: map.get("not").filter(|n| n.is_object()).map(|n| Box::new(child(n))),
-            rules: elements(map, "x-kubernetes-validations").iter().map(Rule::compile).collect(),
+            rules: elements(map, "x-kubernetes-validations")
+                .iter()
+                .map(|rule| Rule::compile(rule, raw))
+                .collect(),
             has_rules: false,
             has_lists: false,
         };

@@ -3,8 +3,10 @@
 use serde_json::Value;
 
 use super::check::correlated;
+use super::define::normal_path;
 use super::node::{Additional, Node};
-use crate::cel::{Binding, Program, to_cel};
+use crate::cel::eval::{Budget, Fail, Scope, Value as CelValue, optional};
+use crate::cel::{Program, to_cel};
 use crate::error::{FieldError, FieldErrorKind};
 
 /// Longest message an expression may make, in bytes.
@@ -30,11 +32,11 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Compiles one entry of `x-kubernetes-validations`.
-    pub fn compile(raw: &Value) -> Self {
+    /// Compiles one entry of `x-kubernetes-validations` of a schema.
+    pub fn compile(raw: &Value, schema: &Value) -> Self {
         let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let source = text("rule");
-        let program = Program::compile(&source);
+        let program = Program::compile_with_optionals(&source);
         let message_expression = text("messageExpression");
         Self {
             transition: program.as_ref().is_ok_and(|p| p.uses("oldSelf")),
@@ -42,9 +44,9 @@ impl Rule {
             source,
             message: text("message"),
             message_program: (!message_expression.trim().is_empty())
-                .then(|| Program::compile(&message_expression)),
+                .then(|| Program::compile_with_optionals(&message_expression)),
             reason: text("reason"),
-            field_path: text("fieldPath"),
+            field_path: normal_path(&text("fieldPath"), schema),
             optional_old: raw.get("optionalOldSelf") == Some(&Value::Bool(true)),
         }
     }
@@ -61,19 +63,31 @@ impl Rule {
         }
     }
 
-    fn explain(&self, variables: &[(&str, &Binding)]) -> String {
-        let made = self.message_program.as_ref().and_then(|p| p.as_ref().ok()?.run_string(variables).ok());
-        match made.as_deref().map(str::trim) {
-            Some(m) if !m.is_empty() && m.len() <= MAX_MESSAGE && !m.contains('\n') => m.to_owned(),
+    fn explain(&self, scope: &mut Variables, budget: &mut Budget) -> String {
+        let program = self.message_program.as_ref().and_then(|p| p.as_ref().ok());
+        let made = program.and_then(|p| match p.evaluate(scope, budget) {
+            Ok(CelValue::String(text)) => Some(text.trim().to_owned()),
+            _ => None,
+        });
+        match made {
+            Some(m) if !m.is_empty() && m.len() <= MAX_MESSAGE && !m.contains('\n') => m,
             _ => self.words(),
         }
     }
 
+    /// What errors in evaluating the rule name.
+    fn named(&self) -> &str {
+        match self.message.trim() {
+            "" => self.source.trim(),
+            message => message,
+        }
+    }
+
     fn failure(&self, value: &Value, node: &Node, path: &str, message: String) -> FieldError {
-        let path = match self.field_path.trim() {
+        let path = match self.field_path.as_str() {
             "" => path_or_nil(path).to_owned(),
-            inner if path.is_empty() => inner.trim_start_matches('.').to_owned(),
-            inner => format!("{path}{inner}"),
+            inner if path.is_empty() => inner.to_owned(),
+            inner => format!("{path}.{inner}"),
         };
         let shown = shown(value, node);
         match self.reason.as_str() {
@@ -92,89 +106,129 @@ impl Rule {
 
 /// Scalars are shown in messages, lists and objects are not.
 fn shown(value: &Value, _node: &Node) -> Option<String> {
-    (!value.is_array() && !value.is_object()).then(|| value.to_string())
+    (!value.is_array() && !value.is_object()).then(|| crate::error::shown(value))
 }
 
-/// Runs all rules of a schema on a value. Rules on values that haven't changed are not complained about.
+/// Most all rules of one object may cost (apiserver `RuntimeCELCostBudget`).
+const BUDGET: u64 = 10_000_000;
+
+/// Runs all rules of a schema on a value. Rules on values that haven't changed are not complained about, unless they
+/// compare with the old value.
 pub fn check(value: &Value, old: Option<&Value>, node: &Node, path: &str, out: &mut Vec<FieldError>) {
-    walk(value, old, node, path, true, out);
+    Run { ratchet: true, budget: Budget::new(BUDGET), spent: false, out }.walk(value, old, node, path);
 }
 
 /// Runs all rules as if the value replaced itself.
 pub fn check_as_update(value: &Value, node: &Node, out: &mut Vec<FieldError>) {
-    walk(value, Some(value), node, "", false, out);
+    Run { ratchet: false, budget: Budget::new(BUDGET), spent: false, out }.walk(value, Some(value), node, "");
 }
 
-/// `ratchet`: rules on values that haven't changed are not run.
-fn walk(
-    value: &Value,
-    old: Option<&Value>,
-    node: &Node,
-    path: &str,
+struct Run<'a> {
+    /// Rules on values that haven't changed are not run.
     ratchet: bool,
-    out: &mut Vec<FieldError>,
-) {
-    if !node.has_rules || out.len() >= MAX_ERRORS {
-        return;
+    budget: Budget,
+    /// Nothing more may be run.
+    spent: bool,
+    out: &'a mut Vec<FieldError>,
+}
+
+/// `self` and `oldSelf`.
+struct Variables {
+    this: CelValue,
+    old: Option<CelValue>,
+    optional: bool,
+}
+
+impl Scope for Variables {
+    fn variable(&mut self, name: &str) -> Option<CelValue> {
+        match name {
+            "self" => Some(self.this.clone()),
+            "oldSelf" if self.optional => Some(optional(self.old.clone())),
+            "oldSelf" => self.old.clone(),
+            _ => None,
+        }
     }
-    if !node.rules.is_empty() && (!ratchet || old != Some(value)) {
-        run(value, old, node, path, out);
-    }
-    match value {
-        Value::Object(map) => {
-            for (key, inner) in map {
-                let before = old.and_then(|o| o.get(key));
-                if let Some(property) = node.properties.get(key) {
-                    walk(inner, before, property, &super::check::join(path, key, node), ratchet, out);
-                } else if let Additional::Schema(of) = &node.additional {
-                    walk(inner, before, of, &format!("{path}[{key}]"), ratchet, out);
+}
+
+impl Run<'_> {
+    fn walk(&mut self, value: &Value, old: Option<&Value>, node: &Node, path: &str) {
+        if !node.has_rules || self.spent || self.out.len() >= MAX_ERRORS {
+            return;
+        }
+        if !node.rules.is_empty() && !value.is_null() {
+            self.rules(value, old.filter(|o| !o.is_null()), node, path);
+        }
+        match value {
+            Value::Object(map) => {
+                for (key, inner) in map {
+                    let before = old.and_then(|o| o.get(key));
+                    if let Some(property) = node.properties.get(key) {
+                        self.walk(inner, before, property, &super::check::join(path, key, node));
+                    } else if let Additional::Schema(of) = &node.additional {
+                        self.walk(inner, before, of, &format!("{path}[{key}]"));
+                    }
                 }
             }
-        }
-        Value::Array(all) => {
-            let Some(items) = &node.items else { return };
-            for (i, item) in all.iter().enumerate() {
-                walk(item, correlated(item, old, node), items, &format!("{path}[{i}]"), ratchet, out);
+            Value::Array(all) => {
+                let Some(items) = &node.items else { return };
+                for (i, item) in all.iter().enumerate() {
+                    self.walk(item, correlated(item, old, node), items, &format!("{path}[{i}]"));
+                }
             }
+            _ => {}
         }
-        _ => {}
     }
-}
 
-fn run(value: &Value, old: Option<&Value>, node: &Node, path: &str, out: &mut Vec<FieldError>) {
-    if value.is_null() && node.nullable {
-        return;
-    }
-    let this = Binding::Value(to_cel(value, node));
-    let before = old.map(|o| to_cel(o, node));
-    for rule in &node.rules {
-        let old_self = match (&before, rule.optional_old) {
-            (before, true) => Binding::Optional(before.clone()),
-            (Some(before), false) => Binding::Value(before.clone()),
-            (None, false) if rule.transition => continue,
-            (None, false) => Binding::Optional(None),
+    fn rules(&mut self, value: &Value, old: Option<&Value>, node: &Node, path: &str) {
+        let same = self.ratchet && old == Some(value);
+        let runs = |rule: &&Rule| {
+            (rule.transition || !same) && (!rule.transition || old.is_some() || rule.optional_old)
         };
-        let variables = [("self", &this), ("oldSelf", &old_self)];
-        let result = match &rule.program {
-            Ok(program) => program.run_bool(&variables),
-            Err(e) => Err(e.clone()),
-        };
-        match result {
-            Ok(true) => {}
-            Ok(false) => out.push(rule.failure(value, node, path, rule.explain(&variables))),
-            Err(e) => {
-                let words = match rule.message.trim() {
-                    "" => rule.source.trim(),
-                    message => message,
-                };
-                let kind = Value::from(node.kind.map_or("", super::node::NodeType::name));
-                out.push(FieldError::invalid(
-                    path_or_nil(path),
-                    &kind,
-                    format!("{e} evaluating rule: {words}"),
-                ));
+        let mut rules = node.rules.iter().filter(runs).peekable();
+        if rules.peek().is_none() {
+            return;
+        }
+        let mut scope =
+            Variables { this: to_cel(value, node), old: old.map(|o| to_cel(o, node)), optional: false };
+        for rule in rules {
+            if self.spent {
+                return;
+            }
+            scope.optional = rule.optional_old;
+            let result = match &rule.program {
+                Ok(program) => program.evaluate(&mut scope, &mut self.budget),
+                Err(e) => Err(Fail::Error(e.clone())),
+            };
+            match result {
+                Ok(CelValue::Bool(true)) => {}
+                Ok(_) => {
+                    let message = rule.explain(&mut scope, &mut self.budget);
+                    self.out.push(rule.failure(value, node, path, message));
+                }
+                Err(fail) => self.failed(&fail, rule, node, path),
             }
         }
+    }
+
+    fn failed(&mut self, fail: &Fail, rule: &Rule, node: &Node, path: &str) {
+        let words = rule.named();
+        self.spent = !matches!(fail, Fail::Error(_));
+        let what = match fail {
+            Fail::Budget => fail.to_string(),
+            Fail::CallLimit => {
+                format!(
+                    "'{fail}': no further validation rules will be run due to call cost exceeds limit for rule: {words}"
+                )
+            }
+            Fail::Error(why) if why.starts_with("no such overload") => {
+                format!(
+                    "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {words}"
+                )
+            }
+            Fail::Error(why) => format!("{why} evaluating rule: {words}"),
+        };
+        let kind = Value::from(node.kind.map_or("", super::node::NodeType::name));
+        self.out.push(FieldError::invalid(path_or_nil(path), &kind, what));
     }
 }
 

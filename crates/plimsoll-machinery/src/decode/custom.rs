@@ -28,6 +28,8 @@ pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> R
         let mut unknown = Vec::new();
         prune(&schema.schemas, schema.root, &mut findings.object, "", true, &mut unknown);
         unknown.sort();
+        // those of resources inside come after all others
+        unknown.extend(super::embedded::coerce(&schema.schemas, schema.root, &mut findings));
         for path in unknown {
             push(&mut findings.strict, "unknown", &path);
         }

@@ -6,6 +6,7 @@
 //! runs over objects already in memory, such as the result of a patch: [`conform`].
 
 mod custom;
+mod embedded;
 pub(crate) mod syntax;
 pub mod time;
 mod typed;

@@ -126,8 +126,7 @@ pub(super) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
                 ));
             }
         }
-        _ => found
-            .push(format!("{path}: non-standard CIDR value {value} is invalid: use \"{network}\"")),
+        _ => found.push(format!("{path}: non-standard CIDR value {value} is invalid: use \"{network}\"")),
     }
     found
 }

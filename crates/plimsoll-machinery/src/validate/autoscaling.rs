@@ -30,9 +30,8 @@ pub(super) fn autoscaler(autoscaler: &Obj, errors: &mut Errors) {
 /// As for a new one; what was there already may stay.
 pub(super) fn autoscaler_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
-    let same = |key: &str| {
-        text(object(before, "scaleTargetRef"), key) == text(object(after, "scaleTargetRef"), key)
-    };
+    let same =
+        |key: &str| text(object(before, "scaleTargetRef"), key) == text(object(after, "scaleTargetRef"), key);
     let wrong = |m: &Obj| {
         let described = object(object(m, "object"), "describedObject");
         has(m, "object") && version_fault(text(described, "apiVersion"), true).is_some()

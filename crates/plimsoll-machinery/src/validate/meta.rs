@@ -88,18 +88,29 @@ pub(super) fn embedded(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if !namespace.is_empty() {
         errors.invalid_all(&path.field("namespace"), namespace, &checks::dns_label(namespace));
     }
-    common(meta, path, errors);
+    plain(meta, path, errors);
+    let names = list(meta, "finalizers");
+    let at = path.field("finalizers");
+    for name in names.iter().map(|f| f.as_str().unwrap_or_default()) {
+        errors.invalid_all(&at, name, &checks::qualified_name(name));
+    }
+    finalizer_pair(names, &at, errors);
 }
 
 /// Metadata that is checked alike on create and update.
 fn common(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    plain(meta, path, errors);
+    finalizers(list(meta, "finalizers"), &path.field("finalizers"), errors);
+}
+
+/// As [`common`], without finalizers.
+fn plain(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if let Some(generation) = int(meta, "generation").filter(|g| *g < 0) {
         errors.invalid(&path.field("generation"), generation, NOT_NEGATIVE);
     }
     labels(object(meta, "labels"), &path.field("labels"), errors);
     annotations(object(meta, "annotations"), &path.field("annotations"), errors);
     owners(list(meta, "ownerReferences"), &path.field("ownerReferences"), errors);
-    finalizers(list(meta, "finalizers"), &path.field("finalizers"), errors);
 }
 
 /// Labels (`ValidateLabels`).
@@ -200,6 +211,11 @@ fn finalizers(finalizers: &[Value], path: &Path<'_>, errors: &mut Errors) {
         let finalizer = finalizer.as_str().unwrap_or_default();
         errors.0.extend(finalizer_errors(finalizer, &path.index(i)));
     }
+    finalizer_pair(finalizers, path, errors);
+}
+
+/// Two finalizers that ask for the opposite.
+fn finalizer_pair(finalizers: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let has = |name: &str| finalizers.iter().any(|f| f == name);
     if has("orphan") && has("foregroundDeletion") {
         errors.invalid(path, json!(finalizers), "finalizer orphan and foregroundDeletion cannot be both set");

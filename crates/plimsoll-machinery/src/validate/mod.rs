@@ -144,6 +144,21 @@ pub(crate) fn conversion_client(config: &Obj, path: &str) -> Vec<FieldError> {
     errors.0
 }
 
+/// Whether a text is a URI a request may have (`url.ParseRequestURI`).
+pub(crate) fn is_request_uri(text: &str) -> bool {
+    url::Url::parse_request(text).is_ok()
+}
+
+/// An address as `ParseIPSloppy` reads it.
+pub(crate) fn sloppy_address(text: &str) -> Option<std::net::IpAddr> {
+    address::sloppy(text)
+}
+
+/// Whether a text is a network as `ParseCIDRSloppy` reads it.
+pub(crate) fn sloppy_network(text: &str) -> bool {
+    address::sloppy_cidr(text).is_some()
+}
+
 /// `ValidateNodeName`.
 pub(crate) fn is_node_name(name: &str) -> bool {
     checks::dns_subdomain(name).is_empty()

@@ -31,6 +31,21 @@ impl Url {
         Ok(url)
     }
 
+    /// Reads a URL of a request: absolute, or a path from the root; there is no fragment.
+    ///
+    /// # Errors
+    /// Go's words.
+    pub fn parse_request(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = scheme(text)?;
+        if text.is_empty() {
+            return Err("empty url".to_owned());
+        }
+        if scheme.is_empty() && !rest.starts_with('/') && text != "*" {
+            return Err("invalid URI for request".to_owned());
+        }
+        Self::without_fragment(text)
+    }
+
     fn without_fragment(text: &str) -> Result<Self, String> {
         if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
             return Err("net/url: invalid control character in URL".to_owned());
@@ -147,8 +162,7 @@ mod tests {
             ("https://a b", Err("parse \"https://a b\": invalid character \" \" in host name")),
         ] {
             let found = Url::parse(text);
-            let parts =
-                found.as_ref().map(|u| (&u.scheme[..], &u.host[..], &u.query[..], &u.fragment[..]));
+            let parts = found.as_ref().map(|u| (&u.scheme[..], &u.host[..], &u.query[..], &u.fragment[..]));
             assert_eq!(parts.map_err(|e| &e[..]), want, "{text}");
         }
     }

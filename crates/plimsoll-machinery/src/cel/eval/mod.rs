@@ -193,6 +193,11 @@ pub fn value_of(json: &Json) -> Value {
     super::convert::untyped(json)
 }
 
+/// An optional value.
+pub fn optional(held: Option<Value>) -> Value {
+    access::some(held)
+}
+
 /// The variable `authorizer`: what the user of the request may do.
 pub fn authorizer() -> Value {
     authorizer::root()

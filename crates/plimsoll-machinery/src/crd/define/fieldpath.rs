@@ -23,6 +23,19 @@ impl Step {
     }
 }
 
+/// Steps as paths in errors show them.
+pub fn shown(steps: &[Step]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        match step {
+            Step::Field(name) if text.is_empty() => text.push_str(name),
+            Step::Field(name) => text.push_str(&format!(".{name}")),
+            Step::Key(name) => text.push_str(&format!("[{name}]")),
+        }
+    }
+    text
+}
+
 /// Follows a path through a schema to the schema it names; `brackets`: entries may be written `['name']`.
 ///
 /// # Errors

@@ -79,6 +79,14 @@ pub fn warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     found.iter().map(|format| format!("unrecognized format {}", crate::decode::go_quote(format))).collect()
 }
 
+/// A path within a schema as errors of rules name it; empty: there is none, or it leads nowhere.
+pub(crate) fn normal_path(path: &str, schema: &Value) -> String {
+    if path.is_empty() {
+        return String::new();
+    }
+    fieldpath::find(path, schema, true).map(|(steps, _)| fieldpath::shown(&steps)).unwrap_or_default()
+}
+
 fn is_true(value: &Value, key: &str) -> bool {
     at(value, key) == &json!(true)
 }

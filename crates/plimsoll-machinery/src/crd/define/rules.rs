@@ -205,13 +205,15 @@ fn message(
     let field = format!("{path}.messageExpression");
     let bad = |what: &str| invalid(field.clone(), rule, what);
     let failed = |why: &str| format!("messageExpression compilation failed: {why}");
-    let program = match Program::compile(expression) {
+    let program = match Program::compile_with_optionals(expression) {
         Ok(program) => program,
         Err(e) => return errors.push(bad(&failed(&e))),
     };
     match check_message(&program, node, of.root) {
         Ok(()) => {}
-        Err(TypeError::UndefinedField(name)) => return errors.push(bad(&failed(&pointer(expression, &name)))),
+        Err(TypeError::UndefinedField(name)) => {
+            return errors.push(bad(&failed(&pointer(expression, &name))));
+        }
         Err(TypeError::Wrong) => return errors.push(bad("messageExpression must evaluate to a string")),
     }
     let cost = loop_cost(&program, node, most);
@@ -223,7 +225,7 @@ fn message(
 }
 
 fn compile(source: &str, node: &Node, root: bool) -> Result<Program, String> {
-    let program = Program::compile(source).map_err(|e| format!("compilation failed: {e}"))?;
+    let program = Program::compile_with_optionals(source).map_err(|e| format!("compilation failed: {e}"))?;
     match check_rule(&program, node, root) {
         Ok(()) => Ok(program),
         Err(TypeError::UndefinedField(name)) => {

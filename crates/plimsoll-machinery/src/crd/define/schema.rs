@@ -215,7 +215,8 @@ impl Walk {
         let times = place.times.of(raw);
         let additional = at(raw, "additionalProperties");
         let properties = at(raw, "properties").as_object();
-        if properties.is_some_and(|p| !p.is_empty()) && (additional.is_object() || additional == &json!(false))
+        if properties.is_some_and(|p| !p.is_empty())
+            && (additional.is_object() || additional == &json!(false))
         {
             let what = "additionalProperties and properties are mutual exclusive";
             found.schema.push(FieldError::forbidden(format!("{path}.additionalProperties"), what));

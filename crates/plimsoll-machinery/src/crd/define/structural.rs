@@ -28,7 +28,10 @@ pub fn unsupported(raw: &Value, depth: usize) -> Option<String> {
     let names =
         ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
     if let Some(key) = names.into_iter().find(|key| given(key)) {
-        return Some(format!("OpenAPIV3Schema '{}' is not supported", if key == "$schema" { "schema" } else { key }));
+        return Some(format!(
+            "OpenAPIV3Schema '{}' is not supported",
+            if key == "$schema" { "schema" } else { key }
+        ));
     }
     if at(raw, "x-kubernetes-preserve-unknown-fields") == &json!(false) {
         let why = "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
@@ -252,10 +255,15 @@ fn junctors(
     }
 }
 
-fn specified(nested: &Value, structural: Option<&Value>, path: &str, inside: &str, errors: &mut Vec<FieldError>) {
-    let missing = |place: &str, named: &str| {
-        FieldError::required(place, format!("because it is defined in {named}"))
-    };
+fn specified(
+    nested: &Value,
+    structural: Option<&Value>,
+    path: &str,
+    inside: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let missing =
+        |place: &str, named: &str| FieldError::required(place, format!("because it is defined in {named}"));
     let Some(outer) = structural else {
         errors.push(missing(path, inside));
         return;

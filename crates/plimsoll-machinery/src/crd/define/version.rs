@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::fieldpath;
 use super::{at, list, text};
+use crate::crd::format::is_supported;
+use crate::crd::node::NodeType;
 use crate::error::{FieldError, FieldErrorKind};
 
 /// `validateDeprecationWarning`.
@@ -88,7 +90,13 @@ pub fn columns(columns: &[Value], path: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// `ValidateCustomResourceSelectableFields`; `as_before`: they are those of the old version.
-pub fn selectable(fields: &[Value], schema: &Value, as_before: bool, path: &str, errors: &mut Vec<FieldError>) {
+pub fn selectable(
+    fields: &[Value],
+    schema: &Value,
+    as_before: bool,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     const MOST: usize = 8;
     let mut seen: Vec<Vec<fieldpath::Step>> = Vec::new();
     for (i, field) in fields.iter().enumerate() {
@@ -132,44 +140,15 @@ pub fn selectable(fields: &[Value], schema: &Value, as_before: bool, path: &str,
 
 /// Formats in a schema that mean nothing to the server (`getUnrecognizedFormatsInSchema`).
 pub fn unknown_formats(raw: &Value, depth: usize, found: &mut Vec<String>) {
-    const TEXTS: [&str; 24] = [
-        "bsonobjectid",
-        "uri",
-        "email",
-        "hostname",
-        "ipv4",
-        "ipv6",
-        "cidr",
-        "mac",
-        "uuid",
-        "uuid3",
-        "uuid4",
-        "uuid5",
-        "isbn",
-        "isbn10",
-        "isbn13",
-        "creditcard",
-        "ssn",
-        "hexcolor",
-        "rgbcolor",
-        "byte",
-        "password",
-        "date",
-        "duration",
-        "datetime",
-    ];
     if depth > crate::crd::node::MAX_DEPTH {
         return;
     }
     let format = text(raw, "format");
-    let plain = format.replace('-', "");
-    let known = match text(raw, "type") {
-        "" | "string" => {
-            TEXTS.contains(&plain.as_str()) || ["k8sshortname", "k8slongname"].contains(&plain.as_str())
-        }
-        "integer" => ["int32", "int64"].contains(&format),
-        "number" => ["float", "double"].contains(&format),
-        _ => false,
+    // none at all is taken for one of texts
+    let kind = text(raw, "type");
+    let known = match NodeType::parse(kind) {
+        None if !kind.is_empty() => false,
+        kind => is_supported(kind, format),
     };
     if !format.is_empty() && !known {
         found.push(format.to_owned());
@@ -181,5 +160,8 @@ pub fn unknown_formats(raw: &Value, depth: usize, found: &mut Vec<String>) {
 pub fn schemas(definition: &Value) -> impl Iterator<Item = &Value> {
     let versions = list(at(definition, "spec"), "versions");
     let once = super::identical(versions, "schema");
-    versions.iter().take(if once { 1 } else { versions.len() }).map(|v| at(at(v, "schema"), "openAPIV3Schema"))
+    versions
+        .iter()
+        .take(if once { 1 } else { versions.len() })
+        .map(|v| at(at(v, "schema"), "openAPIV3Schema"))
 }

@@ -62,7 +62,8 @@ pub(super) fn device(
 }
 
 fn values_of(attribute: &Obj) -> usize {
-    let lists: usize = ["bools", "ints", "strings", "versions"].iter().map(|k| list(attribute, k).len()).sum();
+    let lists: usize =
+        ["bools", "ints", "strings", "versions"].iter().map(|k| list(attribute, k).len()).sum();
     lists.max(1)
 }
 
@@ -82,10 +83,8 @@ static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     const NUMBER: &str = "(0|[1-9][0-9]*)";
     const BEFORE: &str = "(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)";
     const BUILD: &str = "[0-9a-zA-Z-]+";
-    Regex::new(&format!(
-        r"^{NUMBER}\.{NUMBER}\.{NUMBER}(-{BEFORE}(\.{BEFORE})*)?(\+{BUILD}(\.{BUILD})*)?$"
-    ))
-    .ok()
+    Regex::new(&format!(r"^{NUMBER}\.{NUMBER}\.{NUMBER}(-{BEFORE}(\.{BEFORE})*)?(\+{BUILD}(\.{BUILD})*)?$"))
+        .ok()
 });
 
 /// `validateDeviceAttribute`.

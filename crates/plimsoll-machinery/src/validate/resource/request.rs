@@ -30,8 +30,7 @@ impl<'a> Names<'a> {
 
 /// `validateRequestNameRef`.
 pub(super) fn name_ref(name: &str, names: &Names<'_>, path: &Path<'_>, errors: &mut Errors) {
-    const UNKNOWN: &str =
-        "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    const UNKNOWN: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
     let parts: Vec<&str> = name.split('/').collect();
     if parts.len() > 2 {
         errors.invalid(path, name, UNKNOWN);

@@ -50,8 +50,11 @@ const CONSTRAINT: &[Field] = &[
     ("MatchAttribute", "matchAttribute", Go::Plain),
     ("DistinctAttribute", "distinctAttribute", Go::Plain),
 ];
-const OPAQUE: &[Field] =
-    &[("Opaque", "opaque", Go::Pointer(&[("Driver", "driver", Go::Text), ("Parameters", "parameters", Go::Plain)]))];
+const OPAQUE: &[Field] = &[(
+    "Opaque",
+    "opaque",
+    Go::Pointer(&[("Driver", "driver", Go::Text), ("Parameters", "parameters", Go::Plain)]),
+)];
 // Embedded structs without tags are spread out.
 const CONFIG: &[Field] = &[("Requests", "requests", Go::Plain), OPAQUE[0]];
 const CLAIM: &[Field] = &[(

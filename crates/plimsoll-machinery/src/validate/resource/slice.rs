@@ -89,9 +89,7 @@ fn place(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid_text(&at.field("nodeSelectorTerms"), shown, detail);
         }
     }
-    for (key, name) in
-        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
-    {
+    for (key, name) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
         match spec.get(key) {
             Some(Value::Bool(true)) => chosen.push(name),
             Some(Value::Bool(false)) => {

@@ -6,7 +6,8 @@ type Check = fn(&Obj, &mut Errors);
 
 /// Check, object, what is said of it.
 fn cases() -> Vec<(Check, Value, Vec<&'static str>)> {
-    let request = json!({"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}});
+    let request =
+        json!({"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}});
     vec![
         (
             claim,
@@ -78,7 +79,8 @@ fn status_of_claims() {
     let spec = json!({"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "c"}}]}});
     let result = json!({"request": "a", "driver": "d", "pool": "p", "device": "x"});
     let allocated = json!({"devices": {"results": [result]}});
-    let device = |conditions: Value| json!([{"driver": "d", "pool": "p", "device": "y", "conditions": conditions}]);
+    let device =
+        |conditions: Value| json!([{"driver": "d", "pool": "p", "device": "y", "conditions": conditions}]);
     for (old, new, want) in [
         (json!({}), json!({"allocation": allocated}), vec![]),
         (
