@@ -300,3 +300,58 @@ pub(super) fn autoscaler_status(_: &Obj, new: &Obj, errors: &mut Errors) {
         errors.non_negative(&path.field(key), int(object(new, "status"), key));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn autoscalers() {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+        let with = |key: &str, value: Value| {
+            let mut spec = json!({"maxReplicas": 3, "scaleTargetRef": target});
+            spec[key] = value;
+            json!({"spec": spec})
+        };
+        for (autoscaler, want) in [
+            (
+                with("minReplicas", json!(5)),
+                vec!["spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`"],
+            ),
+            (
+                with("scaleTargetRef", json!({"apiVersion": "v1", "kind": "Pod", "name": "p"})),
+                vec![
+                    "spec.scaleTargetRef.apiVersion: Invalid value: \"v1\": apiVersion must specify API group",
+                ],
+            ),
+            (
+                with(
+                    "metrics",
+                    json!([{"type": "Pods", "resource": {"name": "cpu", "target": {"type": "X", "averageValue": "0"}}}]),
+                ),
+                vec![
+                    "spec.metrics[0].resource.target.type: Invalid value: \"X\": must be either Utilization, Value, or AverageValue",
+                    "spec.metrics[0].resource.target.averageValue: Invalid value: \"0\": must be positive",
+                    "spec.metrics[0].pods: Required value: must populate information for the given metric source",
+                ],
+            ),
+            (
+                with(
+                    "behavior",
+                    json!({"scaleUp": {"selectPolicy": "X", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 2000}]}}),
+                ),
+                vec![
+                    "spec.behavior.scaleUp.selectPolicy: Unsupported value: \"X\": supported values: \"Disabled\", \"Max\", \"Min\"",
+                    "spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 2000: must be less than or equal to 1800",
+                ],
+            ),
+        ] {
+            let mut errors = Errors::default();
+            super::autoscaler(as_obj(&autoscaler), &mut errors);
+            let found: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+            assert_eq!(found, want, "{autoscaler}");
+        }
+    }
+}

@@ -155,3 +155,63 @@ pub(super) fn warnings(policy: &Obj, found: &mut Vec<String>) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rules_and_networks() {
+        let ingress = |rule: Value| json!({"spec": {"podSelector": {}, "ingress": [rule]}});
+        for (policy, want) in [
+            (
+                ingress(json!({"from": [{}, {"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}]})),
+                vec![
+                    "spec.ingress[0].from[0]: Required value: must specify a peer",
+                    "spec.ingress[0].from[1]: Forbidden: may not specify both ipBlock and another peer",
+                ],
+            ),
+            (
+                ingress(
+                    json!({"from": [{"ipBlock": {"cidr": "10.0.0.1/8", "except": ["10.1.0.0/16", "11.0.0.0/16", "x"]}}]}),
+                ),
+                vec![
+                    "spec.ingress[0].from[0].ipBlock.cidr: Invalid value: \"10.0.0.1/8\": must not have bits set beyond the prefix length",
+                    "spec.ingress[0].from[0].ipBlock.except[1]: Invalid value: \"11.0.0.0/16\": must be a strict subset of `cidr`",
+                    "spec.ingress[0].from[0].ipBlock.except[2]: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+                ],
+            ),
+            (
+                ingress(
+                    json!({"ports": [{"port": 90, "endPort": 80}, {"port": "http", "endPort": 1}, {"endPort": 1}, {"protocol": "X"}]}),
+                ),
+                vec![
+                    "spec.ingress[0].ports[0].endPort: Invalid value: 90: must be greater than or equal to `port`",
+                    "spec.ingress[0].ports[1].endPort: Invalid value: 1: may not be specified when `port` is non-numeric",
+                    "spec.ingress[0].ports[2].endPort: Invalid value: 1: may not be specified when `port` is not specified",
+                    "spec.ingress[0].ports[3].protocol: Unsupported value: \"X\": supported values: \"TCP\", \"UDP\", \"SCTP\"",
+                ],
+            ),
+        ] {
+            let mut errors = Errors::default();
+            network_policy(as_obj(&policy), &mut errors);
+            let found: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+            assert_eq!(found, want, "{policy}");
+            // what was there already may stay
+            let mut errors = Errors::default();
+            network_policy_update(as_obj(&policy), as_obj(&policy), &mut errors);
+            assert!(errors.0.iter().all(|e| !e.detail.contains("bits set")));
+        }
+        let mut found = Vec::new();
+        let odd = json!({"spec": {"egress": [{"to": [{"ipBlock": {"cidr": "2001:DB8::/32"}}]}]}});
+        warnings(as_obj(&odd), &mut found);
+        assert_eq!(
+            found,
+            [
+                "spec.egress[0].to[0].ipBlock.cidr: IPv6 CIDR value \"2001:DB8::/32\" should be in RFC 5952 canonical format (\"2001:db8::/32\")"
+            ]
+        );
+    }
+}

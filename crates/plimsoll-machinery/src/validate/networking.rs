@@ -240,3 +240,86 @@ pub(super) fn ingress_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     errors.immutable(&path.field("controller"), object(old, "spec"), object(new, "spec"), "controller");
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ingresses() {
+        let path = |path: Value| json!({"spec": {"rules": [{"http": {"paths": [path]}}]}});
+        let service = json!({"service": {"name": "s", "port": {"number": 80}}});
+        const AT: &str = "spec.rules[0].http.paths[0]";
+        for (ingress, want) in [
+            (
+                json!({"spec": {}}),
+                vec![
+                    "spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"
+                        .to_owned(),
+                ],
+            ),
+            (
+                path(json!({"path": "/a/../b//", "pathType": "Prefix", "backend": service})),
+                vec![
+                    format!("{AT}.path: Invalid value: \"/a/../b//\": must not contain '//'"),
+                    format!("{AT}.path: Invalid value: \"/a/../b//\": must not contain '/../'"),
+                ],
+            ),
+            (
+                path(json!({"path": "a", "pathType": "Other", "backend": {}})),
+                vec![
+                    format!(
+                        "{AT}.pathType: Unsupported value: \"Other\": supported values: \"Exact\", \"ImplementationSpecific\", \"Prefix\""
+                    ),
+                    format!("{AT}.backend: Invalid value: \"\": resource or service backend is required"),
+                ],
+            ),
+            (
+                path(
+                    json!({"pathType": "ImplementationSpecific", "backend": {"service": {"name": "s", "port": {"name": "p", "number": 1}}}}),
+                ),
+                vec![format!("{AT}.backend: Invalid value: \"\": cannot set both port name & port number")],
+            ),
+            (
+                json!({"spec": {"rules": [{"host": "10.0.0.1", "http": {}}], "tls": [{"hosts": ["*x"], "secretName": "s"}]}}),
+                vec![
+                    "spec.rules[0].host: Invalid value: \"10.0.0.1\": must be a DNS name, not an IP address"
+                        .to_owned(),
+                    "spec.rules[0].http.paths: Required value".to_owned(),
+                    format!(
+                        "spec.tls[0].hosts[0]: Invalid value: \"*x\": {}",
+                        checks::wildcard_subdomain("*x").join("")
+                    ),
+                ],
+            ),
+        ] {
+            let mut errors = Errors::default();
+            super::ingress(as_obj(&ingress), &mut errors);
+            let found: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+            assert_eq!(found, want, "{ingress}");
+        }
+    }
+
+    #[test]
+    fn classes() {
+        let of = |parameters: Value| json!({"spec": {"controller": "a/b", "parameters": parameters}});
+        for (class, want) in [
+            (json!({"spec": {"controller": ""}}), vec!["spec.controller: Required value"]),
+            (
+                of(json!({"kind": "K", "name": "n", "scope": "Namespace"})),
+                vec!["spec.parameters.namespace: Required value: `parameters.scope` is set to 'Namespace'"],
+            ),
+            (
+                of(json!({"kind": "K", "name": "n", "scope": "Cluster", "namespace": "x"})),
+                vec!["spec.parameters.namespace: Forbidden: `parameters.scope` is set to 'Cluster'"],
+            ),
+        ] {
+            let mut errors = Errors::default();
+            ingress_class(as_obj(&class), &mut errors);
+            let found: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+            assert_eq!(found, want, "{class}");
+        }
+    }
+}

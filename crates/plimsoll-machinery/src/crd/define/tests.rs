@@ -118,3 +118,134 @@ fn names_are_accepted_once() {
     let again = super::accept(&first, &[&second], "2026-02-02T00:00:00Z");
     assert_eq!(again, first["status"]);
 }
+
+fn definition(schema: Value) -> Value {
+    prepared(&json!({
+        "metadata": {"name": "as.x.dev"},
+        "spec": {
+            "group": "x.dev", "scope": "Cluster",
+            "names": {"plural": "as", "singular": "a", "kind": "A"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }))
+}
+
+/// Schema of a definition, what is said of it; `@` stands for the path of the schema.
+#[test]
+fn odd_definitions() {
+    let list = |inner: Value| json!({"type": "object", "properties": {"l": inner}});
+    for (schema, want) in [
+        (
+            json!({"type": "object", "nullable": true}),
+            vec!["@.nullable: Forbidden: nullable cannot be true at the root"],
+        ),
+        (
+            list(json!({"type": "sting"})),
+            vec![
+                "@.properties[l].type: Unsupported value: \"sting\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\"",
+            ],
+        ),
+        (
+            list(
+                json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "k"],
+                "items": {"type": "object", "nullable": true, "properties": {"k": {"type": "string", "nullable": true}}}}),
+            ),
+            vec![
+                "@.properties[l].x-kubernetes-list-map-keys: Invalid value: [\"k\",\"k\"]: must not contain duplicate entries",
+                "@.properties[l].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is map",
+                "@.properties[l].items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+                "@.properties[l].items.properties[k].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable",
+                "@.properties[l].items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+                "@.properties[l].items.properties[k].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable",
+            ],
+        ),
+        (
+            list(json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}})),
+            vec![
+                "@.properties[l].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set",
+            ],
+        ),
+        (
+            json!({"type": "object", "allOf": [{"properties": {"q": {"minimum": 1}}}]}),
+            vec!["@.properties[q]: Required value: because it is defined in @.allOf[0].properties[q]"],
+        ),
+        (json!({"type": "object", "$ref": "x"}), vec!["@.$ref: Forbidden: $ref is not supported"]),
+        (
+            list(json!({"type": "string", "default": 1})),
+            vec![
+                "@.properties[l].default: Invalid value: \"integer\": @.properties[l].default in body must be of type string: \"integer\"",
+            ],
+        ),
+        (
+            json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
+            vec![
+                "@.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+            ],
+        ),
+        (
+            list(
+                json!({"type": "array", "items": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "fieldPath": ".x", "reason": "Other"}]}}),
+            ),
+            vec![
+                "@.properties[l].items.x-kubernetes-validations[0].reason: Unsupported value: \"Other\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
+                "@.properties[l].items.x-kubernetes-validations[0].fieldPath: Invalid value: \".x\": must be a valid path",
+            ],
+        ),
+        (
+            list(
+                json!({"type": "array", "maxItems": 2, "items": {"type": "string", "maxLength": 3, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}),
+            ),
+            vec![
+                "@.properties[l].items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on the uncorrelatable portion of the schema within @.properties[l]",
+            ],
+        ),
+    ] {
+        let found: Vec<String> =
+            super::validate_create(&definition(schema.clone())).iter().map(ToString::to_string).collect();
+        let want: Vec<String> =
+            want.iter().map(|w| w.replace('@', "spec.validation.openAPIV3Schema")).collect();
+        assert_eq!(found, want, "{schema}");
+    }
+}
+
+#[test]
+fn names_versions_and_conversion() {
+    let of = |change: &dyn Fn(&mut Value)| {
+        let mut d = definition(json!({"type": "object"}));
+        change(&mut d);
+        super::validate_create(&d).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let found = of(&|d| {
+        d["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "clientConfig": {"service": {"name": "", "namespace": "n", "port": 0, "path": "x"}},
+        "conversionReviewVersions": ["v1", "v1"]}})
+    });
+    assert_eq!(
+        found,
+        [
+            "spec.conversion.webhookClientConfig.service.namespace: Required value",
+            "spec.conversion.webhookClientConfig.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+            "spec.conversion.webhookClientConfig.service.path: Invalid value: \"x\": must start with a '/'",
+            "spec.conversion.webhookClientConfig.service.path: Invalid value: \"x\": segment[0] may not be empty",
+            "spec.conversion.conversionReviewVersions[1]: Invalid value: \"v1\": duplicate version",
+        ]
+    );
+    let found = of(&|d| d["spec"]["versions"][0]["storage"] = json!(false));
+    assert_eq!(
+        found.first().map(String::as_str),
+        Some(
+            "spec.versions: Invalid value: [{\"Name\":\"v1\",\"Served\":true,\"Storage\":false,\"Deprecated\":false,\"DeprecationWarning\":null,\"Schema\":null,\"Subresources\":null,\"AdditionalPrinterColumns\":null,\"SelectableFields\":null}]: must have exactly one version marked as storage version"
+        )
+    );
+    let found = of(&|d| d["spec"]["versions"][0]["deprecationWarning"] = json!("x"));
+    assert_eq!(
+        found,
+        [
+            "spec.versions[0].deprecationWarning: Invalid value: \"x\": can only be set for deprecated versions"
+        ]
+    );
+    let new =
+        definition(json!({"type": "object", "properties": {"a": {"type": "string", "format": "nosuch"}}}));
+    assert_eq!(super::warnings(None, &new), ["unrecognized format \"nosuch\""]);
+    assert!(super::warnings(Some(&new), &new).is_empty());
+}
