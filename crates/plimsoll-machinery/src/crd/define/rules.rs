@@ -175,7 +175,7 @@ fn one(
         costs.observe(field("rule"), cost);
         let expression = text(rule, "messageExpression");
         if !expression.is_empty() {
-            message(expression, rule, of, node, path, times, costs, errors);
+            message(expression, rule, of, node, path, costs, errors);
         }
     }
     let optional = rule.get("optionalOldSelf").filter(|v| !v.is_null());
@@ -191,14 +191,12 @@ fn one(
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 fn message(
     expression: &str,
     rule: &Value,
     of: &Of<'_>,
     node: &Node,
     path: &str,
-    times: f64,
     costs: &mut Costs,
     errors: &mut Vec<FieldError>,
 ) {
@@ -221,7 +219,7 @@ fn message(
         let what = too_much("estimated messageExpression cost", cost, RULE_LIMIT);
         errors.push(FieldError::forbidden(field.clone(), what));
     }
-    costs.observe(field, cost * times.min(1.0));
+    costs.observe(field, cost);
 }
 
 fn compile(source: &str, node: &Node, root: bool) -> Result<Program, String> {

@@ -173,7 +173,7 @@ fn odd_definitions() {
         (
             list(json!({"type": "string", "default": 1})),
             vec![
-                "@.properties[l].default: Invalid value: \"integer\": @.properties[l].default in body must be of type string: \"integer\"",
+                "@.properties[l].default: Invalid value: \"integer\":  in body must be of type string: \"integer\"",
             ],
         ),
         (
