@@ -28,8 +28,7 @@ pub(super) fn claim_template(template: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     let spec = object(template, "spec");
     let (of_claim, at) = (object(spec, "metadata"), path.field("metadata"));
-    meta::annotations(object(of_claim, "annotations"), &at.field("annotations"), errors);
-    meta::labels(object(of_claim, "labels"), &at.field("labels"), errors);
+    meta::of_template(of_claim, &at, errors);
     request::claim_spec(object(spec, "spec"), &path.field("spec"), errors);
 }
 
