@@ -140,7 +140,7 @@ fn unselected(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// `IsDomainPrefixedPath`.
-fn domain_prefixed(text: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn domain_prefixed(text: &str, path: &Path<'_>, errors: &mut Errors) {
     const PATH: &str = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
     if text.is_empty() {
         errors.required(path, "");

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Errors, Path};
-use super::{address, checks};
+use super::{address, batch, checks};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
@@ -208,11 +208,7 @@ pub(super) fn ingress_class(class: &Obj, errors: &mut Errors) {
     if controller.len() > LONGEST {
         errors.too_long(&at, LONGEST);
     }
-    if controller.is_empty() {
-        errors.required(&at, "");
-    } else {
-        errors.invalid_all(&at, controller, &checks::domain_prefixed_path(controller));
-    }
+    batch::domain_prefixed(controller, &at, errors);
     if !has(spec, "parameters") {
         return;
     }
