@@ -78,12 +78,37 @@ pub(crate) const LOWER_PRIORITY: u8 = 1;
 
 impl Queueing {
     /// Workloads to preempt so that the assignment fits; empty when that can't be done.
+    ///
+    /// Kueue forgets the resource `pods` here: neither shares nor what fits count it, and if the number of pods takes
+    /// more victims, it finds that nothing fits, cycle after cycle. Its choice stands where it is enough.
     pub(crate) fn preemption_targets(&mut self, id: WlId, cq: CqId, a: &Assignment) -> Vec<Target> {
         let Some(node) = self.cq(cq).node else { return Vec::new() };
         let tas = self.tas_requests(id, cq, a);
-        let need =
-            Need { id, cq, node, frs: a.columns_to_preempt(&self.ids), usage: self.requested_usage(a), tas };
-        self.find_targets(&need)
+        let usage = self.requested_usage(a);
+        let pods: Vec<Fr> = self.columns_of_pods(a);
+        let known = usage.iter().filter(|(fr, _)| !pods.contains(fr)).copied().collect();
+        let mut need = Need { id, cq, node, frs: a.columns_to_preempt(&self.ids), usage: known, tas };
+        let targets = self.find_targets(&need);
+        if targets.is_empty() || need.usage.len() == usage.len() {
+            return targets;
+        }
+        let mark = self.mark();
+        targets.iter().for_each(|t| self.take_usage(t.id));
+        let enough = self.quota_fits(cq, &usage);
+        self.rollback(mark);
+        if enough {
+            return targets;
+        }
+        need.usage = usage;
+        let more = self.find_targets(&need);
+        if more.is_empty() { targets } else { more }
+    }
+
+    /// Columns of the resource `pods` in an assignment.
+    fn columns_of_pods(&self, a: &Assignment) -> Vec<Fr> {
+        let Some(pods) = self.ids.find_resource("pods") else { return Vec::new() };
+        let flavors = a.pod_sets.iter().filter_map(|ps| ps.flavor_of(pods));
+        flavors.filter_map(|f| self.ids.find_pair(f, pods)).collect()
     }
 
     /// Whether others could give way on a single column, and the borrow level once they did.
