@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::pod::template;
 use super::volume::persistent_volume_claim;
-use crate::obj::{Obj, children, set, text, with_child};
+use crate::obj::{Obj, child, children, set, text, with_child};
 
 /// apps/v1 Deployment.
 pub(super) fn deployment(object: &mut Obj) {
@@ -72,6 +72,10 @@ pub(super) fn daemon_set(object: &mut Obj) {
                     set(rolling, "maxUnavailable", 1);
                     set(rolling, "maxSurge", 0);
                 });
+            } else if let Some(rolling) = child(strategy, "rollingUpdate") {
+                // They are no pointers internally.
+                set(rolling, "maxUnavailable", 0);
+                set(rolling, "maxSurge", 0);
             }
         });
         set(spec, "revisionHistoryLimit", 10);

@@ -167,8 +167,18 @@ fn amount(value: Option<&Value>) -> i64 {
     }
 }
 
-/// apps/v1 `StatefulSet`.
+/// apps/v1 `StatefulSet` that is new.
+pub(super) fn new_stateful_set(o: &Obj, errors: &mut Errors) {
+    whole_stateful_set(o, true, errors);
+}
+
+/// apps/v1 `StatefulSet` that is there.
 pub(super) fn stateful_set(o: &Obj, errors: &mut Errors) {
+    whole_stateful_set(o, false, errors);
+}
+
+/// `ValidateStatefulSetSpec`. Claims and service can't change, so that only new ones are looked at.
+fn whole_stateful_set(o: &Obj, new: bool, errors: &mut Errors) {
     let spec = object(o, "spec");
     let path = Path::new("spec");
     let at = path.field("podManagementPolicy");
@@ -185,10 +195,17 @@ pub(super) fn stateful_set(o: &Obj, errors: &mut Errors) {
             errors.one_of(&at.field(key), text(retention, key), &["Retain", "Delete"]);
         }
     }
+    if new {
+        stateful_set_claims(spec, &path.field("volumeClaimTemplates"), errors);
+    }
     errors.non_negative(&path.field("replicas"), int(spec, "replicas"));
     errors.non_negative(&path.field("minReadySeconds"), int(spec, "minReadySeconds"));
     let ordinals = path.field("ordinals");
     errors.non_negative(&ordinals.field("start"), int(object(spec, "ordinals"), "start"));
+    let service = text(spec, "serviceName");
+    if new && !service.is_empty() {
+        errors.invalid_all(&path.field("serviceName"), service, &checks::dns_label(service));
+    }
     let at = path.field("selector");
     let chosen = spec.get("selector").and_then(Value::as_object);
     match chosen {
@@ -239,16 +256,9 @@ fn as_the_pods_have_it(spec: &Obj, template: &Obj) -> Obj {
     template
 }
 
-/// The claims of a new `StatefulSet` and its service; afterwards they can't change.
-pub(super) fn stateful_set_claims(o: &Obj, errors: &mut Errors) {
-    let path = Path::new("spec");
-    let service = text(object(o, "spec"), "serviceName");
-    if !service.is_empty() {
-        errors.invalid_all(&path.field("serviceName"), service, &checks::dns_label(service));
-    }
-    let at = path.field("volumeClaimTemplates");
-    for (i, claim) in list(object(o, "spec"), "volumeClaimTemplates").iter().enumerate() {
-        storage::claim_spec(object(as_obj(claim), "spec"), &at.index(i).field("spec"), errors);
+fn stateful_set_claims(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    for (i, claim) in list(spec, "volumeClaimTemplates").iter().enumerate() {
+        storage::claim_spec(object(as_obj(claim), "spec"), &path.index(i).field("spec"), errors);
     }
 }
 
@@ -547,8 +557,7 @@ mod tests {
     fn wrong(spec: &Value) -> Vec<String> {
         let set = json!({"spec": spec});
         let mut errors = Errors::default();
-        stateful_set(as_obj(&set), &mut errors);
-        stateful_set_claims(as_obj(&set), &mut errors);
+        new_stateful_set(as_obj(&set), &mut errors);
         errors.0.iter().map(|e| e.field.clone()).collect()
     }
 

@@ -346,6 +346,7 @@ fn success_policy(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors
             match count_indexes(indexes, completions) {
                 Ok(n) => selected = Some(n),
                 Err(why) => {
+                    selected = Some(0);
                     let detail = format!("error parsing succeededIndexes: {why}");
                     errors.invalid(&here.field("succeededIndexes"), indexes, &detail);
                 }
@@ -459,12 +460,30 @@ fn template_update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if was != &is {
         let at = path.field("template");
         if suspended && idle {
-            let value = after.get("template").and_then(|t| t.get("spec")).cloned().unwrap_or_default();
-            errors.invalid(&at.field("spec"), value, IMMUTABLE);
+            let shown = pod::shown_spec(object(object(after, "template"), "spec"));
+            errors.invalid_text(&at.field("spec"), shown, IMMUTABLE);
         } else {
-            errors.invalid(&at, after.get("template").cloned().unwrap_or_default(), IMMUTABLE);
+            errors.invalid_text(&at, shown_template(object(after, "template")), IMMUTABLE);
         }
     }
+}
+
+/// A template as Go prints it: its metadata as on the wire, with no name of its own, then the spec.
+fn shown_template(template: &Obj) -> String {
+    const ORDER: [&str; 8] = [
+        "name",
+        "generateName",
+        "namespace",
+        "uid",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+    ];
+    let metadata = object(template, "metadata");
+    let given = ORDER.iter().filter_map(|key| Some(format!("\"{key}\":{},", metadata.get(*key)?)));
+    let spec = pod::shown_spec(object(template, "spec"));
+    format!("{{{}\"Spec\":{spec}}}", given.collect::<String>())
 }
 
 /// Puts back what may change of a suspended job's template.

@@ -159,7 +159,9 @@ pub(super) fn of_template(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
         "managedFields",
     ];
     for key in others.into_iter().filter(|key| has(meta, key)) {
-        errors.forbidden(&path.field(key), "cannot be set");
+        // Upstream derives the name from Go's.
+        let name = if key == "uid" { "uID" } else { key };
+        errors.forbidden(&path.field(name), "cannot be set");
     }
 }
 

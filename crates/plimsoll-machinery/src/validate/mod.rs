@@ -59,9 +59,6 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if kind.custom.is_none() && kind.gvk.group.is_empty() && kind.gvk.kind == "Pod" {
         pod::create(o, &mut errors);
     }
-    if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "StatefulSet" {
-        apps::stateful_set_claims(o, &mut errors);
-    }
     if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "ControllerRevision" {
         apps::controller_revision_data(o, &mut errors);
     }
@@ -216,7 +213,9 @@ fn meta_and_kind(kind: &Kind, o: &Obj, errors: &mut Errors) {
     if !unnamed(kind) {
         meta::create(kind, o, errors);
     }
-    if kind.custom.is_none()
+    if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "StatefulSet" {
+        apps::new_stateful_set(o, errors);
+    } else if kind.custom.is_none()
         && let Some(check) = check_of(kind)
     {
         check(o, errors);

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod container;
+mod dump;
 mod env;
 mod probe;
 mod projected;
@@ -24,6 +25,7 @@ use super::{meta, resources};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 pub(crate) use annotations::APP_ARMOR;
+pub(super) use dump::spec as shown_spec;
 pub(super) use resize::resize;
 pub(super) use scheduling::{node_selector, tolerations};
 pub(super) use source::host_path;
@@ -392,3 +394,6 @@ fn rest(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
         resources::container(&limits, &[], &path.field("overhead"), errors);
     }
 }
+
+#[cfg(test)]
+mod tests;

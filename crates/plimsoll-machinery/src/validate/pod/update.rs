@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
-use super::{annotations, container, scheduling};
+use super::{annotations, container, dump, scheduling};
 use crate::obj::{Obj, as_obj, children, int, list, object, text};
 
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -35,7 +35,7 @@ pub(in super::super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
         gated_changes(before, after, &mut munged, &path, errors);
     }
     if munged != *before {
-        errors.forbidden(&path, MUTABLE);
+        errors.forbidden(&path, &format!("{MUTABLE}\n{}", dump::changes(before, &munged)));
     }
 }
 
