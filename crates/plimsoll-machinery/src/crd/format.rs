@@ -213,13 +213,13 @@ fn isbn10(text: &str) -> bool {
     let last = if *last == b'X' { Some(10) } else { char::from(*last).to_digit(10) };
     let (Some(last), Some(head)) = (last, digits(head)) else { return false };
     let sum: u32 = head.iter().zip(1..).map(|(d, i)| d * i).sum();
-    (sum + 10 * last) % 11 == 0
+    (sum + 10 * last).is_multiple_of(11)
 }
 
 fn isbn13(text: &str) -> bool {
     let Some(all) = digits(&bare(text)).filter(|d| d.len() == 13) else { return false };
     let sum: u32 = all.iter().zip([1, 3].iter().cycle()).map(|(d, f)| d * f).sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 static CARDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -248,20 +248,18 @@ fn credit_card(text: &str) -> bool {
         (_, twice) => twice,
     };
     let sum: u32 = plain.chars().rev().filter_map(|c| c.to_digit(10)).enumerate().map(doubled).sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// Go's duration syntax, or amounts with words anywhere in the text (`3 days`), as kube-openapi has it.
 fn duration(text: &str) -> bool {
-    go_duration(text) || {
-        let words = text.match_indices(|c: char| c.is_ascii_digit()).any(|(at, _)| {
-            let rest = text.get(at..).unwrap_or_default();
-            let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
-            let end = unit.find(|c: char| !c.is_ascii_alphabetic() && c != 'µ').unwrap_or(unit.len());
-            is_unit(&unit.get(..end).unwrap_or_default().to_lowercase())
-        });
-        words
-    }
+    let of_unit = |(at, _)| {
+        let rest = text.get(at..).unwrap_or_default();
+        let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+        let end = unit.find(|c: char| !c.is_ascii_alphabetic() && c != 'µ').unwrap_or(unit.len());
+        is_unit(&unit.get(..end).unwrap_or_default().to_lowercase())
+    };
+    go_duration(text) || text.match_indices(|c: char| c.is_ascii_digit()).any(of_unit)
 }
 
 fn is_unit(unit: &str) -> bool {

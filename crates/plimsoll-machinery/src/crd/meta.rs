@@ -55,10 +55,8 @@ fn embedded(map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) 
         let mut bad = |what: &str| errors.push(FieldError::invalid(field.clone(), value, what));
         match (key.as_str(), value) {
             ("apiVersion" | "kind", Value::String(empty)) if empty.is_empty() => bad("must not be empty"),
-            ("apiVersion", Value::String(version)) => {
-                if version.matches('/').count() > 1 {
-                    bad(&format!("unexpected GroupVersion string: {version}"));
-                }
+            ("apiVersion", Value::String(version)) if version.matches('/').count() > 1 => {
+                bad(&format!("unexpected GroupVersion string: {version}"));
             }
             ("kind", Value::String(kind)) => {
                 let faults = dns_1035_label(&kind.to_lowercase());
@@ -67,7 +65,7 @@ fn embedded(map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) 
                     bad(&format!("{lead}{}", faults.join(",")));
                 }
             }
-            ("apiVersion" | "kind", _) => bad("must be a string"),
+            ("apiVersion" | "kind", other) if !other.is_string() => bad("must be a string"),
             ("metadata", Value::Object(meta)) => errors.extend(object_meta(meta, &field)),
             ("metadata", other) if !other.is_null() => {
                 let what = match other {

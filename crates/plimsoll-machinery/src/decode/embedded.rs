@@ -85,9 +85,9 @@ impl Walk<'_> {
             self.error.get_or_insert(error.to_string());
             return;
         }
-        let prefix = format!("unknown field \"");
+        let prefix = "unknown field \"";
         for text in &findings.strict {
-            if let Some(field) = text.strip_prefix(&prefix) {
+            if let Some(field) = text.strip_prefix(prefix) {
                 self.unknown.push(format!("{path}.{}", field.trim_end_matches('"')));
             }
         }

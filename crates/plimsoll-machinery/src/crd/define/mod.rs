@@ -182,7 +182,7 @@ struct Shared<'a> {
 
 impl Shared<'_> {
     fn has(&self, key: &str) -> bool {
-        self.keys.iter().any(|k| *k == key)
+        self.keys.contains(&key)
     }
 
     /// The old version of a name.

@@ -119,7 +119,7 @@ fn names_are_accepted_once() {
     assert_eq!(again, first["status"]);
 }
 
-fn definition(schema: Value) -> Value {
+fn definition(schema: &Value) -> Value {
     prepared(&json!({
         "metadata": {"name": "as.x.dev"},
         "spec": {
@@ -201,7 +201,7 @@ fn odd_definitions() {
         ),
     ] {
         let found: Vec<String> =
-            super::validate_create(&definition(schema.clone())).iter().map(ToString::to_string).collect();
+            super::validate_create(&definition(&schema)).iter().map(ToString::to_string).collect();
         let want: Vec<String> =
             want.iter().map(|w| w.replace('@', "spec.validation.openAPIV3Schema")).collect();
         assert_eq!(found, want, "{schema}");
@@ -211,14 +211,14 @@ fn odd_definitions() {
 #[test]
 fn names_versions_and_conversion() {
     let of = |change: &dyn Fn(&mut Value)| {
-        let mut d = definition(json!({"type": "object"}));
+        let mut d = definition(&json!({"type": "object"}));
         change(&mut d);
         super::validate_create(&d).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let found = of(&|d| {
         d["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "clientConfig": {"service": {"name": "", "namespace": "n", "port": 0, "path": "x"}},
-        "conversionReviewVersions": ["v1", "v1"]}})
+        "conversionReviewVersions": ["v1", "v1"]}});
     });
     assert_eq!(
         found,
@@ -245,7 +245,7 @@ fn names_versions_and_conversion() {
         ]
     );
     let new =
-        definition(json!({"type": "object", "properties": {"a": {"type": "string", "format": "nosuch"}}}));
+        definition(&json!({"type": "object", "properties": {"a": {"type": "string", "format": "nosuch"}}}));
     assert_eq!(super::warnings(None, &new), ["unrecognized format \"nosuch\""]);
     assert!(super::warnings(Some(&new), &new).is_empty());
 }
