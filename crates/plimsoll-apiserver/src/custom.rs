@@ -54,6 +54,7 @@ fn is_deleted(definition: &Value) -> bool {
 pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
     let Ok(mut definition) = record.value() else { return };
     if is_deleted(&definition) {
+        serve(server, &record.key, &definition);
         start_clean_up(server, &record.key.name);
         return;
     }
@@ -265,6 +266,15 @@ async fn remove_all(server: &Arc<Server>, name: &str) {
         if !is_deleted(&definition) {
             return;
         }
+        if let Some(begun) = in_progress(server, &definition) {
+            // Said before the first instance goes (upstream's `CRDFinalizer`).
+            match server.put(key.clone(), Expected::Revision(record.revision), &begun).await {
+                Ok(_) | Err(StoreError::Conflict { .. }) => continue,
+                Err(e) => {
+                    tracing::warn!(name, error = %e, "the condition of a definition could not be written");
+                }
+            }
+        }
         let now = Some((record.revision, server.store().last_revision(&storage(&definition))));
         if seen != now {
             seen = now;
@@ -288,6 +298,32 @@ async fn remove_all(server: &Arc<Server>, name: &str) {
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(MAX_CLEANUP_INTERVAL);
     }
+}
+
+/// A definition whose instances are about to be removed, if it doesn't say so yet.
+fn in_progress(server: &Server, definition: &Value) -> Option<Value> {
+    const REASON: &str = "InstanceDeletionInProgress";
+    if !established(definition) {
+        return None;
+    }
+    let mut new = definition.clone();
+    let conditions = new["status"]["conditions"].as_array_mut()?;
+    let condition = conditions.iter_mut().find(|c| c["type"] == "Terminating")?;
+    if condition["reason"] == REASON {
+        return None;
+    }
+    condition["reason"] = json!(REASON);
+    condition["message"] = json!("CustomResource deletion is in progress");
+    let gvk = Gvk {
+        group: "apiextensions.k8s.io".into(),
+        version: "v1".into(),
+        kind: "CustomResourceDefinition".into(),
+    };
+    let kinds = server.kinds();
+    let kind = kinds.kind(&gvk)?;
+    crate::machine::own_update(kind, Some(definition), &mut new, "kube-apiserver", "status", server.now())
+        .ok()?;
+    Some(new)
 }
 
 /// Where instances are stored.

@@ -34,7 +34,13 @@ pub fn decode(
         Format::Json => codec::decode(kind, bytes, codec::Format::Json, validation)?,
         Format::Yaml => codec::decode(kind, bytes, codec::Format::Yaml, validation)?,
         Format::Protobuf => {
-            let json = proto::decode_body(bytes)?.to_string();
+            let message = match proto::decode_body(bytes) {
+                Err(_) if !bytes.starts_with(b"k8s\0") => {
+                    return Err(codec::unrecognized(kind, proto::NO_MESSAGE, bytes));
+                }
+                other => other?,
+            };
+            let json = message.to_string();
             codec::decode(kind, json.as_bytes(), codec::Format::Json, validation)?
         }
     };
@@ -53,9 +59,28 @@ pub fn unread(kind: &Kind, body: &[u8]) -> Vec<String> {
     object.keys().filter(|k| !own.contains(&k.as_str())).map(|k| format!("unknown field \"{k}\"")).collect()
 }
 
+/// Kinds besides DeleteOptions that are registered for it in every group (`metav1.AddToGroupVersion`).
+const META_KINDS: [&str; 15] = [
+    "APIGroup",
+    "APIGroupList",
+    "APIResourceList",
+    "APIVersions",
+    "CreateOptions",
+    "GetOptions",
+    "ListOptions",
+    "PartialObjectMetadata",
+    "PartialObjectMetadataList",
+    "PatchOptions",
+    "Status",
+    "Table",
+    "TableOptions",
+    "UpdateOptions",
+    "WatchEvent",
+];
+
 /// Decodes the DeleteOptions in the body of a deletion.
 pub fn decode_delete_options(bytes: &[u8], format: Format) -> Result<Value, ApiError> {
-    let value: Value = match format {
+    let mut value: Value = match format {
         Format::Yaml => codec::yaml(bytes).map_err(|e| {
             ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
         })?,
@@ -65,10 +90,20 @@ pub fn decode_delete_options(bytes: &[u8], format: Format) -> Result<Value, ApiE
             ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
         })?,
     };
+    type_meta(&mut value).map_err(|why| {
+        ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+    })?;
     let text = |field: &str| value[field].as_str().unwrap_or("");
     let (kind, version) = (text("kind"), text("apiVersion"));
+    if version.matches('/').count() > 1 {
+        return Err(ApiError::bad_request(format!("unexpected GroupVersion string: {version}")));
+    }
     if !matches!(kind, "" | "DeleteOptions") {
-        let version = if version.is_empty() { "v1" } else { version };
+        if META_KINDS.contains(&kind) && matches!(version, "" | "v1" | "meta.k8s.io/v1") {
+            let why = format!("converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion");
+            return Err(ApiError::bad_request(why));
+        }
+        let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
         return Err(ApiError::bad_request(format!(
             "no kind {kind:?} is registered for version {version:?} in scheme \
              \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
@@ -77,9 +112,43 @@ pub fn decode_delete_options(bytes: &[u8], format: Format) -> Result<Value, ApiE
     Ok(value)
 }
 
+/// Reads `apiVersion` and `kind` as Go does, which looks at no case.
+fn type_meta(value: &mut Value) -> Result<(), String> {
+    if value.is_null() {
+        *value = json!({});
+    }
+    let Some(map) = value.as_object_mut() else {
+        return Err(format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            codec::json_kind(value)
+        ));
+    };
+    for field in ["apiVersion", "kind"] {
+        let Some(found) = map.keys().find(|k| k.eq_ignore_ascii_case(field)).cloned() else { continue };
+        let Some(text) = map.remove(&found) else { continue };
+        match text {
+            Value::String(_) => map.insert(field.to_owned(), text),
+            Value::Null => None,
+            other => {
+                let what = codec::json_kind(&other);
+                return Err(format!(
+                    "json: cannot unmarshal {what} into Go struct field .{field} of type string"
+                ));
+            }
+        };
+    }
+    Ok(())
+}
+
 /// What Go says about bytes that are no JSON.
 pub fn json_error(bytes: &[u8]) -> String {
     codec::explain(bytes).unwrap_or_else(|| "unexpected end of JSON input".to_owned())
+}
+
+/// What clients of a built-in kind are warned of.
+pub fn deprecation(kind: &Kind) -> Option<String> {
+    builtin::deprecation(&kind.gvk).map(str::to_owned)
 }
 
 /// Fills in defaults.
@@ -233,13 +302,22 @@ pub fn table(
     let mut table = to_table(kind, items, options, now);
     if version == MetaVersion::V1beta1 {
         table["apiVersion"] = json!(version.api_version());
+        for row in table["rows"].as_array_mut().into_iter().flatten() {
+            if row["object"]["kind"] == "PartialObjectMetadata" {
+                row["object"]["apiVersion"] = json!(version.api_version());
+            }
+        }
     }
     table
 }
 
 /// An object of a kind with nothing in it, as bookmarks carry it.
 pub fn empty(kind: &Kind) -> Value {
-    json!({"kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version()})
+    let object = json!({"kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version()});
+    if kind.custom.is_some() {
+        return object;
+    }
+    codec::conform(kind, object.clone()).map_or(object, |c| c.object)
 }
 
 /// Type of a patch.
@@ -269,6 +347,15 @@ pub fn apply_patch(
     if patch_type == PatchType::Strategic && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err() {
         return Err(ApiError::bad_request(json_error(body)));
     }
+    if patch_type == PatchType::Strategic
+        && let Ok(given) = serde_json::from_slice::<Value>(body)
+        && !given.is_object()
+        && !given.is_null()
+    {
+        let what = codec::json_kind(&given);
+        let why = format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
+        return Err(ApiError::bad_request(why));
+    }
     let document = || match (patch_type, &kind.schema) {
         (PatchType::Json, _) => patch::json(old, body),
         (PatchType::Strategic, Some(schema)) => patch::strategic(schema, old, body),
@@ -280,6 +367,9 @@ pub fn apply_patch(
         _ => document().map(|d| d.to_string()).unwrap_or_default(),
     };
     let document_of_kind = document()?;
+    if kind.custom.is_some() {
+        type_errors(kind, &document_of_kind)?;
+    }
     if let Some(why) = other_kind(kind, &document_of_kind) {
         return Err(patch::refused(&shown(), &why));
     }
@@ -293,6 +383,21 @@ pub fn apply_patch(
     }
     let warnings = if validation == FieldValidation::Warn { conformed.strict } else { Vec::new() };
     Ok((conformed.object, warnings))
+}
+
+/// A custom resource stays of its kind (`customResourceValidator.validateTypeMeta`).
+fn type_errors(kind: &Kind, document: &Value) -> Result<(), ApiError> {
+    let found = gvk_of(document);
+    let mut errors = Vec::new();
+    if found.kind != kind.gvk.kind {
+        errors.push(FieldError::invalid("kind", &json!(found.kind), format!("must be {}", kind.gvk.kind)));
+    }
+    if found.group != kind.gvk.group || found.version != kind.gvk.version {
+        let want = kind.gvk.api_version();
+        errors.push(FieldError::invalid("apiVersion", &document["apiVersion"], format!("must be {want}")));
+    }
+    let name = document["metadata"]["name"].as_str().unwrap_or("");
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&found.group, &found.kind, name, &errors)) }
 }
 
 /// What Go says when a patch made another kind of an object of a built-in kind.
@@ -336,10 +441,11 @@ pub fn parse_apply(bytes: &[u8]) -> Result<Value, ApiError> {
     match value {
         Value::Object(_) => Ok(value),
         Value::Null => Ok(json!({})),
-        _ => Err(ApiError::bad_request(
-            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal value \
-             into Go value of type map[string]interface {}",
-        )),
+        other => Err(ApiError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} \
+             into Go value of type map[string]interface {{}}",
+            codec::json_kind(&other)
+        ))),
     }
 }
 

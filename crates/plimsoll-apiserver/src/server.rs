@@ -117,6 +117,8 @@ pub struct Server {
     config: ServerConfig,
     store: Store,
     kinds: RwLock<Arc<KindTable>>,
+    /// Tells watches which kinds are served.
+    kinds_changed: tokio::sync::watch::Sender<Arc<KindTable>>,
     rbac: Rbac,
     logs: RwLock<Option<Arc<dyn LogSource>>>,
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
@@ -154,6 +156,7 @@ impl Server {
             store,
             config,
             kinds: RwLock::new(Arc::new(builtin::table())),
+            kinds_changed: tokio::sync::watch::Sender::new(Arc::default()),
             logs: RwLock::new(None),
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
             hooks: Hooks::default(),
@@ -204,6 +207,12 @@ impl Server {
         let mut table = KindTable::clone(&kinds);
         change(&mut table);
         *kinds = Arc::new(table);
+        self.kinds_changed.send_replace(Arc::clone(&kinds));
+    }
+
+    /// The kinds served from now on, whenever they change.
+    pub(crate) fn follow_kinds(&self) -> tokio::sync::watch::Receiver<Arc<KindTable>> {
+        self.kinds_changed.subscribe()
     }
 
     /// Definitions whose instances are being removed.

@@ -146,3 +146,77 @@ async fn writes_to_a_definition_that_goes_start_no_more_work() {
     assert_eq!(code, 200, "{body}");
     until_gone(&api).await;
 }
+
+/// While a definition goes, nothing more is made of it; watches hear of the last instance and end.
+#[tokio::test]
+async fn what_goes_takes_no_more_and_ends_its_watches() {
+    let api = Api::new(ServerConfig::default()).await;
+    create(&api, CRDS, &definition()).await;
+    create(&api, SHIPS, &ship("a")).await;
+    let mut held = ship("held");
+    held["metadata"]["finalizers"] = json!(["test.dev/hold"]);
+    create(&api, SHIPS, &held).await;
+    let mut events = api.watch(&format!("{SHIPS}?watch=true")).await;
+    assert_eq!(api.send("DELETE", CRD, None).await.0, 200);
+    let (code, body) = api.send("POST", SHIPS, Some(&ship("b"))).await;
+    let why = "ships.test.dev \"b\" is forbidden: create not allowed while custom resource definition is terminating";
+    assert_eq!((code, body["message"].as_str()), (403, Some(why)));
+    // What is there may be written; with its finalizer it goes, and the definition.
+    let patch = json!({"metadata": {"finalizers": null}});
+    let deadline = Instant::now() + PATIENCE;
+    while api.send("GET", &format!("{SHIPS}/held"), None).await.1["metadata"]["deletionTimestamp"].is_null() {
+        assert!(Instant::now() < deadline, "the instance is not deleted");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (_, going) = api.send("GET", CRD, None).await;
+    let conditions = going["status"]["conditions"].as_array().unwrap();
+    let reason = conditions.iter().find(|c| c["type"] == "Terminating").unwrap()["reason"].clone();
+    assert_eq!(reason, "InstanceDeletionInProgress");
+    assert_eq!(api.send("PATCH", &format!("{SHIPS}/held"), Some(&patch)).await.0, 200);
+    until_gone(&api).await;
+    let mut last = Value::Null;
+    while let Some(event) = events.next_if_any().await {
+        last = event;
+    }
+    assert_eq!((&last["type"], &last["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("held")));
+}
+
+/// Requests that upstream's handler of custom resources words itself.
+#[tokio::test]
+async fn refusals_of_custom_resources() {
+    let api = Api::new(ServerConfig::default()).await;
+    create(&api, CRDS, &definition()).await;
+    create(&api, SHIPS, &ship("a")).await;
+    let one = format!("{SHIPS}/a");
+    let other_kind = json!({"kind": "Boat"});
+    let nameless = json!({"apiVersion": "test.dev/v1", "kind": "Ship"});
+    let rows = [
+        ("GET", format!("{one}/nope"), None, 404, "ships.test.dev \"a\" not found"),
+        (
+            "PUT",
+            format!("{SHIPS}/b"),
+            Some(nameless),
+            400,
+            "the name of the object (b based on URL) was undeterminable: name must be provided",
+        ),
+        (
+            "PATCH",
+            one.clone(),
+            Some(other_kind),
+            422,
+            "Boat.test.dev \"a\" is invalid: kind: Invalid value: \"Boat\": must be Ship",
+        ),
+        ("PATCH", one.clone(), Some(json!(null)), 400, "Invalid JSON Patch"),
+        (
+            "POST",
+            SHIPS.to_owned(),
+            Some(json!({"kind": "Ship"})),
+            400,
+            "the API version in the data () does not match the expected API version (test.dev/v1)",
+        ),
+    ];
+    for (method, path, body, code, message) in rows {
+        let (got, answer) = api.send(method, &path, body.as_ref()).await;
+        assert_eq!((got, answer["message"].as_str()), (code, Some(message)), "{method} {path}");
+    }
+}

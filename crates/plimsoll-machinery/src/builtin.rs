@@ -423,6 +423,17 @@ fn presence() -> HashMap<String, HashMap<&'static str, Presence>> {
     all
 }
 
+/// What clients of a version that will go are warned of (the types' `prerelease-lifecycle` tags).
+pub fn deprecation(gvk: &Gvk) -> Option<&'static str> {
+    match (gvk.group.as_str(), gvk.version.as_str(), gvk.kind.as_str()) {
+        ("", "v1", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "v1", "Endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -80,6 +80,8 @@ pub struct CustomKind {
     pub storage_version: String,
     /// Warning sent with every answer when the version is deprecated.
     pub deprecation: Option<String>,
+    /// Whether the definition is being deleted: nothing more may be made.
+    pub terminating: bool,
     /// Whether `spec.preserveUnknownFields` or its schema equivalent keeps everything.
     pub preserve_unknown: bool,
     /// The schema compiled for pruning, defaults, checks and rules.

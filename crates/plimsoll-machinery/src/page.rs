@@ -1,10 +1,15 @@
 //! Continue tokens of lists that come in pages (`apiserver/pkg/storage/continue.go`).
 
 use base64::Engine;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::decode::explain;
+use crate::decode::{explain, json_kind as word};
+
+/// As Go decodes: bits that are left over at the end don't matter.
+const GO: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// Where the next page begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +34,16 @@ impl Token {
     /// What is wrong with it, in upstream's words.
     pub fn parse(token: &str) -> Result<Self, String> {
         let bad = |why: String| Err(format!("continue key is not valid: {why}"));
-        let bytes = match BASE64_URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')) {
+        let bytes = match GO.decode(token.trim_end_matches('=')) {
             Ok(bytes) => bytes,
             Err(base64::DecodeError::InvalidByte(at, _)) => {
                 return bad(format!("illegal base64 data at input byte {at}"));
             }
-            Err(_) => return bad(format!("illegal base64 data at input byte {}", token.len())),
+            Err(_) => {
+                // One letter too many is where Go stops.
+                let at = token.trim_end_matches('=').len().saturating_sub(1);
+                return bad(format!("illegal base64 data at input byte {at}"));
+            }
         };
         let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
             return bad(explain(&bytes).unwrap_or_else(|| "unexpected end of JSON input".to_owned()));
@@ -100,18 +109,6 @@ impl<'a> Fields<'a> {
             Some(other) => other.as_i64().ok_or_else(|| wrong("rv", other, "int64"))?,
         };
         Ok(Self { version: text("v")?, revision, start: text("start")? })
-    }
-}
-
-/// A value as messages about JSON name it.
-fn word(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -8,6 +8,7 @@ use plimsoll_machinery::{ApiError, Gvk, Kind};
 use serde_json::Value;
 
 use crate::convert;
+use crate::machine;
 use crate::pipeline::Write;
 
 /// A request whose object changes as mutating webhooks see and patch it, one version after another.
@@ -23,7 +24,10 @@ impl View {
     /// A request in its own version.
     pub fn new(w: &Write, attributes: Attributes) -> Self {
         let old = attributes.old.clone();
-        Self { attributes, kind: Arc::clone(&w.kind), old }
+        let gvk = &attributes.target.gvk;
+        let part = || machine::subresource_kind(&w.table, gvk).unwrap_or_else(|| Arc::clone(&w.kind));
+        let kind = if *gvk == w.kind.gvk { Arc::clone(&w.kind) } else { part() };
+        Self { attributes, kind, old }
     }
 
     /// The request in the version it is in now.
@@ -61,7 +65,7 @@ impl View {
     /// # Errors
     /// As [`View::become_version_of`].
     pub async fn into_object(self, w: &Write) -> Result<Value, ApiError> {
-        if self.kind.gvk == w.kind.gvk {
+        if self.kind.gvk == w.kind.gvk || self.attributes.target.gvk != w.kind.gvk {
             return Ok(self.attributes.object);
         }
         let (object, _) = converted(w, &w.kind, vec![self.attributes.object]).await?;
@@ -77,8 +81,8 @@ pub struct Views<'a> {
 
 impl<'a> Views<'a> {
     /// A request in its own version.
-    pub fn new(w: &Write, attributes: &'a Attributes) -> Self {
-        Self { own: (w.kind.gvk.clone(), attributes), others: Vec::new() }
+    pub fn new(attributes: &'a Attributes) -> Self {
+        Self { own: (attributes.target.gvk.clone(), attributes), others: Vec::new() }
     }
 
     /// Converts the request for a target, unless that has been done.

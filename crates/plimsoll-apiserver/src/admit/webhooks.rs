@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::Operation;
 use super::versions::{View, Views};
 use crate::callout;
+use crate::http::subresource::scale::{apply_scale, scale_of};
 use crate::machine;
 use crate::pipeline::{Admission, Write};
 use crate::store::{Key, Store};
@@ -151,7 +152,7 @@ pub async fn mutate(
     if webhooks.is_empty() {
         return Ok(changed);
     }
-    let mut view = View::new(w, attributes(w, object, old, operation));
+    let mut view = View::new(w, seen(w, object, old, operation)?);
     let mut patched = false;
     let mut rounds = Reinvocation::default();
     for (i, hook) in webhooks.iter().enumerate() {
@@ -166,9 +167,32 @@ pub async fn mutate(
     }
     // What nobody changed needn't survive conversion there and back.
     if patched && operation != Operation::Delete {
-        *object = view.into_object(w).await?;
+        let altered = view.into_object(w).await?;
+        *object = if is_scale(w) { apply_scale(&w.kind, object, &altered)? } else { altered };
     }
     Ok(changed || patched)
+}
+
+/// What is written at `scale` is a Scale for webhooks, not the object that it is of.
+fn is_scale(w: &Write) -> bool {
+    w.subresource == "scale"
+}
+
+/// A request as webhooks see it.
+fn seen(
+    w: &Write,
+    object: &Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<Attributes, ApiError> {
+    if !is_scale(w) {
+        return Ok(attributes(w, object, old, operation));
+    }
+    let scale = |v: &Value| if v.is_null() { Ok(Value::Null) } else { scale_of(&w.kind, v) };
+    let old = old.map(scale).transpose()?;
+    let mut attributes = attributes(w, &scale(object)?, old.as_ref(), operation);
+    super::policies::as_scale(&mut attributes);
+    Ok(attributes)
 }
 
 /// Calls a mutating webhook if it wants to; whether it changed the object. `None`: it was not called.
@@ -217,10 +241,10 @@ pub async fn validate(
     if webhooks.is_empty() {
         return Ok(());
     }
-    let attributes = attributes(w, object.unwrap_or(&Value::Null), old, operation);
+    let attributes = seen(w, object.unwrap_or(&Value::Null), old, operation)?;
     let concerned: Vec<(&Webhook, &Target)> =
         webhooks.iter().filter_map(|hook| Some((hook, hook.target(&attributes)?))).collect();
-    let mut views = Views::new(w, &attributes);
+    let mut views = Views::new(&attributes);
     for (_, target) in &concerned {
         views.add(w, target).await?;
     }

@@ -195,6 +195,13 @@ pub fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
             list.join(", ")
         )));
     }
+    if let Some((namespace, _)) =
+        name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
+        && groups.is_empty()
+    {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
     if name != "system:anonymous" && !groups.iter().any(|g| g == AUTHENTICATED) {
         groups.push(AUTHENTICATED.to_owned());
     }

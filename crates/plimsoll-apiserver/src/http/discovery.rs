@@ -51,9 +51,11 @@ fn only_get(req: &Req) -> Result<(), ApiError> {
     if req.method == http::Method::GET { Ok(()) } else { Err(method_not_allowed()) }
 }
 
-fn negotiate_plain(req: &mut Req) -> Result<(), ApiError> {
+/// `direct`: answered by the aggregator's or the definitions' own handlers, not by go-restful.
+fn negotiate_plain(req: &mut Req, direct: bool) -> Result<(), ApiError> {
     let accept = req.header(header::ACCEPT).map(str::to_owned);
-    req.accepted = negotiate(accept.as_deref(), Endpoint { protobuf: true, ..Endpoint::default() })?;
+    let endpoint = Endpoint { protobuf: true, direct, ..Endpoint::default() };
+    req.accepted = negotiate(accept.as_deref(), endpoint)?;
     if req.accepted.format == Format::Protobuf {
         req.accepted.format = Format::Json;
     }
@@ -64,6 +66,13 @@ fn negotiate_plain(req: &mut Req) -> Result<(), ApiError> {
 pub fn version(req: &mut Req) -> Result<Reply, ApiError> {
     only_get(req)?;
     req.accepted = Accepted::default();
+    let json = |t: &str| matches!(t, "application/json" | "*/*" | "");
+    if !accepted(req).any(json) {
+        let text = "406: Not Acceptable\n\nAvailable representations: application/json";
+        let mut e = ApiError::new(406, "NotAcceptable", text);
+        e.details = Some(Box::default());
+        return Err(e);
+    }
     let minor = MINOR.to_string();
     Ok(Reply::object(
         200,
@@ -79,7 +88,6 @@ pub fn version(req: &mut Req) -> Result<Reply, ApiError> {
 
 /// `/`.
 pub fn root(req: &mut Req) -> Result<Reply, ApiError> {
-    only_get(req)?;
     Ok(Reply::object(200, discovery::root_paths(&req.table, &OTHER_PATHS)))
 }
 
@@ -91,7 +99,19 @@ pub fn api(req: &mut Req) -> Result<Reply, ApiError> {
     if req.info.shape != Shape::Root && !known {
         return Ok(Reply::page_not_found());
     }
-    only_get(req)?;
+    let custom = !core && req.table.iter().any(|k| k.gvk.group == group && k.custom.is_some());
+    // Whoever answers these looks at no method.
+    let direct = !core && (custom || matches!(req.info.shape, Shape::Root | Shape::Group));
+    let served = if core { "" } else { group.as_str() };
+    if req.info.shape == Shape::Version
+        && !custom
+        && !req.table.iter().any(|k| k.gvk.group == served && k.gvk.version == version)
+    {
+        return Err(not_served());
+    }
+    if !direct {
+        only_get(req)?;
+    }
     match req.info.shape {
         Shape::Root => {
             if let Some(reply) = aggregated(req, core)? {
@@ -108,15 +128,13 @@ pub fn api(req: &mut Req) -> Result<Reply, ApiError> {
             ))
         }
         Shape::Group => {
-            negotiate_plain(req)?;
+            negotiate_plain(req, direct)?;
             let document = discovery::group(&req.table, &group);
             Ok(document.map_or_else(Reply::page_not_found, |d| Reply::object(200, d)))
         }
         _ => {
-            negotiate_plain(req)?;
-            let group = if core { "" } else { group.as_str() };
-            let custom = req.table.iter().any(|k| k.gvk.group == group && k.custom.is_some());
-            match discovery::resources(&req.table, group, &version) {
+            negotiate_plain(req, direct)?;
+            match discovery::resources(&req.table, served, &version) {
                 Some(document) => Ok(Reply::object(200, document)),
                 None if custom => Ok(Reply::page_not_found()),
                 None => Err(not_served()),
@@ -142,7 +160,7 @@ fn aggregated(req: &mut Req, core: bool) -> Result<Option<Reply>, ApiError> {
         Some(false)
     });
     if wanted != Some(true) {
-        negotiate_plain(req)?;
+        negotiate_plain(req, !core)?;
         return Ok(None);
     }
     let document = discovery::aggregated(&req.table, core);
@@ -163,7 +181,6 @@ fn aggregated(req: &mut Req, core: bool) -> Result<Option<Reply>, ApiError> {
 
 /// `/openapi/v3…` and `/openapi/v2`.
 pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
-    only_get(req)?;
     let path = req.info.path.trim_matches('/').to_owned();
     let rest = path.trim_start_matches("openapi").trim_start_matches('/');
     if rest == "v2" {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, header};
-use plimsoll_machinery::{ApiError, Kind};
+use plimsoll_machinery::{ApiError, Details, Kind};
 use serde_json::{Value, json};
 
 use super::negotiate::{Endpoint, Format, MetaVersion, Transform, negotiate};
@@ -29,15 +29,18 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
         return Ok(Reply::page_not_found());
     }
     check_scope(req, &kind)?;
-    if let Some(custom) = &kind.custom
-        && let Some(text) = &custom.deprecation
-    {
-        req.warnings.push(text.clone());
+    if let Some(custom) = &kind.custom {
+        req.warnings.extend(custom.deprecation.clone());
+        if !info.subresource.is_empty() && kind.subresource(&info.subresource).is_none() {
+            return Err(ApiError::not_found(&kind.gvk.group, &kind.plural, &info.name));
+        }
     }
+    let info = &req.info;
     if !info.subresource.is_empty() {
         return subresource::handle(req, &kind).await;
     }
     check_verb(req, &kind)?;
+    req.warnings.extend(machine::deprecation(&kind));
     negotiate_for(req, &kind)?;
     match req.info.verb.as_str() {
         "get" => get(req, &kind).await,
@@ -48,7 +51,7 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
         "patch" => patch::patch(req, &kind).await,
         "delete" => delete(req, &kind).await,
         "deletecollection" => list::delete_collection(req, &kind).await,
-        _ => Err(method_not_allowed()),
+        _ => Err(not_supported(req, &kind)),
     }
 }
 
@@ -64,40 +67,71 @@ fn check_scope(req: &Req, kind: &Kind) -> Result<(), ApiError> {
         if !info.name.is_empty() {
             return Err(not_served());
         }
+        if !kind.verbs.iter().any(|v| v == "list") {
+            return Err(not_served());
+        }
         if !matches!(info.verb.as_str(), "list" | "watch") {
             return Err(method_not_allowed());
         }
     }
+    if !info.name.is_empty() && info.subresource.is_empty() && !kind.verbs.iter().any(|v| v != "create") {
+        // What can only be made has no path of its own.
+        return Err(not_served());
+    }
     Ok(())
+}
+
+/// 405 for a resource of a definition, which upstream's own handler words (`NewMethodNotSupported`).
+pub fn not_supported(req: &Req, kind: &Kind) -> ApiError {
+    if kind.custom.is_none() {
+        return method_not_allowed();
+    }
+    let mut e = ApiError::new(
+        405,
+        "MethodNotAllowed",
+        format!("{} is not supported on resources of kind \"{}\"", req.info.verb, kind.qualified_resource()),
+    );
+    let details = Details { group: kind.gvk.group.clone(), kind: kind.plural.clone(), ..Details::default() };
+    e.details = Some(Box::new(details));
+    e
 }
 
 fn check_verb(req: &Req, kind: &Kind) -> Result<(), ApiError> {
     let info = &req.info;
     let named = !info.name.is_empty();
     let fits = match info.verb.as_str() {
-        "create" | "deletecollection" => !named,
+        "create" => !named || kind.custom.is_some(),
+        "deletecollection" => !named,
         "update" | "patch" | "delete" => named,
-        "get" | "list" | "watch" => req.method == Method::GET,
+        // Only the handler of custom resources takes HEAD.
+        "get" | "list" | "watch" => req.method == Method::GET || kind.custom.is_some(),
         _ => false,
     };
     let verb = if info.verb == "watch" && named && !info.old_watch { "get" } else { info.verb.as_str() };
     if !fits || !kind.verbs.iter().any(|v| v == verb) {
-        return Err(method_not_allowed());
+        return Err(not_supported(req, kind));
     }
     Ok(())
 }
 
-/// Negotiates the form of the answer.
-pub fn negotiate_for(req: &mut Req, kind: &Kind) -> Result<(), ApiError> {
+/// What a resource can be answered in.
+pub fn endpoint(req: &Req, kind: &Kind) -> Endpoint {
     let reading = matches!(req.info.verb.as_str(), "list" | "watch");
     let lists = kind.verbs.iter().any(|v| v == "list") || kind.custom.is_some();
-    let endpoint = Endpoint {
+    Endpoint {
         table: lists,
         partial: lists,
-        protobuf: machine::has_protobuf(kind),
+        protobuf: kind.custom.is_some() || machine::has_protobuf(kind),
         watchable: reading,
-        watching: req.info.verb == "watch",
-    };
+        watching: false,
+        custom: kind.custom.is_some(),
+        direct: false,
+    }
+}
+
+/// Negotiates the form of the answer.
+pub fn negotiate_for(req: &mut Req, kind: &Kind) -> Result<(), ApiError> {
+    let endpoint = endpoint(req, kind);
     let accept = req.header(header::ACCEPT).map(str::to_owned);
     req.accepted = negotiate(accept.as_deref(), endpoint)?;
     Ok(())
@@ -124,6 +158,9 @@ pub fn present(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Resul
             Reply::object(status, machine::table(kind, &[object], &options, version, req.server.now()))
         }
         Transform::Partial(version) => Reply::object(status, partial(&object, version)),
+        Transform::PartialList(_) if kind.custom.is_some() => {
+            return Err(ApiError::new(500, "", "content is not a list"));
+        }
         Transform::PartialList(_) => {
             return Err(ApiError::new(
                 406,
@@ -165,7 +202,11 @@ pub fn key(req: &Req, kind: &Kind) -> Key {
 }
 
 async fn get(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
-    list::wait_for_version(req, req.query.get("resourceVersion").unwrap_or("")).await?;
+    let version = req.query.get("resourceVersion").unwrap_or("");
+    if !version.is_empty() {
+        list::parse_version(version).map_err(|e| ApiError::new(500, "", e))?;
+    }
+    list::wait_for_version(req, version).await?;
     let key = key(req, kind);
     let record = req.server.store().get(&key);
     let Some(record) = record else {
@@ -300,8 +341,9 @@ fn review(req: &Req, kind: &Arc<Kind>, object: &mut Value, w: &Write) -> Option<
 async fn update(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     body_format(req, machine::has_protobuf(kind))?;
     let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
-    let object = decode(req, kind, &options)?;
+    let mut object = decode(req, kind, &options)?;
     let mut write = write_of(req, kind, &options, "UpdateOptions");
+    pipeline::check_identity(&write, &mut object)?;
     let result = pipeline::update(&mut write, Change::Replace(object)).await;
     req.warnings.append(&mut write.warnings);
     present_written(req, kind, result?).await
@@ -325,7 +367,11 @@ async fn delete(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let result = pipeline::delete(&mut write, &options).await;
     req.warnings.append(&mut write.warnings);
     match result? {
-        Deleted::Pending(object) => present(req, kind, 200, machine::serve(kind, object)),
+        Deleted::Pending(object) => {
+            // Only the old way of asking for a cascade is told that it goes on.
+            let status = if options.orphan == Some(false) { 202 } else { 200 };
+            present(req, kind, status, machine::serve(kind, object))
+        }
         Deleted::Gone(object) if pipeline::returns_object(&write) => present(req, kind, 200, object),
         Deleted::Gone(object) => {
             let mut details = json!({"name": req.info.name});

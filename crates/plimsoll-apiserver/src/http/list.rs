@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::Req;
 use super::generic::{delete_options, list_as_object, partial, warn_of_orphans, write_of};
 use super::negotiate::{Format, Transform};
-use super::options::{ListOptions, Match, WriteOptions};
+use super::options::{ListOptions, Match, WriteOptions, why_no_number};
 use super::reply::Reply;
 use crate::pipeline::{self, Admission};
 use crate::store::{Record, Snapshot, StoreError};
@@ -73,10 +73,11 @@ pub async fn wait_for_version(req: &Req, version: &str) -> Result<u64, ApiError>
 /// A resource version; the error is upstream's text.
 pub fn parse_version(text: &str) -> Result<u64, String> {
     let quoted = go_quote(text);
-    text.parse().map_err(|_| {
-        format!(
-            "resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax"
-        )
+    // Go takes no sign here.
+    let digits = if text.starts_with('+') { "" } else { text };
+    digits.parse().map_err(|e| {
+        let why = why_no_number(&e);
+        format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}")
     })
 }
 
@@ -156,13 +157,13 @@ async fn snapshot(req: &Req, kind: &Kind, options: &ListOptions) -> Result<(Snap
     let store = req.server.store();
     let namespace = Some(req.info.namespace.as_str()).filter(|n| kind.namespaced && !n.is_empty());
     if !options.continue_token.is_empty() {
+        let Token { revision, start } = Token::parse(&options.continue_token)
+            .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?;
         if !matches!(options.resource_version.as_str(), "" | "0") {
             return Err(ApiError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let Token { revision, start } = Token::parse(&options.continue_token)
-            .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?;
         // A token made after an expiry goes on at the current version.
         let Ok(revision) = u64::try_from(revision) else {
             return Ok((store.list(&kind.storage, namespace), start));
@@ -178,7 +179,12 @@ async fn snapshot(req: &Req, kind: &Kind, options: &ListOptions) -> Result<(Snap
         };
     }
     let version = wait_for_version(req, &options.resource_version).await?;
-    if options.matching == Some(Match::Exact) {
+    // Pages without a rule of matching are of exactly this version (etcd3's `resolveGetListRev`).
+    let exact = match options.matching {
+        Some(rule) => rule == Match::Exact,
+        None => options.limit > 0 && version > 0,
+    };
+    if exact {
         let at = store.list_at(&kind.storage, namespace, version);
         return match at {
             Ok(snapshot) => Ok((snapshot, String::new())),

@@ -18,9 +18,6 @@ const READY: [&str; 7] = [
 
 /// `/healthz`, `/livez`, `/readyz`, each with checks below it, `verbose` and `exclude`.
 pub fn health(req: &Req, probe: &str) -> Result<Reply, ApiError> {
-    if !matches!(req.method.as_str(), "GET" | "HEAD") {
-        return Err(method_not_allowed());
-    }
     let checks: &[&str] = if probe == "readyz" { &READY } else { &LIVE };
     let name = req.info.path.trim_start_matches('/').trim_start_matches(probe).trim_matches('/');
     let excluded: Vec<&str> = req.query.all("exclude").collect();

@@ -136,6 +136,7 @@ where
         Ok(body) => body,
         Err(e) => return settle(error_response(&e, &parts.headers, false), record, Some(&e)).await,
     };
+    let body = readable_json(&parts.headers, body);
     let mut req = Req {
         server: Arc::clone(server),
         table: server.kinds(),
@@ -200,6 +201,16 @@ async fn settle(
     response
 }
 
+/// JSON as Go reads it: bytes that are no UTF-8 stand for U+FFFD.
+fn readable_json(headers: &HeaderMap, body: Bytes) -> Bytes {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let json = media.is_empty() || media.contains("json");
+    if !json || std::str::from_utf8(&body).is_ok() {
+        return body;
+    }
+    String::from_utf8_lossy(&body).into_owned().into()
+}
+
 /// The body of a request as JSON, if it is something that can be shown.
 fn readable(req: &Req) -> Option<serde_json::Value> {
     if req.body.is_empty() {
@@ -251,7 +262,15 @@ fn permit(
             };
             let decision = server.rbac().authorize(&user, &Attributes::of(&what));
             if !decision.allowed {
-                return Err(auth::forbidden(&user, &what, ""));
+                // Refused as the narrow way of impersonation words it, which is tried as well (KEP-5284).
+                let mode = if other.name.starts_with("system:serviceaccount:") {
+                    "serviceaccount"
+                } else {
+                    "user-info"
+                };
+                let mut asked = info.clone();
+                asked.verb = format!("impersonate-on:{mode}:{}", info.verb);
+                return Err(auth::forbidden(&user, &asked, ""));
             }
         }
         user = other;

@@ -94,9 +94,15 @@ pub struct Endpoint {
     pub watchable: bool,
     /// The answer is a watch stream: no YAML.
     pub watching: bool,
+    /// A custom resource: only its metadata have a protobuf form.
+    pub custom: bool,
+    /// Not behind go-restful, which compares media types as they are written before anything else does.
+    pub direct: bool,
 }
 
 struct Clause {
+    /// `*` alone.
+    bare: bool,
     kind: String,
     subtype: String,
     params: Vec<(String, String)>,
@@ -110,12 +116,17 @@ fn clauses(header: &str) -> Vec<Clause> {
         .take(32)
         .filter_map(|part| {
             let mut pieces = part.split(';').map(str::trim);
-            let (kind, subtype) = match pieces.next()?.split_once('/') {
-                Some((k, s)) => (k.trim(), s.trim()),
-                None => return None,
+            let (kind, subtype) = match pieces.next()? {
+                "*" => ("*", "*"),
+                media => media.split_once('/').map(|(k, s)| (k.trim(), s.trim()))?,
             };
-            let mut clause =
-                Clause { kind: kind.to_owned(), subtype: subtype.to_owned(), params: Vec::new(), q: 1.0 };
+            let mut clause = Clause {
+                bare: !part.contains('/'),
+                kind: kind.to_owned(),
+                subtype: subtype.to_owned(),
+                params: Vec::new(),
+                q: 1.0,
+            };
             for p in pieces {
                 let (name, value) = p.split_once('=').unwrap_or((p, ""));
                 if name.trim() == "q" {
@@ -146,9 +157,11 @@ pub fn negotiate(accept: Option<&str>, endpoint: Endpoint) -> Result<Accepted, A
     let known = |c: &&Clause| {
         (c.kind == "*" && c.subtype == "*")
             || (c.kind == "application"
-                && Format::of(&c.subtype).is_some_and(|f| f != Format::Protobuf || endpoint.protobuf))
+                && (c.subtype == "*"
+                    || Format::of(&c.subtype).is_some_and(|f| f != Format::Protobuf || endpoint.protobuf)))
     };
-    if !list.iter().any(|c| known(&c)) {
+    let written = |c: &Clause| known(&c) && (c.subtype != "*" || c.kind == "*") && !c.bare;
+    if !endpoint.direct && !endpoint.custom && !list.iter().any(written) {
         return Err(restful_not_acceptable(endpoint));
     }
     list.iter().filter(known).find_map(|c| accept_clause(c, endpoint)).ok_or_else(|| not_acceptable(endpoint))
@@ -156,7 +169,7 @@ pub fn negotiate(accept: Option<&str>, endpoint: Endpoint) -> Result<Accepted, A
 
 /// The form of an error: no transforms, and JSON when nothing fits.
 pub fn negotiate_error(accept: Option<&str>) -> Accepted {
-    negotiate(accept, Endpoint { protobuf: true, ..Endpoint::default() }).unwrap_or_default()
+    negotiate(accept, Endpoint { protobuf: true, direct: true, ..Endpoint::default() }).unwrap_or_default()
 }
 
 fn accept_clause(c: &Clause, endpoint: Endpoint) -> Option<Accepted> {
@@ -172,10 +185,13 @@ fn accept_clause(c: &Clause, endpoint: Endpoint) -> Option<Accepted> {
             "g" => group = value,
             "v" => version = value,
             "pretty" => out.pretty = value == "1",
-            "stream" if value == "watch" => out.stream = true,
+            "stream" if value == "watch" && format != Format::Yaml => out.stream = true,
             "stream" => return None,
             _ => {}
         }
+    }
+    if target.is_empty() && format == Format::Protobuf && endpoint.custom {
+        return None;
     }
     if target.is_empty() {
         return (group.is_empty() && version.is_empty()).then_some(out);
@@ -247,8 +263,15 @@ pub fn input_format(content_type: Option<&str>, protobuf: bool) -> Result<Format
 mod tests {
     use super::*;
 
-    const OBJECT: Endpoint =
-        Endpoint { table: true, partial: true, protobuf: true, watchable: false, watching: false };
+    const OBJECT: Endpoint = Endpoint {
+        table: true,
+        partial: true,
+        protobuf: true,
+        watchable: false,
+        watching: false,
+        custom: false,
+        direct: false,
+    };
 
     #[test]
     fn chooses() {
@@ -273,6 +296,22 @@ mod tests {
         assert!(text("application/*").starts_with("406: Not Acceptable"));
         assert!(text("text/html").starts_with("406: Not Acceptable"));
         assert!(text("application/json;as=Nonsense;g=meta.k8s.io;v=v1").starts_with("only the following"));
+        let direct = Endpoint { direct: true, ..OBJECT };
+        for accept in ["*", "application/*"] {
+            assert_eq!(negotiate(Some(accept), direct).map(|a| a.format), Ok(Format::Json), "{accept}");
+        }
+        let custom = Endpoint { custom: true, ..OBJECT };
+        let of_custom =
+            |accept: &str| negotiate(Some(accept), custom).map(|a| a.format).map_err(|e| e.message);
+        let partial = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        assert_eq!(of_custom(partial), Ok(Format::Protobuf));
+        for accept in ["text/html", "application/vnd.kubernetes.protobuf", "application/yaml;stream=watch"] {
+            let why = of_custom(accept).unwrap_err();
+            assert!(
+                why.ends_with("application/json, application/yaml, application/vnd.kubernetes.protobuf"),
+                "{why}"
+            );
+        }
         let watching = Endpoint { watching: true, ..OBJECT };
         let e = negotiate(Some("application/yaml"), watching).unwrap_err();
         assert_eq!(

@@ -31,22 +31,23 @@ fn dry_run_errors(values: &[&str]) -> Option<FieldError> {
         .then(|| FieldError::not_supported("dryRun", &json!(values), &["All"]))
 }
 
-fn bool_param(query: &Query, name: &str) -> Result<Option<bool>, ApiError> {
-    match query.non_empty(name) {
-        None => Ok(None),
-        Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
-        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
-        Some(other) => {
-            Err(ApiError::bad_request(format!("strconv.ParseBool: parsing {other:?}: invalid syntax")))
-        }
-    }
+/// `conversion.Convert_Slice_string_To_Pointer_bool`: what is given is true unless it is `0` or `false`.
+fn bool_param(query: &Query, name: &str) -> Option<bool> {
+    query.get(name)?;
+    Some(query.flag(name))
 }
 
 fn int_param(query: &Query, name: &str) -> Result<Option<i64>, ApiError> {
-    let Some(text) = query.non_empty(name) else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| {
-        ApiError::bad_request(format!("strconv.ParseInt: parsing {}: invalid syntax", go_quote(text)))
+    let Some(text) = query.get(name) else { return Ok(None) };
+    text.parse().map(Some).map_err(|e: std::num::ParseIntError| {
+        ApiError::bad_request(format!("strconv.ParseInt: parsing {}: {}", go_quote(text), why_no_number(&e)))
     })
+}
+
+/// What `strconv` says about text that is no whole number.
+pub fn why_no_number(error: &std::num::ParseIntError) -> &'static str {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    if matches!(error.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" }
 }
 
 impl WriteOptions {
@@ -55,10 +56,10 @@ impl WriteOptions {
     /// # Errors
     /// 422 naming `kind` (`CreateOptions`, …).
     pub fn parse(query: &Query, kind: &str, apply: bool) -> Result<Self, ApiError> {
-        let dry: Vec<&str> = query.all("dryRun").filter(|v| !v.is_empty()).collect();
+        let dry: Vec<&str> = query.all("dryRun").collect();
         let given = query.get("fieldValidation").unwrap_or("");
         let manager = query.get("fieldManager").unwrap_or("");
-        let force = bool_param(query, "force")?;
+        let force = bool_param(query, "force");
         let mut errors = Vec::new();
         if kind == "PatchOptions" {
             if apply && manager.is_empty() {
@@ -171,14 +172,15 @@ impl DeleteOptions {
     /// # Errors
     /// 400 for values that don't parse, 422 for those that aren't allowed.
     pub fn from_query(query: &Query) -> Result<Self, ApiError> {
-        let dry: Vec<&str> = query.all("dryRun").filter(|v| !v.is_empty()).collect();
+        let dry: Vec<&str> = query.all("dryRun").collect();
+        let text = |name: &str| query.non_empty(name).map(str::to_owned);
         let raw = Raw {
             dry,
             grace: int_param(query, "gracePeriodSeconds")?,
-            propagation: query.non_empty("propagationPolicy"),
-            orphan: bool_param(query, "orphanDependents")?,
+            propagation: query.get("propagationPolicy"),
+            orphan: bool_param(query, "orphanDependents"),
         };
-        raw.check(None, None)
+        raw.check(text("uid"), text("resourceVersion"))
     }
 
     /// From a decoded body.
@@ -306,7 +308,7 @@ impl ListOptions {
         let rv = query.get("resourceVersion").unwrap_or("");
         let token = query.get("continue").unwrap_or("");
         let matching = query.get("resourceVersionMatch").unwrap_or("");
-        let initial = query.non_empty("sendInitialEvents").map(|v| !matches!(v, "false" | "0"));
+        let initial = bool_param(query, "sendInitialEvents");
         let errors = match_errors(watch, rv, token, matching, initial);
         if !errors.is_empty() {
             return Err(invalid_options("ListOptions", &errors));
@@ -380,4 +382,35 @@ fn match_errors(
         errors.push(FieldError::forbidden("sendInitialEvents", detail));
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_as_apimachinery_reads_them() {
+        let write = |q: &str, apply| WriteOptions::parse(&Query::parse(q), "PatchOptions", apply);
+        let delete = |q: &str| DeleteOptions::from_query(&Query::parse(q));
+        let list = |q: &str| ListOptions::parse(&Query::parse(q), false).map_err(|e| e.message);
+        // Any text is true but two.
+        for (given, want) in [("force=x", true), ("force=", true), ("force=0", false), ("force=False", false)]
+        {
+            let options = write(&format!("fieldManager=m&{given}"), true);
+            assert_eq!(options.map(|o| o.force), Ok(Some(want)), "{given}");
+        }
+        assert_eq!(write("force=", false).map_err(|e| e.code), Err(422));
+        // An empty value is a value.
+        assert_eq!(write("dryRun=", false).map_err(|e| e.code), Err(422));
+        assert_eq!(delete("dryRun=All&dryRun=").map_err(|e| e.code), Err(422));
+        assert_eq!(list("limit="), Err("strconv.ParseInt: parsing \"\": invalid syntax".to_owned()));
+        assert_eq!(
+            list("limit=99999999999999999999"),
+            Err("strconv.ParseInt: parsing \"99999999999999999999\": value out of range".to_owned())
+        );
+        assert!(list("sendInitialEvents=").is_err_and(|e| e.contains("is forbidden for list")));
+        // Preconditions may come with the path.
+        let options = delete("uid=u&resourceVersion=5").unwrap_or_default();
+        assert_eq!((options.uid.as_deref(), options.resource_version.as_deref()), (Some("u"), Some("5")));
+    }
 }

@@ -24,7 +24,7 @@ pub fn patch_type(req: &Req, kind: &Kind) -> Result<PatchType, ApiError> {
         "application/merge-patch+json" => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" if kind.custom.is_none() => Ok(PatchType::Strategic),
         "application/apply-patch+yaml" => Ok(PatchType::Apply),
-        "application/strategic-merge-patch+json" => Err(machine::unsupported_patch(kind)),
+        _ if kind.custom.is_some() => Err(machine::unsupported_patch(kind)),
         _ => {
             let mut e = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
             e.details = Some(Box::default());

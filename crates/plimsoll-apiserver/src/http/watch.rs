@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use plimsoll_machinery::select::Selector;
-use plimsoll_machinery::{ApiError, Kind};
+use plimsoll_machinery::{ApiError, Kind, KindTable};
 use rand::RngExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use super::Req;
 use super::body::Body;
 use super::generic::partial;
 use super::list::{WAIT, matches, parse_version, selector};
-use super::negotiate::{Accepted, Format, Transform};
+use super::negotiate::{Accepted, Endpoint, Format, Transform, negotiate};
 use super::options::ListOptions;
 use super::reply::{Payload, Reply};
 use crate::server::Server;
@@ -37,6 +37,12 @@ const FRAME: usize = 64 * 1024;
 pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let options = ListOptions::parse(&req.query, true)?;
     let selector = selector(req, kind)?;
+    if !options.resource_version.is_empty() {
+        parse_version(&options.resource_version).map_err(|e| ApiError::new(500, "", e))?;
+    }
+    let streamed = super::generic::endpoint(req, kind);
+    let accept = req.header(http::header::ACCEPT).map(str::to_owned);
+    req.accepted = negotiate(accept.as_deref(), Endpoint { watching: true, direct: true, ..streamed })?;
     let table = matches!(req.accepted.transform, Transform::Table(_));
     let table_options =
         if table { Some(machine::table_options(&req.query, Value::Null, false)?) } else { None };
@@ -69,6 +75,7 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         ready: BytesMut::new(),
         encoder: encoder.clone(),
         converts: convert::webhook::is_hooked(kind).then(|| Arc::clone(&req.server)),
+        kinds: kind.custom.is_some().then(|| req.server.follow_kinds()),
         begun: false,
         over: false,
     };
@@ -163,6 +170,17 @@ impl Filter {
     }
 }
 
+/// Waits until the kind of a watch is served no more, as its storage ends upstream's watches with it.
+async fn undefined(kinds: &mut Option<tokio::sync::watch::Receiver<Arc<KindTable>>>, kind: &Kind) {
+    let Some(kinds) = kinds else { return std::future::pending().await };
+    let gvk = &kind.gvk;
+    let gone = kinds
+        .wait_for(|t| !t.groups().is_empty() && t.resource(&gvk.group, &gvk.version, &kind.plural).is_none());
+    if gone.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 struct State {
     snapshot: Option<Snapshot>,
     cursor: String,
@@ -178,6 +196,8 @@ struct State {
     converts: Option<Arc<Server>>,
     /// Whether a first frame was filled: however late its turn comes, a watch tells what was there when it opened.
     begun: bool,
+    /// Told when the definition of a custom kind may have gone.
+    kinds: Option<tokio::sync::watch::Receiver<Arc<KindTable>>>,
     over: bool,
 }
 
@@ -218,6 +238,12 @@ impl State {
             let change: Arc<Change> = tokio::select! {
                 change = self.watch.next() => change.ok()?,
                 () = tokio::time::sleep_until(wake) => continue,
+                () = undefined(&mut self.kinds, &self.filter.kind) => {
+                    // What happened to the last objects is told before.
+                    let _ = self.drain();
+                    self.over = true;
+                    continue;
+                }
             };
             match self.converts.clone() {
                 Some(server) => {

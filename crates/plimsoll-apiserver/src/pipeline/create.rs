@@ -27,10 +27,11 @@ pub async fn create(w: &mut Write, mut object: Value) -> Result<Updated, ApiErro
 /// # Errors
 /// Whatever admission, validation or the store refuse.
 pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
-    admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
-    if !meta::text(&object, "resourceVersion").is_empty() {
-        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+    if w.kind.custom.as_ref().is_some_and(|c| c.terminating) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(admit::forbidden(w, &object, why));
     }
+    admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
     meta::fill_system_fields(&mut object, w.now);
     let prefix = meta::text(&object, "generateName").to_owned();
     let generated = meta::text(&object, "name").is_empty() && !prefix.is_empty();
@@ -56,6 +57,11 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     if w.kind.gvk.group == "certificates.k8s.io" && w.kind.gvk.kind == "CertificateSigningRequest" {
         sign(w, &mut object);
     }
+    if w.kind.gvk.group.is_empty() && w.kind.plural == "limitranges" && meta::text(&object, "name").is_empty()
+    {
+        // `limitrangeStrategy.PrepareForCreate`.
+        object["metadata"]["name"] = json!(uuid::Uuid::new_v4().to_string());
+    }
     w.name = meta::text(&object, "name").to_owned();
     let name = w.name.clone();
     if is_service(w) {
@@ -76,6 +82,13 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
             return Err(exists(w, &current.json, &name));
         }
         return Ok(Updated::dry(object, true));
+    }
+    // Text that is no version counts as none (`APIObjectVersioner`).
+    if meta::text(&object, "resourceVersion").parse::<u64>().is_ok_and(|v| v != 0) {
+        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    if let Some(metadata) = meta::metadata(&mut object) {
+        metadata.remove("resourceVersion");
     }
     let stored = convert::webhook::stored(&w.server, &w.kind, object).await?;
     let result = w.server.put(key, Expected::Absent, &stored).await;

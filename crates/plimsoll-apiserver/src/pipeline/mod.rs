@@ -24,7 +24,7 @@ use crate::store::{Key, Record, StoreError};
 
 pub use create::create;
 pub use delete::{Deleted, delete, returns_object};
-pub use update::{Change, update};
+pub use update::{Change, check_identity, update};
 
 /// What became of a write.
 pub struct Updated {
@@ -160,15 +160,18 @@ pub fn etcd_path(kind: &Kind, key: &Key) -> String {
 }
 
 /// 409 for another UID than the one asked for, in the storage layer's words.
-pub fn uid_conflict(kind: &Kind, key: &Key, wanted: &str, found: &str) -> ApiError {
+///
+/// A dry run never comes to etcd, which puts its prefix before keys.
+pub fn uid_conflict(kind: &Kind, key: &Key, wanted: &str, found: &str, dry_run: bool) -> ApiError {
+    let path = etcd_path(kind, key);
+    let path = if dry_run { path.trim_start_matches("/registry") } else { path.as_str() };
     ApiError::conflict(
         &kind.gvk.group,
         &kind.plural,
         &key.name,
         &format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
-             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
-            etcd_path(kind, key)
+            "StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
         ),
     )
 }

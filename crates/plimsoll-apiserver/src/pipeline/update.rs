@@ -97,7 +97,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     if let Change::Replace(_) = change {
         let uid = meta::text(&new, "uid");
         if !uid.is_empty() && uid != record.uid {
-            return Err(fatal(uid_conflict(&w.kind, &key, uid, &record.uid)));
+            return Err(fatal(uid_conflict(&w.kind, &key, uid, &record.uid, w.dry_run)));
         }
     }
     if !matches!(change, Change::Apply(_)) {
@@ -204,7 +204,7 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
         let uid = meta.get("uid").and_then(Value::as_str).unwrap_or("");
         if !uid.is_empty() {
             let key = w.key(&w.name.clone());
-            return Err(uid_conflict(&w.kind, &key, uid, ""));
+            return Err(uid_conflict(&w.kind, &key, uid, "", w.dry_run));
         }
         meta.remove("resourceVersion");
     }
@@ -212,6 +212,15 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
         Change::Apply(_) => create_owned(w, object).await,
         _ => create(w, object).await,
     }
+}
+
+/// That an object sent to replace another is the one that the path names; asked before anything is looked up.
+///
+/// # Errors
+/// 400 for another namespace or name, or none.
+pub fn check_identity(w: &Write, new: &mut Value) -> Result<(), ApiError> {
+    meta::ensure_namespace(new, w.kind.namespaced, &w.namespace)?;
+    check_name(w, new)
 }
 
 fn check_name(w: &Write, new: &mut Value) -> Result<(), ApiError> {
@@ -235,7 +244,8 @@ fn check_version(w: &Write, change: &Change<'_>, given: &str, current: u64) -> R
     let conflict = || ApiError::conflict(&w.kind.gvk.group, &w.kind.plural, &w.name, LOCK_MESSAGE);
     match given.parse::<u64>() {
         Ok(0) | Err(_) if given.is_empty() || given == "0" => {
-            if needs_version(w) && matches!(change, Change::Replace(_)) {
+            // A patch starts from the version that is there: only one that writes zero comes without.
+            if needs_version(w) && (matches!(change, Change::Replace(_)) || given == "0") {
                 let error = FieldError::invalid(
                     "metadata.resourceVersion",
                     &json!(0),
@@ -247,6 +257,10 @@ fn check_version(w: &Write, change: &Change<'_>, given: &str, current: u64) -> R
         }
         Ok(version) if version == current => Ok(()),
         Ok(_) => Err(conflict()),
+        Err(e) if w.kind.custom.is_some() => {
+            let why = crate::http::options::why_no_number(&e);
+            Err(ApiError::new(500, "", format!("strconv.ParseUint: parsing {}: {why}", go_quote(given))))
+        }
         Err(_) => Err(ApiError::bad_request(format!(
             "resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: invalid syntax",
             go_quote(given)

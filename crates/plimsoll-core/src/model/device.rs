@@ -145,10 +145,8 @@ pub struct DeviceRequest {
 pub struct DeviceConstraint {
     /// Requests (or `request/subrequest`) it is about; none: all.
     pub requests: Vec<String>,
-    /// Attribute that must have the same value in all devices.
+    /// Attribute that must have the same value in all devices; `None`: a condition that is not understood.
     pub match_attribute: Option<String>,
-    /// Attribute that must have another value in every device. Neither: a condition that is not understood.
-    pub distinct_attribute: Option<String>,
 }
 
 /// A device given to a request.

@@ -39,6 +39,9 @@ fn row(definition: &Value, version: &Value) -> Kind {
     let storage_version = stored.map_or("", |v| text(v, "name"));
     let custom = CustomKind {
         fingerprint: fingerprint(raw),
+        terminating: list(at(definition, "status"), "conditions")
+            .iter()
+            .any(|c| text(c, "type") == "Terminating" && text(c, "status") == "True"),
         conversion: Conversion::of(definition).map(Arc::new),
         ..custom(spec, version, storage_version, node)
     };
@@ -89,6 +92,7 @@ fn custom(spec: &Value, version: &Value, storage_version: &str, node: Node) -> C
         preserve_unknown: node.preserve,
         checks: Some(Arc::new(node)),
         fingerprint: 0,
+        terminating: false,
         conversion: None,
     }
 }

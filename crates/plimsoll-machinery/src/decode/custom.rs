@@ -15,11 +15,28 @@ pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> R
     let object = Any { findings: &mut findings, path: String::new() }.deserialize(deserializer)?;
     findings.object = object;
     if !findings.object.is_object() && !findings.object.is_null() {
-        let got = if findings.object.is_array() { "array" } else { "string" };
+        let got = super::json_kind(&findings.object);
         findings.meta_error = Some(format!(
             "json: cannot unmarshal {got} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
         ));
         return Ok(findings);
+    }
+    if kind.custom.is_some() {
+        for field in ["apiVersion", "kind"] {
+            if let Some(wrong) = findings.object.get(field).filter(|v| !v.is_string() && !v.is_null()) {
+                let got = super::json_kind(wrong);
+                let why =
+                    format!("json: cannot unmarshal {got} into Go struct field .{field} of type string");
+                findings.meta_error = Some(why);
+                return Ok(findings);
+            }
+        }
+        if let Some(wrong) = findings.object.get("metadata").filter(|v| !v.is_object() && !v.is_null()) {
+            let got = super::json_kind(wrong);
+            findings.error =
+                Some(format!("json: cannot unmarshal {got} into Go value of type v1.ObjectMeta"));
+            return Ok(findings);
+        }
     }
     typed_metadata(&mut findings, None, kind.custom.is_some());
     if let (Some(schema), Some(custom)) = (&kind.schema, &kind.custom)

@@ -93,7 +93,7 @@ pub fn decode(
         let why = format!("couldn't get version/kind; json parse error: {why}");
         return Err(unrecognized(kind, &why, body));
     }
-    let found = check_kind(kind, &mut findings.object).map_err(|e| match e {
+    let found = check_kind(kind, &mut findings.object, body).map_err(|e| match e {
         KindError::Malformed(why) => unrecognized(kind, &why, body),
         KindError::Refused(e) => *e,
     })?;
@@ -167,7 +167,7 @@ enum KindError {
 }
 
 /// Fills in a missing apiVersion or kind and refuses another one. Returns what the body says it is.
-fn check_kind(kind: &Kind, object: &mut Value) -> Result<Gvk, KindError> {
+fn check_kind(kind: &Kind, object: &mut Value, body: &[u8]) -> Result<Gvk, KindError> {
     if object.is_null() {
         *object = Value::Object(serde_json::Map::new());
     }
@@ -180,10 +180,10 @@ fn check_kind(kind: &Kind, object: &mut Value) -> Result<Gvk, KindError> {
         _ => return Err(KindError::Malformed(format!("unexpected GroupVersion string: {api_version}"))),
     };
     if kind.custom.is_some() && named.is_empty() {
-        let raw = object.to_string();
+        let raw = String::from_utf8_lossy(body);
         return Err(KindError::Malformed(format!("Object 'Kind' is missing in '{raw}'")));
     }
-    if version.is_empty() {
+    if version.is_empty() && kind.custom.is_none() {
         (group, version) = (&want.group, &want.version);
     }
     let named = if named.is_empty() { &want.kind } else { named };
@@ -263,12 +263,25 @@ fn cannot_be_handled(kind: &Kind, found: &Gvk, why: &str) -> ApiError {
     ))
 }
 
-fn unrecognized(kind: &Kind, why: &str, body: &[u8]) -> ApiError {
+/// 400 for a body that isn't even an object of some kind.
+pub fn unrecognized(kind: &Kind, why: &str, body: &[u8]) -> ApiError {
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
         kind.gvk.kind,
         summary(body)
     ))
+}
+
+/// A value as Go's messages about JSON name it.
+pub fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// The first 30 bytes of a body: as they are when it looks like JSON, else in hexadecimal.

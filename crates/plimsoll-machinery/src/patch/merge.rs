@@ -13,6 +13,9 @@ const MAX_DEPTH: usize = 500;
 /// # Errors
 /// 400 for a malformed patch.
 pub fn merge(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
+    if body.trim_ascii() == b"null" {
+        return Err(ApiError::bad_request("Invalid JSON Patch"));
+    }
     let patch = parse_map(body)?;
     let mut document = object.clone();
     if let Value::Object(document) = &mut document {

@@ -43,7 +43,15 @@ fn no_merge_key(item: &Object, key: &str) -> Failure {
 }
 
 fn bad_directive(directive: &Value, item: &Object) -> Failure {
-    failure(format!("unknown patch type: {} in map: {}", go_text(directive), go_map(item)))
+    // As Go's `%s` prints what is no text.
+    let shown = match directive {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Bool(b) => format!("%!s(bool={b})"),
+        Value::Number(n) if n.is_f64() => format!("%!s(float64={n})"),
+        Value::Number(n) => format!("%!s(int64={n})"),
+        other => go_text(other),
+    };
+    failure(format!("unknown patch type: {shown} in map: {}", go_map(item)))
 }
 
 /// Where the merge is in the schema; without an id nothing is known.

@@ -23,15 +23,17 @@ pub const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// What an object's encoding starts with.
 const MAGIC: &[u8] = b"k8s\0";
 
+/// What is said of a body without the prefix of messages.
+pub const NO_MESSAGE: &str =
+    "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+
 /// Reads a request body: an object in its envelope, in the form its kind has in JSON.
 ///
 /// # Errors
 /// 400 when the bytes are malformed or the kind is unknown.
 pub fn decode_body(body: &[u8]) -> Result<Value, ApiError> {
     let Some(envelope) = body.strip_prefix(MAGIC) else {
-        return Err(ApiError::bad_request(
-            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
-        ));
+        return Err(ApiError::bad_request(NO_MESSAGE));
     };
     let unknown = read::envelope(envelope).map_err(ApiError::bad_request)?;
     let mut object = match unknown.content_type.as_str() {

@@ -292,7 +292,8 @@ fn convert(kind: &Kind, field: &str) -> Result<String, String> {
         }
         Refusal::Default => {
             format!(
-                "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                crate::decode::go_quote(field)
             )
         }
     })

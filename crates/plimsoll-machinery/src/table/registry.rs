@@ -179,6 +179,7 @@ fn workload(kind: &str) -> Option<Printer> {
             const { &[NAME, i("Value"), b("Global-Default"), AGE, s("PreemptionPolicy")] },
             workloads::priority_class,
         ),
+        "Scale" => make(const { &[NAME, i("Desired"), i("Available"), AGE] }, workloads::scale),
         "HorizontalPodAutoscaler" => make(AUTOSCALER, workloads::autoscaler),
         _ => None,
     }

@@ -24,6 +24,12 @@ pub fn deployment(v: &Value, ctx: Ctx) -> Vec<Value> {
     ]
 }
 
+/// Scale.
+pub fn scale(v: &Value, ctx: Ctx) -> Vec<Value> {
+    let (desired, available) = (int(v, &["spec", "replicas"]), int(v, &["status", "replicas"]));
+    vec![name(v), json!(desired), json!(available), created(v, ctx)]
+}
+
 /// ReplicaSet and ReplicationController (whose selector is a plain map).
 pub fn replica_set(v: &Value, ctx: Ctx) -> Vec<Value> {
     let [names, images] = containers(pod_spec(v));

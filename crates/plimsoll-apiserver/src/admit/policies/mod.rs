@@ -108,7 +108,7 @@ pub async fn validate(
 }
 
 /// What is written at `scale` is a Scale, whichever version of its resource it is written at.
-fn as_scale(attributes: &mut Attributes) {
+pub(super) fn as_scale(attributes: &mut Attributes) {
     for target in std::iter::once(&mut attributes.target).chain(&mut attributes.equivalents) {
         let gvk = Gvk { group: "autoscaling".to_owned(), version: "v1".to_owned(), kind: "Scale".to_owned() };
         target.resource_version = Some(std::mem::replace(&mut target.gvk, gvk));

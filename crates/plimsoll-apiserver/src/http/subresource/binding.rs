@@ -84,7 +84,7 @@ fn assign(pods: &Kind, mut pod: Value, binding: &Value, now: jiff::Timestamp) ->
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("");
     if let Some(uid) = meta["uid"].as_str().filter(|u| !u.is_empty() && pod["metadata"]["uid"] != **u) {
         let key = crate::store::Key::new(pods.storage.as_str(), namespace, name.as_str());
-        return Err(uid_conflict(pods, &key, uid, pod["metadata"]["uid"].as_str().unwrap_or("")));
+        return Err(uid_conflict(pods, &key, uid, pod["metadata"]["uid"].as_str().unwrap_or(""), false));
     }
     if let Some(rv) = meta["resourceVersion"].as_str().filter(|v| !v.is_empty())
         && pod["metadata"]["resourceVersion"] != *rv

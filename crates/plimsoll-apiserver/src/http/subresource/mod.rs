@@ -13,7 +13,7 @@ use http::Method;
 use plimsoll_machinery::{ApiError, Gvk, Kind, Subresource};
 use serde_json::Value;
 
-use super::generic::{decode, key, negotiate_for, present, present_written, write_of};
+use super::generic::{decode, key, negotiate_for, not_supported, present, present_written, write_of};
 use super::negotiate::Transform;
 use super::options::WriteOptions;
 use super::reply::Reply;
@@ -38,9 +38,9 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> 
         return Err(not_served());
     }
     let verb = req.info.verb.clone();
-    let head = req.method == Method::HEAD;
+    let head = req.method == Method::HEAD && kind.custom.is_none();
     if head || !sub.verbs.contains(&verb) {
-        return Err(method_not_allowed());
+        return Err(not_supported(req, kind));
     }
     if core_pod && sub.name == "log" {
         return log::log(req, kind).await;
@@ -70,8 +70,9 @@ async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiE
         "update" => {
             body_format(req, machine::has_protobuf(kind))?;
             let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
-            let object = decode(req, kind, &options)?;
+            let mut object = decode(req, kind, &options)?;
             let mut write = write_of(req, kind, &options, "UpdateOptions");
+            pipeline::check_identity(&write, &mut object)?;
             let result = pipeline::update(&mut write, Change::Replace(object)).await;
             req.warnings.append(&mut write.warnings);
             present_written(req, kind, result?).await

@@ -86,7 +86,7 @@ pub(crate) fn scale_of(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
 }
 
 /// The object with the replicas of a Scale.
-fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+pub(crate) fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<Value, ApiError> {
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     let name = scale["metadata"]["name"].as_str().unwrap_or("");
     let paths = paths(kind);
@@ -136,18 +136,10 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     let object = if req.info.verb == "update" {
         body_format(req, true)?;
         let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
-        let scale = decode(req, &own, &options)?;
-        let make = |old: &Value| {
-            if scale["metadata"]["name"] != req.info.name.as_str() {
-                let given = scale["metadata"]["name"].as_str().unwrap_or("");
-                return Err(ApiError::bad_request(format!(
-                    "the name of the object ({given}) does not match the name on the URL ({})",
-                    req.info.name
-                )));
-            }
-            apply_scale(kind, old, &scale)
-        };
+        let mut scale = decode(req, &own, &options)?;
         let mut write = write_of(req, kind, &options, "UpdateOptions");
+        pipeline::check_identity(&write, &mut scale)?;
+        let make = |old: &Value| apply_scale(kind, old, &scale);
         let result = pipeline::update(&mut write, Change::Patch(&make)).await;
         req.warnings.append(&mut write.warnings);
         result?.into_object(&req.server, kind).await?
@@ -172,6 +164,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
             let old =
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
             machine::apply(kind, Some(old), &intent, &manager, "scale", force, now)
+                .map_err(|e| conflict_of_scale(kind, own, e))
         };
         let result = pipeline::update(&mut write, Change::Apply(&make)).await;
         req.warnings.append(&mut write.warnings);
@@ -186,6 +179,23 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     let result = pipeline::update(&mut write, Change::Patch(&make)).await;
     req.warnings.append(&mut write.warnings);
     result?.into_object(&req.server, kind).await
+}
+
+/// Owners of the field a Scale shows are named as owners of the Scale's (`managedfields.ScaleHandler`).
+fn conflict_of_scale(kind: &Kind, own: &Kind, mut error: ApiError) -> ApiError {
+    let paths = paths(kind);
+    let (field, used) = (format!(".{}", paths.spec.join(".")), format!(" using {}", kind.gvk.api_version()));
+    let shown = |text: &str| {
+        text.replace(&used, &format!(" using {}", own.gvk.api_version())).replace(&field, ".spec.replicas")
+    };
+    if error.code == 409 {
+        error.message = shown(&error.message);
+        for cause in error.details.iter_mut().flat_map(|d| d.causes.iter_mut()) {
+            cause.message = shown(&cause.message);
+            cause.field = shown(&cause.field);
+        }
+    }
+    error
 }
 
 /// An apply of a Scale is an apply of the field it stands for.

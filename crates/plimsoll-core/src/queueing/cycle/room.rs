@@ -30,9 +30,9 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Whether others made room in vain often enough that Kueue's rules alone may not end the waiting.
+    /// Whether others were asked to make room since it was admitted last: what was to end the waiting did not.
     pub(crate) fn again(self) -> bool {
-        self.in_vain >= PATIENCE
+        self.in_vain > 0
     }
 }
 
