@@ -165,6 +165,7 @@ pub fn default(kind: &Kind, object: &mut Value) {
 pub fn finish(kind: &Kind, object: &mut Value) {
     crd::prune(kind, object);
     default(kind, object);
+    strategy::finish(kind, object);
 }
 
 /// An object as it is served: custom resources with the defaults of their version.

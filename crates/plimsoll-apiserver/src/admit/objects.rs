@@ -70,6 +70,9 @@ pub fn protect_storage(w: &Write, object: &mut Value, operation: Operation) {
     let finalizer = match (operation, subject.group, subject.plural, subject.subresource) {
         (Operation::Create, "", "persistentvolumeclaims", "") => "kubernetes.io/pvc-protection",
         (Operation::Create, "", "persistentvolumes", "") => "kubernetes.io/pv-protection",
+        (Operation::Create, "storage.k8s.io", "volumeattributesclasses", "") => {
+            "kubernetes.io/vac-protection"
+        }
         _ => return,
     };
     match object["metadata"]["finalizers"].as_array_mut() {

@@ -18,6 +18,7 @@ pub async fn create(w: &mut Write, mut object: Value) -> Result<Updated, ApiErro
     meta::ensure_namespace(&mut object, w.kind.namespaced, &w.namespace)?;
     w.name = meta::text(&object, "name").to_owned();
     meta::drop_deletion(&mut object);
+    w.warnings.extend(meta::dedup_owners(&mut object, false));
     machine::own_update(&w.kind, None, &mut object, &w.manager, &w.subresource, w.now)?;
     create_owned(w, object).await
 }
@@ -32,6 +33,7 @@ pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, A
         return Err(admit::forbidden(w, &object, why));
     }
     admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
+    w.warnings.extend(meta::dedup_owners(&mut object, true));
     meta::fill_system_fields(&mut object, w.now);
     let prefix = meta::text(&object, "generateName").to_owned();
     let generated = meta::text(&object, "name").is_empty() && !prefix.is_empty();
@@ -40,7 +42,13 @@ pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, A
     }
     for attempt in 1.. {
         let mut candidate = object.clone();
-        candidate["metadata"]["name"] = json!(meta::generate_name(&prefix));
+        // Addresses are names; nothing can be added to them.
+        let generated = if w.kind.plural == "ipaddresses" && w.kind.gvk.group == "networking.k8s.io" {
+            prefix.clone()
+        } else {
+            meta::generate_name(&prefix)
+        };
+        candidate["metadata"]["name"] = json!(generated);
         match attempt_create(w, candidate).await {
             Err(e) if e.reason == "AlreadyExists" && attempt < MAX_NAME_ATTEMPTS => {}
             other => return other,
@@ -50,6 +58,11 @@ pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, A
 }
 
 async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
+    // Allocation comes before the strategy upstream (`BeginCreate`).
+    if is_service(w) {
+        w.name = meta::text(&object, "name").to_owned();
+        service::allocate(w, &mut object)?;
+    }
     machine::prepare_create(&w.kind, &mut object, w.now);
     if w.follows_template {
         object["metadata"]["labels"] = object["spec"]["template"]["metadata"]["labels"].clone();
@@ -64,9 +77,6 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     }
     w.name = meta::text(&object, "name").to_owned();
     let name = w.name.clone();
-    if is_service(w) {
-        service::allocate(w, &mut object)?;
-    }
     let mut errors = devices::admin_access(w, &object, None);
     errors.extend(machine::validate_create(&w.kind, &object));
     if !errors.is_empty() {

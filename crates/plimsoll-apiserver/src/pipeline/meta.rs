@@ -49,22 +49,49 @@ pub fn drop_deletion(object: &mut Value) {
     }
 }
 
-/// The namespace of the object is that of the request; an empty one is filled in.
+/// The namespace of the object is that of the request; an empty one is filled in, that of an object that has none is
+/// dropped (`EnsureObjectNamespaceMatchesRequestNamespace`).
 ///
 /// # Errors
 /// 400 when they differ.
 pub fn ensure_namespace(object: &mut Value, namespaced: bool, namespace: &str) -> Result<(), ApiError> {
     let Some(meta) = metadata(object) else { return Ok(()) };
     let given = meta.get("namespace").and_then(Value::as_str).unwrap_or("");
-    let wanted = if namespaced { namespace } else { "" };
-    if given.is_empty() && !wanted.is_empty() {
-        meta.insert("namespace".to_owned(), json!(wanted));
-    } else if given != wanted {
+    if !namespaced {
+        meta.remove("namespace");
+    } else if given.is_empty() {
+        meta.insert("namespace".to_owned(), json!(namespace));
+    } else if given != namespace {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
     Ok(())
+}
+
+/// Drops owners that are there twice; gives the warning when there are any (`dedupOwnerReferences`). What admission
+/// adds is told apart from what the client sends.
+pub fn dedup_owners(object: &mut Value, admitted: bool) -> Option<String> {
+    let owners = object.pointer_mut("/metadata/ownerReferences")?.as_array_mut()?;
+    let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut twice: Vec<String> = Vec::new();
+    for owner in owners.drain(..) {
+        if seen.contains(&owner) {
+            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            seen.push(owner);
+        }
+    }
+    *owners = seen;
+    let when = if admitted { " after mutating admission happens" } else { "" };
+    (!twice.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in \
+             1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) \
+             observed: {}",
+            twice.join(", ")
+        )
+    })
 }
 
 /// Drops what is empty, as encoding with `omitempty` does.

@@ -30,30 +30,35 @@ pub enum Change<'a> {
     Internal(&'a (dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync)),
 }
 
-/// Kinds that PUT and apply may create (`AllowCreateOnUpdate`).
+/// Kinds that PUT may create (`AllowCreateOnUpdate`).
 fn creates_on_update(w: &Write) -> bool {
-    let core = ["services", "events", "endpoints", "limitranges"];
-    let kinds = ["leases", "roles", "rolebindings", "clusterroles", "clusterrolebindings", "runtimeclasses"];
-    let group = w.kind.gvk.group.as_str();
-    (group.is_empty() && core.contains(&w.kind.plural.as_str()))
-        || (matches!(group, "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io")
-            && (kinds.contains(&w.kind.plural.as_str()) || w.kind.plural == "events"))
+    matches!(
+        (w.kind.gvk.group.as_str(), w.kind.plural.as_str()),
+        ("", "services" | "events" | "endpoints" | "limitranges")
+            | ("events.k8s.io" | "coordination.k8s.io" | "rbac.authorization.k8s.io", _)
+            | ("node.k8s.io", "runtimeclasses")
+    )
 }
 
 /// Kinds that can't be replaced without a resource version (`AllowUnconditionalUpdate` is false).
 fn needs_version(w: &Write) -> bool {
     w.kind.custom.is_some()
-        || w.kind.gvk.group == "admissionregistration.k8s.io"
         || matches!(
-            w.kind.plural.as_str(),
-            "leases"
-                | "customresourcedefinitions"
-                | "poddisruptionbudgets"
-                | "runtimeclasses"
-                | "csidrivers"
-                | "csinodes"
+            (w.kind.gvk.group.as_str(), w.kind.plural.as_str()),
+            (
+                "admissionregistration.k8s.io"
+                    | "apiextensions.k8s.io"
+                    | "apiregistration.k8s.io"
+                    | "coordination.k8s.io"
+                    | "internal.apiserver.k8s.io"
+                    | "node.k8s.io"
+                    | "policy"
+                    | "storagemigration.k8s.io",
+                _
+            ) | ("storage.k8s.io", "csidrivers" | "csinodes" | "csistoragecapacities" | "volumeattachments")
+                | ("certificates.k8s.io", "podcertificaterequests" | "clustertrustbundles")
+                | ("resource.k8s.io", "resourcepoolstatusrequests")
         )
-        || (w.kind.gvk.group == "coordination.k8s.io")
 }
 
 /// Changes an object.
@@ -100,11 +105,15 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
             return Err(fatal(uid_conflict(&w.kind, &key, uid, &record.uid, w.dry_run)));
         }
     }
+    if matches!(change, Change::Replace(_)) {
+        w.warnings.extend(meta::dedup_owners(&mut new, false));
+    }
     if !matches!(change, Change::Apply(_)) {
         machine::own_update(&w.kind, Some(&old), &mut new, &w.manager, &w.subresource, w.now)
             .map_err(fatal)?;
     }
     admit::mutate(w, &mut new, Some(&old), admit::Operation::Update).await.map_err(fatal)?;
+    w.warnings.extend(meta::dedup_owners(&mut new, true));
     let given = meta::text(&new, "resourceVersion").to_owned();
     check_version(w, change, &given, record.revision).map_err(fatal)?;
     new["metadata"]["resourceVersion"] = json!(record.revision.to_string());
@@ -172,11 +181,17 @@ fn grace(object: &Value) -> Option<i64> {
 
 /// Strategy and validation.
 fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> {
-    before_update(new, old);
-    machine::prepare_update(&w.kind, &w.subresource, new, old, w.now);
-    if is_service(w) {
+    if is_service(w) && w.subresource.is_empty() {
         service::reallocate(w, new, old)?;
     }
+    if !w.dry_run
+        && let Some(meta) = meta::metadata(new)
+    {
+        // Nobody sees one that is stored.
+        meta.remove("selfLink");
+    }
+    before_update(new, old);
+    machine::prepare_update(&w.kind, &w.subresource, new, old, w.now);
     let mut errors = devices::admin_access(w, new, Some(old));
     errors.extend(machine::validate_update(&w.kind, &w.subresource, new, old));
     if !errors.is_empty() {
@@ -224,6 +239,7 @@ pub fn check_identity(w: &Write, new: &mut Value) -> Result<(), ApiError> {
 }
 
 fn check_name(w: &Write, new: &mut Value) -> Result<(), ApiError> {
+    meta::ensure_namespace(new, w.kind.namespaced, &w.namespace)?;
     let name = meta::text(new, "name");
     if name.is_empty() {
         return Err(ApiError::bad_request(format!(
@@ -237,7 +253,7 @@ fn check_name(w: &Write, new: &mut Value) -> Result<(), ApiError> {
             w.name
         )));
     }
-    meta::ensure_namespace(new, w.kind.namespaced, &w.namespace)
+    Ok(())
 }
 
 fn check_version(w: &Write, change: &Change<'_>, given: &str, current: u64) -> Result<(), ApiError> {
@@ -257,34 +273,38 @@ fn check_version(w: &Write, change: &Change<'_>, given: &str, current: u64) -> R
         }
         Ok(version) if version == current => Ok(()),
         Ok(_) => Err(conflict()),
-        Err(e) if w.kind.custom.is_some() => {
-            let why = crate::http::options::why_no_number(&e);
+        Err(e) => {
+            let why = match e.kind() {
+                std::num::IntErrorKind::PosOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
             Err(ApiError::new(500, "", format!("strconv.ParseUint: parsing {}: {why}", go_quote(given))))
         }
-        Err(_) => Err(ApiError::bad_request(format!(
-            "resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: invalid syntax",
-            go_quote(given)
-        ))),
     }
 }
 
-/// `rest.BeforeUpdate`: system fields stay as they were.
+/// `rest.BeforeUpdate`: system fields stay as they were. Times of deletion that there were none of are left for
+/// validation to refuse.
 fn before_update(new: &mut Value, old: &Value) {
     let Some(meta) = meta::metadata(new) else { return };
-    meta.remove("selfLink");
-    for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        match old["metadata"].get(field) {
-            Some(v) => meta.insert(field.to_owned(), v.clone()),
-            None => meta.remove(field),
-        };
-    }
-    match old["metadata"].get("generation") {
-        Some(v) => meta.insert("generation".to_owned(), v.clone()),
+    let was = |field: &str| old["metadata"].get(field).filter(|v| !v.is_null()).cloned();
+    match was("generation") {
+        Some(v) => meta.insert("generation".to_owned(), v),
         None => meta.remove("generation"),
     };
+    for field in ["creationTimestamp", "deletionTimestamp"] {
+        if let Some(v) = was(field) {
+            meta.insert(field.to_owned(), v);
+        }
+    }
     let empty = meta.get("uid").and_then(Value::as_str).is_none_or(str::is_empty);
-    if empty && let Some(uid) = old["metadata"].get("uid") {
-        meta.insert("uid".to_owned(), uid.clone());
+    for (field, missing) in [
+        ("uid", empty),
+        ("deletionGracePeriodSeconds", meta.get("deletionGracePeriodSeconds").is_none_or(Value::is_null)),
+    ] {
+        if let Some(v) = was(field).filter(|_| missing) {
+            meta.insert(field.to_owned(), v);
+        }
     }
 }
 

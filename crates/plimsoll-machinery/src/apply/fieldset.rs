@@ -67,6 +67,23 @@ fn collect_items(list: ListType<'_>, items: &[Value], out: &mut Fields, depth: u
     }
 }
 
+/// Whether every item of every list with keys has its keys. Nobody owns fields of an object of which that can't be
+/// said.
+pub fn is_keyed(ty: Type<'_>, value: &Value, depth: usize) -> bool {
+    if depth > MAX_DEPTH {
+        return true;
+    }
+    match (ty.shape(Some(value)), value) {
+        (Shape::Map(map), Value::Object(entries)) if !map.atomic => entries
+            .iter()
+            .all(|(name, child)| map.field(name).is_none_or(|field| is_keyed(field, child, depth + 1))),
+        (Shape::List(list), Value::Array(items)) if list.keys.is_some() => {
+            items.iter().all(|item| list.element(item).is_ok() && is_keyed(list.items, item, depth + 1))
+        }
+        _ => true,
+    }
+}
+
 /// Adds the declared fields on the way to the set's fields: `a.b.c` makes `a` a field of the set when it is a
 /// declared one, not when it is a map's entry.
 pub fn with_named_parents(ty: Type<'_>, set: &Fields) -> Fields {

@@ -82,6 +82,10 @@ pub fn on_update(
     if entries.is_empty() && old.is_some() {
         return;
     }
+    // As upstream, which gives up and drops them (`UpdateNoErrors`).
+    if !fieldset::is_keyed(Type::of(kind), new, 0) {
+        return;
+    }
     update(kind, subresource, old, new, &mut entries, manager, now);
     managed::put(new, entries);
 }

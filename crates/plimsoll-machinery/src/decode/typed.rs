@@ -360,18 +360,34 @@ impl<'s> Node<'_, 's> {
         values: SchemaId,
     ) -> Result<Option<Value>, A::Error> {
         let mut map = Map::new();
+        let amounts = self.walk.schemas.get(values).leaf == Leaf::Quantity;
         while let Some(key) = access.next_key::<String>()? {
             if map.contains_key(&key) {
                 self.walk.strict("duplicate", &key);
             }
             self.walk.frames.push(Frame::Key(key));
             let value = access.next_value_seed(Node { walk: self.walk, id: values })?;
-            let value = value.unwrap_or_else(|| zero_value(self.walk.schemas, values));
+            let mut value = value.unwrap_or_else(|| zero_value(self.walk.schemas, values));
+            if amounts {
+                whole_thousandths(&mut value);
+            }
             if let Some(Frame::Key(key)) = self.walk.frames.pop() {
                 map.insert(key, value);
             }
         }
         Ok(Some(Value::Object(map)))
+    }
+}
+
+/// Amounts of resources are no finer than thousandths (`SetDefaults_ResourceList`).
+fn whole_thousandths(value: &mut Value) {
+    const MILLI: i128 = 1_000_000;
+    let Some(amount) = value.as_str().filter(|t| t.ends_with(['u', 'n'])) else { return };
+    let Ok(amount) = amount.parse::<plimsoll_api::Quantity>() else { return };
+    let rest = amount.nanos() % MILLI;
+    if rest != 0 {
+        let up = amount.nanos().saturating_add(rest.signum() * MILLI - rest);
+        *value = Value::String(plimsoll_api::Quantity::from_nanos(up, amount.format()).to_string());
     }
 }
 

@@ -13,9 +13,13 @@ pub(super) fn service(service: &mut Obj) {
         if text(spec, "sessionAffinity") == "None" {
             spec.remove("sessionAffinityConfig");
         } else if text(spec, "sessionAffinity") == "ClientIP" {
-            with_child(spec, "sessionAffinityConfig", |config| {
-                with_child(config, "clientIP", |ip| set(ip, "timeoutSeconds", 10_800));
-            });
+            let given = object(object(spec, "sessionAffinityConfig"), "clientIP").get("timeoutSeconds");
+            if given.is_none_or(Value::is_null) {
+                spec.insert(
+                    "sessionAffinityConfig".to_owned(),
+                    json!({"clientIP": {"timeoutSeconds": 10_800}}),
+                );
+            }
         }
         set(spec, "type", "ClusterIP");
         for port in children(spec, "ports") {
@@ -26,8 +30,10 @@ pub(super) fn service(service: &mut Obj) {
             }
         }
         let kind = text(spec, "type").to_owned();
-        if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
-            set(spec, "externalTrafficPolicy", "Cluster");
+        let external = matches!(kind.as_str(), "NodePort" | "LoadBalancer")
+            || (kind == "ClusterIP" && !list(spec, "externalIPs").is_empty());
+        if external {
+            set_zero(spec, "externalTrafficPolicy", "Cluster");
         }
         if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
             set(spec, "internalTrafficPolicy", "Cluster");
@@ -35,14 +41,11 @@ pub(super) fn service(service: &mut Obj) {
         if kind == "LoadBalancer" {
             set(spec, "allocateLoadBalancerNodePorts", true);
         }
-        if spec.get("externalTrafficPolicy").is_none()
-            && !list(spec, "externalIPs").is_empty()
-            && kind == "ClusterIP"
-        {
-            set(spec, "externalTrafficPolicy", "Cluster");
-        }
     });
-    if let Some(balancer) = child(service, "status").and_then(|s| child(s, "loadBalancer")) {
+    let balanced = text(object(service, "spec"), "type") == "LoadBalancer";
+    if let Some(balancer) =
+        child(service, "status").and_then(|s| child(s, "loadBalancer")).filter(|_| balanced)
+    {
         for ingress in children(balancer, "ingress") {
             if ingress.contains_key("ip") {
                 set(ingress, "ipMode", "VIP");
@@ -91,7 +94,11 @@ pub(super) fn node(node: &mut Obj) {
         let (one, many) = (text(spec, "podCIDR").to_owned(), list(spec, "podCIDRs").first().cloned());
         match (one.is_empty(), many) {
             (false, None) => set(spec, "podCIDRs", vec![one]),
-            (true, Some(first)) => set(spec, "podCIDR", first),
+            (true, Some(first)) => set_zero(spec, "podCIDR", first),
+            // The field that older clients know wins.
+            (false, Some(first)) if first != one.as_str() => {
+                spec.insert("podCIDRs".to_owned(), json!([one]));
+            }
             _ => {}
         }
     }

@@ -55,6 +55,7 @@ fn defaulter(group: &str, version: &str, kind: &str) -> Option<Defaulter> {
         ("scheduling.k8s.io", "PriorityClass") => misc::priority_class,
         ("storage.k8s.io", "StorageClass") => misc::storage_class,
         ("storage.k8s.io", "CSIDriver") => misc::csi_driver,
+        ("storage.k8s.io", "VolumeAttachment") => volume::attachment,
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => misc::role_binding,
         ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => misc::mutating_webhooks,
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => misc::validating_webhooks,

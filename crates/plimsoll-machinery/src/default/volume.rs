@@ -80,6 +80,14 @@ pub(super) fn persistent_volume(pv: &mut Obj) {
     });
 }
 
+/// storage.k8s.io/v1 `VolumeAttachment`: the source of a volume that it brings along.
+pub(super) fn attachment(attachment: &mut Obj) {
+    let from = child(attachment, "spec").and_then(|s| child(s, "source"));
+    if let Some(spec) = from.and_then(|s| child(s, "inlineVolumeSpec")) {
+        source(spec);
+    }
+}
+
 /// core/v1 `PersistentVolumeClaim`, also inside of a `StatefulSet`.
 pub(super) fn persistent_volume_claim(pvc: &mut Obj) {
     with_child(pvc, "status", |status| set(status, "phase", "Pending"));

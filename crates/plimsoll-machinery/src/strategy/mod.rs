@@ -9,6 +9,7 @@ mod endpoints;
 mod job;
 mod pod;
 mod request;
+mod service;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -37,8 +38,15 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::create(o, now),
         ("", "Namespace") => namespace_create(o),
+        ("", "Service") => service::create(o),
         ("", "PersistentVolume") => volume_phase(o, None, now),
-        ("", "PersistentVolumeClaim") => data_sources(o),
+        ("", "PersistentVolumeClaim") => data_sources(o, None),
+        ("", "ServiceAccount") => secret_references(o),
+        ("", "Node") => {
+            drop_field(o, "spec", "configSource");
+            drop_field(o, "status", "config");
+        }
+        ("storage.k8s.io", "CSIDriver") => drop_field(o, "spec", "preventPodSchedulingIfMissing"),
         ("apps", "DaemonSet") => {
             let given = given_generation(o).filter(|n| *n > 0);
             template_generation(o, given.unwrap_or(1));
@@ -81,6 +89,25 @@ pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Val
         }
         "approval" => request::approval(before, o, now),
         _ => bump(kind, before, o),
+    }
+}
+
+/// What shows of an object once it has been validated.
+pub fn finish(kind: &Kind, object: &mut Value) {
+    if kind.custom.is_some() || !kind.gvk.group.is_empty() {
+        return;
+    }
+    let Some(o) = object.as_object_mut() else { return };
+    match kind.gvk.kind.as_str() {
+        "Service" => service::finish(o),
+        // A generated name was not known when defaults were filled in.
+        "Namespace" => with_child(o, "metadata", |meta| {
+            let name = text(meta, "name").to_owned();
+            with_child(meta, "labels", |labels| {
+                labels.insert("kubernetes.io/metadata.name".to_owned(), name.into())
+            });
+        }),
+        _ => {}
     }
 }
 
@@ -196,9 +223,14 @@ fn stored_lists(kind: &Kind, o: &mut Obj) {
     };
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => empty(o, "rules"),
-        ("storage.k8s.io", "CSINode") => with_child(o, "spec", |spec| empty(spec, "drivers")),
         ("resource.k8s.io", "ResourceClaim") => claim_requests(o, empty),
         ("resource.k8s.io", "ResourceClaimTemplate") => with_child(o, "spec", |o| claim_requests(o, empty)),
+        ("storage.k8s.io", "CSINode") => with_child(o, "spec", |spec| {
+            empty(spec, "drivers");
+            for driver in children(spec, "drivers") {
+                empty(driver, "topologyKeys");
+            }
+        }),
         ("", "LimitRange") => with_child(o, "spec", |spec| empty(spec, "limits")),
         ("discovery.k8s.io", "EndpointSlice") => {
             empty(o, "endpoints");
@@ -237,8 +269,14 @@ fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
         ("coordination.k8s.io", "Lease") => lease(new, Some(old)),
         ("resource.k8s.io", "ResourceSlice") => devices::drop_disabled(Some(old), new),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::drop_topology(new, Some(old)),
-        ("", "Service") => service_update(old, new),
-        ("", "PersistentVolumeClaim") => data_sources(new),
+        ("", "Service") => service::update(old, new),
+        ("", "ServiceAccount") => secret_references(new),
+        ("", "Node") if !has(object(old, "spec"), "configSource") => drop_field(new, "spec", "configSource"),
+        ("", "Secret") if text(new, "type").is_empty() => keep(new, old, "type"),
+        ("storage.k8s.io", "CSIDriver") if !has(object(old, "spec"), "preventPodSchedulingIfMissing") => {
+            drop_field(new, "spec", "preventPodSchedulingIfMissing");
+        }
+        ("", "PersistentVolumeClaim") => data_sources(new, Some(old)),
         ("apps", "DaemonSet") => {
             let last = given_generation(old).unwrap_or(1);
             let changed = object(old, "spec").get("template") != object(new, "spec").get("template");
@@ -289,12 +327,26 @@ fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
         }
         ("", "Pod") => pod::status(old, new),
         ("", "PersistentVolume") => volume_phase(new, Some(old), now),
+        ("", "Node") if !has(object(old, "status"), "config") => drop_field(new, "status", "config"),
         ("certificates.k8s.io", "CertificateSigningRequest") => request::times(old, new, now),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            with_child(new, "metadata", |meta| keep_metadata(meta, old));
-        }
+        _ if keeps_metadata(kind) => with_child(new, "metadata", |meta| keep_metadata(meta, old)),
         _ => {}
     }
+}
+
+/// Kinds whose status endpoint leaves metadata alone (`ResetObjectMetaForStatus`).
+fn keeps_metadata(kind: &Kind) -> bool {
+    matches!(
+        (kind.gvk.group.as_str(), kind.gvk.kind.as_str()),
+        ("apiextensions.k8s.io", "CustomResourceDefinition")
+            | ("storage.k8s.io", "VolumeAttachment")
+            | ("networking.k8s.io", "ServiceCIDR")
+            | ("certificates.k8s.io", "PodCertificateRequest")
+            | ("admissionregistration.k8s.io", _)
+            | ("flowcontrol.apiserver.k8s.io" | "storagemigration.k8s.io" | "internal.apiserver.k8s.io", _)
+            | ("resource.k8s.io", _)
+            | ("scheduling.k8s.io", "PodGroup")
+    )
 }
 
 /// Everything a client says in metadata is ignored, except its bookkeeping.
@@ -305,11 +357,6 @@ fn keep_metadata(meta: &mut Obj, old: &Obj) {
 }
 
 fn namespace_create(o: &mut Obj) {
-    // a generated name was not known when defaults were filled in
-    with_child(o, "metadata", |meta| {
-        let name = text(meta, "name").to_owned();
-        with_child(meta, "labels", |labels| set(labels, "kubernetes.io/metadata.name", name));
-    });
     with_child(o, "spec", |spec| {
         let mut finalizers = list(spec, "finalizers").to_vec();
         if !finalizers.iter().any(|f| f == "kubernetes") {
@@ -357,28 +404,60 @@ fn volume_phase(o: &mut Obj, old: Option<&Obj>, now: Timestamp) {
     });
 }
 
-/// `dataSource` and `dataSourceRef` of a claim say the same where they can.
-fn data_sources(o: &mut Obj) {
-    with_child(o, "spec", |spec| {
-        let known = |source: &Obj| {
-            matches!(
-                (text(source, "apiGroup"), text(source, "kind")),
-                ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-            )
-        };
-        if has(spec, "dataSource") && !known(object(spec, "dataSource")) {
-            // Only known sources count here; others go through dataSourceRef.
-            spec.remove("dataSource");
-            return;
+/// Drops a field of a part, where there is such a part.
+fn drop_field(o: &mut Obj, part: &str, key: &str) {
+    if let Some(part) = o.get_mut(part).and_then(Value::as_object_mut) {
+        part.remove(key);
+    }
+}
+
+/// Of the secrets a `ServiceAccount` refers to, only names count (`cleanSecretReferences`).
+fn secret_references(o: &mut Obj) {
+    for secret in children(o, "secrets") {
+        secret.retain(|key, _| key == "name");
+    }
+}
+
+/// `dataSource` and `dataSourceRef` of a claim say the same where they can. Sources in other namespaces are off, as
+/// they are upstream by default.
+fn data_sources(o: &mut Obj, old: Option<&Obj>) {
+    let used = |key: &str| old.is_some_and(|o| has(object(o, "spec"), key));
+    let known = |source: &Obj| {
+        matches!(
+            (text(source, "apiGroup"), text(source, "kind")),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
+    };
+    let without_namespace = |source: &Obj| {
+        let mut copy = Obj::new();
+        for key in ["apiGroup", "kind", "name"] {
+            if let Some(value) = source.get(key) {
+                copy.insert(key.to_owned(), value.clone());
+            }
         }
-        match (has(spec, "dataSource"), has(spec, "dataSourceRef")) {
+        copy
+    };
+    with_child(o, "spec", |spec| {
+        let elsewhere = !text(object(spec, "dataSourceRef"), "namespace").is_empty();
+        if elsewhere && !used("dataSourceRef") {
+            spec.remove("dataSourceRef");
+        }
+        let reference = has(spec, "dataSourceRef");
+        let in_use = used("dataSource") || used("dataSourceRef");
+        if !in_use && !reference && has(spec, "dataSource") && !known(object(spec, "dataSource")) {
+            spec.remove("dataSource");
+        }
+        match (has(spec, "dataSource"), reference) {
             (true, false) => {
-                let source = spec.get("dataSource").cloned().unwrap_or_default();
-                spec.insert("dataSourceRef".to_owned(), source);
+                let source = without_namespace(object(spec, "dataSource"));
+                spec.insert("dataSourceRef".to_owned(), Value::Object(source));
             }
             (false, true) => {
-                let source = object(spec, "dataSourceRef").clone();
-                if known(&source) && !has(&source, "namespace") {
+                let source = object(spec, "dataSourceRef");
+                if text(source, "namespace").is_empty() {
+                    let mut source = without_namespace(source);
+                    // Written whether it is set or not.
+                    source.entry("apiGroup").or_insert(Value::Null);
                     spec.insert("dataSource".to_owned(), Value::Object(source));
                 }
             }
@@ -405,49 +484,6 @@ fn taint_times(o: &mut Obj, now: Timestamp) {
     with_child(o, "spec", |spec| {
         for taint in children(spec, "devices").flat_map(|d| children(d, "taints")) {
             set(taint, "timeAdded", time.clone());
-        }
-    });
-}
-
-/// A service keeps its addresses when an update leaves them out (`patchAllocatedValues`).
-fn service_update(old: &Obj, new: &mut Obj) {
-    let before = object(old, "spec");
-    with_child(new, "spec", |spec| {
-        let needs_ip = |s: &Obj| text(s, "type") != "ExternalName";
-        if needs_ip(before) && needs_ip(spec) {
-            if text(spec, "clusterIP").is_empty() && list(spec, "clusterIPs").is_empty() {
-                keep(spec, before, "clusterIP");
-                keep(spec, before, "clusterIPs");
-            } else if list(spec, "clusterIPs").is_empty()
-                && text(spec, "clusterIP") == text(before, "clusterIP")
-            {
-                keep(spec, before, "clusterIPs");
-            } else if text(spec, "clusterIP").is_empty() && spec.get("clusterIPs") == before.get("clusterIPs")
-            {
-                keep(spec, before, "clusterIP");
-            }
-            for key in ["ipFamilies", "ipFamilyPolicy"] {
-                if !has(spec, key) {
-                    keep(spec, before, key);
-                }
-            }
-        }
-        let has_ports = |s: &Obj| matches!(text(s, "type"), "NodePort" | "LoadBalancer");
-        if has_ports(before) && has_ports(spec) {
-            for port in children(spec, "ports") {
-                if port.contains_key("nodePort") {
-                    continue;
-                }
-                let same = list(before, "ports")
-                    .iter()
-                    .find(|p| p.get("port") == port.get("port") && p.get("protocol") == port.get("protocol"));
-                if let Some(number) = same.and_then(|p| p.get("nodePort")) {
-                    port.insert("nodePort".to_owned(), number.clone());
-                }
-            }
-        }
-        if !has(spec, "healthCheckNodePort") && text(spec, "externalTrafficPolicy") == "Local" {
-            keep(spec, before, "healthCheckNodePort");
         }
     });
 }

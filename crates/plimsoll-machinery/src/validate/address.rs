@@ -186,6 +186,84 @@ pub(super) fn warning(path: &Path<'_>, text: &str) -> Option<String> {
     }
 }
 
+/// `ParseCIDRSloppy`: an address and how many of its bits are the network's. IPv4 in IPv6 stays what it is written as.
+pub(super) fn network(text: &str) -> Option<(IpAddr, u32)> {
+    let (address, bits) = text.split_once('/')?;
+    let address = sloppy(address)?;
+    let max = if address.is_ipv4() { 32 } else { 128 };
+    if bits.is_empty() || !bits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let bits = bits.parse().ok().filter(|bits| *bits <= max)?;
+    Some((address, bits))
+}
+
+/// The first address of a network.
+fn first_of(address: IpAddr, bits: u32) -> IpAddr {
+    match address {
+        IpAddr::V4(a) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0);
+            Ipv4Addr::from(u32::from(a) & mask).into()
+        }
+        IpAddr::V6(a) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(bits)).unwrap_or(0);
+            Ipv6Addr::from(u128::from(a) & mask).into()
+        }
+    }
+}
+
+/// Whether Go's `netip.ParsePrefix` takes a text that [`network`] takes.
+fn is_exact(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(address, bits)| {
+        address.parse::<IpAddr>().is_ok() && (bits == "0" || !bits.starts_with('0'))
+    })
+}
+
+/// `IsValidCIDRForLegacyField` with `StrictIPCIDRValidation`, which is on.
+pub(super) fn legacy_network(text: &str) -> Faults {
+    let fault = match network(text) {
+        None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        Some(_) if !is_exact(text) => "must not have leading 0s in IP or prefix length",
+        Some((address, _)) if plain(address) != address => "must not have an IPv4-mapped IPv6 address",
+        Some((address, bits)) if first_of(address, bits) != address => {
+            "must not have bits set beyond the prefix length"
+        }
+        Some(_) => return Faults::new(),
+    };
+    vec![fault.to_owned()]
+}
+
+/// `GetWarningsForCIDR`.
+pub(super) fn network_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
+    let Some((address, bits)) = network(text) else { return Vec::new() };
+    let value = crate::decode::go_quote(text);
+    let (shown, bits_shown) = match (plain(address), address) {
+        // Go writes a mapped network as one of IPv4.
+        (four @ IpAddr::V4(_), IpAddr::V6(_)) => (four, bits.saturating_sub(96)),
+        (same, _) => (same, bits),
+    };
+    let start = first_of(shown, bits_shown);
+    let mut found = Vec::new();
+    if start != shown {
+        let width = if shown.is_ipv4() { 32 } else { 128 };
+        found.push(format!(
+            "{path}: CIDR value {value} is ambiguous in this context (should be \"{start}/{bits_shown}\" or \"{shown}/{width}\"?)"
+        ));
+    }
+    if !is_exact(text) || plain(address) != address {
+        found.push(format!(
+            "{path}: non-standard CIDR value {value} is invalid: use \"{start}/{bits_shown}\""
+        ));
+    }
+    let canonical = format!("{address}/{bits}");
+    if found.is_empty() && address.is_ipv6() && canonical != text {
+        found.push(format!(
+            "{path}: IPv6 CIDR value {value} should be in RFC 5952 canonical format (\"{canonical}\")"
+        ));
+    }
+    found
+}
+
 /// Whether an address is one of IPv4 (`IsIPv4String`).
 pub(super) fn is_v4(text: &str) -> bool {
     sloppy(text).is_some_and(|a| plain(a).is_ipv4())

@@ -27,7 +27,8 @@ pub(super) fn config_map(map: &Obj, errors: &mut Errors) {
         size += decoded_len(value);
     }
     if size > MAX_DATA {
-        errors.too_long(&Path::new(""), MAX_DATA);
+        // A path of an empty name, as it is printed.
+        errors.too_long(&Path::new("[]"), MAX_DATA);
     }
 }
 
@@ -106,7 +107,17 @@ fn json_entry(data: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
         return;
     };
     let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
-    if let Some(why) = crate::decode::explain(&bytes) {
+    let why = crate::decode::explain(&bytes).or_else(|| {
+        let got = match serde_json::from_slice(&bytes).ok()? {
+            Value::Object(_) | Value::Null => return None,
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Number(_) => "number",
+            Value::Bool(_) => "bool",
+        };
+        Some(format!("json: cannot unmarshal {got} into Go value of type map[string]interface {{}}"))
+    });
+    if let Some(why) = why {
         errors.invalid(&path.key(key), "<secret contents redacted>", &why);
     }
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::path::{Errors, Path};
 use super::{checks, meta};
+use crate::kinds::Kind;
 use crate::obj::{Obj, has, int, object, text};
 
 /// Field names differ between the APIs; errors name those of the request's version only for the controller.
@@ -16,23 +17,14 @@ struct Names {
 const OLD: Names = Names { subject: "involvedObject", controller: "reportingComponent", note: "message" };
 const NEW: Names = Names { subject: "regarding", controller: "reportingController", note: "note" };
 
-/// A new event.
-pub(super) fn create(event: &Obj, new_api: bool, errors: &mut Errors) {
-    let names = if new_api { &NEW } else { &OLD };
-    let meta = object(event, "metadata");
-    if text(meta, "name").is_empty() && text(meta, "generateName").is_empty() {
-        errors.required(&Path::new("metadata").field("name"), "name or generateName is required");
-    }
-    agreement(event, names, errors);
-    if has(event, "eventTime") {
-        reported(event, names, errors);
-    }
-    let namespace = text(meta, "namespace");
-    errors.invalid_all(&Path::new("namespace"), namespace, &checks::dns_subdomain(namespace));
+/// A new event. The old API asks no more of it than that it is consistent (`ValidateEventCreate`).
+pub(super) fn create(kind: &Kind, event: &Obj, errors: &mut Errors) {
+    let new_api = kind.gvk.group == "events.k8s.io";
+    legacy(event, new_api, errors);
     if !new_api {
-        meta::labels(object(meta, "labels"), &Path::new("metadata").field("labels"), errors);
         return;
     }
+    meta::create(kind, event, errors);
     series(event, errors);
     if !has(event, "eventTime") {
         errors.required(&Path::new("eventTime"), "");
@@ -41,17 +33,39 @@ pub(super) fn create(event: &Obj, new_api: bool, errors: &mut Errors) {
     if !matches!(kind, "Normal" | "Warning") {
         errors.invalid(&Path::new("type"), "", &format!("has invalid value: {kind}"));
     }
+    let source = object(event, "deprecatedSource");
+    let old = [
+        ("firstTimestamp", has(event, "deprecatedFirstTimestamp")),
+        ("lastTimestamp", has(event, "deprecatedLastTimestamp")),
+        ("count", int(event, "deprecatedCount").unwrap_or(0) != 0),
+        ("source", ["component", "host"].iter().any(|key| !text(source, key).is_empty())),
+    ];
+    for (field, _) in old.iter().filter(|(_, set)| *set) {
+        errors.invalid(&Path::new(field), "", "needs to be unset");
+    }
 }
 
-/// An event is in its subject's namespace; events of cluster-scoped subjects are in `default`.
+/// What every event, new or old, has to be (`legacyValidateEvent`).
+fn legacy(event: &Obj, new_api: bool, errors: &mut Errors) {
+    let names = if new_api { &NEW } else { &OLD };
+    agreement(event, names, errors);
+    if has(event, "eventTime") {
+        reported(event, names, errors);
+    }
+    let namespace = text(object(event, "metadata"), "namespace");
+    errors.invalid_all(&Path::new("namespace"), namespace, &checks::dns_subdomain(namespace));
+}
+
+/// An event is in its subject's namespace; events of cluster-scoped subjects are in `default`. Events with a time may
+/// be elsewhere than their subject.
 fn agreement(event: &Obj, names: &Names, errors: &mut Errors) {
     let namespace = text(object(event, "metadata"), "namespace");
     let subject = text(object(event, names.subject), "namespace");
-    let timed = has(event, "eventTime");
-    let wrong = if subject.is_empty() {
-        namespace != "default" && !namespace.is_empty() && !(timed && namespace == "kube-system")
-    } else {
-        namespace != subject
+    let wrong = match (has(event, "eventTime"), subject) {
+        (true, "") => !matches!(namespace, "default" | "kube-system"),
+        (true, _) => false,
+        (false, "") => !matches!(namespace, "default" | ""),
+        (false, subject) => namespace != subject,
     };
     if wrong {
         let path = Path::new("involvedObject");
@@ -93,8 +107,17 @@ fn series(event: &Obj, errors: &mut Errors) {
     }
 }
 
+/// An event of the old API may become any other that is consistent.
+pub(super) fn update_old(_: &Obj, new: &Obj, errors: &mut Errors) {
+    legacy(new, false, errors);
+}
+
 /// An event of the new API may only get another series (`ValidateEventUpdate`).
 pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    legacy(new, true, errors);
+    if old.get("series") != new.get("series") {
+        series(new, errors);
+    }
     let fields = [
         ("regarding", "involvedObject"),
         ("reason", "reason"),
@@ -112,11 +135,31 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
         ("reportingController", "reportingController"),
         ("reportingInstance", "reportingInstance"),
     ];
+    let none = Value::Null;
     for (field, shown) in fields {
-        if old.get(field) != new.get(field) {
-            let value = new.get(field).cloned().unwrap_or(Value::Null);
-            errors.invalid(&Path::new(shown), value, super::path::IMMUTABLE);
+        let (was, is) = (old.get(field).unwrap_or(&none), new.get(field).unwrap_or(&none));
+        let same = match (field, was.as_str(), is.as_str()) {
+            // Clients that know microseconds only may say so.
+            ("eventTime", Some(was), Some(is)) => micros(was) == micros(is),
+            _ => was == is,
+        };
+        if !same {
+            let value = match field {
+                "regarding" => super::shown::reference(object(new, field)),
+                "related" if has(new, field) => super::shown::reference(object(new, field)),
+                "deprecatedSource" => super::shown::event_source(object(new, field)),
+                "deprecatedCount" => int(new, field).unwrap_or(0).to_string(),
+                "related" | "eventTime" | "deprecatedFirstTimestamp" | "deprecatedLastTimestamp" => {
+                    is.to_string()
+                }
+                _ => Value::from(text(new, field)).to_string(),
+            };
+            errors.invalid_text(&Path::new(shown), value, super::path::IMMUTABLE);
         }
     }
-    series(new, errors);
+}
+
+/// A time without what is finer than microseconds.
+fn micros(time: &str) -> &str {
+    time.find('.').and_then(|dot| time.get(..dot + 7)).unwrap_or(time).trim_end_matches('Z')
 }

@@ -14,59 +14,78 @@ const MAX_ANNOTATIONS: usize = 256 * 1024;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     Subdomain,
+    /// A subdomain again, but only the name that is stored is looked at, not the prefix it is made from
+    /// (`ValidateObjectMetaWithOpts`).
+    Whole,
     Label,
     Path,
+    /// An address in the one form it is written in.
+    Address,
+    /// `IsConfigMapKey`.
+    Key,
+    Any,
 }
 
 fn names_of(kind: &Kind) -> Names {
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("", "Namespace" | "Service") => Names::Label,
-        ("rbac.authorization.k8s.io", _) => Names::Path,
-        ("", "Event") | ("events.k8s.io", _) => Names::Path,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => Names::Subdomain,
-        ("networking.k8s.io", "IPAddress") => Names::Path,
-        ("apps", "StatefulSet") => Names::Label,
-        ("certificates.k8s.io", _) => Names::Path,
+        ("", "Namespace" | "Service") | ("apps", "StatefulSet") => Names::Label,
+        ("", "ReplicationController") | ("resource.k8s.io", "DeviceClass") => Names::Whole,
+        ("rbac.authorization.k8s.io", _) | ("policy", "PodDisruptionBudget") => Names::Path,
+        ("networking.k8s.io", "IPAddress") => Names::Address,
+        ("coordination.k8s.io", "LeaseCandidate") => Names::Key,
+        ("certificates.k8s.io", "CertificateSigningRequest") => Names::Any,
+        ("certificates.k8s.io", "ClusterTrustBundle") => Names::Path,
         _ => Names::Subdomain,
     }
 }
 
-fn name_faults(kind: &Kind, name: &str, prefix: bool) -> Faults {
+fn name_faults(names: Names, name: &str, prefix: bool) -> Faults {
     let masked = if prefix { checks::as_prefix(name) } else { name.to_owned() };
-    match names_of(kind) {
+    match names {
+        Names::Whole if prefix => Faults::new(),
         Names::Subdomain => checks::dns_subdomain(&masked),
+        // The newer checks count bytes, and say so.
+        Names::Whole => {
+            let faults = checks::dns_subdomain(name);
+            faults.into_iter().map(|f| f.replace("than 253 characters", "than 253 bytes")).collect()
+        }
         Names::Label => checks::dns_label(&masked),
         Names::Path => checks::path_segment(name, prefix),
+        Names::Address => super::address::strict(name),
+        Names::Key => checks::config_key(name),
+        Names::Any => Faults::new(),
     }
 }
 
-/// Metadata of a new object.
+/// Metadata of a new object, as its kind sees it.
 pub(super) fn create(kind: &Kind, object: &Obj, errors: &mut Errors) {
-    create_with(kind, object, &|name, prefix| name_faults(kind, name, prefix), errors);
+    whole(names_of(kind), kind.namespaced, object, errors);
+    if kubernetes_names(kind) {
+        standard_finalizers(object, errors);
+    }
 }
 
-/// Metadata of a new object as the registry checks it once more, whatever the kind: a name is one segment of a path.
-pub(super) fn registry_create(kind: &Kind, object: &Obj, errors: &mut Errors) {
-    create_with(kind, object, &checks::path_segment, errors);
+/// Metadata as the registry looks at it when the kind has nothing to say against it: names are segments of paths.
+pub(super) fn generic(namespaced: bool, object: &Obj, errors: &mut Errors) {
+    whole(Names::Path, namespaced, object, errors);
 }
 
-fn create_with(kind: &Kind, object: &Obj, faults: &dyn Fn(&str, bool) -> Faults, errors: &mut Errors) {
+/// `ValidateObjectMetaAccessor`.
+fn whole(names: Names, namespaced: bool, object: &Obj, errors: &mut Errors) {
     let meta = crate::obj::object(object, "metadata");
     let path = Path::new("metadata");
     let prefix = text(meta, "generateName");
-    // Some kinds look at the name that was made only (`ValidateObjectMetaWithOpts`).
-    let made = (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) == ("resource.k8s.io", "DeviceClass");
-    if !prefix.is_empty() && !made {
-        errors.invalid_all(&path.field("generateName"), prefix, &faults(prefix, true));
+    if !prefix.is_empty() {
+        errors.invalid_all(&path.field("generateName"), prefix, &name_faults(names, prefix, true));
     }
     let name = text(meta, "name");
     if name.is_empty() {
         errors.required(&path.field("name"), "name or generateName is required");
     } else {
-        errors.invalid_all(&path.field("name"), name, &faults(name, false));
+        errors.invalid_all(&path.field("name"), name, &name_faults(names, name, false));
     }
     let namespace = text(meta, "namespace");
-    if kind.namespaced {
+    if namespaced {
         if namespace.is_empty() {
             errors.required(&path.field("namespace"), "");
         } else {
@@ -76,10 +95,6 @@ fn create_with(kind: &Kind, object: &Obj, faults: &dyn Fn(&str, bool) -> Faults,
         errors.forbidden(&path.field("namespace"), "not allowed on this type");
     }
     common(meta, &path, errors);
-    if kind.custom.is_some() {
-        // Only core's validation knows standard names; definitions' handlers ask for qualified ones.
-        errors.0.retain(|e| e.detail != NOT_STANDARD);
-    }
 }
 
 /// Metadata of a resource inside another one: it may have any name or none, and a namespace or none.
@@ -92,29 +107,30 @@ pub(super) fn embedded(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if !namespace.is_empty() {
         errors.invalid_all(&path.field("namespace"), namespace, &checks::dns_label(namespace));
     }
-    plain(meta, path, errors);
-    let names = list(meta, "finalizers");
-    let at = path.field("finalizers");
-    for name in names.iter().map(|f| f.as_str().unwrap_or_default()) {
-        errors.invalid_all(&at, name, &checks::qualified_name(name));
-    }
-    finalizer_pair(names, &at, errors);
+    common(meta, path, errors);
 }
 
-/// Metadata that is checked alike on create and update.
+/// Metadata that is checked alike wherever it is.
 fn common(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    plain(meta, path, errors);
-    finalizers(list(meta, "finalizers"), &path.field("finalizers"), errors);
-}
-
-/// As [`common`], without finalizers.
-fn plain(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if let Some(generation) = int(meta, "generation").filter(|g| *g < 0) {
         errors.invalid(&path.field("generation"), generation, NOT_NEGATIVE);
     }
-    labels(object(meta, "labels"), &path.field("labels"), errors);
-    annotations(object(meta, "annotations"), &path.field("annotations"), errors);
+    labels(crate::obj::object(meta, "labels"), &path.field("labels"), errors);
+    annotations(crate::obj::object(meta, "annotations"), &path.field("annotations"), errors);
     owners(list(meta, "ownerReferences"), &path.field("ownerReferences"), errors);
+    finalizers(list(meta, "finalizers"), &path.field("finalizers"), errors);
+}
+
+/// Groups whose kinds have finalizers of any name; all others know what Kubernetes' own are called.
+fn kubernetes_names(kind: &Kind) -> bool {
+    let lenient = [
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "coordination.k8s.io",
+        "policy",
+    ];
+    kind.custom.is_none() && !lenient.contains(&kind.gvk.group.as_str())
 }
 
 /// Labels (`ValidateLabels`).
@@ -172,18 +188,19 @@ pub(super) fn of_template(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
 fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in owners.iter().map(as_obj) {
-        let version = text(owner, "apiVersion");
-        if version.rsplit('/').next().unwrap_or_default().is_empty() {
-            errors.invalid(&path.field("apiVersion"), version, "version must not be empty");
+        let full = text(owner, "apiVersion");
+        let (group, version) = group_version(full);
+        if version.is_empty() {
+            errors.invalid(&path.field("apiVersion"), full, "version must not be empty");
         }
         for key in ["kind", "name", "uid"] {
             if text(owner, key).is_empty() {
                 errors.invalid(&path.field(key), text(owner, key), "must not be empty");
             }
         }
-        if version == "v1" && text(owner, "kind") == "Event" {
+        if group.is_empty() && version == "v1" && text(owner, "kind") == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            errors.invalid(path, Value::Object(owner.clone()), detail);
+            errors.invalid_text(path, shown_owner(owner), detail);
         }
         if flag(owner, "controller") {
             let name = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
@@ -192,7 +209,8 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                     );
-                    errors.invalid_text(path, owner_list(owners), &detail);
+                    let all: Vec<String> = owners.iter().map(|o| shown_owner(as_obj(o))).collect();
+                    errors.invalid_text(path, format!("[{}]", all.join(",")), &detail);
                 }
                 None => controller = Some(name),
             }
@@ -200,22 +218,35 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// References in the order of Go's fields.
-fn owner_list(owners: &[Value]) -> String {
-    let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let one = |owner: &Obj| {
-        let fields: Vec<String> =
-            order.iter().filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?))).collect();
-        format!("{{{}}}", fields.join(","))
-    };
-    let all: Vec<String> = owners.iter().map(|o| one(as_obj(o))).collect();
-    format!("[{}]", all.join(","))
+/// Group and version of a text that may be none (`FromAPIVersionAndKind`).
+fn group_version(text: &str) -> (&str, &str) {
+    match text.split('/').collect::<Vec<_>>().as_slice() {
+        [version] => ("", version),
+        [group, version] => (group, version),
+        _ => ("", ""),
+    }
 }
 
+/// A reference in the order of Go's fields.
+fn shown_owner(owner: &Obj) -> String {
+    let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let fields: Vec<String> = order
+        .iter()
+        .filter_map(|key| {
+            let value = owner.get(*key).filter(|v| !v.is_null());
+            let always = matches!(*key, "apiVersion" | "kind" | "name" | "uid");
+            let shown = value.map(Value::to_string).or_else(|| always.then(|| "\"\"".to_owned()))?;
+            Some(format!("\"{key}\":{shown}"))
+        })
+        .collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// `ValidateFinalizers`: qualified names, whoever's.
 fn finalizers(finalizers: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    for (i, finalizer) in finalizers.iter().enumerate() {
+    for finalizer in finalizers {
         let finalizer = finalizer.as_str().unwrap_or_default();
-        errors.0.extend(finalizer_errors(finalizer, &path.index(i)));
+        errors.invalid_all(path, finalizer, &checks::qualified_name(finalizer));
     }
     finalizer_pair(finalizers, path, errors);
 }
@@ -228,31 +259,95 @@ fn finalizer_pair(finalizers: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-const NOT_STANDARD: &str = "name is neither a standard finalizer name nor is it fully qualified";
-
-/// `ValidateFinalizerName` of core.
-pub(super) fn finalizer_errors(finalizer: &str, path: &Path<'_>) -> Vec<crate::FieldError> {
-    let mut errors = Errors::default();
-    errors.invalid_all(path, finalizer, &checks::qualified_name(finalizer));
-    // The last one is what definitions get while they are being deleted; they may be written then, too.
-    let standard =
-        ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
-    if errors.0.is_empty() && !finalizer.contains('/') && !standard.contains(&finalizer) {
-        errors.invalid(path, finalizer, NOT_STANDARD);
+/// Finalizers of Kubernetes' own kinds: those without a domain are known ones (`validateKubeFinalizerName`).
+fn standard_finalizers(object: &Obj, errors: &mut Errors) {
+    let path = Path::new("metadata");
+    let at = path.field("finalizers");
+    for (i, finalizer) in list(crate::obj::object(object, "metadata"), "finalizers").iter().enumerate() {
+        standard_finalizer(finalizer.as_str().unwrap_or_default(), &at.index(i), errors);
     }
-    errors.0
 }
 
-/// Metadata as the registry checks it on every update, whatever the kind.
-pub(super) fn registry(new: &Obj, errors: &mut Errors) {
-    common(object(new, "metadata"), &Path::new("metadata"), errors);
+fn standard_finalizer(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        errors.invalid(path, finalizer, detail);
+    }
 }
 
-/// Metadata of a new version of an object.
-pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
+/// A finalizer of a namespace's spec (`validateFinalizerName`).
+pub(super) fn finalizer(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.invalid_all(path, finalizer, &checks::qualified_name(finalizer));
+    standard_finalizer(finalizer, path, errors);
+}
+
+/// How often, and how, a kind's own validation of updates looks at metadata after the registry has.
+#[derive(Clone, Copy)]
+struct Looks {
+    /// As a new version of the old one (`ValidateObjectMetaUpdate`).
+    changed: usize,
+    /// As if it were new (`ValidateObjectMeta`).
+    new: usize,
+}
+
+/// The table of [`Looks`] (upstream: `ValidateUpdate` of each strategy).
+fn looks(kind: &Kind, subresource: &str) -> Looks {
+    let (changed, new) = match (kind.gvk.group.as_str(), kind.gvk.kind.as_str(), subresource) {
+        _ if kind.custom.is_some() => (1, 0),
+        ("", "Event", _) | ("policy", _, _) | ("batch", "CronJob", "status") => (0, 0),
+        ("flowcontrol.apiserver.k8s.io", _, "status") => (0, 0),
+        ("flowcontrol.apiserver.k8s.io" | "admissionregistration.k8s.io" | "discovery.k8s.io", _, _)
+        | ("", "LimitRange", "")
+        | ("storage.k8s.io", "VolumeAttachment" | "CSINode", _) => (0, 1),
+        ("", "PersistentVolume", "") => (0, 2),
+        ("certificates.k8s.io", "CertificateSigningRequest", _) => (1, 1),
+        (
+            "",
+            "Pod"
+            | "ConfigMap"
+            | "Secret"
+            | "Endpoints"
+            | "PersistentVolumeClaim"
+            | "ServiceAccount"
+            | "Node"
+            | "Namespace",
+            "",
+        )
+        | ("batch", "Job", "")
+        | ("apps", "ControllerRevision", "")
+        | ("resource.k8s.io", "DeviceClass" | "ResourceClaim" | "ResourceClaimTemplate", "")
+        | ("storage.k8s.io", "StorageClass" | "CSIStorageCapacity" | "VolumeAttributesClass", "")
+        | ("networking.k8s.io", "IPAddress" | "Ingress" | "IngressClass", "")
+        | ("certificates.k8s.io", "ClusterTrustBundle", "")
+        | ("storagemigration.k8s.io", _, "")
+        | ("apiregistration.k8s.io", _, "")
+        | ("rbac.authorization.k8s.io" | "node.k8s.io", _, "") => (1, 1),
+        _ => (1, 0),
+    };
+    Looks { changed, new }
+}
+
+/// Metadata of an update: the registry's looks at it and the kind's.
+pub(super) fn updated(kind: &Kind, subresource: &str, old: &Obj, new: &Obj, errors: &mut Errors) {
+    generic(kind.namespaced, new, errors);
+    update(old, new, errors);
+    let looks = looks(kind, subresource);
+    for _ in 0..looks.changed {
+        update(old, new, errors);
+        if kubernetes_names(kind) {
+            standard_finalizers(new, errors);
+        }
+    }
+    for _ in 0..looks.new {
+        create(kind, new, errors);
+    }
+}
+
+/// Metadata of a new version of an object (`ValidateObjectMetaAccessorUpdate`).
+fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, meta) = (object(old, "metadata"), object(new, "metadata"));
     let path = Path::new("metadata");
-    if has(meta, "deletionTimestamp") {
+    if has(before, "deletionTimestamp") {
         let known = list(before, "finalizers");
         let mut added: Vec<String> =
             list(meta, "finalizers").iter().filter(|f| !known.contains(f)).map(|f| f.to_string()).collect();

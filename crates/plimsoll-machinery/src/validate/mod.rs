@@ -8,6 +8,7 @@ mod apps;
 mod autoscaling;
 mod batch;
 mod checks;
+mod claim;
 mod client;
 mod conditions;
 mod config;
@@ -21,6 +22,8 @@ mod meta;
 mod misc;
 mod network_policy;
 mod networking;
+mod node;
+mod objects;
 mod path;
 mod pod;
 mod policy;
@@ -30,8 +33,11 @@ mod resource;
 mod resources;
 mod selector;
 mod service;
+mod shown;
+mod source;
 mod storage;
 mod url;
+mod volume;
 mod warnings;
 mod webhook;
 
@@ -55,7 +61,16 @@ type Compare = fn(&Obj, &Obj, &mut Errors);
 pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let Some(o) = object.as_object() else { return Vec::new() };
     let mut errors = Errors::default();
-    meta_and_kind(kind, o, &mut errors);
+    if kind.custom.is_none() && kind.gvk.kind == "Event" {
+        event::create(kind, o, &mut errors);
+    } else {
+        meta::create(kind, o, &mut errors);
+        if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "StatefulSet" {
+            apps::new_stateful_set(o, &mut errors);
+        } else if let Some(check) = check_of(kind).filter(|_| kind.custom.is_none()) {
+            check(o, &mut errors);
+        }
+    }
     if kind.custom.is_none() && kind.gvk.group.is_empty() && kind.gvk.kind == "Pod" {
         pod::create(o, &mut errors);
     }
@@ -66,7 +81,7 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
         networking::ingress_create(o, &mut errors);
     }
     if errors.0.is_empty() {
-        meta::registry_create(kind, o, &mut errors);
+        meta::generic(kind.namespaced, o, &mut errors);
     }
     errors.0
 }
@@ -86,13 +101,7 @@ pub(crate) fn pairs(field: &str, values: &Obj, parent: &str, name: &str) -> Vec<
 pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return Vec::new() };
     let mut errors = Errors::default();
-    // Upstream checks metadata in the registry and again in the kind's own validation; clients see both causes.
-    meta::registry(new, &mut errors);
-    meta::update(old, new, &mut errors);
-    let own = on_update(kind);
-    if own.compares_meta {
-        meta::update(old, new, &mut errors);
-    }
+    meta::updated(kind, subresource, old, new, &mut errors);
     if kind.custom.is_some() {
         return errors.0;
     }
@@ -104,11 +113,10 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
             apps::daemon_set(new, &mut errors);
         }
         "" => {
-            if own.checks_meta {
-                meta::create(kind, new, &mut errors);
-            }
-            if let Some(check) = check_of(kind).filter(|_| own.checks) {
-                check(new, &mut errors);
+            for _ in 0..checks_on_update(kind) {
+                if let Some(check) = check_of(kind) {
+                    check(new, &mut errors);
+                }
             }
             if let Some(compare) = compare_of(kind) {
                 compare(old, new, &mut errors);
@@ -121,7 +129,7 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
         }
         "ephemeralcontainers" if key == ("", "Pod") => pod::ephemeral_containers(old, new, &mut errors),
         "resize" if key == ("", "Pod") => pod::resize(old, new, &mut errors),
-        "finalize" if key == ("", "Namespace") => core::namespace(new, &mut errors),
+        "finalize" if key == ("", "Namespace") => core::namespace_finalizers(new, &mut errors),
         _ => {}
     }
     errors.0
@@ -156,6 +164,15 @@ pub(crate) fn sloppy_network(text: &str) -> bool {
     address::sloppy_cidr(text).is_some()
 }
 
+/// What is wrong with addresses and families of a Service, before it gets those it lacks.
+pub fn service_addresses(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    if let Some(new) = new.as_object() {
+        service::cluster_ips(new, old.and_then(Value::as_object), &mut errors);
+    }
+    errors.0
+}
+
 /// `ValidateNodeName`.
 pub(crate) fn is_node_name(name: &str) -> bool {
     checks::dns_subdomain(name).is_empty()
@@ -167,58 +184,19 @@ pub fn named(kind: &Kind) -> (&str, &str) {
     (group, &kind.gvk.kind)
 }
 
-/// What a kind's own validation of updates looks at, beside what may not change.
-struct OnUpdate {
-    /// Metadata as if the object were new.
-    checks_meta: bool,
-    /// What may not change in metadata, once more.
-    compares_meta: bool,
-    /// The rest of the object as if it were new.
-    checks: bool,
-}
-
-fn on_update(kind: &Kind) -> OnUpdate {
-    let (checks_meta, compares_meta, checks) = match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        _ if kind.custom.is_some() => (false, true, false),
-        ("batch", "Job")
-        | ("", "Pod" | "ConfigMap" | "Secret" | "Service" | "Endpoints")
-        | ("networking.k8s.io", "Ingress" | "IngressClass")
-        | ("rbac.authorization.k8s.io", _)
-        | ("resource.k8s.io", "DeviceClass" | "ResourceClaimTemplate") => (true, true, true),
-        ("discovery.k8s.io", "EndpointSlice") | ("admissionregistration.k8s.io", _) => (true, false, true),
-        // what is in a claim can't change
-        ("resource.k8s.io", "ResourceClaim") => (true, true, false),
-        ("policy", "PodDisruptionBudget") => (false, false, true),
-        // what they say of the new object depends on the old one, or is not looked at again
-        ("resource.k8s.io", "ResourceSlice")
+/// How often upstream checks a new version of an object as if it were new.
+fn checks_on_update(kind: &Kind) -> usize {
+    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        // What they say of the new object depends on the old one, or is not looked at again.
+        ("", "Service" | "Event")
+        | ("events.k8s.io", "Event")
+        | ("resource.k8s.io", "ResourceClaim" | "ResourceSlice")
         | ("scheduling.k8s.io", "PriorityClass")
         | ("node.k8s.io", "RuntimeClass")
         | ("networking.k8s.io", "NetworkPolicy")
-        | ("autoscaling", "HorizontalPodAutoscaler") => (false, true, false),
-        _ => (false, true, true),
-    };
-    OnUpdate { checks_meta, compares_meta, checks }
-}
-
-/// Kinds whose own validation doesn't look at metadata: the registry's does.
-fn unnamed(kind: &Kind) -> bool {
-    kind.custom.is_none() && kind.gvk.group == "policy" && kind.gvk.kind == "PodDisruptionBudget"
-}
-
-fn meta_and_kind(kind: &Kind, o: &Obj, errors: &mut Errors) {
-    if kind.custom.is_none() && kind.gvk.kind == "Event" {
-        event::create(o, kind.gvk.group == "events.k8s.io", errors);
-        return;
-    }
-    if !unnamed(kind) {
-        meta::create(kind, o, errors);
-    }
-    if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "StatefulSet" {
-        apps::new_stateful_set(o, errors);
-    } else if kind.custom.is_none()
-        && let Some(check) = check_of(kind)
-    {
-        check(o, errors);
+        | ("autoscaling", "HorizontalPodAutoscaler") => 0,
+        ("", "PersistentVolume") => 2,
+        _ => 1,
     }
 }
 
@@ -228,7 +206,7 @@ fn check_of(kind: &Kind) -> Option<Check> {
         ("", "Pod") => pod::whole,
         ("", "PodTemplate") => core::pod_template,
         ("", "Namespace") => core::namespace,
-        ("", "Node") => core::node,
+        ("", "Node") => node::node,
         ("", "Service") => service::service,
         ("", "Endpoints") => endpoints::endpoints,
         ("discovery.k8s.io", "EndpointSlice") => endpoints::slice,
@@ -236,8 +214,8 @@ fn check_of(kind: &Kind) -> Option<Check> {
         ("", "Secret") => config::secret,
         ("", "LimitRange") => quota::limit_range,
         ("", "ResourceQuota") => quota::resource_quota,
-        ("", "PersistentVolume") => storage::persistent_volume,
-        ("", "PersistentVolumeClaim") => storage::persistent_volume_claim,
+        ("", "PersistentVolume") => volume::volume,
+        ("", "PersistentVolumeClaim") => claim::claim,
         ("", "ReplicationController") => apps::replication_controller,
         ("apps", "Deployment") => apps::deployment,
         ("apps", "ReplicaSet") => apps::replica_set,
@@ -254,6 +232,8 @@ fn check_of(kind: &Kind) -> Option<Check> {
         ("storage.k8s.io", "CSINode") => storage::csi_node,
         ("storage.k8s.io", "CSIDriver") => storage::csi_driver,
         ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment,
+        ("storage.k8s.io", "CSIStorageCapacity") => storage::capacity,
+        ("storage.k8s.io", "VolumeAttributesClass") => storage::attributes_class,
         ("rbac.authorization.k8s.io", "Role") => rbac::role,
         ("rbac.authorization.k8s.io", "ClusterRole") => rbac::cluster_role,
         ("rbac.authorization.k8s.io", "RoleBinding") => rbac::role_binding,
@@ -280,15 +260,15 @@ fn check_of(kind: &Kind) -> Option<Check> {
 fn compare_of(kind: &Kind) -> Option<Compare> {
     Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::update,
-        ("", "Node") => core::node_update,
+        ("", "Node") => node::update,
         ("", "Service") => service::update,
         ("", "Endpoints") => endpoints::endpoints_update,
         ("discovery.k8s.io", "EndpointSlice") => endpoints::slice_update,
         ("", "ConfigMap") => config::config_map_update,
         ("", "Secret") => config::secret_update,
         ("", "ResourceQuota") => quota::resource_quota_update,
-        ("", "PersistentVolume") => storage::persistent_volume_update,
-        ("", "PersistentVolumeClaim") => storage::persistent_volume_claim_update,
+        ("", "PersistentVolume") => volume::update,
+        ("", "PersistentVolumeClaim") => claim::update,
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => apps::selector_update,
         ("apps", "StatefulSet") => apps::stateful_set_update,
         ("apps", "ControllerRevision") => apps::controller_revision_update,
@@ -297,11 +277,15 @@ fn compare_of(kind: &Kind) -> Option<Compare> {
         ("node.k8s.io", "RuntimeClass") => misc::runtime_class_update,
         ("storage.k8s.io", "StorageClass") => storage::storage_class_update,
         ("storage.k8s.io", "CSIDriver") => storage::csi_driver_update,
+        ("storage.k8s.io", "CSINode") => storage::csi_node_update,
+        ("storage.k8s.io", "CSIStorageCapacity") => storage::capacity_update,
+        ("storage.k8s.io", "VolumeAttributesClass") => storage::attributes_class_update,
         ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_update,
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => rbac::binding_update,
         ("resource.k8s.io", "ResourceClaim") => resource::claim_update,
         ("resource.k8s.io", "ResourceClaimTemplate") => resource::claim_template_update,
         ("resource.k8s.io", "ResourceSlice") => resource::slice_update,
+        ("", "Event") => event::update_old,
         ("events.k8s.io", "Event") => event::update,
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler_update,
         ("networking.k8s.io", "NetworkPolicy") => network_policy::network_policy_update,
@@ -315,7 +299,9 @@ fn status_of(kind: &Kind) -> Option<Compare> {
     Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::status,
         ("", "Namespace") => core::namespace_status,
-        ("", "Node") => core::node_update,
+        ("", "PersistentVolumeClaim") => claim::status,
+        ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment_status,
+        ("", "Node") => node::update,
         ("", "Service") => service::status,
         ("", "ResourceQuota") => quota::resource_quota_status,
         ("batch", "Job") => job_status::update,
@@ -331,5 +317,7 @@ fn status_of(kind: &Kind) -> Option<Compare> {
     })
 }
 
+#[cfg(test)]
+mod kinds_tests;
 #[cfg(test)]
 mod tests;

@@ -104,6 +104,16 @@ impl Errors {
         });
     }
 
+    /// Something that could not be found out.
+    pub fn internal(&mut self, path: &Path<'_>, detail: &str) {
+        self.0.push(FieldError {
+            kind: FieldErrorKind::Internal,
+            field: path.to_string(),
+            value: None,
+            detail: detail.to_owned(),
+        });
+    }
+
     pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.0.push(FieldError::duplicate(path.to_string(), &value.into()));
     }

@@ -1,8 +1,11 @@
 //! core/v1 `LimitRange` and `ResourceQuota`.
 
+use std::collections::BTreeSet;
+
+use plimsoll_api::Quantity;
 use serde_json::Value;
 
-use super::path::{Errors, IMMUTABLE, Path};
+use super::path::{Errors, IMMUTABLE, Path, go_struct};
 use super::{checks, resources};
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
@@ -14,7 +17,13 @@ pub(super) fn limit_range(range: &Obj, errors: &mut Errors) {
     for (i, limit) in list(object(range, "spec"), "limits").iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let kind = text(limit, "type");
-        errors.invalid_all(&here.field("type"), kind, &checks::qualified_name(kind));
+        let faults = checks::qualified_name(kind);
+        errors.invalid_all(&here.field("type"), kind, &faults);
+        let standard = ["Pod", "Container", "PersistentVolumeClaim"];
+        if faults.is_empty() && !kind.contains('/') && !standard.contains(&kind) {
+            let detail = "must be a standard limit type or fully qualified";
+            errors.invalid(&here.field("type"), kind, detail);
+        }
         if types.contains(&kind) {
             errors.duplicate(&here.field("type"), kind);
         }
@@ -62,22 +71,23 @@ fn limit_name(kind: &str, name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn limit_amounts(limit: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let mut names: Vec<&String> = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
-        .iter()
-        .flat_map(|key| object(limit, key).keys())
-        .collect();
+    // Defaults of pods are refused, so that nothing is said of their amounts.
+    let fields: &[&str] = if text(limit, "type") == "Pod" {
+        &["max", "min", "maxLimitRequestRatio"]
+    } else {
+        &["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
+    };
+    let mut names: Vec<&String> = fields.iter().flat_map(|key| object(limit, key).keys()).collect();
     names.sort();
     names.dedup();
     for name in names {
-        let find = |key: &str| object(limit, key).get(name).map(resources::amount);
+        let find =
+            |key: &str| object(limit, key).get(name).filter(|_| fields.contains(&key)).map(resources::amount);
         let (min, max) = (find("min"), find("max"));
         let (default, request) = (find("default"), find("defaultRequest"));
         let mut compare =
             |low: Option<_>, high: Option<_>, field: &str, shown_high: bool, texts: (&str, &str)| {
-                let (Some(low), Some(high)): (
-                    Option<plimsoll_api::Quantity>,
-                    Option<plimsoll_api::Quantity>,
-                ) = (low, high) else {
+                let (Some(low), Some(high)): (Option<Quantity>, Option<Quantity>) = (low, high) else {
                     return;
                 };
                 if low > high {
@@ -93,6 +103,14 @@ fn limit_amounts(limit: &Obj, path: &Path<'_>, errors: &mut Errors) {
         compare(min, default, "default", false, ("min", "default"));
         compare(default, max, "default", true, ("default", "max"));
         ratio(limit, name, path, errors);
+        if let (Some(default), Some(request)) = (default, request)
+            && !resources::may_overcommit(name)
+            && default != request
+        {
+            let detail =
+                format!("default value {default} must equal to defaultRequest value {request} in {name}");
+            errors.invalid(&path.field("defaultRequest").key(name), request.to_string(), &detail);
+        }
     }
 }
 
@@ -104,14 +122,24 @@ fn ratio(limit: &Obj, name: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&at.key(name), ratio.to_string(), &format!("ratio {ratio} is less than 1"));
     }
     let find = |key: &str| object(limit, key).get(name).map(resources::amount);
-    if let (Some(min), Some(max)) = (find("min"), find("max"))
-        && min.signum() > 0
-    {
-        let limit = max.to_f64() / min.to_f64();
-        if ratio.to_f64() > limit {
-            let detail = format!("ratio {ratio} is greater than max/min = {limit:.6}");
+    if let (Some(min), Some(max)) = (find("min"), find("max")) {
+        let (value, limit) = shares(ratio, min, max);
+        if value > limit {
+            let shown = if limit.is_nan() { "NaN".to_owned() } else { format!("{limit:.6}") };
+            let detail = format!("ratio {ratio} is greater than max/min = {shown}");
             errors.invalid(&at.key(name), ratio.to_string(), &detail);
         }
+    }
+}
+
+/// A ratio and the largest it may be, in thousandths as long as they fit.
+#[allow(clippy::cast_precision_loss)]
+fn shares(ratio: Quantity, min: Quantity, max: Quantity) -> (f64, f64) {
+    const MOST: i64 = i64::MAX / 1000;
+    if [ratio, min, max].iter().all(|q| q.value() < MOST) {
+        (ratio.milli_value() as f64 / 1000.0, max.milli_value() as f64 / min.milli_value() as f64)
+    } else {
+        (ratio.value() as f64, max.value() as f64 / min.value() as f64)
     }
 }
 
@@ -127,8 +155,7 @@ fn amounts(hard: &Obj, path: &Path<'_>, errors: &mut Errors) {
     for (name, value) in hard {
         let at = path.key(name);
         resources::quota_name(name, &at, errors);
-        let whole_or_count = name.starts_with("count/");
-        resources::quantity(if whole_or_count { "pods" } else { name }, value, &at, errors);
+        resources::quantity(name, value, &at, errors);
     }
 }
 
@@ -141,60 +168,113 @@ const SCOPES: [&str; 7] = [
     "CrossNamespacePodAffinity",
     "VolumeAttributesClass",
 ];
+/// Scopes that a pod is either in or not.
+const PLAIN: [&str; 5] =
+    ["BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity"];
 
 fn scopes(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let scopes = list(spec, "scopes");
-    if scopes.is_empty() {
-        return;
-    }
+    let scopes: Vec<&str> = list(spec, "scopes").iter().map(|s| s.as_str().unwrap_or_default()).collect();
     let at = path.field("scopes");
-    let shown = Value::Array(scopes.to_vec());
-    for scope in scopes.iter().filter_map(Value::as_str) {
-        if !SCOPES.contains(&scope) {
+    let shown = Value::from(scopes.clone());
+    for scope in &scopes {
+        if !SCOPES.contains(scope) {
             errors.invalid(&at, shown.clone(), "unsupported scope");
         }
-        for name in object(spec, "hard").keys() {
-            if SCOPES.contains(&scope) && !scope_fits(scope, name) {
-                errors.invalid(&at, shown.clone(), "unsupported scope applied to resource");
-            }
+        for _ in object(spec, "hard").keys().filter(|name| !scope_fits(scope, name)) {
+            errors.invalid(&at, shown.clone(), "unsupported scope applied to resource");
         }
     }
-    let has = |name: &str| scopes.iter().any(|s| s == name);
+    conflicts(&scopes, &at, &shown, errors);
+    if let Some(selector) = spec.get("scopeSelector").and_then(Value::as_object) {
+        let here = path.field("scopeSelector");
+        scope_selector(spec, selector, &here.field("matchExpressions"), errors);
+    }
+}
+
+fn conflicts(scopes: &[&str], path: &Path<'_>, shown: &Value, errors: &mut Errors) {
     for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
-        if has(one) && has(other) {
-            errors.invalid(&at, shown.clone(), "conflicting scopes");
+        if scopes.contains(&one) && scopes.contains(&other) {
+            errors.invalid(path, shown.clone(), "conflicting scopes");
         }
     }
 }
 
-/// `IsResourceQuotaScopeValidForResource`.
-fn scope_fits(scope: &str, name: &str) -> bool {
-    let pods = matches!(name, "pods" | "count/pods");
-    match scope {
-        "BestEffort" => pods,
-        "VolumeAttributesClass" => name.ends_with("storage") || name == "persistentvolumeclaims",
-        _ => {
-            pods || matches!(
-                name,
-                "cpu"
-                    | "memory"
-                    | "requests.cpu"
-                    | "requests.memory"
-                    | "limits.cpu"
-                    | "limits.memory"
-                    | "ephemeral-storage"
-                    | "requests.ephemeral-storage"
-                    | "limits.ephemeral-storage"
-            ) || name.starts_with("requests.")
-                || name.starts_with("limits.")
+/// `validateScopedResourceSelectorRequirement`; errors don't say which expression they are about.
+fn scope_selector(spec: &Obj, selector: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let expressions = list(selector, "matchExpressions");
+    let mut scopes: Vec<&str> = Vec::new();
+    for e in expressions.iter().map(as_obj) {
+        let (scope, operator) = (text(e, "scopeName"), text(e, "operator"));
+        if !SCOPES.contains(&scope) {
+            errors.invalid(&path.field("scopeName"), scope, "unsupported scope");
         }
+        for _ in object(spec, "hard").keys().filter(|name| !scope_fits(scope, name)) {
+            errors.invalid_text(path, shown_selector(expressions), "unsupported scope applied to resource");
+        }
+        if PLAIN.contains(&scope) && operator != "Exists" {
+            let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.invalid(&path.field("operator"), operator, detail);
+        }
+        let values = list(e, "values");
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail =
+                    "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                errors.required(&path.field("values"), detail);
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail =
+                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                errors.invalid(&path.field("values"), Value::Array(values.to_vec()), detail);
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => errors.invalid(&path.field("operator"), other, "not a valid selector operator"),
+        }
+        scopes.push(scope);
+    }
+    // Upstream shows the other list.
+    conflicts(&scopes, path, spec.get("scopes").unwrap_or(&Value::Null), errors);
+}
+
+/// A selector of scopes as Go's internal type is printed.
+fn shown_selector(expressions: &[Value]) -> String {
+    let one = |e: &Obj| {
+        go_struct(&[
+            ("ScopeName", text(e, "scopeName").into()),
+            ("Operator", text(e, "operator").into()),
+            ("Values", e.get("values").cloned().unwrap_or_default()),
+        ])
+    };
+    let all: Vec<String> = expressions.iter().map(|e| one(as_obj(e))).collect();
+    format!("{{\"MatchExpressions\":[{}]}}", all.join(","))
+}
+
+/// Whether a scope says something of a resource, as far as it is one that quota knows
+/// (`IsResourceQuotaScopeValidForResource`).
+fn scope_fits(scope: &str, name: &str) -> bool {
+    let counted = name == "pods";
+    let computed = matches!(
+        name,
+        "cpu" | "memory" | "limits.cpu" | "limits.memory" | "requests.cpu" | "requests.memory"
+    );
+    if !resources::is_standard_quota(name) {
+        return true;
+    }
+    match scope {
+        "BestEffort" => counted,
+        "VolumeAttributesClass" => matches!(name, "persistentvolumeclaims" | "requests.storage"),
+        _ if SCOPES.contains(&scope) => counted || computed,
+        _ => true,
     }
 }
 
 /// The scopes of a quota are for good.
 pub(super) fn resource_quota_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
-    if before.get("scopes") != after.get("scopes") {
+    let set = |spec: &Obj| -> BTreeSet<String> {
+        list(spec, "scopes").iter().filter_map(|s| s.as_str().map(str::to_owned)).collect()
+    };
+    if set(before) != set(after) {
         let path = Path::new("spec");
         let value = after.get("scopes").cloned().unwrap_or_default();
         errors.invalid(&path.field("scopes"), value, IMMUTABLE);

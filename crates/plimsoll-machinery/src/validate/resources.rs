@@ -21,7 +21,7 @@ pub(super) fn non_negative(value: &Value, path: &Path<'_>, errors: &mut Errors) 
 }
 
 /// Standard names in general (`standardResources`).
-const STANDARD: [&str; 24] = [
+const STANDARD: [&str; 20] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -42,14 +42,10 @@ const STANDARD: [&str; 24] = [
     "services.loadbalancers",
     "storage",
     "requests.storage",
-    "hugepages-",
-    "requests.hugepages-",
-    "limits.hugepages-",
-    "requests.",
 ];
 
 fn is_standard(name: &str) -> bool {
-    STANDARD[..20].contains(&name) || name.starts_with("hugepages-")
+    STANDARD.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 
 /// Names a quota may count (`standardQuotaResources`).
@@ -107,22 +103,19 @@ pub(super) fn is_extended(name: &str) -> bool {
 }
 
 /// `IsOvercommitAllowed`.
-fn may_overcommit(name: &str) -> bool {
+pub(super) fn may_overcommit(name: &str) -> bool {
     is_native(name) && !name.starts_with("hugepages-")
 }
 
-/// `ValidateResourceName`.
+/// `validateResourceName`; whether nothing is wrong.
 pub(super) fn name(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
     let faults = checks::qualified_name(name);
     errors.invalid_all(path, name, &faults);
-    if !faults.is_empty() {
-        return false;
-    }
-    if !name.contains('/') && !is_standard(name) {
+    let unknown = faults.is_empty() && !name.contains('/') && !is_standard(name);
+    if unknown {
         errors.invalid(path, name, "must be a standard resource type or fully qualified");
-        return false;
     }
-    true
+    faults.is_empty() && !unknown
 }
 
 /// A name a container may ask for (`validateContainerResourceName`).
@@ -158,7 +151,7 @@ pub(super) fn quota_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
 pub(super) fn quantity(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
     non_negative(value, path, errors);
     let amount = amount(value);
-    if is_whole(resource) && amount.nanos() % 1_000_000_000 != 0 {
+    if is_whole(resource) && amount.milli_value() % 1000 != 0 {
         errors.invalid(path, amount.to_string(), "must be an integer");
     }
 }

@@ -1,265 +1,101 @@
-//! Volumes, claims, storage classes and drivers.
+//! Storage classes, drivers and what they attach (storage.k8s.io).
 
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
-use super::{checks, pod, resources, selector};
-use crate::obj::{Obj, as_obj, has, int, list, object, text};
+use super::{checks, resources, selector, source, volume};
+use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
-const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+pub(super) use super::claim::spec as claim_spec;
 
-fn access_modes(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let modes = list(spec, "accessModes");
-    let at = path.field("accessModes");
-    for mode in modes.iter().filter_map(Value::as_str) {
-        errors.one_of(&at, mode, &MODES);
-    }
-    if modes.len() > 1 && modes.iter().any(|m| m == "ReadWriteOncePod") {
-        errors.forbidden(&at, "may not use ReadWriteOncePod with other access modes");
-    }
-}
-
-/// An amount of storage: there, not negative, not zero.
-fn positive(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let amount = resources::amount(value);
-    if amount.signum() < 0 {
-        resources::non_negative(value, path, errors);
-    }
-    if amount.signum() <= 0 {
-        errors.invalid(path, amount.to_string(), "must be greater than zero");
-    }
-}
-
-fn volume_mode(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(mode) = spec.get("volumeMode").and_then(Value::as_str) {
-        errors.one_of(&path.field("volumeMode"), mode, &["Block", "Filesystem"]);
-    }
-}
-
-/// core/v1 `PersistentVolume`.
-pub(super) fn persistent_volume(volume: &Obj, errors: &mut Errors) {
-    let spec = object(volume, "spec");
-    let path = Path::new("spec");
-    if list(spec, "accessModes").is_empty() {
-        errors.required(&path.field("accessModes"), "");
-    }
-    access_modes(spec, &path, errors);
-    let capacity = object(spec, "capacity");
-    let at = path.field("capacity");
-    if capacity.is_empty() {
-        errors.required(&at, "");
-    }
-    if !capacity.contains_key("storage") || capacity.len() > 1 {
-        errors.not_supported(&at, super::apps::shown_labels(capacity), &["storage"]);
-    }
-    for (name, value) in capacity {
-        positive(value, &at.key(name), errors);
-    }
-    let policy = text(spec, "persistentVolumeReclaimPolicy");
-    if !policy.is_empty() {
-        let at = path.field("persistentVolumeReclaimPolicy");
-        errors.one_of(&at, policy, &["Delete", "Recycle", "Retain"]);
-    }
-    if let Some(required) = object(spec, "nodeAffinity").get("required").and_then(Value::as_object) {
-        let affinity = path.field("nodeAffinity");
-        pod::node_selector(required, &affinity.field("required"), errors);
-    }
-    volume_source(spec, &path, errors);
-    let class = text(spec, "storageClassName");
-    if !class.is_empty() {
-        errors.invalid_all(&path.field("storageClassName"), class, &checks::dns_subdomain(class));
-    }
-    volume_mode(spec, &path, errors);
-}
-
-/// Sources of persistent volumes, in upstream's order.
-const SOURCES: [&str; 22] = [
-    "hostPath",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "glusterfs",
-    "flocker",
-    "nfs",
-    "rbd",
-    "quobyte",
-    "cephfs",
-    "iscsi",
-    "cinder",
-    "fc",
-    "flexVolume",
-    "azureFile",
-    "vsphereVolume",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "azureDisk",
-    "scaleIO",
-    "local",
-    "storageos",
-    "csi",
-];
-
-fn volume_source(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let mut found = 0;
-    for key in SOURCES {
-        let Some(source) = spec.get(key).and_then(Value::as_object) else { continue };
-        let at = path.field(key);
-        found += 1;
-        if found > 1 {
-            errors.forbidden(&at, "may not specify more than 1 volume type");
-            continue;
-        }
-        match key {
-            "hostPath" => {
-                pod::host_path(source, &at, errors);
-                if text(source, "path") == "/" && text(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
-                    errors.forbidden(
-                        &path.field("persistentVolumeReclaimPolicy"),
-                        "may not be 'recycle' for a hostPath mount of '/'",
-                    );
-                }
-            }
-            "local" => {
-                if text(source, "path").is_empty() {
-                    errors.required(&at.field("path"), "");
-                }
-                if !has(spec, "nodeAffinity") {
-                    errors.required(&path.field("nodeAffinity"), "Local volume requires node affinity");
-                }
-            }
-            "csi" => {
-                for key in ["driver", "volumeHandle"] {
-                    if text(source, key).is_empty() {
-                        errors.required(&at.field(key), "");
-                    }
-                }
-            }
-            _ => {
-                let mut inner = Obj::new();
-                inner.insert(key.to_owned(), Value::Object(source.clone()));
-                pod::volume_sources(&inner, path, errors);
-            }
-        }
-    }
-    if found == 0 {
-        errors.required(path, "must specify a volume type");
-    }
-}
-
-/// The source and mode of a volume are for good.
-pub(super) fn persistent_volume_update(old: &Obj, new: &Obj, errors: &mut Errors) {
-    let (before, after) = (object(old, "spec"), object(new, "spec"));
-    let path = Path::new("spec");
-    if SOURCES.iter().any(|key| before.get(*key) != after.get(*key)) {
-        let detail = "spec.persistentvolumesource is immutable after creation";
-        errors.forbidden(&path.field("persistentvolumesource"), detail);
-    }
-    errors.immutable(&Path::new("volumeMode"), before, after, "volumeMode");
-    if has(before, "nodeAffinity") && before.get("nodeAffinity") != after.get("nodeAffinity") {
-        let value = after.get("nodeAffinity").cloned().unwrap_or_default();
-        errors.invalid(&path.field("nodeAffinity"), value, IMMUTABLE);
-    }
-}
-
-/// core/v1 `PersistentVolumeClaim`.
-pub(super) fn persistent_volume_claim(claim: &Obj, errors: &mut Errors) {
-    claim_spec(object(claim, "spec"), &Path::new("spec"), errors);
-}
-
-/// `ValidatePersistentVolumeClaimSpec`.
-pub(super) fn claim_spec(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    if list(spec, "accessModes").is_empty() {
-        errors.required(&path.field("accessModes"), "at least 1 access mode is required");
-    }
-    if has(spec, "selector") {
-        selector::label_selector(object(spec, "selector"), &path.field("selector"), errors);
-    }
-    access_modes(spec, path, errors);
-    let at = path.field("resources");
-    match object(object(spec, "resources"), "requests").get("storage") {
-        None => errors.required(&at.key("storage"), ""),
-        Some(amount) => positive(amount, &at.key("storage"), errors),
-    }
-    if let Some(class) = spec.get("storageClassName").and_then(Value::as_str).filter(|c| !c.is_empty()) {
-        errors.invalid_all(&path.field("storageClassName"), class, &checks::dns_subdomain(class));
-    }
-    volume_mode(spec, path, errors);
-    for key in ["dataSource", "dataSourceRef"] {
-        let Some(source) = spec.get(key).and_then(Value::as_object) else { continue };
-        let at = path.field(key);
-        for part in ["name", "kind"] {
-            if text(source, part).is_empty() {
-                errors.required(&at.field(part), "");
-            }
-        }
-        if text(source, "apiGroup").is_empty() && text(source, "kind") != "PersistentVolumeClaim" {
-            let shown = Value::Object(source.clone());
-            errors.invalid(
-                &at,
-                shown,
-                "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
-            );
-        }
-    }
-}
-
-/// Claims are for good, but for their size once bound and what is still open.
-pub(super) fn persistent_volume_claim_update(old: &Obj, new: &Obj, errors: &mut Errors) {
-    let (before, after) = (object(old, "spec"), object(new, "spec"));
-    let path = Path::new("spec");
-    let mut is = after.clone();
-    let mut accept = |key: &str, open: bool| {
-        if open {
-            match before.get(key) {
-                Some(value) => is.insert(key.to_owned(), value.clone()),
-                None => is.remove(key),
-            };
-        }
-    };
-    accept("volumeName", text(before, "volumeName").is_empty());
-    accept("storageClassName", !has(before, "storageClassName"));
-    accept("volumeAttributesClassName", true);
-    let bound = text(object(old, "status"), "phase") == "Bound";
-    accept(
-        "resources",
-        bound && object(before, "resources").get("limits") == object(after, "resources").get("limits"),
-    );
-    if is != *before {
-        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        errors.forbidden(&path, detail);
-        return;
-    }
-    let size = |o: &Obj| object(object(o, "resources"), "requests").get("storage").map(resources::amount);
-    let capacity = object(object(old, "status"), "capacity").get("storage").map(resources::amount);
-    if let (Some(was), Some(now)) = (size(before), size(after))
-        && now < was
-        && capacity.is_none_or(|c| now < c)
-    {
-        let resources = path.field("resources");
-        let requests = resources.field("requests");
-        errors.forbidden(&requests.field("storage"), "field can not be less than status.capacity");
-    }
-}
+/// Most parameters of a class.
+const MAX_PARAMETERS: usize = 512;
+/// Most bytes of parameters, and of what is known of an attachment.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// storage.k8s.io/v1 `StorageClass`.
 pub(super) fn storage_class(class: &Obj, errors: &mut Errors) {
-    let provisioner = text(class, "provisioner");
-    let at = Path::new("provisioner");
-    if provisioner.is_empty() {
-        errors.required(&at, "");
-    } else {
-        errors.invalid_all(&at, provisioner, &checks::qualified_name(&provisioner.to_lowercase()));
-    }
-    for key in object(class, "parameters").keys().filter(|key| key.is_empty()) {
-        errors.invalid(&Path::new("parameters"), key.as_str(), "field can not be empty.");
-    }
+    provisioner(text(class, "provisioner"), &Path::new("provisioner"), errors);
+    parameters(object(class, "parameters"), &Path::new("parameters"), errors);
     let policy = text(class, "reclaimPolicy");
     if !policy.is_empty() {
         errors.one_of(&Path::new("reclaimPolicy"), policy, &["Delete", "Retain"]);
     }
     let at = Path::new("volumeBindingMode");
-    match text(class, "volumeBindingMode") {
-        "" => errors.required(&at, ""),
-        mode => errors.one_of(&at, mode, &["Immediate", "WaitForFirstConsumer"]),
+    match class.get("volumeBindingMode").and_then(Value::as_str) {
+        None => errors.required(&at, ""),
+        Some(mode) => errors.one_of(&at, mode, &["Immediate", "WaitForFirstConsumer"]),
+    }
+    topologies(list(class, "allowedTopologies"), &Path::new("allowedTopologies"), errors);
+}
+
+fn provisioner(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.required(path, "");
+    } else {
+        let lower = name.to_lowercase();
+        errors.invalid_all(path, &lower, &checks::qualified_name(&lower));
+    }
+}
+
+fn parameters(parameters: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    if parameters.len() > MAX_PARAMETERS {
+        errors.too_long(path, MAX_PARAMETERS);
+        return;
+    }
+    if parameters.contains_key("") {
+        errors.invalid(path, "", "field can not be empty.");
+    }
+    if bytes(parameters) > MAX_BYTES {
+        errors.too_long(path, MAX_BYTES);
+    }
+}
+
+/// Bytes of keys and values.
+fn bytes(map: &Obj) -> usize {
+    map.iter().map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len()).sum()
+}
+
+/// `validateAllowedTopologies`.
+fn topologies(terms: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    type Term<'a> = Vec<(&'a str, Vec<&'a str>)>;
+    // Upstream's list begins with as many empty terms as there are terms, so that an empty one is always a duplicate.
+    let mut seen: Vec<Term<'_>> = vec![Term::new(); terms.len()];
+    for (i, term) in terms.iter().map(as_obj).enumerate() {
+        let at = path.index(i);
+        let expressions = at.field("matchLabelExpressions");
+        let mut known = Term::new();
+        for (k, e) in list(term, "matchLabelExpressions").iter().map(as_obj).enumerate() {
+            let here = expressions.index(k);
+            let values = here.field("values");
+            if list(e, "values").is_empty() {
+                errors.required(&values, "");
+            }
+            let mut set: Vec<&str> = Vec::new();
+            for (n, value) in list(e, "values").iter().enumerate() {
+                let value = value.as_str().unwrap_or_default();
+                if set.contains(&value) {
+                    errors.duplicate(&values.index(n), value);
+                } else {
+                    set.push(value);
+                }
+            }
+            set.sort_unstable();
+            let key = text(e, "key");
+            errors.invalid_all(&here.field("key"), key, &checks::qualified_name(key));
+            match known.iter_mut().find(|(name, _)| *name == key) {
+                Some((_, values)) => {
+                    errors.duplicate(&here.field("key"), key);
+                    *values = set;
+                }
+                None => known.push((key, set)),
+            }
+        }
+        known.sort();
+        for _ in seen.iter().filter(|term| **term == known) {
+            errors.duplicate(&expressions, "");
+        }
+        seen.push(known);
     }
 }
 
@@ -267,6 +103,25 @@ pub(super) fn storage_class(class: &Obj, errors: &mut Errors) {
 pub(super) fn storage_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     for key in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         errors.immutable(&Path::new(key), old, new, key);
+    }
+}
+
+/// storage.k8s.io/v1 `VolumeAttributesClass`.
+pub(super) fn attributes_class(class: &Obj, errors: &mut Errors) {
+    provisioner(text(class, "driverName"), &Path::new("driverName"), errors);
+    let given = object(class, "parameters");
+    parameters(given, &Path::new("parameters"), errors);
+    if given.is_empty() {
+        errors.required(&Path::new("parameters"), "must contain at least one key/value pair");
+    }
+}
+
+/// What a class says is for good.
+pub(super) fn attributes_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    for key in ["driverName", "parameters"] {
+        if old.get(key) != new.get(key) {
+            errors.forbidden(&Path::new(key), &format!("updates to {key} are forbidden."));
+        }
     }
 }
 
@@ -278,11 +133,7 @@ pub(super) fn csi_node(node: &Obj, errors: &mut Errors) {
     for (i, driver) in list(object(node, "spec"), "drivers").iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let name = text(driver, "name");
-        if name.is_empty() {
-            errors.required(&here.field("name"), "");
-        } else {
-            errors.invalid_all(&here.field("name"), name, &checks::dns_subdomain(&name.to_lowercase()));
-        }
+        source::driver_name(name, &here.field("name"), errors);
         let id = text(driver, "nodeID");
         if id.is_empty() {
             errors.required(&here.field("nodeID"), "");
@@ -291,14 +142,48 @@ pub(super) fn csi_node(node: &Obj, errors: &mut Errors) {
         }
         let allocatable = here.field("allocatable");
         errors.non_negative(&allocatable.field("count"), int(object(driver, "allocatable"), "count"));
-        let keys = here.field("topologyKeys");
-        for key in list(driver, "topologyKeys").iter().filter_map(Value::as_str) {
-            errors.invalid_all(&keys, key, &checks::qualified_name(key));
-        }
         if names.contains(&name) {
             errors.duplicate(&here.field("name"), name);
         }
         names.push(name);
+        topology_keys(list(driver, "topologyKeys"), &here, errors);
+    }
+}
+
+/// Keys by which a driver tells nodes apart; errors name the driver.
+fn topology_keys(keys: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for key in keys.iter().map(|k| k.as_str().unwrap_or_default()) {
+        if key.is_empty() {
+            errors.required(path, "");
+        }
+        if seen.contains(&key) {
+            errors.duplicate(path, key);
+        }
+        seen.push(key);
+        errors.invalid_all(path, key, &checks::qualified_name(key));
+    }
+}
+
+/// A driver that stays on a node stays as it is, but for how much it can take.
+pub(super) fn csi_node_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    let path = Path::new("spec");
+    let order = ["name", "nodeID", "topologyKeys"];
+    let shown = ["Name", "NodeID", "TopologyKeys"];
+    for was in list(object(old, "spec"), "drivers").iter().map(as_obj) {
+        for is in list(object(new, "spec"), "drivers").iter().map(as_obj) {
+            if text(was, "name") != text(is, "name") || order.iter().all(|key| was.get(*key) == is.get(*key))
+            {
+                continue;
+            }
+            let mut fields: Vec<(&str, Value)> = shown
+                .iter()
+                .zip(order)
+                .map(|(name, key)| (*name, is.get(key).cloned().unwrap_or_default()))
+                .collect();
+            fields.push(("Allocatable", Value::Null));
+            errors.invalid_text(&path.field("drivers"), super::path::go_struct(&fields), IMMUTABLE);
+        }
     }
 }
 
@@ -306,11 +191,54 @@ pub(super) fn csi_node(node: &Obj, errors: &mut Errors) {
 pub(super) fn csi_driver(driver: &Obj, errors: &mut Errors) {
     let spec = object(driver, "spec");
     let path = Path::new("spec");
-    for mode in list(spec, "volumeLifecycleModes").iter().filter_map(Value::as_str) {
-        errors.one_of(&path.field("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"]);
+    for (key, shown) in [
+        ("attachRequired", "attachedRequired"),
+        ("podInfoOnMount", "podInfoOnMount"),
+        ("storageCapacity", "storageCapacity"),
+        ("seLinuxMount", "seLinuxMount"),
+    ] {
+        if !has(spec, key) {
+            errors.required(&path.field(shown), "");
+        }
     }
     if let Some(policy) = spec.get("fsGroupPolicy").and_then(Value::as_str) {
         errors.one_of(&path.field("fsGroupPolicy"), policy, &["File", "None", "ReadWriteOnceWithFSType"]);
+    }
+    token_requests(list(spec, "tokenRequests"), &path.field("tokenRequests"), errors);
+    for mode in list(spec, "volumeLifecycleModes") {
+        let mode = mode.as_str().unwrap_or_default();
+        errors.one_of(&path.field("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"]);
+    }
+    if let Some(period) = int(spec, "nodeAllocatableUpdatePeriodSeconds").filter(|p| *p < 10) {
+        let detail = "must be greater than or equal to 10 seconds";
+        errors.invalid(&path.field("nodeAllocatableUpdatePeriodSeconds"), period, detail);
+    }
+    if has(spec, "serviceAccountTokenInSecrets") && list(spec, "tokenRequests").is_empty() {
+        let detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
+        let value = flag(spec, "serviceAccountTokenInSecrets");
+        errors.invalid(&path.field("serviceAccountTokenInSecrets"), value, detail);
+    }
+}
+
+/// Tokens a driver wants: one for each audience, for a while that makes sense.
+fn token_requests(requests: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut audiences: Vec<&str> = Vec::new();
+    for (i, request) in requests.iter().map(as_obj).enumerate() {
+        let at = path.index(i);
+        let audience = text(request, "audience");
+        if audiences.contains(&audience) {
+            errors.duplicate(&at.field("audience"), audience);
+            continue;
+        }
+        audiences.push(audience);
+        let Some(seconds) = int(request, "expirationSeconds") else { continue };
+        let here = at.field("expirationSeconds");
+        if seconds < 600 {
+            errors.invalid(&here, seconds, "may not specify a duration less than 10 minutes");
+        }
+        if seconds > 1 << 32 {
+            errors.invalid(&here, seconds, "may not specify a duration larger than 2^32 seconds");
+        }
     }
 }
 
@@ -322,31 +250,85 @@ pub(super) fn csi_driver_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     errors.immutable(&path.field("volumeLifecycleModes"), before, after, "volumeLifecycleModes");
 }
 
+/// storage.k8s.io/v1 `CSIStorageCapacity`.
+pub(super) fn capacity(capacity: &Obj, errors: &mut Errors) {
+    if has(capacity, "nodeTopology") {
+        selector::label_selector(object(capacity, "nodeTopology"), &Path::new("nodeTopology"), errors);
+    }
+    let class = text(capacity, "storageClassName");
+    errors.invalid_all(&Path::new("storageClassName"), class, &checks::dns_subdomain(class));
+    if let Some(amount) = capacity.get("capacity").filter(|a| !a.is_null()) {
+        resources::non_negative(amount, &Path::new("capacity"), errors);
+    }
+}
+
+/// What a capacity is one of is for good.
+pub(super) fn capacity_update(old: &Obj, new: &Obj, errors: &mut Errors) {
+    let topology = |o: &Obj| o.get("nodeTopology").filter(|t| !t.is_null()).cloned();
+    if topology(old) != topology(new) {
+        let shown = match new.get("nodeTopology").and_then(Value::as_object) {
+            Some(selector) => selector::shown(selector),
+            None => "null".to_owned(),
+        };
+        errors.invalid_text(&Path::new("nodeTopology"), shown, IMMUTABLE);
+    }
+    if text(old, "storageClassName") != text(new, "storageClassName") {
+        errors.invalid(&Path::new("storageClassName"), text(new, "storageClassName"), IMMUTABLE);
+    }
+}
+
 /// storage.k8s.io/v1 `VolumeAttachment`.
 pub(super) fn volume_attachment(attachment: &Obj, errors: &mut Errors) {
     let spec = object(attachment, "spec");
     let path = Path::new("spec");
-    for key in ["attacher", "nodeName"] {
-        if text(spec, key).is_empty() {
-            errors.required(&path.field(key), "");
+    source::driver_name(text(spec, "attacher"), &path.field("attacher"), errors);
+    attachment_source(object(spec, "source"), &path.field("source"), errors);
+    let node = text(spec, "nodeName");
+    errors.invalid_all(&path.field("nodeName"), node, &checks::dns_subdomain(node));
+    let status = object(attachment, "status");
+    let path = Path::new("status");
+    if bytes(object(status, "attachmentMetadata")) > MAX_BYTES {
+        errors.too_long(&path.field("attachmentMetadata"), MAX_BYTES);
+    }
+    for key in ["attachError", "detachError"] {
+        let (error, at) = (object(status, key), path.field(key));
+        if text(error, "message").len() > 1024 {
+            // The limit upstream names here is another's.
+            errors.too_long(&at.field("message"), MAX_BYTES);
+        }
+        if let Some(code) = int(error, "errorCode").filter(|c| *c < 0) {
+            errors.invalid(&at.field("errorCode"), code, "must be between 0 and 2147483647, inclusive");
         }
     }
-    let source = object(spec, "source");
-    let at = path.field("source");
-    match (has(source, "inlineVolumeSpec"), has(source, "persistentVolumeName")) {
-        (false, false) => {
-            errors.required(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName");
+}
+
+fn attachment_source(from: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    let name = from.get("persistentVolumeName").and_then(Value::as_str);
+    match (from.get("inlineVolumeSpec").and_then(Value::as_object), name) {
+        (None, None) => errors.required(path, ONE),
+        (Some(_), Some(_)) => errors.forbidden(path, ONE),
+        (None, Some("")) => {
+            let detail = "must specify non empty persistentVolumeName";
+            errors.required(&path.field("persistentVolumeName"), detail);
         }
-        (true, true) => {
-            errors.forbidden(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName");
-        }
-        _ => {}
+        (Some(spec), None) => volume::inline(spec, &path.field("inlineVolumeSpec"), errors),
+        (None, Some(_)) => {}
+    }
+    if let Some(name) = name {
+        errors.invalid_all(&path.field("persistentVolumeName"), name, &checks::dns_subdomain(name));
     }
 }
 
 /// An attachment is for good.
 pub(super) fn volume_attachment_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
-        errors.invalid(&Path::new("spec"), new.get("spec").cloned().unwrap_or_default(), IMMUTABLE);
+        errors.invalid_text(&Path::new("spec"), super::shown::attachment(object(new, "spec")), IMMUTABLE);
     }
+}
+
+/// What a driver says of an attachment is checked with all the rest.
+pub(super) fn volume_attachment_status(old: &Obj, new: &Obj, errors: &mut Errors) {
+    volume_attachment(new, errors);
+    volume_attachment_update(old, new, errors);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{checks, endpoints, network_policy, networking, path, pod, resource};
+use super::{checks, endpoints, network_policy, networking, objects, path, pod, resource};
 use crate::kinds::Kind;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
@@ -39,12 +39,27 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
                 }
             }
         }
+        ("", "Service") => objects::service(new, &mut found),
+        ("", "Node") => objects::node(new, &mut found),
+        ("", "Secret") => objects::secret(new, &mut found),
+        ("", "ServiceAccount") => objects::service_account(old.and_then(Value::as_object), new, &mut found),
+        ("", "ResourceQuota") if old.is_none() => objects::quota(new, &mut found),
+        ("", "PersistentVolume") => objects::volume(new, &mut found),
+        ("", "PersistentVolumeClaim") => objects::claim(new, &mut found),
+        ("storage.k8s.io", "StorageClass") => objects::storage_class(new, &mut found),
+        ("storage.k8s.io", "CSIStorageCapacity") => objects::capacity(new, &mut found),
         ("", "Endpoints") => endpoints::endpoints_warnings(new, &mut found),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::slice_warnings(old.is_none(), new, &mut found),
         ("resource.k8s.io", "ResourceSlice") => resource::slice_warnings(new, &mut found),
         ("networking.k8s.io", "Ingress") if old.is_none() => networking::ingress_warnings(new, &mut found),
         ("networking.k8s.io", "NetworkPolicy") => network_policy::warnings(new, &mut found),
-        ("storage.k8s.io", "CSIDriver") if old.is_none() => driver(object(new, "spec"), &mut found),
+        ("storage.k8s.io", "CSIDriver") => {
+            let requests = |o: &Obj| list(object(o, "spec"), "tokenRequests").to_vec();
+            let same = old.and_then(Value::as_object).is_some_and(|o| requests(o) == requests(new));
+            if !same {
+                driver(object(new, "spec"), &mut found);
+            }
+        }
         _ => {}
     }
     found

@@ -222,6 +222,7 @@ fn topology_is_dropped_and_labels_count() {
 fn external_addresses_of_services() {
     let service = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {
         "type": "ClusterIP", "sessionAffinity": "None", "externalIPs": ["127.0.0.1", "10.1.1.1", "01.1.1.1"],
+        "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Cluster",
         "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]}});
     assert_eq!(
         texts(&validate_create(&kind("", "services"), &service)),

@@ -31,7 +31,6 @@ pub(super) use scheduling::{node_selector, tolerations};
 pub(super) use source::host_path;
 pub(super) use status::status;
 pub(super) use update::{ephemeral_containers, update};
-pub(super) use volume::volume_sources;
 
 /// Whose spec is checked.
 #[derive(Clone, Copy)]

@@ -84,11 +84,6 @@ fn made_claims(volume: &Obj, all: &[Value], owner: Owner<'_>, path: &Path<'_>, e
     }
 }
 
-/// The sources of a persistent volume that pods have as well.
-pub(in super::super) fn volume_sources(volume: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    sources(volume, Owner::Template, path, errors);
-}
-
 /// `validateVolumeSource`: one source, and that one well formed.
 fn sources(volume: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut found = 0;
