@@ -122,6 +122,12 @@ impl Size {
     }
 }
 
+/// The tree with optional fields of maps as optional keys, which the interpreter understands better.
+pub(crate) fn with_keys(mut tree: IdedExpr) -> IdedExpr {
+    tree::fields_to_keys(&mut tree);
+    tree
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,9 @@
 
 use crate::cel_limits::Size;
 use kube_cel::KubeCelExt as _;
+use kube_cel::cel::common::ast::IdedExpr;
 use kube_cel::cel::objects::{Key, Map};
+use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, Program, Value};
 use plimsoll_core::model::{AttributeValue, Device};
 use plimsoll_core::place::DeviceSelector;
@@ -22,7 +24,7 @@ static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default
 static QUANTITY: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("quantity(x)").ok());
 static SEMVER: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("semver(x)").ok());
 
-type Compiled = Result<Arc<(Program, Size)>, String>;
+type Compiled = Result<Arc<(IdedExpr, Size)>, String>;
 
 /// Evaluates device selectors with CEL; compiled expressions are kept.
 #[derive(Default)]
@@ -102,8 +104,12 @@ impl CelSelector {
             Err(format!("expression is longer than {MAX_EXPRESSION} bytes"))
         } else {
             Size::of(expression).and_then(|size| {
-                let compiled =
-                    catch_unwind(|| size.parsed(|| Program::compile(expression), Program::expression));
+                // Optional fields (`a.?b.orValue(c)`) are part of the environment of device selectors.
+                let parse = || {
+                    let tree = Parser::default().enable_optional_syntax(true).parse(expression);
+                    tree.map(crate::cel_limits::with_keys)
+                };
+                let compiled = catch_unwind(|| size.parsed(parse, |tree| tree));
                 compiled.unwrap_or_else(|_| Err("the expression can't be parsed".to_owned())).map(Arc::new)
             })
         };
@@ -122,12 +128,12 @@ impl DeviceSelector for CelSelector {
 
     fn matches(&self, expression: &str, driver: &str, device: &Device) -> Result<bool, String> {
         let compiled = self.compile(expression)?;
-        let (program, size) = &*compiled;
+        let (tree, size) = &*compiled;
         let value = device_value(expression, driver, device)?;
         let run = || {
             let mut scope = FUNCTIONS.new_inner_scope();
             scope.add_variable_from_value("device", value);
-            program.execute(&scope)
+            Value::resolve(tree, &scope)
         };
         // An expression is user input; a fault in the interpreter must not take the scheduler down.
         match catch_unwind(AssertUnwindSafe(|| size.running(run))) {

@@ -129,6 +129,7 @@ pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
             .map(|c| DeviceConstraint {
                 requests: c.requests.unwrap_or_default(),
                 match_attribute: c.match_attribute,
+                distinct_attribute: c.distinct_attribute,
             })
             .collect(),
         allocation: status.allocation.map(allocation).transpose()?,

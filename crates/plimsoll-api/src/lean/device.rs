@@ -147,6 +147,7 @@ pub struct SubRequest {
 pub struct Constraint {
     pub requests: Option<Vec<String>>,
     pub match_attribute: Option<String>,
+    pub distinct_attribute: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,5 +1,5 @@
 //! Replays the recorded verdicts of kube-scheduler under `PLIMSOLL_VECTORS` (default: the repository's
-//! `vectors/placement`) and compares.
+//! `vectors/placement`, and `own` beside this file: scenarios of ours with its verdicts) and compares.
 //!
 //! `PLIMSOLL_ONLY=<id>` shows one scenario's differences; `PLIMSOLL_BLESS=1` rewrites the list of scenarios
 //! that are known to fail. That list only shrinks: a scenario in it that passes is an error too.
@@ -40,10 +40,14 @@ fn name(family: &str, vector: &Value) -> String {
 }
 
 fn main() -> ExitCode {
-    let root = std::env::var("PLIMSOLL_VECTORS").map_or_else(
-        |_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/placement").into(),
-        std::path::PathBuf::from,
-    );
+    let own = || {
+        vec![
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/placement").into(),
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/placement_vectors/own").into(),
+        ]
+    };
+    let roots: Vec<std::path::PathBuf> =
+        std::env::var("PLIMSOLL_VECTORS").map_or_else(|_| own(), |dir| vec![dir.into()]);
     let only = std::env::var("PLIMSOLL_ONLY").ok();
     let bless = std::env::var("PLIMSOLL_BLESS").is_ok();
     let pending: BTreeSet<String> =
@@ -51,7 +55,7 @@ fn main() -> ExitCode {
     let mut families: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut failed: BTreeSet<String> = BTreeSet::new();
     let mut surprises = Vec::new();
-    for (family, vector) in files::read_all(&root) {
+    for (family, vector) in roots.iter().flat_map(|root| files::read_all(root)) {
         let name = name(&family, &vector);
         if only.as_ref().is_some_and(|o| *o != name) {
             continue;
@@ -95,7 +99,7 @@ fn main() -> ExitCode {
     let passed: usize = families.values().map(|c| c.0).sum();
     println!("placement: {passed} passed, {} failed", failed.len());
     if passed + failed.len() == 0 {
-        eprintln!("no vectors found under {}", root.display());
+        eprintln!("no vectors found under {roots:?}");
         return ExitCode::FAILURE;
     }
     if surprises.is_empty() || only.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

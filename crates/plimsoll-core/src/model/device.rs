@@ -145,8 +145,10 @@ pub struct DeviceRequest {
 pub struct DeviceConstraint {
     /// Requests (or `request/subrequest`) it is about; none: all.
     pub requests: Vec<String>,
-    /// Attribute that must have the same value in all devices; `None`: a condition that is not understood.
+    /// Attribute that must have the same value in all devices.
     pub match_attribute: Option<String>,
+    /// Attribute that must have another value in every device. Neither: a condition that is not understood.
+    pub distinct_attribute: Option<String>,
 }
 
 /// A device given to a request.

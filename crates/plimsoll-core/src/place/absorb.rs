@@ -113,21 +113,31 @@ impl Placement {
             self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None);
             return;
         }
-        self.nominate_as_seen(id, &pod.status.nominated_node_name);
         self.expect_promise(id, pod);
         let Some(profile) = self.profile_of(id) else { return };
         self.queue.insert(id, pod.spec.priority, profile as u32, self.now);
         self.cluster.join_group(id);
         self.admit(id);
+        if !pod.status.nominated_node_name.is_empty() && !self.is_gated(id) {
+            self.nominate_as_seen(id, &pod.status.nominated_node_name);
+        }
         if !pod.group.is_empty() {
             // Others of its group may have waited for it.
             self.pod_changed(id, Resource::UnschedulablePod, Actions::ADD, None);
         }
     }
 
-    /// Follows `status.nominatedNodeName` of a waiting pod.
+    /// Whether PreEnqueue keeps the pod out.
+    fn is_gated(&self, id: PodId) -> bool {
+        self.queue.get(id).is_some_and(|q| matches!(q.stage, Stage::Gated(_)))
+    }
+
+    /// Follows `status.nominatedNodeName` of a waiting pod. Pods of other schedulers keep no room, nor do pods
+    /// that arrive gated, until their next update: upstream's nominator hears of pods that enter the active
+    /// queue.
     fn nominate_as_seen(&mut self, id: PodId, name: &str) {
-        let node = (!name.is_empty()).then(|| self.cluster.node_row(name));
+        let counts = !name.is_empty() && self.profile_of(id).is_some();
+        let node = counts.then(|| self.cluster.node_row(name));
         self.cluster.nominate(id, node);
     }
 
@@ -176,9 +186,12 @@ impl Placement {
         }
         self.expect_promise(id, pod);
         let nomination = pod.status.nominated_node_name.as_str();
-        if !(nomination.is_empty() && old_nomination.is_empty()) && nomination != &*old_nomination {
+        let arrived_gated = self.is_gated(id) && self.cluster.pods[id].nominated.is_none();
+        if !(nomination.is_empty() && old_nomination.is_empty())
+            && (nomination != &*old_nomination || arrived_gated)
+        {
             self.nominate_as_seen(id, nomination);
-            if !old_nomination.is_empty() {
+            if !old_nomination.is_empty() && !arrived_gated {
                 self.nomination_ended(id, old.as_deref());
             }
         }

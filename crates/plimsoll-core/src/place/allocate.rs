@@ -1,12 +1,20 @@
-//! Giving devices to claims on one node: exhaustive first fit with backtracking (spec section 5.10).
+//! Giving devices to claims on one node: exhaustive first fit with backtracking (spec section 5.10, upstream's
+//! `incubating` allocator).
+
+mod constraints;
+mod pools;
+mod prepare;
+
+pub(crate) use pools::Pools;
 
 use super::cluster::{Cluster, NodeId};
-use super::devices::{DeviceId, Devices, Slice};
+use super::devices::{Devices, Slice};
 use crate::model::{
-    AllocatedDevice, AttributeValue, Counters, Device, DeviceAlternative, DeviceConstraint, DeviceCount,
-    DeviceRequest, TaintEffect,
+    AllocatedDevice, Device, DeviceAlternative, DeviceConstraint, DeviceCount, DeviceRequest, TaintEffect,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use constraints::Settled;
+use pools::{Health, Pool};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most steps of one search; upstream bounds it by time, which would not be the same in every run.
@@ -20,6 +28,8 @@ const MAX_DEVICES: usize = 32;
 pub(crate) enum Failure {
     /// There is no way.
     Impossible,
+    /// There is no way, and some pools could not be used.
+    InvalidPools,
     /// It took too long.
     TooLong,
     /// A selector or a claim is wrong.
@@ -29,6 +39,8 @@ pub(crate) enum Failure {
 /// What is asked for: a claim's requests and constraints.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
+    /// Namespace and name of the claim, for messages.
+    pub claim: String,
     pub requests: Vec<DeviceRequest>,
     pub constraints: Vec<DeviceConstraint>,
 }
@@ -40,92 +52,56 @@ pub(crate) struct Given {
     pub alternatives: Vec<usize>,
 }
 
-/// Slices of the newest generation of each pool, and whether all of them are there.
-#[derive(Debug)]
-pub(crate) struct Pools {
-    /// Slices by driver and pool.
-    pools: BTreeMap<(String, String), Pool>,
-    in_use: BTreeSet<DeviceId>,
-}
-
-#[derive(Debug, Default)]
-struct Pool {
-    generation: i64,
-    slices: Vec<Arc<Slice>>,
-    complete: bool,
-    /// What is left of the counter sets.
-    counters: BTreeMap<String, Counters>,
-}
-
-impl Pools {
-    pub fn new(devices: &Devices) -> Self {
-        let mut pools: BTreeMap<(String, String), Pool> = BTreeMap::new();
-        for slice in devices.slices.values() {
-            let pool = pools.entry((slice.raw.driver.clone(), slice.raw.pool.clone())).or_default();
-            if slice.raw.generation > pool.generation || pool.slices.is_empty() {
-                pool.slices.clear();
-                pool.generation = slice.raw.generation;
-            }
-            if slice.raw.generation == pool.generation {
-                pool.slices.push(Arc::clone(slice));
-            }
-        }
-        let in_use = devices.in_use();
-        for ((driver, name), pool) in &mut pools {
-            let count = pool.slices.first().map_or(0, |s| s.raw.slice_count);
-            pool.complete = pool.slices.len() as i64 == count;
-            for (set, amounts) in pool.slices.iter().flat_map(|s| &s.raw.counters) {
-                pool.counters.insert(set.clone(), amounts.clone());
-            }
-            for device in pool.slices.iter().flat_map(|s| &s.raw.devices) {
-                if in_use.contains(&(driver.clone(), name.clone(), device.name.clone())) {
-                    take(&mut pool.counters, device, 1);
-                }
-            }
-        }
-        Self { pools, in_use }
-    }
-}
-
-/// Takes what a device consumes (`sign` 1), or gives it back (-1).
-fn take(counters: &mut BTreeMap<String, Counters>, device: &Device, sign: i128) {
-    for (set, amounts) in &device.consumes {
-        for (name, amount) in amounts {
-            if let Some(left) = counters.get_mut(set).and_then(|s| s.get_mut(name)) {
-                *left -= amount * sign;
-            }
-        }
-    }
-}
-
-/// Whether the counters allow a device.
-fn enough(counters: &BTreeMap<String, Counters>, device: &Device) -> bool {
-    device.consumes.iter().all(|(set, amounts)| {
-        amounts.iter().all(|(name, amount)| {
-            counters.get(set).and_then(|s| s.get(name)).is_some_and(|left| left >= amount)
-        })
-    })
-}
-
-/// A device that the node reaches.
-struct Reachable<'a> {
-    id: DeviceId,
+/// A device that the node may reach.
+struct Candidate<'a> {
     pool: usize,
-    complete: bool,
     slice: &'a Arc<Slice>,
     index: usize,
     device: &'a Device,
+    /// A claim holds it already.
+    in_use: bool,
+    /// Claims of the pod that it is being given to.
+    given_to: BTreeSet<usize>,
+}
+
+/// What is known beforehand of one way to satisfy a request.
+struct Way {
+    count: usize,
+    /// The devices when all are asked for.
+    all: Option<Vec<usize>>,
+}
+
+/// Where the search is: the next device of a way to satisfy a request of a claim.
+#[derive(Clone, Copy, Default)]
+struct At {
+    claim: usize,
+    request: usize,
+    way: usize,
+    device: usize,
+}
+
+/// How a step of the search ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    NoWay,
+    /// The claim would get too many devices: what the requests before it got does not matter.
+    TooMany,
 }
 
 struct Search<'a> {
+    cluster: &'a Cluster,
     devices: &'a Devices,
+    node: NodeId,
     wanted: &'a [Wanted],
-    reachable: Vec<Reachable<'a>>,
-    counters: Vec<BTreeMap<String, Counters>>,
-    used: BTreeSet<DeviceId>,
+    pools: Vec<Pool<'a>>,
+    /// Devices of the pools that can be used, in their order.
+    candidates: Vec<Candidate<'a>>,
+    /// By claim, request and way.
+    ways: Vec<Vec<Vec<Way>>>,
+    /// By claim and constraint.
+    settled: Vec<Vec<Settled>>,
     given: Vec<Given>,
-    /// Values that constraints have settled on, by claim and constraint, with the number of devices.
-    settled: Vec<Vec<Option<(AttributeValue, u32)>>>,
     steps: u32,
 }
 
@@ -134,197 +110,192 @@ fn tolerated(device: &Device, alternative: &DeviceAlternative) -> bool {
         let Some(effect) = taint.effect.filter(|e| *e != TaintEffect::PreferNoSchedule) else { return true };
         alternative.tolerations.iter().any(|t| {
             t.effect.is_none_or(|e| e == effect)
-                && ((t.exists && t.key.is_empty())
-                    || (t.key == taint.key && (t.exists || t.value == taint.value)))
+                && (t.key.is_empty() || t.key == taint.key)
+                && (t.exists || t.value == taint.value)
         })
-    })
-}
-
-/// An attribute by its full name; attributes of the driver's own domain are stored without it.
-fn attribute<'a>(device: &'a Device, driver: &str, name: &str) -> Option<&'a AttributeValue> {
-    device.attributes.get(name).or_else(|| {
-        let (domain, rest) = name.split_once('/')?;
-        (domain == driver).then(|| device.attributes.get(rest)).flatten()
     })
 }
 
 impl<'a> Search<'a> {
     /// Whether class and request select a device.
-    fn selects(&self, alternative: &DeviceAlternative, device: &Reachable<'a>) -> Result<bool, Failure> {
-        let class = self.devices.classes.get(&alternative.class);
-        let Some(class) = class else {
-            let text = format!("could not retrieve device class {}", alternative.class);
-            return Err(Failure::Broken(text));
+    fn selects(&self, at: At, candidate: &Candidate<'a>) -> Result<bool, Failure> {
+        let wanted = &self.wanted[at.claim];
+        let alternative = &wanted.requests[at.request].alternatives[at.way];
+        let (claim, name) = (&wanted.claim, &alternative.class);
+        let Some(class) = self.devices.classes.get(name) else {
+            let request = alternative_name(&wanted.requests[at.request], alternative);
+            return Err(Failure::Broken(format!(
+                "claim {claim}, request {request}: could not retrieve device class {name}"
+            )));
         };
-        for expression in class.selectors.iter().chain(&alternative.selectors) {
-            match self.devices.ask(expression, device.slice).get(device.index) {
+        let of_class = class.selectors.iter().enumerate().map(|(i, s)| (true, i, s));
+        let own = alternative.selectors.iter().enumerate().map(|(i, s)| (false, i, s));
+        for (is_class, i, expression) in of_class.chain(own) {
+            match self.devices.ask(expression, candidate.slice).get(candidate.index) {
                 Some(Ok(true)) => {}
                 Some(Ok(false)) | None => return Ok(false),
-                Some(Err(text)) => return Err(Failure::Broken(text.clone())),
+                Some(Err(text)) => {
+                    let whose = if is_class { format!("class {name}") } else { format!("claim {claim}") };
+                    return Err(Failure::Broken(format!("{whose}: selector #{i}: {text}")));
+                }
             }
         }
+        let row = &self.cluster.nodes[self.node];
+        let by_device = candidate.slice.reach.is_none();
+        Ok(!by_device || candidate.slice.reaches(candidate.index, row, &self.cluster.strings))
+    }
+
+    /// Gives a device to a request if nothing speaks against it. `must`: no other will do.
+    fn take(&mut self, at: At, which: usize, must: bool) -> Result<bool, Failure> {
+        let wanted = &self.wanted[at.claim];
+        let request = &wanted.requests[at.request];
+        let alternative = &request.alternatives[at.way];
+        let c = &self.candidates[which];
+        let held = if alternative.admin {
+            c.given_to.contains(&at.claim)
+        } else {
+            c.in_use || !c.given_to.is_empty()
+        };
+        if held {
+            return Ok(false);
+        }
+        let (device, slice, pool) = (c.device, c.slice, c.pool);
+        if !device.consumes.is_empty() {
+            let left = &mut self.pools[pool].left;
+            pools::take(left, device, 1);
+            // All counters of the pool, whether the device needs them or not, as upstream.
+            if left.values().flat_map(|s| s.values()).any(|n| *n < 0) {
+                pools::take(left, device, -1);
+                return Ok(false);
+            }
+        }
+        // Devices refused from here on keep what they consume until the search on this node ends, as upstream.
+        if !tolerated(device, alternative) {
+            return Ok(false);
+        }
+        let about = (request.name.as_str(), alternative.name.as_str());
+        let list = &wanted.constraints;
+        if !constraints::add_all(list, &mut self.settled[at.claim], about, device, &slice.raw.driver) {
+            if must {
+                let (driver, pool) = (&slice.raw.driver, &slice.raw.pool);
+                return Err(Failure::Broken(format!(
+                    "claim {}, request {}: cannot add device {driver}/{pool}/{} because a claim constraint \
+                     would not be satisfied",
+                    wanted.claim,
+                    alternative_name(request, alternative),
+                    device.name
+                )));
+            }
+            return Ok(false);
+        }
+        let name = &alternative.name;
+        let full = if name.is_empty() { request.name.clone() } else { format!("{}/{name}", request.name) };
+        self.given[at.claim].devices.push(AllocatedDevice {
+            request: full,
+            driver: slice.raw.driver.clone(),
+            pool: slice.raw.pool.clone(),
+            device: device.name.clone(),
+            admin: alternative.admin,
+        });
+        self.candidates[which].given_to.insert(at.claim);
         Ok(true)
     }
 
-    /// Constraints that are about a request of a claim.
-    fn constraints(&self, claim: usize, request: &str, sub: &str) -> Vec<usize> {
-        let full = format!("{request}/{sub}");
-        let list = self.wanted[claim].constraints.iter().enumerate();
-        list.filter(|(_, c)| c.requests.is_empty() || c.requests.iter().any(|r| r == request || *r == full))
-            .map(|(i, _)| i)
-            .collect()
-    }
-
-    /// Gives a device to a request if nothing speaks against it.
-    fn take(&mut self, claim: usize, request: &str, alternative: &DeviceAlternative, at: usize) -> bool {
-        let d = &self.reachable[at];
-        if !alternative.admin && self.used.contains(&d.id) {
-            return false;
-        }
-        if !tolerated(d.device, alternative) || self.given[claim].devices.len() >= MAX_DEVICES {
-            return false;
-        }
-        if !alternative.admin && !enough(&self.counters[d.pool], d.device) {
-            return false;
-        }
-        let about = self.constraints(claim, request, &alternative.name);
-        for c in &about {
-            let Some(name) = &self.wanted[claim].constraints[*c].match_attribute else { return false };
-            let Some(value) = attribute(d.device, &d.id.0, name) else { return false };
-            if self.settled[claim][*c].as_ref().is_some_and(|(v, _)| v != value) {
-                return false;
-            }
-        }
-        for c in about {
-            let name = self.wanted[claim].constraints[c].match_attribute.as_deref().unwrap_or_default();
-            let value = attribute(d.device, &d.id.0, name);
-            match (&mut self.settled[claim][c], value) {
-                (Some((_, n)), _) => *n += 1,
-                (slot, Some(value)) => *slot = Some((value.clone(), 1)),
-                (_, None) => {}
-            }
-        }
-        if !alternative.admin {
-            self.used.insert(d.id.clone());
-            take(&mut self.counters[d.pool], d.device, 1);
-        }
-        let name = &alternative.name;
-        let request = if name.is_empty() { request.to_owned() } else { format!("{request}/{name}") };
-        let (driver, pool, device) = d.id.clone();
-        self.given[claim].devices.push(AllocatedDevice {
-            request,
-            driver,
-            pool,
-            device,
-            admin: alternative.admin,
-        });
-        true
-    }
-
     /// Takes back what [`Self::take`] gave last.
-    fn give_back(&mut self, claim: usize, request: &str, alternative: &DeviceAlternative, at: usize) {
-        for c in self.constraints(claim, request, &alternative.name) {
-            let slot = &mut self.settled[claim][c];
-            match slot {
-                Some((_, n)) if *n > 1 => *n -= 1,
-                _ => *slot = None,
-            }
-        }
-        let d = &self.reachable[at];
-        if !alternative.admin {
-            self.used.remove(&d.id);
-            take(&mut self.counters[d.pool], d.device, -1);
-        }
-        self.given[claim].devices.pop();
+    fn give_back(&mut self, at: At, which: usize) {
+        let wanted = &self.wanted[at.claim];
+        let request = &wanted.requests[at.request];
+        let about = (request.name.as_str(), request.alternatives[at.way].name.as_str());
+        constraints::remove_all(&wanted.constraints, &mut self.settled[at.claim], about);
+        let c = &mut self.candidates[which];
+        c.given_to.remove(&at.claim);
+        pools::take(&mut self.pools[c.pool].left, c.device, -1);
+        self.given[at.claim].devices.pop();
     }
 
-    /// Satisfies all requests from this one on.
-    fn request(&mut self, claim: usize, request: usize) -> Result<bool, Failure> {
-        let Some(wanted) = self.wanted.get(claim) else { return Ok(true) };
-        let Some(r) = wanted.requests.get(request) else { return self.request(claim + 1, 0) };
-        for (i, alternative) in r.alternatives.iter().enumerate() {
-            self.given[claim].alternatives.push(i);
-            let mut matching = Vec::new();
-            for (at, d) in self.reachable.iter().enumerate() {
-                if self.selects(alternative, d)? {
-                    matching.push(at);
+    /// Looks for the next device, and for all that come after it (upstream `allocateOne`). `chosen`: the way to
+    /// satisfy the request is settled; devices before `start` are not looked at.
+    fn step(&mut self, at: At, chosen: bool, start: usize) -> Result<Step, Failure> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return Err(Failure::TooLong);
+        }
+        let Some(wanted) = self.wanted.get(at.claim) else { return Ok(Step::Done) };
+        let Some(request) = wanted.requests.get(at.request) else {
+            let rest = self.step(At { claim: at.claim + 1, ..At::default() }, false, 0)?;
+            return Ok(if rest == Step::TooMany { Step::NoWay } else { rest });
+        };
+        if request.prioritized && !chosen {
+            return self.first_way(at, request.alternatives.len());
+        }
+        let way = &self.ways[at.claim][at.request][at.way];
+        let count = way.count;
+        if way.all.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(Step::NoWay);
+        }
+        if at.device >= count {
+            return self.step(At { claim: at.claim, request: at.request + 1, ..At::default() }, false, 0);
+        }
+        if self.given[at.claim].devices.len() + count - at.device > MAX_DEVICES {
+            return Ok(Step::TooMany);
+        }
+        if let Some(which) = way.all.as_ref().map(|all| all[at.device]) {
+            if !self.take(at, which, true)? {
+                return Ok(Step::NoWay);
+            }
+            let rest = self.step(At { device: at.device + 1, ..at }, chosen, 0)?;
+            if rest != Step::Done {
+                self.give_back(at, which);
+            }
+            return Ok(rest);
+        }
+        self.some(at, chosen, start)
+    }
+
+    /// The first alternative that works out.
+    fn first_way(&mut self, at: At, ways: usize) -> Result<Step, Failure> {
+        let mut end = Step::TooMany;
+        for way in 0..ways {
+            match self.step(At { way, ..at }, true, 0)? {
+                Step::TooMany => {}
+                Step::NoWay => end = Step::NoWay,
+                Step::Done => {
+                    if let Some(slot) = self.given[at.claim].alternatives.get_mut(at.request) {
+                        *slot = way;
+                    }
+                    return Ok(Step::Done);
                 }
             }
-            let done = match alternative.count {
-                DeviceCount::All => self.all(claim, request, alternative, &matching)?,
-                DeviceCount::Exactly(n) => {
-                    matching.retain(|at| self.reachable[*at].complete);
-                    let n = usize::try_from(n).unwrap_or(0);
-                    self.some(claim, request, alternative, (&matching, n))?
-                }
-            };
-            if done {
-                return Ok(true);
-            }
-            self.given[claim].alternatives.pop();
         }
-        Ok(false)
+        Ok(end)
     }
 
-    fn all(
-        &mut self,
-        claim: usize,
-        request: usize,
-        alternative: &DeviceAlternative,
-        matching: &[usize],
-    ) -> Result<bool, Failure> {
-        if matching.is_empty() || matching.iter().any(|at| !self.reachable[*at].complete) {
-            return Ok(false);
-        }
-        let name = self.wanted[claim].requests[request].name.clone();
-        let mut taken = 0;
-        let mut ok = true;
-        for at in matching {
-            if !self.take(claim, &name, alternative, *at) {
-                ok = false;
-                break;
-            }
-            taken += 1;
-        }
-        if ok && self.request(claim, request + 1)? {
-            return Ok(true);
-        }
-        for at in matching[..taken].iter().rev() {
-            self.give_back(claim, &name, alternative, *at);
-        }
-        Ok(false)
-    }
-
-    /// Takes `n` of the matching devices, in every combination until the rest works out.
-    fn some(
-        &mut self,
-        claim: usize,
-        request: usize,
-        alternative: &DeviceAlternative,
-        (matching, n): (&[usize], usize),
-    ) -> Result<bool, Failure> {
-        if n == 0 {
-            return self.request(claim, request + 1);
-        }
-        let name = self.wanted[claim].requests[request].name.clone();
-        for (i, at) in matching.iter().enumerate() {
-            if matching.len() - i < n {
-                break;
-            }
-            self.steps += 1;
-            if self.steps > MAX_STEPS {
-                return Err(Failure::TooLong);
-            }
-            if !self.take(claim, &name, alternative, *at) {
+    /// Tries the devices from `start` on for the one that is needed next.
+    fn some(&mut self, at: At, chosen: bool, start: usize) -> Result<Step, Failure> {
+        let admin = self.wanted[at.claim].requests[at.request].alternatives[at.way].admin;
+        for which in start..self.candidates.len() {
+            let c = &self.candidates[which];
+            let held =
+                if admin { c.given_to.contains(&at.claim) } else { c.in_use || !c.given_to.is_empty() };
+            if held || !self.selects(at, c)? || !self.take(at, which, false)? {
                 continue;
             }
-            if self.some(claim, request, alternative, (&matching[i + 1..], n - 1))? {
-                return Ok(true);
+            let rest = self.step(At { device: at.device + 1, ..at }, chosen, which + 1)?;
+            if rest == Step::Done {
+                return Ok(rest);
             }
-            self.give_back(claim, &name, alternative, *at);
+            self.give_back(at, which);
+            if rest == Step::TooMany {
+                return Ok(rest);
+            }
         }
-        Ok(false)
+        Ok(Step::NoWay)
     }
+}
+
+/// The name by which messages call a way to satisfy a request.
+fn alternative_name<'r>(request: &'r DeviceRequest, alternative: &'r DeviceAlternative) -> &'r str {
+    if alternative.name.is_empty() { &request.name } else { &alternative.name }
 }
 
 /// Gives devices that the node reaches to all claims, or says why not.
@@ -334,27 +305,11 @@ pub(crate) fn allocate(
     wanted: &[Wanted],
     node: NodeId,
 ) -> Result<Vec<Given>, Failure> {
-    let row = &cluster.nodes[node];
-    let mut reachable = Vec::new();
-    for (p, ((driver, name), pool)) in pools.pools.iter().enumerate() {
-        for slice in &pool.slices {
-            for (index, device) in slice.raw.devices.iter().enumerate() {
-                if slice.reaches(index, row, &cluster.strings) {
-                    let id = (driver.clone(), name.clone(), device.name.clone());
-                    reachable.push(Reachable { id, pool: p, complete: pool.complete, slice, index, device });
-                }
-            }
-        }
+    let mut search = Search::new(cluster, pools, wanted, node)?;
+    match search.step(At::default(), false, 0)? {
+        Step::Done => Ok(search.given),
+        Step::TooMany => Err(Failure::Broken("allocation max size exceeded".to_owned())),
+        Step::NoWay if search.pools.iter().any(|p| p.health == Health::Invalid) => Err(Failure::InvalidPools),
+        Step::NoWay => Err(Failure::Impossible),
     }
-    let mut search = Search {
-        devices: &cluster.objects.devices,
-        wanted,
-        reachable,
-        counters: pools.pools.values().map(|p| p.counters.clone()).collect(),
-        used: pools.in_use.clone(),
-        given: vec![Given::default(); wanted.len()],
-        settled: wanted.iter().map(|w| vec![None; w.constraints.len()]).collect(),
-        steps: 0,
-    };
-    if search.request(0, 0)? { Ok(search.given) } else { Err(Failure::Impossible) }
 }

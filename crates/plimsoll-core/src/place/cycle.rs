@@ -18,6 +18,8 @@ pub(crate) struct Runner {
     plugins: Vec<Box<dyn Plugin>>,
     pre_enqueue: Vec<usize>,
     pre_filter: Vec<usize>,
+    /// Plugins at Filter that are not at PreFilter: they make their state, but restrict no nodes.
+    filter_only: Vec<usize>,
     filter: Vec<usize>,
     score: Vec<(usize, i64)>,
     /// Plugins with work at Reserve.
@@ -52,6 +54,7 @@ impl Runner {
         Self {
             name: strings.intern(&profile.scheduler_name),
             pre_enqueue: indices(Point::PreEnqueue),
+            filter_only: filter_only(&indices(Point::PreFilter), indices(Point::Filter)),
             pre_filter: pre_filter_order(indices(Point::PreFilter), indices(Point::Filter)),
             filter: indices(Point::Filter),
             score: at(Point::Score),
@@ -181,9 +184,13 @@ pub(crate) struct Layer {
 
 /// Plugins that only filter make their state first; their order among themselves does not matter.
 fn pre_filter_order(pre_filter: Vec<usize>, filter: Vec<usize>) -> Vec<usize> {
-    let mut out: Vec<usize> = filter.into_iter().filter(|i| !pre_filter.contains(i)).collect();
+    let mut out = filter_only(&pre_filter, filter);
     out.extend(pre_filter);
     out
+}
+
+fn filter_only(pre_filter: &[usize], filter: Vec<usize>) -> Vec<usize> {
+    filter.into_iter().filter(|i| !pre_filter.contains(i)).collect()
 }
 
 /// What PreFilter left behind: one state per plugin that goes on to filter.
@@ -245,6 +252,7 @@ impl<'a> Cycle<'a> {
                 PreFilter::Go { nodes, state } => {
                     cycle.states[*i] = Some(state);
                     if let Some(nodes) = nodes
+                        && !runner.filter_only.contains(i)
                         && cycle.restrict(runner.plugins[*i].id(), nodes)
                     {
                         return cycle;

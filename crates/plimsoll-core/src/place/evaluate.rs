@@ -85,16 +85,30 @@ pub(crate) type Verdicts = Vec<(NodeId, Status)>;
 
 /// Filters all candidates of the cycle. With a nominated node that passes, only that node is looked at.
 pub(crate) fn filter_all(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> (Verdicts, bool) {
-    if let Some(node) = cluster.pods[cycle.pod.id].nominated
-        && cluster.nodes[node].exists
-    {
-        let status = cycle.filter(cluster, node);
-        if status.is_success() {
-            return (vec![(node, status)], true);
-        }
-    }
+    let outside = match filter_nominated(cycle, cluster) {
+        Some((node, status)) if status.is_success() => return (vec![(node, status)], true),
+        other => other,
+    };
     let nodes = cycle.candidates(cluster);
-    (nodes.into_iter().map(|n| (n, cycle.filter(cluster, n))).collect(), false)
+    let mut out: Verdicts = nodes.into_iter().map(|n| (n, cycle.filter(cluster, n))).collect();
+    add_outside(&mut out, outside);
+    (out, false)
+}
+
+/// The verdict on the nominated node: that it passes, or why not when PreFilter left it out, for that is all
+/// that anybody gets to know of it.
+fn filter_nominated(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> Option<(NodeId, Status)> {
+    let node = cluster.pods[cycle.pod.id].nominated.filter(|n| cluster.nodes[*n].exists)?;
+    let status = cycle.filter(cluster, node);
+    (status.is_success() || !cycle.allows(cluster, node)).then_some((node, status))
+}
+
+/// Adds the verdict on a nominated node that PreFilter left out.
+fn add_outside(verdicts: &mut Verdicts, outside: Option<(NodeId, Status)>) {
+    if let Some(one) = outside.filter(|(_, s)| s.code != Code::Error) {
+        verdicts.push(one);
+        verdicts.sort_unstable_by_key(|(node, _)| *node);
+    }
 }
 
 /// Filters candidates of the cycle in turn, from `start` on, until `wanted` are feasible; moves `start` on. A
@@ -105,14 +119,10 @@ pub(crate) fn filter_some(
     wanted: usize,
     start: &mut usize,
 ) -> Verdicts {
-    if let Some(node) = cluster.pods[cycle.pod.id].nominated
-        && cluster.nodes[node].exists
-    {
-        let status = cycle.filter(cluster, node);
-        if status.is_success() {
-            return vec![(node, status)];
-        }
-    }
+    let outside = match filter_nominated(cycle, cluster) {
+        Some((node, status)) if status.is_success() => return vec![(node, status)],
+        other => other,
+    };
     let nodes = cycle.candidates(cluster);
     let mut out = Verdicts::new();
     let mut feasible = 0;
@@ -127,6 +137,7 @@ pub(crate) fn filter_some(
     }
     *start = (*start + out.len()).checked_rem(nodes.len()).unwrap_or(0);
     out.sort_unstable_by_key(|(node, _)| *node);
+    add_outside(&mut out, outside);
     out
 }
 
@@ -236,7 +247,7 @@ pub(crate) fn post_filter(
                     out.text = "not found".to_owned();
                     return out;
                 }
-                texts.push(super::plugins::dynamic_resources_post_filter(cycle, cluster).to_owned());
+                texts.push(super::plugins::dynamic_resources_post_filter(cycle).to_owned());
             }
             PluginId::DefaultPreemption => {
                 if let Some(text) = preempt::not_eligible(cluster, cycle, failure.nominated) {

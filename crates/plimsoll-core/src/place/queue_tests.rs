@@ -75,10 +75,11 @@ fn events_move_what_they_may_help() {
         one.spec.node_name = "a".into();
         upsert(one)
     };
+    // Gated, so that it stays where it is; its nomination counts from its first update on.
     let nominated = |priority: i32| {
         let mut one = pod("n", 100);
         one.spec.priority = priority;
-        one.spec.scheduler_name = "other".into();
+        one.spec.scheduling_gates = vec!["g".into()];
         one.status.nominated_node_name = "a".into();
         one
     };
@@ -121,21 +122,21 @@ fn events_move_what_they_may_help() {
         ("a toleration too many", full(), vec![upsert(tolerating("p", 900))], At::Unschedulable, false),
         (
             "a nominated pod that goes before it leaves",
-            vec![node("a", 100), upsert(nominated(5)), upsert(pod("p", 100))],
+            vec![node("a", 100), renominated(5), upsert(nominated(5)), upsert(pod("p", 100))],
             vec![Event::PodDelete("uid-n".into())],
             At::Backoff,
             true,
         ),
         (
             "a nominated pod is nominated no more",
-            vec![node("a", 100), upsert(nominated(5)), upsert(pod("p", 100))],
+            vec![node("a", 100), renominated(5), upsert(nominated(5)), upsert(pod("p", 100))],
             vec![renominated(5)],
             At::Backoff,
             true,
         ),
         (
             "a less important nominated pod leaves",
-            vec![node("a", 100), upsert(nominated(-1)), upsert(pod("p", 900))],
+            vec![node("a", 100), renominated(-1), upsert(nominated(-1)), upsert(pod("p", 900))],
             vec![Event::PodDelete("uid-n".into())],
             At::Unschedulable,
             false,

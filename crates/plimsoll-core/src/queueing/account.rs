@@ -502,7 +502,7 @@ impl Queueing {
             list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
             let like = PodSet {
                 name: ps.name.clone(),
-                count: ps.count,
+                count,
                 min_count: ps.min_count,
                 spec: shape_of(&spec),
                 labels: StringMap::new(),

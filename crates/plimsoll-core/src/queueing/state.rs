@@ -513,6 +513,8 @@ pub(crate) fn shape_of(spec: &PodSpec) -> PodSpec {
         c.name.clear();
         c.image.clear();
         c.limits.clear();
+        // What a sidecar adds is in the sums.
+        c.restart_policy = None;
     }
     s.node_name.clear();
     s.scheduler_name.clear();

@@ -499,3 +499,43 @@ fn a_local_queue_on_hold_keeps_what_runs() {
         assert_eq!(has(&run(&mut q, 101), "w0", "Evicted", "ClusterQueueStopped"), evicted);
     }
 }
+
+/// Kueue forgets the resource `pods` when it looks for victims, takes the first candidate and then finds that it
+/// doesn't fit, again and again.
+#[test]
+fn as_many_go_as_the_number_of_pods_takes() {
+    let mut q = small_world(Config::default(), 3);
+    let now = Time::from_seconds(100);
+    let mut rules = cluster_queue("c0", "", 9000, None, false);
+    let group = &mut rules.resource_groups[0];
+    group.covered.push("pods".into());
+    let pods =
+        ResourceQuota { resource: "pods".into(), nominal: 3, borrowing_limit: None, lending_limit: None };
+    group.flavors[0].resources.push(pods);
+    q.absorb(now, Event::ClusterQueueUpsert(Box::new(rules)));
+    assert!(has(&run(&mut q, 100), "w2", "Admitted", "Admitted"));
+    let mut urgent = workload(3, 0, 10, 1000);
+    urgent.pod_sets[0].count = 2;
+    q.absorb(now, Event::WorkloadUpsert(Box::new(urgent)));
+    let seen = run(&mut q, 101);
+    let gone = ["w0", "w1", "w2"].iter().filter(|w| has(&seen, w, "Evicted", "Preempted")).count();
+    assert_eq!(gone, 2);
+}
+
+/// Pods that are done don't tell two workloads apart: what still needs quota does.
+#[test]
+fn what_is_left_of_a_workload_makes_its_shape() {
+    let mut q = small_world(Config::default(), 0);
+    let now = Time::from_seconds(100);
+    let first = workload(0, 0, 0, 10_000);
+    let mut second = workload(1, 0, 0, 10_000);
+    second.pod_sets[0].count = 2;
+    second.status.reclaimable = vec![ReclaimablePod { name: "main".into(), count: 1 }];
+    for wl in [first, second] {
+        q.absorb(now, Event::WorkloadUpsert(Box::new(wl)));
+    }
+    let seen = run(&mut q, 100);
+    assert!(has(&seen, "w0", cond::QUOTA_RESERVED, "ExceedsMaxQuota"), "{seen:?}");
+    // It waits with the first one, without a verdict of its own.
+    assert!(!seen.iter().any(|(w, _, _)| w == "w1"), "{seen:?}");
+}

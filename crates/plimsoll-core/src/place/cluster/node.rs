@@ -3,7 +3,7 @@
 use super::PodId;
 use super::labels::Labels;
 use super::ports::HostPort;
-use super::spec::{Taint, normalized_image};
+use super::spec::Taint;
 use crate::intern::{Interner, Sym};
 use crate::model;
 use crate::slab::{Id, id};
@@ -43,10 +43,12 @@ impl NodeInfo {
         let mut images: Vec<(Sym, i64)> = Vec::new();
         for image in &node.images {
             for name in &image.names {
-                images.push((strings.intern(&normalized_image(name)), image.size_bytes));
+                // As the kubelet reports it: upstream completes the names in pods only.
+                images.push((strings.intern(name), image.size_bytes));
             }
         }
-        images.sort_unstable();
+        // Of several entries with one name the first counts.
+        images.sort_by_key(|(name, _)| *name);
         images.dedup_by_key(|(name, _)| *name);
         let mut features: Vec<Sym> = node.declared_features.iter().map(|f| strings.intern(f)).collect();
         features.sort_unstable();

@@ -41,14 +41,11 @@ impl Plugin for NodeDeclaredFeatures {
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn hint(&self, _cluster: &Cluster, pod: PodId, change: &Change) -> bool {
         match &change.payload {
-            Payload::Node { new: Some(new), .. } => cluster
-                .shape(pod)
-                .spec
-                .features
-                .iter()
-                .all(|f| cluster.strings.get(f).is_some_and(|s| new.features.contains(&s))),
+            Payload::Node { old, new: Some(new), .. } => {
+                old.as_ref().is_none_or(|o| o.features != new.features)
+            }
             Payload::Pod { id, old: Some(old), new: Some(new) } => {
                 *id == pod && old.shape.spec.features != new.shape.spec.features
             }

@@ -3,7 +3,8 @@
 use super::scoring::normalize_by_max;
 use crate::intern::Sym;
 use crate::model::{
-    DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, ResourceClaim,
+    DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, PodSpec, ResourceClaim,
+    RestartPolicy,
 };
 use crate::place::DeviceGrant;
 use crate::place::allocate::{Failure, Given, Pools, Wanted, allocate};
@@ -16,10 +17,13 @@ use crate::place::framework::{
 };
 use crate::place::objects::ObjectChange;
 use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
 const CANNOT_ALLOCATE: &str = "cannot allocate all claims";
+const INVALID_POOLS: &str = "invalid resource pools were encountered";
 /// Most pods that may share a claim (API limit `ResourceClaimReservedForMaxSize`).
 const MAX_RESERVED: usize = 256;
 /// Score of the first alternative; each further one is worth one less.
@@ -29,8 +33,12 @@ const BEST_ALTERNATIVE: i64 = 8;
 #[derive(Debug)]
 pub(crate) struct DynamicResources;
 
-/// An extended resource that devices may stand for: name, class, and amounts by container.
-type Extended = (Sym, String, Vec<(usize, i64)>);
+/// An extended resource that devices may stand for, and the requests for them.
+#[derive(Debug)]
+struct Extended {
+    resource: Sym,
+    requests: Vec<DeviceRequest>,
+}
 
 /// The pod's claims and the devices there are.
 #[derive(Debug)]
@@ -41,7 +49,10 @@ pub(crate) struct State {
     /// Extended resources that devices may stand for.
     extended: Vec<Extended>,
     pools: Pools,
+    /// Namespace and UID.
     pod: (String, String),
+    /// Indices of allocated claims that kept the pod from a node.
+    unavailable: RefCell<BTreeSet<usize>>,
 }
 
 #[derive(Debug)]
@@ -110,21 +121,61 @@ fn missing_class(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
     None
 }
 
-/// What the pod asks for as extended resources that a class of devices stands for.
+/// Name of the claim that stands for a pod's extended resources, in messages.
+const EXTENDED_CLAIM: &str = "<extended-resources>";
+
+/// What the pod asks for as extended resources that a class of devices stands for, by name.
 fn extended_of(cluster: &Cluster, pod: &Incoming) -> Vec<Extended> {
-    let spec = &pod.shape.spec;
-    let mut out = Vec::new();
-    for (name, _) in &spec.requests.scalars {
-        let text = cluster.strings.text(*name);
-        if !cluster.is_backed_by_devices(*name) {
-            continue;
+    let scalars = pod.shape.spec.requests.scalars.iter().filter(|(_, n)| *n > 0);
+    let backed = scalars.filter(|(name, _)| cluster.is_backed_by_devices(*name));
+    let mut out: Vec<(&str, Extended)> = backed
+        .filter_map(|(name, _)| {
+            let text = cluster.strings.text(*name);
+            let class = cluster.objects.devices.class_of_resource(text)?;
+            let requests = extended_requests(&pod.shape.spec.source, text, &class.name);
+            Some((text, Extended { resource: *name, requests }))
+        })
+        .collect();
+    out.sort_by_key(|(name, _)| *name);
+    out.into_iter().map(|(_, e)| e).collect()
+}
+
+/// The requests for devices that stand for a resource: one for each container that runs on, and one for the
+/// most that a plain init container needs beyond what the containers after it get (upstream
+/// `createRequestsAndMappings`).
+fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> Vec<DeviceRequest> {
+    let first = spec.init_containers.len();
+    let containers: Vec<_> = spec.init_containers.iter().chain(&spec.containers).collect();
+    let asked = |i: usize| containers[i].requests.get(resource).copied().filter(|n| *n > 0);
+    // The number in the name is the place of the resource among all that the container requests.
+    let name = |i: usize| {
+        let place = containers[i].requests.keys().position(|k| k == resource).unwrap_or(0);
+        format!("container-{i}-request-{place}")
+    };
+    let plain_init = |i: usize| i < first && containers[i].restart_policy != Some(RestartPolicy::Always);
+    let stay: Vec<Option<i64>> = (0..containers.len()).map(|i| asked(i).filter(|_| !plain_init(i))).collect();
+    let mut most: Option<(String, i64)> = None;
+    for i in (0..first).filter(|i| plain_init(*i)) {
+        let Some(n) = asked(i) else { continue };
+        let later: i64 = stay[i..].iter().flatten().sum();
+        if later < n && most.as_ref().is_none_or(|(_, m)| *m < n - later) {
+            most = Some((name(i), n - later));
         }
-        let Some(class) = cluster.objects.devices.class_of_resource(text) else { continue };
-        let all = spec.source.init_containers.iter().chain(&spec.source.containers).enumerate();
-        let amounts = all.filter_map(|(i, c)| Some((i, *c.requests.get(text)?))).filter(|(_, n)| *n > 0);
-        out.push((*name, class.name.clone(), amounts.collect()));
     }
-    out
+    let stay = stay.iter().enumerate().filter_map(|(i, n)| Some((name(i), (*n)?)));
+    let request = |(name, n): (String, i64)| DeviceRequest {
+        name,
+        prioritized: false,
+        alternatives: vec![DeviceAlternative {
+            name: String::new(),
+            class: class.to_owned(),
+            selectors: Vec::new(),
+            count: DeviceCount::Exactly(n),
+            tolerations: Vec::new(),
+            admin: false,
+        }],
+    };
+    most.into_iter().chain(stay).map(request).collect()
 }
 
 impl State {
@@ -132,28 +183,12 @@ impl State {
     /// node offers.
     fn wanted(&self, cluster: &Cluster, node: NodeId) -> Vec<Wanted> {
         let mut out: Vec<Wanted> = self.open.iter().map(|(_, w)| w.clone()).collect();
-        let mut requests = Vec::new();
-        for (i, (name, class, amounts)) in self.extended.iter().enumerate() {
-            if cluster.nodes[node].scalar(*name).0 > 0 {
-                continue;
-            }
-            for (container, amount) in amounts {
-                requests.push(DeviceRequest {
-                    name: format!("container-{container}-request-{i}"),
-                    prioritized: false,
-                    alternatives: vec![DeviceAlternative {
-                        name: String::new(),
-                        class: class.clone(),
-                        selectors: Vec::new(),
-                        count: DeviceCount::Exactly(*amount),
-                        tolerations: Vec::new(),
-                        admin: false,
-                    }],
-                });
-            }
-        }
+        let here = self.extended.iter().filter(|e| cluster.nodes[node].scalar(e.resource).0 == 0);
+        let mut requests: Vec<DeviceRequest> = here.flat_map(|e| e.requests.iter().cloned()).collect();
         if !requests.is_empty() {
-            out.push(Wanted { requests, constraints: Vec::new() });
+            requests.sort_by(|a, b| a.name.cmp(&b.name));
+            let claim = format!("{}/{EXTENDED_CLAIM}", self.pod.0);
+            out.push(Wanted { claim, requests, constraints: Vec::new() });
         }
         out
     }
@@ -169,7 +204,7 @@ impl State {
     /// # Errors
     /// When devices would have to stand for an extended resource, for which nobody writes the claim yet.
     pub(crate) fn grants(&self, cluster: &Cluster, node: NodeId) -> Result<Vec<DeviceGrant>, String> {
-        if self.extended.iter().any(|(name, _, _)| cluster.nodes[node].scalar(*name).0 == 0) {
+        if self.extended.iter().any(|e| cluster.nodes[node].scalar(e.resource).0 == 0) {
             return Err("extended resources backed by devices are not supported".to_owned());
         }
         let given = self.allocate(cluster, node).map_err(|_| CANNOT_ALLOCATE.to_owned())?;
@@ -184,6 +219,37 @@ impl State {
             self.allocated.iter().filter(unreserved).map(|c| grant(&c.raw, Vec::new())).collect();
         out.extend(self.open.iter().zip(given).map(|((c, _), g)| grant(&c.raw, g.devices)));
         Ok(out)
+    }
+
+    /// Whether alternatives were or will be chosen, and this pod chooses any devices.
+    fn has_alternatives(&self) -> bool {
+        let prioritized = |c: &Arc<Claim>| c.raw.requests.iter().any(|r| r.prioritized);
+        let open = self.open.iter().map(|(c, _)| c);
+        (!self.open.is_empty() || !self.extended.is_empty())
+            && self.allocated.iter().chain(open).any(prioritized)
+    }
+
+    /// The raw score of a node: the better the alternatives, the more (upstream `computeScore`).
+    fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
+        let Ok(given) = self.allocate(cluster, node) else { return 0 };
+        if given.is_empty() {
+            return 0;
+        }
+        let worth = |i: usize| BEST_ALTERNATIVE - i as i64;
+        let now = self.open.iter().zip(&given).flat_map(|((_, wanted), given)| {
+            let chosen = wanted.requests.iter().zip(&given.alternatives);
+            chosen.filter(|(r, _)| r.prioritized).map(|(_, i)| worth(*i))
+        });
+        let before = self.allocated.iter().flat_map(|c| {
+            let devices = c.raw.allocation.iter().flat_map(|a| &a.devices);
+            let taken: BTreeSet<&str> = devices.map(|d| d.request.as_str()).collect();
+            let prioritized = c.raw.requests.iter().filter(|r| r.prioritized);
+            let all =
+                prioritized.flat_map(|r| r.alternatives.iter().enumerate().map(move |(i, a)| (r, i, a)));
+            let picked = all.filter(|(r, _, a)| taken.contains(format!("{}/{}", r.name, a.name).as_str()));
+            picked.map(|(_, i, _)| worth(i)).collect::<Vec<_>>()
+        });
+        now.sum::<i64>() + before.sum::<i64>()
     }
 
     fn usable(&self, cluster: &Cluster, claim: &Claim, node: NodeId) -> bool {
@@ -213,13 +279,14 @@ impl Plugin for DynamicResources {
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
         let spec = &pod.shape.spec;
         let extended = if spec.requests.scalars.is_empty() { Vec::new() } else { extended_of(cluster, pod) };
-        if spec.source.resource_claims.is_empty() && extended.is_empty() {
-            return PreFilter::Skip;
-        }
         let claims = match claims_of(cluster, pod.id) {
             Ok(claims) => claims,
             Err(text) => return PreFilter::Reject(unresolvable(text)),
         };
+        if claims.is_empty() && extended.is_empty() {
+            // None of the pod's claims needs to be made.
+            return PreFilter::Skip;
+        }
         let uid = &*cluster.pods[pod.id].uid;
         let (mut allocated, mut open) = (Vec::new(), Vec::new());
         for claim in claims {
@@ -233,18 +300,24 @@ impl Plugin for DynamicResources {
             }
             let key = (pod.shape.namespace, c.name.clone());
             if cluster.objects.devices.in_flight.contains_key(&key) {
-                let text = format!("resource claim {} is in the process of being allocated", c.name);
+                let text =
+                    format!("resource claim {}/{} is in the process of being allocated", c.namespace, c.name);
                 return PreFilter::Reject(unresolvable(text));
             }
             if let Some(text) = missing_class(cluster, c) {
                 return PreFilter::Reject(unresolvable(text));
             }
-            let wanted = Wanted { requests: c.requests.clone(), constraints: c.constraints.clone() };
+            let wanted = Wanted {
+                claim: format!("{}/{}", c.namespace, c.name),
+                requests: c.requests.clone(),
+                constraints: c.constraints.clone(),
+            };
             open.push((claim, wanted));
         }
         let pools = Pools::new(&cluster.objects.devices);
         let name = (cluster.strings.text(pod.shape.namespace).to_owned(), uid.to_owned());
-        PreFilter::go(State { allocated, open, extended, pools, pod: name })
+        let unavailable = RefCell::default();
+        PreFilter::go(State { allocated, open, extended, pools, pod: name, unavailable })
     }
 
     fn pre_score(
@@ -257,20 +330,9 @@ impl Plugin for DynamicResources {
         let state = filter.and_then(FilterState::as_any).and_then(|a| a.downcast_ref::<State>());
         let mut scores = Vec::new();
         if let Some(state) = state
-            && state.open.iter().any(|(_, w)| w.requests.iter().any(|r| r.prioritized))
+            && state.has_alternatives()
         {
-            for node in feasible {
-                let given = state.allocate(cluster, *node).unwrap_or_default();
-                let mut sum = 0;
-                for ((_, wanted), given) in state.open.iter().zip(&given) {
-                    let chosen = wanted.requests.iter().zip(&given.alternatives);
-                    sum += chosen
-                        .filter(|(r, _)| r.prioritized)
-                        .map(|(_, i)| BEST_ALTERNATIVE - *i as i64)
-                        .sum::<i64>();
-                }
-                scores.push((*node, sum));
-            }
+            scores.extend(feasible.iter().map(|node| (*node, state.score(cluster, *node))));
         }
         Some(Box::new(Score(scores)))
     }
@@ -312,12 +374,17 @@ impl Plugin for DynamicResources {
 
 impl FilterState for State {
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
-        if self.allocated.iter().any(|c| !self.usable(cluster, c, node)) {
-            return Status::unresolvable(PluginId::DynamicResources, NOT_AVAILABLE);
-        }
+        let away = self.allocated.iter().enumerate().filter(|(_, c)| !self.usable(cluster, c, node));
+        let away: Vec<usize> = away.map(|(i, _)| i).collect();
+        // Devices are looked for even when a claim keeps the pod away: that verdict comes first upstream.
         match self.allocate(cluster, node) {
-            Ok(_) => Status::success(),
+            Ok(_) if away.is_empty() => Status::success(),
+            Ok(_) => {
+                self.unavailable.borrow_mut().extend(away);
+                Status::unresolvable(PluginId::DynamicResources, NOT_AVAILABLE)
+            }
             Err(Failure::Impossible) => Status::unresolvable(PluginId::DynamicResources, CANNOT_ALLOCATE),
+            Err(Failure::InvalidPools) => Status::unresolvable(PluginId::DynamicResources, INVALID_POOLS),
             Err(Failure::TooLong) => {
                 let name = cluster.strings.text(cluster.nodes[node].name);
                 let text = format!("node {name}: timed out trying to allocate devices");
@@ -346,20 +413,20 @@ impl ScoreState for Score {
     }
 }
 
-/// What PostFilter says; it never ends the search for other ways. A claim that keeps the pod from every node
-/// and that nobody else uses would be given back.
-pub(crate) fn post_filter(cycle: &Cycle<'_>, cluster: &Cluster) -> &'static str {
+/// What PostFilter says; it never ends the search for other ways. A claim that kept the pod from a node and
+/// that nobody else uses would be given back.
+pub(crate) fn post_filter(cycle: &Cycle<'_>) -> &'static str {
     let state = cycle.state(PluginId::DynamicResources).and_then(FilterState::as_any);
     let Some(state) = state.and_then(|a| a.downcast_ref::<State>()) else {
         return "no new claims to deallocate";
     };
-    let unused = |c: &&Arc<Claim>| match c.raw.reserved_for.as_slice() {
+    let unused = |c: &Claim| match c.raw.reserved_for.as_slice() {
         [] => true,
         [one] => *one == state.pod.1,
         _ => false,
     };
-    let misplaced = |c: &Arc<Claim>| cluster.live_nodes().any(|n| !state.usable(cluster, c, n));
-    if state.allocated.iter().filter(unused).any(misplaced) {
+    let unavailable = state.unavailable.borrow();
+    if unavailable.iter().filter_map(|i| state.allocated.get(*i)).any(|c| unused(c)) {
         return "deallocation of ResourceClaim completed";
     }
     "still not schedulable"

@@ -258,14 +258,16 @@ impl Plugin for PodTopologySpread {
         match &change.payload {
             Payload::Pod { id, old, new } => {
                 let own = *id == pod;
-                if change.actions == Actions::POD_TOLERATION {
-                    return own && constraints.iter().any(|c| c.honor_taints);
+                if own
+                    && let (Some(old), Some(new)) = (old, new)
+                    && old.shape.spec.tolerations != new.shape.spec.tolerations
+                    && constraints.iter().any(|c| c.honor_taints)
+                {
+                    return true;
                 }
                 pod_hint(cluster, shape, &constraints, own, (old.as_deref(), new.as_deref()))
             }
-            Payload::Node { old, new, .. } => {
-                node_hint(&constraints, change.actions, old.as_deref(), new.as_deref())
-            }
+            Payload::Node { old, new, .. } => node_hint(&constraints, old.as_deref(), new.as_deref()),
             _ => false,
         }
     }
@@ -278,36 +280,27 @@ fn pod_hint(
     own: bool,
     change: (Option<&PodView>, Option<&PodView>),
 ) -> bool {
-    let selected = |v: &PodView| {
-        constraints
-            .iter()
-            .any(|c| c.selector.as_ref().is_some_and(|s| s.matches(&v.shape.labels, &cluster.strings)))
+    let selects = |c: &Spread, v: &PodView| {
+        c.selector.as_ref().is_some_and(|s| s.matches(&v.shape.labels, &cluster.strings))
     };
     let relevant =
         |v: &PodView| v.shape.namespace == shape.namespace && (own || v.node.is_some() || v.nominated);
     match change {
-        (Some(old), Some(new)) => relevant(new) && selected(old) != selected(new),
-        (None, Some(one)) | (Some(one), None) => relevant(one) && selected(one),
+        (Some(old), Some(new)) => {
+            relevant(old) && relevant(new) && constraints.iter().any(|c| selects(c, old) != selects(c, new))
+        }
+        (None, Some(one)) | (Some(one), None) => relevant(one) && constraints.iter().any(|c| selects(c, one)),
         (None, None) => false,
     }
 }
 
-fn node_hint(
-    constraints: &[Spread],
-    actions: Actions,
-    old: Option<&NodeInfo>,
-    new: Option<&NodeInfo>,
-) -> bool {
+fn node_hint(constraints: &[Spread], old: Option<&NodeInfo>, new: Option<&NodeInfo>) -> bool {
     let matches = |n: &NodeInfo| has_all_keys(n, constraints);
     match (old, new) {
-        (Some(old), Some(new)) if actions == Actions::NODE_TAINT => {
-            // Upstream does not ask whether the policy or the tolerations make the taints count.
-            matches(new) && old.taints != new.taints
-        }
         (Some(old), Some(new)) => {
-            matches(old) != matches(new)
-                || (matches(new)
-                    && constraints.iter().any(|c| old.labels.get(c.key) != new.labels.get(c.key)))
+            // Upstream does not ask whether the policy or the tolerations make the taints count.
+            let moved = || constraints.iter().any(|c| old.labels.get(c.key) != new.labels.get(c.key));
+            matches(old) != matches(new) || (matches(new) && (moved() || old.taints != new.taints))
         }
         (None, Some(one)) | (Some(one), None) => matches(one),
         (None, None) => false,

@@ -46,7 +46,11 @@ fn attachable(cluster: &Cluster, pod: PodId, new: bool, out: &mut Attached) -> R
         };
         let Some(claim) = find(cluster, shape.namespace, &claim_name) else {
             if new {
-                return Err(fail(format!("looking up PVC: persistentvolumeclaim {claim_name:?} not found")));
+                let ns = cluster.strings.text(shape.namespace);
+                let text = format!(
+                    "looking up PVC {ns}/{claim_name}: persistentvolumeclaim {claim_name:?} not found"
+                );
+                return Err(fail(text));
             }
             continue;
         };
@@ -115,9 +119,9 @@ impl Plugin for VolumeLimits {
                 old.node.is_some() && may_attach(&old.shape.spec.source.volumes)
             }
             Payload::Object(ObjectChange::CsiNode((Some(old), Some(new)))) => new.drivers.iter().any(|d| {
+                // Upstream takes a driver without a limit for one whose limit is 0.
                 let before = old.drivers.iter().find(|o| o.name == d.name).and_then(|o| o.limit);
-                matches!((before, d.limit), (Some(b), Some(now)) if now > b)
-                    || (before.is_none() && d.limit.is_some())
+                d.limit.unwrap_or(0) > before.unwrap_or(0)
             }),
             Payload::Object(
                 ObjectChange::CsiNode((None, Some(_))) | ObjectChange::Attachment((Some(_), None)),
@@ -150,15 +154,16 @@ impl FilterState for State {
             // Claims of other pods that are missing count for nothing.
             let _ = attachable(cluster, *other, false, &mut attached);
         }
-        for a in cluster.objects.attachments.values().filter(|a| a.node == name) {
-            let volume = a.volume.as_ref().and_then(|v| cluster.objects.volumes.get(v));
-            if let Some(csi) = volume.and_then(|v| v.raw.csi.clone()) {
-                attached.insert(csi, ());
-            }
-        }
         let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
         for volume in new.keys().filter(|v| !attached.contains_key(*v)) {
             *wanted.entry(&volume.0).or_default() += 1;
+        }
+        // A new volume that is attached already but used by no pod of the node counts twice, as upstream.
+        for a in cluster.objects.attachments.values().filter(|a| a.node == name && !a.attacher.is_empty()) {
+            let volume = a.volume.as_ref().and_then(|v| cluster.objects.volumes.get(v));
+            if let Some((_, handle)) = volume.and_then(|v| v.raw.csi.as_ref()) {
+                attached.insert((a.attacher.clone(), handle.clone()), ());
+            }
         }
         for (driver, more) in wanted {
             let there = attached.keys().filter(|(d, _)| d == driver).count() as i64;

@@ -30,9 +30,9 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Whether others were asked to make room since it was admitted last: what was to end the waiting did not.
+    /// Whether others made room in vain often enough that Kueue's rules alone may not end the waiting.
     pub(crate) fn again(self) -> bool {
-        self.in_vain > 0
+        self.in_vain >= PATIENCE
     }
 }
 

@@ -62,7 +62,7 @@ impl Queueing {
     ///
     /// A target near the preemptor raises the preemptor's share by staying. Kueue doesn't look again, and a
     /// target that was fair only while the other was gone can then be admitted in place of the preemptor and be
-    /// preempted by it, without end (kubernetes-sigs/kueue issue 14543). Asked once others made room in vain.
+    /// preempted by it, without end (kubernetes-sigs/kueue issue 14543). Asked from the third round in vain on.
     fn still_fair(
         &mut self,
         need: &Need,
