@@ -128,7 +128,7 @@ async fn policies_are_checked_when_they_are_made() {
                 "spec.validations[0].messageExpression: Invalid value: \"1\": must evaluate to string but got int",
                 "spec.validations[0].message: Invalid value: \" \": must be non-empty if specified",
                 "spec.validations[0].reason: Unsupported value: \"Gone\": supported values: \"Forbidden\", \
-                 \"Invalid\", \"RequestEntityTooLarge\", \"Unauthorized\"",
+                 \"Invalid\", \"RequestEntityTooLarge\"",
             ],
         ),
         (
@@ -259,10 +259,10 @@ async fn requests_are_judged() {
             refused(403, "Forbidden", "no"),
         ),
         (
-            json!({"validations": [{"expression": "false", "reason": "Unauthorized",
+            json!({"validations": [{"expression": "false", "reason": "Invalid",
                 "messageExpression": "'a is ' + object.data.a"}]}),
             json!({}),
-            refused(401, "Unauthorized", "a is 1"),
+            refused(422, "Invalid", "a is 1"),
         ),
         (
             json!({"validations": [{"expression": "false", "message": "big", "reason": "RequestEntityTooLarge"}]}),
@@ -513,7 +513,7 @@ async fn every_way_of_writing_is_judged() {
 #[tokio::test]
 async fn policies_hold_at_once_and_never_for_themselves() {
     let api = world().await;
-    let everything = json!({"resourceRules": [rule(&json!(["*", "*/*"]), &json!(["*"]))]});
+    let everything = json!({"resourceRules": [rule(&json!(["*/*"]), &json!(["*"]))]});
     with(&api, json!({"matchConstraints": everything, "validations": [{"expression": "false"}]}), json!({}))
         .await;
     let new = map("m", &json!({}));

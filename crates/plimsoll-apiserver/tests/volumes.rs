@@ -97,6 +97,7 @@ async fn simulated_volumes_come_when_they_are_asked_for() {
         volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"],
         "plimsoll.dev/simulated"
     );
+    assert_eq!(volume["spec"]["csi"]["driver"], "simulated.plimsoll.dev");
     // The other class waits until a scheduler has chosen a node.
     world.create(CLAIMS, &claim("b", "later")).await;
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;

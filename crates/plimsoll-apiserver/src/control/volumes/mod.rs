@@ -26,6 +26,9 @@ use serde::Deserialize;
 /// Provisioner of storage classes whose volumes exist in name only.
 pub const PROVISIONER: &str = "plimsoll.dev/simulated";
 
+/// The driver its volumes name; names of drivers have no slash.
+const DRIVER: &str = "simulated.plimsoll.dev";
+
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -217,7 +220,7 @@ impl VolumeController {
                 "accessModes": spec["accessModes"], "volumeMode": spec["volumeMode"],
                 "storageClassName": name(class), "mountOptions": class["mountOptions"],
                 "persistentVolumeReclaimPolicy": class["reclaimPolicy"],
-                "csi": {"driver": PROVISIONER, "volumeHandle": called},
+                "csi": {"driver": DRIVER, "volumeHandle": called},
                 "claimRef": claim_reference(claim),
             },
         });
