@@ -24,7 +24,7 @@ type Key = (Kind, String, String);
 
 #[derive(Clone, Debug)]
 enum Wanted {
-    Queue(Box<QueueStatus>),
+    Queue(Arc<QueueStatus>),
     Share(i64),
     Window(Box<RunWindowStatus>),
 }
@@ -66,10 +66,10 @@ impl Statuses {
     pub fn put(&self, action: &Action) {
         let (key, wanted) = match action {
             Action::ClusterQueueStatus(name, status) => {
-                ((Kind::ClusterQueue, String::new(), name.clone()), Wanted::Queue(status.clone()))
+                ((Kind::ClusterQueue, String::new(), name.clone()), Wanted::Queue(Arc::clone(status)))
             }
             Action::LocalQueueStatus(namespace, name, status) => {
-                ((Kind::LocalQueue, namespace.clone(), name.clone()), Wanted::Queue(status.clone()))
+                ((Kind::LocalQueue, namespace.clone(), name.clone()), Wanted::Queue(Arc::clone(status)))
             }
             Action::CohortStatus(name, share) => {
                 ((Kind::Cohort, String::new(), name.clone()), Wanted::Share(*share))

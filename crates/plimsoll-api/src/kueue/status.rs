@@ -3,7 +3,7 @@
 use plimsoll_core::Time;
 use plimsoll_core::model::Resources;
 use plimsoll_core::queueing::{
-    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, TopologyAssignment, WorkloadUpdate,
+    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, TopologyAssignment, Used, WorkloadUpdate,
 };
 use serde_json::{Map, Value, json};
 
@@ -187,16 +187,16 @@ fn check(c: &AdmissionCheckState, old: &Value) -> Value {
 }
 
 /// Usage rows grouped by flavor, in their order.
-fn usage(rows: &[(String, String, i64, i64)], borrowed: bool) -> Value {
+fn usage(rows: &[Used], borrowed: bool) -> Value {
     let mut out: Vec<Value> = Vec::new();
     for (flavor, resource, total, lent) in rows {
-        let mut row = json!({"name": resource, "total": amount(resource, *total)});
+        let mut row = json!({"name": **resource, "total": amount(resource, *total)});
         if borrowed {
             row["borrowed"] = amount(resource, *lent);
         }
-        match out.iter_mut().find(|f| f["name"] == flavor.as_str()).map(|f| &mut f["resources"]) {
+        match out.iter_mut().find(|f| f["name"] == **flavor).map(|f| &mut f["resources"]) {
             Some(Value::Array(list)) => list.push(row),
-            _ => out.push(json!({"name": flavor, "resources": [row]})),
+            _ => out.push(json!({"name": **flavor, "resources": [row]})),
         }
     }
     Value::Array(out)

@@ -64,7 +64,7 @@ fn a_status_patch_keeps_what_it_does_not_change() {
 
 #[test]
 fn usage_is_grouped_by_flavor_in_order() {
-    let row = |f: &str, r: &str, t: i64, b: i64| (f.to_owned(), r.to_owned(), t, b);
+    let row = |f: &str, r: &str, t: i64, b: i64| (f.into(), r.into(), t, b);
     let status = QueueStatus {
         usage: vec![
             row("z", "cpu", 1500, 500),

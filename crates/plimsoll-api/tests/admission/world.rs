@@ -114,7 +114,7 @@ impl World {
             match action {
                 Action::Queueing(queueing::Action::UpdateWorkload(u)) => events.extend(self.update(&u)),
                 Action::Queueing(queueing::Action::LocalQueueStatus(ns, name, s)) => {
-                    self.local_queues.insert(format!("{ns}/{name}"), *s);
+                    self.local_queues.insert(format!("{ns}/{name}"), (*s).clone());
                 }
                 _ => {}
             }

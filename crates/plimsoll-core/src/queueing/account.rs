@@ -12,7 +12,7 @@ use super::model::{
     CheckState, Condition, PodSet, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
 };
 use super::pending::{LqId, Rank, Spot, WlId};
-use super::requests::{self, Limits};
+use super::requests;
 use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
 use super::{Action, Note, cond};
 use crate::model::StringMap;
@@ -448,8 +448,7 @@ impl Queueing {
     fn totals_held(&mut self, id: WlId) -> Vec<Total> {
         let Some(Some(wl)) = self.wls.get(id as usize) else { return Vec::new() };
         let Some(admission) = &wl.obj.status.admission else { return Vec::new() };
-        let ranges = self.limit_ranges.values().filter(|r| r.namespace == wl.obj.key.namespace);
-        let limits = Limits::summarize(ranges);
+        let limits = requests::limits_of(&self.limit_ranges, &wl.obj.key.namespace);
         let ids = &mut self.ids;
         let mut totals = Vec::with_capacity(admission.assignments.len());
         for psa in &admission.assignments {

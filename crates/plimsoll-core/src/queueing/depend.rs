@@ -120,8 +120,8 @@ impl Queueing {
         let all_met = fresh && condition.is_some_and(|c| c.status);
         let done = recorded(&wl.obj.status).filter(|_| fresh).unwrap_or_default();
         let namespace = wl.obj.key.namespace.clone();
-        for (kind, name) in &names {
-            self.depend.names.entry(name.clone()).or_default().insert((*kind, id));
+        for (kind, name) in names {
+            self.depend.names.entry(name).or_default().insert((kind, id));
         }
         let unmet: BTreeSet<u32> = (0u32..)
             .zip(&deps)
@@ -182,6 +182,9 @@ impl Queueing {
 
     /// Has everybody look again who waits for this workload.
     pub(crate) fn depend_touch(&mut self, id: WlId, now: Time) {
+        if self.depend.waits.is_empty() {
+            return;
+        }
         let Some(wl) = self.wl(id) else { return };
         let names: Vec<Name> = names_of(&wl.obj).map(|(_, n)| n).collect();
         for name in names {

@@ -38,6 +38,11 @@ impl Names {
         self.by_name.get(name).copied()
     }
 
+    /// The name of a number given out by [`Names::intern`], shared.
+    pub(crate) fn shared(&self, id: u32) -> Option<&Arc<str>> {
+        self.names.get(id as usize)
+    }
+
     /// The name of a number given out by [`Names::intern`]; empty for any other.
     pub(crate) fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("", |n| n)
@@ -99,6 +104,12 @@ impl Ids {
         self.pairs.push((flavor, resource));
         self.by_pair.insert((flavor, resource), fr);
         fr
+    }
+
+    /// The names of a pair and its column, if all were ever seen.
+    pub(crate) fn named_pair(&self, flavor: &str, resource: &str) -> Option<(&Arc<str>, &Arc<str>, Fr)> {
+        let (f, r) = (self.flavors.get(flavor)?, self.resources.get(resource)?);
+        Some((self.flavors.shared(f)?, self.resources.shared(r)?, self.find_pair(f, r)?))
     }
 
     /// The column of a pair, if it was ever seen.

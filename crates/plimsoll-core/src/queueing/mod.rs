@@ -59,6 +59,9 @@ pub use report::{QuotaCell, QuotaNode, Waiting};
 pub use state::Queueing;
 pub use windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use crate::model::{Resources, StringMap};
 use crate::time::Time;
 
@@ -169,21 +172,24 @@ pub enum Event {
     },
 }
 
+/// A row of a queue's usage: flavor, resource, total, borrowed.
+pub type Used = (Arc<str>, Arc<str>, i64, i64);
+
 /// Counts and usage of a queue, as in its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
     /// Condition `Active`: status, reason, message.
-    pub active: Option<(bool, String, String)>,
+    pub active: Option<(bool, Cow<'static, str>, Cow<'static, str>)>,
     /// Workloads that wait.
     pub pending: i32,
     /// Workloads that hold a reservation.
     pub reserving: i32,
     /// Workloads that are admitted.
     pub admitted: i32,
-    /// Reserved per flavor: (flavor, resource, total, borrowed), in the order of the spec.
-    pub reservation: Vec<(String, String, i64, i64)>,
+    /// Reserved, in the order of the spec.
+    pub reservation: Vec<Used>,
     /// Used by admitted workloads, the same form.
-    pub usage: Vec<(String, String, i64, i64)>,
+    pub usage: Vec<Used>,
     /// `status.fairSharing.weightedShare`, when fair sharing is on.
     pub weighted_share: Option<i64>,
     /// `status.fairSharing.admissionFairSharingStatus` of a LocalQueue: resources in nano-units and the
@@ -260,9 +266,9 @@ pub enum Action {
     /// Record events on a workload without writing its status.
     Record(WorkloadKey, Vec<Note>),
     /// The status of a ClusterQueue changed.
-    ClusterQueueStatus(String, Box<QueueStatus>),
+    ClusterQueueStatus(String, Arc<QueueStatus>),
     /// The status of a LocalQueue (namespace, name) changed.
-    LocalQueueStatus(String, String, Box<QueueStatus>),
+    LocalQueueStatus(String, String, Arc<QueueStatus>),
     /// `status.fairSharing.weightedShare` of a Cohort changed.
     CohortStatus(String, i64),
     /// The status of a RunWindow changed.

@@ -1,6 +1,7 @@
 //! Statuses of queues, given out when they change.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::amount::Amount;
 use super::ids::Fr;
@@ -109,8 +110,8 @@ impl Queueing {
             let Some(status) = self.cluster_queue_status(id) else { continue };
             let slot = self.cq_mut(id);
             if slot.reported.as_deref() != Some(&status) {
-                let status = Box::new(status);
-                slot.reported = Some(status.clone());
+                let status = Arc::new(status);
+                slot.reported = Some(Arc::clone(&status));
                 let name = slot.name.clone();
                 self.out.push(Action::ClusterQueueStatus(name, status));
             }
@@ -119,8 +120,8 @@ impl Queueing {
             let Some(status) = self.local_queue_status(id) else { continue };
             let slot = self.lq_mut(id);
             if slot.reported.as_deref() != Some(&status) {
-                let status = Box::new(status);
-                slot.reported = Some(status.clone());
+                let status = Arc::new(status);
+                slot.reported = Some(Arc::clone(&status));
                 let (namespace, name) = (slot.namespace.clone(), slot.name.clone());
                 self.out.push(Action::LocalQueueStatus(namespace, name, status));
             }
@@ -137,8 +138,8 @@ impl Queueing {
         cq.spec.as_ref()?;
         let (node, fair) = (cq.node?, self.config.fair_sharing.is_some());
         let active = match &cq.inactive {
-            None => (true, "Ready".to_owned(), "Can admit new workloads".to_owned()),
-            Some((reason, message)) => (false, (*reason).to_owned(), message.clone()),
+            None => (true, "Ready".into(), "Can admit new workloads".into()),
+            Some((reason, message)) => (false, (*reason).into(), message.clone().into()),
         };
         let has_parent = self.tree.node(node).parent.is_some();
         let list = |used: &dyn Fn(Fr) -> Amount| {
@@ -146,7 +147,7 @@ impl Queueing {
                 .map(|(f, r, fr)| {
                     let total = used(fr);
                     let over = total.sub(self.tree.quota(node, fr).nominal).at_least_zero();
-                    (f, r, total.0, if has_parent { over.0 } else { 0 })
+                    (Arc::clone(f), Arc::clone(r), total.0, if has_parent { over.0 } else { 0 })
                 })
                 .collect()
         };
@@ -164,15 +165,10 @@ impl Queueing {
     }
 
     /// Flavor, resource and column of every quota of a ClusterQueue, in the order of its spec.
-    pub(crate) fn columns_of(&self, id: CqId) -> impl Iterator<Item = (String, String, Fr)> + '_ {
+    pub(crate) fn columns_of(&self, id: CqId) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Fr)> {
         let groups = self.cq(id).spec.iter().flat_map(|s| &s.resource_groups);
-        groups.flat_map(|g| &g.flavors).flat_map(|f| f.resources.iter().map(move |r| (f, r))).filter_map(
-            |(f, r)| {
-                let flavor = self.ids.find_flavor(&f.flavor)?;
-                let fr = self.ids.find_pair(flavor, self.ids.find_resource(&r.resource)?)?;
-                Some((f.flavor.clone(), r.resource.clone(), fr))
-            },
-        )
+        let quotas = groups.flat_map(|g| &g.flavors).flat_map(|f| f.resources.iter().map(move |r| (f, r)));
+        quotas.filter_map(|(f, r)| self.ids.named_pair(&f.flavor, &r.resource))
     }
 
     pub(crate) fn local_queue_status(&self, id: LqId) -> Option<QueueStatus> {
@@ -188,10 +184,11 @@ impl Queueing {
         };
         let list = |books: &BTreeMap<Fr, Amount>| {
             let columns = cq.into_iter().flat_map(|c| self.columns_of(c));
-            columns.map(|(f, r, fr)| (f, r, books.get(&fr).map_or(0, |a| a.0), 0)).collect()
+            let row = |(f, r, fr)| (Arc::clone(f), Arc::clone(r), books.get(&fr).map_or(0, |a| a.0), 0);
+            columns.map(row).collect()
         };
         Some(QueueStatus {
-            active: Some((active, reason.to_owned(), message.to_owned())),
+            active: Some((active, reason.into(), message.into())),
             pending: lq.waiting,
             reserving: lq.reserving,
             admitted: lq.admitted,

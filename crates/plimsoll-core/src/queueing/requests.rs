@@ -92,14 +92,14 @@ impl Limits {
     /// Texts of all violations by the podset at `path`.
     fn violations(&self, spec: &PodSpec, path: &str, out: &mut Vec<String>) {
         if let Some(item) = &self.container {
-            for (field, c) in containers(spec) {
+            for (field, i, c) in containers(spec) {
                 let (mut low, mut high) = (c.requests.clone(), c.requests.clone());
                 raise(&mut high, &c.limits);
                 for (name, limit) in &c.limits {
                     let e = low.entry(name.clone()).or_insert(*limit);
                     *e = (*e).min(*limit);
                 }
-                check_range(&low, &high, item, &format!("{path}.{field}"), out);
+                check_range(&low, &high, item, &format!("{path}.{field}[{i}]"), out);
             }
         }
         if let Some(item) = &self.pod {
@@ -120,9 +120,16 @@ fn check_range(low: &Resources, high: &Resources, item: &LimitRangeItem, path: &
     }
 }
 
-fn containers(spec: &PodSpec) -> impl Iterator<Item = (String, &Container)> {
-    let init = spec.init_containers.iter().enumerate().map(|(i, c)| (format!("initContainers[{i}]"), c));
-    init.chain(spec.containers.iter().enumerate().map(|(i, c)| (format!("containers[{i}]"), c)))
+/// The limits that the LimitRanges of a namespace set together.
+pub(crate) fn limits_of(ranges: &BTreeMap<(String, String), LimitRange>, namespace: &str) -> Limits {
+    let from = (namespace.to_owned(), String::new());
+    Limits::summarize(ranges.range(from..).map(|(_, r)| r).take_while(|r| r.namespace == namespace))
+}
+
+/// All containers with the field they are in and their position there.
+fn containers(spec: &PodSpec) -> impl Iterator<Item = (&'static str, usize, &Container)> {
+    let init = spec.init_containers.iter().enumerate().map(|(i, c)| ("initContainers", i, c));
+    init.chain(spec.containers.iter().enumerate().map(|(i, c)| ("containers", i, c)))
 }
 
 /// Names for which both sides say something and the left side says more.
@@ -183,18 +190,18 @@ pub(crate) fn validate<'a>(
 ) -> Option<String> {
     let mut errors = Vec::new();
     for (i, spec) in specs.clone().enumerate() {
-        let path = format!("spec.podSets[{i}].template.spec");
+        let path = |rest: &str| format!("spec.podSets[{i}].template.spec.{rest}");
         let message = "requests must not exceed its limits";
-        for (field, c) in containers(spec) {
+        for (field, at, c) in containers(spec) {
             let over = greater_keys(&c.requests, &c.limits);
             if !over.is_empty() {
-                errors.push(invalid(&format!("{path}.{field}"), &over, message));
+                errors.push(invalid(&path(&format!("{field}[{at}]")), &over, message));
             }
         }
         if let (Some(requests), Some(limits)) = (&spec.pod_requests, &spec.pod_limits) {
             let over = greater_keys(requests, limits);
             if !over.is_empty() {
-                errors.push(invalid(&format!("{path}.resources"), &over, message));
+                errors.push(invalid(&path("resources"), &over, message));
             }
         }
     }

@@ -21,6 +21,7 @@ impl Queueing {
     /// written. [`Queueing::decide`] does this too, before and after its cycle.
     pub fn settle(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.settle_quietly(now);
+        self.report(now);
         self.out.drain(..).for_each(emit);
     }
 
@@ -32,6 +33,10 @@ impl Queueing {
         self.ensure_topologies();
         self.check_nodes(now);
         self.reconcile_dirty(now);
+    }
+
+    /// Gives out statuses that changed, once a step.
+    fn report(&mut self, now: Time) {
         self.report_statuses(now);
         self.report_windows();
     }
@@ -49,6 +54,7 @@ impl Queueing {
             self.run_cycle(now, nodes);
             self.settle_quietly(now);
         }
+        self.report(now);
         self.out.drain(..).for_each(emit);
     }
 

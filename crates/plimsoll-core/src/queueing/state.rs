@@ -76,7 +76,7 @@ pub(crate) struct Cq {
     /// Usage of admitted workloads.
     pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
     pub(crate) locals: BTreeSet<LqId>,
-    pub(crate) reported: Option<Box<QueueStatus>>,
+    pub(crate) reported: Option<Arc<QueueStatus>>,
     /// Heads of the last cycle that needed victims claimed by others.
     pub(crate) skips: u32,
     /// Run windows that apply to it.
@@ -108,7 +108,7 @@ pub(crate) struct Lq {
     pub(crate) admitted: i32,
     pub(crate) reserved_usage: BTreeMap<Fr, Amount>,
     pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
-    pub(crate) reported: Option<Box<QueueStatus>>,
+    pub(crate) reported: Option<Arc<QueueStatus>>,
     /// Run windows that apply to it.
     pub(crate) windows: Vec<WindowName>,
 }

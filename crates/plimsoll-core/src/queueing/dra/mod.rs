@@ -266,8 +266,7 @@ impl Queueing {
     /// What a workload's namespace allows, and its pods with what that and their runtime class fill in.
     pub(crate) fn adjusted_specs(&self, id: WlId) -> (Limits, Vec<PodSpec>) {
         let Some(wl) = self.wl(id) else { return Default::default() };
-        let ranges = self.limit_ranges.values().filter(|r| r.namespace == wl.obj.key.namespace);
-        let limits = Limits::summarize(ranges);
+        let limits = requests::limits_of(&self.limit_ranges, &wl.obj.key.namespace);
         let adjusted = wl.obj.pod_sets.iter().map(|p| {
             let mut spec = p.spec.clone();
             requests::adjust(&mut spec, &limits, &self.runtime_classes);

@@ -137,8 +137,8 @@ impl Queueing {
         };
         self.columns_of(id)
             .filter_map(|(f, r, fr)| {
-                let v = unit(&r, value(fr)?);
-                Some((vec![cohort.clone(), cq.to_owned(), f, r], v))
+                let v = unit(r, value(fr)?);
+                Some((vec![cohort.clone(), cq.to_owned(), f.to_string(), r.to_string()], v))
             })
             .collect()
     }
@@ -216,7 +216,7 @@ impl Queueing {
                 let books = if reserved { &lq.reserved_usage } else { &lq.admitted_usage };
                 let columns = lq.cq.into_iter().flat_map(|c| self.columns_of(c));
                 columns
-                    .map(|(f, r, fr)| with(&[&f, &r], unit(&r, books.get(&fr).copied().unwrap_or_default())))
+                    .map(|(f, r, fr)| with(&[f, r], unit(r, books.get(&fr).copied().unwrap_or_default())))
                     .collect()
             }
             _ => Vec::new(),

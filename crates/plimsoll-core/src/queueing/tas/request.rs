@@ -99,9 +99,9 @@ impl Queueing {
     /// What the podsets of an assignment ask of topologies, as far as they have no places yet. A podset
     /// without a flavor that has a topology is marked as failed.
     fn collect_requests(&self, id: WlId, cq: CqId, a: &mut Assignment) -> TasRequests {
-        let Some(pod_sets) = self.wl(id).map(|w| w.obj.pod_sets.clone()) else { return Vec::new() };
+        let Some(wl) = self.wl(id) else { return Vec::new() };
         let mut out = Vec::new();
-        for (index, ps) in pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
+        for (index, ps) in wl.obj.pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
             let Some(pick) = a.pod_sets.iter().find(|p| p.index == index) else { continue };
             let placed = pick.topology.as_ref().is_some_and(|t| !self.has_failed_node(id, t));
             if pick.error.is_some() || pick.count == 0 || placed {
