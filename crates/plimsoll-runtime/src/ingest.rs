@@ -221,8 +221,7 @@ fn kind_of(resource: Resource) -> Option<Kind> {
 /// Whether the bytes name anything of Kueue: a managed pod, or one of an admitted job. Spares the parsing of pods
 /// that no queue manages.
 fn mentions_kueue(bytes: &[u8]) -> bool {
-    const NEEDLE: &[u8] = b"kueue.x-k8s.io/";
-    bytes.windows(NEEDLE.len()).any(|w| w == NEEDLE)
+    memchr::memmem::find(bytes, b"kueue.x-k8s.io/").is_some()
 }
 
 impl Sinks {

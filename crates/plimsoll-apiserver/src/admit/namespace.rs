@@ -40,6 +40,6 @@ pub fn check(w: &Write, object: &Value, operation: Operation) -> Result<(), ApiE
 
 /// Whether a namespace is going away, without reading all of it when the word isn't even there.
 fn is_terminating(json: &[u8]) -> bool {
-    json.windows(11).any(|w| w == b"Terminating")
+    memchr::memmem::find(json, b"Terminating").is_some()
         && serde_json::from_slice::<Value>(json).is_ok_and(|v| v["status"]["phase"] == "Terminating")
 }

@@ -70,7 +70,7 @@ pub async fn placed(place: &Place, count: usize, nodes: usize, args: &cli::Bench
 
 /// Name of the pod in an event, if the pod has a node.
 fn name_if_bound(line: &[u8]) -> Option<u32> {
-    let find = |what: &[u8]| line.windows(what.len()).position(|w| w == what).map(|at| at + what.len());
+    let find = |what: &[u8]| memchr::memmem::find(line, what).map(|at| at + what.len());
     find(b"\"nodeName\":\"")?;
     let at = find(b"\"name\":\"pod-")?;
     std::str::from_utf8(line.get(at..at + 6)?).ok()?.parse().ok()
