@@ -16,6 +16,9 @@ use crate::metrics::observe::Observer;
 const BATCH: usize = 4096;
 /// Most batches of actions that wait for the executor; the engine waits when there are more.
 const BACKLOG: usize = 64;
+/// Least time between two steps: in a burst, events are gathered instead of waking the thread for each. One that comes
+/// alone does not wait.
+const GATHER: Duration = Duration::from_micros(500);
 /// Longest sleep, so that a stepping wall clock can't stop the engine.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
@@ -132,7 +135,10 @@ fn run(
             None => LONGEST_SLEEP,
         };
         match rx.recv_timeout(sleep) {
-            Ok(Input::Event(e)) => events.push(e),
+            Ok(Input::Event(e)) => {
+                events.push(e);
+                std::thread::sleep(GATHER.saturating_sub(began.elapsed()));
+            }
             Ok(Input::Metrics(to)) => answer(to, &engine, &observer),
             Ok(Input::Synced) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 
-use crate::store::{ChangeKind, Record, Store, Watch};
+use crate::store::{Change, ChangeKind, Key, Record, Store, Watch};
 
 /// Index of an object: things with the same one are found together.
 pub type IndexFn<T> = fn(&T) -> Option<String>;
@@ -70,18 +70,23 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
         if std::mem::take(&mut state.fresh) {
             self.relist(&mut state, &mut report);
         }
+        let mut changes = Vec::new();
         loop {
             match state.watch.try_next() {
-                Ok(Some(change)) => {
-                    let gone = change.kind == ChangeKind::Deleted;
-                    let path = change.record.key.path();
-                    let new = if gone { None } else { self.parse(&change.record) };
-                    state.put(self.index, &path, new.as_ref(), &mut report);
-                }
-                Ok(None) => return,
+                Ok(Some(change)) => changes.push(change),
+                Ok(None) => break,
                 // The window has run away: everything anew.
-                Err(_) => self.relist(&mut state, &mut report),
+                Err(_) => {
+                    changes.clear();
+                    self.relist(&mut state, &mut report);
+                }
             }
+        }
+        for change in lasting(&changes) {
+            let gone = change.kind == ChangeKind::Deleted;
+            let path = change.record.key.path();
+            let new = if gone { None } else { self.parse(&change.record) };
+            state.put(self.index, &path, new.as_ref(), &mut report);
         }
     }
 
@@ -147,6 +152,25 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
     }
 }
 
+/// The changes without those after which the same object changed once more: nobody can have seen what was between. An
+/// object's last state before it went stays, so that its end is never missed.
+fn lasting(changes: &[Arc<Change>]) -> impl Iterator<Item = &Change> {
+    let mut later: HashMap<&Key, &str> = HashMap::new();
+    let mut keep: Vec<bool> = Vec::with_capacity(changes.len());
+    for change in changes.iter().rev() {
+        if changes.len() == 1 {
+            keep.push(true);
+        } else if change.kind == ChangeKind::Deleted {
+            later.remove(&change.record.key);
+            keep.push(true);
+        } else {
+            let uid = later.insert(&change.record.key, &change.record.uid);
+            keep.push(uid != Some(&change.record.uid));
+        }
+    }
+    changes.iter().zip(keep.into_iter().rev()).filter(|(_, keep)| *keep).map(|(change, _)| &**change)
+}
+
 impl<T> State<T> {
     fn put(
         &mut self,
@@ -184,5 +208,45 @@ fn parse<T: DeserializeOwned>(record: &Record) -> Option<T> {
             tracing::warn!(%resource, path, %error, "a stored object can't be read by a controller");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::store::{Expected, Write};
+
+    #[tokio::test]
+    async fn what_was_in_between_is_left_out_and_ends_are_not() {
+        let store = Store::in_memory();
+        let informer: Informer<Value> = Informer::new(&store, "/pods", |_| None);
+        let key = |name: &str| Key::new("/pods", "a", name);
+        let put = async |name: &str, uid: &str, n: u32| {
+            let object = json!({"metadata": {"name": name, "uid": uid}, "n": n});
+            store.commit(Write::put(key(name), Expected::Anything, &object).unwrap()).await.unwrap();
+        };
+        let log = || {
+            let mut log = Vec::new();
+            informer.refresh(|seen| {
+                let n = |o: Option<&Arc<Value>>| o.map_or("-".to_owned(), |o| o["n"].to_string());
+                log.push(format!("{} {} {}", seen.path, n(seen.old), n(seen.new)));
+            });
+            log
+        };
+        put("x", "1", 1).await;
+        assert_eq!(log(), ["a/x - 1"]);
+        for n in 2..5 {
+            put("x", "1", n).await;
+            put("y", "2", n).await;
+        }
+        assert_eq!(log(), ["a/x 1 4", "a/y - 4"]);
+        put("x", "1", 5).await;
+        store.commit(Write::delete(key("x"), Expected::Anything)).await.unwrap();
+        put("x", "3", 6).await;
+        put("x", "3", 7).await;
+        assert_eq!(log(), ["a/x 4 5", "a/x 5 -", "a/x - 7"]);
+        assert!(log().is_empty());
     }
 }

@@ -18,8 +18,10 @@ use super::queue::{Backoff, Queue};
 /// Keys that one controller works on at the same time.
 const WORKERS: usize = 8;
 
-/// Least time between two looks at what has happened: in a busy moment many changes are taken in at once.
-const PACE: Duration = Duration::from_millis(2);
+/// Least and longest time between two looks at what has happened: in a busy moment many changes are taken in at once.
+const PACE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+/// In between, a look is this many times as far off as the last one took, so that looking stays a small part of the work.
+const LOOKS: u32 = 10;
 
 /// Work ended well; `Some`: the key is to come again after this time.
 pub type Outcome = Result<Option<SignedDuration>, ApiError>;
@@ -52,8 +54,10 @@ pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: Cancellati
     let mut signals = controller.signals();
     loop {
         signals.iter_mut().for_each(|s| drop(s.borrow_and_update()));
+        let began = tokio::time::Instant::now();
         controller.refresh(&mut queue, clock.now());
-        let next_look = tokio::time::Instant::now() + PACE;
+        let pause = (began.elapsed() * LOOKS).clamp(PACE.0, PACE.1);
+        let next_look = tokio::time::Instant::now() + pause;
         while working.len() < WORKERS
             && let Some(key) = queue.pop(clock.now())
         {
