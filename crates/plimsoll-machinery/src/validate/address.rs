@@ -25,49 +25,58 @@ pub(super) fn sloppy(text: &str) -> Option<IpAddr> {
     format!("{head}{}", octets?.join(".")).parse().ok()
 }
 
-/// `ParseCIDRSloppy`: the address and the length of its network's prefix; IPv4 in IPv6 is IPv4.
-pub(super) fn sloppy_cidr(text: &str) -> Option<(IpAddr, u32)> {
-    let (address, bits) = text.split_once('/')?;
-    let address = sloppy(address)?;
-    if bits.is_empty() || bits.len() > 3 || !bits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let bits: u32 = bits.parse().ok()?;
-    if bits > if address.is_ipv4() { 32 } else { 128 } {
-        return None;
-    }
-    let shown = plain(address);
-    let lost = if shown.is_ipv4() && address.is_ipv6() { 96 } else { 0 };
-    Some((shown, bits.saturating_sub(lost)))
-}
-
-/// A network: its address, the bits below the prefix cleared, and the length of the prefix. IPv4 in IPv6 is IPv4.
+/// A network, or an address with the length of its network's prefix, as `ParseCIDRSloppy` reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Network {
     /// As written, bits below the prefix included.
-    pub given: IpAddr,
-    address: IpAddr,
+    given: IpAddr,
+    /// How many bits of `given` are the network's.
     bits: u32,
 }
 
 impl Network {
-    /// Reads a network as [`sloppy_cidr`] does.
+    /// Reads a network; leading zeros count for nothing.
     pub fn parse(text: &str) -> Option<Self> {
-        let (given, bits) = sloppy_cidr(text)?;
-        Some(Self { given, address: masked(given, bits), bits })
+        let (address, bits) = text.split_once('/')?;
+        let given = sloppy(address)?;
+        let max = if given.is_ipv4() { 32 } else { 128 };
+        if bits.is_empty() || !bits.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let bits = bits.parse().ok().filter(|bits| *bits <= max)?;
+        Some(Self { given, bits })
+    }
+
+    /// Its first address and the length of its prefix, in the family Go takes it for: IPv4 in IPv6 is IPv4.
+    fn range(&self) -> (IpAddr, u32) {
+        let start = plain(masked(self.given, self.bits));
+        let lost = if start.is_ipv4() && self.given.is_ipv6() { 96 } else { 0 };
+        (start, self.bits.saturating_sub(lost))
+    }
+
+    /// Whether it is one of IPv4 (`IsIPv4CIDR`).
+    pub fn is_v4(&self) -> bool {
+        self.range().0.is_ipv4()
     }
 
     /// Whether another network is a part of this one, not the whole.
     pub fn strictly_contains(&self, other: &Self) -> bool {
-        self.address.is_ipv4() == other.address.is_ipv4()
-            && masked(other.address, self.bits) == self.address
-            && self.bits < other.bits
+        let ((start, bits), (theirs, _)) = (self.range(), other.range());
+        start.is_ipv4() == theirs.is_ipv4() && masked(theirs, bits) == start && self.bits < other.bits
+    }
+
+    /// The canonical form of an address with the length of its network's prefix (`IsValidInterfaceAddress`).
+    pub fn interface(&self) -> String {
+        let address = plain(self.given);
+        let bits = if address.is_ipv4() && self.bits > 32 { self.bits.saturating_sub(96) } else { self.bits };
+        format!("{address}/{bits}")
     }
 }
 
 impl std::fmt::Display for Network {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
+        let (start, bits) = self.range();
+        write!(f, "{start}/{bits}")
     }
 }
 
@@ -84,10 +93,11 @@ fn masked(address: IpAddr, bits: u32) -> IpAddr {
     }
 }
 
-/// The address of a network as `netip.ParsePrefix` reads it: without leading zeros anywhere.
+/// The address of a text that [`Network::parse`] takes, where `netip.ParsePrefix` takes it too: there are no leading
+/// zeros anywhere.
 fn exact_prefix(text: &str) -> Option<IpAddr> {
     let (address, bits) = text.split_once('/')?;
-    let plain = bits == "0" || (!bits.starts_with('0') && sloppy_cidr(text).is_some());
+    let plain = bits == "0" || !bits.starts_with('0');
     address.parse().ok().filter(|_| plain)
 }
 
@@ -99,7 +109,9 @@ pub(super) fn legacy_cidr(text: &str) -> Faults {
     let fault = match exact_prefix(text) {
         None => "must not have leading 0s in IP or prefix length",
         Some(exact) if plain(exact) != exact => "must not have an IPv4-mapped IPv6 address",
-        Some(_) if network.given != network.address => "must not have bits set beyond the prefix length",
+        Some(exact) if masked(exact, network.bits) != exact => {
+            "must not have bits set beyond the prefix length"
+        }
         Some(_) => return Faults::new(),
     };
     vec![fault.to_owned()]
@@ -108,13 +120,13 @@ pub(super) fn legacy_cidr(text: &str) -> Faults {
 /// `GetWarningsForCIDR`.
 pub(super) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
     let Some(network) = Network::parse(text) else { return Vec::new() };
+    let (given, (start, _)) = (plain(network.given), network.range());
     let value = crate::decode::go_quote(text);
     let mut found = Vec::new();
-    if network.given != network.address {
+    if given != start {
         let whole = if network.given.is_ipv4() { 32 } else { 128 };
         found.push(format!(
-            "{path}: CIDR value {value} is ambiguous in this context (should be \"{network}\" or \"{}/{whole}\"?)",
-            network.given
+            "{path}: CIDR value {value} is ambiguous in this context (should be \"{network}\" or \"{given}/{whole}\"?)"
         ));
     }
     match exact_prefix(text) {
@@ -186,84 +198,6 @@ pub(super) fn warning(path: &Path<'_>, text: &str) -> Option<String> {
     }
 }
 
-/// `ParseCIDRSloppy`: an address and how many of its bits are the network's. IPv4 in IPv6 stays what it is written as.
-pub(super) fn network(text: &str) -> Option<(IpAddr, u32)> {
-    let (address, bits) = text.split_once('/')?;
-    let address = sloppy(address)?;
-    let max = if address.is_ipv4() { 32 } else { 128 };
-    if bits.is_empty() || !bits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let bits = bits.parse().ok().filter(|bits| *bits <= max)?;
-    Some((address, bits))
-}
-
-/// The first address of a network.
-fn first_of(address: IpAddr, bits: u32) -> IpAddr {
-    match address {
-        IpAddr::V4(a) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0);
-            Ipv4Addr::from(u32::from(a) & mask).into()
-        }
-        IpAddr::V6(a) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(bits)).unwrap_or(0);
-            Ipv6Addr::from(u128::from(a) & mask).into()
-        }
-    }
-}
-
-/// Whether Go's `netip.ParsePrefix` takes a text that [`network`] takes.
-fn is_exact(text: &str) -> bool {
-    text.split_once('/').is_some_and(|(address, bits)| {
-        address.parse::<IpAddr>().is_ok() && (bits == "0" || !bits.starts_with('0'))
-    })
-}
-
-/// `IsValidCIDRForLegacyField` with `StrictIPCIDRValidation`, which is on.
-pub(super) fn legacy_network(text: &str) -> Faults {
-    let fault = match network(text) {
-        None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-        Some(_) if !is_exact(text) => "must not have leading 0s in IP or prefix length",
-        Some((address, _)) if plain(address) != address => "must not have an IPv4-mapped IPv6 address",
-        Some((address, bits)) if first_of(address, bits) != address => {
-            "must not have bits set beyond the prefix length"
-        }
-        Some(_) => return Faults::new(),
-    };
-    vec![fault.to_owned()]
-}
-
-/// `GetWarningsForCIDR`.
-pub(super) fn network_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
-    let Some((address, bits)) = network(text) else { return Vec::new() };
-    let value = crate::decode::go_quote(text);
-    let (shown, bits_shown) = match (plain(address), address) {
-        // Go writes a mapped network as one of IPv4.
-        (four @ IpAddr::V4(_), IpAddr::V6(_)) => (four, bits.saturating_sub(96)),
-        (same, _) => (same, bits),
-    };
-    let start = first_of(shown, bits_shown);
-    let mut found = Vec::new();
-    if start != shown {
-        let width = if shown.is_ipv4() { 32 } else { 128 };
-        found.push(format!(
-            "{path}: CIDR value {value} is ambiguous in this context (should be \"{start}/{bits_shown}\" or \"{shown}/{width}\"?)"
-        ));
-    }
-    if !is_exact(text) || plain(address) != address {
-        found.push(format!(
-            "{path}: non-standard CIDR value {value} is invalid: use \"{start}/{bits_shown}\""
-        ));
-    }
-    let canonical = format!("{address}/{bits}");
-    if found.is_empty() && address.is_ipv6() && canonical != text {
-        found.push(format!(
-            "{path}: IPv6 CIDR value {value} should be in RFC 5952 canonical format (\"{canonical}\")"
-        ));
-    }
-    found
-}
-
 /// Whether an address is one of IPv4 (`IsIPv4String`).
 pub(super) fn is_v4(text: &str) -> bool {
     sloppy(text).is_some_and(|a| plain(a).is_ipv4())
@@ -321,4 +255,47 @@ fn local_multicast_v6(a: Ipv6Addr) -> bool {
 #[must_use]
 pub fn endpoint_address(text: &str) -> Option<IpAddr> {
     sloppy(text).filter(|a| special(*a, text).is_none()).map(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks() {
+        const LATE: &str = "must not have bits set beyond the prefix length";
+        const MAPPED: &str = "must not have an IPv4-mapped IPv6 address";
+        const NONE: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+        const ZEROS: &str = "must not have leading 0s in IP or prefix length";
+        // As it is read, its form as an interface's address, what is wrong with it, and how many warnings there are.
+        for (text, shown, interface, fault, warnings) in [
+            ("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/8", None, 0),
+            ("10.1.2.3/8", "10.0.0.0/8", "10.1.2.3/8", Some(LATE), 1),
+            ("10.0.0.0/0008", "10.0.0.0/8", "10.0.0.0/8", Some(ZEROS), 1),
+            ("010.0.0.0/8", "10.0.0.0/8", "10.0.0.0/8", Some(ZEROS), 1),
+            ("0.0.0.0/0", "0.0.0.0/0", "0.0.0.0/0", None, 0),
+            ("2001:DB8::/32", "2001:db8::/32", "2001:db8::/32", None, 1),
+            ("2001:db8::1/32", "2001:db8::/32", "2001:db8::1/32", Some(LATE), 1),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8", "10.0.0.0/8", Some(MAPPED), 1),
+            ("::ffff:10.0.0.0/20", "::/20", "10.0.0.0/20", Some(MAPPED), 2),
+            ("10.0.0.0/33", "", "", Some(NONE), 0),
+            ("10.0.0.0/+8", "", "", Some(NONE), 0),
+            ("10.0.0.0", "", "", Some(NONE), 0),
+        ] {
+            let network = Network::parse(text);
+            assert_eq!(network.map(|n| n.to_string()).unwrap_or_default(), shown, "{text}");
+            assert_eq!(network.map(|n| n.interface()).unwrap_or_default(), interface, "{text}");
+            assert_eq!(legacy_cidr(text).first().map(String::as_str), fault, "{text}");
+            assert_eq!(cidr_warnings(&Path::new("n"), text).len(), warnings, "{text}");
+        }
+        for (outer, inner, within) in [
+            ("10.0.0.0/8", "10.1.0.0/16", true),
+            ("10.0.0.0/8", "10.0.0.0/8", false),
+            ("10.0.0.0/8", "11.0.0.0/16", false),
+            ("10.0.0.0/8", "2001:db8::/32", false),
+        ] {
+            let found = Network::parse(outer).unwrap().strictly_contains(&Network::parse(inner).unwrap());
+            assert_eq!(found, within, "{outer} {inner}");
+        }
+    }
 }

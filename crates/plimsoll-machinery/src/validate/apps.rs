@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::path::{Errors, IMMUTABLE, Path, go_struct};
-use super::{checks, pod, selector, storage};
+use super::{checks, claim, pod, selector};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// apps/v1 Deployment.
@@ -257,8 +257,8 @@ fn as_the_pods_have_it(spec: &Obj, template: &Obj) -> Obj {
 }
 
 fn stateful_set_claims(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    for (i, claim) in list(spec, "volumeClaimTemplates").iter().enumerate() {
-        storage::claim_spec(object(as_obj(claim), "spec"), &path.index(i).field("spec"), errors);
+    for (i, template) in list(spec, "volumeClaimTemplates").iter().enumerate() {
+        claim::spec(object(as_obj(template), "spec"), &path.index(i).field("spec"), errors);
     }
 }
 
@@ -533,8 +533,9 @@ pub(super) fn controller_revision(o: &Obj, errors: &mut Errors) {
     errors.non_negative(&Path::new("revision"), int(o, "revision"));
 }
 
-/// The data of a new revision: an object, whatever is in it.
-pub(super) fn controller_revision_data(o: &Obj, errors: &mut Errors) {
+/// A new revision: its data is an object, whatever is in it.
+pub(super) fn new_controller_revision(o: &Obj, errors: &mut Errors) {
+    controller_revision(o, errors);
     let path = Path::new("data");
     match o.get("data") {
         None | Some(Value::Null) => errors.required(&path, "data is mandatory"),

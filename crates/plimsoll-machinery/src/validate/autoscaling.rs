@@ -101,11 +101,7 @@ fn version_fault(version: &str, core: bool) -> Option<String> {
 fn reference(of: &Obj, versions: Versions, path: &Path<'_>, errors: &mut Errors) {
     for key in ["kind", "name"] {
         let (value, at) = (text(of, key), path.field(key));
-        if value.is_empty() {
-            errors.required(&at, "");
-        } else {
-            errors.invalid_all(&at, value, &checks::path_segment(value, false));
-        }
+        errors.named(&at, value, |v| checks::path_segment(v, false));
     }
     let version = text(of, "apiVersion");
     if versions != Versions::Any

@@ -573,10 +573,7 @@ pub(super) fn cron_job(cron_job: &Obj, errors: &mut Errors) {
         time_zone(zone, &path.field("timeZone"), errors);
     }
     let at = path.field("concurrencyPolicy");
-    match text(spec, "concurrencyPolicy") {
-        "" => errors.required(&at, ""),
-        policy => errors.one_of(&at, policy, &["Allow", "Forbid", "Replace"]),
-    }
+    errors.choice(&at, text(spec, "concurrencyPolicy"), &["Allow", "Forbid", "Replace"]);
     let template = path.field("jobTemplate");
     let job = object(object(spec, "jobTemplate"), "spec");
     let here = template.field("spec");

@@ -1,5 +1,7 @@
 //! Texts with rules: DNS names, labels, ports, addresses (apimachinery `util/validation`).
 
+use std::borrow::Cow;
+
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LOOSE_SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
@@ -105,21 +107,20 @@ pub(crate) fn wildcard_subdomain(text: &str) -> Faults {
 /// `IsQualifiedName`: a label key.
 pub(crate) fn qualified_name(text: &str) -> Faults {
     let mut faults = Faults::new();
-    let name = match text.split('/').collect::<Vec<_>>().as_slice() {
-        [name] => *name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                faults.push("prefix part must be non-empty".to_owned());
-            } else {
-                faults.extend(dns_subdomain(prefix).into_iter().map(|f| format!("prefix part {f}")));
-            }
-            *name
-        }
-        _ => {
-            faults.push(format!(
+    let name = match text.split_once('/') {
+        None => text,
+        Some((_, name)) if name.contains('/') => {
+            return vec![format!(
                 "a valid label key {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ));
-            return faults;
+            )];
+        }
+        Some(("", name)) => {
+            faults.push("prefix part must be non-empty".to_owned());
+            name
+        }
+        Some((prefix, name)) => {
+            faults.extend(dns_subdomain(prefix).into_iter().map(|f| format!("prefix part {f}")));
+            name
         }
     };
     if name.is_empty() {
@@ -213,19 +214,19 @@ pub(crate) fn ip(text: &str) -> Faults {
 
 /// `IsValidCIDRForLegacyField`.
 pub(crate) fn cidr(text: &str) -> Faults {
-    super::address::legacy_network(text)
+    super::address::legacy_cidr(text)
 }
 
 /// A name that still gets a suffix may end with a dash (`NameIsDNSSubdomain(name, true)`).
-pub(crate) fn as_prefix(text: &str) -> String {
+pub(crate) fn as_prefix(text: &str) -> Cow<'_, str> {
     match text.strip_suffix('-') {
         Some(rest) if text.len() > 1 => {
             let mut kept: String = rest.to_owned();
             kept.pop();
             kept.push('a');
-            kept
+            kept.into()
         }
-        _ => text.to_owned(),
+        _ => text.into(),
     }
 }
 

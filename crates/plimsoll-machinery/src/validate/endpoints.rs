@@ -79,17 +79,12 @@ fn endpoint_port(port: &Obj, named: bool, path: &Path<'_>, errors: &mut Errors) 
         errors.required(&path.field("name"), "");
     }
     let number = int(port, "port").unwrap_or(0);
-    for fault in checks::port_number(number) {
-        errors.invalid(&path.field("port"), number, &fault);
-    }
+    errors.port(&path.field("port"), number);
     protocols(port, path, errors);
 }
 
 fn protocols(port: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    match port.get("protocol").and_then(Value::as_str).unwrap_or("") {
-        "" => errors.required(&path.field("protocol"), ""),
-        protocol => errors.one_of(&path.field("protocol"), protocol, &PROTOCOLS),
-    }
+    errors.choice(&path.field("protocol"), text(port, "protocol"), &PROTOCOLS);
     if let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) {
         errors.invalid_all(&path.field("appProtocol"), protocol, &checks::qualified_name(protocol));
     }
@@ -99,10 +94,7 @@ fn protocols(port: &Obj, path: &Path<'_>, errors: &mut Errors) {
 pub(super) fn slice(slice: &Obj, errors: &mut Errors) {
     let kind = text(slice, "addressType");
     let path = Path::new("addressType");
-    match kind {
-        "" => errors.required(&path, ""),
-        kind => errors.one_of(&path, kind, &["FQDN", "IPv4", "IPv6"]),
-    }
+    errors.choice(&path, kind, &["FQDN", "IPv4", "IPv6"]);
     slice_ports(list(slice, "ports"), errors);
     let path = Path::new("endpoints");
     let endpoints = list(slice, "endpoints");

@@ -40,16 +40,16 @@ fn names_of(kind: &Kind) -> Names {
 }
 
 fn name_faults(names: Names, name: &str, prefix: bool) -> Faults {
-    let masked = if prefix { checks::as_prefix(name) } else { name.to_owned() };
+    let masked = || if prefix { checks::as_prefix(name) } else { name.into() };
     match names {
         Names::Whole if prefix => Faults::new(),
-        Names::Subdomain => checks::dns_subdomain(&masked),
+        Names::Subdomain => checks::dns_subdomain(&masked()),
         // The newer checks count bytes, and say so.
         Names::Whole => {
             let faults = checks::dns_subdomain(name);
             faults.into_iter().map(|f| f.replace("than 253 characters", "than 253 bytes")).collect()
         }
-        Names::Label => checks::dns_label(&masked),
+        Names::Label => checks::dns_label(&masked()),
         Names::Path => checks::path_segment(name, prefix),
         Names::Address => super::address::strict(name),
         Names::Key => checks::config_key(name),
@@ -65,14 +65,32 @@ pub(super) fn create(kind: &Kind, object: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Metadata as the registry looks at it when the kind has nothing to say against it: names are segments of paths.
+/// Metadata as the registry looks at it: names are segments of paths.
 pub(super) fn generic(namespaced: bool, object: &Obj, errors: &mut Errors) {
     whole(Names::Path, namespaced, object, errors);
+}
+
+/// The same of an object whose kind has nothing to say against its metadata: only the names are looked at in another
+/// way.
+pub(super) fn generic_names(object: &Obj, errors: &mut Errors) {
+    own_names(Names::Path, crate::obj::object(object, "metadata"), errors);
 }
 
 /// `ValidateObjectMetaAccessor`.
 fn whole(names: Names, namespaced: bool, object: &Obj, errors: &mut Errors) {
     let meta = crate::obj::object(object, "metadata");
+    let path = Path::new("metadata");
+    own_names(names, meta, errors);
+    let namespace = text(meta, "namespace");
+    if namespaced {
+        errors.named(&path.field("namespace"), namespace, checks::dns_label);
+    } else if !namespace.is_empty() {
+        errors.forbidden(&path.field("namespace"), "not allowed on this type");
+    }
+    common(meta, &path, errors);
+}
+
+fn own_names(names: Names, meta: &Obj, errors: &mut Errors) {
     let path = Path::new("metadata");
     let prefix = text(meta, "generateName");
     if !prefix.is_empty() {
@@ -84,17 +102,6 @@ fn whole(names: Names, namespaced: bool, object: &Obj, errors: &mut Errors) {
     } else {
         errors.invalid_all(&path.field("name"), name, &name_faults(names, name, false));
     }
-    let namespace = text(meta, "namespace");
-    if namespaced {
-        if namespace.is_empty() {
-            errors.required(&path.field("namespace"), "");
-        } else {
-            errors.invalid_all(&path.field("namespace"), namespace, &checks::dns_label(namespace));
-        }
-    } else if !namespace.is_empty() {
-        errors.forbidden(&path.field("namespace"), "not allowed on this type");
-    }
-    common(meta, &path, errors);
 }
 
 /// Metadata of a resource inside another one: it may have any name or none, and a namespace or none.
@@ -186,7 +193,7 @@ pub(super) fn of_template(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut controller: Option<String> = None;
+    let mut controller: Option<&Obj> = None;
     for owner in owners.iter().map(as_obj) {
         let full = text(owner, "apiVersion");
         let (group, version) = group_version(full);
@@ -203,16 +210,18 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
             errors.invalid_text(path, shown_owner(owner), detail);
         }
         if flag(owner, "controller") {
-            let name = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
-            match &controller {
+            match controller {
                 Some(first) => {
+                    let name = |owner: &Obj| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
                     let detail = format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+                        name(first),
+                        name(owner)
                     );
                     let all: Vec<String> = owners.iter().map(|o| shown_owner(as_obj(o))).collect();
                     errors.invalid_text(path, format!("[{}]", all.join(",")), &detail);
                 }
-                None => controller = Some(name),
+                None => controller = Some(owner),
             }
         }
     }
@@ -220,10 +229,10 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
 
 /// Group and version of a text that may be none (`FromAPIVersionAndKind`).
 fn group_version(text: &str) -> (&str, &str) {
-    match text.split('/').collect::<Vec<_>>().as_slice() {
-        [version] => ("", version),
-        [group, version] => (group, version),
-        _ => ("", ""),
+    match text.split_once('/') {
+        None => ("", text),
+        Some((_, version)) if version.contains('/') => ("", ""),
+        Some(both) => both,
     }
 }
 
@@ -327,19 +336,33 @@ fn looks(kind: &Kind, subresource: &str) -> Looks {
     Looks { changed, new }
 }
 
-/// Metadata of an update: the registry's looks at it and the kind's.
+/// Metadata of an update: the registry's looks at it and the kind's. Errors show as often as upstream finds them; what
+/// is right at the first look is not looked at again.
 pub(super) fn updated(kind: &Kind, subresource: &str, old: &Obj, new: &Obj, errors: &mut Errors) {
+    let found = errors.0.len();
     generic(kind.namespaced, new, errors);
+    let right = errors.0.len() == found;
+    let found = errors.0.len();
     update(old, new, errors);
+    let changed_rightly = errors.0.len() == found;
     let looks = looks(kind, subresource);
     for _ in 0..looks.changed {
-        update(old, new, errors);
+        if !changed_rightly {
+            update(old, new, errors);
+        }
         if kubernetes_names(kind) {
             standard_finalizers(new, errors);
         }
     }
     for _ in 0..looks.new {
-        create(kind, new, errors);
+        if !right {
+            create(kind, new, errors);
+            continue;
+        }
+        own_names(names_of(kind), object(new, "metadata"), errors);
+        if kubernetes_names(kind) {
+            standard_finalizers(new, errors);
+        }
     }
 }
 

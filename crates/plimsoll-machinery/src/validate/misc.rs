@@ -104,17 +104,10 @@ pub(super) fn lease(lease: &Obj, errors: &mut Errors) {
 /// node.k8s.io/v1 `RuntimeClass`.
 pub(super) fn runtime_class(class: &Obj, errors: &mut Errors) {
     let handler = text(class, "handler");
-    if handler.is_empty() {
-        errors.required(&Path::new("handler"), "");
-    } else {
-        errors.invalid_all(&Path::new("handler"), handler, &checks::dns_label(handler));
-    }
+    errors.named(&Path::new("handler"), handler, checks::dns_label);
     if has(class, "overhead") {
-        // As limits of a container (`validateOverhead`).
-        let mut limits = Obj::new();
-        let fixed = object(object(class, "overhead"), "podFixed").clone();
-        limits.insert("limits".to_owned(), Value::Object(fixed));
-        resources::container(&limits, &[], &Path::new("overhead"), errors);
+        let fixed = object(object(class, "overhead"), "podFixed");
+        resources::overhead(fixed, &Path::new("overhead"), errors);
     }
     let path = Path::new("scheduling");
     let scheduling = object(class, "scheduling");
@@ -124,9 +117,7 @@ pub(super) fn runtime_class(class: &Obj, errors: &mut Errors) {
     let keys = |t: &Value| ["key", "operator", "value", "effect"].map(|k| text(as_obj(t), k).to_owned());
     for (i, one) in all.iter().enumerate() {
         if all.iter().take(i).any(|before| keys(before) == keys(one)) {
-            let mut error = crate::FieldError::duplicate(at.index(i).to_string(), &Value::Null);
-            error.value = Some(golang::shown(one, TOLERATION));
-            errors.0.push(error);
+            errors.duplicate_text(&at.index(i), golang::shown(one, TOLERATION), "");
         }
     }
 }

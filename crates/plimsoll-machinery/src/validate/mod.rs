@@ -61,27 +61,25 @@ type Compare = fn(&Obj, &Obj, &mut Errors);
 pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let Some(o) = object.as_object() else { return Vec::new() };
     let mut errors = Errors::default();
-    if kind.custom.is_none() && kind.gvk.kind == "Event" {
+    if kind.custom.is_some() {
+        meta::create(kind, o, &mut errors);
+    } else if kind.gvk.kind == "Event" {
         event::create(kind, o, &mut errors);
+        if errors.0.is_empty() {
+            // The old API has not looked at it.
+            meta::generic(kind.namespaced, o, &mut errors);
+        }
+        return errors.0;
     } else {
         meta::create(kind, o, &mut errors);
-        if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "StatefulSet" {
-            apps::new_stateful_set(o, &mut errors);
-        } else if let Some(check) = check_of(kind).filter(|_| kind.custom.is_none()) {
+        if let Some(check) = new_of(kind) {
+            check(o, &mut errors);
+        } else if let Some(check) = check_of(kind) {
             check(o, &mut errors);
         }
     }
-    if kind.custom.is_none() && kind.gvk.group.is_empty() && kind.gvk.kind == "Pod" {
-        pod::create(o, &mut errors);
-    }
-    if kind.custom.is_none() && kind.gvk.group == "apps" && kind.gvk.kind == "ControllerRevision" {
-        apps::controller_revision_data(o, &mut errors);
-    }
-    if kind.custom.is_none() && kind.gvk.group == "networking.k8s.io" && kind.gvk.kind == "Ingress" {
-        networking::ingress_create(o, &mut errors);
-    }
     if errors.0.is_empty() {
-        meta::generic(kind.namespaced, o, &mut errors);
+        meta::generic_names(o, &mut errors);
     }
     errors.0
 }
@@ -161,7 +159,7 @@ pub(crate) fn sloppy_address(text: &str) -> Option<std::net::IpAddr> {
 
 /// Whether a text is a network as `ParseCIDRSloppy` reads it.
 pub(crate) fn sloppy_network(text: &str) -> bool {
-    address::sloppy_cidr(text).is_some()
+    address::Network::parse(text).is_some()
 }
 
 /// What is wrong with addresses and families of a Service, before it gets those it lacks.
@@ -198,6 +196,17 @@ fn checks_on_update(kind: &Kind) -> usize {
         ("", "PersistentVolume") => 2,
         _ => 1,
     }
+}
+
+/// What is checked on create where that is more than on update, metadata aside.
+fn new_of(kind: &Kind) -> Option<Check> {
+    Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Pod") => pod::create,
+        ("apps", "StatefulSet") => apps::new_stateful_set,
+        ("apps", "ControllerRevision") => apps::new_controller_revision,
+        ("networking.k8s.io", "Ingress") => networking::new_ingress,
+        _ => return None,
+    })
 }
 
 /// What is checked on create and update alike, metadata aside.

@@ -88,16 +88,12 @@ fn port(port: &Obj, path: &Path<'_>, errors: &mut Errors) {
         }
         Some(number) => {
             let number = number.as_i64().unwrap_or(0);
-            for fault in checks::port_number(number) {
-                errors.invalid(&at, number, &fault);
-            }
+            errors.port(&at, number);
             let Some(end) = end else { return };
             if end < number {
                 errors.invalid(&end_path, number, "must be greater than or equal to `port`");
             }
-            for fault in checks::port_number(end) {
-                errors.invalid(&end_path, end, &fault);
-            }
+            errors.port(&end_path, end);
         }
     }
 }
@@ -129,7 +125,7 @@ fn ip_block(block: &Obj, known: &[String], path: &Path<'_>, errors: &mut Errors)
     }
     let check = |text: &str, at: &Path<'_>, errors: &mut Errors| {
         if !known.iter().any(|k| k == text) {
-            errors.invalid_all(at, text, &address::legacy_cidr(text));
+            errors.invalid_all(at, text, &checks::cidr(text));
         }
     };
     check(cidr, &path.field("cidr"), errors);

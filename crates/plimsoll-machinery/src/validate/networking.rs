@@ -42,10 +42,11 @@ pub(super) fn ingress(ingress: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What is checked of a new Ingress only: its class is not told in two ways.
-pub(super) fn ingress_create(ingress: &Obj, errors: &mut Errors) {
-    let annotations = object(object(ingress, "metadata"), "annotations");
-    let class = object(ingress, "spec").get("ingressClassName").and_then(Value::as_str);
+/// A new Ingress, whose class is not told in two ways.
+pub(super) fn new_ingress(of: &Obj, errors: &mut Errors) {
+    ingress(of, errors);
+    let annotations = object(object(of, "metadata"), "annotations");
+    let class = object(of, "spec").get("ingressClassName").and_then(Value::as_str);
     if let (Some(told), Some(class)) = (annotations.get(CLASS_ANNOTATION).and_then(Value::as_str), class)
         && told != class
     {
@@ -137,11 +138,7 @@ fn backend(backend: &Obj, path: &Path<'_>, errors: &mut Errors) {
 fn service(service: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("service");
     let name = text(service, "name");
-    if name.is_empty() {
-        errors.required(&at.field("name"), "");
-    } else {
-        errors.invalid_all(&at.field("name"), name, &checks::dns_label(name));
-    }
+    errors.named(&at.field("name"), name, checks::dns_label);
     let port = object(service, "port");
     let (name, number) = (text(port, "name"), int(port, "number").unwrap_or(0));
     let here = at.field("port");
@@ -149,9 +146,7 @@ fn service(service: &Obj, path: &Path<'_>, errors: &mut Errors) {
         (false, false) => errors.invalid(path, "", "cannot set both port name & port number"),
         (false, true) => errors.invalid_all(&here.field("name"), name, &checks::port_name(name)),
         (true, false) => {
-            for fault in checks::port_number(number) {
-                errors.invalid(&here.field("number"), number, &fault);
-            }
+            errors.port(&here.field("number"), number);
         }
         (true, true) => errors.required(path, "port name or number is required"),
     }
@@ -164,11 +159,7 @@ fn reference(of: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
     for key in ["kind", "name"] {
         let (value, at) = (text(of, key), path.field(key));
-        if value.is_empty() {
-            errors.required(&at, "");
-        } else {
-            errors.invalid_all(&at, value, &checks::path_segment(value, false));
-        }
+        errors.named(&at, value, |v| checks::path_segment(v, false));
     }
 }
 

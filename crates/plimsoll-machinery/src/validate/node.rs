@@ -44,7 +44,7 @@ fn networks(networks: &[Value], errors: &mut Errors) {
     if all.len() < 2 {
         return;
     }
-    let families: Vec<_> = all.iter().map(|n| address::network(n)).collect();
+    let families: Vec<_> = all.iter().map(|n| address::Network::parse(n)).collect();
     if let Some(bad) = families.iter().position(Option::is_none) {
         let why = format!("invalid CIDR address: {}", all.get(bad).copied().unwrap_or_default());
         let detail = format!(
@@ -52,7 +52,7 @@ fn networks(networks: &[Value], errors: &mut Errors) {
         );
         errors.internal(&at, &detail);
     }
-    let four = families.iter().flatten().filter(|f| f.0.is_ipv4()).count();
+    let four = families.iter().flatten().filter(|f| f.is_v4()).count();
     let valid = families.iter().all(Option::is_some);
     if !(valid && four == 1 && all.len() == 2) {
         let detail = "may specify no more than one CIDR for each IP family";
@@ -103,12 +103,7 @@ fn taints(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
         if !faults.is_empty() {
             errors.invalid(&at.field("value"), value, &faults.join(";"));
         }
-        match effect {
-            "" => errors.required(&at.field("effect"), ""),
-            effect => {
-                errors.one_of(&at.field("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
-            }
-        }
+        errors.choice(&at.field("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
         if seen.contains(&(key, effect)) {
             let shown = go_struct(&[
                 ("Key", key.into()),
@@ -116,11 +111,7 @@ fn taints(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
                 ("Effect", effect.into()),
                 ("TimeAdded", taint.get("timeAdded").cloned().unwrap_or_default()),
             ]);
-            errors.duplicate(&at, "");
-            if let Some(last) = errors.0.last_mut() {
-                last.value = Some(shown);
-                last.detail = "taints must be unique by key and effect pair".to_owned();
-            }
+            errors.duplicate_text(&at, shown, "taints must be unique by key and effect pair");
         } else {
             seen.push((key, effect));
         }
@@ -177,10 +168,7 @@ fn addresses(status: &Obj, errors: &mut Errors) {
             let one = as_obj(one);
             let shown =
                 go_struct(&[("Type", text(one, "type").into()), ("Address", text(one, "address").into())]);
-            errors.duplicate(&at.index(i), "");
-            if let Some(last) = errors.0.last_mut() {
-                last.value = Some(shown);
-            }
+            errors.duplicate_text(&at.index(i), shown, "");
         }
     }
 }
@@ -210,9 +198,6 @@ fn config(source: &Obj, known: bool, path: &Path<'_>, errors: &mut Errors) {
         ("kubeletConfigKey", checks::config_key),
     ];
     for (key, check) in parts {
-        match text(map, key) {
-            "" => errors.required(&at.field(key), ""),
-            value => errors.invalid_all(&at.field(key), value, &check(value)),
-        }
+        errors.named(&at.field(key), text(map, key), check);
     }
 }

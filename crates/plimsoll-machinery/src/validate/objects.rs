@@ -89,7 +89,7 @@ pub(super) fn service(o: &Obj, found: &mut Vec<String>) {
     }
     let at = path.field("loadBalancerSourceRanges");
     for (i, range) in all("loadBalancerSourceRanges").iter().enumerate() {
-        found.extend(address::network_warnings(&at.index(i), range));
+        found.extend(address::cidr_warnings(&at.index(i), range));
     }
     if kind == "ExternalName" && !external.is_empty() {
         found.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
@@ -116,7 +116,7 @@ pub(super) fn node(o: &Obj, found: &mut Vec<String>) {
     let path = Path::new("spec");
     let at = path.field("podCIDRs");
     for (i, network) in list(spec, "podCIDRs").iter().filter_map(Value::as_str).enumerate() {
-        found.extend(address::network_warnings(&at.index(i), network));
+        found.extend(address::cidr_warnings(&at.index(i), network));
     }
 }
 

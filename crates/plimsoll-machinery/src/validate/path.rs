@@ -1,9 +1,11 @@
 //! Paths of fields in errors, built without allocating until an error needs the text.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
+use super::checks::{self, Faults};
 use crate::error::{FieldError, FieldErrorKind};
 
 #[derive(Clone, Copy)]
@@ -118,6 +120,16 @@ impl Errors {
         self.0.push(FieldError::duplicate(path.to_string(), &value.into()));
     }
 
+    /// A duplicate whose text is ready-made (Go structs).
+    pub fn duplicate_text(&mut self, path: &Path<'_>, value: String, detail: &str) {
+        self.0.push(FieldError {
+            kind: FieldErrorKind::Duplicate,
+            field: path.to_string(),
+            value: Some(value),
+            detail: detail.to_owned(),
+        });
+    }
+
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, allowed: &[&str]) {
         self.0.push(FieldError::not_supported(path.to_string(), &value.into(), allowed));
     }
@@ -126,7 +138,7 @@ impl Errors {
         self.0.push(FieldError {
             kind: FieldErrorKind::NotFound,
             field: path.to_string(),
-            value: Some(value.into().to_string()),
+            value: Some(crate::error::shown(&value.into())),
             detail: detail.to_owned(),
         });
     }
@@ -153,6 +165,55 @@ impl Errors {
     pub fn one_of(&mut self, path: &Path<'_>, value: &str, allowed: &[&str]) {
         if !allowed.contains(&value) {
             self.not_supported(path, value, allowed);
+        }
+    }
+
+    /// A name, or the like, that has to be there and well formed.
+    pub fn named(&mut self, path: &Path<'_>, value: &str, check: impl Fn(&str) -> Faults) {
+        if value.is_empty() {
+            self.required(path, "");
+        } else {
+            self.invalid_all(path, value, &check(value));
+        }
+    }
+
+    /// One of the allowed values, which has to be there.
+    pub fn choice(&mut self, path: &Path<'_>, value: &str, allowed: &[&str]) {
+        if value.is_empty() {
+            self.required(path, "");
+        } else {
+            self.one_of(path, value, allowed);
+        }
+    }
+
+    /// A number in a range (`InclusiveRangeError`).
+    pub fn between(&mut self, path: &Path<'_>, value: i64, range: RangeInclusive<i64>) {
+        if !range.contains(&value) {
+            let detail = format!("must be between {} and {}, inclusive", range.start(), range.end());
+            self.invalid(path, value, &detail);
+        }
+    }
+
+    /// The number of a port (`IsValidPortNum`).
+    pub fn port(&mut self, path: &Path<'_>, number: i64) {
+        self.between(path, number, 1..=65_535);
+    }
+
+    /// The number or the name of a port (`ValidatePortNumOrName`).
+    pub fn port_or_name(&mut self, path: &Path<'_>, port: Option<&Value>) {
+        match port {
+            Some(Value::String(name)) => self.invalid_all(path, name, &checks::port_name(name)),
+            other => self.port(path, other.and_then(Value::as_i64).unwrap_or(0)),
+        }
+    }
+
+    /// For how long a token is good, in seconds.
+    pub fn token_seconds(&mut self, path: &Path<'_>, seconds: i64) {
+        if seconds < 600 {
+            self.invalid(path, seconds, "may not specify a duration less than 10 minutes");
+        }
+        if seconds > 1 << 32 {
+            self.invalid(path, seconds, "may not specify a duration larger than 2^32 seconds");
         }
     }
 

@@ -293,11 +293,7 @@ fn expression(
 pub(super) fn binding(binding: &Obj, errors: &mut Errors) {
     let (spec, path) = (object(binding, "spec"), Path::new("spec"));
     let (name, at) = (text(spec, "policyName"), path.field("policyName"));
-    if name.is_empty() {
-        errors.required(&at, "");
-    } else {
-        errors.invalid_all(&at, name, &checks::dns_subdomain(name));
-    }
+    errors.named(&at, name, checks::dns_subdomain);
     if has(spec, "paramRef") {
         param_ref(object(spec, "paramRef"), &path.field("paramRef"), errors);
     }
@@ -325,10 +321,7 @@ fn param_ref(params: &Obj, path: &Path<'_>, errors: &mut Errors) {
         errors.required(path, "one of name or selector must be specified");
     }
     let at = path.field("parameterNotFoundAction");
-    match text(params, "parameterNotFoundAction") {
-        "" => errors.required(&at, ""),
-        action => errors.one_of(&at, action, &["Deny", "Allow"]),
-    }
+    errors.choice(&at, text(params, "parameterNotFoundAction"), &["Deny", "Allow"]);
 }
 
 fn actions(all: &[Value], path: &Path<'_>, errors: &mut Errors) {

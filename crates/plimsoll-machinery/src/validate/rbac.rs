@@ -74,11 +74,7 @@ fn binding(binding: &Obj, kinds: &[&str], namespaced: bool, errors: &mut Errors)
     errors.one_of(&path.field("apiGroup"), text(role, "apiGroup"), &[GROUP]);
     errors.one_of(&path.field("kind"), text(role, "kind"), kinds);
     let name = text(role, "name");
-    if name.is_empty() {
-        errors.required(&path.field("name"), "");
-    } else {
-        errors.invalid_all(&path.field("name"), name, &checks::path_segment(name, false));
-    }
+    errors.named(&path.field("name"), name, |v| checks::path_segment(v, false));
     let path = Path::new("subjects");
     for (i, subject) in list(binding, "subjects").iter().map(as_obj).enumerate() {
         self::subject(subject, namespaced, &path.index(i), errors);

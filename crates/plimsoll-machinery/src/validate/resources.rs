@@ -14,9 +14,12 @@ pub(super) fn amount(value: &Value) -> Quantity {
 
 /// Not below zero.
 pub(super) fn non_negative(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let quantity = amount(value);
-    if quantity.signum() < 0 {
-        errors.invalid(path, quantity.to_string(), NOT_NEGATIVE);
+    not_below_zero(amount(value), path, errors);
+}
+
+fn not_below_zero(amount: Quantity, path: &Path<'_>, errors: &mut Errors) {
+    if amount.signum() < 0 {
+        errors.invalid(path, amount.to_string(), NOT_NEGATIVE);
     }
 }
 
@@ -149,8 +152,11 @@ pub(super) fn quota_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
 
 /// A quantity of a resource: not negative, whole where it must be (`ValidateResourceQuantityValue`).
 pub(super) fn quantity(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    non_negative(value, path, errors);
-    let amount = amount(value);
+    quantity_of(resource, amount(value), path, errors);
+}
+
+fn quantity_of(resource: &str, amount: Quantity, path: &Path<'_>, errors: &mut Errors) {
+    not_below_zero(amount, path, errors);
     if is_whole(resource) && amount.milli_value() % 1000 != 0 {
         errors.invalid(path, amount.to_string(), "must be an integer");
     }
@@ -158,66 +164,72 @@ pub(super) fn quantity(resource: &str, value: &Value, path: &Path<'_>, errors: &
 
 /// Requests and limits of a container (`ValidateContainerResourceRequirements`).
 pub(super) fn container(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    requirements(resources, container_name, claims, path, errors);
+    let (limits, requests) = (object(resources, "limits"), object(resources, "requests"));
+    requirements(limits, requests, container_name, path, errors);
+    resource_claims(list(resources, "claims"), claims, path, errors);
 }
 
 /// Requests and limits of a pod as a whole (`validatePodResourceRequirements`).
 pub(super) fn pod(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    requirements(resources, pod_name, claims, path, errors);
+    let (limits, requests) = (object(resources, "limits"), object(resources, "requests"));
+    requirements(limits, requests, pod_name, path, errors);
+    resource_claims(list(resources, "claims"), claims, path, errors);
+}
+
+/// What a pod needs beside its containers: checked as limits of a container (`validateOverhead`).
+pub(super) fn overhead(overhead: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    requirements(overhead, crate::obj::empty(), container_name, path, errors);
 }
 
 /// Checks a resource's name.
 type NameCheck = fn(&str, &Path<'_>, &mut Errors);
 
-fn requirements(resources: &Obj, named: NameCheck, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    let (limits, requests) = (object(resources, "limits"), object(resources, "requests"));
+fn requirements(limits: &Obj, requests: &Obj, named: NameCheck, path: &Path<'_>, errors: &mut Errors) {
     let (limit_path, request_path) = (path.field("limits"), path.field("requests"));
-    let mut huge = false;
-    let mut plain = false;
     for (resource, value) in limits {
         let at = limit_path.key(resource);
+        let limit = amount(value);
         named(resource, &at, errors);
-        quantity(resource, value, &at, errors);
-        whole_pages(resource, value, &at, errors);
-        huge |= resource.starts_with("hugepages-");
-        plain |= matches!(resource.as_str(), "cpu" | "memory");
+        quantity_of(resource, limit, &at, errors);
+        whole_pages(resource, limit, &at, errors);
     }
     for (resource, value) in requests {
         let at = request_path.key(resource);
-        named(resource, &at, errors);
-        quantity(resource, value, &at, errors);
         let asked = amount(value);
+        named(resource, &at, errors);
+        quantity_of(resource, asked, &at, errors);
         match limits.get(resource) {
-            Some(limit) => {
-                let limit = amount(limit);
-                if asked != limit && !may_overcommit(resource) {
-                    let detail = format!("must be equal to {resource} limit of {limit}");
-                    errors.invalid(&request_path, asked.to_string(), &detail);
-                } else if asked > limit {
-                    let detail = format!("must be less than or equal to {resource} limit of {limit}");
-                    errors.invalid(&request_path, asked.to_string(), &detail);
-                }
-            }
+            // What is written alike needs no second look.
+            Some(limit) if limit == value => {}
+            Some(limit) => within(resource, asked, amount(limit), &request_path, errors),
             None if !may_overcommit(resource) => {
                 errors.required(&limit_path, "Limit must be set for non overcommitable resources");
             }
             None => {}
         }
-        whole_pages(resource, value, &at, errors);
-        huge |= resource.starts_with("hugepages-");
-        plain |= matches!(resource.as_str(), "cpu" | "memory");
+        whole_pages(resource, asked, &at, errors);
     }
-    if huge && !plain {
+    let any = |wanted: fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|name| wanted(name));
+    if any(|name| name.starts_with("hugepages-")) && !any(|name| matches!(name, "cpu" | "memory")) {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
-    resource_claims(resources, claims, path, errors);
+}
+
+/// No more is asked for than the limit, nor less of what can't be shared.
+fn within(resource: &str, asked: Quantity, limit: Quantity, path: &Path<'_>, errors: &mut Errors) {
+    if asked != limit && !may_overcommit(resource) {
+        let detail = format!("must be equal to {resource} limit of {limit}");
+        errors.invalid(path, asked.to_string(), &detail);
+    } else if asked > limit {
+        let detail = format!("must be less than or equal to {resource} limit of {limit}");
+        errors.invalid(path, asked.to_string(), &detail);
+    }
 }
 
 /// Huge pages come in whole ones (`validateResourceQuantityHugePageValue`).
-fn whole_pages(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn whole_pages(resource: &str, asked: Quantity, path: &Path<'_>, errors: &mut Errors) {
     let Some(page) = resource.strip_prefix("hugepages-") else { return };
     let page: Quantity = page.parse().unwrap_or_default();
-    let asked = amount(value);
     let whole = page.signum() > 0 && page.nanos() % 1_000_000_000 == 0 && asked.value() % page.value() == 0;
     if !whole {
         let detail = format!("{asked} is not positive integer multiple of {resource}");
@@ -226,13 +238,16 @@ fn whole_pages(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Erro
 }
 
 /// `validateResourceClaimNames`.
-fn resource_claims(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn resource_claims(asked: &[Value], claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if asked.is_empty() {
+        return;
+    }
     let claim_path = path.field("claims");
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let mut known = claims.to_vec();
     known.sort_unstable();
     known.dedup();
-    for (i, claim) in list(resources, "claims").iter().map(as_obj).enumerate() {
+    for (i, claim) in asked.iter().map(as_obj).enumerate() {
         let (name, request) = (text(claim, "name"), text(claim, "request"));
         let at = claim_path.index(i);
         if name.is_empty() {

@@ -68,16 +68,7 @@ fn whole(service: &Obj, old: Option<&Obj>, errors: &mut Errors) {
     affinity(spec, &path, errors);
     cluster_ips(service, old, errors);
     external_ips(spec, old, &path, errors);
-    match kind {
-        "" => errors.required(&path.field("type"), ""),
-        kind => {
-            errors.one_of(
-                &path.field("type"),
-                kind,
-                &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
-            );
-        }
-    }
+    errors.choice(&path.field("type"), kind, &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
     if kind == "ClusterIP" {
         for (i, _) in all.iter().enumerate().filter(|(_, p)| int(as_obj(p), "nodePort").unwrap_or(0) != 0) {
             errors.forbidden(&at.index(i).field("nodePort"), "may not be used when `type` is 'ClusterIP'");
@@ -110,11 +101,7 @@ fn external_name(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let name = text(spec, "externalName");
     let plain = name.strip_suffix('.').unwrap_or(name);
     let at = path.field("externalName");
-    if plain.is_empty() {
-        errors.required(&at, "");
-    } else {
-        errors.invalid_all(&at, plain, &checks::dns_subdomain(plain));
-    }
+    errors.named(&at, plain, checks::dns_subdomain);
 }
 
 fn ports(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
@@ -134,23 +121,9 @@ fn ports(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
             names.push(name);
         }
         let number = int(port, "port").unwrap_or(0);
-        for fault in checks::port_number(number) {
-            errors.invalid(&at.field("port"), number, &fault);
-        }
-        match text(port, "protocol") {
-            "" => errors.required(&at.field("protocol"), ""),
-            protocol => errors.one_of(&at.field("protocol"), protocol, &["SCTP", "TCP", "UDP"]),
-        }
-        let target = at.field("targetPort");
-        match port.get("targetPort") {
-            Some(Value::String(name)) => errors.invalid_all(&target, name, &checks::port_name(name)),
-            other => {
-                let number = other.and_then(Value::as_i64).unwrap_or(0);
-                for fault in checks::port_number(number) {
-                    errors.invalid(&target, number, &fault);
-                }
-            }
-        }
+        errors.port(&at.field("port"), number);
+        errors.choice(&at.field("protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
+        errors.port_or_name(&at.field("targetPort"), port.get("targetPort"));
         if let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) {
             errors.invalid_all(&at.field("appProtocol"), protocol, &checks::qualified_name(protocol));
         }
@@ -159,10 +132,7 @@ fn ports(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
 
 fn affinity(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let affinity = text(spec, "sessionAffinity");
-    match affinity {
-        "" => errors.required(&path.field("sessionAffinity"), ""),
-        affinity => errors.one_of(&path.field("sessionAffinity"), affinity, &["ClientIP", "None"]),
-    }
+    errors.choice(&path.field("sessionAffinity"), affinity, &["ClientIP", "None"]);
     let config = path.field("sessionAffinityConfig");
     if affinity == "ClientIP" {
         let ip = config.field("clientIP");
@@ -288,10 +258,7 @@ fn duplicates(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
                 ("TargetPort", 0.into()),
                 ("NodePort", 0.into()),
             ]);
-            errors.duplicate(&at, "");
-            if let Some(last) = errors.0.last_mut() {
-                last.value = Some(shown);
-            }
+            errors.duplicate_text(&at, shown, "");
         }
         seen.push((protocol, number));
     }
@@ -384,9 +351,7 @@ fn traffic(spec: &Obj, kind: &str, path: &Path<'_>, errors: &mut Errors) {
         }
         (true, 0) => errors.required(&at, ""),
         (true, port) => {
-            for fault in checks::port_number(port) {
-                errors.invalid(&at, port, &fault);
-            }
+            errors.port(&at, port);
         }
     }
     let at = path.field("internalTrafficPolicy");

@@ -1,19 +1,32 @@
 //! Sources of volumes that pods and `PersistentVolumes` share, and the ways in which theirs differ.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::Value;
 
 use super::checks;
 use super::path::{Errors, Path};
 use crate::obj::{Obj, flag, has, int, list, object, text};
 
+/// What has the source: they refer to secrets in different ways.
+#[derive(Clone, Copy)]
+pub(super) enum Holder<'a> {
+    /// A pod, whose secrets are in its namespace.
+    Pod,
+    /// A `PersistentVolume` of this name; its references have a namespace.
+    Volume(&'a str),
+}
+
+impl Holder<'_> {
+    fn is_volume(self) -> bool {
+        matches!(self, Self::Volume(_))
+    }
+}
+
 /// Fields without which a source is none, in the order in which they are asked for.
-const REQUIRED: [(&str, &[&str]); 14] = [
+const REQUIRED: [(&str, &[&str]); 15] = [
     ("gcePersistentDisk", &["pdName"]),
     ("awsElasticBlockStore", &["volumeID"]),
     ("nfs", &["server", "path"]),
+    ("iscsi", &["targetPortal"]),
     ("glusterfs", &["endpoints", "path"]),
     ("rbd", &["monitors", "image"]),
     ("cephfs", &["monitors"]),
@@ -27,37 +40,26 @@ const REQUIRED: [(&str, &[&str]); 14] = [
     ("scaleIO", &["gateway", "system", "volumeName"]),
 ];
 
-/// Checks a source of a kind that is no more than data (`validate*VolumeSource`). Pods and volumes refer to secrets
-/// in different ways: `whole` for references with a namespace.
-pub(super) fn source(key: &str, source: &Obj, whole: bool, path: &Path<'_>, errors: &mut Errors) {
+/// Checks a source of a kind that pods and volumes share (`validate*VolumeSource`, `validate*PersistentVolumeSource`).
+pub(super) fn source(key: &str, source: &Obj, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors) {
     if let Some((_, fields)) = REQUIRED.iter().find(|(kind, _)| *kind == key) {
         required(source, fields, path, errors);
     }
     match key {
+        "hostPath" => host_path(source, path, errors),
         "gcePersistentDisk" | "awsElasticBlockStore" => partition(source, path, errors),
         "nfs" if !text(source, "path").starts_with('/') => {
             errors.invalid(&path.field("path"), text(source, "path"), "must be an absolute path");
         }
+        "iscsi" => iscsi(source, holder, path, errors),
         "quobyte" => quobyte(source, path, errors),
         "flocker" => flocker(source, path, errors),
         "fc" => fibre_channel(source, path, errors),
         "flexVolume" => flex_options(source, path, errors),
         "azureDisk" => azure_disk(source, path, errors),
-        "cinder" => secret(source, whole, path, errors),
-        "storageos" => {
-            let name = text(source, "volumeName");
-            if name.is_empty() {
-                errors.required(&path.field("volumeName"), "");
-            } else {
-                errors.invalid_all(&path.field("volumeName"), name, &checks::dns_label(name));
-            }
-            let namespace = text(source, "volumeNamespace");
-            if !namespace.is_empty() {
-                errors.invalid_all(&path.field("volumeNamespace"), namespace, &checks::dns_label(namespace));
-            }
-            secret(source, whole, path, errors);
-        }
-        "glusterfs" if whole => {
+        "cinder" => secret(source, holder, path, errors),
+        "storageos" => storage_os(source, holder, path, errors),
+        "glusterfs" if holder.is_volume() => {
             if let Some(namespace) = source.get("endpointsNamespace").and_then(Value::as_str) {
                 let at = path.field("endpointsNamespace");
                 if namespace.is_empty() {
@@ -68,7 +70,7 @@ pub(super) fn source(key: &str, source: &Obj, whole: bool, path: &Path<'_>, erro
                 }
             }
         }
-        "azureFile" if whole && source.get("secretNamespace").is_some_and(|n| n == "") => {
+        "azureFile" if holder.is_volume() && source.get("secretNamespace").is_some_and(|n| n == "") => {
             errors.required(&path.field("secretNamespace"), "");
         }
         _ => {}
@@ -82,25 +84,57 @@ pub(super) fn required(source: &Obj, keys: &[&str], path: &Path<'_>, errors: &mu
     }
 }
 
-/// A reference to a secret says its name, and where there is one, its namespace.
-fn secret(source: &Obj, whole: bool, path: &Path<'_>, errors: &mut Errors) {
-    if !has(source, "secretRef") {
+/// `validateHostPathVolumeSource`.
+fn host_path(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let host = text(source, "path");
+    if host.is_empty() {
+        errors.required(&path.field("path"), "");
         return;
     }
-    let keys: &[&str] = if whole { &["name", "namespace"] } else { &["name"] };
-    required(object(source, "secretRef"), keys, &path.field("secretRef"), errors);
+    no_backsteps(host, &path.field("path"), errors);
+    let kinds =
+        ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+    if let Some(kind) = source.get("type").and_then(Value::as_str) {
+        errors.one_of(&path.field("type"), kind, &kinds);
+    }
 }
+
+/// `validatePathNoBacksteps`.
+pub(super) fn no_backsteps(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    if has_backsteps(text) {
+        errors.invalid(path, text, "must not contain '..'");
+    }
+}
+
+/// Whether a path goes up somewhere.
+pub(super) fn has_backsteps(text: &str) -> bool {
+    text.split('/').any(|part| part == "..")
+}
+
+/// A reference to a secret says its name, and that of a volume its namespace.
+fn secret(source: &Obj, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors) {
+    if has(source, "secretRef") {
+        let keys: &[&str] = if holder.is_volume() { &["name", "namespace"] } else { &["name"] };
+        required(object(source, "secretRef"), keys, &path.field("secretRef"), errors);
+    }
+}
+
+fn storage_os(source: &Obj, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors) {
+    errors.named(&path.field("volumeName"), text(source, "volumeName"), checks::dns_label);
+    let namespace = text(source, "volumeNamespace");
+    if !namespace.is_empty() {
+        errors.invalid_all(&path.field("volumeNamespace"), namespace, &checks::dns_label(namespace));
+    }
+    secret(source, holder, path, errors);
+}
+
+/// Numbers of units a target may have.
+const LUNS: std::ops::RangeInclusive<i64> = 0..=255;
 
 fn partition(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if let Some(partition) = int(source, "partition").filter(|p| !(0..=255).contains(p)) {
         // The text is upstream's, whose 0 stands for the whole disk.
         errors.invalid(&path.field("partition"), partition, "must be between 1 and 255, inclusive");
-    }
-}
-
-fn lun(lun: i64, path: &Path<'_>, errors: &mut Errors) {
-    if !(0..=255).contains(&lun) {
-        errors.invalid(&path.field("lun"), lun, "must be between 0 and 255, inclusive");
     }
 }
 
@@ -156,7 +190,7 @@ fn fibre_channel(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if !targets.is_empty() {
         match int(source, "lun") {
             None => errors.required(&path.field("lun"), "lun is required if targetWWNs is specified"),
-            Some(number) => lun(number, path, errors),
+            Some(number) => errors.between(&path.field("lun"), number, LUNS),
         }
     }
 }
@@ -192,58 +226,81 @@ fn azure_disk(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Names of iSCSI targets and initiators, by how they begin. The regular expressions are upstream's, `iqn` open at
-/// its beginning.
-static ISCSI_NAMES: LazyLock<[(&str, Option<Regex>); 3]> = LazyLock::new(|| {
-    [
-        ("iqn", Regex::new(r"iqn\.\d{4}-\d{2}\.([0-9A-Za-z\-.]+)(:[^,;*&$|\s]+)$").ok()),
-        ("eui", Regex::new(r"^eui.[0-9A-Za-z]{16}$").ok()),
-        ("naa", Regex::new(r"^naa.[0-9A-Za-z]{32}$").ok()),
-    ]
-});
-
-/// iSCSI of a pod, or of the volume with this name (`validateISCSI(Persistent)VolumeSource`).
-pub(super) fn iscsi(source: &Obj, volume: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
-    // Volumes say less about what a name has to begin with.
-    let beginning = if volume.is_some() {
-        "must be valid format"
-    } else {
-        "must be valid format starting with iqn, eui, or naa"
-    };
-    required(source, &["targetPortal"], path, errors);
+/// `validateISCSI(Persistent)VolumeSource`.
+fn iscsi(source: &Obj, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors) {
     let portal = text(source, "targetPortal");
     let initiator = source.get("initiatorName").and_then(Value::as_str);
-    if volume.is_some_and(|name| initiator.is_some() && name.len() + 1 + portal.len() > 64) {
-        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-        errors.invalid(&path.field("targetportal"), portal, detail);
+    if let Holder::Volume(name) = holder
+        && initiator.is_some()
+        && is_long_portal(name, portal)
+    {
+        errors.invalid(&path.field("targetportal"), portal, LONG_PORTAL);
     }
     let iqn = text(source, "iqn");
     if iqn.is_empty() {
         errors.required(&path.field("iqn"), "");
     } else {
-        iscsi_name(iqn, beginning, &path.field("iqn"), errors);
+        iscsi_name(iqn, holder, &path.field("iqn"), errors);
     }
-    lun(int(source, "lun").unwrap_or(0), path, errors);
+    errors.between(&path.field("lun"), int(source, "lun").unwrap_or(0), LUNS);
     let chap = flag(source, "chapAuthDiscovery") || flag(source, "chapAuthSession");
     if chap && !has(source, "secretRef") {
         errors.required(&path.field("secretRef"), "");
     }
-    if volume.is_some() {
-        secret(source, false, path, errors);
+    if holder.is_volume() && has(source, "secretRef") {
+        required(object(source, "secretRef"), &["name"], &path.field("secretRef"), errors);
     }
     if let Some(initiator) = initiator {
-        iscsi_name(initiator, beginning, &path.field("initiatorname"), errors);
+        iscsi_name(initiator, holder, &path.field("initiatorname"), errors);
     }
 }
 
-fn iscsi_name(name: &str, beginning: &str, path: &Path<'_>, errors: &mut Errors) {
-    match ISCSI_NAMES.iter().find(|(prefix, _)| name.starts_with(prefix)) {
-        None => errors.invalid(path, name, beginning),
-        Some((_, form)) if !form.as_ref().is_some_and(|f| f.is_match(name)) => {
-            errors.invalid(path, name, "must be valid format");
+/// What is said of a volume and portal that are too long together.
+pub(super) const LONG_PORTAL: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+
+/// Whether `<volume name>:<iscsi.targetPortal>` is too long for an initiator's name.
+pub(super) fn is_long_portal(volume: &str, portal: &str) -> bool {
+    volume.len() + 1 + portal.len() > 64
+}
+
+fn iscsi_name(name: &str, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors) {
+    match is_initiator(name) {
+        // Volumes say less about what a name has to begin with.
+        None if !holder.is_volume() => {
+            errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa");
         }
-        Some(_) => {}
+        None | Some(false) => errors.invalid(path, name, "must be valid format"),
+        Some(true) => {}
     }
+}
+
+/// Whether a name is one of iSCSI; `None`: not even its first three letters are.
+fn is_initiator(name: &str) -> Option<bool> {
+    if name.starts_with("iqn") {
+        // As upstream, the form need not begin at the beginning.
+        return Some(name.match_indices("iqn.").any(|(at, _)| name.get(at + 4..).is_some_and(is_iqn)));
+    }
+    let wanted = match name.get(..3) {
+        Some("eui") => 16,
+        Some("naa") => 32,
+        _ => return None,
+    };
+    let mut rest = name.get(3..).unwrap_or_default().chars();
+    let separated = rest.next().is_some_and(|c| c != '\n');
+    let rest = rest.as_str();
+    Some(separated && rest.len() == wanted && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+/// `2001-04.com.example:storage:disk1`: a month, who had that domain then, and a name of theirs.
+fn is_iqn(text: &str) -> bool {
+    let Some((date, rest)) = text.split_at_checked(7) else { return false };
+    let dated = date.bytes().enumerate().all(|(i, b)| if i == 4 { b == b'-' } else { b.is_ascii_digit() });
+    let Some((domain, unique)) = rest.strip_prefix('.').and_then(|r| r.split_once(':')) else { return false };
+    dated
+        && !domain.is_empty()
+        && domain.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
+        && !unique.is_empty()
+        && !unique.contains(|c: char| ",;*&$|\t\n\r \u{c}".contains(c))
 }
 
 /// The name of a CSI driver (`ValidateCSIDriverName`).
@@ -256,4 +313,42 @@ pub(super) fn driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.too_long(path, 63);
     }
     errors.invalid_all(path, name, &checks::dns_subdomain(&name.to_lowercase()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initiators_and_registries() {
+        for (name, want) in [
+            ("iqn.2001-04.com.example:storage:disk1", Some(true)),
+            ("iqn-iqn.2001-04.com.example:disk", Some(true)),
+            ("iqn.2001-04.com.example", Some(false)),
+            ("iqn.2001-4.com.example", Some(false)),
+            ("iqn", Some(false)),
+            ("eui.0123456789abcdef", Some(true)),
+            ("eui", Some(false)),
+            ("eui.0123", Some(false)),
+            ("eui\n0123456789abcdef", Some(false)),
+            ("naa.0123456789abcdef0123456789abcdef", Some(true)),
+            ("ünicode", None),
+            ("", None),
+        ] {
+            assert_eq!(is_initiator(name), want, "{name}");
+        }
+        for (pair, want) in [
+            ("a:1", true),
+            ("a", false),
+            ("", false),
+            ("a:b:c", false),
+            ("[::1]:80", true),
+            ("[::1]", false),
+            ("::1", false),
+            ("[a]b:1", false),
+            (":", true),
+        ] {
+            assert_eq!(is_host_port(pair), want, "{pair}");
+        }
+    }
 }

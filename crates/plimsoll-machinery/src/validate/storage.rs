@@ -6,8 +6,6 @@ use super::path::{Errors, IMMUTABLE, Path};
 use super::{checks, resources, selector, source, volume};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
-pub(super) use super::claim::spec as claim_spec;
-
 /// Most parameters of a class.
 const MAX_PARAMETERS: usize = 512;
 /// Most bytes of parameters, and of what is known of an attachment.
@@ -231,13 +229,8 @@ fn token_requests(requests: &[Value], path: &Path<'_>, errors: &mut Errors) {
             continue;
         }
         audiences.push(audience);
-        let Some(seconds) = int(request, "expirationSeconds") else { continue };
-        let here = at.field("expirationSeconds");
-        if seconds < 600 {
-            errors.invalid(&here, seconds, "may not specify a duration less than 10 minutes");
-        }
-        if seconds > 1 << 32 {
-            errors.invalid(&here, seconds, "may not specify a duration larger than 2^32 seconds");
+        if let Some(seconds) = int(request, "expirationSeconds") {
+            errors.token_seconds(&at.field("expirationSeconds"), seconds);
         }
     }
 }

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::claim::{access_modes, class_name, positive, volume_mode};
 use super::path::{Errors, Path};
-use super::{checks, pod, resources, shown, source};
+use super::source::{self, Holder};
+use super::{checks, pod, resources, shown};
 use crate::obj::{Obj, has, list, object, text};
 
 /// Sources of persistent volumes, in upstream's order.
@@ -173,8 +174,6 @@ fn sources(spec: &Obj, name: &str, inline: bool, path: &Path<'_>, errors: &mut E
         found = true;
         let at = path.field(if key == "gcePersistentDisk" { "persistentDisk" } else { key });
         match key {
-            "hostPath" => pod::host_path(source, &at, errors),
-            "iscsi" => source::iscsi(source, Some(name), &at, errors),
             "csi" => csi(source, &at, errors),
             "local" => {
                 local(source, &at, errors);
@@ -182,7 +181,7 @@ fn sources(spec: &Obj, name: &str, inline: bool, path: &Path<'_>, errors: &mut E
                     errors.required(&path.field("nodeAffinity"), "Local volume requires node affinity");
                 }
             }
-            _ => source::source(key, source, true, &at, errors),
+            _ => source::source(key, source, Holder::Volume(name), &at, errors),
         }
     }
     if !found {
@@ -194,8 +193,8 @@ fn local(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let target = text(source, "path");
     if target.is_empty() {
         errors.required(&path.field("path"), "");
-    } else if target.split('/').any(|part| part == "..") {
-        errors.invalid(&path.field("path"), target, "must not contain '..'");
+    } else {
+        source::no_backsteps(target, &path.field("path"), errors);
     }
 }
 
@@ -212,14 +211,8 @@ fn csi(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
             continue;
         }
         let (secret, at) = (object(source, key), path.field(key));
-        for (part, check) in
-            [("name", checks::dns_subdomain as fn(&str) -> _), ("namespace", checks::dns_label)]
-        {
-            match text(secret, part) {
-                "" => errors.required(&at.field(part), ""),
-                value => errors.invalid_all(&at.field(part), value, &check(value)),
-            }
-        }
+        errors.named(&at.field("name"), text(secret, "name"), checks::dns_subdomain);
+        errors.named(&at.field("namespace"), text(secret, "namespace"), checks::dns_label);
     }
 }
 

@@ -84,55 +84,64 @@ fn app_armor(name: &str, profile: &str, spec: &Obj, path: &Path<'_>, errors: &mu
 /// Where both an annotation and a field say a profile, they say the same.
 pub(super) fn agree(metadata: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let annotations = object(metadata, "annotations");
-    if annotations.is_empty() {
-        return;
-    }
-    let of = |holder: &Obj, key: &str| object(object(holder, "securityContext"), key).clone();
-    let found = |key: &str| annotations.get(key).and_then(Value::as_str);
-    let pod = of(spec, "seccompProfile");
-    if let Some(annotation) = found(SECCOMP_POD) {
+    let any = |prefix: &str| annotations.keys().any(|key| key.starts_with(prefix));
+    if let Some(annotation) = annotations.get(SECCOMP_POD).and_then(Value::as_str) {
         let context = path.field("securityContext");
-        same(annotation, &pod, &SECCOMP, &context.field("seccompProfile"), errors);
+        same(annotation, profile_of(spec, &SECCOMP), &SECCOMP, &context.field(SECCOMP.field), errors);
     }
-    each_container(spec, path, &mut |c, at| {
-        let context = at.field("securityContext");
-        if let Some(annotation) = found(&format!("{SECCOMP_CONTAINER}{}", text(c, "name"))) {
-            let own = of(c, "seccompProfile");
-            same(annotation, &own, &SECCOMP, &context.field("seccompProfile"), errors);
-        }
-    });
-    if text(object(spec, "os"), "name") == "windows" {
-        return;
+    let of_container = |words: &Words, of_pod: Option<&Obj>, errors: &mut Errors| {
+        each_container(spec, path, &mut |c, at| {
+            let key = format!("{}{}", words.prefix, text(c, "name"));
+            let Some(annotation) = annotations.get(&key).and_then(Value::as_str) else { return };
+            let profile = profile_of(c, words).or(of_pod);
+            let context = at.field("securityContext");
+            same(annotation, profile, words, &context.field(words.field), errors);
+        });
+    };
+    if any(SECCOMP.prefix) {
+        of_container(&SECCOMP, None, errors);
     }
-    let pod = of(spec, "appArmorProfile");
-    each_container(spec, path, &mut |c, at| {
-        let context = at.field("securityContext");
-        if let Some(annotation) = found(&format!("{APP_ARMOR}{}", text(c, "name"))) {
-            let own = of(c, "appArmorProfile");
-            let profile = if own.is_empty() { &pod } else { &own };
-            same(annotation, profile, &ARMOR, &context.field("appArmorProfile"), errors);
-        }
-    });
+    if any(ARMOR.prefix) && text(object(spec, "os"), "name") != "windows" {
+        of_container(&ARMOR, profile_of(spec, &ARMOR), errors);
+    }
 }
 
-/// What a profile is called in messages, and what annotations call the runtime's own.
+/// The profile of a pod or container.
+fn profile_of<'a>(holder: &'a Obj, words: &Words) -> Option<&'a Obj> {
+    object(holder, "securityContext").get(words.field).and_then(Value::as_object)
+}
+
+/// What a profile is called in messages, what annotations call the runtime's own, and where profiles are.
 struct Words {
     name: &'static str,
     default: &'static [&'static str],
+    field: &'static str,
+    /// That of the annotations of containers.
+    prefix: &'static str,
 }
 
-const SECCOMP: Words = Words { name: "seccomp", default: &["runtime/default", "docker/default"] };
-const ARMOR: Words = Words { name: "apparmor", default: &["runtime/default"] };
+const SECCOMP: Words = Words {
+    name: "seccomp",
+    default: &["runtime/default", "docker/default"],
+    field: "seccompProfile",
+    prefix: SECCOMP_CONTAINER,
+};
+const ARMOR: Words = Words {
+    name: "apparmor",
+    default: &["runtime/default"],
+    field: "appArmorProfile",
+    prefix: APP_ARMOR,
+};
 
-fn same(annotation: &str, profile: &Obj, words: &Words, path: &Path<'_>, errors: &mut Errors) {
+fn same(annotation: &str, profile: Option<&Obj>, words: &Words, path: &Path<'_>, errors: &mut Errors) {
+    let Some(profile) = profile else { return };
     let name = words.name;
-    let other_type = format!("{name} type in annotation and field must match");
     let fine = match text(profile, "type") {
         "Unconfined" => annotation == "unconfined",
         "RuntimeDefault" => words.default.contains(&annotation),
         "Localhost" => match annotation.strip_prefix("localhost/") {
             Some(local) => {
-                if text(profile, "localhostProfile") != local {
+                if profile.get("localhostProfile").and_then(Value::as_str) != Some(local) {
                     let detail = format!("{name} profile in annotation and field must match");
                     errors.forbidden(&path.field("localhostProfile"), &detail);
                 }
@@ -143,14 +152,14 @@ fn same(annotation: &str, profile: &Obj, words: &Words, path: &Path<'_>, errors:
         _ => true,
     };
     if !fine {
-        errors.forbidden(&path.field("type"), &other_type);
+        let detail = format!("{name} type in annotation and field must match");
+        errors.forbidden(&path.field("type"), &detail);
     }
 }
 
 /// What may not change of them (`ValidatePodSpecificAnnotationUpdates`).
 pub(super) fn update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let annotations = |pod: &Obj| object(object(pod, "metadata"), "annotations").clone();
-    let (before, after) = (annotations(old), annotations(new));
+    let [before, after] = [old, new].map(|pod| object(object(pod, "metadata"), "annotations"));
     for (key, _) in before.iter().filter(|(key, was)| after.get(*key) != Some(was)) {
         if key.starts_with(APP_ARMOR) {
             errors.forbidden(&path.key(key), "may not remove or update AppArmor annotations");
@@ -167,7 +176,7 @@ pub(super) fn update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors)
             errors.forbidden(&path.key(key), "may not add mirror pod annotation");
         }
     }
-    check(&after, object(new, "spec"), path, errors);
+    check(after, object(new, "spec"), path, errors);
 }
 
 /// Whether a pod is a kubelet's own.

@@ -1,5 +1,7 @@
 //! Containers: regular, init and ephemeral.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
@@ -14,7 +16,7 @@ pub(super) fn containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, err
     if regular.is_empty() {
         errors.required(&at, "");
     }
-    let mut names: Vec<&str> = Vec::with_capacity(regular.len());
+    let mut names = BTreeSet::new();
     for (i, c) in regular.iter().map(as_obj).enumerate() {
         let here = at.index(i);
         common(c, context, &here, errors);
@@ -22,17 +24,15 @@ pub(super) fn containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, err
         running(c, context, &here, errors);
         restart(c, &here, errors);
     }
-    host_ports(regular, &at, errors);
+    host_ports(regular.iter().map(as_obj), &at, errors);
     init_containers(spec, context, path, errors);
     ephemeral_containers(spec, context, path, errors);
 }
 
-fn unique<'a>(c: &'a Obj, names: &mut Vec<&'a str>, path: &Path<'_>, errors: &mut Errors) {
+fn unique<'a>(c: &'a Obj, names: &mut BTreeSet<&'a str>, path: &Path<'_>, errors: &mut Errors) {
     let name = text(c, "name");
-    if names.contains(&name) {
+    if !names.insert(name) {
         errors.duplicate(&path.field("name"), name);
-    } else {
-        names.push(name);
     }
 }
 
@@ -75,8 +75,13 @@ fn restart(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 fn init_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("initContainers");
-    let mut names: Vec<&str> = list(spec, "containers").iter().map(|c| text(as_obj(c), "name")).collect();
-    for (i, c) in list(spec, "initContainers").iter().map(as_obj).enumerate() {
+    let all = list(spec, "initContainers");
+    if all.is_empty() {
+        return;
+    }
+    let mut names: BTreeSet<&str> =
+        list(spec, "containers").iter().map(|c| text(as_obj(c), "name")).collect();
+    for (i, c) in all.iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let sidecar = text(c, "restartPolicy") == "Always";
         common(c, context, &here, errors);
@@ -90,10 +95,10 @@ fn init_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &
         if names.contains(&name) {
             errors.duplicate(&here.field("name"), name);
         } else if !name.is_empty() {
-            names.push(name);
+            names.insert(name);
         }
         // One runs after the other; upstream names the first of a list of one.
-        host_ports(std::slice::from_ref(&Value::Object(c.clone())), &at, errors);
+        host_ports(std::iter::once(c), &at, errors);
         if sidecar {
             running(c, context, &here, errors);
             continue;
@@ -115,11 +120,15 @@ fn init_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &
 }
 
 fn ephemeral_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let all = list(spec, "ephemeralContainers");
+    if all.is_empty() {
+        return;
+    }
     let others = list(spec, "containers").iter().chain(list(spec, "initContainers"));
-    let others: Vec<&str> = others.map(|c| text(as_obj(c), "name")).collect();
+    let others: BTreeSet<&str> = others.map(|c| text(as_obj(c), "name")).collect();
     let mut names = others.clone();
     let at = path.field("ephemeralContainers");
-    for (i, c) in list(spec, "ephemeralContainers").iter().map(as_obj).enumerate() {
+    for (i, c) in all.iter().map(as_obj).enumerate() {
         let here = at.index(i);
         common(c, context, &here, errors);
         trimmed_image(c, &here, errors);
@@ -176,28 +185,18 @@ pub(super) fn trimmed_image(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 /// `validatePullPolicy`.
 pub(super) fn pull_policy(o: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
-    match text(o, key) {
-        "" => errors.required(&path.field(key), ""),
-        policy => errors.one_of(&path.field(key), policy, &["Always", "IfNotPresent", "Never"]),
-    }
+    errors.choice(&path.field(key), text(o, key), &["Always", "IfNotPresent", "Never"]);
 }
 
 /// `validateContainerCommon`.
 fn common(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
     let name = text(c, "name");
-    if name.is_empty() {
-        errors.required(&path.field("name"), "");
-    } else {
-        errors.invalid_all(&path.field("name"), name, &checks::dns_label(name));
-    }
+    errors.named(&path.field("name"), name, checks::dns_label);
     if text(c, "image").is_empty() {
         errors.required(&path.field("image"), "");
     }
     let at = path.field("terminationMessagePolicy");
-    match text(c, "terminationMessagePolicy") {
-        "" => errors.required(&at, ""),
-        policy => errors.one_of(&at, policy, &["File", "FallbackToLogsOnError"]),
-    }
+    errors.choice(&at, text(c, "terminationMessagePolicy"), &["File", "FallbackToLogsOnError"]);
     ports(c, &path.field("ports"), errors);
     env::environment(list(c, "env"), &path.field("env"), errors);
     env::sources(list(c, "envFrom"), &path.field("envFrom"), errors);
@@ -222,15 +221,9 @@ fn resize_policies(policies: &[Value], context: &Context<'_>, path: &Path<'_>, e
             errors.duplicate(&path.index(i), resource);
         }
         seen.push(resource);
-        match resource {
-            "" => errors.required(path, ""),
-            resource => errors.one_of(path, resource, &["cpu", "memory"]),
-        }
+        errors.choice(path, resource, &["cpu", "memory"]);
         let restart = text(policy, "restartPolicy");
-        match restart {
-            "" => errors.required(path, ""),
-            restart => errors.one_of(path, restart, &["NotRequired", "RestartContainer"]),
-        }
+        errors.choice(path, restart, &["NotRequired", "RestartContainer"]);
         if context.restart == "Never" && restart != "NotRequired" {
             errors.invalid(path, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
         }
@@ -239,7 +232,7 @@ fn resize_policies(policies: &[Value], context: &Context<'_>, path: &Path<'_>, e
 
 /// `validateContainerPorts`.
 fn ports(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     for (i, port) in list(c, "ports").iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let name = text(port, "name");
@@ -247,29 +240,20 @@ fn ports(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
             let faults = checks::port_name(name);
             if !faults.is_empty() {
                 errors.invalid_all(&at.field("name"), name, &faults);
-            } else if names.contains(&name) {
+            } else if !names.insert(name) {
                 errors.duplicate(&at.field("name"), name);
-            } else {
-                names.push(name);
             }
         }
         let number = int(port, "containerPort").unwrap_or(0);
         if number == 0 {
             errors.required(&at.field("containerPort"), "");
         } else {
-            for fault in checks::port_number(number) {
-                errors.invalid(&at.field("containerPort"), number, &fault);
-            }
+            errors.port(&at.field("containerPort"), number);
         }
         if let Some(host) = int(port, "hostPort").filter(|n| *n != 0) {
-            for fault in checks::port_number(host) {
-                errors.invalid(&at.field("hostPort"), host, &fault);
-            }
+            errors.port(&at.field("hostPort"), host);
         }
-        match text(port, "protocol") {
-            "" => errors.required(&at.field("protocol"), ""),
-            protocol => errors.one_of(&at.field("protocol"), protocol, &["SCTP", "TCP", "UDP"]),
-        }
+        errors.choice(&at.field("protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
     }
 }
 
@@ -292,18 +276,16 @@ pub(super) fn host_network_ports(spec: &Obj, pod: bool, path: &Path<'_>, errors:
 }
 
 /// The same port of the host asked for twice (`checkHostPortConflicts`).
-fn host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<String> = Vec::new();
-    for (i, c) in containers.iter().map(as_obj).enumerate() {
+fn host_ports<'a>(containers: impl Iterator<Item = &'a Obj>, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: BTreeSet<(&str, &str, i64)> = BTreeSet::new();
+    for (i, c) in containers.enumerate() {
         let at = path.index(i);
         let ports = at.field("ports");
         for (j, port) in list(c, "ports").iter().map(as_obj).enumerate() {
             let Some(number) = int(port, "hostPort").filter(|n| *n != 0) else { continue };
-            let key = format!("{}/{}/{number}", text(port, "protocol"), text(port, "hostIP"));
-            if seen.contains(&key) {
-                errors.duplicate(&ports.index(j).field("hostPort"), key);
-            } else {
-                seen.push(key);
+            let (protocol, ip) = (text(port, "protocol"), text(port, "hostIP"));
+            if !seen.insert((protocol, ip, number)) {
+                errors.duplicate(&ports.index(j).field("hostPort"), format!("{protocol}/{ip}/{number}"));
             }
         }
     }

@@ -4,19 +4,14 @@ use serde_json::Value;
 
 use super::super::checks;
 use super::super::path::{Errors, Path};
-use super::{projected, source};
+use super::super::source;
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
 /// The variables of a container.
 pub(super) fn environment(env: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for (i, variable) in env.iter().map(as_obj).enumerate() {
         let at = path.index(i);
-        let name = text(variable, "name");
-        if name.is_empty() {
-            errors.required(&at.field("name"), "");
-        } else {
-            errors.invalid_all(&at.field("name"), name, &checks::env_name(name));
-        }
+        errors.named(&at.field("name"), text(variable, "name"), checks::env_name);
         value_from(variable, &at.field("valueFrom"), errors);
     }
 }
@@ -41,11 +36,7 @@ fn value_from(variable: &Obj, path: &Path<'_>, errors: &mut Errors) {
         let at = path.field(key);
         let (name, entry) = (text(reference, "name"), text(reference, "key"));
         errors.invalid_all(&at.field("name"), name, &checks::dns_subdomain(name));
-        if entry.is_empty() {
-            errors.required(&at.field("key"), "");
-        } else {
-            errors.invalid_all(&at.field("key"), entry, &checks::config_key(entry));
-        }
+        errors.named(&at.field("key"), entry, checks::config_key);
     }
     if let Some(file) = from.get("fileKeyRef").and_then(Value::as_object) {
         sources += 1;
@@ -64,12 +55,8 @@ fn value_from(variable: &Obj, path: &Path<'_>, errors: &mut Errors) {
 /// `validateFileKeySelector`.
 fn file_key(file: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let (key, target) = (text(file, "key"), text(file, "path"));
-    if key.is_empty() {
-        errors.required(&path.field("key"), "");
-    } else {
-        errors.invalid_all(&path.field("key"), key, &checks::env_name(key));
-    }
-    projected::label(text(file, "volumeName"), &path.field("volumeName"), errors);
+    errors.named(&path.field("key"), key, checks::env_name);
+    errors.named(&path.field("volumeName"), text(file, "volumeName"), checks::dns_label);
     if target.is_empty() {
         errors.required(&path.field("path"), "");
     } else {
@@ -240,13 +227,9 @@ pub(super) fn sources(sources: &[Value], path: &Path<'_>, errors: &mut Errors) {
             count += 1;
             let name = text(reference, "name");
             let inner = at.field(key);
-            if name.is_empty() {
-                errors.required(&inner.field("name"), "");
-            } else {
-                // A name that something may still be added to.
-                let masked = checks::as_prefix(name);
-                errors.invalid_all(&inner.field("name"), name, &checks::dns_subdomain(&masked));
-            }
+            // A name that something may still be added to.
+            let check = |name: &str| checks::dns_subdomain(&checks::as_prefix(name));
+            errors.named(&inner.field("name"), name, check);
         }
         match count {
             0 => errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),

@@ -28,7 +28,6 @@ pub(crate) use annotations::APP_ARMOR;
 pub(super) use dump::spec as shown_spec;
 pub(super) use resize::resize;
 pub(super) use scheduling::{node_selector, tolerations};
-pub(super) use source::host_path;
 pub(super) use status::status;
 pub(super) use update::{ephemeral_containers, update};
 
@@ -101,8 +100,9 @@ pub(super) fn whole(pod: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What a new pod may not have yet.
+/// A new pod, which may not have everything yet.
 pub(super) fn create(pod: &Obj, errors: &mut Errors) {
+    whole(pod, errors);
     let spec = object(pod, "spec");
     let path = Path::new("spec");
     if !list(spec, "ephemeralContainers").is_empty() {
@@ -198,15 +198,13 @@ fn pod_spec(spec: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) 
 
 fn policies(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("restartPolicy");
-    match text(spec, "restartPolicy") {
-        "" => errors.required(&at, ""),
-        policy => errors.one_of(&at, policy, &["Always", "OnFailure", "Never"]),
-    }
+    errors.choice(&at, text(spec, "restartPolicy"), &["Always", "OnFailure", "Never"]);
     let at = path.field("dnsPolicy");
-    match text(spec, "dnsPolicy") {
-        "" => errors.required(&at, ""),
-        policy => errors.one_of(&at, policy, &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]),
-    }
+    errors.choice(
+        &at,
+        text(spec, "dnsPolicy"),
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+    );
 }
 
 /// `validatePodResourceClaims`.
@@ -347,11 +345,8 @@ fn names(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid_all(&path.field(key), name, &checks::dns_subdomain(name));
         }
     }
-    if let Some(seconds) = int(spec, "activeDeadlineSeconds")
-        && !(1..=i64::from(i32::MAX)).contains(&seconds)
-    {
-        let detail = "must be between 1 and 2147483647, inclusive";
-        errors.invalid(&path.field("activeDeadlineSeconds"), seconds, detail);
+    if let Some(seconds) = int(spec, "activeDeadlineSeconds") {
+        errors.between(&path.field("activeDeadlineSeconds"), seconds, 1..=i64::from(i32::MAX));
     }
     for key in ["hostname", "subdomain"] {
         let name = text(spec, key);
@@ -381,16 +376,10 @@ fn rest(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid_all(&path.field("runtimeClassName"), class, &checks::dns_subdomain(class));
     }
     if let Some(policy) = spec.get("preemptionPolicy").and_then(Value::as_str) {
-        let at = path.field("preemptionPolicy");
-        match policy {
-            "" => errors.required(&at, ""),
-            policy => errors.one_of(&at, policy, &["PreemptLowerPriority", "Never"]),
-        }
+        errors.choice(&path.field("preemptionPolicy"), policy, &["PreemptLowerPriority", "Never"]);
     }
     if has(spec, "overhead") {
-        let mut limits = Obj::new();
-        limits.insert("limits".to_owned(), spec["overhead"].clone());
-        resources::container(&limits, &[], &path.field("overhead"), errors);
+        resources::overhead(object(spec, "overhead"), &path.field("overhead"), errors);
     }
 }
 

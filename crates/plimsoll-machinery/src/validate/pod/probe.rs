@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::super::checks;
 use super::super::path::{Errors, Path};
 use crate::obj::{Obj, as_obj, int, list, text};
 
@@ -52,7 +51,7 @@ fn handler(h: &Obj, known: &[&str], grace: Option<i64>, path: &Path<'_>, errors:
             "exec" => {}
             "httpGet" => http_get(action, &at, errors),
             "sleep" => sleep(action, grace, &at, errors),
-            _ => port(action, &at, errors),
+            _ => errors.port_or_name(&at.field("port"), action.get("port")),
         }
     }
     if handlers == 0 {
@@ -64,7 +63,7 @@ fn http_get(action: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if text(action, "path").is_empty() {
         errors.required(&path.field("path"), "");
     }
-    port(action, path, errors);
+    errors.port_or_name(&path.field("port"), action.get("port"));
     errors.one_of(&path.field("scheme"), text(action, "scheme"), &["HTTP", "HTTPS"]);
     let headers = path.field("httpHeaders");
     for header in list(action, "httpHeaders").iter().map(as_obj) {
@@ -83,20 +82,6 @@ fn sleep(action: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors)
     if seconds < 0 || seconds > grace {
         let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
         errors.invalid(path, seconds, &detail);
-    }
-}
-
-/// `ValidatePortNumOrName`.
-fn port(action: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let at = path.field("port");
-    match action.get("port") {
-        Some(Value::String(name)) => errors.invalid_all(&at, name, &checks::port_name(name)),
-        other => {
-            let number = other.and_then(Value::as_i64).unwrap_or(0);
-            for fault in checks::port_number(number) {
-                errors.invalid(&at, number, &fault);
-            }
-        }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::checks;
 use super::super::path::{Errors, Path};
+use super::super::source::required;
 use super::env::{VOLUME_FIELDS, field_ref, resource_field_ref};
-use super::source::{key_to_path, local_path, mode, required};
+use super::source::{key_to_path, local_path, mode};
 use crate::obj::{Obj, as_obj, int, list, text};
 
 /// `validateDownwardAPIVolumeFile`.
@@ -80,27 +80,11 @@ fn apart<'a>(file: &'a str, shown: &str, paths: &mut Vec<&'a str>, path: &Path<'
 
 /// A token of the pod's account; its path is checked at the volume, as upstream.
 fn token(token: &Obj, path: &Path<'_>, volume: &Path<'_>, errors: &mut Errors) {
-    let seconds = int(token, "expirationSeconds").unwrap_or(0);
-    let at = path.field("expirationSeconds");
-    if seconds < 600 {
-        errors.invalid(&at, seconds, "may not specify a duration less than 10 minutes");
-    }
-    if seconds > 1 << 32 {
-        errors.invalid(&at, seconds, "may not specify a duration larger than 2^32 seconds");
-    }
+    errors.token_seconds(&path.field("expirationSeconds"), int(token, "expirationSeconds").unwrap_or(0));
     let target = text(token, "path");
     if target.is_empty() {
         errors.required(&volume.field("path"), "");
     } else {
         local_path(target, &volume.field("path"), errors);
-    }
-}
-
-/// A label of a volume's name.
-pub(super) fn label(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if name.is_empty() {
-        errors.required(path, "");
-    } else {
-        errors.invalid_all(path, name, &checks::dns_label(name));
     }
 }

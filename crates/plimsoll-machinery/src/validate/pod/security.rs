@@ -7,14 +7,12 @@ use super::{source, windows};
 use crate::obj::{Obj, as_obj, flag, int, list, object, text};
 
 /// User and group ids go from 0 to this.
-const MAX_ID: i64 = i32::MAX as i64;
+pub(super) const MAX_ID: i64 = i32::MAX as i64;
 
 fn ids(context: &Obj, keys: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for key in keys {
-        if let Some(id) = int(context, key)
-            && !(0..=MAX_ID).contains(&id)
-        {
-            errors.invalid(&path.field(key), id, "must be between 0 and 2147483647, inclusive");
+        if let Some(id) = int(context, key) {
+            errors.between(&path.field(key), id, 0..=MAX_ID);
         }
     }
 }
@@ -24,10 +22,7 @@ pub(super) fn pod(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Error
     ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
     let groups = path.field("supplementalGroups");
     for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
-        let id = group.as_i64().unwrap_or(0);
-        if !(0..=MAX_ID).contains(&id) {
-            errors.invalid(&groups.index(i), id, "must be between 0 and 2147483647, inclusive");
-        }
+        errors.between(&groups.index(i), group.as_i64().unwrap_or(0), 0..=MAX_ID);
     }
     if flag(spec, "shareProcessNamespace") && flag(spec, "hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";

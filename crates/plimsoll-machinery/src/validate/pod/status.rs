@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::super::checks;
 use super::super::path::{Errors, IMMUTABLE, Path, go_struct};
 use super::annotations;
+use super::security::MAX_ID;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// An update of the status.
@@ -189,11 +190,7 @@ fn extended_claim(is: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
         seen.push(key);
     }
     let claim = text(status, "resourceClaimName");
-    if claim.is_empty() {
-        errors.required(&path.field("resourceClaimName"), "");
-    } else {
-        errors.invalid_all(&path.field("resourceClaimName"), claim, &checks::dns_subdomain(claim));
-    }
+    errors.named(&path.field("resourceClaimName"), claim, checks::dns_subdomain);
 }
 
 /// Addresses: valid ones, at most one of each family. Those that are there may stay.
@@ -229,19 +226,12 @@ fn users(statuses: &[Value], os: &str, path: &Path<'_>, errors: &mut Errors) {
             errors.forbidden(&at, "cannot be set for a windows pod");
             continue;
         }
-        let bad = |id: i64| !(0..=i64::from(i32::MAX)).contains(&id);
-        let detail = "must be between 0 and 2147483647, inclusive";
         for key in ["uid", "gid"] {
-            let id = int(user, key).unwrap_or(0);
-            if bad(id) {
-                errors.invalid(&at.field(key), id, detail);
-            }
+            errors.between(&at.field(key), int(user, key).unwrap_or(0), 0..=MAX_ID);
         }
         let groups = at.field("supplementalGroups");
-        for (j, id) in list(user, "supplementalGroups").iter().map(|g| g.as_i64().unwrap_or(0)).enumerate() {
-            if bad(id) {
-                errors.invalid(&groups.index(j), id, detail);
-            }
+        for (j, group) in list(user, "supplementalGroups").iter().enumerate() {
+            errors.between(&groups.index(j), group.as_i64().unwrap_or(0), 0..=MAX_ID);
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
+use super::super::source::{LONG_PORTAL, has_backsteps, is_long_portal};
 use super::super::{checks, resources};
 use super::{Context, Owner, projected, source};
 use crate::obj::{Obj, as_obj, flag, has, list, object, text};
@@ -55,11 +56,7 @@ pub(super) fn volumes<'a>(
         let name = text(volume, "name");
         let before = errors.0.len();
         sources(volume, owner, &at, errors);
-        if name.is_empty() {
-            errors.required(&at.field("name"), "");
-        } else {
-            errors.invalid_all(&at.field("name"), name, &checks::dns_label(name));
-        }
+        errors.named(&at.field("name"), name, checks::dns_label);
         if known.iter().any(|v| text(v, "name") == name) {
             errors.duplicate(&at.field("name"), name);
         }
@@ -86,14 +83,17 @@ fn made_claims(volume: &Obj, all: &[Value], owner: Owner<'_>, path: &Path<'_>, e
 
 /// `validateVolumeSource`: one source, and that one well formed.
 fn sources(volume: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let mut found = 0;
+    let mut found = false;
     for (key, inner, refused) in SOURCES {
         let Some(source) = volume.get(key).and_then(Value::as_object) else { continue };
-        if found > 0 {
+        if found {
             errors.forbidden(&path.field(refused), "may not specify more than 1 volume type");
+            if key == "iscsi" {
+                iscsi_length(volume, source, path, errors);
+            }
             continue;
         }
-        found += 1;
+        found = true;
         let at = path.field(inner);
         match key {
             "emptyDir" => empty_dir(source, &at, errors),
@@ -110,7 +110,7 @@ fn sources(volume: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors)
             _ => source::check(key, source, &at, errors),
         }
     }
-    if found == 0 {
+    if !found {
         errors.required(path, "must specify a volume type");
     }
 }
@@ -129,11 +129,11 @@ fn image(source: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
     super::container::pull_policy(source, "pullPolicy", path, errors);
 }
 
+/// Looked at whatever other source there is, as upstream.
 fn iscsi_length(volume: &Obj, source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let name = text(volume, "name");
-    if has(source, "initiatorName") && name.len() + 1 + text(source, "targetPortal").len() > 64 {
-        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-        errors.invalid(&path.field("name"), name, detail);
+    if has(source, "initiatorName") && is_long_portal(name, text(source, "targetPortal")) {
+        errors.invalid(&path.field("name"), name, LONG_PORTAL);
     }
 }
 
@@ -273,7 +273,7 @@ fn volume_devices(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut 
         if targets.contains(&target) {
             errors.invalid(&target_path, target, "must be unique");
         }
-        if target.split('/').any(|part| part == "..") {
+        if has_backsteps(target) {
             errors.invalid(&target_path, target, "can not contain backsteps ('..')");
         } else {
             targets.push(target);

@@ -133,10 +133,7 @@ fn taint(taint: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let (key, value) = (text(taint, "key"), text(taint, "value"));
     errors.invalid_all(&path.field("key"), key, &checks::qualified_name(key));
     errors.invalid_all(&path.field("value"), value, &checks::label_value(value));
-    match text(taint, "effect") {
-        "" => errors.required(&path.field("effect"), ""),
-        effect => errors.one_of(&path.field("effect"), effect, &EFFECTS),
-    }
+    errors.choice(&path.field("effect"), text(taint, "effect"), &EFFECTS);
 }
 
 /// `validateDeviceCounterConsumption` of all.
@@ -148,11 +145,7 @@ fn consumed(device: &Obj, path: &Path<'_>, errors: &mut Errors) {
     for (i, one) in all.iter().map(as_obj).enumerate() {
         let here = path.index(i);
         let set = text(one, "counterSet");
-        if set.is_empty() {
-            errors.required(&here.field("counterSet"), "");
-        } else {
-            errors.invalid_all(&here.field("counterSet"), set, &checks::dns_label(set));
-        }
+        errors.named(&here.field("counterSet"), set, checks::dns_label);
         counters(one, &here.field("counters"), errors);
     }
     let sets: Vec<&str> = all.iter().map(|c| text(as_obj(c), "counterSet")).collect();

@@ -10,6 +10,8 @@ mod status;
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
+// Drivers of devices are named as those of volumes are.
+use super::source::driver_name as driver;
 use super::{checks, meta, resources};
 use crate::cel::Program;
 use crate::cel::check::{BOOL, Declared, Ty, check};
@@ -146,18 +148,6 @@ fn raw(data: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
         Some(Value::Object(_)) => {}
         Some(_) => errors.invalid(path, "<value omitted>", "must be a valid JSON object"),
     }
-}
-
-/// `ValidateCSIDriverName`: drivers of devices are named alike.
-fn driver(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if name.is_empty() {
-        errors.required(path, "");
-        return;
-    }
-    if name.len() > 63 {
-        errors.too_long(path, 63);
-    }
-    errors.invalid_all(path, name, &checks::dns_subdomain(&name.to_lowercase()));
 }
 
 /// `validatePoolName`.

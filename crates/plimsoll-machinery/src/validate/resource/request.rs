@@ -136,11 +136,7 @@ fn request(request: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 fn device_request(request: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let class = text(request, "deviceClassName");
-    if class.is_empty() {
-        errors.required(&path.field("deviceClassName"), "");
-    } else {
-        errors.invalid_all(&path.field("deviceClassName"), class, &checks::dns_subdomain(class));
-    }
+    errors.named(&path.field("deviceClassName"), class, checks::dns_subdomain);
     selectors(request, path, errors);
     let count = int(request, "count").unwrap_or(0);
     let at = path.field("count");

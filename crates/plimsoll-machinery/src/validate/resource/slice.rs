@@ -48,11 +48,7 @@ fn spec(spec: &Obj, old: Option<&Obj>, errors: &mut Errors) {
         for (i, set) in sets.iter().map(as_obj).enumerate() {
             let here = at.index(i);
             let name = text(set, "name");
-            if name.is_empty() {
-                errors.required(&here.field("name"), "");
-            } else {
-                errors.invalid_all(&here.field("name"), name, &checks::dns_label(name));
-            }
+            errors.named(&here.field("name"), name, checks::dns_label);
             device::counters(set, &here.field("counters"), errors);
         }
         let names: Vec<&str> = sets.iter().map(|s| text(as_obj(s), "name")).collect();

@@ -1,6 +1,6 @@
 //! Status of claims.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::path::{Errors, IMMUTABLE, Path};
 use super::super::{address, checks, conditions, pod};
@@ -83,10 +83,7 @@ fn allocation(allocation: &Obj, names: &Names<'_>, path: &Path<'_>, errors: &mut
     if few(configs, 64, &config_path, errors) {
         for (i, one) in configs.iter().map(as_obj).enumerate() {
             let here = config_path.index(i);
-            match text(one, "source") {
-                "" => errors.required(&here.field("source"), ""),
-                source => errors.one_of(&here.field("source"), source, &["FromClaim", "FromClass"]),
-            }
+            errors.choice(&here.field("source"), text(one, "source"), &["FromClaim", "FromClass"]);
             request::name_refs(one, names, &here, errors);
             opaque(one, &here, errors);
         }
@@ -106,9 +103,7 @@ fn devices(status: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let ids: Vec<DeviceId<'_>> = all.iter().map(|d| id(as_obj(d))).collect();
     for (i, one) in ids.iter().enumerate() {
         if ids.get(..i).is_some_and(|before| before.contains(one)) {
-            let mut error = crate::FieldError::duplicate(path.index(i).to_string(), &Value::Null);
-            error.value = Some(shown_id(*one));
-            errors.0.push(error);
+            errors.duplicate_text(&path.index(i), shown_id(*one), "");
         }
     }
 }
@@ -156,14 +151,14 @@ fn network(data: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 /// `IsValidInterfaceAddress`: an address with the length of its network's prefix, in canonical form.
 fn interface_address(text: &str, path: &Path<'_>, errors: &mut Errors) {
-    let Some((ip, bits)) = address::sloppy_cidr(text) else {
+    let Some(address) = address::Network::parse(text) else {
         let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
         errors.invalid(path, text, detail);
         return;
     };
-    let canonical = format!("{ip}/{bits}");
+    let canonical = address.interface();
     if canonical != text {
-        let detail = format!("must be in canonical form ({})", json!(canonical));
+        let detail = format!("must be in canonical form ({})", crate::decode::go_quote(&canonical));
         errors.invalid(path, text, &detail);
     }
 }
