@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::path::{Errors, IMMUTABLE, Path, go_struct};
-use super::{checks, claim, pod, selector};
+use super::path::{Errors, IMMUTABLE, Path};
+use super::{checks, claim, golang, pod, selector};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// apps/v1 Deployment.
@@ -115,24 +115,10 @@ fn strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
             }
             at_most_all(down, &at.field("maxUnavailable"), errors);
         }
-        (other, rolling) => {
-            unknown_strategy(other, rolling, &["Recreate", "RollingUpdate"], path, errors);
+        _ => {
+            let shown = golang::structure("DeploymentStrategy", strategy);
+            errors.not_supported_text(path, shown, &["Recreate", "RollingUpdate"]);
         }
-    }
-}
-
-/// A strategy of an unknown type is shown whole.
-fn unknown_strategy(kind: &str, rolling: Option<&Obj>, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    let number = |r: &Obj, key: &str| r.get(key).cloned().unwrap_or_else(|| json!(0));
-    let rolling = rolling.map_or_else(
-        || "null".to_owned(),
-        |r| {
-            go_struct(&[("MaxUnavailable", number(r, "maxUnavailable")), ("MaxSurge", number(r, "maxSurge"))])
-        },
-    );
-    errors.not_supported(path, "", known);
-    if let Some(last) = errors.0.last_mut() {
-        last.value = Some(format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", json!(kind)));
     }
 }
 
@@ -270,7 +256,8 @@ fn stateful_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
         "OnDelete" => {
             if let Some(rolling) = rolling {
                 let detail = "only allowed for updateStrategy 'RollingUpdate'";
-                errors.invalid_text(&at, shown_partition(rolling), detail);
+                let shown = golang::structure("RollingUpdateStatefulSetStrategy", rolling);
+                errors.invalid_text(&at, shown, detail);
             }
         }
         "RollingUpdate" => {
@@ -278,18 +265,11 @@ fn stateful_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
                 errors.non_negative(&at.field("partition"), int(rolling, "partition"));
             }
         }
-        other => {
-            let rolling = rolling.map_or_else(|| "null".to_owned(), shown_partition);
-            let shown = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", json!(other));
+        _ => {
+            let shown = golang::structure("StatefulSetUpdateStrategy", strategy);
             errors.invalid_text(path, shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
-}
-
-/// How a set's rolling update is shown; how many may be away at a time is dropped before, as the feature is off.
-fn shown_partition(rolling: &Obj) -> String {
-    let partition = rolling.get("partition").cloned().unwrap_or_else(|| json!(0));
-    go_struct(&[("Partition", partition), ("MaxUnavailable", Value::Null)])
 }
 
 /// What may change of a `StatefulSet`.
@@ -367,9 +347,9 @@ fn daemon_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
                 _ => {}
             }
         }
-        other => {
-            let rolling = strategy.get("rollingUpdate").and_then(Value::as_object);
-            unknown_strategy(other, rolling, &["RollingUpdate", "OnDelete"], path, errors);
+        _ => {
+            let shown = golang::structure("DaemonSetUpdateStrategy", strategy);
+            errors.not_supported_text(path, shown, &["RollingUpdate", "OnDelete"]);
         }
     }
 }

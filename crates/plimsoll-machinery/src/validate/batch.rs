@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::apps::shown_labels;
-use super::path::{Errors, IMMUTABLE, Path, go_struct};
-use super::{checks, cron, pod, selector};
+use super::path::{Errors, IMMUTABLE, Path};
+use super::{checks, cron, golang, pod, selector};
 use crate::obj::{Obj, as_obj, child, children, flag, has, int, list, object, text};
 
 /// Most pods of an indexed job at a time.
@@ -309,19 +309,8 @@ fn exit_codes(codes: &Obj, names: &[&str], path: &Path<'_>, errors: &mut Errors)
 fn success_policy(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let rules = list(policy, "rules");
     if text(spec, "completionMode") != "Indexed" {
-        let shown = |rule: &Obj| {
-            go_struct(&[
-                ("SucceededIndexes", rule.get("succeededIndexes").cloned().unwrap_or_default()),
-                ("SucceededCount", rule.get("succeededCount").cloned().unwrap_or_default()),
-            ])
-        };
-        let all: Vec<String> = rules.iter().map(|r| shown(as_obj(r))).collect();
-        let all = match policy.get("rules") {
-            Some(Value::Array(_)) => format!("[{}]", all.join(",")),
-            _ => "null".to_owned(),
-        };
-        let text = format!("{{\"Rules\":{all}}}");
-        errors.invalid_text(path, text, "requires indexed completion mode");
+        let shown = golang::structure("SuccessPolicy", policy);
+        errors.invalid_text(path, shown, "requires indexed completion mode");
         return;
     }
     let at = path.field("rules");
@@ -418,7 +407,7 @@ pub(super) fn job_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     template_update(old, new, &path, errors);
     errors.immutable(&path.field("completionMode"), before, after, "completionMode");
     if before.get("podFailurePolicy") != after.get("podFailurePolicy") {
-        let shown = shown_failure_policy(after.get("podFailurePolicy"));
+        let shown = golang::shown("*PodFailurePolicy", after.get("podFailurePolicy"));
         errors.invalid_text(&path.field("podFailurePolicy"), shown, IMMUTABLE);
     }
     for key in ["backoffLimitPerIndex", "managedBy", "successPolicy"] {
@@ -460,30 +449,13 @@ fn template_update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if was != &is {
         let at = path.field("template");
         if suspended && idle {
-            let shown = pod::shown_spec(object(object(after, "template"), "spec"));
+            let shown = golang::structure("PodSpec", object(object(after, "template"), "spec"));
             errors.invalid_text(&at.field("spec"), shown, IMMUTABLE);
         } else {
-            errors.invalid_text(&at, shown_template(object(after, "template")), IMMUTABLE);
+            let shown = golang::structure("PodTemplateSpec", object(after, "template"));
+            errors.invalid_text(&at, shown, IMMUTABLE);
         }
     }
-}
-
-/// A template as Go prints it: its metadata as on the wire, with no name of its own, then the spec.
-fn shown_template(template: &Obj) -> String {
-    const ORDER: [&str; 8] = [
-        "name",
-        "generateName",
-        "namespace",
-        "uid",
-        "labels",
-        "annotations",
-        "ownerReferences",
-        "finalizers",
-    ];
-    let metadata = object(template, "metadata");
-    let given = ORDER.iter().filter_map(|key| Some(format!("\"{key}\":{},", metadata.get(*key)?)));
-    let spec = pod::shown_spec(object(template, "spec"));
-    format!("{{{}\"Spec\":{spec}}}", given.collect::<String>())
 }
 
 /// Puts back what may change of a suspended job's template.
@@ -522,33 +494,6 @@ fn restore_template(was: &Obj, is: &mut Obj) {
             }
         }
     }
-}
-
-/// A failure policy as Go prints it.
-fn shown_failure_policy(policy: Option<&Value>) -> String {
-    let Some(policy) = policy.and_then(Value::as_object) else { return "null".to_owned() };
-    let condition = |c: &Obj| format!("{{\"Type\":{},\"Status\":{}}}", c["type"], c["status"]);
-    let rule = |r: &Obj| {
-        let conditions = list(r, "onPodConditions");
-        let shown = if conditions.is_empty() {
-            "null".to_owned()
-        } else {
-            format!("[{}]", conditions.iter().map(|c| condition(as_obj(c))).collect::<Vec<_>>().join(","))
-        };
-        let codes = r.get("onExitCodes").and_then(Value::as_object).map_or("null".to_owned(), |c| {
-            go_struct(&[
-                ("ContainerName", c.get("containerName").cloned().unwrap_or_default()),
-                ("Operator", c.get("operator").cloned().unwrap_or_default()),
-                ("Values", c.get("values").cloned().unwrap_or_default()),
-            ])
-        });
-        format!(
-            "{{\"Action\":{},\"OnExitCodes\":{codes},\"OnPodConditions\":{shown}}}",
-            r.get("action").cloned().unwrap_or_default()
-        )
-    };
-    let rules: Vec<String> = list(policy, "rules").iter().map(|r| rule(as_obj(r))).collect();
-    format!("{{\"Rules\":[{}]}}", rules.join(","))
 }
 
 /// batch/v1 `CronJob`.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Errors, Path};
-use super::{checks, meta};
+use super::{checks, golang, meta};
 use crate::kinds::Kind;
 use crate::obj::{Obj, has, int, object, text};
 
@@ -145,13 +145,11 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
         };
         if !same {
             let value = match field {
-                "regarding" => super::shown::reference(object(new, field)),
-                "related" if has(new, field) => super::shown::reference(object(new, field)),
-                "deprecatedSource" => super::shown::event_source(object(new, field)),
+                "regarding" => golang::structure("ObjectReference", object(new, field)),
+                "related" => golang::shown("*ObjectReference", new.get(field)),
+                "deprecatedSource" => golang::structure("EventSource", object(new, field)),
                 "deprecatedCount" => int(new, field).unwrap_or(0).to_string(),
-                "related" | "eventTime" | "deprecatedFirstTimestamp" | "deprecatedLastTimestamp" => {
-                    is.to_string()
-                }
+                "eventTime" | "deprecatedFirstTimestamp" | "deprecatedLastTimestamp" => is.to_string(),
                 _ => Value::from(text(new, field)).to_string(),
             };
             errors.invalid_text(&Path::new(shown), value, super::path::IMMUTABLE);

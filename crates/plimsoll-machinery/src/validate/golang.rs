@@ -1,134 +1,215 @@
 //! Values of Go's internal types as they show in messages: every field, under its Go name, in Go's order.
+//!
+//! The types are in `data/internal.txt`: a struct a line with its fields, each `Name=wire:kind`. `Name?` is left out
+//! when it is empty, as tags of some types want it. `wire` is where the API has it: a name, names with dots between them
+//! for parts of a part, `^name` in the object around, `@object`, `@array` and `@bool` for the value itself where it is
+//! one of those (a `bool` is true of an object as well). Kinds: `s` text, `i` number, `b` boolean, `q` quantity, `raw`
+//! and `map` what is as in the API, or another struct; before it `*` a pointer, `[]` a list, `{}` a map.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use crate::error::escape_html;
-use crate::obj::as_obj;
+use crate::obj::{Obj, as_obj};
 
-/// How a field of an internal type is written.
-#[derive(Clone, Copy)]
-pub(crate) enum Go {
-    /// A text: empty when absent.
-    Text,
-    /// A number: 0 when absent.
-    Int,
-    /// A boolean: false when absent.
-    Bool,
-    /// A pointer, list or map of plain values, or a type with tags: as in the API, `null` when absent.
-    Plain,
-    /// A struct.
-    Struct(&'static [Field]),
-    /// A pointer to a struct.
-    Pointer(&'static [Field]),
-    /// A list of structs.
-    List(&'static [Field]),
-    /// A map to structs.
-    Map(&'static [Field]),
-    /// A struct or a boolean (`JSONSchemaPropsOrBool`).
-    OrBool(&'static [Field]),
-    /// A map to structs or lists of names (`JSONSchemaDependencies`).
-    MapOrNames(&'static [Field]),
-    /// A struct or a list of them (`JSONSchemaPropsOrArray`).
-    OrList(&'static [Field]),
+const TEXT: &str = include_str!("../../data/internal.txt");
+
+static TYPES: LazyLock<BTreeMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
+    let field = |text: &'static str| {
+        let (name, rest) = text.split_once('=')?;
+        let (wire, kind) = rest.split_once(':')?;
+        let lean = name.ends_with('?');
+        Some(Field { name: name.trim_end_matches('?'), wire, kind, lean })
+    };
+    TEXT.lines()
+        .filter_map(|line| {
+            let (name, fields) = line.split_once(' ')?;
+            Some((name, fields.split_ascii_whitespace().filter_map(field).collect()))
+        })
+        .collect()
+});
+
+/// A field of a struct.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    /// Its name in Go, or that of its tag.
+    pub name: &'static str,
+    /// Where it is in the API.
+    pub wire: &'static str,
+    kind: &'static str,
+    /// Left out when it is empty.
+    lean: bool,
 }
 
-/// Name in Go, name in the API, type.
-pub(crate) type Field = (&'static str, &'static str, Go);
-
-/// A struct with these fields.
-pub(crate) fn shown(value: &Value, fields: &[Field]) -> String {
-    let mut text = String::new();
-    fields_of(value, fields, &mut text);
-    escape_html(&text)
-}
-
-/// A list of structs with these fields.
-pub(crate) fn shown_list(values: &[Value], fields: &'static [Field]) -> String {
-    let mut text = String::new();
-    one(Some(&Value::Array(values.to_vec())), Go::List(fields), &mut text);
-    escape_html(&text)
-}
-
-fn fields_of(value: &Value, fields: &[Field], text: &mut String) {
-    text.push('{');
-    for (i, (go, api, ty)) in fields.iter().enumerate() {
-        if i > 0 {
-            text.push(',');
+impl Field {
+    /// Whether a value says nothing.
+    pub fn is_zero(&self, value: Option<&Value>) -> bool {
+        match value {
+            None | Some(Value::Null) => true,
+            Some(Value::Bool(flag)) => !flag && self.kind == "b",
+            Some(Value::String(text)) => text.is_empty() && self.kind == "s",
+            Some(_) => false,
         }
-        text.push('"');
-        text.push_str(go);
-        text.push_str("\":");
-        one(as_obj(value).get(*api).filter(|v| !v.is_null()), *ty, text);
     }
-    text.push('}');
+
+    /// The same, where tags leave out what is empty.
+    fn is_left_out(&self, value: Option<&Value>) -> bool {
+        self.lean
+            && match value {
+                Some(Value::Object(o)) => o.is_empty(),
+                Some(Value::Array(all)) => all.is_empty(),
+                other => self.is_zero(other),
+            }
+    }
+
+    fn value<'a>(&self, of: &'a Value, around: &'a Value) -> Option<&'a Value> {
+        match self.wire {
+            "@object" => Some(of).filter(|v| v.is_object()),
+            "@array" => Some(of).filter(|v| v.is_array()),
+            "@bool" if of.is_object() => Some(&Value::Bool(true)),
+            "@bool" => Some(of).filter(|v| v.is_boolean()),
+            wire => match wire.strip_prefix('^') {
+                Some(wire) => around.get(wire),
+                None => wire.split('.').try_fold(of, |part, key| part.get(key)),
+            },
+        }
+        .filter(|v| !v.is_null())
+    }
 }
 
-fn one(value: Option<&Value>, ty: Go, text: &mut String) {
-    match (value, ty) {
-        (None, Go::Text) => text.push_str("\"\""),
-        (None, Go::Int) => text.push('0'),
-        (None, Go::Bool) => text.push_str("false"),
-        (None, Go::Struct(of)) => fields_of(&Value::Null, of, text),
-        (None, _) => text.push_str("null"),
-        (Some(value), Go::Struct(of) | Go::Pointer(of)) => fields_of(value, of, text),
-        (Some(Value::Array(all)), Go::List(of)) => {
-            text.push('[');
-            for (i, element) in all.iter().enumerate() {
-                if i > 0 {
-                    text.push(',');
+/// The fields of a struct.
+pub(crate) fn fields(name: &str) -> &'static [Field] {
+    let found = TYPES.get(name);
+    debug_assert!(found.is_some(), "{name} is no type");
+    found.map_or(&[], Vec::as_slice)
+}
+
+/// A value of a kind (`Name`, `*Name`, `[]Name`, …) as it is printed.
+pub(crate) fn shown(kind: &str, value: Option<&Value>) -> String {
+    let mut writer = Writer { out: String::new() };
+    writer.write(kind, value, &Value::Null, None);
+    escape_html(&writer.out)
+}
+
+/// A struct as it is printed.
+pub(crate) fn structure(name: &str, o: &Obj) -> String {
+    shown(name, Some(&Value::Object(o.clone())))
+}
+
+/// A list of structs as it is printed.
+pub(crate) fn list(name: &str, values: &[Value]) -> String {
+    shown(&format!("[]{name}"), Some(&Value::Array(values.to_vec())))
+}
+
+/// A struct with a line for each field (`json.MarshalIndent` with one space).
+pub(crate) fn pretty(name: &str, o: &Obj) -> String {
+    let mut writer = Writer { out: String::new() };
+    writer.write(name, Some(&Value::Object(o.clone())), &Value::Null, Some(0));
+    escape_html(&writer.out)
+}
+
+/// Writes on one line, or with `depth` spaces before each line.
+struct Writer {
+    out: String,
+}
+
+impl Writer {
+    fn line(&mut self, depth: Option<usize>) {
+        if let Some(depth) = depth {
+            self.out.push('\n');
+            self.out.extend(std::iter::repeat_n(' ', depth));
+        }
+    }
+
+    fn write(&mut self, kind: &str, value: Option<&Value>, around: &Value, depth: Option<usize>) {
+        let value = value.filter(|v| !v.is_null());
+        let zero = match kind {
+            "s" => "\"\"",
+            "i" => "0",
+            "b" => "false",
+            "q" => "\"0\"",
+            "raw" | "map" => "null",
+            kind if kind.starts_with(['*', '[', '{']) => "null",
+            _ => "",
+        };
+        match value {
+            None if !zero.is_empty() => self.out.push_str(zero),
+            None => self.fields(kind, &Value::Null, around, depth),
+            Some(value) => {
+                if let Some(of) = kind.strip_prefix('*') {
+                    self.write(of, Some(value), around, depth);
+                } else if let Some(of) = kind.strip_prefix("[]") {
+                    let all = value.as_array().map_or(&[][..], Vec::as_slice);
+                    self.block(('[', ']'), depth, all.iter(), |w, one, inner| {
+                        w.write(of, Some(one), around, inner);
+                    });
+                } else if let Some(of) = kind.strip_prefix("{}") {
+                    self.block(('{', '}'), depth, as_obj(value), |w, (key, one), inner| {
+                        w.key(&Value::from(key.as_str()).to_string(), inner);
+                        w.write(of, Some(one), value, inner);
+                    });
+                } else if zero.is_empty() {
+                    self.fields(kind, value, around, depth);
+                } else {
+                    self.plain(value, depth);
                 }
-                fields_of(element, of, text);
             }
-            text.push(']');
         }
-        (Some(Value::Object(all)), Go::Map(of)) => {
-            text.push('{');
-            for (i, (key, element)) in all.iter().enumerate() {
-                if i > 0 {
-                    text.push(',');
-                }
-                text.push_str(&Value::from(key.as_str()).to_string());
-                text.push(':');
-                fields_of(element, of, text);
+    }
+
+    /// Elements between brackets.
+    fn block<T>(
+        &mut self,
+        (open, close): (char, char),
+        depth: Option<usize>,
+        elements: impl IntoIterator<Item = T>,
+        mut one: impl FnMut(&mut Self, T, Option<usize>),
+    ) {
+        let inner = depth.map(|depth| depth + 1);
+        let mut some = false;
+        self.out.push(open);
+        for element in elements {
+            if some {
+                self.out.push(',');
             }
-            text.push('}');
+            some = true;
+            self.line(inner);
+            one(self, element, inner);
         }
-        (Some(Value::Object(all)), Go::MapOrNames(of)) => {
-            text.push('{');
-            for (i, (key, element)) in all.iter().enumerate() {
-                let comma = if i > 0 { "," } else { "" };
-                text.push_str(&format!("{comma}{}:{{\"Schema\":", Value::from(key.as_str())));
-                let (schema, names) = match element {
-                    Value::Array(_) => (None, Some(element)),
-                    Value::Object(_) => (Some(element), None),
-                    _ => (None, None),
-                };
-                one(schema, Go::Pointer(of), text);
-                text.push_str(",\"Property\":");
-                one(names, Go::Plain, text);
-                text.push('}');
+        if some {
+            self.line(depth);
+        }
+        self.out.push(close);
+    }
+
+    fn key(&mut self, quoted: &str, depth: Option<usize>) {
+        self.out.push_str(quoted);
+        self.out.push_str(if depth.is_some() { ": " } else { ":" });
+    }
+
+    fn fields(&mut self, name: &str, value: &Value, around: &Value, depth: Option<usize>) {
+        let given = fields(name).iter().map(|field| (field, field.value(value, around)));
+        let given = given.filter(|(field, part)| !field.is_left_out(*part));
+        self.block(('{', '}'), depth, given, |w, (field, part), inner| {
+            w.key(&format!("\"{}\"", field.name), inner);
+            w.write(field.kind, part, value, inner);
+        });
+    }
+
+    /// What is as in the API.
+    fn plain(&mut self, value: &Value, depth: Option<usize>) {
+        match value {
+            Value::Array(all) => {
+                self.block(('[', ']'), depth, all, |w, one, inner| w.plain(one, inner));
             }
-            text.push('}');
+            Value::Object(o) => self.block(('{', '}'), depth, o, |w, (key, one), inner| {
+                w.key(&Value::from(key.as_str()).to_string(), inner);
+                w.plain(one, inner);
+            }),
+            plain => self.out.push_str(&plain.to_string()),
         }
-        (Some(Value::Bool(allows)), Go::OrBool(_)) => {
-            text.push_str(&format!("{{\"Allows\":{allows},\"Schema\":null}}"));
-        }
-        (Some(value), Go::OrBool(of)) => {
-            text.push_str("{\"Allows\":true,\"Schema\":");
-            fields_of(value, of, text);
-            text.push('}');
-        }
-        (Some(list @ Value::Array(_)), Go::OrList(of)) => {
-            text.push_str("{\"Schema\":null,\"JSONSchemas\":");
-            one(Some(list), Go::List(of), text);
-            text.push('}');
-        }
-        (Some(value), Go::OrList(of)) => {
-            text.push_str("{\"Schema\":");
-            fields_of(value, of, text);
-            text.push_str(",\"JSONSchemas\":null}");
-        }
-        (Some(value), _) => text.push_str(&value.to_string()),
     }
 }
 
@@ -139,19 +220,63 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structs() {
-        const INNER: &[Field] = &[("Name", "name", Go::Text)];
-        const OUTER: &[Field] = &[
-            ("Count", "count", Go::Int),
-            ("Inner", "inner", Go::Pointer(INNER)),
-            ("All", "all", Go::List(INNER)),
-            ("Name", "name", Go::Text),
-        ];
-        let value = json!({"name": "a<b", "all": [{}, {"name": "x"}]});
-        assert_eq!(
-            shown(&value, OUTER),
-            "{\"Count\":0,\"Inner\":null,\"All\":[{\"Name\":\"\"},{\"Name\":\"x\"}],\
-             \"Name\":\"a\\u003cb\"}"
-        );
+    fn every_type_is_known() {
+        for (name, fields) in TYPES.iter() {
+            assert!(!fields.is_empty(), "{name}");
+            for field in fields {
+                let kind = field.kind.trim_start_matches(['*', '[', ']', '{', '}']);
+                let known = matches!(kind, "s" | "i" | "b" | "q" | "map" | "raw");
+                assert!(known || TYPES.contains_key(kind), "{name}: {kind}");
+            }
+        }
+        assert_eq!(TYPES.len(), TEXT.lines().count());
+    }
+
+    #[test]
+    fn values() {
+        for (kind, value, want) in [
+            (
+                "Toleration",
+                json!({"key": "a<b"}),
+                r#"{"Key":"a\u003cb","Operator":"","Value":"","Effect":"","TolerationSeconds":null}"#,
+            ),
+            ("*VolumeNodeAffinity", json!(null), "null"),
+            (
+                "*VolumeNodeAffinity",
+                json!({"required": {"nodeSelectorTerms": [{}]}}),
+                r#"{"Required":{"NodeSelectorTerms":[{"MatchExpressions":null,"MatchFields":null}]}}"#,
+            ),
+            ("RollingUpdate", json!({"maxSurge": "10%"}), r#"{"MaxUnavailable":0,"MaxSurge":"10%"}"#),
+            (
+                "LabelSelector",
+                json!({"matchLabels": {}, "matchExpressions": [{}]}),
+                r#"{"matchExpressions":[{"key":"","operator":""}]}"#,
+            ),
+            ("LabelSelector", json!({}), "{}"),
+            (
+                "OwnerReference",
+                json!({"name": "n", "controller": false}),
+                r#"{"apiVersion":"","kind":"","name":"n","uid":"","controller":false}"#,
+            ),
+            (
+                "ResourceClaimTemplateSpec",
+                json!({"metadata": {"labels": {"a": "b"}}}),
+                r#"{"labels":{"a":"b"},"Spec":{"Devices":{"Requests":null,"Constraints":null,"Config":null}}}"#,
+            ),
+            ("*JSONSchemaPropsOrBool", json!(true), r#"{"Allows":true,"Schema":null}"#),
+            ("[]s", json!([]), "[]"),
+        ] {
+            assert_eq!(shown(kind, Some(&value)), want, "{kind} {value}");
+        }
+        let or = shown("{}JSONSchemaPropsOrStringArray", Some(&json!({"a": ["b"]})));
+        assert_eq!(or, r#"{"a":{"Schema":null,"Property":["b"]}}"#);
+        let or = shown("*JSONSchemaPropsOrBool", Some(&json!({})));
+        assert!(or.starts_with(r#"{"Allows":true,"Schema":{"ID":"""#), "{or}");
+        let pod =
+            json!({"hostNetwork": true, "securityContext": {"runAsUser": 1}, "nodeSelector": {"a": "b"}});
+        let spec = structure("PodSpec", as_obj(&pod));
+        assert!(spec.contains(r#""SecurityContext":{"HostNetwork":true,"#), "{spec}");
+        assert!(pretty("PodSpec", as_obj(&pod)).contains("\n \"NodeSelector\": {\n  \"a\": \"b\"\n },\n"));
+        assert_eq!(pretty("LabelSelector", &Obj::new()), "{}");
     }
 }

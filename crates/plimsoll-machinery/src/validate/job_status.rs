@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::batch::count_indexes;
-use super::path::{Errors, Path, go_struct};
+use super::golang;
+use super::path::{Errors, Path};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 pub(super) fn is_true(status: &Obj, kind: &str) -> bool {
@@ -84,9 +85,8 @@ fn uncounted(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     }
     let changed = change.finished() || change.fields(&["uncountedTerminatedPods"]);
     if changed && finished(change.is) && !seen.is_empty() {
-        let shown = |key: &str| pods.get(key).cloned().unwrap_or_default();
-        let text = go_struct(&[("Succeeded", shown("succeeded")), ("Failed", shown("failed"))]);
-        errors.invalid_text(&at, text, "must be empty for finished job");
+        let shown = golang::structure("UncountedTerminatedPods", pods);
+        errors.invalid_text(&at, shown, "must be empty for finished job");
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::checks::{self, Faults};
+use super::golang;
 use super::path::{Errors, IMMUTABLE, NOT_NEGATIVE, Path};
 use crate::kinds::Kind;
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
@@ -207,7 +208,7 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
         }
         if group.is_empty() && version == "v1" && text(owner, "kind") == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            errors.invalid_text(path, shown_owner(owner), detail);
+            errors.invalid_text(path, golang::structure("OwnerReference", owner), detail);
         }
         if flag(owner, "controller") {
             match controller {
@@ -218,8 +219,7 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
                         name(first),
                         name(owner)
                     );
-                    let all: Vec<String> = owners.iter().map(|o| shown_owner(as_obj(o))).collect();
-                    errors.invalid_text(path, format!("[{}]", all.join(",")), &detail);
+                    errors.invalid_text(path, golang::list("OwnerReference", owners), &detail);
                 }
                 None => controller = Some(owner),
             }
@@ -234,21 +234,6 @@ fn group_version(text: &str) -> (&str, &str) {
         Some((_, version)) if version.contains('/') => ("", ""),
         Some(both) => both,
     }
-}
-
-/// A reference in the order of Go's fields.
-fn shown_owner(owner: &Obj) -> String {
-    let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let fields: Vec<String> = order
-        .iter()
-        .filter_map(|key| {
-            let value = owner.get(*key).filter(|v| !v.is_null());
-            let always = matches!(*key, "apiVersion" | "kind" | "name" | "uid");
-            let shown = value.map(Value::to_string).or_else(|| always.then(|| "\"\"".to_owned()))?;
-            Some(format!("\"{key}\":{shown}"))
-        })
-        .collect();
-    format!("{{{}}}", fields.join(","))
 }
 
 /// `ValidateFinalizers`: qualified names, whoever's.

@@ -13,15 +13,7 @@ pub(super) fn disruption_budget(budget: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     let (min, max) = (spec.get("minAvailable"), spec.get("maxUnavailable"));
     if min.is_some() && max.is_some() {
-        let null = || "null".to_owned();
-        let chosen = spec.get("selector").and_then(Value::as_object).map_or_else(null, selector::shown);
-        let json = |key: &str| spec.get(key).map_or_else(null, Value::to_string);
-        let shown = format!(
-            "{{\"MinAvailable\":{},\"Selector\":{chosen},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
-            json("minAvailable"),
-            json("maxUnavailable"),
-            json("unhealthyPodEvictionPolicy")
-        );
+        let shown = golang::structure("PodDisruptionBudgetSpec", spec);
         errors.invalid_text(&path, shown, "minAvailable and maxUnavailable cannot be both set");
     }
     for (key, value) in [("minAvailable", min), ("maxUnavailable", max)] {
@@ -117,19 +109,10 @@ pub(super) fn runtime_class(class: &Obj, errors: &mut Errors) {
     let keys = |t: &Value| ["key", "operator", "value", "effect"].map(|k| text(as_obj(t), k).to_owned());
     for (i, one) in all.iter().enumerate() {
         if all.iter().take(i).any(|before| keys(before) == keys(one)) {
-            errors.duplicate_text(&at.index(i), golang::shown(one, TOLERATION), "");
+            errors.duplicate_text(&at.index(i), golang::shown("Toleration", Some(one)), "");
         }
     }
 }
-
-/// `core.Toleration`.
-const TOLERATION: &[golang::Field] = &[
-    ("Key", "key", golang::Go::Text),
-    ("Operator", "operator", golang::Go::Text),
-    ("Value", "value", golang::Go::Text),
-    ("Effect", "effect", golang::Go::Text),
-    ("TolerationSeconds", "tolerationSeconds", golang::Go::Plain),
-];
 
 /// The handler of a class is for good.
 pub(super) fn runtime_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {

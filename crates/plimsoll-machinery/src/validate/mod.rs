@@ -33,7 +33,6 @@ mod resource;
 mod resources;
 mod selector;
 mod service;
-mod shown;
 mod source;
 mod storage;
 mod url;

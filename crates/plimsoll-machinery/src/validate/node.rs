@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::path::{Errors, Path, go_struct};
-use super::{address, checks, resources};
+use super::path::{Errors, Path};
+use super::{address, checks, golang, resources};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// core/v1 Node. What the status says is optional, but if it says something, that is right.
@@ -105,12 +105,7 @@ fn taints(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
         }
         errors.choice(&at.field("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
         if seen.contains(&(key, effect)) {
-            let shown = go_struct(&[
-                ("Key", key.into()),
-                ("Value", value.into()),
-                ("Effect", effect.into()),
-                ("TimeAdded", taint.get("timeAdded").cloned().unwrap_or_default()),
-            ]);
+            let shown = golang::structure("Taint", taint);
             errors.duplicate_text(&at, shown, "taints must be unique by key and effect pair");
         } else {
             seen.push((key, effect));
@@ -165,10 +160,7 @@ fn addresses(status: &Obj, errors: &mut Errors) {
     let all = list(status, "addresses");
     for (i, one) in all.iter().enumerate() {
         if all.iter().take(i).any(|before| before == one) {
-            let one = as_obj(one);
-            let shown =
-                go_struct(&[("Type", text(one, "type").into()), ("Address", text(one, "address").into())]);
-            errors.duplicate_text(&at.index(i), shown, "");
+            errors.duplicate_text(&at.index(i), golang::shown("NodeAddress", Some(one)), "");
         }
     }
 }

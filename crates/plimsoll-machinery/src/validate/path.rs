@@ -134,6 +134,13 @@ impl Errors {
         self.0.push(FieldError::not_supported(path.to_string(), &value.into(), allowed));
     }
 
+    /// A value that is not supported, whose text is ready-made (Go structs).
+    pub fn not_supported_text(&mut self, path: &Path<'_>, value: String, allowed: &[&str]) {
+        let mut error = FieldError::not_supported(path.to_string(), &Value::Null, allowed);
+        error.value = Some(value);
+        self.0.push(error);
+    }
+
     pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
         self.0.push(FieldError {
             kind: FieldErrorKind::NotFound,
@@ -243,9 +250,3 @@ impl Errors {
 pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 /// `FieldImmutableErrorMsg`.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
-
-/// A Go struct as it shows in messages: fields in the order given.
-pub(crate) fn go_struct(fields: &[(&str, Value)]) -> String {
-    let parts: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{{{}}}", parts.join(","))
-}

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use plimsoll_api::Quantity;
 use serde_json::Value;
 
-use super::path::{Errors, IMMUTABLE, Path, go_struct};
-use super::{checks, resources};
+use super::path::{Errors, IMMUTABLE, Path};
+use super::{checks, golang, resources};
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
 /// core/v1 `LimitRange`.
@@ -209,7 +209,8 @@ fn scope_selector(spec: &Obj, selector: &Obj, path: &Path<'_>, errors: &mut Erro
             errors.invalid(&path.field("scopeName"), scope, "unsupported scope");
         }
         for _ in object(spec, "hard").keys().filter(|name| !scope_fits(scope, name)) {
-            errors.invalid_text(path, shown_selector(expressions), "unsupported scope applied to resource");
+            let shown = golang::structure("ScopeSelector", selector);
+            errors.invalid_text(path, shown, "unsupported scope applied to resource");
         }
         if PLAIN.contains(&scope) && operator != "Exists" {
             let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
@@ -234,19 +235,6 @@ fn scope_selector(spec: &Obj, selector: &Obj, path: &Path<'_>, errors: &mut Erro
     }
     // Upstream shows the other list.
     conflicts(&scopes, path, spec.get("scopes").unwrap_or(&Value::Null), errors);
-}
-
-/// A selector of scopes as Go's internal type is printed.
-fn shown_selector(expressions: &[Value]) -> String {
-    let one = |e: &Obj| {
-        go_struct(&[
-            ("ScopeName", text(e, "scopeName").into()),
-            ("Operator", text(e, "operator").into()),
-            ("Values", e.get("values").cloned().unwrap_or_default()),
-        ])
-    };
-    let all: Vec<String> = expressions.iter().map(|e| one(as_obj(e))).collect();
-    format!("{{\"MatchExpressions\":[{}]}}", all.join(","))
 }
 
 /// Whether a scope says something of a resource, as far as it is one that quota knows

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::path::{Errors, Path, go_struct};
+use super::golang;
+use super::path::{Errors, Path};
 use super::{checks, selector};
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
@@ -104,12 +105,7 @@ fn subject(subject: &Obj, namespaced: bool, path: &Path<'_>, errors: &mut Errors
 /// A binding binds one role for good.
 pub(super) fn binding_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("roleRef") != new.get("roleRef") {
-        let role = object(new, "roleRef");
-        let shown = go_struct(&[
-            ("APIGroup", text(role, "apiGroup").into()),
-            ("Kind", text(role, "kind").into()),
-            ("Name", text(role, "name").into()),
-        ]);
+        let shown = golang::structure("RoleRef", object(new, "roleRef"));
         errors.invalid_text(&Path::new("roleRef"), shown, "cannot change roleRef");
     }
 }

@@ -71,23 +71,7 @@ pub(super) fn is_empty(selector: &Obj) -> bool {
     object(selector, "matchLabels").is_empty() && list(selector, "matchExpressions").is_empty()
 }
 
-/// A selector in the order of Go's fields.
+/// A selector as it shows in messages.
 pub(super) fn shown(selector: &Obj) -> String {
-    let mut parts = Vec::new();
-    if !object(selector, "matchLabels").is_empty() {
-        parts.push(format!("\"matchLabels\":{}", Value::Object(object(selector, "matchLabels").clone())));
-    }
-    let expressions = list(selector, "matchExpressions");
-    if !expressions.is_empty() {
-        let one = |e: &Obj| {
-            let mut fields = format!("{{\"key\":{},\"operator\":{}", e["key"], e["operator"]);
-            if !list(e, "values").is_empty() {
-                fields.push_str(&format!(",\"values\":{}", e["values"]));
-            }
-            fields + "}"
-        };
-        let all: Vec<String> = expressions.iter().map(|e| one(as_obj(e))).collect();
-        parts.push(format!("\"matchExpressions\":[{}]", all.join(",")));
-    }
-    format!("{{{}}}", parts.join(","))
+    super::golang::structure("LabelSelector", selector)
 }

@@ -1,9 +1,9 @@
 //! core/v1 Service.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::path::{Errors, IMMUTABLE, Path, go_struct};
-use super::{address, checks, meta};
+use super::path::{Errors, IMMUTABLE, Path};
+use super::{address, checks, golang, meta};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
@@ -250,15 +250,8 @@ fn duplicates(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
             node_ports.push((protocol, node));
         }
         if seen.contains(&(protocol, number)) {
-            let shown = go_struct(&[
-                ("Name", "".into()),
-                ("Protocol", protocol.into()),
-                ("AppProtocol", Value::Null),
-                ("Port", number.into()),
-                ("TargetPort", 0.into()),
-                ("NodePort", 0.into()),
-            ]);
-            errors.duplicate_text(&at, shown, "");
+            let same = json!({"protocol": protocol, "port": number});
+            errors.duplicate_text(&at, golang::shown("ServicePort", Some(&same)), "");
         }
         seen.push((protocol, number));
     }

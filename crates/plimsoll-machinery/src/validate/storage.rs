@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
-use super::{checks, resources, selector, source, volume};
+use super::{checks, golang, resources, selector, source, volume};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 /// Most parameters of a class.
@@ -166,21 +166,17 @@ fn topology_keys(keys: &[Value], path: &Path<'_>, errors: &mut Errors) {
 /// A driver that stays on a node stays as it is, but for how much it can take.
 pub(super) fn csi_node_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
-    let order = ["name", "nodeID", "topologyKeys"];
-    let shown = ["Name", "NodeID", "TopologyKeys"];
+    let fixed = ["name", "nodeID", "topologyKeys"];
     for was in list(object(old, "spec"), "drivers").iter().map(as_obj) {
         for is in list(object(new, "spec"), "drivers").iter().map(as_obj) {
-            if text(was, "name") != text(is, "name") || order.iter().all(|key| was.get(*key) == is.get(*key))
-            {
+            let same = fixed.iter().all(|key| was.get(*key) == is.get(*key));
+            if text(was, "name") != text(is, "name") || same {
                 continue;
             }
-            let mut fields: Vec<(&str, Value)> = shown
-                .iter()
-                .zip(order)
-                .map(|(name, key)| (*name, is.get(key).cloned().unwrap_or_default()))
-                .collect();
-            fields.push(("Allocatable", Value::Null));
-            errors.invalid_text(&path.field("drivers"), super::path::go_struct(&fields), IMMUTABLE);
+            let mut shown = is.clone();
+            shown.remove("allocatable");
+            let shown = golang::structure("CSINodeDriver", &shown);
+            errors.invalid_text(&path.field("drivers"), shown, IMMUTABLE);
         }
     }
 }
@@ -316,7 +312,11 @@ fn attachment_source(from: &Obj, path: &Path<'_>, errors: &mut Errors) {
 /// An attachment is for good.
 pub(super) fn volume_attachment_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
-        errors.invalid_text(&Path::new("spec"), super::shown::attachment(object(new, "spec")), IMMUTABLE);
+        errors.invalid_text(
+            &Path::new("spec"),
+            golang::shown("VolumeAttachmentSpec", new.get("spec")),
+            IMMUTABLE,
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::claim::{access_modes, class_name, positive, volume_mode};
 use super::path::{Errors, Path};
 use super::source::{self, Holder};
-use super::{checks, pod, resources, shown};
+use super::{checks, golang, pod, resources};
 use crate::obj::{Obj, has, list, object, text};
 
 /// Sources of persistent volumes, in upstream's order.
@@ -252,7 +252,7 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
     errors.immutable(&Path::new("volumeMode"), before, after, "volumeMode");
     if has(before, "nodeAffinity") && !same_affinity(before.get("nodeAffinity"), after.get("nodeAffinity")) {
-        let value = shown::node_affinity(after.get("nodeAffinity"));
+        let value = golang::shown("*VolumeNodeAffinity", after.get("nodeAffinity"));
         let detail = "field is immutable, except for updating from beta label to GA";
         errors.invalid_text(&Path::new("nodeAffinity"), value, detail);
     }

@@ -126,12 +126,8 @@ const SECCOMP: Words = Words {
     field: "seccompProfile",
     prefix: SECCOMP_CONTAINER,
 };
-const ARMOR: Words = Words {
-    name: "apparmor",
-    default: &["runtime/default"],
-    field: "appArmorProfile",
-    prefix: APP_ARMOR,
-};
+const ARMOR: Words =
+    Words { name: "apparmor", default: &["runtime/default"], field: "appArmorProfile", prefix: APP_ARMOR };
 
 fn same(annotation: &str, profile: Option<&Obj>, words: &Words, path: &Path<'_>, errors: &mut Errors) {
     let Some(profile) = profile else { return };

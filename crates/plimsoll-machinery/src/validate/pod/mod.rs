@@ -2,7 +2,7 @@
 
 mod annotations;
 mod container;
-mod dump;
+mod diff;
 mod env;
 mod probe;
 mod projected;
@@ -20,12 +20,11 @@ mod windows;
 use serde_json::Value;
 
 use super::checks;
-use super::path::{Errors, Path, go_struct};
-use super::{meta, resources};
+use super::path::{Errors, Path};
+use super::{golang, meta, resources};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 pub(crate) use annotations::APP_ARMOR;
-pub(super) use dump::spec as shown_spec;
 pub(super) use resize::resize;
 pub(super) use scheduling::{node_selector, tolerations};
 pub(super) use status::status;
@@ -176,7 +175,6 @@ fn pod_spec(spec: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) 
     policies(spec, path, errors);
     meta::labels(object(spec, "nodeSelector"), &path.field("nodeSelector"), errors);
     security::pod(object(spec, "securityContext"), spec, &path.field("securityContext"), errors);
-    pull_secrets(list(spec, "imagePullSecrets"), &path.field("imagePullSecrets"), errors);
     scheduling::affinity(object(spec, "affinity"), &path.field("affinity"), errors);
     dns_config(spec, path, errors);
     readiness_gates(list(spec, "readinessGates"), &path.field("readinessGates"), errors);
@@ -228,13 +226,7 @@ fn resource_claims(claims: &[Value], owner: Owner<'_>, path: &Path<'_>, errors: 
         }
         let claim_name = claim.get("resourceClaimName").and_then(Value::as_str);
         let template = claim.get("resourceClaimTemplateName").and_then(Value::as_str);
-        let shown = || {
-            go_struct(&[
-                ("Name", Value::from(name)),
-                ("ResourceClaimName", claim_name.into()),
-                ("ResourceClaimTemplateName", template.into()),
-            ])
-        };
+        let shown = || golang::structure("PodResourceClaim", claim);
         match (claim_name, template) {
             (Some(_), Some(_)) => {
                 let detail =
@@ -251,15 +243,6 @@ fn resource_claims(claims: &[Value], owner: Owner<'_>, path: &Path<'_>, errors: 
             if let Some(value) = value {
                 errors.invalid_all(&at.field(key), value, &checks::dns_subdomain(value));
             }
-        }
-    }
-}
-
-fn pull_secrets(secrets: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    for (i, secret) in secrets.iter().map(as_obj).enumerate() {
-        if secret.keys().any(|key| key != "name") {
-            let shown = Value::Object(secret.clone()).to_string();
-            errors.invalid_text(&path.index(i), shown, "only name may be set");
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::super::path::{Errors, Path, go_struct};
+use super::super::golang;
+use super::super::path::{Errors, Path};
 use super::{source, windows};
 use crate::obj::{Obj, as_obj, flag, int, list, object, text};
 
@@ -117,77 +118,22 @@ pub(super) fn container(context: &Obj, host_users: bool, path: &Path<'_>, errors
         }
     }
     seccomp(context, path, errors);
+    let shown = || golang::structure("SecurityContext", context);
     if context.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
         if flag(context, "privileged") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.invalid_text(path, shown(context), detail);
+            errors.invalid_text(path, shown(), detail);
         }
         let added = list(object(context, "capabilities"), "add");
         for _ in added.iter().filter(|c| *c == "CAP_SYS_ADMIN") {
             let detail =
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.invalid_text(path, shown(context), detail);
+            errors.invalid_text(path, shown(), detail);
         }
     }
     windows::options(context, path, errors);
     app_armor(context, path, errors);
 }
-
-/// Go's name of a field, and its name on the wire.
-type Names = (&'static str, &'static str);
-
-/// A container's context as Go prints it: every field, in the order of the type.
-fn shown(context: &Obj) -> String {
-    const FIELDS: [(&str, &str, &[Names]); 12] = [
-        ("Capabilities", "capabilities", &[("Add", "add"), ("Drop", "drop")]),
-        ("Privileged", "privileged", &[]),
-        (
-            "SELinuxOptions",
-            "seLinuxOptions",
-            &[("User", "user"), ("Role", "role"), ("Type", "type"), ("Level", "level")],
-        ),
-        (
-            "WindowsOptions",
-            "windowsOptions",
-            &[
-                ("GMSACredentialSpecName", "gmsaCredentialSpecName"),
-                ("GMSACredentialSpec", "gmsaCredentialSpec"),
-                ("RunAsUserName", "runAsUserName"),
-                ("HostProcess", "hostProcess"),
-            ],
-        ),
-        ("RunAsUser", "runAsUser", &[]),
-        ("RunAsGroup", "runAsGroup", &[]),
-        ("RunAsNonRoot", "runAsNonRoot", &[]),
-        ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", &[]),
-        ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", &[]),
-        ("ProcMount", "procMount", &[]),
-        ("SeccompProfile", "seccompProfile", PROFILE),
-        ("AppArmorProfile", "appArmorProfile", PROFILE),
-    ];
-    let one = |(name, key, inner): &(&str, &str, &[Names])| {
-        let value = match context.get(*key) {
-            None | Some(Value::Null) => "null".to_owned(),
-            Some(Value::Object(o)) => {
-                // Texts that are not pointers are empty rather than null.
-                let text = *key == "seLinuxOptions";
-                let fields: Vec<(&str, Value)> = inner
-                    .iter()
-                    .map(|(name, key)| {
-                        let none = if text || *key == "type" { Value::from("") } else { Value::Null };
-                        (*name, o.get(*key).cloned().unwrap_or(none))
-                    })
-                    .collect();
-                go_struct(&fields)
-            }
-            Some(value) => value.to_string(),
-        };
-        format!("\"{name}\":{value}")
-    };
-    format!("{{{}}}", FIELDS.iter().map(one).collect::<Vec<_>>().join(","))
-}
-
-const PROFILE: &[Names] = &[("Type", "type"), ("LocalhostProfile", "localhostProfile")];
 
 const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
@@ -205,8 +151,8 @@ fn seccomp(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
     match (kind == "Localhost", local) {
         (true, None) => errors.required(&here, "must be set when seccomp type is Localhost"),
         (true, Some(local)) => source::descending(local, &here, errors),
-        (false, Some(local)) => {
-            let shown = go_struct(&[("Type", kind.into()), ("LocalhostProfile", local.into())]);
+        (false, Some(_)) => {
+            let shown = golang::structure("SeccompProfile", profile);
             errors.invalid_text(&here, shown, "can only be set when seccomp type is Localhost");
         }
         (false, None) => {}

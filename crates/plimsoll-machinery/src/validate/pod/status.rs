@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::super::checks;
-use super::super::path::{Errors, IMMUTABLE, Path, go_struct};
+use super::super::golang;
+use super::super::path::{Errors, IMMUTABLE, Path};
 use super::annotations;
 use super::security::MAX_ID;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
@@ -209,9 +210,11 @@ fn addresses(is: &Obj, was: &Obj, key: &str, path: &Path<'_>, errors: &mut Error
         ips.iter().map(|ip| ip.parse::<std::net::IpAddr>().ok().map(|a| a.is_ipv4())).collect();
     let dual = families.is_some_and(|f| f.contains(&true) && f.contains(&false));
     if !dual || ips.len() > 2 {
-        let shown: Vec<String> = ips.iter().map(|ip| go_struct(&[("IP", (*ip).into())])).collect();
-        let shown = format!("[{}]", shown.join(","));
-        errors.invalid_text(&at, shown, "may specify no more than one IP for each IP family");
+        errors.invalid_text(
+            &at,
+            golang::list("PodIP", list(is, key)),
+            "may specify no more than one IP for each IP family",
+        );
     }
 }
 

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::super::golang;
 use super::super::path::{Errors, Path};
-use super::{annotations, container, dump, scheduling};
+use super::{annotations, container, diff, scheduling};
 use crate::obj::{Obj, as_obj, children, int, list, object, text};
 
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -35,7 +36,7 @@ pub(in super::super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
         gated_changes(before, after, &mut munged, &path, errors);
     }
     if munged != *before {
-        errors.forbidden(&path, &format!("{MUTABLE}\n{}", dump::changes(before, &munged)));
+        errors.forbidden(&path, &format!("{MUTABLE}\n{}", diff::changes(before, &munged)));
     }
 }
 
@@ -133,11 +134,11 @@ fn gated_changes(before: &Obj, after: &Obj, munged: &mut Obj, path: &Path<'_>, e
             None => munged.remove("nodeSelector"),
         };
     }
-    let node = |spec: &Obj| object(object(spec, "affinity"), "nodeAffinity").clone();
-    if node(before) == node(after) {
+    let [was, is] = [before, after].map(|spec| object(object(spec, "affinity"), "nodeAffinity"));
+    if was == is {
         return;
     }
-    node_affinity(&node(before), &node(after), path, errors);
+    node_affinity(was, is, path, errors);
     // The affinity of nodes was dealt with: the rest of the affinity has to be the same.
     let was = before.get("affinity").cloned();
     let mut is = munged.get("affinity").cloned().unwrap_or_else(|| Value::Object(Obj::new()));
@@ -160,17 +161,16 @@ fn node_affinity(was: &Obj, is: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let node = affinity.field("nodeAffinity");
     let required = node.field(REQUIRED);
     let at = required.field("nodeSelectorTerms");
-    let terms = |a: &Obj| list(object(a, REQUIRED), "nodeSelectorTerms").to_vec();
-    let (old, new) = (terms(was), terms(is));
+    let [old, new] = [was, is].map(|a| list(object(a, REQUIRED), "nodeSelectorTerms"));
     if old.is_empty() {
         return;
     }
     if old.len() != new.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.invalid_text(&at, shown_terms(&new), detail);
+        errors.invalid_text(&at, golang::list("NodeSelectorTerm", new), detail);
         return;
     }
-    for (i, (old, new)) in old.iter().zip(&new).enumerate() {
+    for (i, (old, new)) in old.iter().zip(new).enumerate() {
         let (old, new) = (as_obj(old), as_obj(new));
         let kept = |key: &str| {
             let (a, b) = (list(old, key), list(new, key));
@@ -179,36 +179,11 @@ fn node_affinity(was: &Obj, is: &Obj, path: &Path<'_>, errors: &mut Errors) {
         let empty = list(old, "matchExpressions").is_empty() && list(old, "matchFields").is_empty();
         if empty || !kept("matchExpressions") || !kept("matchFields") {
             let detail = "only additions are allowed (no mutations or deletions)";
-            errors.invalid_text(&at.index(i), shown_term(new), detail);
+            errors.invalid_text(&at.index(i), golang::structure("NodeSelectorTerm", new), detail);
         }
     }
 }
 
-/// Terms as Go prints them.
-fn shown_terms(terms: &[Value]) -> String {
-    if terms.is_empty() {
-        return "null".to_owned();
-    }
-    let all: Vec<String> = terms.iter().map(|t| shown_term(as_obj(t))).collect();
-    format!("[{}]", all.join(","))
-}
-
-fn shown_term(term: &Obj) -> String {
-    let one = |e: &Value| {
-        let values = e.get("values").filter(|v| v.as_array().is_some_and(|a| !a.is_empty()));
-        format!(
-            "{{\"Key\":{},\"Operator\":{},\"Values\":{}}}",
-            e.get("key").cloned().unwrap_or_else(|| "".into()),
-            e.get("operator").cloned().unwrap_or_else(|| "".into()),
-            values.unwrap_or(&Value::Null)
-        )
-    };
-    let all = |key: &str| match list(term, key) {
-        [] => "null".to_owned(),
-        some => format!("[{}]", some.iter().map(one).collect::<Vec<_>>().join(",")),
-    };
-    format!("{{\"MatchExpressions\":{},\"MatchFields\":{}}}", all("matchExpressions"), all("matchFields"))
-}
 /// An update through `ephemeralcontainers`.
 pub(in super::super) fn ephemeral_containers(old: &Obj, new: &Obj, errors: &mut Errors) {
     super::whole(new, errors);

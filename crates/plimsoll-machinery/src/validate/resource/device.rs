@@ -5,10 +5,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::super::golang::shown;
 use super::super::path::{Errors, Path};
-use super::super::{checks, pod};
-use super::shown::ATTRIBUTE;
+use super::super::{checks, golang, pod};
 use super::{EFFECTS, binding_conditions, capacity, duplicates, few, qualified_name};
 use crate::obj::{Obj, as_obj, flag, has, list, object, text};
 
@@ -121,10 +119,10 @@ fn attribute(value: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     const ONE: &str = "exactly one value must be specified";
-    match ATTRIBUTE.iter().filter(|(_, key, _)| has(one, key)).count() {
+    match golang::fields("DeviceAttribute").iter().filter(|field| has(one, field.wire)).count() {
         0 => errors.invalid(path, "", ONE),
         1 => {}
-        _ => errors.invalid_text(path, shown(value, ATTRIBUTE), ONE),
+        _ => errors.invalid_text(path, golang::shown("DeviceAttribute", Some(value)), ONE),
     }
 }
 

@@ -3,7 +3,6 @@
 mod capacity;
 mod device;
 mod request;
-mod shown;
 mod slice;
 mod status;
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 use super::path::{Errors, IMMUTABLE, Path};
 // Drivers of devices are named as those of volumes are.
 use super::source::driver_name as driver;
-use super::{checks, meta, resources};
+use super::{checks, golang, meta, resources};
 use crate::cel::Program;
 use crate::cel::check::{BOOL, Declared, Ty, check};
 use crate::obj::{Obj, as_obj, list, object, text};
@@ -55,16 +54,16 @@ pub(super) fn class(class: &Obj, errors: &mut Errors) {
 /// What a claim asks for is for good.
 pub(super) fn claim_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
-        let spec = new.get("spec").unwrap_or(&Value::Null);
-        errors.invalid_text(&Path::new("spec"), shown::claim_spec(spec), IMMUTABLE);
+        let shown = golang::shown("ResourceClaimSpec", new.get("spec"));
+        errors.invalid_text(&Path::new("spec"), shown, IMMUTABLE);
     }
 }
 
 /// What a template asks for is for good.
 pub(super) fn claim_template_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
-        let spec = new.get("spec").unwrap_or(&Value::Null);
-        errors.invalid_text(&Path::new("spec"), shown::template_spec(spec), IMMUTABLE);
+        let shown = golang::shown("ResourceClaimTemplateSpec", new.get("spec"));
+        errors.invalid_text(&Path::new("spec"), shown, IMMUTABLE);
     }
 }
 

@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 
-use super::super::golang::shown_list;
 use super::super::path::{Errors, Path};
-use super::super::{checks, pod};
-use super::shown::NODE_TERM;
+use super::super::{checks, golang, pod};
 use super::{device, driver, duplicates, few, pool_name};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
@@ -77,10 +75,7 @@ fn place(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
         pod::node_selector(selector, &at, errors);
         let terms = list(selector, "nodeSelectorTerms");
         if terms.len() != 1 {
-            let shown = match selector.get("nodeSelectorTerms") {
-                None | Some(Value::Null) => "null".to_owned(),
-                Some(_) => shown_list(terms, NODE_TERM),
-            };
+            let shown = golang::shown("[]NodeSelectorTerm", selector.get("nodeSelectorTerms"));
             let detail = "must have exactly one node selector term";
             errors.invalid_text(&at.field("nodeSelectorTerms"), shown, detail);
         }

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::super::path::{Errors, IMMUTABLE, Path};
-use super::super::{address, checks, conditions, pod};
+use super::super::{address, checks, conditions, golang, pod};
 use super::request::{self, Names};
-use super::{driver, few, opaque, pool_name, raw, shown};
+use super::{driver, few, opaque, pool_name, raw};
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
 /// A device with the share of it, as messages show it: driver, pool, device, share.
@@ -13,12 +13,6 @@ type DeviceId<'a> = [&'a str; 4];
 
 fn id(of: &Obj) -> DeviceId<'_> {
     ["driver", "pool", "device", "shareID"].map(|key| text(of, key))
-}
-
-/// `SharedDeviceID` in messages.
-fn shown_id(id: DeviceId<'_>) -> String {
-    let [driver, pool, device, share] = id.map(Value::from);
-    format!("{{\"Driver\":{driver},\"Pool\":{pool},\"Device\":{device},\"ShareID\":{share}}}")
 }
 
 /// `ValidateResourceClaimStatusUpdate`.
@@ -47,7 +41,7 @@ pub(in super::super) fn claim_status(old: &Obj, new: &Obj, errors: &mut Errors) 
         (_, None | Some(Value::Null)) => {}
         (Some(before), Some(now)) => {
             if before != now {
-                errors.invalid_text(&at, shown::allocation(now), IMMUTABLE);
+                errors.invalid_text(&at, golang::shown("AllocationResult", Some(now)), IMMUTABLE);
             }
         }
         (None, Some(now)) => allocation(as_obj(now), &names, &at, errors),
@@ -101,9 +95,9 @@ fn devices(status: &Obj, path: &Path<'_>, errors: &mut Errors) {
         device(one, &allocated, &path.index(i), errors);
     }
     let ids: Vec<DeviceId<'_>> = all.iter().map(|d| id(as_obj(d))).collect();
-    for (i, one) in ids.iter().enumerate() {
-        if ids.get(..i).is_some_and(|before| before.contains(one)) {
-            errors.duplicate_text(&path.index(i), shown_id(*one), "");
+    for (i, one) in all.iter().enumerate() {
+        if ids.get(..i).is_some_and(|before| before.contains(&id(as_obj(one)))) {
+            errors.duplicate_text(&path.index(i), golang::shown("SharedDeviceID", Some(one)), "");
         }
     }
 }
@@ -118,7 +112,11 @@ fn device(device: &Obj, allocated: &[DeviceId<'_>], path: &Path<'_>, errors: &mu
         uid(text(device, "shareID"), &path.field("shareID"), errors);
     }
     if !allocated.contains(&id(device)) {
-        errors.invalid_text(path, shown_id(id(device)), "must be an allocated device in the claim");
+        errors.invalid_text(
+            path,
+            golang::structure("SharedDeviceID", device),
+            "must be an allocated device in the claim",
+        );
     }
     let (all, at) = (list(device, "conditions"), path.field("conditions"));
     if all.len() > 8 {
