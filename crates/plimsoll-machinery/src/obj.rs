@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 /// A JSON object.
@@ -30,8 +29,8 @@ pub(crate) fn go_type(value: &Value) -> &'static str {
 
 /// Sets a field that is missing.
 pub(crate) fn set(map: &mut Obj, key: &str, value: impl Into<Value>) {
-    if let Entry::Vacant(slot) = map.entry(key) {
-        slot.insert(value.into());
+    if !map.contains_key(key) {
+        map.insert(key.to_owned(), value.into());
     }
 }
 
@@ -55,10 +54,10 @@ pub(crate) fn child<'a>(map: &'a mut Obj, key: &str) -> Option<&'a mut Obj> {
 
 /// Runs `f` on the object at a key, made if there is none.
 pub(crate) fn with_child<R>(map: &mut Obj, key: &str, f: impl FnOnce(&mut Obj) -> R) -> R {
-    let mut inner = match map.remove(key) {
-        Some(Value::Object(inner)) => inner,
-        _ => Map::new(),
-    };
+    if let Some(Value::Object(inner)) = map.get_mut(key) {
+        return f(inner);
+    }
+    let mut inner = Map::new();
     let result = f(&mut inner);
     map.insert(key.to_owned(), Value::Object(inner));
     result

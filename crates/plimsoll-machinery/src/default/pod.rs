@@ -120,9 +120,11 @@ fn mirror_service_account(spec: &mut Obj) {
 /// Requests that are missing are the limits (core/v1 `SetDefaults_Pod`).
 fn requests_from_limits(c: &mut Obj) {
     let Some(resources) = child(c, "resources") else { return };
-    let limits = object(resources, "limits").clone();
-    if !limits.is_empty() {
-        with_child(resources, "requests", |requests| fill(requests, &limits));
+    let requests = object(resources, "requests");
+    let missing = object(resources, "limits").iter().filter(|(name, _)| !requests.contains_key(*name));
+    let missing: Obj = missing.map(|(name, amount)| (name.clone(), amount.clone())).collect();
+    if !missing.is_empty() {
+        with_child(resources, "requests", |requests| requests.extend(missing));
     }
 }
 

@@ -7,7 +7,7 @@ use plimsoll_api::Quantity;
 use serde_json::{Value, json};
 
 use super::keep;
-use crate::obj::{Obj, as_obj, children, list, object, set, text, with_child};
+use crate::obj::{Obj, as_obj, children, has, list, object, set, text, with_child};
 use crate::validate::APP_ARMOR;
 
 /// A new pod is pending, has its class, and says so when gates hold it back.
@@ -15,8 +15,10 @@ pub(super) fn create(pod: &mut Obj, now: Timestamp) {
     grace(pod);
     let gated = !list(object(pod, "spec"), "schedulingGates").is_empty();
     let class = qos_class(object(pod, "spec"));
-    let labels = object(object(pod, "metadata"), "labels").clone();
-    with_child(pod, "spec", |spec| match_label_keys(spec, &labels));
+    if ["affinity", "topologySpreadConstraints"].iter().any(|key| has(object(pod, "spec"), key)) {
+        let labels = object(object(pod, "metadata"), "labels").clone();
+        with_child(pod, "spec", |spec| match_label_keys(spec, &labels));
+    }
     app_armor(pod);
     with_child(pod, "status", |status| {
         status.insert("phase".to_owned(), json!("Pending"));

@@ -1,5 +1,7 @@
 //! batch/v1.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::apps::shown_labels;
@@ -293,11 +295,12 @@ fn exit_codes(codes: &Obj, names: &[&str], path: &Path<'_>, errors: &mut Errors)
         errors.too_many(&at, values.len(), 255);
     }
     let numbers: Vec<i64> = values.iter().filter_map(Value::as_i64).collect();
+    let mut seen = BTreeSet::new();
     for (i, n) in numbers.iter().enumerate() {
         if operator == "In" && *n == 0 {
             errors.invalid(&at.index(i), *n, "must not be 0 for the In operator");
         }
-        if numbers.iter().take(i).any(|before| before == n) {
+        if !seen.insert(*n) {
             errors.duplicate(&at.index(i), *n);
         }
     }

@@ -1,5 +1,7 @@
 //! Conditions of objects (`metav1/validation` `ValidateConditions`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::checks;
@@ -8,11 +10,11 @@ use crate::obj::{Obj, as_obj, has, int, text};
 
 /// A list of `metav1.Condition`.
 pub(super) fn conditions(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let types: Vec<&str> = all.iter().map(|c| text(as_obj(c), "type")).collect();
+    let mut types = BTreeSet::new();
     for (i, one) in all.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let name = text(one, "type");
-        if types.get(..i).is_some_and(|before| before.contains(&name)) {
+        if !types.insert(name) {
             errors.duplicate(&at.field("type"), name);
         }
         condition(one, &at, errors);

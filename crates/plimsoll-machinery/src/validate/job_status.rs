@@ -1,5 +1,7 @@
 //! The status of a Job (`ValidateJobUpdateStatus`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::batch::count_indexes;
@@ -71,16 +73,16 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
 fn uncounted(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     let pods = object(change.is, "uncountedTerminatedPods");
     let at = path.field("uncountedTerminatedPods");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for key in ["succeeded", "failed"] {
         let here = at.field(key);
         for (i, uid) in list(pods, key).iter().map(|u| u.as_str().unwrap_or_default()).enumerate() {
             if uid.is_empty() {
                 errors.invalid(&here.index(i), uid, "must not be empty");
-            } else if seen.contains(&uid) {
+            } else if seen.contains(uid) {
                 errors.duplicate(&here.index(i), uid);
             }
-            seen.push(uid);
+            seen.insert(uid);
         }
     }
     let changed = change.finished() || change.fields(&["uncountedTerminatedPods"]);

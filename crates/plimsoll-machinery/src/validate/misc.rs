@@ -1,5 +1,7 @@
 //! Kinds of the smaller groups.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::apps::{at_most_all, int_or_percent};
@@ -106,9 +108,9 @@ pub(super) fn runtime_class(class: &Obj, errors: &mut Errors) {
     meta::labels(object(scheduling, "nodeSelector"), &path.field("nodeSelector"), errors);
     let (all, at) = (list(scheduling, "tolerations"), path.field("tolerations"));
     pod::tolerations(all, &at, errors);
-    let keys = |t: &Value| ["key", "operator", "value", "effect"].map(|k| text(as_obj(t), k).to_owned());
+    let mut seen = BTreeSet::new();
     for (i, one) in all.iter().enumerate() {
-        if all.iter().take(i).any(|before| keys(before) == keys(one)) {
+        if !seen.insert(["key", "operator", "value", "effect"].map(|key| text(as_obj(one), key))) {
             errors.duplicate_text(&at.index(i), golang::shown("Toleration", Some(one)), "");
         }
     }

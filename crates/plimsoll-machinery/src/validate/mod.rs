@@ -14,6 +14,7 @@ mod conditions;
 mod config;
 mod core;
 mod cron;
+mod deprecated;
 mod endpoints;
 mod event;
 pub(crate) mod golang;

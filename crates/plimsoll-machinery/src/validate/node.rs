@@ -1,5 +1,7 @@
 //! core/v1 Node.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::path::{Errors, Path};
@@ -94,7 +96,7 @@ fn is_feature(name: &str) -> bool {
 }
 
 fn taints(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, taint) in taints.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
@@ -104,11 +106,9 @@ fn taints(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at.field("value"), value, &faults.join(";"));
         }
         errors.choice(&at.field("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
-        if seen.contains(&(key, effect)) {
+        if !seen.insert((key, effect)) {
             let shown = golang::structure("Taint", taint);
             errors.duplicate_text(&at, shown, "taints must be unique by key and effect pair");
-        } else {
-            seen.push((key, effect));
         }
     }
 }
@@ -157,9 +157,9 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
 fn addresses(status: &Obj, errors: &mut Errors) {
     let path = Path::new("status");
     let at = path.field("addresses");
-    let all = list(status, "addresses");
-    for (i, one) in all.iter().enumerate() {
-        if all.iter().take(i).any(|before| before == one) {
+    let mut seen = BTreeSet::new();
+    for (i, one) in list(status, "addresses").iter().enumerate() {
+        if !seen.insert(["type", "address"].map(|key| text(as_obj(one), key))) {
             errors.duplicate_text(&at.index(i), golang::shown("NodeAddress", Some(one)), "");
         }
     }

@@ -4,47 +4,8 @@ use base64::Engine as _;
 use serde_json::Value;
 
 use super::path::Path;
-use super::{address, resources, service};
+use super::{address, deprecated, resources, service};
 use crate::obj::{Obj, as_obj, has, list, object, text};
-
-/// Labels of nodes that are no longer used (`GetNodeLabelDeprecatedMessage`).
-const LABELS: [(&str, &str); 8] = [
-    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
-    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
-    (
-        "failure-domain.beta.kubernetes.io/region",
-        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
-    ),
-    (
-        "failure-domain.beta.kubernetes.io/zone",
-        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
-    ),
-    (
-        "beta.kubernetes.io/instance-type",
-        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
-    ),
-    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
-    (
-        "scheduler.alpha.kubernetes.io/preferAvoidPods",
-        "deprecated since v1.22; use Taints and Tolerations instead",
-    ),
-    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
-];
-
-/// What to use instead of a label of nodes.
-pub(super) fn deprecated_label(key: &str) -> Option<&'static str> {
-    LABELS.iter().find(|(label, _)| *label == key).map(|(_, text)| *text)
-}
-
-/// Old labels among the expressions of a term or selector.
-fn expressions(term: &Obj, path: &str, found: &mut Vec<String>) {
-    for (i, e) in list(term, "matchExpressions").iter().map(as_obj).enumerate() {
-        let key = text(e, "key");
-        if let Some(message) = deprecated_label(key) {
-            found.push(format!("{path}.matchExpressions[{i}].key: {key} is {message}"));
-        }
-    }
-}
 
 /// core/v1 Service.
 pub(super) fn service(o: &Obj, found: &mut Vec<String>) {
@@ -198,21 +159,13 @@ pub(super) fn quota(o: &Obj, found: &mut Vec<String>) {
     }
 }
 
-/// Sources of volumes that are no longer used, with the names they have in warnings.
-const SOURCES: [(&str, &str, &str); 6] = [
-    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
-];
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const CLASS_TEXT: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
 
 /// core/v1 `PersistentVolume`.
 pub(super) fn volume(o: &Obj, found: &mut Vec<String>) {
     let spec = object(o, "spec");
+    let path = Path::new("spec");
     let annotations = object(object(o, "metadata"), "annotations");
     let old = [
         (CLASS, CLASS_TEXT),
@@ -230,11 +183,14 @@ pub(super) fn volume(o: &Obj, found: &mut Vec<String>) {
         );
     }
     let required = object(object(spec, "nodeAffinity"), "required");
+    let at = path.field("nodeAffinity");
+    let at = at.field("required");
+    let at = at.field("nodeSelectorTerms");
     for (i, term) in list(required, "nodeSelectorTerms").iter().map(as_obj).enumerate() {
-        expressions(term, &format!("spec.nodeAffinity.required.nodeSelectorTerms[{i}]"), found);
+        deprecated::expressions(term, false, &at.index(i), found);
     }
-    for (_, shown, text) in SOURCES.iter().filter(|(key, ..)| has(spec, key)) {
-        found.push(format!("spec.{shown}: {text}"));
+    for source in deprecated::SOURCES.iter().filter(|s| s.of_volumes && has(spec, s.key)) {
+        found.push(format!("{}: {}", path.field(source.shown), source.why));
     }
 }
 
@@ -243,27 +199,14 @@ pub(super) fn claim(o: &Obj, found: &mut Vec<String>) {
     if object(object(o, "metadata"), "annotations").contains_key(CLASS) {
         found.push(format!("metadata.annotations[{CLASS}]: {CLASS_TEXT}"));
     }
-    claim_spec(object(o, "spec"), "spec", found);
-}
-
-/// Amounts of storage come in whole bytes (`GetWarningsForPersistentVolumeClaimSpec`).
-pub(super) fn claim_spec(spec: &Obj, path: &str, found: &mut Vec<String>) {
-    for key in ["requests", "limits"] {
-        let Some(amount) = object(object(spec, "resources"), key).get("storage") else { continue };
-        let amount = resources::amount(amount);
-        if amount.milli_value() % 1000 != 0 {
-            found.push(format!(
-                "{path}.resources.{key}[storage]: fractional byte value \"{amount}\" is invalid, must be an integer"
-            ));
-        }
-    }
+    deprecated::claim(object(o, "spec"), &Path::new("spec"), found);
 }
 
 /// storage.k8s.io/v1 `StorageClass`.
 pub(super) fn storage_class(o: &Obj, found: &mut Vec<String>) {
     for (i, term) in list(o, "allowedTopologies").iter().map(as_obj).enumerate() {
         for (k, e) in list(term, "matchLabelExpressions").iter().map(as_obj).enumerate() {
-            if let Some(message) = deprecated_label(text(e, "key")) {
+            if let Some(message) = deprecated::label(text(e, "key")) {
                 found.push(format!("allowedTopologies[{i}].matchLabelExpressions[{k}].key: {message}"));
             }
         }
@@ -273,10 +216,17 @@ pub(super) fn storage_class(o: &Obj, found: &mut Vec<String>) {
 /// storage.k8s.io/v1 `CSIStorageCapacity`.
 pub(super) fn capacity(o: &Obj, found: &mut Vec<String>) {
     let selector = object(o, "nodeTopology");
-    expressions(selector, "nodeTopology", found);
+    let path = Path::new("nodeTopology");
+    deprecated::expressions(selector, false, &path, found);
+    let at = path.field("matchLabels");
     for key in object(selector, "matchLabels").keys() {
-        if let Some(message) = deprecated_label(key) {
-            found.push(format!("nodeTopology.matchLabels.{key}: {message}"));
-        }
+        found.extend(deprecated::label(key).map(|why| format!("{}: {why}", at.field(key))));
+    }
+}
+
+/// node.k8s.io/v1 `RuntimeClass` (`GetWarningsForRuntimeClass`).
+pub(super) fn runtime_class(o: &Obj, found: &mut Vec<String>) {
+    for key in object(object(o, "scheduling"), "nodeSelector").keys() {
+        found.extend(deprecated::label(key).map(|why| format!("scheduling.nodeSelector: {why}")));
     }
 }

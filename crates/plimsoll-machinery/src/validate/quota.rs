@@ -13,7 +13,7 @@ use crate::obj::{Obj, as_obj, has, list, object, text};
 pub(super) fn limit_range(range: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     let at = path.field("limits");
-    let mut types: Vec<&str> = Vec::new();
+    let mut types = BTreeSet::new();
     for (i, limit) in list(object(range, "spec"), "limits").iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let kind = text(limit, "type");
@@ -24,10 +24,9 @@ pub(super) fn limit_range(range: &Obj, errors: &mut Errors) {
             let detail = "must be a standard limit type or fully qualified";
             errors.invalid(&here.field("type"), kind, detail);
         }
-        if types.contains(&kind) {
+        if !types.insert(kind) {
             errors.duplicate(&here.field("type"), kind);
         }
-        types.push(kind);
         limit_names(limit, kind, &here, errors);
         limit_amounts(limit, &here, errors);
     }

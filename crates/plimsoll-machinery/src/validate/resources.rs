@@ -1,5 +1,7 @@
 //! Amounts of resources: names, quantities, requests and limits (core validation).
 
+use std::collections::BTreeSet;
+
 use plimsoll_api::Quantity;
 use serde_json::Value;
 
@@ -243,10 +245,8 @@ fn resource_claims(asked: &[Value], claims: &[&str], path: &Path<'_>, errors: &m
         return;
     }
     let claim_path = path.field("claims");
-    let mut seen: Vec<(&str, &str)> = Vec::new();
-    let mut known = claims.to_vec();
-    known.sort_unstable();
-    known.dedup();
+    let known: BTreeSet<&str> = claims.iter().copied().collect();
+    let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
     for (i, claim) in asked.iter().map(as_obj).enumerate() {
         let (name, request) = (text(claim, "name"), text(claim, "request"));
         let at = claim_path.index(i);
@@ -263,20 +263,19 @@ fn resource_claims(asked: &[Value], claims: &[&str], path: &Path<'_>, errors: &m
             if seen.contains(&(name, request)) {
                 errors.duplicate(&at, format!("{name}/{request}"));
             } else if request.is_empty() {
-                for _ in seen.iter().filter(|(known, _)| *known == name) {
+                for _ in seen.range((name, "")..).take_while(|(known, _)| *known == name) {
                     errors.duplicate(&at, name);
                 }
             }
-            if !seen.contains(&(name, request)) {
-                seen.push((name, request));
-            }
+            seen.insert((name, request));
         }
-        if !known.contains(&name) {
+        if !known.contains(name) {
             let mut detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
             if known.is_empty() {
                 detail.push_str(" which is empty");
             } else {
-                detail = format!("{detail}: {}", known.join(", "));
+                let names: Vec<&str> = known.iter().copied().collect();
+                detail = format!("{detail}: {}", names.join(", "));
             }
             errors.not_found(&at, name, &detail);
         }

@@ -1,5 +1,7 @@
 //! core/v1 Service.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::path::{Errors, IMMUTABLE, Path};
@@ -105,7 +107,7 @@ fn external_name(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn ports(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     for (i, port) in ports.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let name = text(port, "name");
@@ -115,10 +117,9 @@ fn ports(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
             }
         } else {
             errors.invalid_all(&at.field("name"), name, &checks::dns_label(name));
-            if names.contains(&name) {
+            if !names.insert(name) {
                 errors.duplicate(&at.field("name"), name);
             }
-            names.push(name);
         }
         let number = int(port, "port").unwrap_or(0);
         errors.port(&at.field("port"), number);
@@ -209,10 +210,11 @@ pub(super) fn cluster_ips(service: &Obj, old: Option<&Obj>, errors: &mut Errors)
 fn families(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("ipFamilies");
     let all = list(spec, "ipFamilies");
+    let mut seen = BTreeSet::new();
     for (i, family) in all.iter().enumerate() {
         let name = family.as_str().unwrap_or_default();
         errors.one_of(&at.index(i), name, &["IPv4", "IPv6"]);
-        if all.iter().take(i).any(|f| f == family) {
+        if !seen.insert(name) {
             errors.duplicate(&at.index(i), name);
         }
     }
@@ -238,22 +240,20 @@ fn external_ips(spec: &Obj, old: Option<&Obj>, path: &Path<'_>, errors: &mut Err
 }
 
 fn duplicates(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<(&str, i64)> = Vec::new();
-    let mut node_ports: Vec<(&str, i64)> = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut node_ports = BTreeSet::new();
     for (i, port) in ports.iter().map(as_obj).enumerate() {
         let (protocol, number) = (text(port, "protocol"), int(port, "port").unwrap_or(0));
         let at = path.index(i);
         if let Some(node) = int(port, "nodePort").filter(|n| *n != 0) {
-            if node_ports.contains(&(protocol, node)) {
+            if !node_ports.insert((protocol, node)) {
                 errors.duplicate(&at.field("nodePort"), node);
             }
-            node_ports.push((protocol, node));
         }
-        if seen.contains(&(protocol, number)) {
+        if !seen.insert((protocol, number)) {
             let same = json!({"protocol": protocol, "port": number});
             errors.duplicate_text(&at, golang::shown("ServicePort", Some(&same)), "");
         }
-        seen.push((protocol, number));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Storage classes, drivers and what they attach (storage.k8s.io).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
@@ -56,9 +58,9 @@ fn bytes(map: &Obj) -> usize {
 
 /// `validateAllowedTopologies`.
 fn topologies(terms: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    type Term<'a> = Vec<(&'a str, Vec<&'a str>)>;
+    type Term<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
     // Upstream's list begins with as many empty terms as there are terms, so that an empty one is always a duplicate.
-    let mut seen: Vec<Term<'_>> = vec![Term::new(); terms.len()];
+    let mut seen: BTreeMap<Term<'_>, usize> = BTreeMap::from([(Term::new(), terms.len())]);
     for (i, term) in terms.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let expressions = at.field("matchLabelExpressions");
@@ -69,31 +71,24 @@ fn topologies(terms: &[Value], path: &Path<'_>, errors: &mut Errors) {
             if list(e, "values").is_empty() {
                 errors.required(&values, "");
             }
-            let mut set: Vec<&str> = Vec::new();
+            let mut set = BTreeSet::new();
             for (n, value) in list(e, "values").iter().enumerate() {
                 let value = value.as_str().unwrap_or_default();
-                if set.contains(&value) {
+                if !set.insert(value) {
                     errors.duplicate(&values.index(n), value);
-                } else {
-                    set.push(value);
                 }
             }
-            set.sort_unstable();
             let key = text(e, "key");
             errors.invalid_all(&here.field("key"), key, &checks::qualified_name(key));
-            match known.iter_mut().find(|(name, _)| *name == key) {
-                Some((_, values)) => {
-                    errors.duplicate(&here.field("key"), key);
-                    *values = set;
-                }
-                None => known.push((key, set)),
+            if known.insert(key, set).is_some() {
+                errors.duplicate(&here.field("key"), key);
             }
         }
-        known.sort();
-        for _ in seen.iter().filter(|term| **term == known) {
+        let alike = seen.entry(known).or_default();
+        for _ in 0..*alike {
             errors.duplicate(&expressions, "");
         }
-        seen.push(known);
+        *alike += 1;
     }
 }
 
@@ -127,7 +122,7 @@ pub(super) fn attributes_class_update(old: &Obj, new: &Obj, errors: &mut Errors)
 pub(super) fn csi_node(node: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     let at = path.field("drivers");
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     for (i, driver) in list(object(node, "spec"), "drivers").iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let name = text(driver, "name");
@@ -140,25 +135,23 @@ pub(super) fn csi_node(node: &Obj, errors: &mut Errors) {
         }
         let allocatable = here.field("allocatable");
         errors.non_negative(&allocatable.field("count"), int(object(driver, "allocatable"), "count"));
-        if names.contains(&name) {
+        if !names.insert(name) {
             errors.duplicate(&here.field("name"), name);
         }
-        names.push(name);
         topology_keys(list(driver, "topologyKeys"), &here, errors);
     }
 }
 
 /// Keys by which a driver tells nodes apart; errors name the driver.
 fn topology_keys(keys: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for key in keys.iter().map(|k| k.as_str().unwrap_or_default()) {
         if key.is_empty() {
             errors.required(path, "");
         }
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             errors.duplicate(path, key);
         }
-        seen.push(key);
         errors.invalid_all(path, key, &checks::qualified_name(key));
     }
 }
@@ -216,15 +209,14 @@ pub(super) fn csi_driver(driver: &Obj, errors: &mut Errors) {
 
 /// Tokens a driver wants: one for each audience, for a while that makes sense.
 fn token_requests(requests: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut audiences: Vec<&str> = Vec::new();
+    let mut audiences = BTreeSet::new();
     for (i, request) in requests.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let audience = text(request, "audience");
-        if audiences.contains(&audience) {
+        if !audiences.insert(audience) {
             errors.duplicate(&at.field("audience"), audience);
             continue;
         }
-        audiences.push(audience);
         if let Some(seconds) = int(request, "expirationSeconds") {
             errors.token_seconds(&at.field("expirationSeconds"), seconds);
         }

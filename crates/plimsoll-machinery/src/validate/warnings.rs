@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{checks, endpoints, network_policy, networking, objects, path, pod, resource};
+use super::{checks, deprecated, endpoints, network_policy, networking, objects, path, pod, resource};
 use crate::kinds::Kind;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
@@ -42,6 +42,7 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
         ("", "Service") => objects::service(new, &mut found),
         ("", "Node") => objects::node(new, &mut found),
         ("", "Secret") => objects::secret(new, &mut found),
+        ("node.k8s.io", "RuntimeClass") => objects::runtime_class(new, &mut found),
         ("", "ServiceAccount") => objects::service_account(old.and_then(Value::as_object), new, &mut found),
         ("", "ResourceQuota") if old.is_none() => objects::quota(new, &mut found),
         ("", "PersistentVolume") => objects::volume(new, &mut found),
@@ -96,7 +97,7 @@ fn stateful_set(spec: &Obj, created: bool, found: &mut Vec<String>) {
     let part = if created { "" } else { ".Spec" };
     for (i, claim) in list(spec, "volumeClaimTemplates").iter().map(as_obj).enumerate() {
         let path = format!("spec.volumeClaimTemplates[{i}]{part}");
-        found.extend(pod::warnings::claim(object(claim, "spec"), &path::Path::new(&path)));
+        deprecated::claim(object(claim, "spec"), &path::Path::new(&path), found);
     }
     if int(spec, "revisionHistoryLimit").is_some_and(|n| n < 0) {
         found.push(

@@ -1,5 +1,7 @@
 //! admissionregistration.k8s.io/v1 webhook configurations.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::path::{Errors, Path};
@@ -9,16 +11,15 @@ use crate::obj::{Obj, as_obj, has, int, list, object, text};
 /// Either kind of configuration.
 pub(super) fn configuration(config: &Obj, errors: &mut Errors) {
     let path = Path::new("webhooks");
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     for (i, hook) in list(config, "webhooks").iter().map(as_obj).enumerate() {
         let at = path.index(i);
         webhook(hook, &at, errors);
         let name = text(hook, "name");
         review_versions(hook, &at.field("admissionReviewVersions"), errors);
-        if names.contains(&name) && !name.is_empty() {
+        if !name.is_empty() && !names.insert(name) {
             errors.duplicate(&at.field("name"), name);
         }
-        names.push(name);
     }
 }
 
@@ -28,14 +29,13 @@ fn review_versions(hook: &Obj, path: &Path<'_>, errors: &mut Errors) {
         errors.required(path, "must specify one of v1, v1beta1");
         return;
     }
-    let mut seen: Vec<&Value> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, version) in versions.iter().enumerate() {
-        if seen.contains(&version) {
-            errors.invalid(&path.index(i), version.clone(), "duplicate version");
+        let text = version.as_str().unwrap_or_default();
+        if !seen.insert(text) {
+            errors.invalid(&path.index(i), text, "duplicate version");
             continue;
         }
-        seen.push(version);
-        let text = version.as_str().unwrap_or_default();
         errors.invalid_all(&path.index(i), text, &checks::dns_1035_label(text));
     }
     if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
@@ -140,7 +140,7 @@ pub(super) fn rule(rule: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 /// `validateResources`.
 fn resources(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let (mut any_sub, mut any_resource): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut any_sub, mut any_resource) = (BTreeSet::new(), BTreeSet::new());
     let mut last_is_plain = false;
     for (i, one) in all.iter().map(|v| v.as_str().unwrap_or_default()).enumerate() {
         if one.is_empty() {
@@ -151,19 +151,19 @@ fn resources(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
             last_is_plain = one != "*";
             continue;
         };
-        if any_sub.contains(&resource) {
+        if any_sub.contains(resource) {
             let detail = format!("if '{resource}/*' is present, must not specify {one}");
             errors.invalid(&path.index(i), one, &detail);
         }
-        if any_resource.contains(&sub) {
+        if any_resource.contains(sub) {
             let detail = format!("if '*/{sub}' is present, must not specify {one}");
             errors.invalid(&path.index(i), one, &detail);
         }
         if sub == "*" {
-            any_sub.push(resource);
+            any_sub.insert(resource);
         }
         if resource == "*" {
-            any_resource.push(sub);
+            any_resource.insert(sub);
         }
     }
     let given = || Value::Array(all.to_vec());

@@ -92,7 +92,7 @@ fn init_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &
             errors.required(&here.field("restartPolicy"), detail);
         }
         let name = text(c, "name");
-        if names.contains(&name) {
+        if names.contains(name) {
             errors.duplicate(&here.field("name"), name);
         } else if !name.is_empty() {
             names.insert(name);
@@ -134,7 +134,7 @@ fn ephemeral_containers(spec: &Obj, context: &Context<'_>, path: &Path<'_>, erro
         trimmed_image(c, &here, errors);
         unique(c, &mut names, &here, errors);
         let target = text(c, "targetContainerName");
-        if !target.is_empty() && !others.contains(&target) {
+        if !target.is_empty() && !others.contains(target) {
             errors.not_found(&here.field("targetContainerName"), target, "");
         }
         not_for_ephemeral(c, &here, errors);
@@ -214,13 +214,12 @@ fn common(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) 
 
 /// `validateResizePolicy`.
 fn resize_policies(policies: &[Value], context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, policy) in policies.iter().map(as_obj).enumerate() {
         let resource = text(policy, "resourceName");
-        if seen.contains(&resource) {
+        if !seen.insert(resource) {
             errors.duplicate(&path.index(i), resource);
         }
-        seen.push(resource);
         errors.choice(path, resource, &["cpu", "memory"]);
         let restart = text(policy, "restartPolicy");
         errors.choice(path, restart, &["NotRequired", "RestartContainer"]);

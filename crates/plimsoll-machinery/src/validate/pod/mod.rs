@@ -17,6 +17,8 @@ pub(super) mod warnings;
 mod whole;
 mod windows;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::checks;
@@ -52,7 +54,7 @@ impl<'a> Owner<'a> {
 /// What containers are checked against.
 struct Context<'a> {
     /// The pod's volumes that are well formed.
-    volumes: Vec<&'a Obj>,
+    volumes: BTreeMap<&'a str, &'a Obj>,
     /// Names of its resource claims.
     claims: Vec<&'a str>,
     /// Termination grace period in seconds.
@@ -65,7 +67,7 @@ struct Context<'a> {
 
 impl<'a> Context<'a> {
     fn volume(&self, name: &str) -> Option<&'a Obj> {
-        self.volumes.iter().copied().find(|v| text(v, "name") == name)
+        self.volumes.get(name).copied()
     }
 }
 
@@ -207,7 +209,7 @@ fn policies(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 /// `validatePodResourceClaims`.
 fn resource_claims(claims: &[Value], owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     let mirror = matches!(owner, Owner::Pod(pod) if annotations::is_mirror(pod));
     for (i, claim) in claims.iter().map(as_obj).enumerate() {
         if mirror {
@@ -218,11 +220,10 @@ fn resource_claims(claims: &[Value], owner: Owner<'_>, path: &Path<'_>, errors: 
         let name = text(claim, "name");
         if name.is_empty() {
             errors.required(&at.field("name"), "");
-        } else if names.contains(&name) {
+        } else if !names.insert(name) {
             errors.duplicate(&at.field("name"), name);
         } else {
             errors.invalid_all(&at.field("name"), name, &checks::dns_label(name));
-            names.push(name);
         }
         let claim_name = claim.get("resourceClaimName").and_then(Value::as_str);
         let template = claim.get("resourceClaimTemplateName").and_then(Value::as_str);
@@ -309,14 +310,13 @@ fn readiness_gates(gates: &[Value], path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn scheduling_gates(gates: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, gate) in gates.iter().map(as_obj).enumerate() {
         let (at, name) = (path.index(i), text(gate, "name"));
         errors.invalid_all(&at, name, &checks::qualified_name(name));
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.duplicate(&at, name);
         }
-        seen.push(name);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Projected volumes and the downward API (`validateProjectionSources`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
@@ -33,7 +35,7 @@ pub(super) fn downward_file(file: &Obj, path: &Path<'_>, errors: &mut Errors) {
 /// `validateProjectedVolumeSource`. Sources of kinds that are switched off are dropped before this.
 pub(super) fn projected<'a>(source: &'a Obj, path: &Path<'_>, errors: &mut Errors) {
     mode(source, "defaultMode", path, errors);
-    let mut paths: Vec<&'a str> = Vec::new();
+    let mut paths = BTreeSet::new();
     let sources = path.field("sources");
     for (i, part) in list(source, "sources").iter().map(as_obj).enumerate() {
         let at = sources.index(i);
@@ -67,14 +69,15 @@ pub(super) fn projected<'a>(source: &'a Obj, path: &Path<'_>, errors: &mut Error
 }
 
 /// No two files at one path.
-fn apart<'a>(file: &'a str, shown: &str, paths: &mut Vec<&'a str>, path: &Path<'_>, errors: &mut Errors) {
-    if file.is_empty() {
-        return;
-    }
-    if paths.contains(&file) {
+fn apart<'a>(
+    file: &'a str,
+    shown: &str,
+    paths: &mut BTreeSet<&'a str>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if !file.is_empty() && !paths.insert(file) {
         errors.invalid(path, shown, "conflicting duplicate paths");
-    } else {
-        paths.push(file);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Affinity, tolerations, spreading.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
@@ -150,15 +152,15 @@ fn label_keys(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
     let keys = list(term, "matchLabelKeys");
     let chosen = object(term, "labelSelector");
-    let mut seen: Vec<&str> = object(chosen, "matchLabels").keys().map(String::as_str).collect();
+    let mut seen: BTreeSet<&str> = object(chosen, "matchLabels").keys().map(String::as_str).collect();
     for expression in list(chosen, "matchExpressions").iter().map(as_obj) {
         let key = text(expression, "key");
-        if seen.contains(&key)
+        if seen.contains(key)
             && let Some(i) = keys.iter().rposition(|k| k == key)
         {
             errors.invalid(&path.index(i), key, "exists in both matchLabelKeys and labelSelector");
         }
-        seen.push(key);
+        seen.insert(key);
     }
     let others = list(term, "mismatchLabelKeys");
     let at = path.field("matchLabelKeys");
@@ -210,7 +212,9 @@ pub(in super::super) fn tolerations(tolerations: &[Value], path: &Path<'_>, erro
 }
 
 /// `validateTopologySpreadConstraints`.
-pub(super) fn spread(constraints: &[Value], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn spread<'a>(constraints: &'a [Value], path: &Path<'_>, errors: &mut Errors) {
+    let pair = |c: &'a Obj| (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));
+    let last: BTreeMap<_, usize> = constraints.iter().map(as_obj).map(pair).zip(0..).collect();
     for (i, c) in constraints.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let (key, when) = (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));
@@ -222,9 +226,7 @@ pub(super) fn spread(constraints: &[Value], path: &Path<'_>, errors: &mut Errors
             errors.required(&at.field("topologyKey"), "can not be empty");
         }
         errors.one_of(&at.field("whenUnsatisfiable"), when, &["DoNotSchedule", "ScheduleAnyway"]);
-        let same =
-            |o: &Value| text(as_obj(o), "topologyKey") == key && text(as_obj(o), "whenUnsatisfiable") == when;
-        if constraints.iter().skip(i + 1).any(same) {
+        if last.get(&pair(c)).is_some_and(|last| *last > i) {
             let name = "{topologyKey, whenUnsatisfiable}";
             errors.duplicate(&at.field(name), format!("{{{key}, {when}}}"));
         }

@@ -1,5 +1,7 @@
 //! Security contexts of pods and containers.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::golang;
@@ -46,7 +48,7 @@ pub(super) fn pod(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Error
 
 /// `validateSysctls`.
 fn sysctls(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, sysctl) in list(context, "sysctls").iter().map(as_obj).enumerate() {
         let here = path.index(i);
         let at = here.field("name");
@@ -56,7 +58,7 @@ fn sysctls(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
         } else if !is_sysctl(name) {
             let detail = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             errors.invalid(&at, name, detail);
-        } else if seen.contains(&name) {
+        } else if seen.contains(name) {
             errors.duplicate(&at, name);
         }
         match sysctl_namespace(name) {
@@ -68,7 +70,7 @@ fn sysctls(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             }
             _ => {}
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 

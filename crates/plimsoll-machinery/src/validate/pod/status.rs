@@ -1,5 +1,7 @@
 //! What a pod's status may say (`ValidatePodStatusUpdate`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::checks;
@@ -137,7 +139,7 @@ fn restarts(c: &Obj, spec: &Obj, code: i64) -> bool {
 /// `validatePodResourceClaimStatuses`.
 fn claims(is: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("resourceClaimStatuses");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, status) in list(is, "resourceClaimStatuses").iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let name = text(status, "name");
@@ -145,10 +147,9 @@ fn claims(is: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
             errors.invalid(&here.field("name"), name, detail);
         }
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.duplicate(&here.field("name"), name);
         }
-        seen.push(name);
         if let Some(claim) = status.get("resourceClaimName").and_then(Value::as_str) {
             errors.invalid_all(&here.field("resourceClaimName"), claim, &checks::dns_subdomain(claim));
         }
@@ -163,7 +164,7 @@ fn extended_claim(is: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if mappings.is_empty() {
         errors.required(&at, "at least one request mapping is required");
     }
-    let mut seen: Vec<[&str; 3]> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, mapping) in mappings.iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let key =
@@ -183,12 +184,11 @@ fn extended_claim(is: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
             }
         }
         errors.invalid_all(&path.field("requestName"), request, &checks::dns_label(request));
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             for (name, value) in ["containerName", "resourceName", "requestName"].iter().zip(key) {
                 errors.duplicate(&here.field(name), value);
             }
         }
-        seen.push(key);
     }
     let claim = text(status, "resourceClaimName");
     errors.named(&path.field("resourceClaimName"), claim, checks::dns_subdomain);
@@ -276,7 +276,7 @@ fn known_resource(one: &Obj, asked: &Obj, path: &Path<'_>, errors: &mut Errors) 
 }
 
 fn healths(devices: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (k, device) in devices.iter().map(as_obj).enumerate() {
         let at = path.index(k);
         errors.one_of(&at.field("health"), text(device, "health"), &["Healthy", "Unhealthy", "Unknown"]);
@@ -286,9 +286,8 @@ fn healths(devices: &[Value], path: &Path<'_>, errors: &mut Errors) {
             _ => {}
         }
         let id = text(device, "resourceID");
-        if seen.contains(&id) {
+        if !seen.insert(id) {
             errors.duplicate(&at.field("resourceID"), id);
         }
-        seen.push(id);
     }
 }

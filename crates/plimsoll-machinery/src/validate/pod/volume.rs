@@ -1,5 +1,7 @@
 //! Volumes of pods, and what containers mount of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
@@ -49,32 +51,34 @@ pub(super) fn volumes<'a>(
     owner: Owner<'_>,
     path: &Path<'_>,
     errors: &mut Errors,
-) -> Vec<&'a Obj> {
-    let mut known: Vec<&Obj> = Vec::with_capacity(volumes.len());
+) -> BTreeMap<&'a str, &'a Obj> {
+    let mut known: BTreeMap<&str, &Obj> = BTreeMap::new();
+    let ephemeral = volumes.iter().map(as_obj).filter(|v| has(v, "ephemeral"));
+    let made: BTreeSet<&str> = ephemeral.map(|v| text(v, "name")).collect();
     for (i, volume) in volumes.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let name = text(volume, "name");
         let before = errors.0.len();
         sources(volume, owner, &at, errors);
         errors.named(&at.field("name"), name, checks::dns_label);
-        if known.iter().any(|v| text(v, "name") == name) {
+        if known.contains_key(name) {
             errors.duplicate(&at.field("name"), name);
         }
         if errors.0.len() == before {
-            known.push(volume);
+            known.insert(name, volume);
         }
-        made_claims(volume, volumes, owner, &at, errors);
+        made_claims(volume, &made, owner, &at, errors);
     }
     known
 }
 
 /// A claim that is made for a pod's ephemeral volume is nobody else's.
-fn made_claims(volume: &Obj, all: &[Value], owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn made_claims(volume: &Obj, made: &BTreeSet<&str>, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
     let Some(pod) = owner.name() else { return };
     let Some(claim) = volume.get("persistentVolumeClaim").and_then(Value::as_object) else { return };
     let wanted = text(claim, "claimName");
-    let mut made = all.iter().map(as_obj).filter(|v| has(v, "ephemeral"));
-    if made.any(|v| format!("{pod}-{}", text(v, "name")) == wanted) {
+    let of = wanted.strip_prefix(pod).and_then(|rest| rest.strip_prefix('-'));
+    if of.is_some_and(|of| made.contains(of)) {
         let source = path.field("persistentVolumeClaim");
         let detail = "must not reference a PVC that gets created for an ephemeral volume";
         errors.invalid(&source.field("claimName"), wanted, detail);
@@ -158,7 +162,7 @@ pub(super) fn mounts(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &m
 
 /// `ValidateVolumeMounts`. Paths inside of a mount have no index, as upstream.
 fn volume_mounts(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let mut points: Vec<&str> = Vec::new();
+    let mut points = BTreeSet::new();
     let devices = pairs(c, "volumeDevices", "devicePath");
     for (i, mount) in list(c, "volumeMounts").iter().map(as_obj).enumerate() {
         let here = path.index(i);
@@ -173,14 +177,13 @@ fn volume_mounts(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut E
         if point.is_empty() {
             errors.required(&at, "");
         }
-        if points.contains(&point) {
+        if !points.insert(point) {
             errors.invalid(&at, point, "must be unique");
         }
-        points.push(point);
-        if devices.iter().any(|(device, _)| *device == name) {
+        if devices.contains_key(name) {
             errors.invalid(&here.field("name"), name, "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|(_, target)| *target == point) {
+        if devices.values().any(|target| *target == point) {
             errors.invalid(&at, point, "must not already exist as a path in volumeDevices");
         }
         sub_paths(mount, &here, path, errors);
@@ -190,16 +193,8 @@ fn volume_mounts(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut E
 }
 
 /// Names and paths; the last of a name counts.
-fn pairs<'a>(c: &'a Obj, key: &str, target: &str) -> Vec<(&'a str, &'a str)> {
-    let mut pairs: Vec<(&str, &str)> = Vec::new();
-    for one in list(c, key).iter().map(as_obj) {
-        let (name, path) = (text(one, "name"), text(one, target));
-        match pairs.iter_mut().find(|(known, _)| *known == name) {
-            Some(pair) => pair.1 = path,
-            None => pairs.push((name, path)),
-        }
-    }
-    pairs
+fn pairs<'a>(c: &'a Obj, key: &str, target: &str) -> BTreeMap<&'a str, &'a str> {
+    list(c, key).iter().map(as_obj).map(|one| (text(one, "name"), text(one, target))).collect()
 }
 
 fn sub_paths(mount: &Obj, mount_path: &Path<'_>, path: &Path<'_>, errors: &mut Errors) {
@@ -246,7 +241,10 @@ fn recursive(mount: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 /// `ValidateVolumeDevices`.
 fn volume_devices(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let (mut names, mut targets): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    if list(c, "volumeDevices").is_empty() {
+        return;
+    }
+    let (mut names, mut targets) = (BTreeSet::new(), BTreeSet::new());
     let mounts = pairs(c, "volumeMounts", "mountPath");
     for (i, device) in list(c, "volumeDevices").iter().map(as_obj).enumerate() {
         let here = path.index(i);
@@ -255,7 +253,7 @@ fn volume_devices(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut 
         if name.is_empty() {
             errors.required(&at, "");
         }
-        if names.contains(&name) {
+        if names.contains(name) {
             errors.invalid(&at, name, "must be unique");
         }
         match context.volume(name) {
@@ -270,22 +268,22 @@ fn volume_devices(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut 
         if target.is_empty() {
             errors.required(&target_path, "");
         }
-        if targets.contains(&target) {
+        if targets.contains(target) {
             errors.invalid(&target_path, target, "must be unique");
         }
         if has_backsteps(target) {
             errors.invalid(&target_path, target, "can not contain backsteps ('..')");
         } else {
-            targets.push(target);
+            targets.insert(target);
         }
-        if mounts.iter().any(|(mount, _)| *mount == name) {
+        if mounts.contains_key(name) {
             errors.invalid(&at, name, "must not already exist in volumeMounts");
         }
-        if mounts.iter().any(|(_, point)| *point == target) {
+        if mounts.values().any(|point| *point == target) {
             errors.invalid(&target_path, target, "must not already exist as a path in volumeMounts");
         }
         if !name.is_empty() {
-            names.push(name);
+            names.insert(name);
         }
     }
 }

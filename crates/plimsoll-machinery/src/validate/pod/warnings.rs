@@ -1,14 +1,21 @@
 //! Warnings about pods and templates that are accepted (`warningsForPodSpecAndMeta`).
 
-use plimsoll_api::Quantity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
 use serde_json::Value;
 
 use super::super::path::Path;
-use super::super::{address, resources};
-use super::annotations::APP_ARMOR;
+use super::super::{address, deprecated};
+use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
 use super::{checks, each_container};
 use crate::decode::go_quote;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
+
+const SECCOMP_FIELD: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+
+/// Most warnings about things that are in each other's way, far more than an answer has room for.
+const MOST: usize = 1000;
 
 /// Warnings about a new pod.
 pub(in super::super) fn pod(pod: &Obj, found: &mut Vec<String>) {
@@ -31,24 +38,30 @@ pub(in super::super) fn template(template: &Obj, path: &str, found: &mut Vec<Str
 fn spec_and_meta(spec: &Obj, meta: &Obj, path: &Path<'_>, template: bool, found: &mut Vec<String>) {
     let at = path.field("spec");
     let metadata = path.field("metadata");
+    let written = object(meta, "annotations");
+    let written_path = metadata.field("annotations");
     node_labels(spec, &at, found);
     spread(spec, &at, found);
-    annotations(meta, &metadata.field("annotations"), found);
+    annotations(written, &written_path, found);
     volumes(list(spec, "volumes"), &at.field("volumes"), found);
     paths(list(spec, "volumes"), found);
     duplicates(spec, &at, found);
-    whole_bytes(object(spec, "overhead"), &at.field("overhead"), found);
-    profiles(spec, meta, path, template, found);
+    for name in ["memory", "ephemeral-storage"] {
+        deprecated::fractional(object(spec, "overhead"), name, &at.field("overhead"), found);
+    }
+    if !has(object(spec, "securityContext"), "seccompProfile") && written.contains_key(SECCOMP_POD) {
+        found.push(format!("{}: {SECCOMP_FIELD}", written_path.key(SECCOMP_POD)));
+    }
     each_container(spec, &at, &mut |c, at| {
+        if !written.is_empty() {
+            profiles(c, spec, written, template, &written_path, found);
+        }
         let at_resources = at.field("resources");
         let resources = object(c, "resources");
-        for (key, name) in [
-            ("limits", "memory"),
-            ("requests", "memory"),
-            ("limits", "ephemeral-storage"),
-            ("requests", "ephemeral-storage"),
-        ] {
-            fractional(object(resources, key), name, &at_resources.field(key), found);
+        for name in ["memory", "ephemeral-storage"] {
+            for key in ["limits", "requests"] {
+                deprecated::fractional(object(resources, key), name, &at_resources.field(key), found);
+            }
         }
         hidden(list(c, "env"), &at.field("env"), found);
     });
@@ -70,31 +83,13 @@ fn spec_and_meta(spec: &Obj, meta: &Obj, path: &Path<'_>, template: bool, found:
     }
 }
 
-/// Labels of nodes that have another name by now, and what of it (`deprecatedNodeLabels`).
-fn deprecated(label: &str) -> Option<&'static str> {
-    Some(match label {
-        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
-        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
-        "failure-domain.beta.kubernetes.io/region" => {
-            "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"
-        }
-        "failure-domain.beta.kubernetes.io/zone" => {
-            "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"
-        }
-        "beta.kubernetes.io/instance-type" => {
-            "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"
-        }
-        _ => return None,
-    })
-}
-
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 fn node_labels(spec: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
     let at = path.field("nodeSelector");
     for key in object(spec, "nodeSelector").keys() {
-        found.extend(deprecated(key).map(|why| format!("{}: {why}", at.key(key))));
+        found.extend(deprecated::label(key).map(|why| format!("{}: {why}", at.key(key))));
     }
     let affinity = path.field("affinity");
     let at = affinity.field("nodeAffinity");
@@ -102,32 +97,12 @@ fn node_labels(spec: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
     let required = at.field(REQUIRED);
     let terms = required.field("nodeSelectorTerms");
     for (i, term) in list(object(node, REQUIRED), "nodeSelectorTerms").iter().map(as_obj).enumerate() {
-        node_term(term, false, &terms.index(i), found);
+        deprecated::expressions(term, false, &terms.index(i), found);
     }
     let preferred = at.field(PREFERRED);
     for (i, term) in list(node, PREFERRED).iter().map(as_obj).enumerate() {
-        node_term(object(term, "preference"), true, &preferred.index(i).field("preference"), found);
-    }
-}
-
-/// `GetWarningsForNodeSelectorTerm`; of preferred terms also values that match nothing.
-fn node_term(term: &Obj, values: bool, path: &Path<'_>, found: &mut Vec<String>) {
-    let at = path.field("matchExpressions");
-    for (i, e) in list(term, "matchExpressions").iter().map(as_obj).enumerate() {
-        let here = at.index(i);
-        let key = text(e, "key");
-        found.extend(deprecated(key).map(|why| format!("{}: {key} is {why}", here.field("key"))));
-        if !values {
-            continue;
-        }
-        let places = here.field("values");
-        for (j, value) in list(e, "values").iter().map(|v| v.as_str().unwrap_or_default()).enumerate() {
-            found.extend(
-                checks::label_value(value)
-                    .iter()
-                    .map(|fault| format!("{}: {value} is invalid, {fault}", places.index(j))),
-            );
-        }
+        let at = preferred.index(i);
+        deprecated::expressions(object(term, "preference"), true, &at.field("preference"), found);
     }
 }
 
@@ -136,7 +111,9 @@ fn spread(spec: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
     for (i, c) in list(spec, "topologySpreadConstraints").iter().map(as_obj).enumerate() {
         let here = at.index(i);
         let key = text(c, "topologyKey");
-        found.extend(deprecated(key).map(|why| format!("{}: {key} is {why}", here.field("topologyKey"))));
+        found.extend(
+            deprecated::label(key).map(|why| format!("{}: {key} is {why}", here.field("topologyKey"))),
+        );
         no_selector(c, &here, found);
     }
 }
@@ -165,7 +142,7 @@ fn affinity(affinity: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
     }
 }
 
-fn annotations(meta: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
+fn annotations(written: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
     for (key, why) in [
         (
             "scheduler.alpha.kubernetes.io/critical-pod",
@@ -180,50 +157,25 @@ fn annotations(meta: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
             "non-functional in v1.11+; use the \"sysctls\" field instead",
         ),
     ] {
-        if object(meta, "annotations").contains_key(key) {
+        if written.contains_key(key) {
             found.push(format!("{}: {why}", path.key(key)));
         }
     }
 }
 
-/// Sources of volumes that are no more, or soon won't be.
-const OLD: [(&str, &str, &str); 9] = [
-    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
-    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
-];
-
 fn volumes(volumes: &[Value], path: &Path<'_>, found: &mut Vec<String>) {
     for (i, volume) in volumes.iter().map(as_obj).enumerate() {
         let at = path.index(i);
-        for (key, name, why) in OLD {
-            if has(volume, key) {
-                found.push(format!("{}: {why}", at.field(name)));
-            }
+        for source in deprecated::SOURCES.iter().filter(|s| has(volume, s.key)) {
+            found.push(format!("{}: {}", at.field(source.shown), source.why));
         }
-        let template = object(object(volume, "ephemeral"), "volumeClaimTemplate");
-        let inner = at.field("ephemeral");
-        let holder = inner.field("volumeClaimTemplate");
-        found.extend(claim(object(template, "spec"), &holder.field("spec")));
+        if let Some(ephemeral) = volume.get("ephemeral").and_then(Value::as_object) {
+            let inner = at.field("ephemeral");
+            let holder = inner.field("volumeClaimTemplate");
+            let template = object(ephemeral, "volumeClaimTemplate");
+            deprecated::claim(object(template, "spec"), &holder.field("spec"), found);
+        }
     }
-}
-
-/// A claim for a part of a byte (`GetWarningsForPersistentVolumeClaimSpec`).
-pub(in super::super) fn claim(spec: &Obj, path: &Path<'_>) -> Option<String> {
-    let asked = object(object(spec, "resources"), "requests").get("storage").map(resources::amount);
-    let size = asked.filter(|q| !is_whole(*q))?;
-    let resources = path.field("resources");
-    let requests = resources.field("requests");
-    Some(format!(
-        "{}: fractional byte value \"{size}\" is invalid, must be an integer",
-        requests.key("storage")
-    ))
 }
 
 /// Addresses in a status that are written in an unusual way.
@@ -237,157 +189,140 @@ pub(in super::super) fn addresses(status: &Obj, found: &mut Vec<String>) {
     }
 }
 
+/// Where a file of a volume comes from, and the name of that, if it has one.
+#[derive(Clone, Copy)]
+struct Origin<'a>(&'static str, Option<&'a str>);
+
+impl fmt::Display for Origin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Some(name) => write!(f, "{} {}", self.0, go_quote(name)),
+            None => f.write_str(self.0),
+        }
+    }
+}
+
 /// Files of one volume that are in each other's way (`warningsForOverlappingVirtualPaths`).
 fn paths(volumes: &[Value], found: &mut Vec<String>) {
     for volume in volumes.iter().map(as_obj) {
-        let name = go_quote(text(volume, "name"));
-        for (key, what) in [("configMap", "ConfigMap"), ("secret", "Secret"), ("downwardAPI", "DownwardAPI")]
-        {
+        let name = text(volume, "name");
+        for (key, what, named) in [
+            ("configMap", "ConfigMap", "name"),
+            ("secret", "Secret", "secretName"),
+            ("downwardAPI", "DownwardAPI", ""),
+        ] {
             let Some(source) = volume.get(key).and_then(Value::as_object) else { continue };
-            let of = match key {
-                "configMap" => format!("{what} {}", go_quote(text(source, "name"))),
-                "secret" => format!("{what} {}", go_quote(text(source, "secretName"))),
-                _ => what.to_owned(),
-            };
-            let mut known: Vec<(String, String)> = Vec::new();
+            let origin = Origin(what, (!named.is_empty()).then(|| text(source, named)));
+            let mut files = Files { volume: name, what: origin, known: Vec::new() };
             for item in list(source, "items").iter().map(as_obj) {
-                overlap(text(item, "path"), "", &mut known, &name, &of, found);
+                files.add(text(item, "path"), None, found);
             }
         }
         let Some(projected) = volume.get("projected").and_then(Value::as_object) else { continue };
-        let mut known: Vec<(String, String)> = Vec::new();
+        let mut files = Files { volume: name, what: Origin("Projected", None), known: Vec::new() };
         for source in list(projected, "sources").iter().map(as_obj) {
             if source.is_empty() {
-                found.push(format!("volume {name} (Projected) has no sources provided"));
+                found.push(format!("volume {} (Projected) has no sources provided", go_quote(name)));
             }
-            for (path, of) in projected_paths(source) {
-                overlap(path, &of, &mut known, &name, "Projected", found);
-            }
+            projected_files(source, &mut files, found);
         }
     }
 }
 
-fn projected_paths(source: &Obj) -> Vec<(&str, String)> {
-    let items = |key: &str, of: String| {
-        list(object(source, key), "items").iter().map(|i| (text(as_obj(i), "path"), of.clone())).collect()
-    };
-    let name = |key: &str| go_quote(text(object(source, key), "name"));
-    if has(object(source, "configMap"), "items") {
-        items("configMap", format!("ConfigMap {}", name("configMap")))
-    } else if has(object(source, "secret"), "items") {
-        items("secret", format!("Secret {}", name("secret")))
-    } else if has(object(source, "downwardAPI"), "items") {
-        items("downwardAPI", "DownwardAPI".to_owned())
-    } else if has(source, "serviceAccountToken") {
-        vec![(text(object(source, "serviceAccountToken"), "path"), "ServiceAccountToken".to_owned())]
-    } else {
-        Vec::new()
+/// The files of a source of a projected volume.
+fn projected_files<'a>(source: &'a Obj, files: &mut Files<'a>, found: &mut Vec<String>) {
+    for (key, what) in [("configMap", "ConfigMap"), ("secret", "Secret"), ("downwardAPI", "DownwardAPI")] {
+        let of = object(source, key);
+        if has(of, "items") {
+            let origin = Origin(what, (key != "downwardAPI").then(|| text(of, "name")));
+            for item in list(of, "items").iter().map(as_obj) {
+                files.add(text(item, "path"), Some(origin), found);
+            }
+            return;
+        }
+    }
+    if let Some(token) = source.get("serviceAccountToken").and_then(Value::as_object) {
+        files.add(text(token, "path"), Some(Origin("ServiceAccountToken", None)), found);
     }
 }
 
-fn overlap(
-    path: &str,
-    of: &str,
-    known: &mut Vec<(String, String)>,
-    volume: &str,
-    what: &str,
-    found: &mut Vec<String>,
-) {
-    let path = path.trim_end_matches('/');
-    let shown = |(path, of): (&str, &str)| {
-        if of.is_empty() { go_quote(path) } else { format!("{} ({of})", go_quote(path)) }
-    };
-    for (other, theirs) in known.iter().filter(|(other, _)| !other.is_empty() && !path.is_empty()) {
-        let within = |a: &str, b: &str| format!("{a}/").starts_with(&format!("{b}/"));
-        if within(other, path) || within(path, other) {
+/// Files of a volume, or of one source of it.
+struct Files<'a> {
+    volume: &'a str,
+    what: Origin<'a>,
+    known: Vec<(&'a str, Option<Origin<'a>>)>,
+}
+
+impl<'a> Files<'a> {
+    /// One more; its path should be none of the others', nor above or below one of them.
+    fn add(&mut self, path: &'a str, origin: Option<Origin<'a>>, found: &mut Vec<String>) {
+        let path = path.trim_end_matches('/');
+        if path.is_empty() || found.len() >= MOST {
+            return;
+        }
+        let within = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+        let shown = |(path, origin): (&str, Option<Origin<'_>>)| match origin {
+            Some(origin) => format!("{} ({origin})", go_quote(path)),
+            None => go_quote(path),
+        };
+        for (other, theirs) in
+            self.known.iter().filter(|(other, _)| within(other, path) || within(path, other))
+        {
             found.push(format!(
-                "volume {volume} ({what}): overlapping paths: {} with {}",
-                shown((path, of)),
-                shown((other, theirs))
+                "volume {} ({}): overlapping paths: {} with {}",
+                go_quote(self.volume),
+                self.what,
+                shown((path, origin)),
+                shown((other, *theirs))
             ));
         }
+        self.known.push((path, origin));
     }
-    known.push((path.to_owned(), of.to_owned()));
 }
 
 fn duplicates(spec: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
     for (key, field) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
         let at = path.field(key);
-        let all: Vec<&str> = list(spec, key).iter().map(|o| text(as_obj(o), field)).collect();
-        for (i, value) in all.iter().enumerate() {
-            if all.iter().take(i).any(|v| v == value) {
+        let values = || list(spec, key).iter().map(|o| text(as_obj(o), field)).enumerate();
+        let mut seen = BTreeSet::new();
+        for (i, value) in values() {
+            if !seen.insert(value) {
                 found.push(format!("{}: duplicate {field} {}", at.index(i).field(field), go_quote(value)));
             }
         }
-        if field == "name" {
-            for (i, _) in all.iter().enumerate().filter(|(_, name)| name.is_empty()) {
-                found.push(format!("{}: invalid empty name \"\"", at.index(i).field(field)));
-            }
+        for (i, _) in values().filter(|(_, value)| field == "name" && value.is_empty()) {
+            found.push(format!("{}: invalid empty name \"\"", at.index(i).field(field)));
         }
     }
 }
 
-fn is_whole(amount: Quantity) -> bool {
-    amount.nanos() % 1_000_000_000 == 0
-}
-
-fn whole_bytes(amounts: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
-    for name in ["memory", "ephemeral-storage"] {
-        fractional(amounts, name, path, found);
+/// Annotations with profiles that no field of a container repeats.
+fn profiles(c: &Obj, spec: &Obj, written: &Obj, template: bool, path: &Path<'_>, found: &mut Vec<String>) {
+    let has_field = |key: &str| has(object(c, "securityContext"), key);
+    let key = format!("{SECCOMP_CONTAINER}{}", text(c, "name"));
+    if !has_field("seccompProfile") && written.contains_key(&key) {
+        found.push(format!("{}: {SECCOMP_FIELD}", path.key(&key)));
     }
-}
-
-fn fractional(amounts: &Obj, name: &str, path: &Path<'_>, found: &mut Vec<String>) {
-    if let Some(amount) = amounts.get(name).map(resources::amount).filter(|q| !is_whole(*q)) {
-        found.push(format!(
-            "{}: fractional byte value \"{amount}\" is invalid, must be an integer",
-            path.key(name)
-        ));
-    }
-}
-
-/// Annotations with profiles that no field repeats.
-fn profiles(spec: &Obj, meta: &Obj, path: &Path<'_>, template: bool, found: &mut Vec<String>) {
-    const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-    const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-    const FIELD: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-    let written = object(meta, "annotations");
-    if written.is_empty() {
-        return;
-    }
-    let metadata = path.field("metadata");
-    let at = metadata.field("annotations");
-    let context = |o: &Obj, key: &str| has(object(o, "securityContext"), key);
-    if !context(spec, "seccompProfile") && written.contains_key(POD) {
-        found.push(format!("{}: {FIELD}", at.key(POD)));
-    }
-    each_container(spec, &path.field("spec"), &mut |c, _| {
-        let key = format!("{CONTAINER}{}", text(c, "name"));
-        if !context(c, "seccompProfile") && written.contains_key(&key) {
-            found.push(format!("{}: {FIELD}", at.key(&key)));
+    let key = format!("{APP_ARMOR}{}", text(c, "name"));
+    let profile = written.get(&key).and_then(Value::as_str);
+    // A pod's field is filled from the annotation by now.
+    if let Some(profile) = profile.filter(|_| !(template && has_field("appArmorProfile"))) {
+        let of_pod = object(spec, "securityContext").get("appArmorProfile");
+        if of_pod.is_none() || of_pod != crate::strategy::app_armor_profile(profile).as_ref() {
+            found.push(format!(
+                "{}: deprecated since v1.30; use the \"appArmorProfile\" field instead",
+                path.key(&key)
+            ));
         }
-        let key = format!("{APP_ARMOR}{}", text(c, "name"));
-        let profile = written.get(&key).and_then(Value::as_str);
-        // A pod's field is filled from the annotation by now.
-        if let Some(profile) = profile.filter(|_| !(template && context(c, "appArmorProfile"))) {
-            let of_pod = object(spec, "securityContext").get("appArmorProfile");
-            if of_pod.is_none() || of_pod != crate::strategy::app_armor_profile(profile).as_ref() {
-                found.push(format!(
-                    "{}: deprecated since v1.30; use the \"appArmorProfile\" field instead",
-                    at.key(&key)
-                ));
-            }
-        }
-    });
+    }
 }
 
 /// Variables that hide earlier ones without using them.
 fn hidden(env: &[Value], path: &Path<'_>, found: &mut Vec<String>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, variable) in env.iter().map(as_obj).enumerate() {
         let name = text(variable, "name");
-        if !seen.contains(&name) {
-            seen.push(name);
+        if seen.insert(name) {
             continue;
         }
         let own = format!("$({name})");
@@ -402,54 +337,68 @@ fn hidden(env: &[Value], path: &Path<'_>, found: &mut Vec<String>) {
     }
 }
 
+/// Where a port is: the list of containers, the container and the port in it.
+type Place = (&'static str, usize, usize);
+
 /// Ports that are there twice, under one number or one name.
 fn ports(spec: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
-    let mut known: Vec<(String, &Obj)> = Vec::new();
-    let mut names: Vec<(&str, String)> = Vec::new();
-    let mut repeated = Vec::new();
-    each_container(spec, path, &mut |c, at| {
+    let shown = |(key, container, port): Place| {
+        let at = path.field(key);
+        let at = at.index(container);
         let at = at.field("ports");
-        for (i, port) in list(c, "ports").iter().map(as_obj).enumerate() {
-            let here = at.index(i).to_string();
-            let number = |port: &Obj, key: &str| int(port, key).unwrap_or(0);
-            let (host, ip) = (number(port, "hostPort"), text(port, "hostIP"));
-            if !ip.is_empty() && host == 0 {
-                found.push(format!(
-                    "{here}: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{ip}}}",
-                    text(port, "name"),
-                    number(port, "containerPort"),
-                    text(port, "protocol")
-                ));
-            }
-            for (place, other) in &known {
-                let same = number(other, "containerPort") == number(port, "containerPort")
-                    && text(other, "protocol") == text(port, "protocol");
-                if !same {
-                    continue;
-                }
-                let (their_host, their_ip) = (number(other, "hostPort"), text(other, "hostIP"));
-                let what = if ip == their_ip && host == their_host {
-                    "duplicate"
-                } else if host == 0 || their_host == 0 {
-                    "overlapping"
-                } else if host == their_host && ip.is_empty() != their_ip.is_empty() {
-                    "dangerously ambiguous"
-                } else {
-                    continue;
-                };
-                found.push(format!("{here}: {what} port definition with {place}"));
-            }
-            let name = text(port, "name");
-            match names.iter().find(|(known, _)| *known == name) {
-                Some((_, first)) if !name.is_empty() => repeated.push(format!(
-                    "{here}: duplicate port name {} with {first}, services and probes that select ports by name will use {first}",
-                    go_quote(name)
-                )),
-                Some(_) => {}
-                None => names.push((name, here.clone())),
-            }
-            known.push((here, port));
+        at.index(port).to_string()
+    };
+    let number = |port: &Obj, key: &str| int(port, key).unwrap_or(0);
+    let mut known: BTreeMap<(i64, &str), Vec<(Place, &Obj)>> = BTreeMap::new();
+    for (place, port) in all_ports(spec) {
+        let (host, ip) = (number(port, "hostPort"), text(port, "hostIP"));
+        if !ip.is_empty() && host == 0 {
+            found.push(format!(
+                "{}: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{ip}}}",
+                shown(place),
+                text(port, "name"),
+                number(port, "containerPort"),
+                text(port, "protocol")
+            ));
         }
-    });
-    found.append(&mut repeated);
+        let alike = known.entry((number(port, "containerPort"), text(port, "protocol"))).or_default();
+        for (theirs, other) in alike.iter() {
+            let (their_host, their_ip) = (number(other, "hostPort"), text(other, "hostIP"));
+            let what = if ip == their_ip && host == their_host {
+                "duplicate"
+            } else if host == 0 || their_host == 0 {
+                "overlapping"
+            } else if host == their_host && ip.is_empty() != their_ip.is_empty() {
+                "dangerously ambiguous"
+            } else {
+                continue;
+            };
+            if found.len() >= MOST {
+                return;
+            }
+            found.push(format!("{}: {what} port definition with {}", shown(place), shown(*theirs)));
+        }
+        alike.push((place, port));
+    }
+    let mut names: BTreeMap<&str, Place> = BTreeMap::new();
+    for (place, port) in all_ports(spec).filter(|(_, port)| !text(port, "name").is_empty()) {
+        let name = text(port, "name");
+        let first = *names.entry(name).or_insert(place);
+        if first != place {
+            let first = shown(first);
+            found.push(format!(
+                "{}: duplicate port name {} with {first}, services and probes that select ports by name will use {first}",
+                shown(place),
+                go_quote(name)
+            ));
+        }
+    }
+}
+
+fn all_ports(spec: &Obj) -> impl Iterator<Item = (Place, &Obj)> {
+    ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |key| {
+        list(spec, key).iter().enumerate().flat_map(move |(i, c)| {
+            list(as_obj(c), "ports").iter().enumerate().map(move |(j, port)| ((key, i, j), as_obj(port)))
+        })
+    })
 }

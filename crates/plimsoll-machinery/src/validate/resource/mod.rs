@@ -6,6 +6,8 @@ mod request;
 mod slice;
 mod status;
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
@@ -77,8 +79,9 @@ fn few(all: &[Value], max: usize, path: &Path<'_>, errors: &mut Errors) -> bool 
 
 /// Elements whose texts are there already.
 fn duplicates(names: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
     for (i, name) in names.iter().enumerate() {
-        if names.get(..i).is_some_and(|before| before.contains(name)) {
+        if !seen.insert(name) {
             errors.duplicate(&path.index(i), *name);
         }
     }
@@ -220,8 +223,9 @@ fn binding_conditions(owner: &Obj, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     duplicates(&good, &good_path, errors);
+    let mut seen = BTreeSet::new();
     for (i, name) in bad.iter().enumerate() {
-        if bad.get(..i).is_some_and(|before| before.contains(name)) {
+        if !seen.insert(name) {
             errors.duplicate(&bad_path.index(i), *name);
         }
         if good.contains(name) {

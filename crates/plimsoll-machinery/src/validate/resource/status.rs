@@ -1,5 +1,7 @@
 //! Status of claims.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::path::{Errors, IMMUTABLE, Path};
@@ -89,21 +91,21 @@ fn allocation(allocation: &Obj, names: &Names<'_>, path: &Path<'_>, errors: &mut
 
 fn devices(status: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let results = list(object(object(status, "allocation"), "devices"), "results");
-    let allocated: Vec<DeviceId<'_>> = results.iter().map(|r| id(as_obj(r))).collect();
+    let allocated: BTreeSet<DeviceId<'_>> = results.iter().map(|r| id(as_obj(r))).collect();
     let all = list(status, "devices");
     for (i, one) in all.iter().map(as_obj).enumerate() {
         device(one, &allocated, &path.index(i), errors);
     }
-    let ids: Vec<DeviceId<'_>> = all.iter().map(|d| id(as_obj(d))).collect();
+    let mut seen = BTreeSet::new();
     for (i, one) in all.iter().enumerate() {
-        if ids.get(..i).is_some_and(|before| before.contains(&id(as_obj(one)))) {
+        if !seen.insert(id(as_obj(one))) {
             errors.duplicate_text(&path.index(i), golang::shown("SharedDeviceID", Some(one)), "");
         }
     }
 }
 
 /// `validateDeviceStatus`.
-fn device(device: &Obj, allocated: &[DeviceId<'_>], path: &Path<'_>, errors: &mut Errors) {
+fn device(device: &Obj, allocated: &BTreeSet<DeviceId<'_>>, path: &Path<'_>, errors: &mut Errors) {
     driver(text(device, "driver"), &path.field("driver"), errors);
     pool_name(text(device, "pool"), &path.field("pool"), errors);
     let name = text(device, "device");
