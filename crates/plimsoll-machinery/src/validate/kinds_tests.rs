@@ -387,7 +387,44 @@ fn changed_objects() {
 #[test]
 fn advice() {
     // resource, body, warnings
-    let rows: [(&str, &str, Value, &[&str]); 5] = [
+    let rows: [(&str, &str, Value, &[&str]); 8] = [
+        (
+            "node.k8s.io",
+            "runtimeclasses",
+            json!({"scheduling": {"nodeSelector": {"beta.kubernetes.io/os": "x", "a": "b"}}}),
+            &["scheduling.nodeSelector: deprecated since v1.14; use \"kubernetes.io/os\" instead"],
+        ),
+        (
+            "",
+            "pods",
+            json!({"metadata": {"name": "a"}, "spec": {
+                "nodeSelector": {"node-role.kubernetes.io/master": ""},
+                "volumes": [
+                    {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {"limits": {"storage": "1500m"}}}}}},
+                    {"name": "w", "projected": {"sources": [
+                        {"serviceAccountToken": {"path": "a/b"}}, {}, {"secret": {"name": "s", "items": [{"path": "a/"}, {"path": "ab"}]}},
+                    ]}},
+                ],
+            }}),
+            &[
+                "spec.nodeSelector[node-role.kubernetes.io/master]: use \"node-role.kubernetes.io/control-plane\" instead",
+                "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.limits[storage]: fractional byte value \"1500m\" is invalid, must be an integer",
+                "volume \"w\" (Projected) has no sources provided",
+                "volume \"w\" (Projected): overlapping paths: \"a\" (Secret \"s\") with \"a/b\" (ServiceAccountToken)",
+            ],
+        ),
+        (
+            "",
+            "pods",
+            json!({"metadata": {"name": "a"}, "spec": {"containers": [
+                {"ports": [{"name": "x", "containerPort": 1, "protocol": "TCP"}, {"containerPort": 1, "protocol": "UDP"}]},
+                {"ports": [{"name": "x", "containerPort": 1, "protocol": "TCP", "hostPort": 2}]},
+            ]}}),
+            &[
+                "spec.containers[1].ports[0]: overlapping port definition with spec.containers[0].ports[0]",
+                "spec.containers[1].ports[0]: duplicate port name \"x\" with spec.containers[0].ports[0], services and probes that select ports by name will use spec.containers[0].ports[0]",
+            ],
+        ),
         (
             "",
             "services",
@@ -426,5 +463,55 @@ fn advice() {
     ];
     for (group, plural, body, want) in rows {
         assert_eq!(warnings(&kind(group, plural), None, &body), want, "{plural}");
+    }
+}
+
+/// What is wrong is shown whole, whatever it lacks.
+#[test]
+fn values_with_gaps() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}});
+    let selected = |body: Value| {
+        let mut body = body;
+        body["template"] = template.clone();
+        json!({ "spec": body })
+    };
+    let gap = json!({"matchExpressions": [{}]});
+    let policy = |conditions: Value| {
+        selected(
+            json!({"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": conditions}]}}),
+        )
+    };
+    for (group, plural, old, new, want) in [
+        (
+            "apps",
+            "deployments",
+            None,
+            selected(json!({"selector": gap})),
+            "spec.selector: Invalid value: {\"matchExpressions\":[{\"key\":\"\",\"operator\":\"\"}]}: invalid label selector",
+        ),
+        (
+            "batch",
+            "jobs",
+            Some(policy(json!([{"type": "A"}]))),
+            policy(json!([{}])),
+            "spec.podFailurePolicy: Invalid value: {\"Rules\":[{\"Action\":\"Ignore\",\"OnExitCodes\":null,\"OnPodConditions\":[{\"Type\":\"\",\"Status\":\"True\"}]}]}: field is immutable",
+        ),
+        (
+            "apps",
+            "deployments",
+            None,
+            selected(json!({"strategy": {"type": "X", "rollingUpdate": {"maxSurge": 1}}})),
+            "spec.strategy: Unsupported value: {\"Type\":\"X\",\"RollingUpdate\":{\"MaxUnavailable\":0,\"MaxSurge\":1}}: supported values: \"Recreate\", \"RollingUpdate\"",
+        ),
+    ] {
+        let found: Vec<String> = match old {
+            None => created(group, plural, &new),
+            Some(old) => {
+                let kind = kind(group, plural);
+                let (old, new) = (object(&kind, &old), object(&kind, &new));
+                validate_update(&kind, "", &old, &new).iter().map(ToString::to_string).collect()
+            }
+        };
+        assert!(found.iter().any(|text| text == want), "{found:#?}");
     }
 }

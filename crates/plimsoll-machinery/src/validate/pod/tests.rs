@@ -16,7 +16,6 @@ fn faults(change: &Value) -> Vec<String> {
     }
     let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "spec": spec});
     let mut errors = Errors::default();
-    super::whole(as_obj(&pod), &mut errors);
     super::create(as_obj(&pod), &mut errors);
     errors.0.iter().map(ToString::to_string).collect()
 }
@@ -56,6 +55,26 @@ fn volumes() {
             &[
                 "spec.volumes[0].iscsi.iqn: Invalid value: \"x\": must be valid format starting with iqn, eui, or naa",
                 "spec.volumes[0].iscsi.secretRef: Required value",
+            ],
+        ),
+        (
+            one(json!({"emptyDir": {}, "iscsi": {"targetPortal": "p".repeat(63), "initiatorName": "x"}})),
+            &[
+                "spec.volumes[0].iscsi: Forbidden: may not specify more than 1 volume type",
+                "spec.volumes[0].name: Invalid value: \"v\": Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.",
+            ],
+        ),
+        (
+            one(json!({"csi": {"driver": "D.x", "nodePublishSecretRef": {"name": "A"}}})),
+            &[
+                "spec.volumes[0].csi.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            ],
+        ),
+        (
+            one(json!({"storageos": {"secretRef": {}}})),
+            &[
+                "spec.volumes[0].storageos.volumeName: Required value",
+                "spec.volumes[0].storageos.secretRef.name: Required value",
             ],
         ),
         (

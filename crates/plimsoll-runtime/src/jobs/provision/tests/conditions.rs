@@ -1,0 +1,126 @@
+//! What conditions of requests become: states of checks, changes of pods.
+
+use super::*;
+
+/// Conditions of the request; whether the workload is admitted; the check before; what it becomes.
+type Row = (&'static [(&'static str, &'static str, &'static str)], bool, Value, Value);
+
+#[test]
+fn conditions_become_states() {
+    let pending = || json!({"state": "Pending"});
+    let table: Vec<Row> = vec![
+        (
+            &[],
+            false,
+            json!({"state": "Pending", "message": "old"}),
+            json!({"state": "Pending", "message": ""}),
+        ),
+        (
+            &[("Accepted", "True", "a")],
+            false,
+            json!({"state": "Pending", "message": "kept"}),
+            json!({"state": "Pending", "message": "kept"}),
+        ),
+        (
+            &[("Accepted", "True", "a"), ("Provisioned", "False", "ETA: 5 min")],
+            false,
+            pending(),
+            json!({"state": "Pending", "message": "ETA: 5 min"}),
+        ),
+        (
+            &[("Accepted", "True", "a"), ("Provisioned", "True", "done")],
+            false,
+            pending(),
+            json!({"state": "Ready", "message": "done"}),
+        ),
+        (
+            &[("Provisioned", "True", "changed")],
+            true,
+            json!({"state": "Ready", "message": "done"}),
+            json!({"state": "Ready", "message": "done"}),
+        ),
+        (
+            &[("Failed", "True", "no stock")],
+            false,
+            pending(),
+            json!({"state": "Retry", "message": "Retrying after failure: no stock", "requeueAfterSeconds": 60}),
+        ),
+        (&[("Failed", "False", "no stock")], false, pending(), json!({"state": "Pending", "message": ""})),
+        (
+            &[("Provisioned", "True", "d"), ("Failed", "True", "no stock")],
+            false,
+            pending(),
+            json!({"state": "Retry", "message": "Retrying after failure: no stock"}),
+        ),
+        (
+            &[("Provisioned", "True", "d"), ("BookingExpired", "True", "late")],
+            false,
+            pending(),
+            json!({"state": "Retry", "message": "Retrying after booking expired: late", "requeueAfterSeconds": 60}),
+        ),
+        (
+            &[("Provisioned", "True", "d"), ("BookingExpired", "True", "late")],
+            true,
+            json!({"state": "Ready", "message": "d"}),
+            json!({"state": "Ready", "message": "d"}),
+        ),
+        (
+            &[("Provisioned", "True", "d"), ("CapacityRevoked", "True", "gone")],
+            true,
+            json!({"state": "Ready", "message": "d"}),
+            json!({"state": "Rejected", "message": "gone"}),
+        ),
+    ];
+    for (conditions, admitted, before, want) in table {
+        let mut world = World::new(one(), &config());
+        world.settle();
+        let mut row = world.check().clone();
+        merge(&mut row, &before);
+        let mut set = vec![json!({"type": "QuotaReserved", "status": "True"})];
+        if admitted {
+            set.push(json!({"type": "Admitted", "status": "True"}));
+        }
+        world.change(Kind::Workload, "wl", &json!({"status": {"admissionChecks": [row], "conditions": set}}));
+        world.conditions("wl-ac-1", conditions);
+        world.settle();
+        let found = world.check();
+        for (key, value) in want.as_object().unwrap() {
+            assert_eq!(&found[key.as_str()], value, "{conditions:?} {before}: {found}");
+        }
+        let moved = found["state"] != before["state"];
+        assert_eq!(found["lastTransitionTime"] != "2020-01-01T00:00:00Z", moved, "{conditions:?}");
+        assert_eq!(world.requests(), ["wl-ac-1"]);
+    }
+}
+
+#[test]
+fn what_was_provided_reaches_the_pods() {
+    let mut config = config();
+    config["podSetUpdates"] = json!({"nodeSelector": [
+        {"key": "group", "valueFromProvisioningClassDetail": "Group"},
+        {"key": "other", "valueFromProvisioningClassDetail": "Missing"}]});
+    let mut world = World::new(one(), &config);
+    world.settle();
+    let details = json!({"status": {"provisioningClassDetails": {"Group": "g-7"}}});
+    world.change(Kind::ProvisioningRequest, "wl-ac-1", &details);
+    world.conditions("wl-ac-1", &[("Provisioned", "True", "done")]);
+    let log = world.settle();
+    assert_eq!(
+        log,
+        [
+            "wl/status",
+            "AdmissionCheckUpdated: Admission check ac updated state from Pending to Ready with message: done"
+        ]
+    );
+    assert_eq!(
+        world.check()["podSetUpdates"],
+        json!([{"name": "main", "nodeSelector": {"group": "g-7"}, "annotations": {
+            "autoscaling.x-k8s.io/consume-provisioning-request": "wl-ac-1",
+            "autoscaling.x-k8s.io/provisioning-class-name": "check-capacity.autoscaling.x-k8s.io"}}])
+    );
+    // A workload that runs goes on without its request.
+    world.objects.remove(&(Kind::ProvisioningRequest, "ns".into(), "wl-ac-1".into()));
+    world.restart();
+    assert!(world.settle().is_empty());
+    assert_eq!(world.check()["state"], "Ready");
+}
