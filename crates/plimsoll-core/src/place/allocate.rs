@@ -20,6 +20,10 @@ use std::sync::Arc;
 /// Most steps of one search; upstream bounds it by time, which would not be the same in every run.
 const MAX_STEPS: u32 = 200_000;
 
+/// Most claims, requests and devices one after the other: the search recurses into each, and how many claims a pod names
+/// is its user's affair.
+const MAX_DEPTH: u32 = 500;
+
 /// Largest number of devices of one claim (API limit `AllocationResultsMaxSize`).
 const MAX_DEVICES: usize = 32;
 
@@ -103,6 +107,7 @@ struct Search<'a> {
     settled: Vec<Vec<Settled>>,
     given: Vec<Given>,
     steps: u32,
+    depth: u32,
 }
 
 fn tolerated(device: &Device, alternative: &DeviceAlternative) -> bool {
@@ -217,9 +222,16 @@ impl<'a> Search<'a> {
     /// satisfy the request is settled; devices before `start` are not looked at.
     fn step(&mut self, at: At, chosen: bool, start: usize) -> Result<Step, Failure> {
         self.steps += 1;
-        if self.steps > MAX_STEPS {
+        if self.steps > MAX_STEPS || self.depth >= MAX_DEPTH {
             return Err(Failure::TooLong);
         }
+        self.depth += 1;
+        let end = self.step_in(at, chosen, start);
+        self.depth -= 1;
+        end
+    }
+
+    fn step_in(&mut self, at: At, chosen: bool, start: usize) -> Result<Step, Failure> {
         let Some(wanted) = self.wanted.get(at.claim) else { return Ok(Step::Done) };
         let Some(request) = wanted.requests.get(at.request) else {
             let rest = self.step(At { claim: at.claim + 1, ..At::default() }, false, 0)?;
@@ -311,5 +323,22 @@ pub(crate) fn allocate(
         Step::TooMany => Err(Failure::Broken("allocation max size exceeded".to_owned())),
         Step::NoWay if search.pools.iter().any(|p| p.health == Health::Invalid) => Err(Failure::InvalidPools),
         Step::NoWay => Err(Failure::Impossible),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_without_end_take_too_long() {
+        let mut cluster = Cluster::default();
+        let node = cluster.node_row("n");
+        let pools = Pools::new(&cluster.objects.devices);
+        let nothing = Wanted { claim: "n/c".to_owned(), requests: Vec::new(), constraints: Vec::new() };
+        for (claims, want) in [(100, Ok(100)), (100_000, Err(Failure::TooLong))] {
+            let found = allocate(&cluster, &pools, &vec![nothing.clone(); claims], node);
+            assert_eq!(found.map(|given| given.len()), want);
+        }
     }
 }

@@ -43,6 +43,7 @@ impl<'a> Search<'a> {
             settled: Vec::with_capacity(wanted.len()),
             given: given.collect(),
             steps: 0,
+            depth: 0,
         };
         for (claim, w) in wanted.iter().enumerate() {
             search.prepare(claim, w)?;

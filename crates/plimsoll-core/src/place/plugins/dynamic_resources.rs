@@ -157,7 +157,7 @@ fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> Vec<DeviceR
     let mut most: Option<(String, i64)> = None;
     for i in (0..first).filter(|i| plain_init(*i)) {
         let Some(n) = asked(i) else { continue };
-        let later: i64 = stay[i..].iter().flatten().sum();
+        let later = stay.iter().skip(i).flatten().fold(0_i64, |sum, n| sum.saturating_add(*n));
         if later < n && most.as_ref().is_none_or(|(_, m)| *m < n - later) {
             most = Some((name(i), n - later));
         }
