@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Most steps of one search; upstream bounds it by time, which would not be the same in every run.
 const MAX_STEPS: u32 = 200_000;
 
-/// Most claims, requests and devices one after the other: the search recurses into each, and how many claims a pod names
-/// is its user's affair.
+/// Most claims, requests and devices one after the other: the search recurses into each, and how many claims a pod
+/// names is for its user to say.
 const MAX_DEPTH: u32 = 500;
 
 /// Largest number of devices of one claim (API limit `AllocationResultsMaxSize`).

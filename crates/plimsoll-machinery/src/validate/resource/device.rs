@@ -6,8 +6,8 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
-use super::super::{checks, golang, pod};
-use super::{EFFECTS, binding_conditions, capacity, duplicates, few, qualified_name};
+use super::super::{checks, golang};
+use super::{EFFECTS, binding_conditions, capacity, duplicates, few, place, qualified_name};
 use crate::obj::{Obj, as_obj, flag, has, list, object, text};
 
 /// Longest value of an attribute.
@@ -55,7 +55,7 @@ pub(super) fn device(
         }
     }
     consumed(device, &path.field("consumesCounters"), errors);
-    place(device, per_device, path, errors);
+    place::of_device(device, per_device, path, errors);
     binding_conditions(device, path, errors);
 }
 
@@ -161,43 +161,5 @@ pub(super) fn counters(owner: &Obj, path: &Path<'_>, errors: &mut Errors) {
         for name in counters.keys() {
             errors.invalid_all(path, name, &checks::dns_label(name));
         }
-    }
-}
-
-/// Where one device can be used.
-fn place(device: &Obj, per_device: bool, path: &Path<'_>, errors: &mut Errors) {
-    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
-    if !per_device {
-        if ["nodeName", "nodeSelector", "allNodes"].iter().any(|key| has(device, key)) {
-            let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
-            errors.invalid(path, Value::Null, detail);
-        }
-        return;
-    }
-    let mut chosen: Vec<&str> = Vec::new();
-    if let Some(name) = device.get("nodeName").and_then(Value::as_str) {
-        let at = path.field("nodeName");
-        if name.is_empty() {
-            errors.invalid(&at, name, "must not be empty");
-        } else {
-            chosen.push("`nodeName`");
-            errors.invalid_all(&at, name, &checks::dns_subdomain(name));
-        }
-    }
-    if has(device, "nodeSelector") {
-        chosen.push("`nodeSelector`");
-        pod::node_selector(object(device, "nodeSelector"), &path.field("nodeSelector"), errors);
-    }
-    match device.get("allNodes") {
-        Some(Value::Bool(true)) => chosen.push("`allNodes`"),
-        Some(Value::Bool(false)) => {
-            errors.invalid(&path.field("allNodes"), false, "must be either unset or set to true");
-        }
-        _ => {}
-    }
-    match chosen.len() {
-        0 => errors.required(path, ONE),
-        1 => {}
-        _ => errors.invalid(path, format!("{{{}}}", chosen.join(", ")), ONE),
     }
 }

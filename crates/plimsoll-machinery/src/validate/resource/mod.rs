@@ -2,6 +2,7 @@
 
 mod capacity;
 mod device;
+mod place;
 mod request;
 mod slice;
 mod status;

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::super::checks;
 use super::super::path::{Errors, Path};
-use super::super::{checks, golang, pod};
-use super::{device, driver, duplicates, few, pool_name};
+use super::{device, driver, duplicates, few, place, pool_name};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 /// `ValidateResourceSlice`.
@@ -35,7 +35,7 @@ fn spec(spec: &Obj, old: Option<&Obj>, errors: &mut Errors) {
         errors.immutable(&path.field("driver"), old, spec, "driver");
         errors.immutable(&path.field("nodeName"), old, spec, "nodeName");
     }
-    place(spec, &path, errors);
+    place::of_slice(spec, &path, errors);
     if has(spec, "sharedCounters") && has(spec, "devices") {
         errors.invalid(&path, "", "only one of `sharedCounters` or `devices` is allowed");
     }
@@ -51,51 +51,6 @@ fn spec(spec: &Obj, old: Option<&Obj>, errors: &mut Errors) {
         }
         let names: Vec<&str> = sets.iter().map(|s| text(as_obj(s), "name")).collect();
         duplicates(&names, &at, errors);
-    }
-}
-
-/// Where the devices can be used: exactly one way to say it.
-fn place(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    const ONE: &str =
-        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    let mut chosen: Vec<&str> = Vec::new();
-    if let Some(name) = spec.get("nodeName").and_then(Value::as_str) {
-        let at = path.field("nodeName");
-        if name.is_empty() {
-            errors.invalid(&at, name, "must be either unset or set to a non-empty string");
-        } else {
-            chosen.push("`nodeName`");
-            errors.invalid_all(&at, name, &checks::dns_subdomain(name));
-        }
-    }
-    if has(spec, "nodeSelector") {
-        chosen.push("`nodeSelector`");
-        let at = path.field("nodeSelector");
-        let selector = object(spec, "nodeSelector");
-        pod::node_selector(selector, &at, errors);
-        let terms = list(selector, "nodeSelectorTerms");
-        if terms.len() != 1 {
-            let shown = golang::shown("[]NodeSelectorTerm", selector.get("nodeSelectorTerms"));
-            let detail = "must have exactly one node selector term";
-            errors.invalid_text(&at.field("nodeSelectorTerms"), shown, detail);
-        }
-    }
-    for (key, name) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
-        match spec.get(key) {
-            Some(Value::Bool(true)) => chosen.push(name),
-            Some(Value::Bool(false)) => {
-                errors.invalid(&path.field(key), false, "must be either unset or set to true");
-            }
-            _ => {}
-        }
-    }
-    match chosen.len() {
-        0 => errors.required(path, ONE),
-        1 => {}
-        _ => {
-            let shown = format!("{{{}}}", chosen.join(", "));
-            errors.invalid(path, shown, &format!("{ONE}, but multiple fields are set"));
-        }
     }
 }
 
