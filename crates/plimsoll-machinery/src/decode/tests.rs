@@ -92,3 +92,16 @@ proptest::proptest! {
         let _ = decode(&kind("", "pods"), body.as_bytes(), Format::Yaml, FieldValidation::Warn);
     }
 }
+
+/// `strconv.Quote`.
+#[test]
+fn texts_in_messages() {
+    for (text, want) in [
+        ("a\"b\\", r#""a\"b\\""#),
+        ("\u{7}\n\u{1}\u{7f}", r#""\a\n\x01\x7f""#),
+        ("ü\u{85}\u{a0}\u{200b}", r#""ü\u0085\u00a0\u200b""#),
+        ("\u{e0001}é", r#""\U000e0001é""#),
+    ] {
+        assert_eq!(super::go_quote(text), want);
+    }
+}

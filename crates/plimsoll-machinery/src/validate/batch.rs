@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::apps::shown_labels;
 use super::path::{Errors, IMMUTABLE, Path};
 use super::{checks, cron, golang, pod, selector};
+use crate::decode::go_quote;
 use crate::obj::{Obj, as_obj, child, children, flag, has, int, list, object, text};
 
 /// Most pods of an indexed job at a time.
@@ -371,13 +372,15 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
         let ends: Vec<&str> = part.split('-').collect();
         if ends.len() > 2 {
             return Err(format!(
-                "the fragment {part:?} violates the requirement that an index interval can have at most two parts separated by '-'"
+                "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+                go_quote(part)
             ));
         }
         let number = |t: &str| {
-            let n: i64 =
-                t.parse().map_err(|_| format!("cannot convert string to integer for index: {t:?}"))?;
-            if n >= completions { Err(format!("too large index: {t:?}")) } else { Ok(n) }
+            let n: i64 = t
+                .parse()
+                .map_err(|_| format!("cannot convert string to integer for index: {}", go_quote(t)))?;
+            if n >= completions { Err(format!("too large index: {}", go_quote(t))) } else { Ok(n) }
         };
         let first = number(ends.first().copied().unwrap_or_default())?;
         let last = match ends.get(1) {

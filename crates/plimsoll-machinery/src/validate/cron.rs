@@ -1,6 +1,8 @@
 //! Cron schedules in the standard form of five fields or a descriptor, with the parser's words for what is wrong
 //! (`robfig/cron` v3, `ParseStandard`).
 
+use crate::decode::go_quote;
+
 /// Smallest and largest value, and names.
 type Bounds = (u32, u32, &'static [&'static str]);
 
@@ -58,7 +60,10 @@ fn descriptor(schedule: &str) -> Result<(), String> {
         if plain {
             return Ok(());
         }
-        return Err(format!("failed to parse duration {schedule}: time: invalid duration {duration:?}"));
+        return Err(format!(
+            "failed to parse duration {schedule}: time: invalid duration {}",
+            go_quote(duration)
+        ));
     }
     Err(format!("unrecognized descriptor: {schedule}"))
 }
@@ -117,9 +122,10 @@ fn value(text: &str, names: &[&str]) -> Result<u32, String> {
 
 fn number(text: &str) -> Result<u32, String> {
     match text.parse::<i64>() {
-        Err(_) => {
-            Err(format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"))
-        }
+        Err(_) => Err(format!(
+            "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
+            go_quote(text)
+        )),
         Ok(n) => u32::try_from(n).map_err(|_| format!("negative number ({n}) not allowed: {text}")),
     }
 }

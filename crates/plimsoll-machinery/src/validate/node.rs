@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::path::{Errors, Path};
 use super::{address, checks, golang, resources};
@@ -69,12 +69,15 @@ fn features(status: &Obj, errors: &mut Errors) {
     let names: Vec<&str> = list(status, "declaredFeatures").iter().filter_map(Value::as_str).collect();
     for (i, name) in names.iter().enumerate() {
         if name.len() > 253 {
-            let detail = format!("invalid feature name {}: must be no more than 253 characters", json!(name));
+            let detail = format!(
+                "invalid feature name {}: must be no more than 253 characters",
+                crate::decode::go_quote(name)
+            );
             errors.invalid(&at.index(i), *name, &detail);
         } else if !is_feature(name) {
             let detail = format!(
                 "invalid feature name {}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes",
-                json!(name)
+                crate::decode::go_quote(name)
             );
             errors.invalid(&at.index(i), *name, &detail);
         }
