@@ -1,5 +1,7 @@
 //! apps/v1 and the older `ReplicationController`.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::path::{Errors, IMMUTABLE, Path};
@@ -226,18 +228,17 @@ fn as_the_pods_have_it(spec: &Obj, template: &Obj) -> Obj {
     let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
     pod.remove("hostname");
     pod.remove("subdomain");
-    let claims: Vec<&str> = list(spec, "volumeClaimTemplates")
-        .iter()
-        .map(|c| text(object(as_obj(c), "metadata"), "name"))
-        .collect();
+    // Two claims of one name are one volume, as in upstream's map.
+    let mut claims = BTreeSet::new();
+    let named =
+        list(spec, "volumeClaimTemplates").iter().map(|c| text(object(as_obj(c), "metadata"), "name"));
+    let volume = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    let mut volumes: Vec<Value> = named.filter(|name| claims.insert(*name)).map(volume).collect();
     if claims.is_empty() {
         return template;
     }
-    let own = list(pod, "volumes").iter().filter(|v| !claims.contains(&text(as_obj(v), "name"))).cloned();
-    let volume = |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
-    // Two claims of one name are one volume, as in upstream's map.
-    let distinct = claims.iter().enumerate().filter(|(i, name)| !claims.iter().take(*i).any(|c| c == *name));
-    let volumes: Vec<Value> = distinct.map(|(_, name)| volume(name)).chain(own).collect();
+    let own = list(pod, "volumes").iter().filter(|v| !claims.contains(text(as_obj(v), "name")));
+    volumes.extend(own.cloned());
     pod.insert("volumes".to_owned(), Value::Array(volumes));
     template
 }

@@ -1,7 +1,5 @@
 //! `ResourceSlice`.
 
-use serde_json::Value;
-
 use super::super::checks;
 use super::super::path::{Errors, Path};
 use super::{device, driver, duplicates, few, place, pool_name};
