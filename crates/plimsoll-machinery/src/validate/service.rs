@@ -245,10 +245,10 @@ fn duplicates(ports: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for (i, port) in ports.iter().map(as_obj).enumerate() {
         let (protocol, number) = (text(port, "protocol"), int(port, "port").unwrap_or(0));
         let at = path.index(i);
-        if let Some(node) = int(port, "nodePort").filter(|n| *n != 0) {
-            if !node_ports.insert((protocol, node)) {
-                errors.duplicate(&at.field("nodePort"), node);
-            }
+        if let Some(node) = int(port, "nodePort").filter(|n| *n != 0)
+            && !node_ports.insert((protocol, node))
+        {
+            errors.duplicate(&at.field("nodePort"), node);
         }
         if !seen.insert((protocol, number)) {
             let same = json!({"protocol": protocol, "port": number});

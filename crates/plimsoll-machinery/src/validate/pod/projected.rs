@@ -33,7 +33,7 @@ pub(super) fn downward_file(file: &Obj, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// `validateProjectedVolumeSource`. Sources of kinds that are switched off are dropped before this.
-pub(super) fn projected<'a>(source: &'a Obj, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn projected(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     mode(source, "defaultMode", path, errors);
     let mut paths = BTreeSet::new();
     let sources = path.field("sources");

@@ -167,7 +167,8 @@ fn node_affinity(was: &Obj, is: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
     if old.len() != new.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.invalid_text(&at, golang::list("NodeSelectorTerm", new), detail);
+        let shown = golang::shown("[]NodeSelectorTerm", object(is, REQUIRED).get("nodeSelectorTerms"));
+        errors.invalid_text(&at, shown, detail);
         return;
     }
     for (i, (old, new)) in old.iter().zip(new).enumerate() {
