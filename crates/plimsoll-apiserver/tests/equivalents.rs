@@ -126,7 +126,9 @@ impl World {
         let version = |name: &str, storage: bool| {
             json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
                 "type": "object", "properties": {"spec": {"type": "object", "properties": {
-                    "load": {"type": "string"}, "tonnes": {"type": "integer"}, "flag": {"type": "string"}}}}}}})
+                    "load": {"type": "string"}, "tonnes": {"type": "integer"}, "flag": {"type": "string"}}}}}},
+                "subresources": {"scale": {
+                    "specReplicasPath": ".spec.tonnes", "statusReplicasPath": ".status.tonnes"}}})
         };
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -300,4 +302,98 @@ async fn events_are_one_kind_with_two_spellings() {
         (&asked[0]["object"]["note"], &asked[1]["object"]["note"]),
         (&json!("hello"), &json!("patched"))
     );
+}
+
+/// The Scale a webhook was asked about.
+fn scale<'a>(asked: &'a Value, object: &str) -> (&'a Value, &'a Value, i64) {
+    let object = &asked[object];
+    (&object["apiVersion"], &object["kind"], object["spec"]["replicas"].as_i64().unwrap_or(0))
+}
+
+#[tokio::test]
+async fn scales_reach_webhooks_as_scales() {
+    let world = World::new().await;
+    world.configure("apps", "v1", "deployments/scale", "Exact").await;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    world.create(path, &deployment).await;
+    assert_eq!(world.hook.asked(), Vec::<Value>::new());
+
+    // Whichever way it is written, webhooks see a Scale; what they patch there becomes the number of replicas.
+    let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": 4}]);
+    *world.hook.patch.lock().unwrap() = Some(patch);
+    let path = format!("{path}/d");
+    let (_, mut put) = world.api.send("GET", &format!("{path}/scale"), None).await;
+    put["spec"]["replicas"] = json!(3);
+    put["metadata"]["resourceVersion"] = Value::Null;
+    let (version, kind) = (json!("autoscaling/v1"), json!("Scale"));
+    for (method, body, before) in [("PATCH", json!({"spec": {"replicas": 3}}), 1), ("PUT", put, 4)] {
+        let (code, answer) = world.api.send(method, &format!("{path}/scale"), Some(&body)).await;
+        assert_eq!((code, &answer["kind"], &answer["spec"]["replicas"]), (200, &kind, &json!(4)), "{answer}");
+        let asked = world.hook.asked();
+        assert_eq!(asked.len(), 2);
+        for (request, after) in asked.iter().zip([3, 4]) {
+            assert_eq!(request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+            assert_eq!(
+                request["resource"],
+                json!({"group": "apps", "version": "v1", "resource": "deployments"})
+            );
+            assert_eq!(request["subResource"], "scale");
+            assert_eq!(scale(request, "object"), (&version, &kind, after), "{method}");
+            assert_eq!(scale(request, "oldObject"), (&version, &kind, before), "{method}");
+        }
+        let (_, stored) = world.api.send("GET", &path, None).await;
+        assert_eq!((&stored["kind"], &stored["spec"]["replicas"]), (&json!("Deployment"), &json!(4)));
+    }
+
+    // A Scale has one version, whichever versions its resource has.
+    let world = World::new().await;
+    world.define(&json!({"strategy": "None"})).await;
+    world.create(SHIPS, &ship("a", 12)).await;
+    world.configure("test.dev", "v1", "ships/scale", "Equivalent").await;
+    let (code, answer) =
+        world.api.send("PATCH", &format!("{SHIPS}/a/scale"), Some(&json!({"spec": {"replicas": 3}}))).await;
+    assert_eq!((code, &answer["spec"]["replicas"]), (200, &json!(3)), "{answer}");
+    let asked = world.hook.asked();
+    assert_eq!(asked.iter().map(versions).collect::<Vec<_>>(), [["v1", "v1", "v1", "v2"]; 2]);
+    assert!(asked.iter().all(|r| scale(r, "object") == (&version, &kind, 3)));
+}
+
+#[tokio::test]
+async fn policies_judge_what_webhooks_convert() {
+    let world = World::new().await;
+    let webhook = json!({"clientConfig": world.client("/convert"), "conversionReviewVersions": ["v1"]});
+    world.define(&json!({"strategy": "Webhook", "webhook": webhook})).await;
+    // The heaviest ship, as the old version has it.
+    world.create(SHIPS, &ship("limit", 12)).await;
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+        "spec": {
+            "paramKind": {"apiVersion": "test.dev/v1", "kind": "Ship"},
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["test.dev"], "apiVersions": ["v1"],
+                "resources": ["ships"], "operations": ["*"]}]},
+            "validations": [{"expression": "object.apiVersion == 'test.dev/v1' && object.spec.load == params.spec.load",
+                "messageExpression": "object.spec.load + ' is not ' + params.spec.load"}],
+        },
+    });
+    world.create(&format!("{group}/validatingadmissionpolicies"), &policy).await;
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"],
+            "paramRef": {"name": "limit", "namespace": "default", "parameterNotFoundAction": "Deny"}},
+    });
+    world.create(&format!("{group}/validatingadmissionpolicybindings"), &binding).await;
+    world.create(SHIPS, &ship("a", 12)).await;
+    for (breaks, why) in [
+        (false, "denied request: 13t is not 12t"),
+        (true, "conversion webhook for test.dev/v2, Kind=Ship failed: no such hull"),
+    ] {
+        *world.hook.breaks.lock().unwrap() = breaks;
+        let (code, body) = world.api.send("POST", SHIPS, Some(&ship("b", 13))).await;
+        assert_eq!(code, 422, "{body}");
+        assert!(body["message"].as_str().unwrap().ends_with(why), "{body}");
+    }
 }

@@ -8,11 +8,11 @@ use futures::future::join_all;
 use plimsoll_machinery::webhook::{
     Attributes, Reinvocation, Stage, Target, Verdict, Webhook, apply_patch, compile, http_error, review,
 };
-use plimsoll_machinery::{ApiError, Kind, decode, webhook};
+use plimsoll_machinery::{ApiError, Gvk, Kind, decode, webhook};
 use serde_json::Value;
 
-use super::Operation;
 use super::versions::{View, Views};
+use super::{Operation, policies};
 use crate::callout;
 use crate::http::subresource::scale::{apply_scale, scale_of};
 use crate::machine;
@@ -104,11 +104,15 @@ impl Hooks {
 /// Whether there may be hooks, webhooks or policies that see a write.
 pub fn any(w: &Write, operation: Operation) -> bool {
     let hooks = w.server.hooks();
-    let configured = |stage| !hooks.webhooks(w.server.store(), stage).is_empty();
-    hooks.local().iter().any(|h| h.concerns(&request(w, None, operation)))
-        || super::policies::any(w)
-        || configured(Stage::Mutating)
-        || configured(Stage::Validating)
+    if hooks.local().iter().any(|h| h.concerns(&request(w, None, operation))) {
+        return true;
+    }
+    let webhooks = [Stage::Mutating, Stage::Validating].map(|s| hooks.webhooks(w.server.store(), s));
+    if webhooks.iter().all(|all| all.is_empty()) && !policies::any(w) {
+        return false;
+    }
+    let asked = attributes(w, operation);
+    webhooks.iter().any(|all| all.iter().any(|hook| hook.concerns(&asked))) || policies::concern(w, &asked)
 }
 
 fn request<'a>(w: &'a Write, old: Option<&'a Value>, operation: Operation) -> HookRequest<'a> {
@@ -152,7 +156,11 @@ pub async fn mutate(
     if webhooks.is_empty() {
         return Ok(changed);
     }
-    let mut view = View::new(w, seen(w, object, old, operation)?);
+    let asked = attributes(w, operation);
+    if !webhooks.iter().any(|hook| hook.concerns(&asked)) {
+        return Ok(changed);
+    }
+    let mut view = View::new(w, with_objects(w, asked, object, old)?);
     let mut patched = false;
     let mut rounds = Reinvocation::default();
     for (i, hook) in webhooks.iter().enumerate() {
@@ -178,28 +186,36 @@ fn is_scale(w: &Write) -> bool {
     w.subresource == "scale"
 }
 
-/// A request as webhooks see it.
-fn seen(
+/// A request with its objects, as webhooks and policies see them.
+pub(super) fn with_objects(
     w: &Write,
+    mut attributes: Attributes,
     object: &Value,
     old: Option<&Value>,
-    operation: Operation,
 ) -> Result<Attributes, ApiError> {
-    if !is_scale(w) {
-        return Ok(attributes(w, object, old, operation));
-    }
-    let scale = |v: &Value| if v.is_null() { Ok(Value::Null) } else { scale_of(&w.kind, v) };
-    let old = old.map(scale).transpose()?;
-    let mut attributes = attributes(w, &scale(object)?, old.as_ref(), operation);
-    super::policies::as_scale(&mut attributes);
+    let seen = |v: &Value| match v {
+        Value::Null => Ok(Value::Null),
+        v if is_scale(w) => scale_of(&w.kind, v),
+        v => Ok(v.clone()),
+    };
+    attributes.object = seen(object)?;
+    attributes.old = old.map(seen).transpose()?.unwrap_or_default();
     Ok(attributes)
+}
+
+/// What is written at `scale` is a Scale, whichever version of its resource it is written at.
+fn as_scale(attributes: &mut Attributes) {
+    for target in std::iter::once(&mut attributes.target).chain(&mut attributes.equivalents) {
+        let gvk = Gvk { group: "autoscaling".to_owned(), version: "v1".to_owned(), kind: "Scale".to_owned() };
+        target.resource_version = Some(std::mem::replace(&mut target.gvk, gvk));
+    }
 }
 
 /// Calls a mutating webhook if it wants to; whether it changed the object. `None`: it was not called.
 async fn invoke(w: &mut Write, hook: &Webhook, view: &mut View) -> Result<Option<bool>, ApiError> {
     let Some(target) = hook.target(view.attributes()).cloned() else { return Ok(None) };
     view.become_version_of(w, &target).await?;
-    if !hook.conditions_hold(view.attributes(), &target)? {
+    if !hook.conditions_hold(view.attributes(), &target, &|asked| policies::authorize(w, asked))? {
         return Ok(None);
     }
     let Some(verdict) = ask(w, hook, view.attributes(), &target).await? else { return Ok(Some(false)) };
@@ -241,7 +257,11 @@ pub async fn validate(
     if webhooks.is_empty() {
         return Ok(());
     }
-    let attributes = seen(w, object.unwrap_or(&Value::Null), old, operation)?;
+    let asked = attributes(w, operation);
+    if !webhooks.iter().any(|hook| hook.concerns(&asked)) {
+        return Ok(());
+    }
+    let attributes = with_objects(w, asked, object.unwrap_or(&Value::Null), old)?;
     let concerned: Vec<(&Webhook, &Target)> =
         webhooks.iter().filter_map(|hook| Some((hook, hook.target(&attributes)?))).collect();
     let mut views = Views::new(&attributes);
@@ -251,7 +271,7 @@ pub async fn validate(
     let mut calls = Vec::new();
     for (hook, target) in concerned {
         let view = views.of(target);
-        if hook.conditions_hold(view, target)? {
+        if hook.conditions_hold(view, target, &|asked| policies::authorize(w, asked))? {
             calls.push(ask(w, hook, view, target));
         }
     }
@@ -292,7 +312,8 @@ async fn ask(
     }
 }
 
-pub(super) fn attributes(w: &Write, object: &Value, old: Option<&Value>, operation: Operation) -> Attributes {
+/// A request without its objects: most writes concern no webhook and no policy, and needn't be copied.
+pub(super) fn attributes(w: &Write, operation: Operation) -> Attributes {
     let gvk = w.kind.gvk.clone();
     let rows = || w.table.iter().filter(|k| k.storage == w.kind.storage);
     // An object of another kind that is created at a subresource (a Binding, an Eviction).
@@ -315,7 +336,7 @@ pub(super) fn attributes(w: &Write, object: &Value, old: Option<&Value>, operati
         Operation::Delete => webhook::Operation::Delete,
         Operation::Connect => webhook::Operation::Connect,
     };
-    Attributes {
+    let mut attributes = Attributes {
         target: own,
         equivalents,
         subresource: w.subresource.clone(),
@@ -323,10 +344,13 @@ pub(super) fn attributes(w: &Write, object: &Value, old: Option<&Value>, operati
         namespace: w.namespace.clone(),
         operation: Some(operation),
         user: w.user.to_value(),
-        object: object.clone(),
-        old: old.cloned().unwrap_or_default(),
         dry_run: w.dry_run,
         options: w.options.clone(),
         namespace_labels,
+        ..Attributes::default()
+    };
+    if is_scale(w) {
+        as_scale(&mut attributes);
     }
+    attributes
 }

@@ -44,8 +44,6 @@ fn granted(claim: &Value) -> Option<String> {
 
 fn allowed(w: &Write) -> bool {
     let key = Key::new("/namespaces", "", w.namespace.as_str());
-    let record = w.server.store().latest(&key);
-    record
-        .and_then(|r| serde_json::from_slice::<Value>(&r.json).ok())
-        .is_some_and(|namespace| namespace["metadata"]["labels"][LABEL] == "true")
+    let namespace = w.server.store().latest(&key);
+    namespace.is_some_and(|record| record.labels.get(LABEL).is_some_and(|value| value == "true"))
 }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use plimsoll_machinery::cel::eval::{self, Budget, Scope};
-use plimsoll_machinery::cel::{Program, check, plain};
+use plimsoll_machinery::cel::{Program, check};
 use plimsoll_machinery::decode::{self, FieldValidation, Format};
 use plimsoll_machinery::{Gvk, Kind, KindTable, apply, builtin, default, patch, proto, validate};
 use serde_json::{Value, json};
@@ -110,15 +110,11 @@ impl Scope for Live {
     }
 }
 
-/// Compiles an expression and evaluates it, in both ways there are.
+/// Compiles an expression and evaluates it.
 pub fn expression(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(program) = Program::compile_with_optionals(text) {
-        let declared = check::Declared { authorizer: true, ..check::Declared::default() };
-        let _ = check::check(&program, &declared);
-        let _ = program.evaluate(&mut Live, &mut Budget::new(100_000));
-    }
     let Ok(program) = Program::compile(text) else { return };
-    let (object, list) = (plain(&LIVE), plain(&json!([1, 2.5, "a", null, {"b": true}])));
-    let _ = program.run(&[("self", &object), ("oldSelf", &list)]);
+    let declared = check::Declared { authorizer: true, ..check::Declared::default() };
+    let _ = check::check(&program, &declared);
+    let _ = program.evaluate(&mut Live, &mut Budget::new(100_000));
 }

@@ -11,14 +11,12 @@ pub mod eval;
 mod types;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::Parser;
-use kube_cel::cel::{self, Context, Value as CelValue};
+use kube_cel::cel::{self, Context};
 use plimsoll_api::cel_limits::Size;
-use serde_json::Value;
 
 pub use self::convert::{escape_name, to_cel};
 pub use self::errors::displayed;
@@ -42,37 +40,17 @@ impl std::fmt::Debug for Program {
     }
 }
 
-/// A variable of an expression.
-#[derive(Clone)]
-pub enum Binding {
-    /// A plain value.
-    Value(CelValue),
-    /// An optional one (`oldSelf` of rules with `optionalOldSelf`).
-    Optional(Option<CelValue>),
-}
-
 impl Program {
     /// Compiles an expression.
     ///
     /// # Errors
     /// The parser's complaint.
     pub fn compile(source: &str) -> Result<Self, String> {
-        Self::parse(source, Parser::default())
-    }
-
-    /// As [`Self::compile`], with the syntax of optional values (`a.?b`), which only [`eval`] knows.
-    ///
-    /// # Errors
-    /// The parser's complaint.
-    pub fn compile_with_optionals(source: &str) -> Result<Self, String> {
-        Self::parse(source, Parser::default().enable_optional_syntax(true))
-    }
-
-    fn parse(source: &str, parser: Parser) -> Result<Self, String> {
         if source.len() > MAX_EXPRESSION {
             return Err(format!("expression is longer than {MAX_EXPRESSION} bytes"));
         }
         let size = Size::of(source)?;
+        let parser = Parser::default().enable_optional_syntax(true);
         let parse = || size.parsed(|| parser.parse(source), |expression| expression);
         match catch_unwind(AssertUnwindSafe(parse)) {
             Ok(parsed) => parsed
@@ -96,71 +74,26 @@ impl Program {
     pub(crate) fn expression(&self) -> &cel::IdedExpr {
         &self.expression
     }
-
-    /// Runs the expression.
-    ///
-    /// # Errors
-    /// What went wrong, in upstream's words as far as they are known.
-    pub fn run(&self, variables: &[(&str, &Binding)]) -> Result<CelValue, String> {
-        let run = || {
-            let mut scope = FUNCTIONS.new_inner_scope();
-            for (name, binding) in variables {
-                let value = match binding {
-                    Binding::Value(value) => value.clone(),
-                    Binding::Optional(Some(value)) => optional(OptionalValue::of(value.clone())),
-                    Binding::Optional(None) => optional(OptionalValue::none()),
-                };
-                scope.add_variable_from_value(*name, value);
-            }
-            CelValue::resolve(&self.expression, &scope)
-        };
-        // A rule is user input; a fault in the interpreter must not take the server down.
-        match catch_unwind(AssertUnwindSafe(|| self.size.running(run))) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(errors::text(&error)),
-            Err(_) => Err("internal error evaluating the expression".to_owned()),
-        }
-    }
-
-    /// Runs an expression that must give a boolean.
-    ///
-    /// # Errors
-    /// As [`Program::run`], and when the result is something else.
-    pub fn run_bool(&self, variables: &[(&str, &Binding)]) -> Result<bool, String> {
-        match self.run(variables)? {
-            CelValue::Bool(b) => Ok(b),
-            other => Err(format!("expected bool, got {}", other.type_of())),
-        }
-    }
-
-    /// Runs an expression that must give a string.
-    ///
-    /// # Errors
-    /// As [`Program::run`], and when the result is something else.
-    pub fn run_string(&self, variables: &[(&str, &Binding)]) -> Result<String, String> {
-        match self.run(variables)? {
-            CelValue::String(s) => Ok(s.as_ref().clone()),
-            other => Err(format!("expected string, got {}", other.type_of())),
-        }
-    }
-}
-
-fn optional(value: OptionalValue) -> CelValue {
-    CelValue::Opaque(Arc::new(value))
-}
-
-/// A JSON value without a schema, for match conditions: names stay as they are.
-pub fn plain(value: &Value) -> Binding {
-    Binding::Value(convert::untyped(value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    struct Nothing;
+
+    impl eval::Scope for Nothing {
+        fn variable(&mut self, _name: &str) -> Option<eval::Value> {
+            None
+        }
+    }
+
     #[test]
     fn deep_expressions_are_run_or_refused() {
-        let run = |source: &str| Program::compile(source).and_then(|p| p.run(&[]).map(|_| ()));
+        let run = |source: &str| {
+            let program = Program::compile(source)?;
+            program.evaluate(&mut Nothing, &mut eval::Budget::new(1_000_000)).map_err(|e| e.to_string())
+        };
         assert!(run(&format!("1{}", "+1".repeat(1000))).is_ok());
         assert!(run(&format!("{}1{}", "(".repeat(64), ")".repeat(64))).is_ok());
         assert!(run(&format!("{}true", "!".repeat(999))).is_ok());

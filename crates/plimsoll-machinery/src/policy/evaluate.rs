@@ -10,8 +10,8 @@ use crate::webhook::{Attributes, Target, request_for_conditions};
 
 /// Cost of all validations of a policy for one binding and parameter (apiserver `RuntimeCELCostBudget`).
 const BUDGET: u64 = 10_000_000;
-/// Cost of all match conditions (`RuntimeCELCostBudgetMatchConditions`).
-const CONDITIONS_BUDGET: u64 = 2_500_000;
+/// Cost of all match conditions of a policy or webhook (`RuntimeCELCostBudgetMatchConditions`).
+pub(crate) const CONDITIONS_BUDGET: u64 = 2_500_000;
 /// Longest message an expression may make, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 /// Longest value of an audit annotation, in bytes.
@@ -54,6 +54,18 @@ impl Request {
                 ..Asked::default()
             },
         }
+    }
+
+    /// What every expression about a request sees.
+    pub(crate) fn variable(&self, name: &str) -> Option<Value> {
+        Some(match name {
+            "object" => self.object.clone(),
+            "oldObject" => self.old.clone(),
+            "request" => self.request.clone(),
+            "authorizer" => eval::authorizer(),
+            "authorizer.requestResource" => eval::request_resource(self.resource.clone()),
+            _ => return None,
+        })
     }
 }
 
@@ -117,15 +129,10 @@ struct Seen<'a> {
 impl Scope for Seen<'_> {
     fn variable(&mut self, name: &str) -> Option<Value> {
         Some(match name {
-            "object" => self.request.object.clone(),
-            "oldObject" => self.request.old.clone(),
-            "request" => self.request.request.clone(),
             "namespaceObject" if self.namespace => self.request.namespace.clone(),
             "namespaceObject" => Value::Null,
             "params" if self.policy.param_kind.is_some() => self.params.cloned().unwrap_or(Value::Null),
-            "authorizer" => eval::authorizer(),
-            "authorizer.requestResource" => eval::request_resource(self.request.resource.clone()),
-            _ => return None,
+            name => return self.request.variable(name),
         })
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub(crate) use self::evaluate::CONDITIONS_BUDGET;
 pub use self::evaluate::{Annotation, Authorize, Outcome, Request, Verdict};
 pub use self::matching::is_exempt;
 use crate::cel::Program;
@@ -25,7 +26,7 @@ pub(crate) struct Compiled {
 
 impl Compiled {
     fn new(source: &str) -> Self {
-        Self { source: source.to_owned(), program: Program::compile_with_optionals(source) }
+        Self { source: source.to_owned(), program: Program::compile(source) }
     }
 }
 

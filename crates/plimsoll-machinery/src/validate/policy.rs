@@ -268,7 +268,7 @@ fn expression(
     path: &Path<'_>,
     errors: &mut Errors,
 ) -> Ty {
-    let found = Program::compile_with_optionals(source).and_then(|p| check(&p, declared));
+    let found = Program::compile(source).and_then(|p| check(&p, declared));
     let found = match found {
         Ok(found) => found,
         Err(why) => {

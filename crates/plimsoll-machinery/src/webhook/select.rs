@@ -4,23 +4,36 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Attributes, Target, Webhook, at, list, review, text};
-use crate::cel::plain;
+use super::{Attributes, Target, Webhook, at, list, text};
+use crate::cel::eval::{Asked, Budget, Decision, Fail, Scope, Value as Cel};
 use crate::error::ApiError;
+use crate::policy::{Authorize, CONDITIONS_BUDGET, Request};
 
 impl Webhook {
     /// Whether the request is for this webhook, and as what: the resource itself, or an equivalent version a
     /// rule names. Its objects are to be converted to that version before [`Webhook::conditions_hold`] and
     /// [`review`](super::review) look at them.
     pub fn target<'a>(&self, request: &'a Attributes) -> Option<&'a Target> {
+        if !selects_namespace(&self.namespace_selector, request)
+            || !selects_object(&self.object_selector, request)
+        {
+            return None;
+        }
+        self.by_rules(request)
+    }
+
+    /// Whether the request may be for this webhook, as far as its resource and operation tell: the objects in it needn't
+    /// be there yet.
+    pub fn concerns(&self, request: &Attributes) -> bool {
+        self.by_rules(request).is_some()
+    }
+
+    fn by_rules<'a>(&self, request: &'a Attributes) -> Option<&'a Target> {
         // Configurations are never subject to webhooks, so that a bad one can be removed.
         let exempt = request.target.gvk.group == "admissionregistration.k8s.io"
             && (request.target.plural.ends_with("webhookconfigurations")
                 || request.target.plural.contains("admissionpolic"));
-        if exempt
-            || !selects_namespace(&self.namespace_selector, request)
-            || !selects_object(&self.object_selector, request)
-        {
+        if exempt {
             return None;
         }
         let matching = |t: &&Target| self.rules.iter().any(|rule| rule_matches(rule, t, request));
@@ -29,24 +42,40 @@ impl Webhook {
         candidates.find(matching)
     }
 
-    /// Whether all match conditions hold for a request whose objects are in the version of `target`.
+    /// Whether all match conditions hold for a request whose objects are in the version of `target`; `authorize` answers
+    /// what they ask of the authorizer.
     ///
     /// # Errors
     /// 403 when one can't be evaluated and failures are not ignored.
-    pub fn conditions_hold(&self, request: &Attributes, target: &Target) -> Result<bool, ApiError> {
+    pub fn conditions_hold(
+        &self,
+        request: &Attributes,
+        target: &Target,
+        authorize: Authorize<'_>,
+    ) -> Result<bool, ApiError> {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        let (object, old) = (plain(&request.object), plain(&request.old));
-        let asked = plain(&review::request_for_conditions(request, target));
-        let variables = [("object", &object), ("oldObject", &old), ("request", &asked)];
+        let seen = Request::new(request, target, &request.object, &request.old, &Value::Null);
+        let mut seen = Seen { request: seen, authorize };
+        let mut budget = Budget::new(CONDITIONS_BUDGET);
         let mut errors = Vec::new();
         for (name, expression, program) in &self.conditions {
-            match program.as_ref().map_err(Clone::clone).and_then(|p| p.run_bool(&variables)) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(e) => errors.push(format!("{name}: expression '{expression}' resulted in error: {e}")),
-            }
+            let found = match program {
+                Ok(program) => program.evaluate(&mut seen, &mut budget),
+                Err(why) => Err(Fail::Error(why.clone())),
+            };
+            let why = match found {
+                Ok(Cel::Bool(true)) => continue,
+                Ok(Cel::Bool(false)) => return Ok(false),
+                Ok(other) => format!("expected bool, got {}", other.type_of()),
+                Err(Fail::Budget) => {
+                    errors = vec![Fail::Budget.to_string()];
+                    break;
+                }
+                Err(fail) => fail.to_string(),
+            };
+            errors.push(format!("{name}: expression '{expression}' resulted in error: {why}"));
         }
         match errors.as_slice() {
             [] => Ok(true),
@@ -54,6 +83,22 @@ impl Webhook {
             [one] => Err(forbidden(request, one)),
             many => Err(forbidden(request, &format!("[{}]", many.join(", ")))),
         }
+    }
+}
+
+/// What match conditions see.
+struct Seen<'a> {
+    request: Request,
+    authorize: Authorize<'a>,
+}
+
+impl Scope for Seen<'_> {
+    fn variable(&mut self, name: &str) -> Option<Cel> {
+        self.request.variable(name)
+    }
+
+    fn authorize(&mut self, asked: &Asked) -> Decision {
+        (self.authorize)(asked)
     }
 }
 

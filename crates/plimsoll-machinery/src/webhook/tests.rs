@@ -4,11 +4,13 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cel::eval::{Asked, Decision};
 use crate::test_vectors::family;
 
 fn matches<'a>(webhook: &Webhook, request: &'a Attributes) -> Result<Option<&'a Target>, ApiError> {
     let Some(target) = webhook.target(request) else { return Ok(None) };
-    Ok(webhook.conditions_hold(request, target)?.then_some(target))
+    let authorize = |asked: &Asked| Decision { allowed: asked.verb == "get", reason: String::new() };
+    Ok(webhook.conditions_hold(request, target, &authorize)?.then_some(target))
 }
 
 fn webhooks(scenario: &Value) -> Vec<Webhook> {
@@ -199,6 +201,41 @@ fn conditions_selectors_and_equivalents() {
         webhook.check_dry_run(&dry).unwrap_err().message,
         "admission webhook \"w\" does not support dry run"
     );
+}
+
+/// Conditions are written in the language of policies, with their bounds.
+#[test]
+fn conditions_ask_the_authorizer_and_are_bounded() {
+    let webhook = |expressions: &[&str], policy: &str| {
+        let conditions: Vec<Value> =
+            expressions.iter().map(|e| json!({"name": "c", "expression": e})).collect();
+        let hook = json!({ "name": "w", "failurePolicy": policy, "matchConditions": conditions,
+            "rules": [{ "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"] }] });
+        compile(Stage::Validating, &[json!({ "metadata": { "name": "c" }, "webhooks": [hook] })]).remove(0)
+    };
+    let request = Attributes {
+        target: Target { plural: "things".into(), ..Target::default() },
+        name: "t".into(),
+        operation: Some(Operation::Create),
+        object: json!({ "spec": { "list": vec![1; 1000] } }),
+        ..Attributes::default()
+    };
+    for (expression, want) in [
+        ("authorizer.group('').resource('pods').check('get').allowed()", true),
+        ("authorizer.group('').resource('pods').check('delete').allowed()", false),
+        ("authorizer.requestResource.check('get').allowed()", true),
+        ("object.?spec.?n.orValue(1) == 1", true),
+        ("cel.bind(l, object.spec.list, l.exists(i, i == 2))", false),
+    ] {
+        let found = matches(&webhook(&[expression], "Fail"), &request).unwrap();
+        assert_eq!(found.is_some(), want, "{expression}");
+    }
+    let long = "object.spec.list.all(i, object.spec.list.all(j, i == j))";
+    let error = matches(&webhook(&[long; 5], "Fail"), &request).unwrap_err();
+    assert!(error.message.contains("cost"), "{}", error.message);
+    assert!(matches(&webhook(&[long; 5], "Ignore"), &request).unwrap().is_none());
+    let wrong = matches(&webhook(&["object.spec"], "Fail"), &request).unwrap_err();
+    assert!(wrong.message.ends_with("resulted in error: expected bool, got map"), "{}", wrong.message);
 }
 
 #[test]

@@ -4,20 +4,20 @@ mod cache;
 mod params;
 
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_machinery::cel::eval::{Asked, Decision};
 use plimsoll_machinery::policy::{Action, Annotation, Binding, Outcome, Policy, Request, Verdict, is_exempt};
 use plimsoll_machinery::webhook::{Attributes, Target};
-use plimsoll_machinery::{ApiError, Cause, Gvk};
+use plimsoll_machinery::{ApiError, Cause};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use self::cache::Hook;
 pub use self::cache::Policies;
 use super::{Operation, forbidden, webhooks};
 use crate::auth::{self, User};
 use crate::convert;
-use crate::http::subresource::scale::scale_of;
 use crate::pipeline::Write;
 use crate::store::Key;
 
@@ -31,6 +31,11 @@ const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure
 /// Whether there are policies in force.
 pub fn any(w: &Write) -> bool {
     !w.server.policies().hooks(w.server.store()).is_empty()
+}
+
+/// Whether there may be policies for a request.
+pub fn concern(w: &Write, asked: &Attributes) -> bool {
+    w.server.policies().hooks(w.server.store()).iter().any(|hook| hook.policy.concerns(asked))
 }
 
 /// A request that a policy refuses: the policy, the binding unless the policy itself is at fault, reason, message.
@@ -77,18 +82,12 @@ pub async fn validate(
     if hooks.is_empty() || is_exempt(&w.kind.gvk.group, &w.kind.plural) {
         return Ok(());
     }
-    // Most writes concern no policy: those needn't be copied.
-    let mut attributes = webhooks::attributes(w, &Value::Null, None, operation);
-    if w.subresource == "scale" {
-        as_scale(&mut attributes);
-    }
+    let attributes = webhooks::attributes(w, operation);
     let concerned: Vec<&Hook> = hooks.iter().filter(|h| h.policy.concerns(&attributes)).collect();
     if concerned.is_empty() {
         return Ok(());
     }
-    let seen = |v: &Value| if w.subresource == "scale" { scale_of(&w.kind, v) } else { Ok(v.clone()) };
-    attributes.object = object.filter(|o| !o.is_null()).map(seen).transpose()?.unwrap_or_default();
-    attributes.old = old.filter(|o| !o.is_null()).map(seen).transpose()?.unwrap_or_default();
+    let attributes = webhooks::with_objects(w, attributes, object.unwrap_or(&Value::Null), old)?;
     let mut run = Run {
         denials: Vec::new(),
         prepared: Vec::new(),
@@ -104,14 +103,6 @@ pub async fn validate(
     match run.denials.first() {
         Some(denial) => Err(denial.to_error(w, object.or(old).unwrap_or(&Value::Null))),
         None => Ok(()),
-    }
-}
-
-/// What is written at `scale` is a Scale, whichever version of its resource it is written at.
-pub(super) fn as_scale(attributes: &mut Attributes) {
-    for target in std::iter::once(&mut attributes.target).chain(&mut attributes.equivalents) {
-        let gvk = Gvk { group: "autoscaling".to_owned(), version: "v1".to_owned(), kind: "Scale".to_owned() };
-        target.resource_version = Some(std::mem::replace(&mut target.gvk, gvk));
     }
 }
 
@@ -160,10 +151,13 @@ impl Run<'_> {
         };
         let mut annotations: Vec<(String, Vec<String>)> = Vec::new();
         for binding in bindings.iter().filter(|b| b.matches(self.attributes)) {
-            let found = params::collect(w, kind.as_ref(), binding.params.as_ref(), self.room).await;
+            // A conversion webhook may have to be asked.
+            let found = params::collect(w, kind.as_ref(), binding.params.as_ref(), self.room);
+            let found = tokio::time::timeout_at(self.until, found).await;
+            let found = found.unwrap_or_else(|_| Err(TOO_LONG.to_owned()));
             let request = match &found {
                 Ok(params) if params.is_empty() => continue,
-                Ok(_) => self.request(w, target),
+                Ok(_) => self.request(w, target).await,
                 Err(why) => Err(why.clone()),
             };
             match (found, request) {
@@ -173,7 +167,7 @@ impl Run<'_> {
                             self.misconfigured(policy, Some(binding), why);
                             break;
                         }
-                        let outcome = run(w, policy, &request, one.as_ref());
+                        let outcome = policy.evaluate(&request, one.as_ref(), &|asked| authorize(w, asked));
                         self.settle(w, policy, binding, outcome, &mut annotations);
                     }
                 }
@@ -209,7 +203,7 @@ impl Run<'_> {
     }
 
     /// The request as a kind it was matched as.
-    fn request(&mut self, w: &Write, target: &Target) -> Result<Arc<Request>, String> {
+    async fn request(&mut self, w: &Write, target: &Target) -> Result<Arc<Request>, String> {
         if let Some((_, known)) = self.prepared.iter().find(|(t, _)| t == target) {
             return Ok(Arc::clone(known));
         }
@@ -225,14 +219,15 @@ impl Run<'_> {
         let made = if target.gvk == a.target.gvk {
             Request::new(a, target, &a.object, &a.old, &namespace)
         } else {
+            let failed = |why: &str| format!("failed to convert object version: {why}");
             let kind = w.table.kind(&target.gvk).cloned();
-            let kind = kind.filter(|k| !convert::webhook::is_hooked(k));
-            let kind = kind.ok_or_else(|| {
-                format!("failed to convert object version: not converted to {}", target.gvk.api_version())
-            })?;
-            let convert =
-                |v: &Value| if v.is_null() { Value::Null } else { convert::to_served(&kind, v.clone()) };
-            Request::new(a, target, &convert(&a.object), &convert(&a.old), &namespace)
+            let kind = kind.ok_or_else(|| failed(&format!("{} is not served", target.gvk.api_version())))?;
+            let objects = vec![a.object.clone(), a.old.clone()];
+            let converted = convert::webhook::objects(&w.server, &kind, objects);
+            let converted = tokio::time::timeout_at(self.until, converted).await;
+            let converted = converted.map_err(|_| TOO_LONG.to_owned())?.map_err(|e| failed(&e.message))?;
+            let one = |i: usize| converted.get(i).unwrap_or(&Value::Null);
+            Request::new(a, target, one(0), one(1), &namespace)
         };
         let made = Arc::new(made);
         self.prepared.push((target.clone(), Arc::clone(&made)));
@@ -279,30 +274,27 @@ impl Run<'_> {
     }
 }
 
-/// One evaluation, with the authorizer for the user of the request.
-fn run(w: &Write, policy: &Policy, request: &Request, params: Option<&Value>) -> Outcome {
-    let authorize = |asked: &Asked| -> Decision {
-        let user = match &asked.service_account {
-            None => w.user.clone(),
-            Some((namespace, name)) => User::new(
-                &format!("system:serviceaccount:{namespace}:{name}"),
-                &["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")],
-            ),
-        };
-        let what = auth::Attributes {
-            is_resource: asked.path.is_none(),
-            verb: asked.verb.clone(),
-            group: asked.group.clone(),
-            resource: asked.resource.clone(),
-            subresource: asked.subresource.clone(),
-            namespace: asked.namespace.clone(),
-            name: asked.name.clone(),
-            path: asked.path.clone().unwrap_or_default(),
-        };
-        let auth::Decision { allowed, reason } = w.server.rbac().authorize(&user, &what);
-        Decision { allowed, reason }
+/// What the authorizer says to an expression about a request, for its user.
+pub(super) fn authorize(w: &Write, asked: &Asked) -> Decision {
+    let user = match &asked.service_account {
+        None => w.user.clone(),
+        Some((namespace, name)) => User::new(
+            &format!("system:serviceaccount:{namespace}:{name}"),
+            &["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")],
+        ),
     };
-    policy.evaluate(request, params, &authorize)
+    let what = auth::Attributes {
+        is_resource: asked.path.is_none(),
+        verb: asked.verb.clone(),
+        group: asked.group.clone(),
+        resource: asked.resource.clone(),
+        subresource: asked.subresource.clone(),
+        namespace: asked.namespace.clone(),
+        name: asked.name.clone(),
+        path: asked.path.clone().unwrap_or_default(),
+    };
+    let auth::Decision { allowed, reason } = w.server.rbac().authorize(&user, &what);
+    Decision { allowed, reason }
 }
 
 /// The value of the audit annotation, with Go's order of fields.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_machinery::Kind;
 use plimsoll_machinery::policy::ParamRef;
+use plimsoll_machinery::webhook::labels_of;
 use serde_json::Value;
 
 use crate::convert;
@@ -13,6 +14,9 @@ use crate::store::{Key, Record};
 
 /// Why a request with more evaluations than [`MAX_RUNS`](super::MAX_RUNS) is refused.
 pub const TOO_MANY: &str = "policies select more than 1000 parameters for one request";
+
+/// Objects that a conversion webhook is asked for in one call.
+const AT_ONCE: usize = 500;
 
 /// The objects a policy is run with, at most `room`; `None` stands for no parameter. Empty: it is not run.
 ///
@@ -48,19 +52,24 @@ pub async fn collect(
     // Only a webhook can give an object other labels than those it is stored with.
     let hooked = convert::webhook::is_hooked(kind);
     let by_name = !wanted.name.is_empty();
+    let stored = |record: &Arc<Record>| by_name || hooked || wanted.selects(&record.labels);
+    let chosen: Vec<Arc<Record>> = records.into_iter().filter(stored).collect();
+    if chosen.len() > room && !hooked {
+        return Err(TOO_MANY.to_owned());
+    }
     let mut found = Vec::new();
-    for record in &records {
-        if !by_name && !hooked && !wanted.selects(&record.labels) {
-            continue;
+    for some in chosen.chunks(AT_ONCE) {
+        let some = convert::webhook::records(&w.server, kind, some.to_vec()).await.map_err(|e| e.message)?;
+        for record in &some {
+            let object = served::value(kind, record).map_err(|e| e.to_string())?;
+            if hooked && !by_name && !wanted.selects(&labels_of(&object)) {
+                continue;
+            }
+            if found.len() >= room {
+                return Err(TOO_MANY.to_owned());
+            }
+            found.push(Some(object));
         }
-        if found.len() >= room {
-            return Err(TOO_MANY.to_owned());
-        }
-        let object = served::in_version(&w.server, kind, record).await.map_err(|e| e.message)?;
-        if !by_name && hooked && !wanted.selects(&plimsoll_machinery::webhook::labels_of(&object)) {
-            continue;
-        }
-        found.push(Some(object));
     }
     if found.is_empty() && wanted.deny_missing {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());

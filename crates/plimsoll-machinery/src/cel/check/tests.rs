@@ -3,7 +3,7 @@ use super::*;
 fn ty(source: &str) -> Result<String, String> {
     let variables = vec![("n".to_owned(), Ty::Plain("int")), ("d".to_owned(), Ty::Dyn)];
     let declared = Declared { authorizer: true, variables: Some(variables), ..Declared::default() };
-    let program = Program::compile_with_optionals(source)?;
+    let program = Program::compile(source)?;
     check(&program, &declared).map(|t| t.to_string())
 }
 

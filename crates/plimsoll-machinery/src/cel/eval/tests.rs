@@ -23,7 +23,7 @@ fn run(source: &str, budget: u64) -> Evaluated {
         "a": 1, "s": "text", "none": null, "list": [1, 2, 3], "map": {"x": 1, "y-z": 2},
         "long": "x".repeat(1000), "f": 1.5,
     });
-    let program = Program::compile_with_optionals(source).unwrap();
+    let program = Program::compile(source).unwrap();
     program.evaluate(&mut One(object), &mut Budget::new(budget))
 }
 

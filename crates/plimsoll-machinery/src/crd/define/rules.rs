@@ -203,7 +203,7 @@ fn message(
     let field = format!("{path}.messageExpression");
     let bad = |what: &str| invalid(field.clone(), rule, what);
     let failed = |why: &str| format!("messageExpression compilation failed: {why}");
-    let program = match Program::compile_with_optionals(expression) {
+    let program = match Program::compile(expression) {
         Ok(program) => program,
         Err(e) => return errors.push(bad(&failed(&e))),
     };
@@ -223,7 +223,7 @@ fn message(
 }
 
 fn compile(source: &str, node: &Node, root: bool) -> Result<Program, String> {
-    let program = Program::compile_with_optionals(source).map_err(|e| format!("compilation failed: {e}"))?;
+    let program = Program::compile(source).map_err(|e| format!("compilation failed: {e}"))?;
     match check_rule(&program, node, root) {
         Ok(()) => Ok(program),
         Err(TypeError::UndefinedField(name)) => {

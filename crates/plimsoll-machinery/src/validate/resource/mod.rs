@@ -120,7 +120,7 @@ fn selectors(owner: &Obj, path: &Path<'_>, errors: &mut Errors) {
 /// An expression that selects devices.
 fn expression(source: &str, path: &Path<'_>, errors: &mut Errors) {
     let declared = Declared { device: true, ..Declared::default() };
-    match Program::compile_with_optionals(source).and_then(|p| check(&p, &declared)) {
+    match Program::compile(source).and_then(|p| check(&p, &declared)) {
         Err(why) => errors.invalid(path, source, &format!("compilation failed: {why}")),
         Ok(Ty::Unknown) => {}
         Ok(ty) if ty == BOOL => {}
