@@ -102,15 +102,6 @@ impl Kind {
         }
     }
 
-    /// `Pod` or `Deployment.apps`: how validation messages name the kind.
-    pub fn qualified_kind(&self) -> String {
-        if self.gvk.group.is_empty() {
-            self.gvk.kind.clone()
-        } else {
-            format!("{}.{}", self.gvk.kind, self.gvk.group)
-        }
-    }
-
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)

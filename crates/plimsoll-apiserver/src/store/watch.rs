@@ -6,8 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use futures::Stream;
-
 use super::{Change, Snapshot, Store, StoreError};
 
 /// Changes looked at in one go, while the store is locked for reading.
@@ -132,14 +130,6 @@ impl Watch {
     /// Tells when there may be something new. Its value is the revision at that time.
     pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
         self.waker.clone()
-    }
-
-    /// The watch as a stream that ends when the watch does.
-    pub fn into_stream(self) -> impl Stream<Item = Arc<Change>> + Send {
-        futures::stream::unfold(self, |mut watch| async {
-            let change = watch.next().await.ok()?;
-            Some((change, watch))
-        })
     }
 
     /// A revision up to which everything has been returned: what a bookmark may say.

@@ -2,6 +2,8 @@
 //!
 //! On updates a value that hasn't changed is not complained about (ratcheting, KEP-4008).
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::format;
@@ -22,7 +24,7 @@ pub struct Checker<'a> {
 
 /// The path of a field inside `path`; keys of maps are written in brackets only where upstream does so
 /// (duplicates and rules), here with a dot.
-pub fn join(path: &str, key: &str, _parent: &Node) -> String {
+pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
@@ -209,9 +211,9 @@ impl Checker<'_> {
             self.invalid(path, value, format!("{path} in body shouldn't contain duplicates"));
         }
         let Some(items) = &node.items else { return };
+        let before = Before::of(old, node);
         for (i, item) in all.iter().enumerate() {
-            let before = correlated(item, old, node);
-            self.check(item, before, items, &format!("{path}[{i}]"));
+            self.check(item, before.of_item(item), items, &format!("{path}[{i}]"));
         }
     }
 
@@ -250,7 +252,7 @@ impl Checker<'_> {
             self.too_many(path, size, max);
         }
         for (key, value) in map {
-            let inside = join(path, key, node);
+            let inside = join(path, key);
             match (node.properties.get(key), &node.additional) {
                 (Some(child), _) => self.check(value, old.and_then(|o| o.get(key)), child, &inside),
                 (None, Additional::Schema(child)) => {
@@ -266,7 +268,7 @@ impl Checker<'_> {
         // What has a default is as good as there (kube-openapi's object validator).
         let filled = |name: &String| node.properties.get(name).is_some_and(|p| p.default.is_some());
         for name in node.required.iter().filter(|name| !map.contains_key(*name) && !filled(name)) {
-            self.push(FieldErrorKind::Required, &join(path, name, node), None, String::new());
+            self.push(FieldErrorKind::Required, &join(path, name), None, String::new());
         }
     }
 
@@ -318,13 +320,27 @@ impl Checker<'_> {
     }
 }
 
-/// The element of an old list that `item` stands for: known for map lists only.
-pub fn correlated<'a>(item: &Value, old: Option<&'a Value>, node: &Node) -> Option<&'a Value> {
-    if node.list_type != "map" {
-        return None;
+/// The elements of an old list by their keys; none are known but those of map lists.
+pub struct Before<'a> {
+    node: &'a Node,
+    by_keys: HashMap<Value, &'a Value>,
+}
+
+impl<'a> Before<'a> {
+    /// The elements of `old`, a list with the schema `node`.
+    pub fn of(old: Option<&'a Value>, node: &'a Node) -> Self {
+        let known = old.filter(|_| node.list_type == "map").and_then(Value::as_array);
+        let mut by_keys = HashMap::new();
+        for element in known.into_iter().flatten() {
+            by_keys.entry(keys_of(element, node)).or_insert(element);
+        }
+        Self { node, by_keys }
     }
-    let keys = keys_of(item, node);
-    old?.as_array()?.iter().find(|o| keys_of(o, node) == keys)
+
+    /// The one that `item` stands for.
+    pub fn of_item(&self, item: &Value) -> Option<&'a Value> {
+        if self.by_keys.is_empty() { None } else { self.by_keys.get(&keys_of(item, self.node)).copied() }
+    }
 }
 
 fn is_integer(value: &Value) -> bool {

@@ -259,7 +259,10 @@ fn duration(text: &str) -> bool {
         let end = unit.find(|c: char| !c.is_ascii_alphabetic() && c != 'µ').unwrap_or(unit.len());
         is_unit(&unit.get(..end).unwrap_or_default().to_lowercase())
     };
-    go_duration(text) || text.match_indices(|c: char| c.is_ascii_digit()).any(of_unit)
+    // Every digit of a number has the same behind it: one of them is enough.
+    let first =
+        |(at, _): &(usize, &str)| !text.as_bytes().get(at.wrapping_sub(1)).is_some_and(u8::is_ascii_digit);
+    go_duration(text) || text.match_indices(|c: char| c.is_ascii_digit()).filter(first).any(of_unit)
 }
 
 fn is_unit(unit: &str) -> bool {

@@ -16,7 +16,7 @@ pub fn check(value: &Value, node: &Node, path: &str, out: &mut Vec<FieldError>) 
         Value::Object(map) => {
             for (key, value) in map {
                 match (node.properties.get(key), &node.additional) {
-                    (Some(child), _) => check(value, child, &super::check::join(path, key, node), out),
+                    (Some(child), _) => check(value, child, &super::check::join(path, key), out),
                     (None, Additional::Schema(of)) => check(value, of, &format!("{path}[{key}]"), out),
                     _ => {}
                 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::check::join;
 use super::node::{Additional, Node};
+use crate::decode::json_kind;
 use crate::error::FieldError;
 use crate::validate::{dns_1035_label, object_meta};
 
@@ -12,10 +14,6 @@ pub fn validate(value: &Value, node: &Node, resource: bool, path: &str) -> Vec<F
     let mut errors = Vec::new();
     walk(value, node, resource, path, &mut errors);
     errors
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn walk(value: &Value, node: &Node, resource: bool, path: &str, errors: &mut Vec<FieldError>) {
@@ -68,12 +66,7 @@ fn embedded(map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) 
             ("apiVersion" | "kind", other) if !other.is_string() => bad("must be a string"),
             ("metadata", Value::Object(meta)) => errors.extend(object_meta(meta, &field)),
             ("metadata", other) if !other.is_null() => {
-                let what = match other {
-                    Value::Array(_) => "array",
-                    Value::String(_) => "string",
-                    Value::Bool(_) => "bool",
-                    _ => "number",
-                };
+                let what = json_kind(other);
                 bad(&format!("json: cannot unmarshal {what} into Go value of type v1.ObjectMeta"));
             }
             _ => {}

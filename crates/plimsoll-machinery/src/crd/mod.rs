@@ -25,7 +25,6 @@ pub use self::embed::expand_embeds;
 pub use self::kinds::kinds;
 pub use self::kueue::{kueue_definitions, load};
 pub use self::prune::normalise_numbers;
-pub use self::scale::{scale_of, set_scale};
 use crate::error::{FieldError, FieldErrorKind};
 use crate::kinds::Kind;
 
@@ -113,16 +112,4 @@ fn lists_and_rules(node: &node::Node, old: Option<&Value>, new: &Value, errors: 
 fn blocks_rules(error: &FieldError) -> bool {
     use FieldErrorKind as K;
     matches!(error.kind, K::Required | K::TooLong | K::TooMany | K::TypeInvalid)
-}
-
-/// Whether the object's own type is the one of the resource: `kind: Invalid value: "Other": must be Widget`.
-pub fn validate_type(kind: &Kind, object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let api_version = kind.gvk.api_version();
-    for (field, wanted) in [("kind", &kind.gvk.kind), ("apiVersion", &api_version)] {
-        if text(object, field) != wanted {
-            errors.push(FieldError::invalid(field, at(object, field), format!("must be {wanted}")));
-        }
-    }
-    errors
 }

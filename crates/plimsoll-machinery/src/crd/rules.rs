@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::check::correlated;
+use super::check::Before;
 use super::define::normal_path;
 use super::node::{Additional, Node};
 use crate::cel::eval::{Budget, Fail, Scope, Value as CelValue, optional};
@@ -36,7 +36,7 @@ impl Rule {
     pub fn compile(raw: &Value, schema: &Value) -> Self {
         let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let source = text("rule");
-        let program = Program::compile_with_optionals(&source);
+        let program = Program::compile(&source);
         let message_expression = text("messageExpression");
         Self {
             transition: program.as_ref().is_ok_and(|p| p.uses("oldSelf")),
@@ -44,16 +44,11 @@ impl Rule {
             source,
             message: text("message"),
             message_program: (!message_expression.trim().is_empty())
-                .then(|| Program::compile_with_optionals(&message_expression)),
+                .then(|| Program::compile(&message_expression)),
             reason: text("reason"),
             field_path: normal_path(&text("fieldPath"), schema),
             optional_old: raw.get("optionalOldSelf") == Some(&Value::Bool(true)),
         }
-    }
-
-    /// Whether the rule compares with the old value.
-    pub const fn is_transition(&self) -> bool {
-        self.transition
     }
 
     fn words(&self) -> String {
@@ -83,13 +78,13 @@ impl Rule {
         }
     }
 
-    fn failure(&self, value: &Value, node: &Node, path: &str, message: String) -> FieldError {
+    fn failure(&self, value: &Value, path: &str, message: String) -> FieldError {
         let path = match self.field_path.as_str() {
             "" => path_or_nil(path).to_owned(),
             inner if path.is_empty() => inner.to_owned(),
             inner => format!("{path}.{inner}"),
         };
-        let shown = shown(value, node);
+        let shown = shown(value);
         match self.reason.as_str() {
             "FieldValueForbidden" => FieldError::forbidden(path, message),
             "FieldValueRequired" => FieldError::required(path, message),
@@ -105,7 +100,7 @@ impl Rule {
 }
 
 /// Scalars are shown in messages, lists and objects are not.
-fn shown(value: &Value, _node: &Node) -> Option<String> {
+fn shown(value: &Value) -> Option<String> {
     (!value.is_array() && !value.is_object()).then(|| crate::error::shown(value))
 }
 
@@ -163,7 +158,7 @@ impl Run<'_> {
                 for (key, inner) in map {
                     let before = old.and_then(|o| o.get(key));
                     if let Some(property) = node.properties.get(key) {
-                        self.walk(inner, before, property, &super::check::join(path, key, node));
+                        self.walk(inner, before, property, &super::check::join(path, key));
                     } else if let Additional::Schema(of) = &node.additional {
                         self.walk(inner, before, of, &format!("{path}[{key}]"));
                     }
@@ -171,8 +166,9 @@ impl Run<'_> {
             }
             Value::Array(all) => {
                 let Some(items) = &node.items else { return };
+                let before = Before::of(old, node);
                 for (i, item) in all.iter().enumerate() {
-                    self.walk(item, correlated(item, old, node), items, &format!("{path}[{i}]"));
+                    self.walk(item, before.of_item(item), items, &format!("{path}[{i}]"));
                 }
             }
             _ => {}
@@ -203,7 +199,7 @@ impl Run<'_> {
                 Ok(CelValue::Bool(true)) => {}
                 Ok(_) => {
                     let message = rule.explain(&mut scope, &mut self.budget);
-                    self.out.push(rule.failure(value, node, path, message));
+                    self.out.push(rule.failure(value, path, message));
                 }
                 Err(fail) => self.failed(&fail, rule, node, path),
             }

@@ -96,6 +96,35 @@ fn recorded_objects() {
     assert!(compared > 60, "{compared} objects compared");
 }
 
+/// What is as long as a request may be takes about as long to check as to read.
+#[test]
+fn long_values_are_checked_in_one_pass() {
+    const MANY: usize = 30_000;
+    let schema = json!({
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": {"type": "object", "required": ["k"], "properties": {
+            "k": {"type": "integer"}, "v": {"type": "string", "format": "duration", "x-kubernetes-validations": [
+                {"rule": "self == oldSelf", "message": "is immutable"}]},
+        }},
+    });
+    let node = super::node::Node::build(&schema);
+    let list = |value: &str| (0..MANY).map(|k| json!({"k": k, "v": value})).collect::<Value>();
+    let (old, mut new) = (list("1s"), list("1s"));
+    new.as_array_mut().unwrap().reverse();
+    new[7]["v"] = json!("never");
+    let mut checker = super::check::Checker { base: "", errors: Vec::new() };
+    checker.check(&new, Some(&old), &node, "l");
+    let fields: Vec<&str> = checker.errors.iter().map(|e| e.field.as_str()).collect();
+    assert_eq!(fields, ["l[7].v"], "elements are told apart by their keys, wherever they are");
+    let mut found = Vec::new();
+    super::rules::check(&new, Some(&old), &node, "l", &mut found);
+    let fields: Vec<&str> = found.iter().map(|e| e.field.as_str()).collect();
+    assert_eq!(fields, ["l[7].v"]);
+    for (text, good) in [("1".repeat(1_000_000), false), ("1 ".repeat(500_000) + "day", true)] {
+        assert_eq!(super::format::valid("duration", &text), good);
+    }
+}
+
 #[test]
 fn embeds_are_expanded() {
     let mut schema = json!({

@@ -17,7 +17,6 @@ use serde_json::Value;
 
 use crate::error::{ApiError, FieldError};
 use crate::kinds::{Gvk, Kind};
-use crate::schema::TypedSchema;
 
 pub use syntax::{explain, go_quote};
 pub use typed::{converter_error, zero_value};
@@ -118,19 +117,6 @@ pub fn conform(kind: &Kind, object: Value) -> Result<Conformed, String> {
     match findings.meta_error.or(findings.error) {
         Some(why) => Err(why),
         None => Ok(Conformed { object: findings.object, strict: findings.strict }),
-    }
-}
-
-/// As [`conform`] for a part of an object, such as an element of a list, with its schema.
-///
-/// # Errors
-/// The first value of a wrong type, in Go's words.
-pub fn conform_part(schema: &TypedSchema, part: Value) -> Result<Value, String> {
-    let mut walk = typed::Walk::new(&schema.schemas);
-    let object = walk.root(schema.root).deserialize(part).map_err(|e| e.to_string())?;
-    match walk.findings.error {
-        Some(why) => Err(why),
-        None => Ok(object),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{json_type, parse, unprocessable};
+use super::{LEAD, parse, unprocessable};
+use crate::decode::json_kind;
 use crate::error::ApiError;
 
 /// Most operations in a patch.
@@ -16,7 +17,7 @@ const MAX_COPIED: usize = 3 * 1024 * 1024;
 /// # Errors
 /// 400 for a malformed patch, 413 for one with too many operations, 422 when an operation fails.
 pub fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
-    let operations = operations(parse(body)?)?;
+    let operations = operations(parse(body, LEAD)?)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(ApiError::new(
             413,
@@ -36,13 +37,12 @@ pub fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
 }
 
 fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, ApiError> {
-    let wrong =
-        |what: String| ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {what}"));
+    let wrong = |what: String| ApiError::bad_request(format!("{LEAD}json: cannot unmarshal {what}"));
     let list = match patch {
         Value::Array(list) => list,
         Value::Null => Vec::new(),
         other => {
-            return Err(wrong(format!("{} into Go value of type []handlers.jsonPatchOp", json_type(&other))));
+            return Err(wrong(format!("{} into Go value of type []handlers.jsonPatchOp", json_kind(&other))));
         }
     };
     let mut operations = Vec::with_capacity(list.len());
@@ -53,7 +53,7 @@ fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, ApiError> {
             other => {
                 return Err(wrong(format!(
                     "{} into Go value of type handlers.jsonPatchOp",
-                    json_type(&other)
+                    json_kind(&other)
                 )));
             }
         };
@@ -61,7 +61,7 @@ fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, ApiError> {
             match operation.get(field) {
                 None | Some(Value::String(_) | Value::Null) => {}
                 Some(other) => {
-                    let what = json_type(other);
+                    let what = json_kind(other);
                     return Err(wrong(format!(
                         "{what} into Go struct field jsonPatchOp.{field} of type string"
                     )));

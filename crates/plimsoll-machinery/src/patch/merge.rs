@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::parse_map;
+use super::{LEAD, parse_map};
 use crate::error::ApiError;
 
 /// Deepest nesting of a patch that is followed.
@@ -16,7 +16,7 @@ pub fn merge(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
     if body.trim_ascii() == b"null" {
         return Err(ApiError::bad_request("Invalid JSON Patch"));
     }
-    let patch = parse_map(body)?;
+    let patch = parse_map(body, LEAD)?;
     let mut document = object.clone();
     if let Value::Object(document) = &mut document {
         maps(document, patch, 0);

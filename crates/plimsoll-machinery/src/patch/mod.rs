@@ -32,34 +32,25 @@ fn unprocessable() -> ApiError {
     e
 }
 
-/// Parses a patch body.
-fn parse(body: &[u8]) -> Result<Value, ApiError> {
+/// What errors in the JSON of a patch begin with, but those of a strategic merge patch.
+const LEAD: &str = "error decoding patch: ";
+
+/// Parses a patch body; `lead`: what errors begin with.
+fn parse(body: &[u8], lead: &str) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|e| {
         let why = decode::syntax::explain(body).unwrap_or_else(|| e.to_string());
-        ApiError::bad_request(format!("error decoding patch: {why}"))
+        ApiError::bad_request(format!("{lead}{why}"))
     })
 }
 
-fn parse_map(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
-    match parse(body)? {
+fn parse_map(body: &[u8], lead: &str) -> Result<Map<String, Value>, ApiError> {
+    match parse(body, lead)? {
         Value::Object(map) => Ok(map),
         Value::Null => Ok(Map::new()),
         other => Err(ApiError::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            json_type(&other)
+            "{lead}json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            decode::json_kind(&other)
         ))),
-    }
-}
-
-/// How Go's decoder names a JSON type.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::{go_map, go_text, parse_map, unprocessable};
+use crate::decode::json_kind;
 use crate::error::ApiError;
 use crate::obj::go_type;
 use crate::schema::{Schema, SchemaId, Schemas, TypedSchema};
@@ -24,7 +25,7 @@ type Failure = Box<ApiError>;
 /// # Errors
 /// 400 for a malformed patch or directive, 422 for lists of lists, 500 (as upstream) for what else cannot be merged.
 pub fn strategic(schema: &TypedSchema, object: &Value, body: &[u8]) -> Result<Value, ApiError> {
-    let patch = parse_map(body)?;
+    let patch = parse_map(body, "")?;
     let original = object.as_object().cloned().unwrap_or_default();
     let root = Node { schemas: &schema.schemas, id: Some(schema.root) };
     maps(root, original, patch, 0).map(Value::Object).map_err(|e| *e)
@@ -300,8 +301,8 @@ fn element_kind(lists: [&[Value]; 2]) -> Result<&'static str, Failure> {
                 e.details = None;
                 return Err(Box::new(e));
             }
-            None => kind = Some(super::json_type(item)),
-            Some(k) if k == super::json_type(item) => {}
+            None => kind = Some(json_kind(item)),
+            Some(k) if k == json_kind(item) => {}
             Some(_) => {
                 let text: Vec<String> = lists.iter().map(|l| go_text(&Value::Array(l.to_vec()))).collect();
                 return Err(failure(format!("list element types are not identical: [{}]", text.join(" "))));

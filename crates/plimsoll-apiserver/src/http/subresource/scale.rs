@@ -102,7 +102,7 @@ pub(crate) fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<
         });
     }
     let mut object = object.clone();
-    set(&mut object, &paths.spec, json!(replicas));
+    set(&mut object, &paths.spec, json!(replicas))?;
     if let Some(meta) = object["metadata"].as_object_mut() {
         match scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty()) {
             Some(version) => meta.insert("resourceVersion".to_owned(), json!(version)),
@@ -115,15 +115,22 @@ pub(crate) fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<
     Ok(object)
 }
 
-fn set(object: &mut Value, path: &[String], value: Value) {
+/// Writes a field, and makes the objects around it that aren't there (`unstructured.SetNestedField`).
+fn set(object: &mut Value, path: &[String], value: Value) -> Result<(), ApiError> {
     let mut here = object;
-    for step in path {
-        if !here.is_object() {
+    for (i, step) in path.iter().enumerate() {
+        if here.is_null() {
             *here = json!({});
         }
-        here = &mut here[step.as_str()];
+        let Some(map) = here.as_object_mut() else {
+            let way = path.get(..i).unwrap_or_default().join(".");
+            let why = format!("value cannot be set because .{way} is not a map[string]interface{{}}");
+            return Err(ApiError::new(500, "", why));
+        };
+        here = map.entry(step.as_str()).or_insert(Value::Null);
     }
     *here = value;
+    Ok(())
 }
 
 /// Answers GET, PUT and PATCH of a Scale.
@@ -157,7 +164,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     if apply {
         let scale = machine::parse_apply(&req.body)?;
         machine::check_apply(own, &scale)?;
-        let intent = intent(kind, req, &scale);
+        let intent = intent(kind, req, &scale)?;
         let (manager, now) = (write.manager.clone(), write.now);
         let force = options.force.unwrap_or(false);
         let make = |old: Option<&Value>| {
@@ -199,7 +206,7 @@ fn conflict_of_scale(kind: &Kind, own: &Kind, mut error: ApiError) -> ApiError {
 }
 
 /// An apply of a Scale is an apply of the field it stands for.
-fn intent(kind: &Kind, req: &Req, scale: &Value) -> Value {
+fn intent(kind: &Kind, req: &Req, scale: &Value) -> Result<Value, ApiError> {
     let mut intent = json!({
         "apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind, "metadata": {"name": req.info.name},
     });
@@ -207,7 +214,40 @@ fn intent(kind: &Kind, req: &Req, scale: &Value) -> Value {
         intent["metadata"]["namespace"] = json!(req.info.namespace);
     }
     if let Some(replicas) = scale["spec"]["replicas"].as_i64() {
-        set(&mut intent, &paths(kind).spec, json!(replicas));
+        set(&mut intent, &paths(kind).spec, json!(replicas))?;
     }
-    intent
+    Ok(intent)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_machinery::kinds::CustomKind;
+
+    use super::*;
+
+    #[test]
+    fn maps_both_ways() {
+        let custom = CustomKind {
+            scale: Some(json!({ "specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n",
+                "labelSelectorPath": ".status.sel" })),
+            ..CustomKind::default()
+        };
+        let kind = Kind { custom: Some(Arc::new(custom)), ..Kind::default() };
+        let mut object = json!({ "metadata": { "name": "a", "labels": {} }, "spec": { "n": 2 },
+            "status": { "sel": "app=x" } });
+        let mut scale = scale_of(&kind, &object).unwrap();
+        assert_eq!(scale["metadata"], json!({ "name": "a" }));
+        assert_eq!(scale["status"], json!({ "replicas": 0, "selector": "app=x" }));
+        scale["spec"]["replicas"] = json!(7);
+        object = apply_scale(&kind, &object, &scale).unwrap();
+        assert_eq!(object["spec"]["n"], 7);
+        let error = scale_of(&kind, &json!({})).unwrap_err();
+        assert_eq!(
+            error.message,
+            "Internal error occurred: the spec replicas field \".spec.n\" does not exist"
+        );
+        assert_eq!(apply_scale(&kind, &json!({}), &scale).unwrap()["spec"], json!({ "n": 7 }));
+        let error = apply_scale(&kind, &json!({ "spec": 1 }), &scale).unwrap_err();
+        assert_eq!(error.message, "value cannot be set because .spec is not a map[string]interface{}");
+    }
 }

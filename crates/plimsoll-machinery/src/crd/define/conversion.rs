@@ -1,5 +1,7 @@
 //! How versions of a definition are converted into each other.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{at, list, text};
@@ -54,9 +56,10 @@ fn review_versions(versions: &[Value], recognized: bool, field: &str, errors: &m
         errors.push(FieldError::required(field, ""));
         return;
     }
+    let mut seen = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
         let place = format!("{field}[{i}]");
-        if versions.get(..i).is_some_and(|before| before.contains(version)) {
+        if !seen.insert(version) {
             errors.push(FieldError::invalid(place, version, "duplicate version"));
             continue;
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::at;
 
 /// One step of a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A field.
     Field(String),

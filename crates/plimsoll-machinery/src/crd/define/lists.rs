@@ -1,9 +1,14 @@
 //! `x-kubernetes-list-type`, `-list-map-keys` and `-map-type`.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{at, is_true, list, text};
 use crate::error::FieldError;
+
+/// Most keys of a list that are looked at.
+const MAX_KEYS: usize = 100;
 
 /// Checks what a schema says of its lists and maps.
 pub fn validate(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
@@ -85,7 +90,9 @@ fn map_list(raw: &Value, keys: &[Value], path: &str, errors: &mut Vec<FieldError
         errors.push(FieldError::invalid(format!("{path}.items.type"), &kind, what));
         return;
     }
-    for (i, key) in keys.iter().enumerate() {
+    let mut seen = HashSet::new();
+    // Each message shows all keys: of very many wrong ones, some are enough.
+    for key in keys.iter().take(MAX_KEYS) {
         let name = key.as_str().unwrap_or_default();
         let mut bad = |what: &str| {
             errors.push(FieldError::invalid(keys_field.clone(), &json!(keys), what));
@@ -94,7 +101,7 @@ fn map_list(raw: &Value, keys: &[Value], path: &str, errors: &mut Vec<FieldError
         if property.is_null() {
             bad("entries must all be names of item properties");
         }
-        if keys.iter().take(i).any(|k| k == key) {
+        if !seen.insert(key) {
             bad("must not contain duplicate entries");
         }
         if ["array", "object"].contains(&text(property, "type")) {
@@ -116,7 +123,7 @@ fn never_null(raw: &Value, keys: &[Value], list_type: &str, path: &str, errors: 
         return;
     }
     const LEAD: &str = "this property is in x-kubernetes-list-map-keys, so it";
-    for key in keys {
+    for key in keys.iter().take(MAX_KEYS) {
         let name = key.as_str().unwrap_or_default();
         let Some(property) = at(items, "properties").get(name) else { continue };
         let place = format!("{path}.items.properties[{name}]");

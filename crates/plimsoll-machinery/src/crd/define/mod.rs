@@ -299,16 +299,18 @@ fn stored_versions(status: &Value, versions: &[Value], errors: &mut Vec<FieldErr
         errors.push(FieldError::invalid(field, &Value::Null, "must have at least one stored version"));
         return;
     }
-    for (i, version) in versions.iter().enumerate().filter(|(_, v)| is_true(v, "storage")) {
+    let known: HashSet<&str> = stored.iter().copied().collect();
+    let mut names = HashSet::new();
+    for version in versions {
         let name = text(version, "name");
         // a name counts once
-        let seen = versions.iter().take(i).any(|v| text(v, "name") == name);
-        if !stored.contains(&name) || seen {
+        let first = names.insert(name);
+        if is_true(version, "storage") && !(first && known.contains(name)) {
             errors.push(FieldError::invalid(field, value, format!("must have the storage version {name}")));
         }
     }
     for (i, name) in stored.iter().enumerate() {
-        if versions.iter().all(|v| text(v, "name") != *name) {
+        if !names.contains(name) {
             let what = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in \
                  spec.versions until a storage migration ensures no data remains persisted in {name} and removes \

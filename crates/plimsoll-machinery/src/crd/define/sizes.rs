@@ -1,6 +1,8 @@
 //! How large and how many values of a schema can be within the largest request: what upstream's estimate of a rule's
 //! cost goes by (apiserver `pkg/cel/common/schemas.go`, apiextensions `maxCardinality`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::text;
@@ -30,12 +32,14 @@ fn least_at(node: &Node, depth: u8) -> u64 {
             _ => 2,
         },
         Some(NodeType::Object) if !matches!(node.additional, Additional::Schema(_)) => {
-            // Defaults are not in a request.
-            let required = node.required.iter().filter_map(|name| {
+            // Defaults are not in a request. A name that is required twice is there once: measured for each, sizes
+            // would double with every level.
+            let required: BTreeSet<&String> = node.required.iter().collect();
+            let sizes = required.into_iter().filter_map(|name| {
                 let property = node.properties.get(name).filter(|p| p.default.is_none())?;
                 Some((name.len() as u64).saturating_add(least_at(property, depth + 1)).saturating_add(4))
             });
-            required.fold(2, u64::saturating_add)
+            sizes.fold(2, u64::saturating_add)
         }
         _ => 2,
     }
@@ -112,6 +116,15 @@ mod tests {
             let node = Node::build(&schema);
             assert_eq!((most(&node) as u64, each(&schema)), (most_elements, of_each), "{schema}");
         }
+    }
+
+    #[test]
+    fn names_that_are_required_twice_are_measured_once() {
+        let nested = (0..60).fold(
+            json!({"type": "object"}),
+            |inner, _| json!({"type": "object", "required": ["a", "a"], "properties": {"a": inner}}),
+        );
+        assert_eq!(least(&Node::build(&nested)), 60 * (1 + 4) + 2 * 61);
     }
 
     #[test]

@@ -249,3 +249,14 @@ fn names_versions_and_conversion() {
     assert_eq!(super::warnings(None, &new), ["unrecognized format \"nosuch\""]);
     assert!(super::warnings(Some(&new), &new).is_empty());
 }
+
+/// Messages that show a list are few, however long it is.
+#[test]
+fn very_many_keys_of_a_list_are_refused_in_few_words() {
+    let keys: Vec<String> = (0..5000).map(|n| format!("k{n}")).collect();
+    let schema = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
+        "items": {"type": "object", "properties": {"k0": {"type": "string"}}}});
+    let mut errors = Vec::new();
+    super::lists::validate(&schema, "s", &mut errors);
+    assert!((1..=200).contains(&errors.len()), "{}", errors.len());
+}

@@ -1,5 +1,7 @@
 //! Parts of a version of a definition beside its schema.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::fieldpath;
@@ -98,7 +100,7 @@ pub fn selectable(
     errors: &mut Vec<FieldError>,
 ) {
     const MOST: usize = 8;
-    let mut seen: Vec<Vec<fieldpath::Step>> = Vec::new();
+    let mut seen: HashSet<Vec<fieldpath::Step>> = HashSet::new();
     for (i, field) in fields.iter().enumerate() {
         let (json_path, at_path) = (text(field, "jsonPath"), format!("{path}[{i}].jsonPath"));
         if json_path.is_empty() {
@@ -122,10 +124,8 @@ pub fn selectable(
                  formats are allowed.",
             );
         }
-        if seen.contains(&steps) {
+        if !seen.insert(steps) {
             errors.push(FieldError::duplicate(at_path, &json!(json_path)));
-        } else {
-            seen.push(steps);
         }
     }
     if seen.len() > MOST && !as_before {
