@@ -77,6 +77,34 @@ fn paths_name_embedded_structs_and_go_types() {
     }
 }
 
+/// `SetDefaults_ResourceList`: of core types only, away from zero.
+#[test]
+fn amounts_of_resources_are_rounded_to_thousandths() {
+    let pod = |amount: &str| json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": amount}}}]}});
+    let at = "/spec/containers/0/resources/limits/cpu";
+    for (given, want) in [
+        ("100u", "1m"),
+        ("1.0005", "1001m"),
+        ("1500u", "2m"),
+        ("1e-6", "1e-3"),
+        ("-1500u", "-2m"),
+        ("1n", "1m"),
+        ("5m", "5m"),
+        ("1Ki", "1Ki"),
+    ] {
+        let got = warn("", "pods", &pod(given).to_string()).unwrap();
+        assert_eq!(got.object.pointer(at).unwrap(), want, "{given}");
+    }
+    let quota = warn("", "resourcequotas", r#"{"spec":{"hard":{"cpu":"100u"}}}"#).unwrap();
+    assert_eq!(quota.object["spec"]["hard"]["cpu"], "1m");
+    let class = warn("node.k8s.io", "runtimeclasses", r#"{"overhead":{"podFixed":{"cpu":"100u"}}}"#).unwrap();
+    assert_eq!(class.object["overhead"]["podFixed"]["cpu"], "100u");
+    let body = r#"{"spec":{"devices":{"requests":[{"exactly":{"capacity":{"requests":{"a":"100u"}}}}]}}}"#;
+    let claim = warn("resource.k8s.io", "resourceclaims", body).unwrap();
+    let at = "/spec/devices/requests/0/exactly/capacity/requests/a";
+    assert_eq!(claim.object.pointer(at).unwrap(), "100u");
+}
+
 #[test]
 fn deep_and_large_bodies_end_in_errors() {
     let deep = format!("{}{}", r#"{"metadata":"#.repeat(500), "}".repeat(500));

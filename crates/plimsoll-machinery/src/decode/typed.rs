@@ -60,6 +60,18 @@ impl<'s> Walk<'s> {
         }
     }
 
+    /// Whether this is an entry of a `v1.ResourceList` of a core type: only these have defaults.
+    fn in_resource_list(&self) -> bool {
+        let field = self.frames.iter().rev().find_map(|f| match f {
+            Frame::Field(owner, name) => Some((*owner, *name)),
+            _ => None,
+        });
+        field.is_some_and(|(owner, name)| {
+            owner.starts_with("io.k8s.api.core.")
+                && crate::builtin::go_type(owner, name).is_none_or(|ty| ty == "v1.ResourceList")
+        })
+    }
+
     fn fail(&mut self, text: String) {
         self.findings.error.get_or_insert(text);
     }
@@ -368,7 +380,7 @@ impl<'s> Node<'_, 's> {
             self.walk.frames.push(Frame::Key(key));
             let value = access.next_value_seed(Node { walk: self.walk, id: values })?;
             let mut value = value.unwrap_or_else(|| zero_value(self.walk.schemas, values));
-            if amounts {
+            if amounts && value.as_str().is_some_and(is_fine) && self.walk.in_resource_list() {
                 whole_thousandths(&mut value);
             }
             if let Some(Frame::Key(key)) = self.walk.frames.pop() {
@@ -379,11 +391,15 @@ impl<'s> Node<'_, 's> {
     }
 }
 
-/// Amounts of resources are no finer than thousandths (`SetDefaults_ResourceList`).
+/// Whether an amount may be finer than thousandths, by its canonical form.
+fn is_fine(amount: &str) -> bool {
+    amount.ends_with(['u', 'n']) || amount.contains("e-")
+}
+
+/// Amounts of resources are no finer than thousandths (core/v1 `SetDefaults_ResourceList`).
 fn whole_thousandths(value: &mut Value) {
     const MILLI: i128 = 1_000_000;
-    let Some(amount) = value.as_str().filter(|t| t.ends_with(['u', 'n'])) else { return };
-    let Ok(amount) = amount.parse::<plimsoll_api::Quantity>() else { return };
+    let Some(Ok(amount)) = value.as_str().map(str::parse::<plimsoll_api::Quantity>) else { return };
     let rest = amount.nanos() % MILLI;
     if rest != 0 {
         let up = amount.nanos().saturating_add(rest.signum() * MILLI - rest);

@@ -76,30 +76,10 @@ pub(super) fn pod_spec(spec: &mut Obj) {
     for v in children(spec, "volumes") {
         volume(v);
     }
-    round_up(spec, "overhead");
-    if let Some(resources) = child(spec, "resources") {
-        round_up(resources, "limits");
-        round_up(resources, "requests");
-    }
     for key in ["containers", "initContainers", "ephemeralContainers"] {
         for c in children(spec, key) {
             container(c);
-            if let Some(resources) = child(c, "resources") {
-                round_up(resources, "limits");
-                round_up(resources, "requests");
-            }
         }
-    }
-}
-
-/// Amounts are kept in thousandths (core/v1 `SetDefaults_ResourceList`).
-pub(super) fn round_up(owner: &mut Obj, key: &str) {
-    const MILLI: i128 = 1_000_000;
-    for value in child(owner, key).into_iter().flat_map(|amounts| amounts.values_mut()) {
-        let amount: Option<Quantity> = value.as_str().and_then(|t| t.parse().ok());
-        let Some(amount) = amount.filter(|q| q.nanos() % MILLI != 0) else { continue };
-        let up = amount.nanos().div_euclid(MILLI).saturating_add(1).saturating_mul(MILLI);
-        *value = Value::String(Quantity::from_nanos(up, amount.format()).to_string());
     }
 }
 

@@ -95,10 +95,6 @@ pub(super) fn persistent_volume_claim(pvc: &mut Obj) {
 }
 
 fn claim_spec(spec: &mut Obj) {
-    if let Some(resources) = child(spec, "resources") {
-        super::pod::round_up(resources, "limits");
-        super::pod::round_up(resources, "requests");
-    }
     set(spec, "volumeMode", "Filesystem");
     if let Some(Value::Object(source)) = spec.get_mut("dataSource") {
         source.entry("apiGroup").or_insert(Value::Null);
