@@ -151,12 +151,13 @@ impl Server {
     /// The store can't be written.
     pub async fn over(config: ServerConfig, store: Store) -> Result<Arc<Self>, ServerError> {
         let signer = signer(config.data.as_deref())?;
+        let kinds = Arc::new(builtin::table());
         let server = Arc::new(Self {
             rbac: Rbac::new(config.auth.mode, store.clone()),
             store,
             config,
-            kinds: RwLock::new(Arc::new(builtin::table())),
-            kinds_changed: tokio::sync::watch::Sender::new(Arc::default()),
+            kinds: RwLock::new(Arc::clone(&kinds)),
+            kinds_changed: tokio::sync::watch::Sender::new(kinds),
             logs: RwLock::new(None),
             priority_defaults: Mutex::new((u64::MAX, Arc::default())),
             hooks: Hooks::default(),

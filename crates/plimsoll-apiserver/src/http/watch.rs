@@ -174,8 +174,7 @@ impl Filter {
 async fn undefined(kinds: &mut Option<tokio::sync::watch::Receiver<Arc<KindTable>>>, kind: &Kind) {
     let Some(kinds) = kinds else { return std::future::pending().await };
     let gvk = &kind.gvk;
-    let gone = kinds
-        .wait_for(|t| !t.groups().is_empty() && t.resource(&gvk.group, &gvk.version, &kind.plural).is_none());
+    let gone = kinds.wait_for(|t| t.resource(&gvk.group, &gvk.version, &kind.plural).is_none());
     if gone.await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -235,12 +234,12 @@ impl State {
                 continue;
             }
             let wake = self.next_bookmark.map_or(self.deadline, |b| b.min(self.deadline));
+            // In this order: what happened to the last objects of a kind is told before the end.
             let change: Arc<Change> = tokio::select! {
+                biased;
                 change = self.watch.next() => change.ok()?,
                 () = tokio::time::sleep_until(wake) => continue,
                 () = undefined(&mut self.kinds, &self.filter.kind) => {
-                    // What happened to the last objects is told before.
-                    let _ = self.drain();
                     self.over = true;
                     continue;
                 }
