@@ -58,6 +58,7 @@ pub(super) struct Member {
     /// Whether it counts as ready in an EndpointSlice.
     pub ready: bool,
     pub node: String,
+    /// The zone of the node.
     pub zone: Option<String>,
     pub hostname: Option<String>,
     /// The reference to the pod.
@@ -66,12 +67,8 @@ pub(super) struct Member {
     pub ports: Vec<Value>,
 }
 
-/// A pod as a member of a Service; `None`: it can't be reached, or never again. `zone` knows the zones of nodes.
-pub(super) fn member(
-    service: &Service,
-    pod: &Value,
-    zone: impl Fn(&str) -> Option<String>,
-) -> Option<Member> {
+/// A pod as a member of a Service, without its zone; `None`: it can't be reached, or never again.
+pub(super) fn member(service: &Service, pod: &Value) -> Option<Member> {
     let phase = text(pod, &["status", "phase"]);
     if matches!(phase, "Succeeded" | "Failed") {
         return None;
@@ -87,7 +84,7 @@ pub(super) fn member(
         serving,
         terminating,
         ready: service.spec.publish_not_ready_addresses || (serving && !terminating),
-        zone: zone(&node),
+        zone: None,
         node,
         hostname: named.then(|| hostname.to_owned()),
         target: json!({

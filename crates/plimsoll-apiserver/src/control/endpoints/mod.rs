@@ -8,7 +8,7 @@ mod subsets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
@@ -43,8 +43,17 @@ pub struct EndpointsController {
     pods: Informer<Pod>,
     slices: Informer<Slice>,
     endpoints: Informer<Object>,
+    /// What is known of the pods of Services, as `namespace/name`.
+    known: Mutex<HashMap<String, Known>>,
     /// Services that were seen to go and whose Endpoints may still be there, as `namespace/name`.
     gone: Mutex<BTreeSet<String>>,
+}
+
+/// The pods of a Service as they were the last time: those that haven't changed since aren't decoded again.
+struct Known {
+    service: Arc<Service>,
+    /// By name: the revision, and what it is to the Service.
+    members: HashMap<String, (u64, Option<Member>)>,
 }
 
 /// `namespace/service` of a slice that is ours.
@@ -71,6 +80,7 @@ impl EndpointsController {
             pods: Informer::new(&store, &resources::PODS.storage, |_| None),
             slices: Informer::alone(&store, &SLICES.storage, service_of),
             endpoints: Informer::alone(&store, &ENDPOINTS.storage, |_| None),
+            known: Mutex::default(),
             gone: Mutex::default(),
             client,
         }
@@ -79,6 +89,7 @@ impl EndpointsController {
     async fn sync_service(&self, path: &str) -> Outcome {
         let Some(service) = self.services.get(path) else { return self.clean_up(path).await };
         if !service.is_ours() || service.metadata.deletion_timestamp.is_some() {
+            self.known().remove(path);
             return Ok(None);
         }
         let members = self.members(&service);
@@ -87,18 +98,40 @@ impl EndpointsController {
         Ok(None)
     }
 
-    fn members(&self, service: &Service) -> Vec<Member> {
+    fn members(&self, service: &Arc<Service>) -> Vec<Member> {
         let store = self.client.store();
         let namespace = &service.metadata.namespace;
+        let path = service.metadata.path();
         let mut names = Vec::new();
         self.pods.in_namespace(namespace, |pod| {
             if !pod.is_terminal() && service.selects(&pod.metadata.labels) {
                 names.push(pod.metadata.name.clone());
             }
         });
-        let zone = |node: &str| store.get(&resources::NODES.key("", node))?.labels.get(ZONE).cloned();
-        let pods = names.iter().filter_map(|n| store.get(&resources::PODS.key(namespace, n))?.value().ok());
-        pods.filter_map(|pod| members::member(service, &pod, zone)).collect()
+        let before = self.known().remove(&path).filter(|known| Arc::ptr_eq(&known.service, service));
+        let mut before = before.map(|known| known.members).unwrap_or_default();
+        let mut known = HashMap::with_capacity(names.len());
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let Some(record) = store.get(&resources::PODS.key(namespace, &name)) else { continue };
+            let member = match before.remove(&name) {
+                Some((revision, member)) if revision == record.revision => member,
+                _ => record.value().ok().and_then(|pod| members::member(service, &pod)),
+            };
+            if let Some(member) = &member {
+                let node = store.get(&resources::NODES.key("", &member.node));
+                // Nodes may get another zone while their pods stay.
+                let zone = node.and_then(|node| node.labels.get(ZONE).cloned());
+                found.push(Member { zone, ..member.clone() });
+            }
+            known.insert(name, (record.revision, member));
+        }
+        self.known().insert(path, Known { service: Arc::clone(service), members: known });
+        found
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn gone(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -108,6 +141,7 @@ impl EndpointsController {
     /// The Service is gone. Slices have it as their owner and go with it; Endpoints have no owner. Whoever made them, they
     /// go when the Service is seen to go; where it was never seen, only those that were made here.
     async fn clean_up(&self, path: &str) -> Outcome {
+        self.known().remove(path);
         let seen = self.gone().remove(path);
         if let Some(left) = self.endpoints.get(path).filter(|e| seen || is_ours(&e.metadata)) {
             let meta = &left.metadata;

@@ -24,7 +24,7 @@ fn pod(n: usize, more: Value) -> Value {
 }
 
 fn members_of(service: &Service, pods: &[Value]) -> Vec<Member> {
-    pods.iter().filter_map(|p| members::member(service, p, |_| Some("z".to_owned()))).collect()
+    pods.iter().filter_map(|p| members::member(service, p)).collect()
 }
 
 /// `ShouldPodBeInEndpoints`, `podToEndpoint`, `FindPort`.

@@ -7,7 +7,7 @@ pub mod plan;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
@@ -48,6 +48,8 @@ pub struct DaemonSetController {
     recorder: Recorder,
     /// Failures by set, generation and node, and when the next failed pod may go.
     failures: Mutex<HashMap<String, (u32, Timestamp)>>,
+    /// The nodes that pods on none wait for, by set and UID: pods don't change them.
+    targets: Mutex<HashMap<String, HashMap<String, String>>>,
 }
 
 fn is_set(owner: &OwnerReference) -> bool {
@@ -79,6 +81,7 @@ impl DaemonSetController {
             nodes: Informer::alone(&store, &resources::NODES.storage, |_| None),
             revisions: Informer::new(&store, &resources::REVISIONS.storage, revision::owner_index),
             failures: Mutex::default(),
+            targets: Mutex::default(),
             client,
             clock,
         }
@@ -86,6 +89,7 @@ impl DaemonSetController {
 
     async fn sync_set(&self, path: &str) -> Outcome {
         let Some(set) = self.sets.get(path).filter(|s| s.metadata.deletion_timestamp.is_none()) else {
+            self.targets().remove(path);
             return Ok(None);
         };
         let pods = self.claim(&set).await?;
@@ -95,7 +99,7 @@ impl DaemonSetController {
         let hash = revision.metadata.labels.get(revision::HASH).cloned().unwrap_or_default();
         let now = self.clock.now();
         let nodes = self.nodes.all();
-        let plan = plan::plan(&set, &nodes, &self.by_node(&pods), &hash, now);
+        let plan = plan::plan(&set, &nodes, &self.by_node(&set, &pods), &hash, now);
         let later = self.carry_out(&set, &plan, &hash, now).await;
         if plan.status != set.status {
             write_status(&*self.client, &resources::DAEMON_SETS, &set.metadata, json!(plan.status)).await?;
@@ -187,15 +191,33 @@ impl DaemonSetController {
         Ok(())
     }
 
-    fn by_node(&self, pods: &[Arc<Pod>]) -> ByNode {
+    fn by_node(&self, set: &DaemonSet, pods: &[Arc<Pod>]) -> ByNode {
+        let path = set.metadata.path();
+        let mut before = self.targets().remove(&path).unwrap_or_default();
+        let mut targets = HashMap::new();
         let mut by_node = ByNode::new();
         for pod in pods.iter().filter(|p| !(p.is_terminal() && p.metadata.deletion_timestamp.is_some())) {
-            let node =
-                if pod.spec.node_name.is_empty() { self.target(pod) } else { pod.spec.node_name.clone() };
+            let node = if pod.spec.node_name.is_empty() {
+                let uid = &pod.metadata.uid;
+                let target = before.remove(uid).unwrap_or_else(|| self.target(pod));
+                if !target.is_empty() {
+                    targets.insert(uid.clone(), target.clone());
+                }
+                target
+            } else {
+                pod.spec.node_name.clone()
+            };
             by_node.entry(node).or_default().push(Arc::clone(pod));
         }
         by_node.remove("");
+        if !targets.is_empty() {
+            self.targets().insert(path, targets);
+        }
         by_node
+    }
+
+    fn targets(&self) -> MutexGuard<'_, HashMap<String, HashMap<String, String>>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The node that a pod waits for, empty if it isn't known.
