@@ -345,18 +345,6 @@ pub fn apply_patch(
     old: &Value,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    if patch_type == PatchType::Strategic && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err() {
-        return Err(ApiError::bad_request(json_error(body)));
-    }
-    if patch_type == PatchType::Strategic
-        && let Ok(given) = serde_json::from_slice::<Value>(body)
-        && !given.is_object()
-        && !given.is_null()
-    {
-        let what = codec::json_kind(&given);
-        let why = format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
-        return Err(ApiError::bad_request(why));
-    }
     let document = || match (patch_type, &kind.schema) {
         (PatchType::Json, _) => patch::json(old, body),
         (PatchType::Strategic, Some(schema)) => patch::strategic(schema, old, body),

@@ -35,13 +35,7 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
             return Err(ApiError::not_found(&kind.gvk.group, &kind.plural, &info.name));
         }
     }
-    if kind.custom.is_none()
-        && let Some(text) = deprecation(&kind)
-    {
-        req.warnings.push(text.to_owned());
-    }
-    let info = &req.info;
-    if !info.subresource.is_empty() {
+    if !req.info.subresource.is_empty() {
         return subresource::handle(req, &kind).await;
     }
     check_verb(req, &kind)?;
@@ -57,17 +51,6 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
         "delete" => delete(req, &kind).await,
         "deletecollection" => list::delete_collection(req, &kind).await,
         _ => Err(not_supported(req, &kind)),
-    }
-}
-
-/// Kinds of our own that are on their way out, which every answer about them says (`APILifecycleDeprecated`).
-fn deprecation(kind: &Kind) -> Option<&'static str> {
-    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("", "Endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        _ => None,
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use plimsoll_machinery::{ApiError, KindTable};
+use plimsoll_machinery::{ApiError, KindTable, apply};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::audit::Record;
@@ -94,8 +94,8 @@ impl Req {
     /// The default field manager: the user agent up to the first `/`.
     pub fn manager_of_agent(&self) -> String {
         let agent = self.header(header::USER_AGENT).unwrap_or("");
-        let name = agent.split('/').next().unwrap_or("");
-        if name.is_empty() { "unknown".to_owned() } else { name.chars().take(128).collect() }
+        let name = apply::manager_name("", agent);
+        if name.is_empty() { "unknown".to_owned() } else { name }
     }
 }
 

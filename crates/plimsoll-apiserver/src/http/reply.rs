@@ -1,5 +1,7 @@
 //! Answers: what is sent, in which form, with which headers.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use plimsoll_machinery::{ApiError, Kind};
@@ -148,23 +150,51 @@ pub fn error_response(error: &ApiError, headers: &HeaderMap, pretty: bool) -> Re
     reply.into_response(accepted, pretty || accepted.pretty)
 }
 
+/// Most characters of all warnings of an answer: beyond, each is cut, and those that still don't fit are left out.
+const ALL_WARNINGS: usize = 4 * 1024;
+/// Most characters of a warning that is cut.
+const CUT_WARNING: usize = 256;
+
 /// Adds `Warning` headers (`299 - "text"`), each text once, as apiserver's warning filter does.
 pub fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
-    /// Upstream truncates a warning beyond this length when all of them together are too long.
-    const TOTAL: usize = 4 * 1024;
-    const EACH: usize = 256;
-    let long = warnings.iter().map(String::len).sum::<usize>() > TOTAL;
-    let mut seen: Vec<&str> = Vec::new();
-    for text in warnings {
-        if seen.contains(&text.as_str()) {
-            continue;
+    let mut seen = HashSet::new();
+    let once: Vec<&str> = warnings.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
+    let length = |text: &str| text.chars().count();
+    let cut = once.iter().map(|text| length(text)).sum::<usize>() > ALL_WARNINGS;
+    let mut written = 0;
+    for text in once {
+        if cut && written >= ALL_WARNINGS {
+            break;
         }
-        seen.push(text);
-        let short: String = if long { text.chars().take(EACH).collect() } else { text.clone() };
+        let short: String = text.chars().take(if cut { CUT_WARNING } else { usize::MAX }).collect();
+        written += length(&short);
         let quoted = short.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{clean}\"")) {
             response.headers_mut().append(header::WARNING, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_told_once_and_stay_short() {
+        let told = |warnings: &[String]| -> Vec<String> {
+            let mut response = Response::new(Body::empty());
+            add_warnings(&mut response, warnings);
+            let all = response.headers().get_all(header::WARNING);
+            all.iter().map(|v| v.to_str().unwrap().to_owned()).collect()
+        };
+        let texts = |all: &[&str]| all.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+        assert_eq!(told(&texts(&["a", "say \"b\"", "a"])), ["299 - \"a\"", "299 - \"say \\\"b\\\"\""]);
+        // Two that fit together stay whole, three are cut.
+        let long: Vec<String> = ["x", "y", "z"].iter().map(|c| c.repeat(2000)).collect();
+        assert_eq!(told(&long[..2]).iter().map(String::len).max(), Some(2008));
+        assert_eq!(told(&long).iter().map(String::len).collect::<Vec<_>>(), [264; 3]);
+        let many: Vec<String> = (0..100_000).map(|n| format!("{n:0>300}")).collect();
+        assert_eq!(told(&many).len(), ALL_WARNINGS / CUT_WARNING);
     }
 }

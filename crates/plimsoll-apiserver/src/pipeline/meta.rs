@@ -1,5 +1,7 @@
 //! What the registry does to metadata before strategies see an object (`registry/rest`).
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use plimsoll_machinery::ApiError;
 use rand::RngExt;
@@ -73,16 +75,18 @@ pub fn ensure_namespace(object: &mut Value, namespaced: bool, namespace: &str) -
 /// adds is told apart from what the client sends.
 pub fn dedup_owners(object: &mut Value, admitted: bool) -> Option<String> {
     let owners = object.pointer_mut("/metadata/ownerReferences")?.as_array_mut()?;
-    let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
-    let mut twice: Vec<String> = Vec::new();
-    for owner in owners.drain(..) {
-        if seen.contains(&owner) {
-            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
-        } else {
-            seen.push(owner);
-        }
+    if owners.len() < 2 {
+        return None;
     }
-    *owners = seen;
+    let mut seen = HashSet::with_capacity(owners.len());
+    let mut twice: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let first = seen.insert(owner.clone());
+        if !first {
+            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        first
+    });
     let when = if admitted { " after mutating admission happens" } else { "" };
     (!twice.is_empty()).then(|| {
         format!(

@@ -98,7 +98,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
         Change::Apply(f) => f(Some(&old)).map_err(fatal)?,
         Change::Internal(f) => return attempt_internal(w, key, record, old, *f).await,
     };
-    check_name(w, &mut new).map_err(fatal)?;
+    check_identity(w, &mut new).map_err(fatal)?;
     if let Change::Replace(_) = change {
         let uid = meta::text(&new, "uid");
         if !uid.is_empty() && uid != record.uid {
@@ -214,7 +214,7 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
     };
     let mut object = object;
     w.options["kind"] = json!("CreateOptions");
-    check_name(w, &mut object)?;
+    check_identity(w, &mut object)?;
     if let Some(meta) = meta::metadata(&mut object) {
         let uid = meta.get("uid").and_then(Value::as_str).unwrap_or("");
         if !uid.is_empty() {
@@ -234,11 +234,6 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
 /// # Errors
 /// 400 for another namespace or name, or none.
 pub fn check_identity(w: &Write, new: &mut Value) -> Result<(), ApiError> {
-    meta::ensure_namespace(new, w.kind.namespaced, &w.namespace)?;
-    check_name(w, new)
-}
-
-fn check_name(w: &Write, new: &mut Value) -> Result<(), ApiError> {
     meta::ensure_namespace(new, w.kind.namespaced, &w.namespace)?;
     let name = meta::text(new, "name");
     if name.is_empty() {

@@ -78,7 +78,7 @@ pub fn is_keyed(ty: Type<'_>, value: &Value, depth: usize) -> bool {
             .iter()
             .all(|(name, child)| map.field(name).is_none_or(|field| is_keyed(field, child, depth + 1))),
         (Shape::List(list), Value::Array(items)) if list.keys.is_some() => {
-            items.iter().all(|item| list.element(item).is_ok() && is_keyed(list.items, item, depth + 1))
+            items.iter().all(|item| list.has_key(item) && is_keyed(list.items, item, depth + 1))
         }
         _ => true,
     }

@@ -215,6 +215,17 @@ impl ListType<'_> {
         }
     }
 
+    /// Whether [`ListType::element`] finds a key in an item.
+    pub fn has_key(&self, item: &Value) -> bool {
+        let known = |key: &str| item.get(key).is_some() || self.key_default(key).is_some();
+        match self.keys {
+            None => false,
+            Some(Keys::Set) => !matches!(item, Value::Object(_) | Value::Array(_) | Value::Null),
+            Some(Keys::One(key)) => item.is_object() && known(key),
+            Some(Keys::Many(keys)) => item.is_object() && keys.iter().any(|key| known(key)),
+        }
+    }
+
     fn keyed<'k>(&self, keys: impl Iterator<Item = &'k str> + Clone, item: &Value) -> Result<String, String> {
         let map = match item {
             Value::Object(map) => map,

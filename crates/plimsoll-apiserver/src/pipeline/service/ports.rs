@@ -129,32 +129,31 @@ pub fn allocate(w: &Write, service: &mut Value) -> Result<(), ApiError> {
 
 /// Ports of a new version of a Service (`updateNodePorts`).
 pub fn reallocate(w: &Write, new: &mut Value, old: &Value) -> Result<(), ApiError> {
-    let mut free = Free::new(w, Some(old));
-    if may_have(new) {
-        let kept: Vec<i64> = ports(old).iter().map(number).filter(|n| *n != 0).collect();
-        let all = wants_all(new);
-        let mut fresh: BTreeSet<i64> = BTreeSet::new();
-        let mut seen: Vec<(String, i64)> = Vec::new();
-        let mut list = ports(new).to_vec();
-        for (i, port) in list.iter_mut().enumerate() {
-            let wanted = number(port);
-            if wanted == 0 && !all {
-                continue;
-            }
-            if wanted == 0 {
-                port["nodePort"] = json!(free.next()?);
-            } else if !kept.contains(&wanted) && !fresh.contains(&wanted) {
-                free.take(wanted).map_err(|why| taken(w, i, wanted, why))?;
-                fresh.insert(wanted);
-            }
-            let key = (port["protocol"].as_str().unwrap_or_default().to_owned(), number(port));
-            if seen.contains(&key) {
-                return Err(ApiError::new(500, "", format!("duplicate nodePort: {{{} {}}}", key.0, key.1)));
-            }
-            seen.push(key);
-        }
-        store(new, list);
+    if !may_have(new) {
+        return Ok(());
     }
+    let mut free = Free::new(w, Some(old));
+    let kept: BTreeSet<i64> = ports(old).iter().map(number).filter(|n| *n != 0).collect();
+    let all = wants_all(new);
+    let mut fresh: BTreeSet<i64> = BTreeSet::new();
+    let mut seen: BTreeSet<(String, i64)> = BTreeSet::new();
+    let mut list = ports(new).to_vec();
+    for (i, port) in list.iter_mut().enumerate() {
+        let wanted = number(port);
+        if wanted == 0 && !all {
+            continue;
+        }
+        if wanted == 0 {
+            port["nodePort"] = json!(free.next()?);
+        } else if !kept.contains(&wanted) && fresh.insert(wanted) {
+            free.take(wanted).map_err(|why| taken(w, i, wanted, why))?;
+        }
+        let key = (port["protocol"].as_str().unwrap_or_default().to_owned(), number(port));
+        if !seen.insert(key.clone()) {
+            return Err(ApiError::new(500, "", format!("duplicate nodePort: {{{} {}}}", key.0, key.1)));
+        }
+    }
+    store(new, list);
     if wants_health(new) && !wants_health(old) {
         check_health(new, &mut free)?;
     }
