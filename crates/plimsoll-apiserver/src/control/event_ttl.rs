@@ -11,7 +11,7 @@ use tokio::sync::watch::Receiver;
 use super::client::{Client, Deletion, Target, resources};
 use super::clock::Clock;
 use super::informer::Informer;
-use super::meta::{Meta, Time};
+use super::meta::Time;
 use super::queue::Queue;
 use super::runner::{Controller, Outcome};
 
@@ -21,9 +21,16 @@ pub const DEFAULT_TTL: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Event {
-    metadata: Meta,
+    metadata: EventMeta,
     last_timestamp: Option<Time>,
     series: Option<Series>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EventMeta {
+    uid: String,
+    creation_timestamp: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -79,9 +86,9 @@ impl Controller for EventTtl {
             if left > SignedDuration::ZERO {
                 return Ok(Some(left));
             }
-            let meta = &event.metadata;
-            let target = Target::object(&resources::EVENTS, &meta.namespace, &meta.name);
-            match self.client.delete(target, Deletion::of_uid(&meta.uid)).await {
+            let Some((namespace, name)) = key.split_once('/') else { return Ok(None) };
+            let target = Target::object(&resources::EVENTS, namespace, name);
+            match self.client.delete(target, Deletion::of_uid(&event.metadata.uid)).await {
                 Err(error) if error.code != 404 => Err(error),
                 _ => Ok(None),
             }

@@ -18,6 +18,7 @@ pub struct Informer<T> {
     store: Store,
     resource: Arc<str>,
     index: IndexFn<T>,
+    decode: fn(&Record) -> Option<T>,
     /// Whether the decoded objects are shared with other informers of the same type.
     share: bool,
     state: Mutex<State<T>>,
@@ -47,7 +48,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
         let resource: Arc<str> = resource.into();
         let (_, watch) = store.list_and_watch(&resource, None);
         let state = State { watch, items: BTreeMap::new(), by_index: HashMap::new(), fresh: true };
-        Self { store: store.clone(), resource, index, share: true, state: Mutex::new(state) }
+        Self { store: store.clone(), resource, index, decode: parse, share: true, state: Mutex::new(state) }
     }
 
     /// An informer of a type that nobody else reads this resource as, so that it doesn't take the place of one that many do.
@@ -55,8 +56,13 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
         Self { share: false, ..Self::new(store, resource, index) }
     }
 
+    /// As [`Informer::alone`], for those who can tell what they need without reading all of an object's JSON.
+    pub fn decoding(store: &Store, resource: &str, decode: fn(&Record) -> Option<T>) -> Self {
+        Self { decode, ..Self::alone(store, resource, |_| None) }
+    }
+
     fn parse(&self, record: &Record) -> Option<Arc<T>> {
-        if self.share { record.shared(parse) } else { parse(record).map(Arc::new) }
+        if self.share { record.shared(self.decode) } else { (self.decode)(record).map(Arc::new) }
     }
 
     /// Tells when there is something to refresh.
@@ -200,7 +206,8 @@ impl<T> State<T> {
     }
 }
 
-fn parse<T: DeserializeOwned>(record: &Record) -> Option<T> {
+/// The object as a `T`, if it can be read as one.
+pub fn parse<T: DeserializeOwned>(record: &Record) -> Option<T> {
     match serde_json::from_slice(&record.json) {
         Ok(object) => Some(object),
         Err(error) => {

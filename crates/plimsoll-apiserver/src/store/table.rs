@@ -25,6 +25,9 @@ pub const WINDOW: Window = Window { changes: 65_536, bytes: 96 << 20 };
 /// Room for so many changes is never given back.
 const SPARE: usize = 1024;
 
+/// Changes at the end that are looked at one by one.
+const NEAR: usize = 32;
+
 pub(super) struct Table {
     pub map: Map,
     /// JSON of the objects, in bytes.
@@ -111,7 +114,12 @@ impl Table {
 
     /// Index in the ring of the first change after a revision.
     pub fn after(&self, revision: u64) -> usize {
-        self.ring.partition_point(|c| c.revision() <= revision)
+        // Readers are nearly always close to the end.
+        let newer = self.ring.iter().rev().take(NEAR).take_while(|c| c.revision() > revision).count();
+        match self.ring.len().checked_sub(newer) {
+            Some(at) if newer < NEAR => at,
+            _ => self.ring.partition_point(|c| c.revision() <= revision),
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl GarbageCollector {
             match watched.get_mut(storage.as_str()) {
                 Some(known) => known.kind = kind,
                 None => {
-                    let informer = Arc::new(Informer::alone(self.client.store(), &storage, |_| None));
+                    let informer = Arc::new(Informer::decoding(self.client.store(), &storage, Node::of));
                     watched.insert(storage.into(), Watched { kind, informer });
                 }
             }
