@@ -220,3 +220,34 @@ async fn refusals_of_custom_resources() {
         assert_eq!((got, answer["message"].as_str()), (code, Some(message)), "{method} {path}");
     }
 }
+
+/// However deep an object may be: what was taken can be read, changed and deleted.
+#[tokio::test]
+async fn what_is_deep_is_refused_or_read_again() {
+    let api = Api::new(ServerConfig::default()).await;
+    let mut open = definition();
+    open["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    create(&api, CRDS, &open).await;
+    let mut taken = Vec::new();
+    for levels in (100..=130).chain([1000]) {
+        let name = format!("s{levels}");
+        let nested = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+        let mut one = ship(&name);
+        one["spec"] = Value::Null;
+        let text = one.to_string().replace("\"spec\":null", &format!("\"spec\":{nested}"));
+        let (code, body) = api.send_text("POST", SHIPS, "application/json", text).await;
+        assert!(matches!(code, 201 | 400 | 422), "{levels}: {code} {body}");
+        if code != 201 {
+            continue;
+        }
+        taken.push(levels);
+        let path = format!("{SHIPS}/{name}");
+        let change = json!({"metadata": {"labels": {"a": "b"}}});
+        let (code, body) = api.send("PATCH", &path, Some(&change)).await;
+        assert_eq!((code, &body["metadata"]["labels"]["a"]), (200, &json!("b")), "{levels}: {body}");
+        assert_eq!(api.send("DELETE", &path, None).await.0, 200, "{levels}");
+        assert_eq!(api.send("GET", &path, None).await.0, 404, "{levels}");
+    }
+    assert!(taken.len() >= 10, "{taken:?}");
+}

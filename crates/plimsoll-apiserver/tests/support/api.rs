@@ -44,11 +44,15 @@ impl Api {
     /// Sends a request; status and body.
     pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        self.send_text(method, path, kind, body.map(Value::to_string).unwrap_or_default()).await
+    }
+
+    /// Sends a body of some content type; status and body.
+    pub async fn send_text(&self, method: &str, path: &str, kind: &str, body: String) -> (u16, Value) {
         let mut request = Request::builder().method(method).uri(path).header("content-type", kind);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let body = body.map(Value::to_string).unwrap_or_default();
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let response = self.service.clone().oneshot(request).await.unwrap();
         let status = response.status().as_u16();

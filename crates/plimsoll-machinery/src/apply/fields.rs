@@ -219,8 +219,9 @@ pub fn canonical(set: &Fields, depth: usize) -> Result<Fields, String> {
     Ok(out)
 }
 
-/// Deepest nesting of field sets and objects that is followed.
-pub const MAX_DEPTH: usize = 200;
+/// Deepest nesting of field sets and objects that is followed; what is deeper belongs to somebody as a whole. Sets are inside
+/// of the objects they are of: both together mustn't be deeper than what can be read.
+pub const MAX_DEPTH: usize = 100;
 
 /// The element of a list item with these key fields.
 pub fn key_element(key: Map<String, Value>) -> String {

@@ -11,6 +11,9 @@ use crate::error::ApiError;
 pub const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes that `copy` operations may add.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
+/// Most objects and lists inside one another, as many as bodies may have: what is nested deeper could be stored, but not
+/// be read again.
+const MAX_DEPTH: usize = 127;
 
 /// Applies a JSON patch.
 ///
@@ -79,10 +82,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
     let path = text("path")?;
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
     match text("op")? {
-        "add" => {
-            let (place, key) = find(document, path)?;
-            add(place, &key, value())
-        }
+        "add" => put(document, path, value(), add),
         "remove" => {
             let (place, key) = find(document, path)?;
             take(place, &key).map(drop)
@@ -91,15 +91,11 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
             let value = value();
             (value.is_object() || value.is_array()).then(|| *document = value)
         }
-        "replace" => {
-            let (place, key) = find(document, path)?;
-            replace(place, &key, value())
-        }
+        "replace" => put(document, path, value(), replace),
         "move" => {
             let (place, key) = find(document, text("from")?)?;
             let moved = take(place, &key)?;
-            let (place, key) = find(document, path)?;
-            add(place, &key, moved)
+            put(document, path, moved, add)
         }
         "copy" => {
             let (place, key) = find(document, text("from")?)?;
@@ -108,8 +104,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
             if *copied > MAX_COPIED {
                 return None;
             }
-            let (place, key) = find(document, path)?;
-            add(place, &key, value)
+            put(document, path, value, add)
         }
         "test" if path.is_empty() => (*document == value()).then_some(()),
         "test" => {
@@ -119,6 +114,30 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
         }
         _ => None,
     }
+}
+
+/// Puts a value at a path, unless it gets too deep there.
+fn put(
+    document: &mut Value,
+    path: &str,
+    value: Value,
+    put: fn(&mut Value, &str, Value) -> Option<()>,
+) -> Option<()> {
+    if path.split('/').skip(1).count() + depth(&value) > MAX_DEPTH {
+        return None;
+    }
+    let (place, key) = find(document, path)?;
+    put(place, &key, value)
+}
+
+/// Objects and lists inside one another in a value.
+fn depth(value: &Value) -> usize {
+    let deepest = match value {
+        Value::Object(map) => map.values().map(depth).max(),
+        Value::Array(list) => list.iter().map(depth).max(),
+        _ => return 0,
+    };
+    deepest.unwrap_or(0) + 1
 }
 
 fn unescape(part: &str) -> String {

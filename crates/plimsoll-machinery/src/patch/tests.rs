@@ -75,6 +75,28 @@ fn merge_patch() {
     }
 }
 
+/// Nothing can be patched to be deeper than what can be read.
+#[test]
+fn json_patches_stay_shallow() {
+    let deep = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+    let patch = |operations: Value| json::json(&deep(100), operations.to_string().as_bytes());
+    let at = |levels: usize| "/a".repeat(levels);
+    for (levels, fits) in [(0, true), (27, true), (28, false), (100, false)] {
+        for op in ["add", "replace"] {
+            let one = json!([{"op": op, "path": at(100), "value": deep(levels)}]);
+            assert_eq!(patch(one).is_ok(), fits, "{op} {levels}");
+        }
+    }
+    // Each copy into the copied itself would make it twice as deep.
+    let copy = json!({"op": "copy", "from": "/a", "path": at(100)});
+    assert_eq!(patch(json!([copy])).map_err(|e| e.code), Err(422));
+    let moved = json!([{"op": "add", "path": "/b", "value": deep(50)}, {"op": "move", "from": "/b", "path": at(100)}]);
+    assert_eq!(patch(moved).map_err(|e| e.code), Err(422));
+    let shallow =
+        json!([{"op": "copy", "from": at(98), "path": "/b"}, {"op": "copy", "from": "/b", "path": at(100)}]);
+    assert!(patch(shallow).is_ok());
+}
+
 /// What the server changes by itself on a write.
 fn settled(mut object: Value) -> Value {
     for field in ["resourceVersion", "generation", "managedFields"] {
