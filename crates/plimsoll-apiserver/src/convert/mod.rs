@@ -72,7 +72,9 @@ fn convert(mut object: Value, target: &str) -> Value {
     let Some(map) = object.as_object_mut() else { return object };
     match target {
         "events.k8s.io/v1" => rename(map, EVENT_FIELDS.iter().map(|(a, b)| (*a, *b))),
-        "v1" if map.contains_key("regarding") || map["apiVersion"] == "events.k8s.io/v1" => {
+        "v1" if map.contains_key("regarding")
+            || map.get("apiVersion").is_some_and(|v| v == "events.k8s.io/v1") =>
+        {
             rename(map, EVENT_FIELDS.iter().map(|(a, b)| (*b, *a)));
         }
         "autoscaling/v1" => autoscaling::to_v1(map),

@@ -18,7 +18,6 @@ mod deprecated;
 mod endpoints;
 mod event;
 pub(crate) mod golang;
-mod job_status;
 mod meta;
 mod misc;
 mod network_policy;
@@ -313,7 +312,7 @@ fn status_of(kind: &Kind) -> Option<Compare> {
         ("", "Node") => node::update,
         ("", "Service") => service::status,
         ("", "ResourceQuota") => quota::resource_quota_status,
-        ("batch", "Job") => job_status::update,
+        ("batch", "Job") => batch::status_update,
         ("policy", "PodDisruptionBudget") => misc::disruption_budget_status,
         ("apps", "Deployment") => apps::deployment_status,
         ("apps", "ReplicaSet") | ("", "ReplicationController") => apps::replica_set_status,

@@ -277,7 +277,8 @@ fn same_affinity(old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
         (Value::Object(o), Value::Object(n)) => {
             let succeeded = |key: &str, value: &Value| {
-                key == "key" && SUCCESSORS.iter().any(|(was, is)| value == was && n[key] == *is)
+                key == "key"
+                    && SUCCESSORS.iter().any(|(was, is)| value == was && n.get(key).is_some_and(|n| n == is))
             };
             o.len() == n.len()
                 && o.iter().all(|(key, value)| {

@@ -111,13 +111,9 @@ fn accept_mutable(before: &Obj, munged: &mut Obj) {
             None => munged.remove(key),
         };
     }
-    if int(before, "terminationGracePeriodSeconds").is_some_and(|s| s < 0)
-        && int(munged, "terminationGracePeriodSeconds") == Some(1)
-    {
-        munged.insert(
-            "terminationGracePeriodSeconds".to_owned(),
-            before["terminationGracePeriodSeconds"].clone(),
-        );
+    const GRACE: &str = "terminationGracePeriodSeconds";
+    if let Some(was) = int(before, GRACE).filter(|s| *s < 0 && int(munged, GRACE) == Some(1)) {
+        munged.insert(GRACE.to_owned(), was.into());
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::batch::count_indexes;
-use super::golang;
-use super::path::{Errors, Path};
+use super::super::golang;
+use super::super::path::{Errors, Path};
+use super::policies::count_indexes;
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 pub(super) fn is_true(status: &Obj, kind: &str) -> bool {
@@ -55,7 +55,7 @@ impl Change<'_> {
 
 /// A new status of a job. Most rules hold for what changes only (`getStatusValidationOptions`): a status that was right
 /// may be behind its spec.
-pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
+pub(in super::super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("status");
     let change = Change { spec: object(new, "spec"), was: object(old, "status"), is: object(new, "status") };
     for key in ["active", "succeeded", "failed", "ready", "terminating"] {

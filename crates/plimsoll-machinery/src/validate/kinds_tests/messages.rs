@@ -1,0 +1,135 @@
+//! Warnings, and values in messages.
+
+use super::*;
+
+#[test]
+fn advice() {
+    // resource, body, warnings
+    let rows: [(&str, &str, Value, &[&str]); 8] = [
+        (
+            "node.k8s.io",
+            "runtimeclasses",
+            json!({"scheduling": {"nodeSelector": {"beta.kubernetes.io/os": "x", "a": "b"}}}),
+            &["scheduling.nodeSelector: deprecated since v1.14; use \"kubernetes.io/os\" instead"],
+        ),
+        (
+            "",
+            "pods",
+            json!({"metadata": {"name": "a"}, "spec": {
+                "nodeSelector": {"node-role.kubernetes.io/master": ""},
+                "volumes": [
+                    {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {"limits": {"storage": "1500m"}}}}}},
+                    {"name": "w", "projected": {"sources": [
+                        {"serviceAccountToken": {"path": "a/b"}}, {}, {"secret": {"name": "s", "items": [{"path": "a/"}, {"path": "ab"}]}},
+                    ]}},
+                ],
+            }}),
+            &[
+                "spec.nodeSelector[node-role.kubernetes.io/master]: use \"node-role.kubernetes.io/control-plane\" instead",
+                "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.limits[storage]: fractional byte value \"1500m\" is invalid, must be an integer",
+                "volume \"w\" (Projected) has no sources provided",
+                "volume \"w\" (Projected): overlapping paths: \"a\" (Secret \"s\") with \"a/b\" (ServiceAccountToken)",
+            ],
+        ),
+        (
+            "",
+            "pods",
+            json!({"metadata": {"name": "a"}, "spec": {"containers": [
+                {"ports": [{"name": "x", "containerPort": 1, "protocol": "TCP"}, {"containerPort": 1, "protocol": "UDP"}]},
+                {"ports": [{"name": "x", "containerPort": 1, "protocol": "TCP", "hostPort": 2}]},
+            ]}}),
+            &[
+                "spec.containers[1].ports[0]: overlapping port definition with spec.containers[0].ports[0]",
+                "spec.containers[1].ports[0]: duplicate port name \"x\" with spec.containers[0].ports[0], services and probes that select ports by name will use spec.containers[0].ports[0]",
+            ],
+        ),
+        (
+            "",
+            "services",
+            json!({"spec": {"type": "ClusterIP", "externalName": "x", "sessionAffinity": "None", "loadBalancerSourceRanges": ["10.0.0.1/8"]}}),
+            &[
+                "spec.loadBalancerSourceRanges[0]: CIDR value \"10.0.0.1/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.0.0.1/32\"?)",
+                "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+            ],
+        ),
+        (
+            "",
+            "resourcequotas",
+            json!({"spec": {"hard": {"cpu": "2", "limits.cpu": "1"}}}),
+            &["ResourceQuota cpu (2) should be less than limits.cpu (1)"],
+        ),
+        (
+            "",
+            "persistentvolumes",
+            volume("rbd", &json!({})),
+            &["spec.rbd: deprecated in v1.28, non-functional in v1.31+"],
+        ),
+        (
+            "",
+            "secrets",
+            json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "YQ==", "tls.key": "YQ=="}}),
+            &["tls: failed to find any PEM data in certificate input"],
+        ),
+        (
+            STORAGE,
+            "csistoragecapacities",
+            json!({"nodeTopology": {"matchLabels": {"beta.kubernetes.io/os": "x"}}}),
+            &[
+                "nodeTopology.matchLabels.beta.kubernetes.io/os: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            ],
+        ),
+    ];
+    for (group, plural, body, want) in rows {
+        assert_eq!(warnings(&kind(group, plural), None, &body), want, "{plural}");
+    }
+}
+
+/// What is wrong is shown whole, whatever it lacks.
+#[test]
+fn values_with_gaps() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}});
+    let selected = |body: Value| {
+        let mut body = body;
+        body["template"] = template.clone();
+        json!({ "spec": body })
+    };
+    let gap = json!({"matchExpressions": [{}]});
+    let policy = |conditions: Value| {
+        selected(
+            json!({"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": conditions}]}}),
+        )
+    };
+    for (group, plural, old, new, want) in [
+        (
+            "apps",
+            "deployments",
+            None,
+            selected(json!({"selector": gap})),
+            "spec.selector: Invalid value: {\"matchExpressions\":[{\"key\":\"\",\"operator\":\"\"}]}: invalid label selector",
+        ),
+        (
+            "batch",
+            "jobs",
+            Some(policy(json!([{"type": "A"}]))),
+            policy(json!([{}])),
+            "spec.podFailurePolicy: Invalid value: {\"Rules\":[{\"Action\":\"Ignore\",\"OnExitCodes\":null,\"OnPodConditions\":[{\"Type\":\"\",\"Status\":\"True\"}]}]}: field is immutable",
+        ),
+        (
+            "apps",
+            "deployments",
+            None,
+            selected(json!({"strategy": {"type": "X", "rollingUpdate": {"maxSurge": 1}}})),
+            "spec.strategy: Unsupported value: {\"Type\":\"X\",\"RollingUpdate\":{\"MaxUnavailable\":0,\"MaxSurge\":1}}: supported values: \"Recreate\", \"RollingUpdate\"",
+        ),
+    ] {
+        let found: Vec<String> = match old {
+            None => created(group, plural, &new),
+            Some(old) => {
+                let kind = kind(group, plural);
+                let (old, new) = (object(&kind, &old), object(&kind, &new));
+                validate_update(&kind, "", &old, &new).iter().map(ToString::to_string).collect()
+            }
+        };
+        assert!(found.iter().any(|text| text == want), "{found:#?}");
+    }
+}
