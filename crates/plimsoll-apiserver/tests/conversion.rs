@@ -289,6 +289,17 @@ async fn one_bad_object_spoils_only_what_needs_it() {
         futures::future::join(futures::future::join_all(lists), futures::future::join_all(singles)).await;
     assert!(lists.iter().all(|(code, body)| *code == 500 && body["message"] == text), "{lists:?}");
     assert!(singles.iter().all(|(code, _)| *code == 200), "{singles:?}");
+    // Nor does everybody ask for himself what was spoilt for all.
+    let patch = json!({"spec": {"tonnes": 7}});
+    assert_eq!(api.send("PATCH", &format!("{NEW}/s5"), Some(&patch)).await.0, 200);
+    let before = behaviour.calls.load(Ordering::SeqCst);
+    let singles = (0..20).map(|_| api.send("GET", &paths[1], None));
+    let (list, singles) =
+        futures::future::join(api.send("GET", OLD, None), futures::future::join_all(singles)).await;
+    assert_eq!(list.0, 500);
+    assert!(singles.iter().all(|(_, body)| body["spec"]["load"] == "7t"), "{singles:?}");
+    let calls = behaviour.calls.load(Ordering::SeqCst) - before;
+    assert!(calls <= 3, "{calls} calls");
 }
 
 #[tokio::test]

@@ -19,6 +19,9 @@ const ENTRY: usize = 256;
 /// Bytes of objects put into one call; one object may have more.
 const MAX_BYTES: usize = 8 << 20;
 
+/// Calls of others that are waited for before a record is asked for by oneself.
+const MAX_SHARED: usize = 3;
+
 /// Converted records, and those being converted.
 #[derive(Default)]
 pub struct Conversions(Mutex<State>);
@@ -209,16 +212,42 @@ impl Conversions {
         }
         for (place, _) in failed {
             let Some(slot) = records.get_mut(place) else { continue };
-            let object = slot.value().map_err(ApiError::internal)?;
-            let made = ask(store, &wanted.hook, &wanted.version, &[object]).await?;
-            let made =
-                made.first().ok_or_else(|| ApiError::internal("a record was lost by its conversion"))?;
-            let made = Arc::new(slot.remade(made).map_err(ApiError::internal)?);
-            let kept = Made { record: Arc::clone(&made), _source: Arc::downgrade(slot) };
-            self.state().kept.insert(wanted.key(slot), kept);
-            *slot = made;
+            *slot = self.alone(store, wanted, slot).await?;
         }
         Ok(())
+    }
+
+    /// Has a record converted by a call for it alone: one call, however many want that at the same time.
+    async fn alone(
+        self: &Arc<Self>,
+        store: &Store,
+        wanted: &Wanted,
+        record: &Arc<Record>,
+    ) -> Result<Arc<Record>, ApiError> {
+        for _ in 0..MAX_SHARED {
+            let mut outcome = match self.find(wanted.key(record), record) {
+                Found::Made(made) => return Ok(made),
+                Found::UnderWay(outcome) => outcome,
+                Found::Mine(asked, outcome) => {
+                    tokio::spawn(call(store.clone(), wanted.clone(), vec![asked]));
+                    outcome
+                }
+            };
+            let outcome = outcome.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+            match outcome {
+                Some(Ok(made)) => return Ok(made),
+                Some(Err(failure)) if failure.size == 1 => return Err(failure.error),
+                // Somebody asked for it with others again.
+                _ => {}
+            }
+        }
+        let object = record.value().map_err(ApiError::internal)?;
+        let made = ask(store, &wanted.hook, &wanted.version, &[object]).await?;
+        let made = made.first().ok_or_else(|| ApiError::internal("a record was lost by its conversion"))?;
+        let made = Arc::new(record.remade(made).map_err(ApiError::internal)?);
+        let kept = Made { record: Arc::clone(&made), _source: Arc::downgrade(record) };
+        self.state().kept.insert(wanted.key(record), kept);
+        Ok(made)
     }
 }
 

@@ -179,6 +179,10 @@ fn value_validation(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if at(raw, "not").is_object() {
         inside(at(raw, "not"), false, &format!("{path}.not"), errors);
     }
+    pattern(raw, path, errors);
+}
+
+fn pattern(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let pattern = text(raw, "pattern");
     if let Err(e) = regex::Regex::new(pattern) {
         let what = format!("must be a valid regular expression, but isn't: {e}");
@@ -225,11 +229,7 @@ fn inside(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldError>)
             inside(child, false, &place, errors);
         }
     });
-    let pattern = text(raw, "pattern");
-    if let Err(e) = regex::Regex::new(pattern) {
-        let what = format!("must be a valid regular expression, but isn't: {e}");
-        errors.push(FieldError::invalid(format!("{path}.pattern"), &json!(pattern), what));
-    }
+    pattern(raw, path, errors);
 }
 
 /// Fields named inside `allOf` and its like must be specified outside (`validateStructuralCompleteness`). Only what is
