@@ -1,7 +1,5 @@
 //! Reading fields of objects into cells.
 
-use std::fmt::Write as _;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -64,6 +62,11 @@ pub fn or(text: &str, empty: &str) -> Value {
     json!(if text.is_empty() { empty } else { text })
 }
 
+/// Text at a path that may be empty, or a stand-in when there is none (a pointer upstream).
+pub fn given(v: &Value, path: &[&str], absent: &str) -> Value {
+    json!(at(v, path).as_str().unwrap_or(absent))
+}
+
 /// Names and images of the containers of a pod spec, comma separated.
 pub fn containers(pod_spec: &Value) -> [Value; 2] {
     let column = |field: &str| {
@@ -75,14 +78,15 @@ pub fn containers(pod_spec: &Value) -> [Value; 2] {
 
 /// `a=b,c=d` of a label map, `<none>` when empty.
 pub fn labels(map: &Value) -> Value {
-    let mut out = String::new();
-    for (key, value) in map.as_object().into_iter().flatten() {
-        if !out.is_empty() {
-            out.push(',');
-        }
-        let _ = write!(out, "{key}={}", value.as_str().unwrap_or_default());
-    }
-    or(&out, "<none>")
+    // Sorted as whole pairs (labels.Set.String), so that `app.x=1` comes before `app=1`.
+    let mut pairs: Vec<String> = map
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    pairs.sort_unstable();
+    or(&pairs.join(","), "<none>")
 }
 
 /// A label selector as `metav1.FormatLabelSelector` prints it.

@@ -1,13 +1,12 @@
 //! Rows of the core group and of networking.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::age;
-use super::cell::{
-    Ctx, access_modes, at, created, int, int_or_string, labels, list, name, or, selector, size, text,
-};
+use super::cell::{Ctx, access_modes, at, created, given, int, labels, list, name, or, selector, size, text};
 
 /// Namespace.
 pub fn namespace(v: &Value, ctx: Ctx) -> Vec<Value> {
@@ -34,10 +33,13 @@ pub fn node(v: &Value, ctx: Ctx) -> Vec<Value> {
             .map(|a| text(a, &["address"]));
         json!(found.unwrap_or("<none>"))
     };
-    let kernel = match (info("kernelVersion"), info("architecture")) {
-        ("", _) => "<unknown>".to_owned(),
-        (kernel, "") => kernel.to_owned(),
-        (kernel, architecture) => format!("{kernel} ({architecture})"),
+    let kernel = match info("kernelVersion") {
+        "" => "<unknown>",
+        kernel => kernel,
+    };
+    let kernel = match info("architecture") {
+        "" => kernel.to_owned(),
+        architecture => format!("{kernel} ({architecture})"),
     };
     vec![
         name(v),
@@ -179,8 +181,8 @@ fn phase(v: &Value) -> Value {
 }
 
 fn storage_class(v: &Value) -> Value {
-    let old = text(v, &["metadata", "annotations", "volume.beta.kubernetes.io/storage-class"]);
-    json!(if old.is_empty() { text(v, &["spec", "storageClassName"]) } else { old })
+    let old = at(v, &["metadata", "annotations", "volume.beta.kubernetes.io/storage-class"]);
+    json!(old.as_str().unwrap_or_else(|| text(v, &["spec", "storageClassName"])))
 }
 
 /// PersistentVolume.
@@ -193,16 +195,16 @@ pub fn volume(v: &Value, ctx: Ctx) -> Vec<Value> {
     };
     vec![
         name(v),
-        json!(text(v, &["spec", "capacity", "storage"])),
+        given(v, &["spec", "capacity", "storage"], "0"),
         json!(access_modes(list(v, &["spec", "accessModes"]))),
         json!(text(v, &["spec", "persistentVolumeReclaimPolicy"])),
         phase(v),
         json!(claim),
         storage_class(v),
-        or(text(v, &["spec", "volumeAttributesClassName"]), "<unset>"),
+        given(v, &["spec", "volumeAttributesClassName"], "<unset>"),
         json!(text(v, &["status", "reason"])),
         created(v, ctx),
-        or(text(v, &["spec", "volumeMode"]), "<unset>"),
+        given(v, &["spec", "volumeMode"], "<unset>"),
     ]
 }
 
@@ -210,20 +212,21 @@ pub fn volume(v: &Value, ctx: Ctx) -> Vec<Value> {
 pub fn claim(v: &Value, ctx: Ctx) -> Vec<Value> {
     let bound_to = text(v, &["spec", "volumeName"]);
     let (capacity, modes) = if bound_to.is_empty() {
-        ("", String::new())
+        (json!(""), String::new())
     } else {
-        (text(v, &["status", "capacity", "storage"]), access_modes(list(v, &["status", "accessModes"])))
+        let capacity = given(v, &["status", "capacity", "storage"], "0");
+        (capacity, access_modes(list(v, &["status", "accessModes"])))
     };
     vec![
         name(v),
         phase(v),
         json!(bound_to),
-        json!(capacity),
+        capacity,
         json!(modes),
         storage_class(v),
-        or(text(v, &["spec", "volumeAttributesClassName"]), "<unset>"),
+        given(v, &["spec", "volumeAttributesClassName"], "<unset>"),
         created(v, ctx),
-        or(text(v, &["spec", "volumeMode"]), "<unset>"),
+        given(v, &["spec", "volumeMode"], "<unset>"),
     ]
 }
 
@@ -253,17 +256,20 @@ pub fn component_status(v: &Value, _: Ctx) -> Vec<Value> {
 /// Endpoints.
 pub fn endpoints(v: &Value, ctx: Ctx) -> Vec<Value> {
     let mut all = Vec::new();
-    for subset in list(v, &["subsets"]) {
-        let addresses = list(subset, &["addresses"]).iter().map(|a| text(a, &["ip"]));
+    let subsets = list(v, &["subsets"]);
+    for subset in subsets {
+        let addresses = || list(subset, &["addresses"]).iter().map(|a| text(a, &["ip"]));
         let ports = list(subset, &["ports"]);
-        for ip in addresses {
-            if ports.is_empty() {
-                all.push(ip.to_owned());
-            }
-            all.extend(ports.iter().map(|p| format!("{ip}:{}", int(p, &["port"]))));
+        if ports.is_empty() {
+            all.extend(addresses().map(str::to_owned));
+        }
+        for port in ports.iter().map(|p| int(p, &["port"])) {
+            let host = |ip: &str| if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
+            all.extend(addresses().map(|ip| format!("{}:{port}", host(ip))));
         }
     }
-    vec![name(v), or(&first_three(&all), "<none>"), created(v, ctx)]
+    let shown = if subsets.is_empty() { "<none>".to_owned() } else { first_three(&all) };
+    vec![name(v), json!(shown), created(v, ctx)]
 }
 
 fn first_three(all: &[String]) -> String {
@@ -280,7 +286,7 @@ pub fn endpoint_slice(v: &Value, ctx: Ctx) -> Vec<Value> {
         .iter()
         .map(|p| match at(p, &["port"]).as_i64() {
             Some(port) => port.to_string(),
-            None => "*".to_owned(),
+            None => at(p, &["name"]).as_str().unwrap_or("*").to_owned(),
         })
         .collect();
     let addresses: Vec<String> = list(v, &["endpoints"])
@@ -299,33 +305,45 @@ pub fn endpoint_slice(v: &Value, ctx: Ctx) -> Vec<Value> {
 
 /// Ingress.
 pub fn ingress(v: &Value, ctx: Ctx) -> Vec<Value> {
-    let hosts: Vec<String> = list(v, &["spec", "rules"])
-        .iter()
-        .map(|r| text(r, &["host"]).to_owned())
-        .filter(|h| !h.is_empty())
-        .collect();
     let secure = !list(v, &["spec", "tls"]).is_empty();
     vec![
         name(v),
-        or(text(v, &["spec", "ingressClassName"]), "<none>"),
-        or(&first_three(&hosts), "*"),
+        given(v, &["spec", "ingressClassName"], "<none>"),
+        json!(hosts(list(v, &["spec", "rules"]))),
         json!(load_balancer(v).join(",")),
         json!(if secure { "80, 443" } else { "80" }),
         created(v, ctx),
     ]
 }
 
+/// The first three hosts; then how many rules there are besides, with a host or without.
+fn hosts(rules: &[Value]) -> String {
+    let mut named = rules.iter().enumerate().filter(|(_, r)| !text(r, &["host"]).is_empty());
+    let first: Vec<(usize, &Value)> = named.by_ref().take(3).collect();
+    let shown: Vec<&str> = first.iter().map(|(_, r)| text(r, &["host"])).collect();
+    match (first.last(), first.len()) {
+        (None, _) => "*".to_owned(),
+        (Some((last, _)), 3) if last + 1 < rules.len() => {
+            format!("{} + {} more...", shown.join(","), rules.len() - 3)
+        }
+        _ => shown.join(","),
+    }
+}
+
 /// IngressClass.
 pub fn ingress_class(v: &Value, ctx: Ctx) -> Vec<Value> {
     let p = at(v, &["spec", "parameters"]);
-    let group = text(p, &["apiGroup"]);
-    let dot = if group.is_empty() { "" } else { "." };
+    let group = at(p, &["apiGroup"]).as_str().map(|group| format!(".{group}")).unwrap_or_default();
     let parameters = if p.is_object() {
-        format!("{}{dot}{group}/{}", text(p, &["kind"]), text(p, &["name"]))
+        format!("{}{group}/{}", text(p, &["kind"]), text(p, &["name"]))
     } else {
         "<none>".to_owned()
     };
-    vec![name(v), json!(text(v, &["spec", "controller"])), json!(parameters), created(v, ctx)]
+    let default =
+        text(v, &["metadata", "annotations", "ingressclass.kubernetes.io/is-default-class"]) == "true";
+    let own = text(v, &["metadata", "name"]);
+    let name = if default { format!("{own} (default)") } else { own.to_owned() };
+    vec![json!(name), json!(text(v, &["spec", "controller"])), json!(parameters), created(v, ctx)]
 }
 
 /// NetworkPolicy.
@@ -336,9 +354,18 @@ pub fn network_policy(v: &Value, ctx: Ctx) -> Vec<Value> {
 /// IPAddress.
 pub fn ip_address(v: &Value, ctx: Ctx) -> Vec<Value> {
     let p = at(v, &["spec", "parentRef"]);
-    let parts = ["group", "resource", "namespace", "name"].map(|f| text(p, &[f]));
-    let parent: Vec<&str> = parts.into_iter().filter(|s| !s.is_empty()).collect();
-    vec![name(v), json!(parent.join("/")), created(v, ctx)]
+    let [group, resource, namespace, parent] =
+        ["group", "resource", "namespace", "name"].map(|f| text(p, &[f]));
+    let mut shown = resource.to_owned();
+    for (sign, part) in [('.', group), ('/', namespace)] {
+        if !part.is_empty() {
+            shown.push(sign);
+            shown.push_str(part);
+        }
+    }
+    let parent =
+        if p.is_object() { format!("{}/{parent}", shown.to_lowercase()) } else { "<none>".to_owned() };
+    vec![name(v), json!(parent), created(v, ctx)]
 }
 
 /// ServiceCIDR.
@@ -352,19 +379,25 @@ pub fn flow_schema(v: &Value, ctx: Ctx) -> Vec<Value> {
     let dangling = list(v, &["status", "conditions"]).iter().find(|c| text(c, &["type"]) == "Dangling");
     vec![
         name(v),
-        or(text(v, &["spec", "priorityLevelConfiguration", "name"]), "<none>"),
+        json!(text(v, &["spec", "priorityLevelConfiguration", "name"])),
         json!(int(v, &["spec", "matchingPrecedence"])),
-        or(text(v, &["spec", "distinguisherMethod", "type"]), "<none>"),
+        given(v, &["spec", "distinguisherMethod", "type"], "<none>"),
         created(v, ctx),
         json!(dangling.map_or("?", |c| text(c, &["status"]))),
     ]
+}
+
+/// FlowSchemas are shown in the order in which they are tried: by precedence, then by name.
+pub fn flow_schema_order(a: &Value, b: &Value) -> Ordering {
+    let key = |v: &Value| int(v, &["spec", "matchingPrecedence"]);
+    key(a).cmp(&key(b)).then_with(|| text(a, &["metadata", "name"]).cmp(text(b, &["metadata", "name"])))
 }
 
 /// PriorityLevelConfiguration.
 pub fn priority_level(v: &Value, ctx: Ctx) -> Vec<Value> {
     let cell = |path: &[&str]| match at(v, path) {
         Value::Null => json!("<none>"),
-        other => json!(int_or_string(other)),
+        number => number.clone(),
     };
     let q = |field: &'static str| cell(&["spec", "limited", "limitResponse", "queuing", field]);
     vec![

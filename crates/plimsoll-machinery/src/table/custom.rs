@@ -57,14 +57,15 @@ impl CustomColumn {
         }
     }
 
-    /// The first value found, as far as it is of the column's type; else null.
+    /// The first value found, as far as it is of the column's type; else null. Texts are printed as Go does.
     fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let found = self.path.as_ref().and_then(|p| p.find(object)).unwrap_or_default();
         let Some(value) = found.first() else { return Value::Null };
         match (self.kind.as_str(), value) {
-            ("string", Value::Null) | (_, Value::Null) => Value::Null,
+            ("string", Value::Null) => json!("<no value>"),
+            (_, Value::Null) => Value::Null,
             ("string", Value::String(s)) => json!(s),
-            ("string", other) => json!(other.to_string()),
+            ("string", other) => json!(crate::error::shown(other)),
             ("integer", Value::Number(n)) => {
                 n.as_i64().or_else(|| n.as_f64().map(|f| f as i64)).map_or(Value::Null, Value::from)
             }

@@ -76,6 +76,12 @@ pub fn to_table(kind: &Kind, items: &[Value], options: &TableOptions, now: Times
         }
         None => match registry::printer(&kind.gvk) {
             Some(printer) => {
+                let sorted = registry::order(&kind.gvk).map(|order| {
+                    let mut items = items.to_vec();
+                    items.sort_by(order);
+                    items
+                });
+                let items = sorted.as_deref().unwrap_or(items);
                 let mut rows = make_rows(items, options, |item| printer.cells(item, now));
                 if kind.gvk.group.is_empty() && kind.gvk.kind == "Pod" {
                     add_pod_conditions(&mut rows, items);

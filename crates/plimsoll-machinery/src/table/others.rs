@@ -1,5 +1,7 @@
 //! Rows of storage, coordination, node, resource, RBAC, admission and certificate kinds.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::age;
@@ -31,16 +33,20 @@ pub fn csi_driver(v: &Value, ctx: Ctx) -> Vec<Value> {
     let flag = |field: &str, default: bool| json!(at(v, &["spec", field]).as_bool().unwrap_or(default));
     let join = |field: &str, of: fn(&Value) -> &str| {
         let all: Vec<&str> = list(v, &["spec", field]).iter().map(of).collect();
-        or(&all.join(","), "<unset>")
+        all.join(",")
+    };
+    let requests = match list(v, &["spec", "tokenRequests"]) {
+        [] => "<unset>".to_owned(),
+        _ => join("tokenRequests", |t| text(t, &["audience"])),
     };
     vec![
         name(v),
         flag("attachRequired", true),
         flag("podInfoOnMount", false),
         flag("storageCapacity", false),
-        join("tokenRequests", |t| text(t, &["audience"])),
+        json!(requests),
         flag("requiresRepublish", false),
-        join("volumeLifecycleModes", |m| m.as_str().unwrap_or_default()),
+        or(&join("volumeLifecycleModes", |m| m.as_str().unwrap_or_default()), "<none>"),
         created(v, ctx),
     ]
 }
@@ -59,15 +65,7 @@ pub fn volume_attachment(v: &Value, ctx: Ctx) -> Vec<Value> {
 
 /// VolumeAttributesClass.
 pub fn volume_attributes_class(v: &Value, ctx: Ctx) -> Vec<Value> {
-    let default =
-        text(v, &["metadata", "annotations", "volumeattributesclass.kubernetes.io/is-default-class"])
-            == "true";
-    let own = text(v, &["metadata", "name"]);
-    vec![
-        json!(if default { format!("{own} (default)") } else { own.to_owned() }),
-        json!(text(v, &["driverName"])),
-        created(v, ctx),
-    ]
+    vec![name(v), json!(text(v, &["driverName"])), created(v, ctx)]
 }
 
 /// Lease.
@@ -100,8 +98,6 @@ pub fn resource_claim(v: &Value, ctx: Ctx) -> Vec<Value> {
         states.push("allocated");
         if !list(v, &["status", "reservedFor"]).is_empty() {
             states.push("reserved");
-        } else if deleted {
-            states.push("deallocating");
         }
     }
     vec![name(v), json!(states.join(",")), created(v, ctx)]
@@ -169,14 +165,29 @@ pub fn mutating_policy(v: &Value, ctx: Ctx) -> Vec<Value> {
 pub fn policy_binding(v: &Value, ctx: Ctx) -> Vec<Value> {
     let p = at(v, &["spec", "paramRef"]);
     let param = match (text(p, &["namespace"]), text(p, &["name"])) {
-        _ if !p.is_object() => "<unset>".to_owned(),
-        ("", "") => "*".to_owned(),
-        (namespace, name) => {
-            let namespace = if namespace.is_empty() { "*" } else { namespace };
-            format!("{namespace}/{}", if name.is_empty() { "*" } else { name })
-        }
+        (_, "") if at(p, &["selector"]).is_object() => go_selector(at(p, &["selector"])),
+        (_, "") => "<unset>".to_owned(),
+        ("", name) => format!("*/{name}"),
+        (namespace, name) => format!("{namespace}/{name}"),
     };
     vec![name(v), json!(text(v, &["spec", "policyName"])), json!(param), created(v, ctx)]
+}
+
+/// A label selector as its generated `String` method writes it.
+fn go_selector(selector: &Value) -> String {
+    let mut out = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
+    for (key, value) in at(selector, &["matchLabels"]).as_object().into_iter().flatten() {
+        let _ = write!(out, "{key}: {},", value.as_str().unwrap_or_default());
+    }
+    out.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
+    for e in list(selector, &["matchExpressions"]) {
+        let values: Vec<&str> = list(e, &["values"]).iter().filter_map(Value::as_str).collect();
+        let (key, operator) = (text(e, &["key"]), text(e, &["operator"]));
+        let values = values.join(" ");
+        let _ = write!(out, "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},");
+    }
+    out.push_str("},}");
+    out
 }
 
 /// CertificateSigningRequest.

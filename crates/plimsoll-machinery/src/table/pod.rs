@@ -129,7 +129,7 @@ impl State {
     }
 
     fn containers(&mut self, pod: &Value) {
-        let mut running = false;
+        let (mut running, mut failure) = (false, String::new());
         for c in list(pod, &["status", "containerStatuses"]).iter().rev() {
             self.count_restarts(c);
             let waiting = text(c, &["state", "waiting", "reason"]);
@@ -138,14 +138,22 @@ impl State {
                 self.reason = waiting.to_owned();
             } else if !terminated.is_null() {
                 self.reason = ended(terminated);
+                if int(terminated, &["exitCode"]) != 0 {
+                    failure.clone_from(&self.reason);
+                }
             } else if at(c, &["ready"]) == true && !at(c, &["state", "running"]).is_null() {
                 running = true;
                 self.ready += 1;
             }
         }
-        if self.reason == "Completed" && running {
-            let word = if condition_true(pod, "Ready") { "Running" } else { "NotReady" };
-            self.reason = word.to_owned();
+        if self.reason == "Completed" {
+            if running && condition_true(pod, "Ready") {
+                self.reason = "Running".to_owned();
+            } else if !failure.is_empty() {
+                self.reason = failure;
+            } else if running {
+                self.reason = "NotReady".to_owned();
+            }
         }
     }
 

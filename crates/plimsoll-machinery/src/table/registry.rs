@@ -1,5 +1,7 @@
 //! Which kind is shown with which columns.
 
+use std::cmp::Ordering;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -36,6 +38,12 @@ pub fn printer(gvk: &Gvk) -> Option<Printer> {
         (group, kind) if group.ends_with(".k8s.io") => other(kind),
         _ => None,
     }
+}
+
+/// The order of rows, where it is not that of the list.
+pub fn order(gvk: &Gvk) -> Option<fn(&Value, &Value) -> Ordering> {
+    let flow_schemas = gvk.group == "flowcontrol.apiserver.k8s.io" && gvk.kind == "FlowSchema";
+    flow_schemas.then_some(core::flow_schema_order)
 }
 
 const EVENT: &[Column] = &[
@@ -188,7 +196,7 @@ fn workload(kind: &str) -> Option<Printer> {
 const PRIORITY_LEVEL: &[Column] =
     &[NAME, s("Type"), s("NominalConcurrencyShares"), s("Queues"), s("HandSize"), s("QueueLengthLimit"), AGE];
 const FLOW_SCHEMA: &[Column] =
-    &[NAME, s("PriorityLevel"), i("MatchingPrecedence"), s("DistinguisherMethod"), AGE, s("MissingPL")];
+    &[NAME, s("PriorityLevel"), s("MatchingPrecedence"), s("DistinguisherMethod"), AGE, s("MissingPL")];
 
 fn network(kind: &str) -> Option<Printer> {
     let make = |columns: &'static [Column], cells| Some(Printer { columns, cells });
@@ -201,7 +209,7 @@ fn network(kind: &str) -> Option<Printer> {
         "EndpointSlice" => {
             make(const { &[NAME, s("AddressType"), s("Ports"), s("Endpoints"), AGE] }, core::endpoint_slice)
         }
-        "IPAddress" => make(const { &[NAME, s("ParentRef"), AGE] }, core::ip_address),
+        "IPAddress" => make(const { &[NAME, s("ParentRef")] }, core::ip_address),
         "ServiceCIDR" => make(const { &[NAME, s("CIDRs"), AGE] }, core::service_cidr),
         "FlowSchema" => make(FLOW_SCHEMA, core::flow_schema),
         "PriorityLevelConfiguration" => make(PRIORITY_LEVEL, core::priority_level),

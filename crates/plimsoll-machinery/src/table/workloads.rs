@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::cell::{Ctx, at, containers, created, int, int_or_string, labels, list, name, or, selector, text};
+use super::cell::{
+    Ctx, at, containers, created, given, int, int_or_string, labels, list, name, or, selector, text,
+};
 
 fn pod_spec(v: &Value) -> &Value {
     at(v, &["spec", "template", "spec"])
@@ -118,7 +120,8 @@ fn job_status(v: &Value) -> &'static str {
     let has = |kind: &str| {
         list(v, &["status", "conditions"])
             .iter()
-            .any(|c| text(c, &["type"]) == kind && text(c, &["status"]) == "True")
+            .find(|c| text(c, &["type"]) == kind)
+            .is_some_and(|c| text(c, &["status"]) == "True")
     };
     if has("Complete") {
         "Complete"
@@ -150,7 +153,7 @@ pub fn cron_job(v: &Value, ctx: Ctx) -> Vec<Value> {
     vec![
         name(v),
         json!(text(v, &["spec", "schedule"])),
-        or(text(v, &["spec", "timeZone"]), "<none>"),
+        given(v, &["spec", "timeZone"], "<none>"),
         json!(suspend),
         json!(list(v, &["status", "active"]).len()),
         json!(if last.is_null() { "<none>".to_owned() } else { age::age(last, ctx.now) }),
