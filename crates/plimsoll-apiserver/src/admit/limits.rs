@@ -1,26 +1,15 @@
 //! LimitRanger: defaults and bounds of a namespace's LimitRanges.
 
-use std::collections::BTreeMap;
-
 use plimsoll_api::quantity::Quantity;
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
+use super::amounts::{Amounts, Part, View, amounts, total};
 use super::{Operation, forbidden, subject};
 use crate::pipeline::Write;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 const CONTAINERS: [(&str, &str); 2] = [("containers", "container"), ("initContainers", "init container")];
-
-type Amounts = BTreeMap<String, Quantity>;
-
-fn amounts(v: &Value) -> Amounts {
-    v.as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.parse().ok()?)))
-        .collect()
-}
 
 fn ranges(w: &Write) -> Vec<Value> {
     let all = w.server.store().list("/limitranges", Some(&w.namespace));
@@ -31,9 +20,9 @@ fn limits_of<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Va
     range["spec"]["limits"].as_array().into_iter().flatten().filter(move |l| l["type"] == kind)
 }
 
-/// Fills in requests and limits of a new pod's containers.
-pub fn default(w: &Write, pod: &mut Value, operation: Operation) {
-    if operation != Operation::Create || !subject(w).is("", "pods") {
+/// Fills in requests and limits of the containers of a new pod, or of one that is resized.
+pub fn default(w: &Write, pod: &mut Value, old: Option<&Value>, operation: Operation) {
+    if concerns(w, old, operation) != Some(Concern::Pod) {
         return;
     }
     for range in ranges(w) {
@@ -88,52 +77,79 @@ fn merge(container: &mut Value, part: &str, defaults: &Value) -> Vec<String> {
     set
 }
 
-/// Refuses what is out of bounds.
-pub fn validate(w: &Write, object: &Value, operation: Operation) -> Result<(), ApiError> {
-    let subject = subject(w);
-    let pod = subject.is("", "pods") && operation == Operation::Create;
-    let claim = subject.is("", "persistentvolumeclaims");
-    if !pod && !claim {
-        return Ok(());
+/// What ranges look at: new pods, resizes, and claims; nothing that is going away.
+fn concerns(w: &Write, old: Option<&Value>, operation: Operation) -> Option<Concern> {
+    if old.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null()) {
+        return None;
     }
+    let s = subject(w);
+    match (s.group, s.plural, s.subresource, operation) {
+        ("", "pods", "", Operation::Create) | ("", "pods", "resize", Operation::Update) => Some(Concern::Pod),
+        ("", "persistentvolumeclaims", "", Operation::Create | Operation::Update) => Some(Concern::Claim),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Concern {
+    Pod,
+    Claim,
+}
+
+/// Refuses what is out of bounds.
+pub fn validate(
+    w: &Write,
+    object: &Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    let Some(concern) = concerns(w, old, operation) else { return Ok(()) };
     for range in ranges(w) {
-        let errors = if pod { check_pod(&range, object) } else { check_claim(&range, object) };
-        let why = match errors.as_slice() {
-            [] => continue,
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
+        let errors = match concern {
+            Concern::Pod => check_pod(&range, object),
+            Concern::Claim => check_claim(&range, object),
         };
-        return Err(forbidden(w, object, &why));
+        if let Some(why) = aggregate(errors) {
+            return Err(forbidden(w, object, &why));
+        }
     }
     Ok(())
 }
 
-fn check_pod(range: &Value, pod: &Value) -> Vec<String> {
-    let mut errors = Vec::new();
-    let mut totals = [Amounts::new(), Amounts::new()];
-    for (field, _) in CONTAINERS {
-        for container in pod["spec"][field].as_array().into_iter().flatten() {
-            let requests = amounts(&container["resources"]["requests"]);
-            let limits = amounts(&container["resources"]["limits"]);
-            for limit in limits_of(range, "Container") {
-                bounds("Container", limit, &requests, &limits, &mut errors);
-            }
-            for (total, part) in totals.iter_mut().zip([&requests, &limits]) {
-                for (name, value) in part {
-                    let entry = total.entry(name.clone()).or_insert(Quantity::new(0, value.format()));
-                    // Init containers run one after the other.
-                    *entry = if field == "containers" {
-                        entry.saturating_add(*value)
-                    } else {
-                        (*entry).max(*value)
-                    };
-                }
-            }
+/// Several errors as one text, each said once (`NewAggregate`).
+fn aggregate(errors: Vec<String>) -> Option<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for error in errors {
+        if !texts.contains(&error) {
+            texts.push(error);
         }
     }
-    let [requests, limits] = &totals;
-    for limit in limits_of(range, "Pod") {
-        bounds("Pod", limit, requests, limits, &mut errors);
+    match texts.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
+
+fn check_pod(range: &Value, pod: &Value) -> Vec<String> {
+    let mut errors = Vec::new();
+    for limit in range["spec"]["limits"].as_array().into_iter().flatten() {
+        match limit["type"].as_str() {
+            Some("Container") => {
+                let lists = CONTAINERS.iter().filter_map(|(field, _)| pod["spec"][field].as_array());
+                for container in lists.flatten() {
+                    let [requests, limits] =
+                        ["requests", "limits"].map(|part| amounts(&container["resources"][part]));
+                    bounds("Container", limit, &requests, &limits, &mut errors);
+                }
+            }
+            Some("Pod") => {
+                let [requests, limits] =
+                    [Part::Requests, Part::Limits].map(|part| total(pod, part, View::Written));
+                bounds("Pod", limit, &requests, &limits, &mut errors);
+            }
+            _ => {}
+        }
     }
     errors
 }

@@ -1,5 +1,6 @@
 //! Built-in admission, in upstream's order of plugins, and webhooks.
 
+mod amounts;
 mod limits;
 mod namespace;
 mod objects;
@@ -76,25 +77,28 @@ pub async fn mutate(
         return Ok(());
     }
     namespace::check(w, if object.is_null() { old.unwrap_or(&Value::Null) } else { &*object }, operation)?;
-    builtin(w, object, operation)?;
+    builtin(w, object, old, operation)?;
     if webhooks::mutate(w, object, old, operation).await? {
         // What a webhook put in gets the plugins' treatment as well.
-        builtin(w, object, operation)?;
+        builtin(w, object, old, operation)?;
     }
     Ok(())
 }
 
-fn builtin(w: &Write, object: &mut Value, operation: Operation) -> Result<(), ApiError> {
+fn builtin(w: &Write, object: &mut Value, old: Option<&Value>, operation: Operation) -> Result<(), ApiError> {
     if !matches!(operation, Operation::Create | Operation::Update) {
         return Ok(());
     }
-    limits::default(w, object, operation);
+    limits::default(w, object, old, operation);
     objects::taint_new_node(w, object, operation);
-    priority::resolve(w, object, operation)?;
+    priority::resolve(w, object, old, operation)?;
     pods::default_tolerations(w, object);
     objects::default_storage_class(w, object, operation);
     objects::protect_storage(w, object, operation);
-    runtime_class::apply(w, object, operation)
+    runtime_class::apply(w, object, operation)?;
+    objects::default_ingress_class(w, object, operation);
+    pods::label_topology(w, object, operation);
+    Ok(())
 }
 
 /// Admission that only looks. `object`: the new state, `None` for a deletion.
@@ -112,9 +116,11 @@ pub async fn validate(
     }
     priority::protect(w, operation)?;
     if let Some(object) = object {
-        limits::validate(w, object, operation)?;
+        limits::validate(w, object, old, operation)?;
         priority::validate(w, object, operation)?;
+        objects::check_claim_resize(w, object, old, operation)?;
         runtime_class::validate(w, object, operation)?;
+        pods::check_resize(w, object, old, operation)?;
     }
     policies::validate(w, object, old, operation).await?;
     webhooks::validate(w, object, old, operation).await?;

@@ -1,14 +1,19 @@
-//! Small plugins: TaintNodesByCondition, DefaultStorageClass, StorageObjectInUseProtection.
+//! Small plugins: TaintNodesByCondition, DefaultStorageClass, DefaultIngressClass, StorageObjectInUseProtection,
+//! PersistentVolumeClaimResize.
 
+use plimsoll_api::quantity::Quantity;
+use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Operation, subject};
+use super::{Operation, forbidden, subject};
 use crate::pipeline::Write;
-use crate::store::Store;
+use crate::store::{Key, Store};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
+const DEFAULT_INGRESS_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// A new node is tainted until its controller knows better.
 pub fn taint_new_node(w: &Write, node: &mut Value, operation: Operation) {
@@ -36,7 +41,7 @@ pub fn default_storage_class(w: &Write, claim: &mut Value, operation: Operation)
     if operation != Operation::Create
         || !subject(w).is("", "persistentvolumeclaims")
         || !spec["storageClassName"].is_null()
-        || !claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].is_null()
+        || !claim["metadata"]["annotations"][BETA_STORAGE_CLASS].is_null()
     {
         return;
     }
@@ -47,21 +52,80 @@ pub fn default_storage_class(w: &Write, claim: &mut Value, operation: Operation)
     }
 }
 
-/// The storage class of claims that name none: of those marked as default the newest, then by name.
+/// The storage class of claims that name none.
 pub(crate) fn default_class(store: &Store) -> Option<String> {
-    let classes = store.list("storage.k8s.io/storageclasses", None);
-    let default = classes
+    newest_marked(store, "storage.k8s.io/storageclasses", &[DEFAULT_CLASS, BETA_DEFAULT_CLASS])
+}
+
+/// The name of the object that is marked as default: of several the newest, then by name.
+fn newest_marked(store: &Store, resource: &str, marks: &[&str]) -> Option<String> {
+    let all = store.list(resource, None);
+    let default = all
         .iter()
         .filter_map(|r| r.value().ok())
-        .filter(|c| {
-            let annotations = &c["metadata"]["annotations"];
-            annotations[DEFAULT_CLASS] == "true" || annotations[BETA_DEFAULT_CLASS] == "true"
-        })
+        .filter(|c| marks.iter().any(|mark| c["metadata"]["annotations"][mark] == "true"))
         .max_by_key(|c| {
             let text = |f: &str| c["metadata"][f].as_str().unwrap_or("").to_owned();
             (text("creationTimestamp"), std::cmp::Reverse(text("name")))
         });
     default?["metadata"]["name"].as_str().map(str::to_owned)
+}
+
+/// A new Ingress without a class, by its field or the old annotation, gets the default one, if there is one.
+pub fn default_ingress_class(w: &Write, ingress: &mut Value, operation: Operation) {
+    if operation != Operation::Create
+        || !subject(w).is("networking.k8s.io", "ingresses")
+        || !ingress["spec"]["ingressClassName"].is_null()
+        || !ingress["metadata"]["annotations"]["kubernetes.io/ingress.class"].is_null()
+    {
+        return;
+    }
+    let class = newest_marked(w.server.store(), "networking.k8s.io/ingressclasses", &[DEFAULT_INGRESS_CLASS]);
+    if let Some(class) = class
+        && ingress["spec"].is_object()
+    {
+        ingress["spec"]["ingressClassName"] = json!(class);
+    }
+}
+
+/// Only bound claims grow, and only those whose class lets them.
+pub fn check_claim_resize(
+    w: &Write,
+    claim: &Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    let Some(old) = old.filter(|_| operation == Operation::Update) else { return Ok(()) };
+    if !subject(w).is("", "persistentvolumeclaims") {
+        return Ok(());
+    }
+    let size = |claim: &Value| {
+        let text = claim["spec"]["resources"]["requests"]["storage"].as_str();
+        text.and_then(|t| t.parse::<Quantity>().ok()).unwrap_or_default()
+    };
+    if size(claim) <= size(old) {
+        return Ok(());
+    }
+    if old["status"]["phase"] != "Bound" {
+        return Err(forbidden(w, claim, "Only bound persistent volume claims can be expanded"));
+    }
+    let class = class_of(claim);
+    let record = w.server.store().latest(&Key::new("storage.k8s.io/storageclasses", "", class));
+    let allowed = !class.is_empty()
+        && class == class_of(old)
+        && record.and_then(|r| r.value().ok()).is_some_and(|c| c["allowVolumeExpansion"] == true);
+    if allowed {
+        return Ok(());
+    }
+    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must \
+               support resize";
+    Err(forbidden(w, claim, why))
+}
+
+/// The class of a claim: that of the old annotation, if there is one.
+fn class_of(claim: &Value) -> &str {
+    let old = claim["metadata"]["annotations"][BETA_STORAGE_CLASS].as_str();
+    old.or_else(|| claim["spec"]["storageClassName"].as_str()).unwrap_or("")
 }
 
 /// Claims and volumes are kept while in use.

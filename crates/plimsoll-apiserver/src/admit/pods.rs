@@ -1,9 +1,16 @@
-//! DefaultTolerationSeconds.
+//! DefaultTolerationSeconds, PodTopologyLabels, PodResizeValidator.
 
+use std::sync::Arc;
+
+use plimsoll_api::quantity::Quantity;
+use plimsoll_machinery::{ApiError, Cause};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::subject;
+use super::amounts::{Part, View, amounts, total};
+use super::{Operation, forbidden, subject};
 use crate::pipeline::Write;
+use crate::store::{Key, Record};
 
 const SECONDS: i64 = 300;
 
@@ -29,4 +36,104 @@ pub fn default_tolerations(w: &Write, pod: &mut Value) {
             None => pod["spec"]["tolerations"] = json!([toleration]),
         }
     }
+}
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const REGION: &str = "topology.kubernetes.io/region";
+
+/// As much of a node as says where it is.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    metadata: PlaceMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PlaceMeta {
+    labels: Option<PlaceLabels>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PlaceLabels {
+    #[serde(rename = "topology.kubernetes.io/zone")]
+    zone: Option<String>,
+    #[serde(rename = "topology.kubernetes.io/region")]
+    region: Option<String>,
+}
+
+/// A pod that comes with a node, or is bound to one, gets the zone and the region of the node as labels.
+pub fn label_topology(w: &Write, object: &mut Value, operation: Operation) {
+    let s = subject(w);
+    if operation != Operation::Create || !s.group.is_empty() || s.plural != "pods" {
+        return;
+    }
+    let node = match s.subresource {
+        "" => object["spec"]["nodeName"].as_str(),
+        "binding" if object["target"]["kind"] == "Node" => object["target"]["name"].as_str(),
+        _ => None,
+    };
+    let Some(record) = node.filter(|n| !n.is_empty()).and_then(|n| node_record(w, n)) else { return };
+    let place: Place = serde_json::from_slice(&record.json).unwrap_or_default();
+    let PlaceLabels { zone, region } = place.metadata.labels.unwrap_or_default();
+    for (key, value) in [(ZONE, zone), (REGION, region)] {
+        let Some(value) = value else { continue };
+        if object["metadata"]["labels"].is_null() {
+            object["metadata"]["labels"] = json!({});
+        }
+        object["metadata"]["labels"][key] = json!(value);
+    }
+}
+
+fn node_record(w: &Write, name: &str) -> Option<Arc<Record>> {
+    w.server.store().latest(&Key::new("/nodes", "", name))
+}
+
+/// A pod that is resized has to fit its node, all alone, and the node has to run Linux.
+pub fn check_resize(
+    w: &Write,
+    pod: &Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    let s = subject(w);
+    let resize =
+        operation == Operation::Update && (s.group, s.plural, s.subresource) == ("", "pods", "resize");
+    let Some(old) = old.filter(|_| resize) else { return Ok(()) };
+    let name = pod["spec"]["nodeName"].as_str().unwrap_or("");
+    if name.is_empty() || old["metadata"]["generation"] == pod["metadata"]["generation"] {
+        return Ok(());
+    }
+    let Some(node) = node_record(w, name).and_then(|r| r.value().ok()) else {
+        return Err(forbidden(w, pod, &format!("node {name:?} not found")));
+    };
+    let refuse = |why: &str, reason: &str| {
+        let mut e = forbidden(w, pod, why);
+        if let Some(details) = &mut e.details {
+            details.causes.push(Cause { reason: reason.to_owned(), ..Cause::default() });
+        }
+        Err(e)
+    };
+    let system = node["metadata"]["labels"]["kubernetes.io/os"].as_str().unwrap_or("linux");
+    if system != "linux" {
+        let why = format!("pod resize is only supported on linux nodes, node {name:?} is {system:?}");
+        return refuse(&why, "UnsupportedPlatform");
+    }
+    let (wanted, there) = (total(pod, Part::Requests, View::Whole), amounts(&node["status"]["allocatable"]));
+    let mut short = Vec::new();
+    for (resource, shown) in
+        [("cpu", Quantity::milli_value as fn(Quantity) -> i64), ("memory", Quantity::value)]
+    {
+        let of = |amounts: &super::amounts::Amounts| amounts.get(resource).copied().unwrap_or_default();
+        let (wanted, there) = (of(&wanted), of(&there));
+        if wanted > there {
+            short.push(format!("{resource}, requested: {}, allocatable: {}", shown(wanted), shown(there)));
+        }
+    }
+    if short.is_empty() {
+        return Ok(());
+    }
+    let why = format!("node didn't have enough allocatable resources: {}", short.join("; "));
+    refuse(&why, "NodeCapacity")
 }

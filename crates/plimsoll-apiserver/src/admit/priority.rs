@@ -10,9 +10,23 @@ use crate::store::Key;
 const RESOURCE: &str = "scheduling.k8s.io/priorityclasses";
 const PREEMPT: &str = "PreemptLowerPriority";
 
-/// Resolves the class of a new pod.
-pub fn resolve(w: &Write, pod: &mut Value, operation: Operation) -> Result<(), ApiError> {
-    if !subject(w).is("", "pods") || !pod["spec"].is_object() || operation != Operation::Create {
+/// Resolves the class of a new pod. What a change leaves out stays as it was.
+pub fn resolve(
+    w: &Write,
+    pod: &mut Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    if !subject(w).is("", "pods") || !pod["spec"].is_object() {
+        return Ok(());
+    }
+    if operation != Operation::Create {
+        for field in ["priority", "preemptionPolicy"] {
+            let before = old.map_or(&Value::Null, |old| &old["spec"][field]);
+            if pod["spec"][field].is_null() && !before.is_null() {
+                pod["spec"][field] = before.clone();
+            }
+        }
         return Ok(());
     }
     let named = pod["spec"]["priorityClassName"].as_str().unwrap_or("").to_owned();

@@ -56,6 +56,8 @@ struct State {
     /// What quotas there are count, by `group/plural`.
     watched: BTreeMap<String, Arc<Informer<Counted>>>,
     table: Option<Arc<KindTable>>,
+    /// When it last looked.
+    now: Timestamp,
 }
 
 impl QuotaController {
@@ -78,7 +80,7 @@ impl QuotaController {
         }
         let mut wanted = BTreeSet::new();
         for quota in self.quotas.all() {
-            wanted.extend(quota::counted(&table, &quota).into_keys().map(str::to_owned));
+            wanted.extend(quota::counted(&table, self.client.store(), &quota).into_keys().map(str::to_owned));
         }
         state.watched.retain(|storage, _| wanted.contains(storage));
         for storage in wanted {
@@ -97,7 +99,8 @@ impl QuotaController {
         if self.client.is_charging(text("namespace")) {
             return Ok(Some(GATHER));
         }
-        let status = quota::recount(&self.client.kinds(), self.client.store(), &quota);
+        let now = self.state().now;
+        let status = quota::recount(&self.client.kinds(), self.client.store(), &quota, now);
         if status == quota["status"] {
             return Ok(None);
         }
@@ -134,6 +137,7 @@ impl Controller for QuotaController {
             queue.add(seen.path);
         });
         let mut state = self.state();
+        state.now = now;
         self.follow(&mut state, changed);
         let mut namespaces = BTreeSet::new();
         for informer in state.watched.values() {
