@@ -109,7 +109,41 @@ pub fn decode_delete_options(bytes: &[u8], format: Format) -> Result<Value, ApiE
              \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
         )));
     }
-    Ok(value)
+    match delete_option_fault(&value) {
+        Some(why) => Err(ApiError::bad_request(why)),
+        None => Ok(value),
+    }
+}
+
+/// The first of the fields of `DeleteOptions` that is of another type than it must be, in Go's words.
+fn delete_option_fault(options: &Value) -> Option<String> {
+    const FIELDS: [(&str, &str, &str); 7] = [
+        ("/dryRun", "DeleteOptions", "[]string"),
+        ("/gracePeriodSeconds", "DeleteOptions", "int64"),
+        ("/orphanDependents", "DeleteOptions", "bool"),
+        ("/preconditions", "DeleteOptions", "v1.Preconditions"),
+        ("/preconditions/resourceVersion", "Preconditions", "string"),
+        ("/preconditions/uid", "Preconditions", "types.UID"),
+        ("/propagationPolicy", "DeleteOptions", "v1.DeletionPropagation"),
+    ];
+    FIELDS.into_iter().find_map(|(path, owner, wanted)| {
+        let value = options.pointer(path).filter(|v| !v.is_null())?;
+        let fits = match wanted {
+            "[]string" => value.is_array(),
+            "int64" => value.is_i64(),
+            "bool" => value.is_boolean(),
+            "v1.Preconditions" => value.is_object(),
+            _ => value.is_string(),
+        };
+        let got = match value {
+            Value::Number(n) if wanted == "int64" => format!("number {n}"),
+            other => codec::json_kind(other).to_owned(),
+        };
+        let field = path.trim_start_matches('/').replace('/', ".");
+        let text =
+            format!("json: cannot unmarshal {got} into Go struct field {owner}.{field} of type {wanted}");
+        (!fits).then_some(text)
+    })
 }
 
 /// Reads `apiVersion` and `kind` as Go does, which looks at no case.
@@ -193,7 +227,8 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if crate::custom::is_definition(kind) {
         errors.extend(crd::define::validate_create(object));
     } else if kind.custom.is_some() {
-        errors.extend(crd::validate_object(kind, None, object));
+        let more = crd::validate_object(kind, None, object, &errors);
+        errors.extend(more);
     }
     errors
 }
@@ -208,7 +243,8 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
     } else if kind.custom.is_some() && subresource == "status" {
         errors.extend(crd::validate_status(kind, old, new));
     } else if kind.custom.is_some() {
-        errors.extend(crd::validate_object(kind, Some(old), new));
+        let more = crd::validate_object(kind, Some(old), new, &errors);
+        errors.extend(more);
     }
     errors
 }

@@ -161,6 +161,11 @@ async fn what_goes_takes_no_more_and_ends_its_watches() {
     let (code, body) = api.send("POST", SHIPS, Some(&ship("b"))).await;
     let why = "ships.test.dev \"b\" is forbidden: create not allowed while custom resource definition is terminating";
     assert_eq!((code, body["message"].as_str()), (403, Some(why)));
+    let mut unnamed = ship("");
+    unnamed["metadata"] = json!({"generateName": "b"});
+    let (code, body) = api.send("POST", SHIPS, Some(&unnamed)).await;
+    let why = why.replace(" \"b\"", "");
+    assert_eq!((code, body["message"].as_str()), (403, Some(why.as_str())));
     // What is there may be written; with its finalizer it goes, and the definition.
     let patch = json!({"metadata": {"finalizers": null}});
     let deadline = Instant::now() + PATIENCE;

@@ -47,10 +47,6 @@ pub fn create(
     })
 }
 
-fn invalid(error: FieldError) -> ApiError {
-    ApiError::invalid(AUTHORIZATION, "", "", &[error])
-}
-
 fn access(
     mut review: Value,
     local: Option<&str>,
@@ -58,46 +54,44 @@ fn access(
 ) -> Result<(Value, ()), ApiError> {
     let spec = &review["spec"];
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let mut errors = Vec::new();
+    let shown =
+        json!({"Path": path["path"].as_str().unwrap_or(""), "Verb": path["verb"].as_str().unwrap_or("")});
     if !resource.is_null() && !path.is_null() {
-        let shown =
-            json!({"Path": path["path"].as_str().unwrap_or(""), "Verb": path["verb"].as_str().unwrap_or("")});
-        return Err(invalid(FieldError::invalid(
-            "spec.nonResourceAttributes",
-            &shown,
-            "cannot be specified in combination with resourceAttributes",
-        )));
+        let detail = "cannot be specified in combination with resourceAttributes";
+        errors.push(FieldError::invalid("spec.nonResourceAttributes", &shown, detail));
     }
     if resource.is_null() && path.is_null() {
-        return Err(invalid(FieldError::invalid(
-            "spec.resourceAttributes",
-            &Value::Null,
-            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-        )));
+        let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, detail));
     }
     let is_self = review["kind"] == "SelfSubjectAccessReview";
     let groups = spec["groups"].as_array().is_some_and(|g| !g.is_empty());
     if !is_self && spec["user"].as_str().unwrap_or("").is_empty() && !groups {
         let detail = "at least one of user or group must be specified";
-        return Err(invalid(FieldError::invalid("spec.user", &json!(""), detail)));
+        errors.push(FieldError::invalid("spec.user", &json!(""), detail));
     }
-    match local {
-        Some(namespace) => {
-            let inner = resource["namespace"].as_str().unwrap_or("");
-            if inner != namespace {
-                return Err(invalid(FieldError::invalid(
-                    "spec.resourceAttributes.namespace",
-                    &json!(inner),
-                    "must match metadata.namespace",
-                )));
-            }
+    errors.extend(filled_metadata(&review["metadata"], local.is_some()));
+    if let Some(namespace) = local {
+        let inner = resource["namespace"].as_str().unwrap_or("");
+        if !resource.is_null() && inner != namespace {
+            let detail = "must match metadata.namespace";
+            errors.push(FieldError::invalid("spec.resourceAttributes.namespace", &json!(inner), detail));
         }
-        None => metadata_is_empty(&review["metadata"])?,
+        if !path.is_null() {
+            let detail = "disallowed on this kind of request";
+            errors.push(FieldError::invalid("spec.nonResourceAttributes", &shown, detail));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(AUTHORIZATION, "", "", &errors));
     }
     review["status"] = decide(&review["spec"]);
     Ok((review, ()))
 }
 
-fn metadata_is_empty(metadata: &Value) -> Result<(), ApiError> {
+/// Reviews have no metadata, those of one namespace nothing but that.
+fn filled_metadata(metadata: &Value, local: bool) -> Option<FieldError> {
     const ORDER: [&str; 8] = [
         "name",
         "generateName",
@@ -108,9 +102,11 @@ fn metadata_is_empty(metadata: &Value) -> Result<(), ApiError> {
         "annotations",
         "managedFields",
     ];
-    let Some(map) = metadata.as_object() else { return Ok(()) };
-    if map.keys().all(|k| matches!(k.as_str(), "managedFields" | "creationTimestamp")) {
-        return Ok(());
+    let map = metadata.as_object()?;
+    let allowed =
+        |key: &str| matches!(key, "managedFields" | "creationTimestamp") || (local && key == "namespace");
+    if map.keys().all(|key| allowed(key)) {
+        return None;
     }
     // Printed in the order of the Go struct.
     let fields: Vec<String> = ORDER
@@ -121,9 +117,10 @@ fn metadata_is_empty(metadata: &Value) -> Result<(), ApiError> {
             _ => format!("\"{f}\":{}", crate::http::reply::go_json(v)),
         })
         .collect();
-    let mut error = FieldError::invalid("metadata", &Value::Null, "must be empty");
+    let detail = if local { "must be empty except for namespace" } else { "must be empty" };
+    let mut error = FieldError::invalid("metadata", &Value::Null, detail);
     error.value = Some(format!("{{{}}}", fields.join(",")));
-    Err(invalid(error))
+    Some(error)
 }
 
 /// Entries of managed fields in the order of the Go struct.

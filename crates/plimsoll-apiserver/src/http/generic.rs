@@ -117,8 +117,14 @@ fn check_verb(req: &Req, kind: &Kind) -> Result<(), ApiError> {
 pub fn endpoint(req: &Req, kind: &Kind) -> Endpoint {
     let reading = matches!(req.info.verb.as_str(), "list" | "watch");
     let lists = kind.verbs.iter().any(|v| v == "list") || kind.custom.is_some();
+    // Registries of these have no tables (`ConvertToTable`).
+    let bare = match req.info.subresource.as_str() {
+        "resize" | "ephemeralcontainers" | "finalize" | "approval" => true,
+        "status" => kind.gvk.group == "resource.k8s.io",
+        _ => false,
+    };
     Endpoint {
-        table: lists,
+        table: lists && !bare,
         partial: lists,
         protobuf: kind.custom.is_some() || machine::has_protobuf(kind),
         watchable: reading,

@@ -30,7 +30,14 @@ pub async fn create(w: &mut Write, mut object: Value) -> Result<Updated, ApiErro
 pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
     if w.kind.custom.as_ref().is_some_and(|c| c.terminating) {
         let why = "create not allowed while custom resource definition is terminating";
-        return Err(admit::forbidden(w, &object, why));
+        let name = meta::text(&object, "name");
+        if !name.is_empty() {
+            return Err(admit::forbidden_named(w, name, why));
+        }
+        // What is to get its name yet has none.
+        let mut e = admit::forbidden_named(w, "", why);
+        e.message = e.message.replacen(" \"\"", "", 1);
+        return Err(e);
     }
     admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
     w.warnings.extend(meta::dedup_owners(&mut object, true));

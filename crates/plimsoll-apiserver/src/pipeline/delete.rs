@@ -73,7 +73,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     let step = if crate::custom::is_definition(&w.kind) {
         definition_step(w, &mut new)
     } else if w.kind.plural == "namespaces" && w.kind.gvk.group.is_empty() {
-        namespace_step(w, &mut new)
+        namespace_step(w, &mut new, options)
     } else {
         plan(w, &mut new, options)
     };
@@ -125,6 +125,20 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
 fn preconditions(w: &Write, old: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
     let conflict = |why: String| Err(ApiError::conflict(&w.kind.gvk.group, &w.kind.gvk.kind, &w.name, &why));
     let (uid, version) = (meta::text(old, "uid"), meta::text(old, "resourceVersion"));
+    if w.kind.gvk.group.is_empty() && w.kind.plural == "namespaces" {
+        // Their registry looks before the others do.
+        let asked = [
+            ("UID", options.uid.as_deref(), uid),
+            ("ResourceVersion", options.resource_version.as_deref(), version),
+        ];
+        for (what, wanted, found) in asked {
+            let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { continue };
+            let why = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            );
+            return Err(ApiError::conflict("", "namespaces", &w.name, &why));
+        }
+    }
     if let Some(wanted) = options.uid.as_deref().filter(|u| *u != uid) {
         return conflict(format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
@@ -157,19 +171,10 @@ fn plan(w: &Write, new: &mut Value, options: &DeleteOptions) -> Step {
     let mut grace = 0;
     let mut marked = false;
     if graceful {
-        match grace_for_pod(w, new, options) {
-            None => {
-                // Only what is pending already; finalizers for dependents may still change.
-                if !set_finalizers(w, new, options) {
-                    return Step::Nothing;
-                }
-                return Step::Mark { then_remove: false };
-            }
-            Some(seconds) => {
-                grace = seconds;
-                marked = true;
-            }
-        }
+        // What is pending already stays as it is (`pendingGraceful`).
+        let Some(seconds) = grace_for_pod(w, new, options) else { return Step::Nothing };
+        grace = seconds;
+        marked = true;
     }
     let changed = set_finalizers(w, new, options);
     let held = new["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
@@ -255,7 +260,8 @@ fn set_finalizers(w: &Write, object: &mut Value, options: &DeleteOptions) -> boo
         .collect();
     let has = |name: &str| old.iter().any(|f| f == name);
     let (orphan, foreground) = match (options.orphan, options.propagation) {
-        (Some(orphan), _) => (orphan, false),
+        // Namespaces take whoever wants no orphans at his word.
+        (Some(orphan), _) => (orphan, !orphan && w.kind.storage == "/namespaces"),
         (None, Some(p)) => (p == Propagation::Orphan, p == Propagation::Foreground),
         (None, None) if has(ORPHAN) => (true, false),
         (None, None) if has(FOREGROUND) => (false, true),
@@ -309,15 +315,16 @@ fn definition_step(w: &Write, object: &mut Value) -> Step {
 }
 
 /// A namespace goes when its own finalizers are gone; until then it is `Terminating`.
-fn namespace_step(w: &Write, object: &mut Value) -> Step {
+fn namespace_step(w: &Write, object: &mut Value, options: &DeleteOptions) -> Step {
     let held = |v: &Value| v.as_array().is_some_and(|a| !a.is_empty());
-    let waits = held(&object["spec"]["finalizers"]) || held(&object["metadata"]["finalizers"]);
+    let waits = |o: &Value| held(&o["spec"]["finalizers"]) || held(&o["metadata"]["finalizers"]);
     if meta::text(object, "deletionTimestamp").is_empty() {
         if let Some(meta) = meta::metadata(object) {
             meta.insert("deletionTimestamp".to_owned(), json!(crate::time::seconds(w.now)));
         }
         object["status"]["phase"] = json!("Terminating");
-        return Step::Mark { then_remove: !waits };
+        set_finalizers(w, object, options);
+        return Step::Mark { then_remove: !waits(object) };
     }
-    if waits { Step::Nothing } else { Step::Remove }
+    if waits(object) { Step::Nothing } else { Step::Remove }
 }

@@ -24,6 +24,7 @@ use crate::store::{Key, Record, StoreError};
 
 pub use create::create;
 pub use delete::{Deleted, delete, returns_object};
+pub use meta::ensure_namespace;
 pub use update::{Change, check_identity, update};
 
 /// What became of a write.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_machinery::decode::go_quote;
-use plimsoll_machinery::{ApiError, FieldError};
+use plimsoll_machinery::{ApiError, FieldError, Gvk};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
@@ -217,6 +217,13 @@ async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, A
     check_identity(w, &mut object)?;
     if let Some(meta) = meta::metadata(&mut object) {
         let uid = meta.get("uid").and_then(Value::as_str).unwrap_or("");
+        if !uid.is_empty() && matches!(change, Change::Apply(_)) {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            let Gvk { group, .. } = &w.kind.gvk;
+            return Err(ApiError::conflict(group, &w.kind.plural, &w.name, &why));
+        }
         if !uid.is_empty() {
             let key = w.key(&w.name.clone());
             return Err(uid_conflict(&w.kind, &key, uid, "", w.dry_run));

@@ -40,12 +40,8 @@ pub fn sync(object: &mut Value, applied: &Value) {
     if let Some(annotations) =
         applied.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(Value::as_object_mut)
     {
+        // What was the only one leaves an empty map.
         annotations.remove(ANNOTATION);
-        if annotations.is_empty()
-            && let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            metadata.remove("annotations");
-        }
     }
     let text = format!("{applied}\n");
     if let Some(annotations) =

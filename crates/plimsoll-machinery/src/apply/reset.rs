@@ -16,6 +16,7 @@ pub fn reset(kind: &Kind, subresource: &str) -> Reset {
     let paths: &[&[&str]] = match subresource {
         "" if has_status => &[&["f:status"]],
         "status" => status_resets(group, name, kind.custom.is_some()),
+        "finalize" => &[&["f:status"]],
         _ => &[],
     };
     let mut set = Fields::new();

@@ -23,6 +23,8 @@ pub enum TypeError {
 enum Type<'a> {
     /// A value with a schema.
     Node(&'a Node),
+    /// The metadata of a resource, of which rules see the name and `generateName` (`WithTypeAndObjectMeta`).
+    Metadata,
     /// A boolean.
     Bool,
     /// A text.
@@ -54,7 +56,7 @@ fn result_is(program: &Program, node: &Node, root: bool, wanted: NodeType) -> Re
         Type::Node(n) if n.kind.is_some_and(|k| k != wanted) && !n.int_or_string => Err(TypeError::Wrong),
         Type::Bool if wanted != NodeType::Boolean => Err(TypeError::Wrong),
         Type::String if wanted != NodeType::String => Err(TypeError::Wrong),
-        Type::Other => Err(TypeError::Wrong),
+        Type::Metadata | Type::Other => Err(TypeError::Wrong),
         _ => Ok(()),
     }
 }
@@ -104,9 +106,20 @@ fn call_type<'a>(name: &str, _target: Option<Type<'a>>) -> Type<'a> {
 }
 
 fn field<'a>(operand: Type<'a>, name: &str, own: bool) -> Result<Type<'a>, TypeError> {
-    let Type::Node(node) = operand else { return Ok(Type::Unknown) };
+    let node = match operand {
+        Type::Node(node) => node,
+        Type::Metadata if ["name", "generateName"].contains(&name) => return Ok(Type::String),
+        Type::Metadata => return Err(TypeError::UndefinedField(name.to_owned())),
+        _ => return Ok(Type::Unknown),
+    };
     if node.int_or_string {
         return Ok(Type::Unknown);
+    }
+    // Whatever the schema says of them.
+    match name {
+        "apiVersion" | "kind" if own || node.embedded => return Ok(Type::String),
+        "metadata" if own || node.embedded => return Ok(Type::Metadata),
+        _ => {}
     }
     if let Some((_, found)) = node.properties.iter().find(|(k, _)| escape_name(k) == name) {
         return Ok(Type::Node(found));
@@ -114,9 +127,6 @@ fn field<'a>(operand: Type<'a>, name: &str, own: bool) -> Result<Type<'a>, TypeE
     match (&node.additional, node.kind) {
         (Additional::Schema(of), _) => Ok(Type::Node(of)),
         (Additional::Allowed(true), _) | (_, None) => Ok(Type::Unknown),
-        _ if (own || node.embedded) && ["apiVersion", "kind", "metadata"].contains(&name) => {
-            Ok(Type::Unknown)
-        }
         _ => Err(TypeError::UndefinedField(name.to_owned())),
     }
 }

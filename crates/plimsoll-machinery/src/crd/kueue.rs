@@ -42,7 +42,7 @@ mod tests {
     fn check(kind: &Kind, old: Option<&Value>, object: &Value) -> Vec<String> {
         let mut object = object.clone();
         default_object(kind, &mut object);
-        validate_object(kind, old, &object).iter().map(ToString::to_string).collect()
+        validate_object(kind, old, &object, &[]).iter().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -60,15 +60,21 @@ pub fn default_object(kind: &Kind, object: &mut Value) {
 }
 
 /// What is wrong with a custom resource: its values, duplicates in its lists, its rules. `old` is the object it
-/// replaces; what hasn't changed is not complained about.
-pub fn validate_object(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+/// replaces; what hasn't changed is not complained about. `known` is what is wrong with its metadata: rules don't run
+/// on what isn't even that far right.
+pub fn validate_object(
+    kind: &Kind,
+    old: Option<&Value>,
+    new: &Value,
+    known: &[FieldError],
+) -> Vec<FieldError> {
     let (Some(node), Some(custom)) = (checks(kind), &kind.custom) else { return Vec::new() };
     let mut checker = check::Checker { base: "", errors: Vec::new() };
     checker.check(new, old, node, "");
     let mut errors = checker.errors;
     scale::check(custom, new, false, &mut errors);
     errors.extend(meta::validate(new, node, false, ""));
-    lists_and_rules(node, old, new, &mut errors);
+    lists_and_rules(node, old, new, known.iter().any(blocks_rules), &mut errors);
     errors
 }
 
@@ -81,11 +87,17 @@ pub fn validate_status(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldError>
     }
     let mut errors = checker.errors;
     scale::check(custom, new, true, &mut errors);
-    lists_and_rules(node, Some(old), new, &mut errors);
+    lists_and_rules(node, Some(old), new, false, &mut errors);
     errors
 }
 
-fn lists_and_rules(node: &node::Node, old: Option<&Value>, new: &Value, errors: &mut Vec<FieldError>) {
+fn lists_and_rules(
+    node: &node::Node,
+    old: Option<&Value>,
+    new: &Value,
+    blocked: bool,
+    errors: &mut Vec<FieldError>,
+) {
     let mut before = Vec::new();
     if let Some(old) = old {
         lists::check(old, node, "", &mut before);
@@ -96,7 +108,7 @@ fn lists_and_rules(node: &node::Node, old: Option<&Value>, new: &Value, errors: 
     if !node.has_rules {
         return;
     }
-    if errors.iter().any(blocks_rules) {
+    if blocked || errors.iter().any(blocks_rules) {
         errors.push(FieldError::invalid(
             "<nil>",
             &Value::Null,

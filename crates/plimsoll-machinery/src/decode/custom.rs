@@ -78,7 +78,7 @@ fn typed_metadata(findings: &mut Findings, at: Option<&str>, custom: bool) {
             findings.strict.push(text.replacen('"', &format!("\"{prefix}."), 1));
         }
     }
-    if let Some(error) = walk.findings.error.or(walk.findings.meta_error) {
+    if let Some(error) = walk.findings.fatal.or(walk.findings.error).or(walk.findings.meta_error) {
         // the metadata of custom resources is decoded on its own
         let owner = if custom { "ObjectMeta." } else { "ObjectMeta.metadata." };
         let error = error.replacen("Go struct field ObjectMeta.", &format!("Go struct field {owner}"), 1);
@@ -180,6 +180,11 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        // Go writes whole numbers without a fraction.
+        const WHOLE: f64 = 9e18;
+        if value.fract() == 0.0 && value.abs() < WHOLE {
+            return Ok(Value::from(value as i64));
+        }
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 

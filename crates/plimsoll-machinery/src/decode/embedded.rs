@@ -80,7 +80,7 @@ impl Walk<'_> {
         let mut walk = typed::Walk::new(schemas);
         let made = walk.root(id).deserialize(value.clone());
         let findings = walk.findings;
-        if let Some(why) = findings.error.or(findings.meta_error) {
+        if let Some(why) = findings.fatal.or(findings.error).or(findings.meta_error) {
             let error = crate::FieldError::invalid(path, value, why);
             self.error.get_or_insert(error.to_string());
             return;

@@ -69,6 +69,8 @@ struct Findings {
     strict: Vec<String>,
     /// The first value of a wrong type, in Go's words.
     error: Option<String>,
+    /// The first value that its own decoder can't read: Go's reads on after others, but not after this.
+    fatal: Option<String>,
     /// As `error`, but in `apiVersion` or `kind`.
     meta_error: Option<String>,
 }
@@ -96,7 +98,7 @@ pub fn decode(
         KindError::Malformed(why) => unrecognized(kind, &why, body),
         KindError::Refused(e) => *e,
     })?;
-    if let Some(why) = findings.error.take() {
+    if let Some(why) = findings.fatal.take().or(findings.error.take()) {
         return Err(cannot_be_handled(kind, &found, &why));
     }
     if validation == FieldValidation::Strict && !findings.strict.is_empty() {
@@ -114,7 +116,7 @@ pub fn decode(
 /// The first value of a wrong type, in Go's words.
 pub fn conform(kind: &Kind, object: Value) -> Result<Conformed, String> {
     let findings = walk(kind, object).map_err(|e| e.to_string())?;
-    match findings.meta_error.or(findings.error) {
+    match findings.meta_error.or(findings.fatal).or(findings.error) {
         Some(why) => Err(why),
         None => Ok(Conformed { object: findings.object, strict: findings.strict }),
     }

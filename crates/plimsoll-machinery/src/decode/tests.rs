@@ -105,6 +105,21 @@ fn amounts_of_resources_are_rounded_to_thousandths() {
     assert_eq!(claim.object.pointer(at).unwrap(), "100u");
 }
 
+/// What has a decoder of its own ends the reading; other wrong values don't, wherever they are.
+#[test]
+fn values_with_decoders_of_their_own_come_first() {
+    let rows = [
+        (r#"{"spec":{"limits":[{"type":[],"max":{"cpu":"x"}}]}}"#, "quantities must match"),
+        (r#"{"metadata":{"creationTimestamp":"x"},"spec":1}"#, "parsing time"),
+        (r#"{"spec":{"limits":[{"max":{"cpu":"x"},"type":[]}]}}"#, "quantities must match"),
+        (r#"{"metadata":{"name":1},"spec":1}"#, "ObjectMeta.metadata.name of type string"),
+    ];
+    for (body, want) in rows {
+        let message = warn("", "limitranges", body).unwrap_err();
+        assert!(message.contains(want), "{message}");
+    }
+}
+
 #[test]
 fn deep_and_large_bodies_end_in_errors() {
     let deep = format!("{}{}", r#"{"metadata":"#.repeat(500), "}".repeat(500));

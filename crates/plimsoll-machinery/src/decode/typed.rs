@@ -73,7 +73,14 @@ impl<'s> Walk<'s> {
     }
 
     fn fail(&mut self, text: String) {
-        self.findings.error.get_or_insert(text);
+        // What comes after a fatal error isn't read any more.
+        if self.findings.fatal.is_none() {
+            self.findings.error.get_or_insert(text);
+        }
+    }
+
+    fn stop(&mut self, text: String) {
+        self.findings.fatal.get_or_insert(text);
     }
 
     /// A value of JSON type `got` where the schema wants another.
@@ -142,6 +149,14 @@ pub fn converter_error(why: &str) -> String {
         "number" => "int64",
         other => other,
     };
+    let float = why.strip_prefix("json: cannot unmarshal number ").and_then(|n| n.split(' ').next());
+    let float = float.is_some_and(|n| n.contains(['.', 'e']));
+    // What Go would convert between numbers and texts is refused in other words.
+    match wanted {
+        "string" if got == "int64" && !float => return "cannot convert int64 to string".to_owned(),
+        "int32" | "int64" if float => return format!("cannot convert float64 to {wanted}"),
+        _ => {}
+    }
     let simple = matches!(wanted, "string" | "bool" | "int32" | "int64" | "float64");
     match wanted {
         _ if wanted.starts_with("[]") => format!("cannot restore slice from {got}"),
@@ -267,7 +282,7 @@ impl<'s> Node<'_, 's> {
         match plimsoll_api::Quantity::canonical(text) {
             Ok(text) => Some(Value::String(text)),
             Err(e) => {
-                self.walk.fail(e.to_string());
+                self.walk.stop(e.to_string());
                 None
             }
         }
@@ -298,7 +313,7 @@ impl<'s> Node<'_, 's> {
                 match time::normalise(text, schema.leaf == Leaf::MicroTime) {
                     Ok(time) => time.map(Value::String),
                     Err(why) => {
-                        self.walk.fail(why);
+                        self.walk.stop(why);
                         None
                     }
                 }

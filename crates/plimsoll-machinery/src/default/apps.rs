@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::pod::template;
 use super::volume::persistent_volume_claim;
-use crate::obj::{Obj, child, children, set, text, with_child};
+use crate::obj::{Obj, child, children, has, set, set_zero, text, with_child};
 
 /// apps/v1 Deployment.
 pub(super) fn deployment(object: &mut Obj) {
@@ -38,8 +38,11 @@ pub(super) fn stateful_set(object: &mut Obj) {
     with_child(object, "spec", |spec| {
         set(spec, "podManagementPolicy", "OrderedReady");
         with_child(spec, "updateStrategy", |strategy| {
-            set(strategy, "type", "RollingUpdate");
-            if text(strategy, "type") == "RollingUpdate" {
+            // Whoever names the type gets no details that weren't asked for.
+            let named = !text(strategy, "type").is_empty();
+            set_zero(strategy, "type", "RollingUpdate");
+            let rolling = text(strategy, "type") == "RollingUpdate";
+            if rolling && (!named || has(strategy, "rollingUpdate")) {
                 with_child(strategy, "rollingUpdate", |rolling| set(rolling, "partition", 0));
             }
         });

@@ -166,6 +166,13 @@ fn scaling(rules: &mut Obj, window: Option<i64>, policies: &[(&str, i64, i64)]) 
     }
 }
 
+/// apiregistration.k8s.io/v1 `APIService`.
+pub(super) fn api_service(service: &mut Obj) {
+    if let Some(service) = child(service, "spec").and_then(|s| child(s, "service")) {
+        set(service, "port", 443);
+    }
+}
+
 /// networking.k8s.io/v1 `NetworkPolicy`.
 pub(super) fn network_policy(policy: &mut Obj) {
     with_child(policy, "spec", |spec| {
@@ -184,8 +191,10 @@ pub(super) fn network_policy(policy: &mut Obj) {
 
 /// networking.k8s.io/v1 `IngressClass`.
 pub(super) fn ingress_class(class: &mut Obj) {
-    if let Some(parameters) = child(class, "spec").and_then(|s| child(s, "parameters")) {
-        set(parameters, "scope", "Cluster");
+    let parameters = child(class, "spec").and_then(|s| child(s, "parameters"));
+    // Decoded, the field is there, and `null`.
+    if let Some(parameters) = parameters.filter(|p| !has(p, "scope")) {
+        parameters.insert("scope".to_owned(), "Cluster".into());
     }
 }
 

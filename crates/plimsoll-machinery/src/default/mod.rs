@@ -71,6 +71,7 @@ fn defaulter(group: &str, version: &str, kind: &str) -> Option<Defaulter> {
         ("autoscaling", "HorizontalPodAutoscaler") => misc::autoscaler,
         ("networking.k8s.io", "NetworkPolicy") => misc::network_policy,
         ("networking.k8s.io", "IngressClass") => misc::ingress_class,
+        ("apiregistration.k8s.io", "APIService") => misc::api_service,
         ("discovery.k8s.io", "EndpointSlice") => misc::endpoint_slice,
         ("resource.k8s.io", "ResourceClaim") => misc::resource_claim,
         ("resource.k8s.io", "ResourceClaimTemplate") => misc::resource_claim_template,

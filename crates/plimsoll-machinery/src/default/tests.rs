@@ -141,3 +141,43 @@ fn recorded_creates() {
     assert!(seen > 120, "only {seen}");
     assert!(failed.is_empty(), "{} of {seen}:\n{}", failed.len(), failed.join("\n"));
 }
+
+/// Defaults that no recorded create shows: what is at a path of the prepared object.
+#[test]
+fn made_creates() {
+    let strategy = |strategy: Value| json!({ "metadata": {}, "spec": { "updateStrategy": strategy } });
+    let class = json!({ "metadata": {}, "spec": { "parameters": { "kind": "K", "name": "n" } } });
+    let projected = json!({ "metadata": {}, "spec": { "volumes": [{ "projected": { "sources": [] } }] } });
+    let service = |spec: Value| json!({ "metadata": {}, "spec": spec });
+    let local = json!([{
+        "type": "Available", "status": "True", "lastTransitionTime": "2026-11-20T10:00:00Z", "reason": "Local",
+        "message": "Local APIServices are always available",
+    }]);
+    let sets = "/apis/apps/v1/namespaces/d/statefulsets";
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let rows = [
+        (
+            sets,
+            strategy(json!({ "type": "RollingUpdate" })),
+            "/spec/updateStrategy/rollingUpdate",
+            Value::Null,
+        ),
+        (sets, strategy(json!({})), "/spec/updateStrategy/rollingUpdate", json!({ "partition": 0 })),
+        (
+            sets,
+            strategy(json!({ "type": "RollingUpdate", "rollingUpdate": {} })),
+            "/spec/updateStrategy/rollingUpdate",
+            json!({ "partition": 0 }),
+        ),
+        ("/apis/networking.k8s.io/v1/ingressclasses", class, "/spec/parameters/scope", json!("Cluster")),
+        ("/api/v1/namespaces/d/pods", projected, "/spec/volumes/0/projected/sources", Value::Null),
+        (services, service(json!({ "service": { "name": "n" } })), "/spec/service/port", json!(443)),
+        (services, service(json!({ "service": { "name": "n" } })), "/status", json!({})),
+        (services, service(json!({ "group": "g" })), "/status/conditions", local),
+    ];
+    for (path, body, at, wanted) in rows {
+        let (kind, namespace) = target(path).unwrap();
+        let made = prepared(&kind, &namespace, &body, &json!({}));
+        assert_eq!(made.pointer(at).cloned().unwrap_or_default(), wanted, "{path} {body}");
+    }
+}

@@ -41,7 +41,7 @@ fn maps(document: &mut Map<String, Value>, patch: Map<String, Value>, depth: usi
     }
 }
 
-/// Takes nulls out of a new value.
+/// Takes nulls out of the objects of a new value; those in lists stay.
 fn prune(value: &mut Value, depth: usize) {
     if depth > MAX_DEPTH {
         return;
@@ -51,10 +51,7 @@ fn prune(value: &mut Value, depth: usize) {
             map.retain(|_, v| !v.is_null());
             map.values_mut().for_each(|v| prune(v, depth + 1));
         }
-        Value::Array(list) => {
-            list.retain(|v| !v.is_null());
-            list.iter_mut().for_each(|v| prune(v, depth + 1));
-        }
+        Value::Array(list) => list.iter_mut().for_each(|v| prune(v, depth + 1)),
         _ => {}
     }
 }

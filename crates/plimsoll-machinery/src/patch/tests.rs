@@ -55,8 +55,9 @@ fn merge_patch() {
     let rows = [
         (
             json!({"a": {"b": null, "x": {"y": null, "z": [1, null]}}}),
-            json!({"a": {"c": [1], "x": {"z": [1]}}, "d": 1}),
+            json!({"a": {"c": [1], "x": {"z": [1, null]}}, "d": 1}),
         ),
+        (json!({"d": [{"e": null, "f": 1}]}), json!({"a": {"b": 1, "c": [1]}, "d": [{"f": 1}]})),
         (json!({"a": [1, null]}), json!({"a": [1, null], "d": 1})),
         (json!({"d": {"e": null}}), json!({"a": {"b": 1, "c": [1]}, "d": {}})),
         (json!({}), doc.clone()),

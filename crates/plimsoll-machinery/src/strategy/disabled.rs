@@ -1,6 +1,8 @@
 //! Fields of pods that belong to features which are off by default are dropped (`DropDisabledPodFields`,
 //! `DropDisabledTemplateFields`).
 
+use serde_json::Value;
+
 use crate::kinds::Kind;
 use crate::obj::{Obj, child, children};
 
@@ -41,6 +43,10 @@ fn drop_from_spec(spec: &mut Obj) {
         for source in children(projected, "sources") {
             source.remove("clusterTrustBundle");
             source.remove("podCertificate");
+        }
+        // What is always written is `null` once stored.
+        if projected.get("sources").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            projected.insert("sources".to_owned(), Value::Null);
         }
     }
     // ContainerStopSignals

@@ -67,6 +67,11 @@ fn spec(spec: &Obj, allowed: &Allowed, errors: &mut Errors) {
     let versions = if allowed.target { Versions::Any } else { Versions::of(core) };
     reference(target, versions, &path.field("scaleTargetRef"), errors);
     metrics(spec, min, allowed, &path.field("metrics"), errors);
+    // What v1 has instead of metrics is the first of them inside.
+    if let Some(percent) = int(spec, "targetCPUUtilizationPercentage").filter(|percent| *percent <= 0) {
+        let at = Path::new("spec.metrics[0].resource.target.averageUtilization");
+        errors.invalid(&at, percent, "must be greater than 0");
+    }
     let behavior = object(spec, "behavior");
     let at = path.field("behavior");
     for key in ["scaleUp", "scaleDown"] {

@@ -136,6 +136,7 @@ fn kubernetes_names(kind: &Kind) -> bool {
         "apiextensions.k8s.io",
         "apiregistration.k8s.io",
         "coordination.k8s.io",
+        "node.k8s.io",
         "policy",
     ];
     kind.custom.is_none() && !lenient.contains(&kind.gvk.group.as_str())

@@ -189,7 +189,6 @@ fn checks_on_update(kind: &Kind) -> usize {
         | ("events.k8s.io", "Event")
         | ("resource.k8s.io", "ResourceClaim" | "ResourceSlice")
         | ("scheduling.k8s.io", "PriorityClass")
-        | ("node.k8s.io", "RuntimeClass")
         | ("networking.k8s.io", "NetworkPolicy")
         | ("autoscaling", "HorizontalPodAutoscaler") => 0,
         ("", "PersistentVolume") => 2,

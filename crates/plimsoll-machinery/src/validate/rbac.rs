@@ -25,7 +25,11 @@ pub(super) fn cluster_role(role: &Obj, errors: &mut Errors) {
             errors.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
         }
         for (i, s) in selectors.iter().map(as_obj).enumerate() {
-            selector::label_selector(s, &at.index(i), errors);
+            let (at, before) = (at.index(i), errors.0.len());
+            selector::label_selector(s, &at, errors);
+            if errors.0.len() > before {
+                errors.invalid(&at, Value::Null, "invalid label selector.");
+            }
         }
     }
 }

@@ -41,13 +41,11 @@ fn requirement(e: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a selector in its API form can be used at all.
+/// Whether a selector in its API form can be used at all (`LabelSelectorAsSelector`).
 pub(super) fn is_usable(selector: &Obj) -> bool {
-    list(selector, "matchExpressions").iter().map(as_obj).all(|e| match text(e, "operator") {
-        "In" | "NotIn" => !list(e, "values").is_empty(),
-        "Exists" | "DoesNotExist" => list(e, "values").is_empty(),
-        _ => false,
-    })
+    let mut errors = Errors::default();
+    label_selector(selector, &Path::new(""), &mut errors);
+    errors.0.is_empty()
 }
 
 /// Whether labels match a selector in its API form; an unusable selector matches nothing.

@@ -30,7 +30,12 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
                 "PodTemplate" => (object(new, "template"), "template"),
                 _ => (object(object(new, "spec"), "template"), "spec.template"),
             };
-            let same = old.and_then(Value::as_object).is_some_and(|o| o.get("spec") == new.get("spec"));
+            // As far as generation counts.
+            let annotations = |o: &Obj| object(object(o, "metadata"), "annotations").clone();
+            let same = old.and_then(Value::as_object).is_some_and(|o| {
+                let annotated = kind.gvk.kind == "Deployment" && annotations(o) != annotations(new);
+                o.get("spec") == new.get("spec") && !annotated
+            });
             if !same {
                 owner(kind, old.is_none(), new, &mut found);
                 // Upstream lets changes of these pass.

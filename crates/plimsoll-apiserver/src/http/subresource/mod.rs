@@ -138,7 +138,13 @@ async fn read(req: &Req, kind: &Kind) -> Result<Value, ApiError> {
 /// Decodes the body as the subresource's own kind.
 fn decode_own(req: &mut Req, sub: &Subresource, options: &WriteOptions) -> Result<Value, ApiError> {
     let kind = own_kind(req, sub)?;
-    decode(req, &kind, options)
+    let object = decode(req, &kind, options)?;
+    let given = object["metadata"]["namespace"].as_str().unwrap_or("");
+    // Filled in later, where it is needed.
+    if req.method == Method::POST && !given.is_empty() && given != req.info.namespace {
+        pipeline::ensure_namespace(&mut object.clone(), true, &req.info.namespace)?;
+    }
+    Ok(object)
 }
 
 fn own_kind(req: &Req, sub: &Subresource) -> Result<Arc<Kind>, ApiError> {

@@ -208,6 +208,35 @@ fn odd_definitions() {
     }
 }
 
+/// Rules on the object itself see the name whatever the schema says of metadata, and nothing else of it.
+#[test]
+fn rules_on_metadata() {
+    let metadata =
+        |m: Value| json!({"type": "object", "properties": {"metadata": m, "s": {"type": "string"}}});
+    for schema in [
+        json!({"type": "object", "properties": {"s": {"type": "string"}}}),
+        metadata(json!({"type": "object"})),
+        metadata(json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}})),
+    ] {
+        for (rule, fault) in [
+            ("self.metadata.name == 'x' && self.metadata.generateName == ''", None),
+            ("self.kind == 'A' && self.apiVersion != ''", None),
+            ("self.metadata.labels.size() == 0", Some("undefined field 'labels'")),
+            ("self.metadata", Some("must evaluate to a bool")),
+        ] {
+            let mut schema = schema.clone();
+            schema["x-kubernetes-validations"] = json!([{"rule": rule}]);
+            let found: Vec<String> =
+                super::validate_create(&definition(&schema)).iter().map(ToString::to_string).collect();
+            let right = match fault {
+                None => found.is_empty(),
+                Some(fault) => found.len() == 1 && found.iter().all(|f| f.contains(fault)),
+            };
+            assert!(right, "{schema}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn names_versions_and_conversion() {
     let of = |change: &dyn Fn(&mut Value)| {

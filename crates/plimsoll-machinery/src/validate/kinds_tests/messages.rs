@@ -133,3 +133,25 @@ fn values_with_gaps() {
         assert!(found.iter().any(|text| text == want), "{found:#?}");
     }
 }
+
+/// Changes of a workload are looked at as far as they count as changes of what is wanted.
+#[test]
+fn advice_on_changes() {
+    let role = "spec.template.spec.nodeSelector[node-role.kubernetes.io/master]: use \"node-role.kubernetes.io/control-plane\" instead";
+    let of = |annotation: &str, replicas: i64| {
+        json!({
+            "metadata": {"name": "a", "annotations": {"x": annotation}},
+            "spec": {"replicas": replicas, "template": {"spec": {"nodeSelector": {"node-role.kubernetes.io/master": ""}}}},
+        })
+    };
+    let rows: [(&str, Value, &[&str]); 5] = [
+        ("deployments", of("1", 1), &[]),
+        ("deployments", of("2", 1), &[role]),
+        ("deployments", of("1", 2), &[role]),
+        ("statefulsets", of("2", 1), &[]),
+        ("statefulsets", of("1", 2), &[role]),
+    ];
+    for (plural, new, want) in rows {
+        assert_eq!(warnings(&kind("apps", plural), Some(&of("1", 1)), &new), want, "{plural} {new}");
+    }
+}

@@ -53,7 +53,32 @@ fn volume(source: &str, fields: &Value) -> Value {
 fn new_objects() {
     let scope = |body: &Value| json!({"spec": {"hard": {"pods": "1", "requests.storage": "1"}, "scopeSelector": {"matchExpressions": [body]}}});
     // group, resource, body, what is wrong
-    let rows: [(&str, &str, Value, &[&str]); 15] = [
+    let rows: [(&str, &str, Value, &[&str]); 19] = [
+        ("node.k8s.io", "runtimeclasses", json!({"handler": "x", "metadata": {"finalizers": ["x"]}}), &[]),
+        (
+            "rbac.authorization.k8s.io",
+            "clusterroles",
+            json!({"aggregationRule": {"clusterRoleSelectors": [{}, {"matchExpressions": [{"key": "a", "operator": "X"}]}]}}),
+            &[
+                "aggregationRule.clusterRoleSelectors[1].matchExpressions[0].operator: Invalid value: \"X\": not a valid selector operator",
+                "aggregationRule.clusterRoleSelectors[1]: Invalid value: null: invalid label selector.",
+            ],
+        ),
+        (
+            "autoscaling",
+            "horizontalpodautoscalers",
+            json!({"spec": {"maxReplicas": 1, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "D", "name": "n"}, "targetCPUUtilizationPercentage": 0}}),
+            &["spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0"],
+        ),
+        (
+            "apps",
+            "deployments",
+            json!({"spec": {"selector": {"matchExpressions": [{"key": "b b", "operator": "Exists"}]}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+            &[
+                "spec.selector.matchExpressions[0].key: Invalid value: \"b b\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+                "spec.selector: Invalid value: {\"matchExpressions\":[{\"key\":\"b b\",\"operator\":\"Exists\"}]}: invalid label selector",
+            ],
+        ),
         (
             "",
             "configmaps",
