@@ -1,5 +1,7 @@
 //! Errors as the Kubernetes API shows them: `metav1.Status`.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 /// One entry of `details.causes`.
@@ -95,8 +97,9 @@ impl ApiError {
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         // The message says everything once, the causes as often as it was found.
         let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+        let mut seen = BTreeSet::new();
         for text in errors.iter().map(ToString::to_string) {
-            if !texts.contains(&text) {
+            if seen.insert(text.clone()) {
                 texts.push(text);
             }
         }

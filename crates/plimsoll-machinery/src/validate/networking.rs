@@ -180,13 +180,19 @@ pub(super) fn ingress_status(old: &Obj, new: &Obj, errors: &mut Errors) {
         if !ip.is_empty() && !known.contains(&ip) {
             errors.invalid_all(&at.field("ip"), ip, &address::legacy(ip));
         }
-        let name = text(one, "hostname");
-        if !name.is_empty() {
-            errors.invalid_all(&at.field("hostname"), name, &checks::dns_subdomain(name));
-            if address::sloppy(name).is_some() {
-                errors.invalid(&at.field("hostname"), name, "must be a DNS name, not an IP address");
-            }
-        }
+        balancer_host(one, &at, errors);
+    }
+}
+
+/// The name of a load balancer's point of entry, where it has one.
+pub(super) fn balancer_host(point: &Obj, path: &Path<'_>, errors: &mut Errors) {
+    let (name, at) = (text(point, "hostname"), path.field("hostname"));
+    if name.is_empty() {
+        return;
+    }
+    errors.invalid_all(&at, name, &checks::dns_subdomain(name));
+    if address::sloppy(name).is_some() {
+        errors.invalid(&at, name, "must be a DNS name, not an IP address");
     }
 }
 

@@ -1,5 +1,7 @@
 //! admissionregistration.k8s.io/v1 `ValidatingAdmissionPolicy` and its binding.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::path::{Errors, Path};
@@ -136,10 +138,11 @@ fn resources(matching: &Obj, path: &Path<'_>, errors: &mut Errors) {
 fn named_rule(r: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("resourceNames");
     let names = list(r, "resourceNames");
+    let mut seen = BTreeSet::new();
     for (i, name) in names.iter().enumerate() {
         let shown = name.as_str().unwrap_or_default();
         errors.invalid_all(&at.index(i), shown, &checks::path_segment(shown, false));
-        if names.get(..i).is_some_and(|before| before.contains(name)) {
+        if !seen.insert(shown) {
             errors.duplicate(&at.index(i), shown);
         }
     }
@@ -151,7 +154,7 @@ pub(super) fn conditions(all: &[Value], params: bool, path: &Path<'_>, errors: &
         errors.too_many(path, all.len(), MAX_CONDITIONS);
     }
     let declared = Declared { params, authorizer: true, ..Declared::default() };
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     for (i, condition) in all.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let (name, source) = (text(condition, "name"), text(condition, "expression").trim());
@@ -165,10 +168,9 @@ pub(super) fn conditions(all: &[Value], params: bool, path: &Path<'_>, errors: &
             continue;
         }
         errors.invalid_all(&at.field("name"), name, &checks::qualified_name(name));
-        if names.contains(&name) {
+        if !names.insert(name) {
             errors.duplicate(&at.field("name"), name);
         }
-        names.push(name);
     }
 }
 
@@ -233,7 +235,7 @@ fn annotations(all: &[Value], policy: &str, declared: &Declared, path: &Path<'_>
         let detail = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
         errors.invalid(path, Value::Array(all.to_vec()), &detail);
     }
-    let mut keys: Vec<&str> = Vec::new();
+    let mut keys = BTreeSet::new();
     for (i, annotation) in all.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let (key, source) = (text(annotation, "key"), text(annotation, "valueExpression").trim());
@@ -252,10 +254,9 @@ fn annotations(all: &[Value], policy: &str, declared: &Declared, path: &Path<'_>
             let shown = text(annotation, "valueExpression");
             expression(source, shown, declared, &[STRING, NULL], &field, errors);
         }
-        if keys.contains(&key) {
+        if !keys.insert(key) {
             errors.duplicate(&at.field("key"), key);
         }
-        keys.push(key);
     }
 }
 
@@ -325,10 +326,11 @@ fn param_ref(params: &Obj, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn actions(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
     for (i, action) in all.iter().enumerate() {
         let shown = action.as_str().unwrap_or_default();
         errors.one_of(&path.index(i), shown, &["Audit", "Deny", "Warn"]);
-        if all.get(..i).is_some_and(|before| before.contains(action)) {
+        if !seen.insert(shown) {
             errors.duplicate(&path.index(i), shown);
         }
     }

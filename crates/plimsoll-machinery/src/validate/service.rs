@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::path::{Errors, IMMUTABLE, Path};
-use super::{address, checks, golang, meta};
+use super::{address, checks, golang, meta, networking};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
@@ -463,13 +463,6 @@ pub(super) fn status(old: &Obj, new: &Obj, errors: &mut Errors) {
             }
             (Some(mode), _) => errors.one_of(&at.field("ipMode"), mode, &["Proxy", "VIP"]),
         }
-        let host = text(point, "hostname");
-        if !host.is_empty() {
-            errors.invalid_all(&at.field("hostname"), host, &checks::dns_subdomain(host));
-            if address::sloppy(host).is_some() {
-                let detail = "must be a DNS name, not an IP address";
-                errors.invalid(&at.field("hostname"), host, detail);
-            }
-        }
+        networking::balancer_host(point, &at, errors);
     }
 }

@@ -10,7 +10,7 @@ use crate::test_vectors::family;
 /// Texts that print Go's internals: only what comes before them is compared.
 fn head(text: &str) -> String {
     let text = (1..9).fold(text.to_owned(), |t, n| t.replace(&format!("<uid:{n}>"), &format!("uid-{n}")));
-    let cut = ["{\"labels\":{", "{\"Volumes\":", "\n@@", "{\"Devices\":", "compilation failed: "];
+    let cut = ["compilation failed: "];
     let end = cut.iter().filter_map(|c| text.find(c)).min().unwrap_or(text.len());
     text[..end].to_owned()
 }

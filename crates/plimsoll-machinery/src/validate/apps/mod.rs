@@ -43,20 +43,24 @@ pub(super) fn replica_set(o: &Obj, errors: &mut Errors) {
     selected_template(spec, "deployment", &path, errors);
 }
 
+/// The selector, which says something.
+fn selector_of<'a>(spec: &'a Obj, what: &str, path: &Path<'_>, errors: &mut Errors) -> Option<&'a Obj> {
+    let Some(chosen) = spec.get("selector").and_then(Value::as_object) else {
+        errors.required(path, "");
+        return None;
+    };
+    selector::label_selector(chosen, path, errors);
+    if selector::is_empty(chosen) {
+        let detail = format!("empty selector is invalid for {what}");
+        errors.invalid_text(path, selector::shown(chosen), &detail);
+    }
+    Some(chosen)
+}
+
 /// The selector, and the template it has to match.
 fn selected_template(spec: &Obj, what: &str, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("selector");
-    let chosen = spec.get("selector").and_then(Value::as_object);
-    match chosen {
-        None => errors.required(&at, ""),
-        Some(chosen) => {
-            selector::label_selector(chosen, &at, errors);
-            if selector::is_empty(chosen) {
-                let detail = format!("empty selector is invalid for {what}");
-                errors.invalid_text(&at, selector::shown(chosen), &detail);
-            }
-        }
-    }
+    let chosen = selector_of(spec, what, &at, errors);
     if let Some(chosen) = chosen.filter(|s| !selector::is_usable(s)) {
         errors.invalid_text(&at, selector::shown(chosen), "invalid label selector");
         return;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::path::{Errors, Path};
 use super::super::{checks, claim, golang, pod, selector};
-use super::{always_restarted, matches};
+use super::{always_restarted, matches, selector_of};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// apps/v1 `StatefulSet` that is new.
@@ -49,17 +49,7 @@ fn whole_stateful_set(o: &Obj, new: bool, errors: &mut Errors) {
         errors.invalid_all(&path.field("serviceName"), service, &checks::dns_label(service));
     }
     let at = path.field("selector");
-    let chosen = spec.get("selector").and_then(Value::as_object);
-    match chosen {
-        None => errors.required(&at, ""),
-        Some(chosen) => {
-            selector::label_selector(chosen, &at, errors);
-            if selector::is_empty(chosen) {
-                let detail = "empty selector is invalid for statefulset";
-                errors.invalid_text(&at, selector::shown(chosen), detail);
-            }
-        }
-    }
+    let chosen = selector_of(spec, "statefulset", &at, errors);
     let template = object(spec, "template");
     let here = path.field("template");
     if let Some(chosen) = chosen.filter(|s| !selector::is_usable(s)) {
