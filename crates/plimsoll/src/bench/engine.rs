@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::Method;
 use http_body_util::BodyExt;
 use plimsoll_sim::nodes::{Shape, node};
 
@@ -62,10 +64,21 @@ pub async fn placed(place: &Place, count: usize, nodes: usize, args: &cli::Bench
     let created = created?;
     reader.abort();
     waited?;
+    let events = written_events(place).await?;
     let what = format!("created → bound, {nodes} nodes, {count} pods");
     let row =
         Row::more(what, count as f64 / elapsed, "pods/s", None).with("createsPerSecond", created.rate());
+    let row = row.with("eventsByThen", events as f64);
     Ok(row.with("seconds", elapsed).with("memoryMiB", rss().map_or(0.0, |b| b as f64 / 1_048_576.0)))
+}
+
+/// How many events have been written; they come after what they tell of.
+async fn written_events(place: &Place) -> anyhow::Result<u64> {
+    let path = format!("{}?limit=1", place.events());
+    let answer = place.target.connect().await?.send(Method::GET, &path, JSON, Bytes::new()).await?;
+    let list: serde_json::Value = serde_json::from_slice(&answer)?;
+    let rest = list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+    Ok(rest + list["items"].as_array().map_or(0, |items| items.len() as u64))
 }
 
 /// Name of the pod in an event, if the pod has a node.

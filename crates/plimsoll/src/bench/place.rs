@@ -193,6 +193,11 @@ impl Place {
         format!("/api/v1/namespaces/{}/pods", self.namespace)
     }
 
+    /// Path of the events about them.
+    pub fn events(&self) -> String {
+        format!("/api/v1/namespaces/{}/events", self.namespace)
+    }
+
     /// Takes away what is left and, with a server of our own, the server.
     pub async fn end(self) -> anyhow::Result<()> {
         match self.own {
