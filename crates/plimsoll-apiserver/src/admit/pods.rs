@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use plimsoll_api::quantity::Quantity;
 use plimsoll_machinery::{ApiError, Cause};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::amounts::{Part, View, amounts, total};
@@ -41,28 +40,6 @@ pub fn default_tolerations(w: &Write, pod: &mut Value) {
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 
-/// As much of a node as says where it is.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Place {
-    metadata: PlaceMeta,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PlaceMeta {
-    labels: Option<PlaceLabels>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PlaceLabels {
-    #[serde(rename = "topology.kubernetes.io/zone")]
-    zone: Option<String>,
-    #[serde(rename = "topology.kubernetes.io/region")]
-    region: Option<String>,
-}
-
 /// A pod that comes with a node, or is bound to one, gets the zone and the region of the node as labels.
 pub fn label_topology(w: &Write, object: &mut Value, operation: Operation) {
     let s = subject(w);
@@ -75,10 +52,8 @@ pub fn label_topology(w: &Write, object: &mut Value, operation: Operation) {
         _ => None,
     };
     let Some(record) = node.filter(|n| !n.is_empty()).and_then(|n| node_record(w, n)) else { return };
-    let place: Place = serde_json::from_slice(&record.json).unwrap_or_default();
-    let PlaceLabels { zone, region } = place.metadata.labels.unwrap_or_default();
-    for (key, value) in [(ZONE, zone), (REGION, region)] {
-        let Some(value) = value else { continue };
+    for key in [ZONE, REGION] {
+        let Some(value) = record.labels.get(key) else { continue };
         if object["metadata"]["labels"].is_null() {
             object["metadata"]["labels"] = json!({});
         }
