@@ -18,7 +18,8 @@ const NODES: &str = "kueue.x-k8s.io/provisioning-request";
 
 impl Queueing {
     /// Brings conditions and statuses up to date without a scheduling cycle, and gives out what is to be
-    /// written. [`Queueing::decide`] does this too, before and after its cycle.
+    /// written. [`Queueing::decide`] does this too: conditions before and after its cycle, statuses of queues once, at
+    /// the end.
     pub fn settle(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.settle_quietly(now);
         self.report(now);
