@@ -285,11 +285,6 @@ impl Api {
         Self { transport: Transport::Direct(server), manager }
     }
 
-    /// Whether the server is in this process.
-    pub fn is_direct(&self) -> bool {
-        matches!(self.transport, Transport::Direct(_))
-    }
-
     /// The same client, writing as another manager.
     #[must_use]
     pub fn writing_as(&self, manager: &'static str) -> Self {

@@ -15,15 +15,12 @@ use crate::clock;
 
 /// Repeats within this time are one series (client-go's `refreshTime` and `finishTime`).
 const SERIES_WINDOW: Duration = Duration::from_secs(360);
-/// Most events that wait to be written: those of some ten seconds of the busiest engine.
-const BACKLOG: usize = 65_536;
+/// Most events that wait to be written.
+const BACKLOG: usize = 8192;
 /// Most series that are remembered.
 const SERIES_MAX: usize = 4096;
 /// Most writes under way.
 const CONCURRENCY: usize = 16;
-/// The same for a server in this process, whose work is done by the same cores: in a burst events come after what they
-/// tell of, not instead of it.
-const CONCURRENCY_INSIDE: usize = 2;
 /// Longest note (Kueue and client-go cut at 1 KiB).
 const MAX_NOTE: usize = 1024;
 
@@ -118,8 +115,7 @@ struct Series {
 
 async fn write(api: Api, mut rx: mpsc::Receiver<Note>) {
     let mut series: HashMap<Note, Series> = HashMap::new();
-    let most = if api.is_direct() { CONCURRENCY_INSIDE } else { CONCURRENCY };
-    let slots = Arc::new(Semaphore::new(most));
+    let slots = Arc::new(Semaphore::new(CONCURRENCY));
     let mut counter: u64 = 0;
     while let Some(note) = rx.recv().await {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
