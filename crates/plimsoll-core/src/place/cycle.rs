@@ -22,6 +22,8 @@ pub(crate) struct Runner {
     filter_only: Vec<usize>,
     filter: Vec<usize>,
     score: Vec<(usize, i64)>,
+    /// Plugins at Score that are not at PreScore: they skip no pod.
+    score_only: Vec<usize>,
     /// Plugins with work at Reserve.
     reserve: Vec<usize>,
     permit: Vec<usize>,
@@ -54,10 +56,11 @@ impl Runner {
         Self {
             name: strings.intern(&profile.scheduler_name),
             pre_enqueue: indices(Point::PreEnqueue),
-            filter_only: filter_only(&indices(Point::PreFilter), indices(Point::Filter)),
+            filter_only: apart(&indices(Point::PreFilter), indices(Point::Filter)),
             pre_filter: pre_filter_order(indices(Point::PreFilter), indices(Point::Filter)),
             filter: indices(Point::Filter),
             score: at(Point::Score),
+            score_only: apart(&indices(Point::PreScore), indices(Point::Score)),
             reserve: indices(Point::Reserve).into_iter().filter(|i| made[*i].reserves()).collect(),
             permit: indices(Point::Permit),
             post_filter: profile.plugins.at(Point::PostFilter).iter().map(|(id, _)| *id).collect(),
@@ -184,13 +187,14 @@ pub(crate) struct Layer {
 
 /// Plugins that only filter make their state first; their order among themselves does not matter.
 fn pre_filter_order(pre_filter: Vec<usize>, filter: Vec<usize>) -> Vec<usize> {
-    let mut out = filter_only(&pre_filter, filter);
+    let mut out = apart(&pre_filter, filter);
     out.extend(pre_filter);
     out
 }
 
-fn filter_only(pre_filter: &[usize], filter: Vec<usize>) -> Vec<usize> {
-    filter.into_iter().filter(|i| !pre_filter.contains(i)).collect()
+/// Plugins of a point that are not at the one before it, which may skip a pod.
+fn apart(before: &[usize], point: Vec<usize>) -> Vec<usize> {
+    point.into_iter().filter(|i| !before.contains(i)).collect()
 }
 
 /// What PreFilter left behind: one state per plugin that goes on to filter.
@@ -385,7 +389,12 @@ impl<'a> Cycle<'a> {
         for (i, weight) in &self.runner.score {
             let plugin = &self.runner.plugins[*i];
             let filter = self.states[*i].as_deref();
-            let Some(state) = plugin.pre_score(cluster, &self.pod, nodes, filter) else { continue };
+            let Some(state) = plugin.pre_score(cluster, &self.pod, nodes, filter) else {
+                if self.runner.score_only.contains(i) {
+                    out.push((plugin.id(), vec![0; nodes.len()]));
+                }
+                continue;
+            };
             let mut scores: Vec<i64> = nodes.iter().map(|n| state.score(cluster, *n)).collect();
             state.normalize(cluster, nodes, &mut scores);
             for s in &mut scores {

@@ -226,12 +226,9 @@ fn node_hint(shape: &Shape, old: Option<&NodeInfo>, new: &NodeInfo) -> bool {
         let now = value(new, t.key);
         now.is_some() && old.is_none_or(|o| value(o, t.key) != now)
     });
-    let anti = shape
-        .spec
-        .anti_affinity
-        .required
-        .iter()
-        .any(|t| old.is_none_or(|o| value(o, t.key) != value(new, t.key)));
+    // A node that gets a label it hadn't opens nothing: without it, it took every pod.
+    let moved = |o: &NodeInfo, key| value(o, key).is_some_and(|was| value(new, key) != Some(was));
+    let anti = shape.spec.anti_affinity.required.iter().any(|t| old.is_none_or(|o| moved(o, t.key)));
     affinity || anti
 }
 
