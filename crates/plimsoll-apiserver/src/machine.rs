@@ -195,10 +195,13 @@ pub fn default(kind: &Kind, object: &mut Value) {
 }
 
 /// What happens to an object between validation and storage: custom resources lose what their schema doesn't know, and
-/// what the strategy left empty gets the defaults it would have when read again.
+/// what the strategy left empty gets the defaults it would have when read again. Whole numbers lose their fraction.
 pub fn finish(kind: &Kind, object: &mut Value) {
     crd::prune(kind, object);
     default(kind, object);
+    if kind.custom.is_some() {
+        crd::normalise_numbers(object);
+    }
     strategy::finish(kind, object);
 }
 

@@ -226,6 +226,70 @@ async fn refusals_of_custom_resources() {
     }
 }
 
+/// Nobody owns fields of an object whose values aren't of the types the schema says, wherever those are; numbers are
+/// what they were written as until they are stored.
+#[tokio::test]
+async fn owners_of_what_does_not_fit() {
+    let api = Api::new(ServerConfig::default()).await;
+    let mut typed = definition();
+    let version = &mut typed["spec"]["versions"][0];
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {
+            "text": {"type": "string"}, "time": {"type": "string", "format": "date-time"},
+            "set": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"},
+        }},
+        "status": {"type": "object", "properties": {
+            "count": {"type": "integer"}, "text": {"type": "string"}, "byte": {"type": "string", "format": "byte"},
+            "time": {"type": "string", "format": "date-time"}, "any": {"x-kubernetes-int-or-string": true},
+            "keyed": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]}},
+        }},
+    }});
+    version["subresources"] = json!({"status": {}});
+    create(&api, CRDS, &typed).await;
+    // the status of a new object is dropped, but only after it was looked at
+    let rows = [
+        (json!({"status": {"count": 1, "time": 5, "any": "x"}}), true),
+        (json!({"status": {"count": "1"}}), false),
+        (json!({"status": 5}), false),
+        (json!({"status": null}), true),
+        (json!({"status": {"text": 5}}), false),
+        (json!({"status": {"byte": 5}}), false),
+        (json!({"status": {"time": {}}}), false),
+        (json!({"status": {"any": []}}), false),
+        (json!({"status": {"keyed": [{"k": "a"}, {"k": "a"}]}}), true),
+        (json!({"status": {"keyed": [{}]}}), false),
+        (json!({"status": {"keyed": {}}}), false),
+    ];
+    for (parts, owned) in rows {
+        let mut one = ship("one");
+        one["spec"] = json!({"text": "x"});
+        one.as_object_mut().unwrap().extend(parts.as_object().unwrap().clone());
+        let (code, made) = api.send("POST", &format!("{SHIPS}?dryRun=All"), Some(&one)).await;
+        assert_eq!((code, made["metadata"]["managedFields"].is_array()), (201, owned), "{parts} {made}");
+    }
+    let rows = [
+        (r#"{"set":[1,1.0]}"#, 201, ""),
+        (r#"{"set":[1,1.0,1]}"#, 422, "spec.set[2]: Duplicate value: 1"),
+        (
+            r#"{"text":1.0}"#,
+            422,
+            r#"spec.text: Invalid value: "number": spec.text in body must be of type string: "number""#,
+        ),
+    ];
+    for (spec, code, why) in rows {
+        let body = ship("one").to_string().replace(r#"{"n":1}"#, spec);
+        let path = format!("{SHIPS}?dryRun=All");
+        let (got, answer) = api.send_text("POST", &path, "application/json", body).await;
+        assert_eq!(got, code, "{spec} {answer}");
+        let said = answer["message"].as_str().unwrap_or_default();
+        assert!(said.ends_with(why), "{spec} {said}");
+        if code == 201 {
+            assert_eq!(answer["spec"]["set"].to_string(), "[1,1]");
+        }
+    }
+}
+
 /// However deep an object may be: what was taken can be read, changed and deleted.
 #[tokio::test]
 async fn what_is_deep_is_refused_or_read_again() {

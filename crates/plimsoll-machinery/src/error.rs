@@ -208,7 +208,11 @@ pub(crate) fn go_number(n: f64) -> String {
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => crate::decode::go_quote(text),
-        Value::Object(_) | Value::Array(_) => escape_html(&value.to_string()),
+        Value::Object(_) | Value::Array(_) => {
+            let mut value = value.clone();
+            crate::crd::normalise_numbers(&mut value);
+            escape_html(&value.to_string())
+        }
         Value::Number(n) if !n.is_i64() => go_number(n.as_f64().unwrap_or_default()),
         plain => plain.to_string(),
     }

@@ -84,6 +84,27 @@ pub fn is_keyed(ty: Type<'_>, value: &Value, depth: usize) -> bool {
     }
 }
 
+/// Whether a value has the types its schema says, as far as field ownership looks at them: of an object that hasn't,
+/// nobody owns anything. Formatted texts may be any scalar, null is of every type and items may be there twice.
+pub fn fits(ty: Type<'_>, value: &Value, depth: usize) -> bool {
+    if depth > MAX_DEPTH || value.is_null() || matches!(ty, Type::Deduced) {
+        return true;
+    }
+    match (ty.shape(Some(value)), value) {
+        (Shape::Scalar(kind), value) => {
+            let kind = if ty.is_formatted() { SchemaType::Any } else { kind };
+            scalar_error(kind, value).is_none()
+        }
+        (Shape::Map(map), Value::Object(entries)) => {
+            entries.iter().all(|(name, child)| map.field(name).is_some_and(|ty| fits(ty, child, depth + 1)))
+        }
+        (Shape::List(list), Value::Array(items)) => items
+            .iter()
+            .all(|item| (list.keys.is_none() || list.has_key(item)) && fits(list.items, item, depth + 1)),
+        (Shape::Map(_) | Shape::List(_), _) => false,
+    }
+}
+
 /// Adds the declared fields on the way to the set's fields: `a.b.c` makes `a` a field of the set when it is a
 /// declared one, not when it is a map's entry.
 pub fn with_named_parents(ty: Type<'_>, set: &Fields) -> Fields {
@@ -143,6 +164,7 @@ fn check(ty: Type<'_>, value: &Value, path: &str, errors: &mut Vec<String>, dept
     match (ty.shape(Some(value)), value) {
         (_, Value::Null) => {}
         (Shape::Scalar(kind), value) => {
+            let kind = if ty.is_formatted() { SchemaType::Any } else { kind };
             if let Some(text) = scalar_error(kind, value) {
                 add(text);
             }

@@ -83,7 +83,10 @@ pub fn on_update(
         return;
     }
     // As upstream, which gives up and drops them (`UpdateNoErrors`).
-    if !fieldset::is_keyed(Type::of(kind), new, 0) {
+    let ty = Type::of(kind);
+    let known =
+        if kind.custom.is_some() { fieldset::fits(ty, new, 0) } else { fieldset::is_keyed(ty, new, 0) };
+    if !known {
         return;
     }
     update(kind, subresource, old, new, &mut entries, manager, now);

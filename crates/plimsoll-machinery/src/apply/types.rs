@@ -98,6 +98,14 @@ impl<'a> Type<'a> {
         matches!(self, Self::Known { schemas, id, .. } if schemas.get(id).leaf == Leaf::Raw)
     }
 
+    /// Whether it is a text of some format, which field ownership takes for any scalar (kube-openapi's
+    /// `convertPrimitive`).
+    pub fn is_formatted(self) -> bool {
+        let Self::Known { schemas, id, .. } = self else { return false };
+        let schema = schemas.get(id);
+        schema.kind == SchemaType::String && !matches!(schema.format.as_str(), "" | "byte")
+    }
+
     /// Shape of a value: what its type says, or what the value is where the type leaves it open.
     pub fn shape(self, value: Option<&Value>) -> Shape<'a> {
         let Self::Known { schemas, id, open, root } = self else { return deduced(value) };

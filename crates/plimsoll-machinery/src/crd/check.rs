@@ -2,7 +2,9 @@
 //!
 //! On updates a value that hasn't changed is not complained about (ratcheting, KEP-4008).
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::fmt;
 
 use serde_json::Value;
 
@@ -65,15 +67,16 @@ impl Checker<'_> {
             return;
         }
         self.check_type(value, node, path);
-        self.combinations(value, old, node, path);
+        if !value.is_null() {
+            self.combinations(value, old, node, path);
+        }
         match value {
             Value::String(s) => self.string(s, node, path),
             Value::Number(n) => self.number(value, n.as_f64().unwrap_or_default(), node, path),
             Value::Array(all) => self.array(value, all, old, node, path),
             _ => {}
         }
-        let absent = value.is_null() && node.nullable;
-        if !absent && !node.enumeration.is_empty() {
+        if !node.enumeration.is_empty() {
             self.one_of_values(value, node, path);
         }
         if let Value::Object(map) = value {
@@ -143,38 +146,32 @@ impl Checker<'_> {
             let kind = node.kind.map_or("", NodeType::name);
             self.composite(format!("Checked value must be of type {kind} {format} in {path}"));
         }
-        // Limits of whole numbers are whole, whatever they are written as.
-        let whole = value.as_i64();
-        let limit = |limit: f64| match whole {
-            Some(_) if in_type(limit, node) => limit.trunc(),
-            _ => limit,
-        };
         let Bounds { minimum, maximum, multiple_of, .. } = &node.bounds;
         if let Some(factor) = multiple_of {
             self.boundary("MultipleOf", *factor, node, path);
-            self.multiple(value, n, limit(*factor), path);
+            self.multiple(value, n, limit(value, *factor, node), path);
         }
         if let Some((min, exclusive)) = minimum {
             self.boundary("Minimum boundary", *min, node, path);
-            let min = limit(*min);
-            if n < min || (*exclusive && n <= min) {
+            let min = limit(value, *min, node);
+            if min.outdoes(value, n, *exclusive, Ordering::Less) {
                 let than = if *exclusive { "greater than" } else { "greater than or equal to" };
-                self.invalid(path, value, format!("{path} in body should be {than} {}", go_number(min)));
+                self.invalid(path, value, format!("{path} in body should be {than} {min}"));
             }
         }
         if let Some((max, exclusive)) = maximum {
             self.boundary("Maximum boundary", *max, node, path);
-            let max = limit(*max);
-            if n > max || (*exclusive && n >= max) {
+            let max = limit(value, *max, node);
+            if max.outdoes(value, n, *exclusive, Ordering::Greater) {
                 let than = if *exclusive { "less than" } else { "less than or equal to" };
-                self.invalid(path, value, format!("{path} in body should be {than} {}", go_number(max)));
+                self.invalid(path, value, format!("{path} in body should be {than} {max}"));
             }
         }
     }
 
     /// A limit that doesn't fit the type of what it limits is complained about with every value.
     fn boundary(&mut self, what: &str, limit: f64, node: &Node, path: &str) {
-        if in_type(limit, node) {
+        if limit_in_range(limit, node) {
             return;
         }
         let kind = node.kind.map_or("", NodeType::name);
@@ -186,16 +183,22 @@ impl Checker<'_> {
         self.composite(format!("{what} value must be of type {kind} {format} in {path}"));
     }
 
-    fn multiple(&mut self, value: &Value, n: f64, factor: f64, path: &str) {
-        let shown = go_number(factor);
-        if factor <= 0.0 {
+    fn multiple(&mut self, value: &Value, n: f64, factor: Limit, path: &str) {
+        if factor.as_f64() <= 0.0 {
+            let shown = factor.to_string();
             let what = format!("factor MultipleOf declared for {path} must be positive: {shown}");
             self.push(FieldErrorKind::Invalid, path, Some(shown), what);
             return;
         }
-        let times = if factor < 1.0 { 1.0 / factor * n } else { n / factor };
-        if (times - times.round()).abs() > 1e-9 {
-            self.invalid(path, value, format!("{path} in body should be a multiple of {shown}"));
+        let is_multiple = match (factor, value.as_i64()) {
+            (Limit::Whole(factor), Some(whole)) => whole.checked_rem(factor) == Some(0),
+            (Limit::Whole(_) | Limit::Float(_), _) => {
+                let factor = factor.as_f64();
+                is_whole(if factor < 1.0 { 1.0 / factor * n } else { n / factor })
+            }
+        };
+        if !is_multiple {
+            self.invalid(path, value, format!("{path} in body should be a multiple of {factor}"));
         }
     }
 
@@ -343,8 +346,62 @@ impl<'a> Before<'a> {
     }
 }
 
+/// A limit as it is compared with a value: whole numbers with whole limits, whatever those are written as.
+#[derive(Clone, Copy)]
+enum Limit {
+    Whole(i64),
+    Float(f64),
+}
+
+/// What limits a value (`MaximumNativeType` and its like).
+fn limit(value: &Value, limit: f64, node: &Node) -> Limit {
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if value.as_i64().is_none() || !limit_in_range(limit, node) {
+        Limit::Float(limit)
+    } else if (-END..END).contains(&limit) {
+        Limit::Whole(limit as i64)
+    } else {
+        // what Go's conversion makes of numbers that are too large
+        Limit::Whole(i64::MIN)
+    }
+}
+
+impl Limit {
+    fn as_f64(self) -> f64 {
+        match self {
+            Self::Whole(n) => n as f64,
+            Self::Float(n) => n,
+        }
+    }
+
+    /// Whether a value is beyond the limit, or at it when that is `exclusive`.
+    fn outdoes(self, value: &Value, n: f64, exclusive: bool, beyond: Ordering) -> bool {
+        let order = match (self, value.as_i64()) {
+            (Self::Whole(limit), Some(whole)) => whole.cmp(&limit),
+            (limit, _) => n.partial_cmp(&limit.as_f64()).unwrap_or(Ordering::Equal),
+        };
+        order == beyond || (exclusive && order == Ordering::Equal)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(n) => n.fmt(f),
+            Self::Float(n) => f.write_str(&go_number(*n)),
+        }
+    }
+}
+
 fn is_integer(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|f| f.fract() == 0.0)
+    value.is_i64() || value.as_f64().is_some_and(is_whole)
+}
+
+/// Whether a float counts as a whole number (`swag.IsFloat64AJSONInteger`).
+fn is_whole(n: f64) -> bool {
+    const LARGEST: f64 = 9_007_199_254_740_991.0;
+    let rounded = n.round();
+    n.abs() <= LARGEST && (n == rounded || (n - rounded).abs() < 1e-9 * rounded.abs())
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -369,21 +426,22 @@ fn format_of(value: &Value) -> &'static str {
 }
 
 /// Whether a limit is one of the numbers it limits.
-fn in_type(limit: f64, node: &Node) -> bool {
-    node.kind != Some(NodeType::Integer) || limit.fract() == 0.0
+fn limit_in_range(limit: f64, node: &Node) -> bool {
+    in_range(&Value::from(limit), limit, node)
 }
 
-/// Whether a number fits its type's format.
+/// Whether a number fits its type's format (`IsValueValidAgainstRange`).
 fn in_range(value: &Value, n: f64, node: &Node) -> bool {
-    let whole = is_integer(value);
+    let whole = value.is_i64() || value.is_u64() || n.fract() == 0.0;
     match (node.kind, if node.formatted { node.format.as_str() } else { "" }) {
         (Some(NodeType::Integer), "int32") => {
             whole && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&n)
         }
         (Some(NodeType::Integer), "uint32") => whole && (0.0..=f64::from(u32::MAX)).contains(&n),
-        (Some(NodeType::Integer), "uint64") => value.is_u64(),
+        (Some(NodeType::Integer), "uint64") => whole && (0.0..18_446_744_073_709_551_616.0).contains(&n),
         (Some(NodeType::Integer), _) => {
-            value.is_i64() || (whole && (-9.3e18..9.223_372_036_854_776e18).contains(&n) && !value.is_u64())
+            let end = 9_223_372_036_854_775_808.0;
+            value.is_i64() || (whole && (-end..end).contains(&n))
         }
         (_, "float" | "float32") => n.abs() <= f64::from(f32::MAX),
         _ => true,

@@ -24,7 +24,8 @@ pub fn prune_as(value: &mut Value, schema: &Node, resource: bool) -> Vec<String>
 pub fn normalise_numbers(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() => {
-            if let Some(whole) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.0e15) {
+            // what Go writes without an exponent and reads as an int64
+            if let Some(whole) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18) {
                 *value = Value::from(whole as i64);
             }
         }

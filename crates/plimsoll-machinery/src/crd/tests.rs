@@ -96,6 +96,65 @@ fn recorded_objects() {
     assert!(compared > 60, "{compared} objects compared");
 }
 
+/// Numbers are compared as they are read: whole ones exactly, those with a fraction or an exponent as floats, which
+/// count as whole only as far as a float can tell.
+#[test]
+fn numbers_and_nulls() {
+    let integer = json!({"type": "integer"});
+    let fives = json!({"type": "integer", "multipleOf": 5});
+    let halves = json!({"type": "number", "multipleOf": 0.5});
+    let most = json!({"type": "integer", "maximum": 9_007_199_254_740_993_i64});
+    let text = json!({"type": "string"});
+    let letters = json!({"type": "string", "nullable": true, "enum": ["x"]});
+    let either = json!({"type": "object", "nullable": true, "anyOf": [{"required": ["a"]}]});
+    let int32 = json!({"type": "integer", "format": "int32"});
+    let rows: &[(&Value, &str, &[&str])] = &[
+        (&integer, "1.0", &[]),
+        (&integer, "1e3", &[]),
+        (
+            &integer,
+            "1e30",
+            &[
+                r#"Invalid value: "number": v in body must be of type integer: "number""#,
+                r#"Invalid value: "": Checked value must be of type integer (default format) in v"#,
+            ],
+        ),
+        (
+            &int32,
+            "3e9",
+            &[r#"Invalid value: "": Checked value must be of type integer with format int32 in v"#],
+        ),
+        (&fives, "9223372036854775805", &[]),
+        (
+            &fives,
+            "9223372036854775807",
+            &["Invalid value: 9223372036854775807: v in body should be a multiple of 5"],
+        ),
+        (&halves, "1.0", &[]),
+        (&halves, "1", &["Invalid value: 0: factor MultipleOf declared for v must be positive: 0"]),
+        (&halves, "1e30", &["Invalid value: 1e+30: v in body should be a multiple of 0.5"]),
+        (&most, "9007199254740992", &[]),
+        (
+            &most,
+            "9007199254740994",
+            &["Invalid value: 9007199254740994: v in body should be less than or equal to 9007199254740992"],
+        ),
+        (&text, "1", &[r#"Invalid value: "integer": v in body must be of type string: "integer""#]),
+        (&text, "1.0", &[r#"Invalid value: "number": v in body must be of type string: "number""#]),
+        (&letters, "null", &[r#"Unsupported value: null: supported values: "x""#]),
+        (&either, "null", &[]),
+    ];
+    for (schema, value, want) in rows {
+        let node = super::node::Node::build(schema);
+        let mut checker = super::check::Checker { base: "", errors: Vec::new() };
+        checker.check(&serde_json::from_str(value).unwrap(), None, &node, "v");
+        let found: Vec<String> = checker.errors.iter().map(|e| e.to_string()).collect();
+        let found: Vec<&str> =
+            found.iter().map(|e| e.trim_start_matches("v: ").trim_start_matches("<nil>: ")).collect();
+        assert_eq!(found, *want, "{schema} {value}");
+    }
+}
+
 /// What is as long as a request may be takes about as long to check as to read.
 #[test]
 fn long_values_are_checked_in_one_pass() {

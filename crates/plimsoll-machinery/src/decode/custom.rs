@@ -12,7 +12,9 @@ use crate::schema::{Schema, SchemaId, Schemas};
 /// Reads any object, then drops what its schema does not know.
 pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> Result<Findings, D::Error> {
     let mut findings = Findings::default();
-    let object = Any { findings: &mut findings, path: String::new() }.deserialize(deserializer)?;
+    let keep_floats = kind.custom.is_some();
+    let any = Any { findings: &mut findings, path: String::new(), keep_floats };
+    let object = any.deserialize(deserializer)?;
     findings.object = object;
     if !findings.object.is_object() && !findings.object.is_null() {
         let got = super::json_kind(&findings.object);
@@ -142,6 +144,9 @@ fn prune_object(
 struct Any<'f> {
     findings: &'f mut Findings,
     path: String,
+    /// Whether whole numbers written with a fraction stay floats, as they do in custom resources until they are
+    /// stored.
+    keep_floats: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Any<'_> {
@@ -176,13 +181,14 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
+        // What doesn't fit Go's int64 is a float there.
+        Ok(i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
         // Go writes whole numbers without a fraction.
         const WHOLE: f64 = 9e18;
-        if value.fract() == 0.0 && value.abs() < WHOLE {
+        if !self.keep_floats && value.fract() == 0.0 && value.abs() < WHOLE {
             return Ok(Value::from(value as i64));
         }
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
@@ -200,7 +206,14 @@ impl<'de> Visitor<'de> for Any<'_> {
         let mut list = Vec::new();
         loop {
             let path = format!("{}[{}]", self.path, list.len());
-            let Some(value) = access.next_element_seed(Any { findings: self.findings, path })? else { break };
+            let Some(value) = access.next_element_seed(Any {
+                findings: self.findings,
+                path,
+                keep_floats: self.keep_floats,
+            })?
+            else {
+                break;
+            };
             list.push(value);
         }
         Ok(Value::Array(list))
@@ -213,7 +226,11 @@ impl<'de> Visitor<'de> for Any<'_> {
             if map.contains_key(&key) {
                 push(&mut self.findings.strict, "duplicate", &path);
             }
-            let value = access.next_value_seed(Any { findings: self.findings, path })?;
+            let value = access.next_value_seed(Any {
+                findings: self.findings,
+                path,
+                keep_floats: self.keep_floats,
+            })?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))

@@ -75,6 +75,13 @@ impl Walk<'_> {
     }
 
     fn metadata(&mut self, value: &mut Value, path: &str) {
+        if !value.is_object() && !value.is_null() {
+            let got = super::json_kind(value);
+            let why = format!("json: cannot unmarshal {got} into Go value of type v1.ObjectMeta");
+            let error = crate::FieldError::invalid(path, value, why);
+            self.error.get_or_insert(error.to_string());
+            return;
+        }
         let schemas = crate::builtin::schemas();
         let Some(id) = schemas.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") else { return };
         let mut walk = typed::Walk::new(schemas);

@@ -73,7 +73,10 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+        let mut number = Number::from_f64(value).map_or(Value::Null, Value::Number);
+        // upstream makes JSON of it, where whole numbers have no fraction
+        crate::crd::normalise_numbers(&mut number);
+        Ok(number)
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
