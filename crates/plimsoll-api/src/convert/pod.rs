@@ -325,11 +325,7 @@ fn status(raw: lean::PodStatus) -> Result<PodStatus> {
             .allocated_resources
             .map(|r| amount::resources("status.allocatedResources", Some(r)))
             .transpose()?,
-        actuated: raw
-            .resources
-            .and_then(|r| r.requests)
-            .map(|r| amount::resources("status.resources", Some(r)))
-            .transpose()?,
+        actuated: raw.resources.map(|r| amount::resources("status.resources", r.requests)).transpose()?,
         claim_statuses: raw
             .resource_claim_statuses
             .unwrap_or_default()
@@ -348,8 +344,7 @@ fn container_status(raw: lean::ContainerStatus) -> Result<ContainerStatus> {
             .transpose()?,
         actuated: raw
             .resources
-            .and_then(|r| r.requests)
-            .map(|r| amount::resources("containerStatuses.resources.requests", Some(r)))
+            .map(|r| amount::resources("containerStatuses.resources.requests", r.requests))
             .transpose()?,
     })
 }

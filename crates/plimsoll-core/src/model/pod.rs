@@ -373,7 +373,7 @@ pub struct ContainerStatus {
     pub name: String,
     /// `allocatedResources`, if reported.
     pub allocated: Option<Resources>,
-    /// `resources.requests`, if reported.
+    /// `resources.requests`, if `resources` are reported.
     pub actuated: Option<Resources>,
 }
 
@@ -392,7 +392,7 @@ pub struct PodStatus {
     pub containers: Vec<ContainerStatus>,
     /// Pod-level `allocatedResources`, if reported.
     pub allocated: Option<Resources>,
-    /// Pod-level `resources.requests`, if reported.
+    /// Pod-level `resources.requests`, if `resources` are reported.
     pub actuated: Option<Resources>,
     /// Names of generated device claims: (name in the pod, claim; `None`: none is needed).
     pub claim_statuses: Vec<(String, Option<String>)>,

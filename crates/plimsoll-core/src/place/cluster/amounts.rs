@@ -189,22 +189,18 @@ pub fn pod_requests(spec: &PodSpec, counting: &Counting<'_>) -> Resources {
     total
 }
 
-/// Pod-level requests replace the sums.
+/// Pod-level requests replace the sums; the status counts for the resources that the spec names.
 fn pod_level(total: &mut Resources, spec: &PodSpec, status: Option<&PodStatus>) {
-    let mut own = spec.pod_requests.clone().unwrap_or_default();
-    if let Some(status) = status
-        && let Some(actuated) = &status.actuated
-    {
-        if is_infeasible(status) {
-            own = Resources::new();
-        }
-        raise(&mut own, actuated);
-        if let Some(allocated) = &status.allocated {
-            raise(&mut own, allocated);
-        }
-    }
-    for (name, amount) in own.into_iter().filter(|(name, _)| is_pod_level(name)) {
-        total.insert(name, amount);
+    let own = spec.pod_requests.as_ref();
+    let reported = status.and_then(|s| Some((s, s.actuated.as_ref()?)));
+    for (name, wanted) in own.into_iter().flatten().filter(|(name, _)| is_pod_level(name)) {
+        let amount = reported.map_or(*wanted, |(status, actuated)| {
+            let of = |r: Option<&Resources>| r.and_then(|r| r.get(name)).copied();
+            let wanted = (!is_infeasible(status)).then_some(*wanted);
+            let all = [wanted, of(Some(actuated)), of(status.allocated.as_ref())];
+            all.into_iter().flatten().max().unwrap_or(0)
+        });
+        total.insert(name.clone(), amount);
     }
 }
 
@@ -213,8 +209,7 @@ pub fn usage(spec: &PodSpec, status: Option<&PodStatus>, strings: &mut Interner)
     let plain = Counting { status, ..Counting::default() };
     let requests = pod_requests(spec, &plain);
     let set = has_pod_level_requests(spec);
-    let missing =
-        |name: &str, default| (!set || requests.get(name).is_none_or(|a| *a == 0)).then_some(default);
+    let missing = |name: &str, default| (!set || !requests.contains_key(name)).then_some(default);
     let counting = Counting {
         missing_cpu: missing("cpu", DEFAULT_MILLI_CPU),
         missing_memory: missing("memory", DEFAULT_MEMORY),

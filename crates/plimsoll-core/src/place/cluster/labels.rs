@@ -98,6 +98,11 @@ impl Selector {
         self.0.is_empty()
     }
 
+    /// Whether a condition is about the key.
+    pub fn names(&self, key: Sym) -> bool {
+        self.0.iter().any(|r| r.key == key)
+    }
+
     /// Whether the labels satisfy all conditions.
     pub fn matches(&self, labels: &Labels, strings: &Interner) -> bool {
         self.0.iter().all(|r| r.holds(labels.get(r.key), strings))

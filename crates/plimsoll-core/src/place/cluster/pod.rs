@@ -53,10 +53,10 @@ pub enum OwnerKind {
 impl OwnerKind {
     /// By API version and kind.
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
-        match (api_version.split('/').next_back() == Some(api_version), kind) {
-            (true, "ReplicationController") => Some(Self::ReplicationController),
-            (false, "ReplicaSet") if api_version.starts_with("apps/") => Some(Self::ReplicaSet),
-            (false, "StatefulSet") if api_version.starts_with("apps/") => Some(Self::StatefulSet),
+        match (api_version, kind) {
+            ("v1", "ReplicationController") => Some(Self::ReplicationController),
+            ("apps/v1", "ReplicaSet") => Some(Self::ReplicaSet),
+            ("apps/v1", "StatefulSet") => Some(Self::StatefulSet),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use crate::intern::{Interner, Map, Sym};
 use crate::model::{SpreadConstraint, UnsatisfiableAction};
 use crate::place::args::SpreadArgs;
 use crate::place::cluster::spec::{Spec, Spread};
-use crate::place::cluster::{Cluster, Labels, Node, NodeId, NodeInfo, PodId, Shape};
+use crate::place::cluster::{Cluster, Labels, Node, NodeId, NodeInfo, OwnerKind, PodId, Shape};
 use crate::place::events::{Actions, Change, Interest, Payload, PodView, Resource};
 use crate::place::framework::{
     Counts, FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status,
@@ -95,12 +95,15 @@ fn default_selector(
     for service in objects.services_of(shape.namespace, &shape.labels) {
         pairs.extend(service.iter().copied());
     }
-    let owner =
-        cluster.pods[pod].owner.and_then(|(kind, name)| objects.owners.get(&(shape.namespace, kind, name)));
+    let owner = cluster.pods[pod].owner;
+    let found = owner.and_then(|(kind, name)| objects.owners.get(&(shape.namespace, kind, name)));
     let mut base = crate::place::cluster::labels::Selector::default();
-    match owner {
-        Some(OwnerSelector::Selector(selector)) => base = selector.clone(),
-        None => {}
+    if let Some(OwnerSelector::Selector(selector)) = found {
+        base = selector.clone();
+        // Upstream merges its pairs into those of the Services; other owners' conditions come on top.
+        if owner.is_some_and(|(kind, _)| kind == OwnerKind::ReplicationController) {
+            pairs.retain(|key, _| !base.names(*key));
+        }
     }
     let selector = base.with_pairs(pairs.into_iter());
     (!selector.is_empty()).then_some(selector)
