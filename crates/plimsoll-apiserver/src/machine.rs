@@ -47,16 +47,15 @@ pub fn decode(
     Ok((decoded.object, decoded.warnings))
 }
 
-/// Warnings about a custom resource of a version that isn't served: nothing is known of its fields.
-pub fn unread(kind: &Kind, body: &[u8]) -> Vec<String> {
-    let Ok(Value::Object(object)) = serde_json::from_slice(body) else { return Vec::new() };
-    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
-    if kind.custom.is_none() || text("kind") != kind.gvk.kind || text("apiVersion") == kind.gvk.api_version()
-    {
-        return Vec::new();
+/// Warnings about a custom resource whose body was refused: fields, when they are of a version that there isn't.
+pub fn unread(kind: &Kind, body: &[u8], validation: FieldValidation) -> Vec<String> {
+    let other = |object: &Value| object["apiVersion"].as_str() != Some(kind.gvk.api_version().as_str());
+    match serde_json::from_slice::<Value>(body) {
+        Ok(object) if kind.custom.is_some() && validation == FieldValidation::Warn && other(&object) => {
+            codec::conform(kind, object).map_or_else(|_| Vec::new(), |c| c.strict)
+        }
+        _ => Vec::new(),
     }
-    let own = ["apiVersion", "kind", "metadata"];
-    object.keys().filter(|k| !own.contains(&k.as_str())).map(|k| format!("unknown field \"{k}\"")).collect()
 }
 
 /// Kinds besides DeleteOptions that are registered for it in every group (`metav1.AddToGroupVersion`).
@@ -226,6 +225,10 @@ pub fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Val
 
 /// Validates a new object.
 pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let wrong = crd::validate_type(kind, object);
+    if !wrong.is_empty() {
+        return wrong;
+    }
     let mut errors = validate::validate_create(kind, object);
     if crate::custom::is_definition(kind) {
         errors.extend(crd::define::validate_create(object));
@@ -238,6 +241,10 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
 
 /// Validates a change.
 pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+    let wrong = crd::validate_type(kind, new);
+    if !wrong.is_empty() {
+        return wrong;
+    }
     let mut errors = validate::validate_update(kind, subresource, old, new);
     if crate::custom::is_definition(kind) && subresource.is_empty() {
         errors.extend(crd::define::validate_update(old, new));
@@ -258,6 +265,15 @@ pub fn warnings(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<String> {
         return crd::define::warnings(old, new);
     }
     validate::warnings(kind, old, new)
+}
+
+/// 422 for an object that was to be of a kind; a custom resource may say that it is of another.
+pub fn invalid_object(kind: &Kind, object: &Value, name: &str, errors: &[FieldError]) -> ApiError {
+    if kind.custom.is_none() {
+        return invalid(kind, name, errors);
+    }
+    let said = gvk_of(object);
+    ApiError::invalid(&said.group, &said.kind, name, errors)
 }
 
 /// 422 for an object of a kind.
@@ -395,8 +411,8 @@ pub fn apply_patch(
         _ => document().map(|d| d.to_string()).unwrap_or_default(),
     };
     let document_of_kind = document()?;
-    if kind.custom.is_some() {
-        type_errors(kind, &document_of_kind)?;
+    if kind.custom.is_some() && document_of_kind["apiVersion"].is_null() {
+        return Err(ApiError::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
     }
     if let Some(why) = other_kind(kind, &document_of_kind) {
         return Err(patch::refused(&shown(), &why));
@@ -413,26 +429,31 @@ pub fn apply_patch(
     Ok((conformed.object, warnings))
 }
 
-/// A custom resource stays of its kind (`customResourceValidator.validateTypeMeta`).
-fn type_errors(kind: &Kind, document: &Value) -> Result<(), ApiError> {
-    let found = gvk_of(document);
-    let mut errors = Vec::new();
-    if found.kind != kind.gvk.kind {
-        errors.push(FieldError::invalid("kind", &json!(found.kind), format!("must be {}", kind.gvk.kind)));
+/// Why it can't be read what a custom resource says that it is.
+fn type_fault(document: &Value) -> Option<String> {
+    let lead = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    for field in ["apiVersion", "kind"] {
+        if let Some(wrong) = document.get(field).filter(|v| !v.is_null() && !v.is_string()) {
+            let got = codec::json_kind(wrong);
+            return Some(format!("{lead} {got} into Go struct field .{field} of type string"));
+        }
     }
-    if found.group != kind.gvk.group || found.version != kind.gvk.version {
-        let want = kind.gvk.api_version();
-        errors.push(FieldError::invalid("apiVersion", &document["apiVersion"], format!("must be {want}")));
+    let version = document["apiVersion"].as_str().unwrap_or_default();
+    if version.matches('/').count() > 1 {
+        return Some(format!("unexpected GroupVersion string: {version}"));
     }
-    let name = document["metadata"]["name"].as_str().unwrap_or("");
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&found.group, &found.kind, name, &errors)) }
+    let named = document["kind"].as_str().is_some_and(|k| !k.is_empty());
+    (!named).then(|| format!("Object 'Kind' is missing in '{document}'"))
 }
 
 /// What Go says when a patch made another kind of an object of a built-in kind.
 fn other_kind(kind: &Kind, document: &Value) -> Option<String> {
     let found = gvk_of(document);
-    if kind.custom.is_some() || found == kind.gvk {
+    if found == kind.gvk {
         return None;
+    }
+    if kind.custom.is_some() {
+        return type_fault(document);
     }
     let version = found.api_version();
     if found.kind.is_empty() {
@@ -461,7 +482,10 @@ fn other_kind(kind: &Kind, document: &Value) -> Option<String> {
 /// 400 for what is neither YAML nor JSON, or no object.
 pub fn parse_apply(bytes: &[u8]) -> Result<Value, ApiError> {
     let value = match serde_json::from_slice(bytes) {
-        Ok(value) => value,
+        Ok(mut value) => {
+            crd::normalise_numbers(&mut value);
+            value
+        }
         Err(_) => codec::yaml(bytes).map_err(|e| {
             ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
         })?,

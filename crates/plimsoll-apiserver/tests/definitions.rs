@@ -195,7 +195,55 @@ async fn refusals_of_custom_resources() {
     let one = format!("{SHIPS}/a");
     let other_kind = json!({"kind": "Boat"});
     let nameless = json!({"apiVersion": "test.dev/v1", "kind": "Ship"});
+    let mut boat = ship("a");
+    boat["kind"] = json!("Boat");
+    let later = json!({"apiVersion": "test.dev/v9", "kind": "Boat", "spec": {}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job"});
     let rows = [
+        ("PUT", SHIPS.to_owned(), Some(ship("a")), 400, "name must be provided"),
+        ("PATCH", SHIPS.to_owned(), Some(json!({})), 400, "name must be provided"),
+        (
+            "POST",
+            SHIPS.to_owned(),
+            Some(boat.clone()),
+            422,
+            "Boat.test.dev \"a\" is invalid: kind: Invalid value: \"Boat\": must be Ship",
+        ),
+        (
+            "PUT",
+            format!("{SHIPS}/no"),
+            Some(boat.clone()),
+            400,
+            "the name of the object (a) does not match the name on the URL (no)",
+        ),
+        (
+            "PUT",
+            one.clone(),
+            Some(boat),
+            422,
+            "ships.test.dev \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update",
+        ),
+        (
+            "POST",
+            format!("{SHIPS}?fieldValidation=Strict"),
+            Some(later),
+            400,
+            "the API version in the data (test.dev/v9) does not match the expected API version (test.dev/v1)",
+        ),
+        (
+            "POST",
+            format!("{SHIPS}?fieldValidation=Strict"),
+            Some(json!({"apiVersion": "test.dev/v9", "kind": "Ship", "spec": {}})),
+            400,
+            "Ship in version \"v9\" cannot be handled as a Ship: strict decoding error: unknown field \"spec\"",
+        ),
+        (
+            "PUT",
+            one.clone(),
+            Some(job),
+            400,
+            "the API version in the data (batch/v1) does not match the expected API version (test.dev/v1)",
+        ),
         ("GET", format!("{one}/nope"), None, 404, "ships.test.dev \"a\" not found"),
         (
             "PUT",

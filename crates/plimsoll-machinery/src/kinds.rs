@@ -76,6 +76,8 @@ pub struct CustomKind {
     pub scale: Option<serde_json::Value>,
     /// JSON paths of selectable fields.
     pub selectable_fields: Vec<String>,
+    /// Names of all versions of the definition, served or not.
+    pub versions: Vec<String>,
     /// Version in which objects are stored.
     pub storage_version: String,
     /// Warning sent with every answer when the version is deprecated.

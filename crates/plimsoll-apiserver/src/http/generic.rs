@@ -107,6 +107,13 @@ fn check_verb(req: &Req, kind: &Kind) -> Result<(), ApiError> {
         _ => false,
     };
     let verb = if info.verb == "watch" && named && !info.old_watch { "get" } else { info.verb.as_str() };
+    if kind.custom.is_some() && !named && matches!(verb, "update" | "patch") {
+        // Upstream's handler of custom resources looks at the verb only.
+        if verb == "patch" {
+            patch::patch_type(req, kind)?;
+        }
+        return Err(ApiError::bad_request("name must be provided"));
+    }
     if !fits || !kind.verbs.iter().any(|v| v == verb) {
         return Err(not_supported(req, kind));
     }
@@ -287,7 +294,7 @@ fn decode_bare(req: &mut Req, kind: &Kind, options: &WriteOptions) -> Result<Val
     let format = body_format(req, machine::has_protobuf(kind))?;
     let decoded = machine::decode(kind, &req.body, format, options.field_validation);
     if decoded.is_err() {
-        req.warnings.extend(machine::unread(kind, &req.body));
+        req.warnings.extend(machine::unread(kind, &req.body, options.field_validation));
     }
     let (object, warnings) = decoded?;
     req.warnings.extend(warnings);

@@ -68,10 +68,13 @@ async fn apply(
     options: &WriteOptions,
     mut write: pipeline::Write,
 ) -> Result<Reply, ApiError> {
-    let intent = machine::parse_apply(&req.body)?;
+    let body = req.body.clone();
     let (manager, now, sub) = (write.manager.clone(), write.now, write.subresource.clone());
     let force = options.force.unwrap_or(false);
-    let make = |old: Option<&Value>| machine::apply(kind, old, &intent, &manager, &sub, force, now);
+    let make = |old: Option<&Value>| {
+        let intent = machine::parse_apply(&body)?;
+        machine::apply(kind, old, &intent, &manager, &sub, force, now)
+    };
     let result = pipeline::update(&mut write, Change::Apply(&make)).await;
     req.warnings.append(&mut write.warnings);
     present_written(req, kind, result?).await

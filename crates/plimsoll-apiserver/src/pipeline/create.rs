@@ -87,7 +87,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     let mut errors = devices::admin_access(w, &object, None);
     errors.extend(machine::validate_create(&w.kind, &object));
     if !errors.is_empty() {
-        return Err(machine::invalid(&w.kind, &name, &errors));
+        return Err(machine::invalid_object(&w.kind, &object, &name, &errors));
     }
     w.warnings.extend(machine::warnings(&w.kind, &object, None));
     meta::tidy(&mut object);

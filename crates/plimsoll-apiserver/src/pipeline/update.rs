@@ -195,7 +195,7 @@ fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> 
     let mut errors = devices::admin_access(w, new, Some(old));
     errors.extend(machine::validate_update(&w.kind, &w.subresource, new, old));
     if !errors.is_empty() {
-        return Err(machine::invalid(&w.kind, &w.name, &errors));
+        return Err(machine::invalid_object(&w.kind, new, &w.name, &errors));
     }
     w.warnings.extend(machine::warnings(&w.kind, new, Some(old)));
     Ok(())

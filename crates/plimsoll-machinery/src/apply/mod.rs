@@ -84,8 +84,11 @@ pub fn on_update(
     }
     // As upstream, which gives up and drops them (`UpdateNoErrors`).
     let ty = Type::of(kind);
-    let known =
-        if kind.custom.is_some() { fieldset::fits(ty, new, 0) } else { fieldset::is_keyed(ty, new, 0) };
+    let known = if kind.custom.is_some() {
+        new.get("kind").and_then(Value::as_str) == Some(kind.gvk.kind.as_str()) && fieldset::fits(ty, new, 0)
+    } else {
+        fieldset::is_keyed(ty, new, 0)
+    };
     if !known {
         return;
     }
@@ -305,12 +308,11 @@ fn strip_system(set: &mut Fields) {
 pub fn check_applied(kind: &Kind, applied: &Value) -> Result<(), ApiError> {
     let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
     let api_version = text("apiVersion");
-    let (group, version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
-        [version] => ("", *version),
-        [group, version] => (*group, *version),
-        _ => ("", ""),
+    let (group, version, name) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
+        [version] => ("", *version, text("kind")),
+        [group, version] => (*group, *version, text("kind")),
+        _ => ("", "", ""),
     };
-    let name = text("kind");
     let given = format!("{group}/{version}, Kind={name}");
     if group != kind.gvk.group || version != kind.gvk.version || name != kind.gvk.kind {
         return Err(ApiError::bad_request(format!("invalid object type: {given}")));

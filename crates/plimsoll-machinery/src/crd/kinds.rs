@@ -87,6 +87,7 @@ fn custom(spec: &Value, version: &Value, storage_version: &str, node: Node) -> C
         status: subresources.get("status").is_some_and(Value::is_object),
         scale: subresources.get("scale").filter(|s| s.is_object()).cloned(),
         selectable_fields: paths.collect(),
+        versions: list(spec, "versions").iter().map(|v| text(v, "name").to_owned()).collect(),
         storage_version: storage_version.to_owned(),
         deprecation: deprecation(spec, version),
         preserve_unknown: node.preserve,

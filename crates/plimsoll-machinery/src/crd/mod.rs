@@ -59,6 +59,20 @@ pub fn default_object(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// What is wrong with what a custom resource says it is; when anything is, little else is looked at
+/// (`customResourceValidator.ValidateTypeMeta`). Nothing for built-in kinds.
+pub fn validate_type(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    if kind.custom.is_none() {
+        return Vec::new();
+    }
+    let want = kind.gvk.api_version();
+    let fields = [("kind", kind.gvk.kind.as_str()), ("apiVersion", want.as_str())];
+    let wrong = fields.into_iter().filter(|(field, wanted)| text(object, field) != *wanted);
+    wrong
+        .map(|(field, wanted)| FieldError::invalid(field, at(object, field), format!("must be {wanted}")))
+        .collect()
+}
+
 /// What is wrong with a custom resource: its values, duplicates in its lists, its rules. `old` is the object it
 /// replaces; what hasn't changed is not complained about. `known` is what is wrong with its metadata: rules don't run
 /// on what isn't even that far right.

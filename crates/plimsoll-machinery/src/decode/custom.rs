@@ -41,19 +41,33 @@ pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> R
         }
     }
     typed_metadata(&mut findings, None, kind.custom.is_some());
-    if let (Some(schema), Some(custom)) = (&kind.schema, &kind.custom)
-        && !custom.preserve_unknown
-    {
-        let mut unknown = Vec::new();
-        prune(&schema.schemas, schema.root, &mut findings.object, "", true, &mut unknown);
-        unknown.sort();
-        // those of resources inside come after all others
-        unknown.extend(super::embedded::coerce(&schema.schemas, schema.root, &mut findings));
-        for path in unknown {
-            push(&mut findings.strict, "unknown", &path);
-        }
+    for path in unknown_fields(kind, &mut findings) {
+        push(&mut findings.strict, "unknown", &path);
     }
     Ok(findings)
+}
+
+/// Drops what the schema of a custom resource does not know, and gives resources inside their form. Objects of another
+/// group or kind are left as they are; of versions that there aren't, nothing is known.
+fn unknown_fields(kind: &Kind, findings: &mut Findings) -> Vec<String> {
+    let (Some(schema), Some(custom)) = (&kind.schema, &kind.custom) else { return Vec::new() };
+    let text = |key: &str| findings.object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or_default();
+    if custom.preserve_unknown || group != kind.gvk.group || text("kind") != kind.gvk.kind {
+        return Vec::new();
+    }
+    if version != kind.gvk.version {
+        let fields = findings.object.as_object().into_iter().flat_map(Map::keys);
+        let own = |name: &&String| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
+        let known = custom.versions.iter().any(|v| v == version);
+        return if known { Vec::new() } else { fields.filter(own).cloned().collect() };
+    }
+    let mut unknown = Vec::new();
+    prune(&schema.schemas, schema.root, &mut findings.object, "", true, &mut unknown);
+    unknown.sort();
+    // those of resources inside come after all others
+    unknown.extend(super::embedded::coerce(&schema.schemas, schema.root, findings));
+    unknown
 }
 
 fn push(strict: &mut Vec<String>, what: &str, path: &str) {

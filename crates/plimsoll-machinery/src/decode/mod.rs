@@ -15,7 +15,7 @@ mod yaml;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
-use crate::error::{ApiError, FieldError};
+use crate::error::ApiError;
 use crate::kinds::{Gvk, Kind};
 
 pub use syntax::{explain, go_quote};
@@ -105,6 +105,9 @@ pub fn decode(
         let why = format!("strict decoding error: {}", findings.strict.join(", "));
         return Err(cannot_be_handled(kind, &found, &why));
     }
+    if kind.custom.is_some() && found.api_version() != kind.gvk.api_version() {
+        return Err(other_version(kind, &found));
+    }
     let warnings = if validation == FieldValidation::Warn { findings.strict } else { Vec::new() };
     Ok(Decoded { object: findings.object, warnings })
 }
@@ -180,9 +183,12 @@ fn check_kind(kind: &Kind, object: &mut Value, body: &[u8]) -> Result<Gvk, KindE
         version = "v1";
     }
     let found = Gvk { group: group.to_owned(), version: version.to_owned(), kind: named.to_owned() };
+    if kind.custom.is_some() {
+        // Another version is refused later, and another kind much later.
+        return Ok(found);
+    }
     if found != *want {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        return Err(KindError::Refused(Box::new(other_kind(kind, &found, name))));
+        return Err(KindError::Refused(Box::new(other_kind(kind, &found))));
     }
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".to_owned(), Value::String(want.api_version()));
@@ -191,32 +197,20 @@ fn check_kind(kind: &Kind, object: &mut Value, body: &[u8]) -> Result<Gvk, KindE
     Ok(found)
 }
 
-fn other_kind(kind: &Kind, found: &Gvk, name: &str) -> ApiError {
+fn other_version(kind: &Kind, found: &Gvk) -> ApiError {
+    ApiError::bad_request(format!(
+        "the API version in the data ({}) does not match the expected API version ({})",
+        found.api_version(),
+        kind.gvk.api_version()
+    ))
+}
+
+fn other_kind(kind: &Kind, found: &Gvk) -> ApiError {
     let want = &kind.gvk;
-    if kind.custom.is_some() {
-        return if found.kind == want.kind {
-            ApiError::bad_request(format!(
-                "the API version in the data ({}) does not match the expected API version ({})",
-                found.api_version(),
-                want.api_version()
-            ))
-        } else {
-            let wrong = FieldError::invalid(
-                "kind",
-                &Value::from(found.kind.as_str()),
-                format!("must be {}", want.kind),
-            );
-            ApiError::invalid(&want.group, &found.kind, name, &[wrong])
-        };
-    }
     let table = crate::builtin::is_registered(found);
     let same = found.kind == want.kind && table;
     if same {
-        return ApiError::bad_request(format!(
-            "the API version in the data ({}) does not match the expected API version ({})",
-            found.api_version(),
-            want.api_version()
-        ));
+        return other_version(kind, found);
     }
     let why = if table {
         format!(

@@ -143,7 +143,7 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     let object = if req.info.verb == "update" {
         body_format(req, true)?;
         let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
-        let mut scale = decode(req, &own, &options)?;
+        let mut scale = decode(req, &own, &options).map_err(|e| unread(kind, e))?;
         let mut write = write_of(req, kind, &options, "UpdateOptions");
         pipeline::check_identity(&write, &mut scale)?;
         let make = |old: &Value| apply_scale(kind, old, &scale);
@@ -156,20 +156,31 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     present_own(req, &own, 200, scale_of(kind, &object)?)
 }
 
+/// What isn't read as a Scale of a custom resource: upstream doesn't know what it wanted to read.
+fn unread(kind: &Kind, error: ApiError) -> ApiError {
+    if kind.custom.is_none() || error.code != 400 {
+        return error;
+    }
+    ApiError::bad_request(
+        "no kind is registered for the type v1.Scale in scheme \
+         \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"",
+    )
+}
+
 async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value, ApiError> {
     let patch_type = patch_type(req, kind)?;
     let apply = patch_type == PatchType::Apply;
     let options = WriteOptions::parse(&req.query, "PatchOptions", apply)?;
     let mut write = write_of(req, kind, &options, "PatchOptions");
     if apply {
-        let scale = machine::parse_apply(&req.body)?;
-        machine::check_apply(own, &scale)?;
-        let intent = intent(kind, req, &scale)?;
         let (manager, now) = (write.manager.clone(), write.now);
         let force = options.force.unwrap_or(false);
         let make = |old: Option<&Value>| {
             let old =
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
+            let scale = machine::parse_apply(&req.body)?;
+            machine::check_apply(own, &scale)?;
+            let intent = intent(kind, req, &scale)?;
             machine::apply(kind, Some(old), &intent, &manager, "scale", force, now)
                 .map_err(|e| conflict_of_scale(kind, own, e))
         };
