@@ -2,6 +2,8 @@
 //!
 //! An expression sees `device.driver`, `device.attributes[domain].name` and `device.capacity[domain].name`.
 
+mod cost;
+
 use crate::cel_limits::Size;
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::IdedExpr;
@@ -110,7 +112,10 @@ impl CelSelector {
                     tree.map(crate::cel_limits::with_keys)
                 };
                 let compiled = catch_unwind(|| size.parsed(parse, |tree| tree));
-                compiled.unwrap_or_else(|_| Err("the expression can't be parsed".to_owned())).map(Arc::new)
+                let compiled =
+                    compiled.unwrap_or_else(|_| Err("the expression can't be parsed".to_owned()))?;
+                compiled.1.running(|| cost::check(expression, &compiled.0))?;
+                Ok(Arc::new(compiled))
             })
         };
         if programs.len() >= MAX_PROGRAMS {
@@ -148,6 +153,43 @@ impl DeviceSelector for CelSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_cost_too_much_is_refused() {
+        let cel = CelSelector::default();
+        let device = Device { name: "d".into(), ..Device::default() };
+        let list = format!("[{}]", vec!["1"; 100].join(", "));
+        let loops = |deep: usize| {
+            let open: String = (0..deep).map(|i| format!("{list}.all(x{i}, ")).collect();
+            format!("{open}true{}", ")".repeat(deep))
+        };
+        let doubled = format!(r#"["a"]{}.size() == 1"#, ".map(x, x + x)".repeat(40));
+        let nested = format!(r#"["a"]{}.size() == 1"#, ".map(x, [x, x])".repeat(40));
+        let replaced = format!(r#""aaaa"{}.size() > 1"#, r#".replace("", "bbbbbbbb")"#.repeat(12));
+        for expression in [
+            loops(4).as_str(),
+            &doubled,
+            &nested,
+            &replaced,
+            "lists.range(1000000000).size() > 1",
+            "lists.range(device.driver.size()).size() > 1",
+            r#"[1, 2, 3, 4, 5].all(x, "a".matches("((a{99}){99}){99}"))"#,
+            r#"["%.60000f%.60000f".format([1.0, 1.0])].map(x, x + x + x).all(x, [1, 2, 3, 4, 5, 6, 7, 8, 9, 0].all(y, x + x != x))"#,
+        ] {
+            let why = cel.matches(expression, "x.example", &device);
+            assert_eq!(why, Err("too complex, exceeds cost limit".to_owned()), "{expression}");
+        }
+        for expression in [
+            loops(2).as_str(),
+            r#"device.attributes["x.example"].exists(k, k.matches("^[a-z]{1,8}$")) || true"#,
+            r#"device.attributes.all(d, device.attributes[d].all(k, k != "a" || k.lowerAscii().trim() == k))"#,
+            r#"["a100", "h100"].map(m, m.upperAscii() + "-80GB").exists(m, m == device.driver) || true"#,
+            r#"device.attributes["x.example"].?model.orValue("none").replace("-", "_") != "a""#,
+        ] {
+            let found = cel.matches(expression, "x.example", &device);
+            assert_eq!(found, Ok(true), "{expression}");
+        }
+    }
 
     #[test]
     fn expressions_see_driver_attributes_and_capacity() {
