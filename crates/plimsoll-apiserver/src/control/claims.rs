@@ -87,8 +87,8 @@ impl ClaimController {
             pods: Informer::new(&store, &resources::PODS.storage, |pod: &Pod| {
                 (!pod.spec.resource_claims.is_empty()).then(|| pod.metadata.namespace.clone())
             }),
-            claims: Informer::alone(&store, &resources::RESOURCE_CLAIMS.storage, owner_index),
-            templates: Informer::alone(&store, &TEMPLATES.storage, |_| None),
+            claims: Informer::new(&store, &resources::RESOURCE_CLAIMS.storage, owner_index),
+            templates: Informer::new(&store, &TEMPLATES.storage, |_| None),
             client,
         }
     }

@@ -80,7 +80,7 @@ impl DisruptionController {
     pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
         let store = client.store().clone();
         let scaled = [&resources::REPLICA_SETS, &resources::DEPLOYMENTS, &resources::STATEFUL_SETS]
-            .map(|r| (r, Informer::alone(&store, &r.storage, |_| None)));
+            .map(|r| (r, Informer::new(&store, &r.storage, |_| None)));
         Self {
             recorder: Recorder::new(Arc::clone(&client), clock.clone(), "controllermanager"),
             budgets: Informer::new(&store, "policy/poddisruptionbudgets", |_| None),

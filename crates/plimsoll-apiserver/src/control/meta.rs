@@ -84,10 +84,21 @@ impl Meta {
         self.owner_references.iter().find(|o| o.controller == Some(true))
     }
 
+    /// Where those look for it who may own it: the UID of its controller, or for what nobody controls [`orphans`] of its
+    /// namespace.
+    pub fn owner_index(&self) -> String {
+        self.controller().map_or_else(|| orphans(&self.namespace), |owner| owner.uid.clone())
+    }
+
     /// Whether it has a finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|f| f == finalizer)
     }
+}
+
+/// Index of what nobody controls in a namespace.
+pub fn orphans(namespace: &str) -> String {
+    format!("orphans/{namespace}")
 }
 
 /// `metadata.ownerReferences[]`.

@@ -27,6 +27,7 @@ pub mod pod_control;
 pub mod podgc;
 pub mod queue;
 pub mod quota;
+mod reflector;
 pub mod runner;
 pub mod ttl;
 pub mod volumes;

@@ -81,8 +81,8 @@ impl NamespaceController {
     /// The controller, not running yet.
     pub fn new(client: Arc<dyn Client>, clock: Clock, options: NamespaceOptions) -> Self {
         let namespaces = Informer::new(client.store(), &resources::NAMESPACES.storage, |_| None);
-        let config_maps = Informer::alone(client.store(), &resources::CONFIG_MAPS.storage, |_| None);
-        let accounts = Informer::alone(client.store(), &resources::SERVICE_ACCOUNTS.storage, |_| None);
+        let config_maps = Informer::new(client.store(), &resources::CONFIG_MAPS.storage, |_| None);
+        let accounts = Informer::new(client.store(), &resources::SERVICE_ACCOUNTS.storage, |_| None);
         Self { client, clock, options, namespaces, config_maps, accounts }
     }
 

@@ -184,6 +184,16 @@ impl Pod {
     }
 }
 
+/// Index of pods by [`Meta::owner_index`].
+pub fn by_owner(pod: &Pod) -> Option<String> {
+    Some(pod.metadata.owner_index())
+}
+
+/// Index of pods by their node.
+pub fn by_node(pod: &Pod) -> Option<String> {
+    Some(pod.spec.node_name.clone()).filter(|n| !n.is_empty())
+}
+
 /// Order in which active pods are given up: those that have got least far first (`controller.ActivePods`).
 pub fn removal_order(a: &Arc<Pod>, b: &Arc<Pod>) -> Ordering {
     let created = |p: &Pod| p.metadata.creation_timestamp.map(|t| t.0);

@@ -13,7 +13,7 @@ use super::client::{Client, Deletion, Target, modify, resources};
 use super::clock::Clock;
 use super::informer::Informer;
 use super::meta::{Object, Time};
-use super::pod::Pod;
+use super::pod::{Pod, by_node};
 use super::queue::Queue;
 use super::runner::{Controller, Outcome};
 
@@ -30,16 +30,12 @@ pub struct PodGc {
     missing: Mutex<HashMap<String, Timestamp>>,
 }
 
-fn node_index(pod: &Pod) -> Option<String> {
-    Some(pod.spec.node_name.clone()).filter(|n| !n.is_empty())
-}
-
 impl PodGc {
     /// The controller, not running yet.
     pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
         let store = client.store().clone();
         Self {
-            pods: Informer::new(&store, &resources::PODS.storage, node_index),
+            pods: Informer::new(&store, &resources::PODS.storage, by_node),
             nodes: Informer::new(&store, &resources::NODES.storage, |_| None),
             missing: Mutex::default(),
             client,
@@ -98,7 +94,7 @@ impl Controller for PodGc {
             }
         });
         let mut bound = Vec::new();
-        self.pods.refresh(|seen| bound.extend(seen.new.and_then(|pod| node_index(pod))));
+        self.pods.refresh(|seen| bound.extend(seen.new.and_then(|pod| by_node(pod))));
         bound.extend(gone);
         bound.sort_unstable();
         bound.dedup();

@@ -84,8 +84,7 @@ impl QuotaController {
         }
         state.watched.retain(|storage, _| wanted.contains(storage));
         for storage in wanted {
-            let informer =
-                |storage: &String| Arc::new(Informer::alone(self.client.store(), storage, |_| None));
+            let informer = |storage: &String| Arc::new(Informer::new(self.client.store(), storage, |_| None));
             state.watched.entry(storage).or_insert_with_key(informer);
         }
         state.table = Some(table);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::record::{Fit, Key, Record, Shared, digits};
+use super::record::{Fit, Key, Record, digits};
 use super::{StoreError, metrics};
 
 /// An object as JSON with a hole where `metadata.resourceVersion` goes, so that the costly part of a write happens
@@ -36,6 +36,16 @@ impl Encoded {
         Ok(Self { head: out, tail, uid, labels: labels(meta) })
     }
 
+    /// An object in the two parts before and after the digits of its resource version.
+    pub(super) const fn of(
+        head: Vec<u8>,
+        tail: Vec<u8>,
+        uid: String,
+        labels: BTreeMap<String, String>,
+    ) -> Self {
+        Self { head, tail, uid, labels }
+    }
+
     /// Length of the JSON without the resource version, in bytes.
     pub fn len(&self) -> usize {
         self.head.len() + self.tail.len()
@@ -61,16 +71,7 @@ impl Encoded {
         json.extend_from_slice(version.as_bytes());
         json.extend_from_slice(&self.tail);
         let json = json.into();
-        Record {
-            key,
-            revision,
-            uid: self.uid,
-            labels: self.labels,
-            json,
-            stamp,
-            shared: Shared::default(),
-            fit: Fit::default(),
-        }
+        Record { key, revision, uid: self.uid, labels: self.labels, json, stamp, fit: Fit::default() }
     }
 }
 

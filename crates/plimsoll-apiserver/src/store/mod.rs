@@ -21,16 +21,19 @@
 
 mod aging;
 mod change;
+mod common;
 mod encode;
 mod error;
 mod head;
 mod journal;
 mod metrics;
+mod parts;
 mod record;
 mod snapshot;
 mod table;
 mod watch;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -42,12 +45,14 @@ pub use error::{OpenError, StoreError};
 pub use head::{Expected, Op, Write};
 pub use journal::{Durability, Opener};
 pub use metrics::StoreMetrics;
+pub use parts::{Fields, Parts};
 pub use record::{Key, Record};
 pub use snapshot::Snapshot;
 pub use table::{WINDOW, Window};
 pub use watch::{Watch, WatchEnd};
 
 use aging::Aging;
+use common::Common;
 use metrics::Counters;
 use snapshot::SnapshotCache;
 use table::Table;
@@ -72,6 +77,7 @@ struct Inner {
     revision: tokio::sync::watch::Sender<u64>,
     journal: Option<journal::Handle>,
     counters: Counters,
+    common: Common,
 }
 
 /// What readers and watches see: all of it is durable (unless durability is relaxed).
@@ -160,8 +166,14 @@ impl Store {
             revision: tokio::sync::watch::Sender::new(revision),
             journal,
             counters: Counters::default(),
+            common: Common::default(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// What all who use this store have in common by this name and of this type; made if nobody has it at the moment.
+    pub fn common<T: Any + Send + Sync>(&self, name: &Arc<str>, make: impl FnOnce() -> T) -> Arc<T> {
+        self.inner.common.get(name, make)
     }
 
     /// The newest visible revision.

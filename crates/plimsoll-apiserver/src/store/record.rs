@@ -1,9 +1,8 @@
 //! Keys and records.
 
-use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -32,7 +31,7 @@ impl Key {
         if self.namespace.is_empty() {
             self.name.clone()
         } else {
-            format!("{}/{}", self.namespace, self.name)
+            [&self.namespace, "/", &self.name].concat()
         }
     }
 }
@@ -52,20 +51,8 @@ pub struct Record {
     pub json: Bytes,
     /// Where in `json` the digits of the resource version begin.
     pub(super) stamp: usize,
-    /// The object in a form that many readers share.
-    pub(super) shared: Shared,
     /// What the object is known to conform to.
     pub(super) fit: Fit,
-}
-
-/// A decoded form of a record, for as long as somebody has it: records of the past are kept for watches, not for this.
-#[derive(Debug, Default)]
-pub(super) struct Shared(Mutex<Option<Weak<dyn Any + Send + Sync>>>);
-
-impl Clone for Shared {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
 }
 
 /// Fingerprint of the schema that an object is known to conform to as it is; 0: none.
@@ -102,7 +89,7 @@ impl Record {
         }
         let LeanMeta { uid, labels } = lean.metadata;
         let (uid, labels) = (uid.unwrap_or_default(), labels.unwrap_or_default());
-        Ok(Self { key, revision, uid, labels, json, stamp, shared: Shared::default(), fit: Fit::default() })
+        Ok(Self { key, revision, uid, labels, json, stamp, fit: Fit::default() })
     }
 
     /// Whether the object is known to be what a schema makes of it: pruning and defaults would change nothing.
@@ -122,21 +109,6 @@ impl Record {
     pub fn value(&self) -> Result<serde_json::Value, StoreError> {
         serde_json::from_slice(&self.json)
             .map_err(|e| StoreError::Corrupt(format!("{} {}: {e}", self.key.resource, self.key.path())))
-    }
-
-    /// The object as a `T`, decoded once for all who have that form at the same time.
-    pub fn shared<T: Any + Send + Sync>(&self, decode: impl FnOnce(&Self) -> Option<T>) -> Option<Arc<T>> {
-        let known =
-            self.shared.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
-        if let Some(Ok(known)) = known.clone().map(Arc::downcast::<T>) {
-            return Some(known);
-        }
-        let decoded = Arc::new(decode(self)?);
-        if known.is_none() {
-            let form: Arc<dyn Any + Send + Sync> = Arc::clone(&decoded) as _;
-            *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(&form));
-        }
-        Some(decoded)
     }
 
     /// What a conversion made of the object, in its place.
@@ -167,7 +139,6 @@ impl Record {
             labels: self.labels.clone(),
             json: json.into(),
             stamp: self.stamp,
-            shared: Shared::default(),
             fit: self.fit.clone(),
         }
     }

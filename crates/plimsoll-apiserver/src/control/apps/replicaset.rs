@@ -15,8 +15,8 @@ use crate::control::client::{Client, Target, resources};
 use crate::control::clock::Clock;
 use crate::control::events::{Recorder, Subject};
 use crate::control::informer::Informer;
-use crate::control::meta::{Meta, OwnerReference, Time, controller_reference};
-use crate::control::pod::{Pod, youngest_first};
+use crate::control::meta::{Meta, OwnerReference, Time, controller_reference, orphans};
+use crate::control::pod::{Pod, by_owner, youngest_first};
 use crate::control::pod_control::{PodControl, adopt, let_go, slow_start};
 use crate::control::queue::Queue;
 use crate::control::runner::{Controller, Outcome};
@@ -39,19 +39,6 @@ fn is_set(owner: &OwnerReference) -> bool {
     owner.kind == "ReplicaSet" && owner.api_version.starts_with("apps/")
 }
 
-/// The UID of the ReplicaSet that controls a pod, or the namespace of a pod that nobody controls.
-fn owner_index(pod: &Pod) -> Option<String> {
-    match pod.metadata.controller() {
-        Some(owner) if is_set(owner) => Some(owner.uid.clone()),
-        Some(_) => None,
-        None => Some(orphans(&pod.metadata.namespace)),
-    }
-}
-
-fn orphans(namespace: &str) -> String {
-    format!("orphans/{namespace}")
-}
-
 /// The UID of the Deployment that controls a ReplicaSet.
 fn deployment_index(set: &ReplicaSet) -> Option<String> {
     set.metadata.controller().map(|o| o.uid.clone())
@@ -65,7 +52,7 @@ impl ReplicaSetController {
         Self {
             pod_control: PodControl::new(Arc::clone(&client), recorder),
             sets: Informer::new(&store, &resources::REPLICA_SETS.storage, deployment_index),
-            pods: Informer::new(&store, &resources::PODS.storage, owner_index),
+            pods: Informer::new(&store, &resources::PODS.storage, by_owner),
             client,
             clock,
         }

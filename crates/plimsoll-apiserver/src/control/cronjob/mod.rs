@@ -47,7 +47,7 @@ impl CronJobController {
             client,
             clock,
             crons: Informer::new(&store, &resources::CRON_JOBS.storage, |_| None),
-            jobs: Informer::alone(&store, &resources::JOBS.storage, owner_index),
+            jobs: Informer::new(&store, &resources::JOBS.storage, owner_index),
         }
     }
 

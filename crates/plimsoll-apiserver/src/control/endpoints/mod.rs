@@ -76,10 +76,10 @@ impl EndpointsController {
     pub fn new(client: Arc<dyn Client>) -> Self {
         let store = client.store().clone();
         Self {
-            services: Informer::alone(&store, &SERVICES.storage, |_| None),
+            services: Informer::new(&store, &SERVICES.storage, |_| None),
             pods: Informer::new(&store, &resources::PODS.storage, |_| None),
-            slices: Informer::alone(&store, &SLICES.storage, service_of),
-            endpoints: Informer::alone(&store, &ENDPOINTS.storage, |_| None),
+            slices: Informer::new(&store, &SLICES.storage, service_of),
+            endpoints: Informer::new(&store, &ENDPOINTS.storage, |_| None),
             known: Mutex::default(),
             gone: Mutex::default(),
             client,

@@ -16,7 +16,7 @@ use crate::control::clock::Clock;
 use crate::control::events::{Event, EventType, Recorder, Subject};
 use crate::control::informer::Informer;
 use crate::control::meta::Time;
-use crate::control::pod::Pod;
+use crate::control::pod::{Pod, by_node};
 use crate::control::queue::Queue;
 use crate::control::runner::{Controller, Outcome};
 
@@ -37,10 +37,8 @@ impl TaintEviction {
         let store = client.store().clone();
         Self {
             recorder: Recorder::new(Arc::clone(&client), clock.clone(), "taint-eviction-controller"),
-            nodes: Informer::alone(&store, &resources::NODES.storage, |_| None),
-            pods: Informer::new(&store, &resources::PODS.storage, |pod: &Pod| {
-                Some(pod.spec.node_name.clone()).filter(|n| !n.is_empty())
-            }),
+            nodes: Informer::new(&store, &resources::NODES.storage, |_| None),
+            pods: Informer::new(&store, &resources::PODS.storage, by_node),
             since: Mutex::default(),
             client,
             clock,

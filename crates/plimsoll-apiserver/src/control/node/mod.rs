@@ -19,7 +19,7 @@ use super::clock::Clock;
 use super::events::{Event, EventType, Recorder, Subject};
 use super::informer::Informer;
 use super::meta::{Meta, Object, Time, nullable};
-use super::pod::Pod;
+use super::pod::{Pod, by_node};
 use super::queue::Queue;
 use super::runner::{Controller, Outcome};
 
@@ -104,11 +104,9 @@ impl NodeLifecycle {
         let store = client.store().clone();
         Self {
             recorder: Recorder::new(Arc::clone(&client), clock.clone(), "node-controller"),
-            nodes: Informer::alone(&store, &resources::NODES.storage, |_| None),
-            leases: Informer::alone(&store, &resources::LEASES.storage, |_| None),
-            pods: Informer::new(&store, &resources::PODS.storage, |pod: &Pod| {
-                Some(pod.spec.node_name.clone()).filter(|n| !n.is_empty())
-            }),
+            nodes: Informer::new(&store, &resources::NODES.storage, |_| None),
+            leases: Informer::new(&store, &resources::LEASES.storage, |_| None),
+            pods: Informer::new(&store, &resources::PODS.storage, by_node),
             heard: Mutex::default(),
             client,
             clock,

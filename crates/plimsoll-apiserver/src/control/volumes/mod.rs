@@ -92,9 +92,9 @@ impl VolumeController {
         let store = client.store().clone();
         Self {
             recorder: Recorder::new(Arc::clone(&client), clock, "persistentvolume-controller"),
-            claims: Informer::alone(&store, &resources::CLAIMS.storage, |_| None),
-            volumes: Informer::alone(&store, &resources::VOLUMES.storage, |_| None),
-            classes: Informer::alone(&store, &resources::STORAGE_CLASSES.storage, |_| None),
+            claims: Informer::new(&store, &resources::CLAIMS.storage, |_| None),
+            volumes: Informer::new(&store, &resources::VOLUMES.storage, |_| None),
+            classes: Informer::new(&store, &resources::STORAGE_CLASSES.storage, |_| None),
             pods: Informer::new(&store, &resources::PODS.storage, |_| None),
             client,
         }

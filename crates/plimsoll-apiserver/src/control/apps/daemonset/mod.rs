@@ -21,8 +21,8 @@ use crate::control::client::{Client, resources};
 use crate::control::clock::Clock;
 use crate::control::events::{Event, EventType, Recorder, Subject};
 use crate::control::informer::Informer;
-use crate::control::meta::{OwnerReference, controller_reference};
-use crate::control::pod::Pod;
+use crate::control::meta::{OwnerReference, controller_reference, orphans};
+use crate::control::pod::{Pod, by_owner};
 use crate::control::pod_control::{PodControl, adopt, let_go, slow_start};
 use crate::control::queue::{Backoff, Queue};
 use crate::control::runner::{Controller, Outcome};
@@ -56,18 +56,6 @@ fn is_set(owner: &OwnerReference) -> bool {
     owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/")
 }
 
-fn owner_index(pod: &Pod) -> Option<String> {
-    match pod.metadata.controller() {
-        Some(owner) if is_set(owner) => Some(owner.uid.clone()),
-        Some(_) => None,
-        None => Some(orphans(&pod.metadata.namespace)),
-    }
-}
-
-fn orphans(namespace: &str) -> String {
-    format!("orphans/{namespace}")
-}
-
 impl DaemonSetController {
     /// The controller, not running yet.
     pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
@@ -77,8 +65,8 @@ impl DaemonSetController {
             pod_control: PodControl::new(Arc::clone(&client), recorder.clone()),
             recorder,
             sets: Informer::new(&store, &resources::DAEMON_SETS.storage, |_| None),
-            pods: Informer::new(&store, &resources::PODS.storage, owner_index),
-            nodes: Informer::alone(&store, &resources::NODES.storage, |_| None),
+            pods: Informer::new(&store, &resources::PODS.storage, by_owner),
+            nodes: Informer::new(&store, &resources::NODES.storage, |_| None),
             revisions: Informer::new(&store, &resources::REVISIONS.storage, revision::owner_index),
             failures: Mutex::default(),
             targets: Mutex::default(),

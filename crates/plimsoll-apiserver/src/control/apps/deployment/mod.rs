@@ -21,8 +21,8 @@ use crate::control::client::{Client, Deletion, Target, modify, resources};
 use crate::control::clock::Clock;
 use crate::control::events::{Event, EventType, Recorder, Subject};
 use crate::control::informer::Informer;
-use crate::control::meta::controller_reference;
-use crate::control::pod::Pod;
+use crate::control::meta::{controller_reference, orphans};
+use crate::control::pod::{Pod, by_owner};
 use crate::control::pod_control::{adopt, let_go};
 use crate::control::queue::Queue;
 use crate::control::runner::{Controller, Outcome};
@@ -38,19 +38,6 @@ pub struct DeploymentController {
     recorder: Recorder,
 }
 
-/// The UID of the Deployment that controls a ReplicaSet, or the namespace of one that nobody controls.
-fn owner_index(set: &ReplicaSet) -> Option<String> {
-    match set.metadata.controller() {
-        Some(owner) if owner.kind == "Deployment" => Some(owner.uid.clone()),
-        Some(_) => None,
-        None => Some(orphans(&set.metadata.namespace)),
-    }
-}
-
-fn orphans(namespace: &str) -> String {
-    format!("orphans/{namespace}")
-}
-
 impl DeploymentController {
     /// The controller, not running yet.
     pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
@@ -58,10 +45,8 @@ impl DeploymentController {
         Self {
             recorder: Recorder::new(Arc::clone(&client), clock.clone(), "deployment-controller"),
             deployments: Informer::new(&store, &resources::DEPLOYMENTS.storage, |_| None),
-            sets: Informer::new(&store, &resources::REPLICA_SETS.storage, owner_index),
-            pods: Informer::new(&store, &resources::PODS.storage, |pod: &Pod| {
-                pod.metadata.controller().map(|o| o.uid.clone())
-            }),
+            sets: Informer::new(&store, &resources::REPLICA_SETS.storage, |s| Some(s.metadata.owner_index())),
+            pods: Informer::new(&store, &resources::PODS.storage, by_owner),
             client,
             clock,
         }

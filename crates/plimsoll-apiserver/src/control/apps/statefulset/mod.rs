@@ -23,8 +23,8 @@ use crate::control::client::{Client, Deletion, Target, modify, resources};
 use crate::control::clock::Clock;
 use crate::control::events::{Event, EventType, Recorder, Subject};
 use crate::control::informer::Informer;
-use crate::control::meta::{OwnerReference, controller_reference, text};
-use crate::control::pod::Pod;
+use crate::control::meta::{OwnerReference, controller_reference, orphans, text};
+use crate::control::pod::{Pod, by_owner};
 use crate::control::pod_control::{adopt, let_go};
 use crate::control::queue::Queue;
 use crate::control::runner::{Controller, Outcome};
@@ -45,18 +45,6 @@ fn is_set(owner: &OwnerReference) -> bool {
     owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/")
 }
 
-fn owner_index(pod: &Pod) -> Option<String> {
-    match pod.metadata.controller() {
-        Some(owner) if is_set(owner) => Some(owner.uid.clone()),
-        Some(_) => None,
-        None => Some(orphans(&pod.metadata.namespace)),
-    }
-}
-
-fn orphans(namespace: &str) -> String {
-    format!("orphans/{namespace}")
-}
-
 impl StatefulSetController {
     /// The controller, not running yet.
     pub fn new(client: Arc<dyn Client>, clock: Clock) -> Self {
@@ -64,7 +52,7 @@ impl StatefulSetController {
         Self {
             recorder: Recorder::new(Arc::clone(&client), clock.clone(), "statefulset-controller"),
             sets: Informer::new(&store, &resources::STATEFUL_SETS.storage, |_| None),
-            pods: Informer::new(&store, &resources::PODS.storage, owner_index),
+            pods: Informer::new(&store, &resources::PODS.storage, by_owner),
             revisions: Informer::new(&store, &resources::REVISIONS.storage, revision::owner_index),
             client,
             clock,
