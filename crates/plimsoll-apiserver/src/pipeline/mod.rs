@@ -25,11 +25,11 @@ use crate::store::{Key, Record, StoreError};
 pub use create::create;
 pub use delete::{Deleted, delete, returns_object};
 pub use meta::ensure_namespace;
-pub use update::{Change, check_identity, update};
+pub use update::{Change, Part, check_identity, update};
 
 /// What became of a write.
 pub struct Updated {
-    /// As it was handed to the store; in the version of the request when nothing was stored.
+    /// As it was handed to the store; in the version of the request when nothing was stored. `null`: as in the record.
     object: Value,
     /// As it is stored; `None` when nothing was.
     pub record: Option<Arc<Record>>,
@@ -41,6 +41,11 @@ impl Updated {
     /// A write that stopped before the commit.
     fn dry(object: Value, created: bool) -> Self {
         Self { object, record: None, created }
+    }
+
+    /// A write of an object that nobody has looked at as a whole.
+    const fn unseen(record: Arc<Record>) -> Self {
+        Self { object: Value::Null, record: Some(record), created: false }
     }
 
     /// A write of an object that has been pruned and given its defaults in the version of the request.
@@ -60,7 +65,7 @@ impl Updated {
     pub async fn into_object(self, server: &Server, kind: &Kind) -> Result<Value, ApiError> {
         let Self { mut object, record, .. } = self;
         let Some(record) = record else { return Ok(object) };
-        if !crate::convert::is_served_as(&record, &kind.gvk) {
+        if object.is_null() || !crate::convert::is_served_as(&record, &kind.gvk) {
             return crate::served::in_version(server, kind, &record).await;
         }
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -28,6 +28,16 @@ pub enum Change<'a> {
     Apply(&'a (dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync)),
     /// The server's own change of a part (binding, eviction): as a patch, without ownership of fields.
     Internal(&'a (dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync)),
+    /// As [`Change::Internal`], with a quick way that doesn't read the whole object. It gives up on all that isn't plain.
+    Part(&'a Part<'a>),
+}
+
+/// The server's own change of a part, in two ways that come to the same.
+pub struct Part<'a> {
+    /// What becomes of a record that stays and needs no conversion, if that is easily told.
+    pub quick: &'a (dyn Fn(&Record) -> Option<Encoded> + Send + Sync),
+    /// What becomes of the object.
+    pub whole: &'a (dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync),
 }
 
 /// Kinds that PUT may create (`AllowCreateOnUpdate`).
@@ -67,7 +77,8 @@ fn needs_version(w: &Write) -> bool {
 /// Whatever admission, validation or the store refuse.
 pub async fn update(w: &mut Write, change: Change<'_>) -> Result<Updated, ApiError> {
     let patch = !matches!(change, Change::Replace(_));
-    let attempts = if matches!(change, Change::Internal(_)) { MAX_ATTEMPTS } else { MAX_PATCH_ATTEMPTS };
+    let internal = matches!(change, Change::Internal(_) | Change::Part(_));
+    let attempts = if internal { MAX_ATTEMPTS } else { MAX_PATCH_ATTEMPTS };
     for attempt in 1.. {
         match attempt_update(w, &change).await {
             Err((e, true)) if attempt < if patch { attempts } else { MAX_ATTEMPTS } => {
@@ -91,12 +102,21 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     let key = w.key(&name);
     let record = w.server.store().latest(&key);
     let Some(record) = record else { return create_instead(w, change).await.map_err(fatal) };
+    if let Change::Part(part) = change
+        && !w.dry_run
+        && convert::is_served_as(&record, &w.kind.gvk)
+        && let Some(encoded) = (part.quick)(&record)
+    {
+        let written = store(w, key, &record, encoded).await?;
+        return Ok(Updated::unseen(written));
+    }
     let old = w.read(&record).await.map_err(fatal)?;
     let mut new = match change {
         Change::Replace(object) => object.clone(),
         Change::Patch(f) => f(&old).map_err(fatal)?,
         Change::Apply(f) => f(Some(&old)).map_err(fatal)?,
         Change::Internal(f) => return attempt_internal(w, key, record, old, *f).await,
+        Change::Part(part) => return attempt_internal(w, key, record, old, part.whole).await,
     };
     check_identity(w, &mut new).map_err(fatal)?;
     if let Change::Replace(_) = change {
@@ -165,13 +185,19 @@ async fn commit(
     }
     let stored = convert::webhook::stored(&w.server, &w.kind, new).await.map_err(fatal)?;
     let encoded = Encoded::new(&stored).map_err(|e| retryable(w, &e, &name))?;
-    if encoded.is_stored_in(&record) {
-        return Ok(Updated::stored(w, stored, record, false));
+    let written = store(w, key, &record, encoded).await?;
+    Ok(Updated::stored(w, stored, written, false))
+}
+
+/// Stores what becomes of a record, unless it is the same.
+async fn store(w: &mut Write, key: Key, record: &Arc<Record>, encoded: Encoded) -> Attempt<Arc<Record>> {
+    if encoded.is_stored_in(record) {
+        return Ok(Arc::clone(record));
     }
     let result = w.server.put_encoded(key, Expected::Revision(record.revision), encoded).await;
-    let written = result.map_err(|e| retryable(w, &e, &name))?;
+    let written = result.map_err(|e| retryable(w, &e, &w.name))?;
     w.server.written(&w.kind, &written).await;
-    Ok(Updated::stored(w, stored, written, false))
+    Ok(written)
 }
 
 /// `metadata.deletionGracePeriodSeconds`.

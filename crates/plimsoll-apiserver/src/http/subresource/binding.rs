@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use plimsoll_machinery::{ApiError, Details, Kind, Subresource};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::Req;
 use super::super::generic::{wants_nothing, write_of};
 use super::super::options::WriteOptions;
 use super::super::reply::Reply;
 use super::{body_format, decode_own};
-use crate::pipeline::{self, Change, uid_conflict};
+use crate::pipeline::{self, Change, Part, uid_conflict};
+use crate::store::{Encoded, Fields, Record};
 use crate::{machine, time};
 
 /// POST to `pods/NAME/binding`.
@@ -47,8 +48,10 @@ async fn bind(
     let binding = &binding;
     let mut write = write_of(req, pods, options, "CreateOptions");
     let now = write.now;
-    let change = |pod: Value| assign(pods, pod, binding, now);
-    let result = pipeline::update(&mut write, Change::Internal(&change)).await;
+    let whole = |pod: Value| assign(pods, pod, binding, now);
+    let quick = |record: &Record| assign_quickly(record, binding, now);
+    let part = Part { quick: &quick, whole: &whole };
+    let result = pipeline::update(&mut write, Change::Part(&part)).await;
     req.warnings.append(&mut write.warnings);
     result?;
     Ok(if wants_nothing(req) { Reply::nothing(201) } else { Reply::success(201) })
@@ -116,6 +119,51 @@ fn assign(pods: &Kind, mut pod: Value, binding: &Value, now: jiff::Timestamp) ->
     Ok(pod)
 }
 
+/// [`assign`] for a pod and a binding with nothing out of the ordinary, without reading the rest of the pod.
+fn assign_quickly(record: &Record, binding: &Value, now: jiff::Timestamp) -> Option<Encoded> {
+    let meta = &binding["metadata"];
+    let other = meta["uid"].as_str().is_some_and(|uid| !uid.is_empty() && uid != record.uid);
+    let versioned = meta["resourceVersion"].as_str().is_some_and(|v| !v.is_empty());
+    if other || versioned {
+        return None;
+    }
+    let parts = record.parts()?;
+    let mut metadata = Fields::of(parts.get("metadata")?)?;
+    let mut spec = Fields::of(parts.get("spec")?)?;
+    let mut status = Fields::of(parts.get("status")?)?;
+    let plain = metadata.get("deletionTimestamp").is_none()
+        && spec.get("nodeName").is_none_or(|n| n == "\"\"")
+        && spec.get("schedulingGates").is_none();
+    if !plain {
+        return None;
+    }
+    let json = |value: &Value| serde_json::to_string(value).ok();
+    spec.set("nodeName", json(&binding["target"]["name"])?);
+    let mut conditions = match status.get("conditions") {
+        Some(json) => serde_json::from_str(json).ok().filter(Value::is_array)?,
+        None => json!([]),
+    };
+    schedule(conditions.as_array_mut()?, now);
+    status.set("conditions", json(&conditions)?);
+    let mut labels = record.labels.clone();
+    let mut copied = false;
+    for (field, overwrite) in [("annotations", true), ("labels", false)] {
+        let Some(from) = meta[field].as_object().filter(|m| !m.is_empty()) else { continue };
+        let mut map = match metadata.get(field) {
+            Some(json) => serde_json::from_str(json).ok()?,
+            None => Map::new(),
+        };
+        merge(&mut map, from, overwrite);
+        if field == "labels" {
+            labels = map.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
+        }
+        metadata.set(field, json(&Value::Object(map))?);
+        copied = true;
+    }
+    let metadata = copied.then_some((&metadata, labels));
+    parts.with(metadata, &[("spec", spec.to_json()), ("status", status.to_json())])
+}
+
 fn conflict(name: &str, why: &str) -> ApiError {
     let mut e = ApiError::new(
         409,
@@ -136,7 +184,12 @@ fn copy(pod: &mut Value, field: &str, from: &Value, overwrite: bool) {
     if pod["metadata"][field].is_null() {
         pod["metadata"][field] = json!({});
     }
-    let Some(map) = pod["metadata"][field].as_object_mut() else { return };
+    if let Some(map) = pod["metadata"][field].as_object_mut() {
+        merge(map, from, overwrite);
+    }
+}
+
+fn merge(map: &mut Map<String, Value>, from: &Map<String, Value>, overwrite: bool) {
     for (key, value) in from {
         if overwrite || !map.contains_key(key) {
             map.insert(key.clone(), value.clone());
@@ -148,20 +201,107 @@ fn set_scheduled(pod: &mut Value, now: jiff::Timestamp) {
     if !pod["status"].is_object() {
         pod["status"] = json!({});
     }
+    let conditions = &mut pod["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    if let Some(list) = conditions.as_array_mut() {
+        schedule(list, now);
+    }
+}
+
+/// Says in the conditions that the pod has its node.
+fn schedule(conditions: &mut Vec<Value>, now: jiff::Timestamp) {
     let mut condition = machine::ordered(json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
         "lastTransitionTime": time::seconds(now),
     }));
-    match pod["status"]["conditions"].as_array_mut() {
-        Some(list) => match list.iter_mut().find(|c| c["type"] == "PodScheduled") {
-            Some(old) => {
-                if old["status"] == "True" {
-                    condition["lastTransitionTime"] = old["lastTransitionTime"].clone();
-                }
-                *old = condition;
+    match conditions.iter_mut().find(|c| c["type"] == "PodScheduled") {
+        Some(old) => {
+            if old["status"] == "True" {
+                condition["lastTransitionTime"] = old["lastTransitionTime"].clone();
             }
-            None => list.push(condition),
-        },
-        None => pod["status"]["conditions"] = json!([condition]),
+            *old = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::{Expected, Key, Store, Write};
+
+    fn some<T: Clone + std::fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value = Option<T>> + use<T> {
+        proptest::option::of(proptest::sample::select(values.to_vec()))
+    }
+
+    prop_compose! {
+        fn pod()(
+            deletion in some(&["2026-01-01T00:00:00Z"]), node in some(&["", "there"]), gates in some(&[json!([{"name": "g"}])]),
+            labels in some(&[json!({"a": "1", "zone": "\u{e9}\""})]), status in some(&[json!({"phase": "Pending"})]),
+            condition in some(&[
+                json!([]), json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]),
+                json!([{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True", "lastTransitionTime": "t"}]),
+            ]),
+            more in some(&[json!([1.5, {"nodeName": "no", "conditions": []}, "\u{1f600}"])]),
+        ) -> Value {
+            let mut pod = json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a", "uid": "u-1"},
+                "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"},
+            });
+            let mut put = |path: [&str; 2], value: Option<Value>| {
+                if let Some(value) = value { pod[path[0]][path[1]] = value; }
+            };
+            put(["metadata", "deletionTimestamp"], deletion.map(Value::from));
+            put(["metadata", "labels"], labels);
+            put(["spec", "nodeName"], node.map(Value::from));
+            put(["spec", "schedulingGates"], gates);
+            put(["spec", "tolerations"], more);
+            if let Some(status) = status {
+                pod["status"] = status;
+                if let Some(conditions) = condition { pod["status"]["conditions"] = conditions; }
+            }
+            pod
+        }
+    }
+
+    proptest! {
+        /// The quick way gives up, or comes to what the other way comes to.
+        #[test]
+        fn both_ways_to_bind_come_to_the_same(
+            pod in pod(), uid in some(&["u-1", "u-2", ""]), version in some(&["1"]), labels in some(&[json!({"z": "1"}), json!({})]),
+            annotations in some(&[json!({"note": "x"})]),
+        ) {
+            let kinds = plimsoll_machinery::builtin::table();
+            let pods = kinds.resource("", "v1", "pods").unwrap();
+            let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
+            let binding = json!({
+                "metadata": {"name": "p", "uid": uid, "resourceVersion": version, "labels": labels, "annotations": annotations},
+                "target": {"kind": "Node", "name": "n-\"1"},
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let put = |object: Encoded| {
+                let store = Store::in_memory();
+                let key = Key::new("/pods", "a", "p");
+                let write = Write { key, expected: Expected::Absent, op: crate::store::Op::Put(object) };
+                runtime.block_on(store.commit(write)).unwrap()
+            };
+            let record = put(Encoded::new(&pod).unwrap());
+            let quick = assign_quickly(&record, &binding, now);
+            let whole = assign(pods, record.value().unwrap(), &binding, now);
+            let ordinary = pod["metadata"].get("deletionTimestamp").is_none()
+                && pod["spec"].get("schedulingGates").is_none() && pod["spec"]["nodeName"] != "there"
+                && pod["status"].is_object() && uid != Some("u-2") && version.is_none();
+            prop_assert_eq!(quick.is_some(), ordinary);
+            if let Some(quick) = quick {
+                let whole = put(Encoded::new(&whole.unwrap()).unwrap());
+                let quick = put(quick);
+                prop_assert_eq!(&quick.json, &whole.json);
+                prop_assert_eq!(&quick.labels, &whole.labels);
+            }
+        }
     }
 }
