@@ -78,6 +78,9 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
                 lane
             });
         }
+        if !tasks.is_empty() {
+            context.recorder.yield_to_decisions();
+        }
         tokio::select! {
             () = stop.cancelled() => return,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => {

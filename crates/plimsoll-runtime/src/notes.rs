@@ -1,10 +1,12 @@
 //! Kubernetes events (`events.k8s.io/v1`): recorded beside everything else, never in its way.
 //!
-//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one, as in client-go. Events are
-//! best effort: when too many wait, new ones are dropped.
+//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one, as in client-go. While many
+//! decisions are being written, events are written one at a time, some hundreds a second, and the rest waits: a pod needs
+//! its node more than its event (kube-scheduler's recorder writes 50 events a second by default, and drops the rest). Events are best effort: when too
+//! many wait, new ones are dropped.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,12 +17,16 @@ use crate::clock;
 
 /// Repeats within this time are one series (client-go's `refreshTime` and `finishTime`).
 const SERIES_WINDOW: Duration = Duration::from_secs(360);
-/// Most events that wait to be written.
-const BACKLOG: usize = 8192;
+/// Most events that wait to be written: as many as a large job has pods, at about 300 bytes each.
+const BACKLOG: usize = 65_536;
 /// Most series that are remembered.
 const SERIES_MAX: usize = 4096;
 /// Most writes under way.
-const CONCURRENCY: usize = 16;
+const CONCURRENCY: u32 = 16;
+/// Pause between events in the meantime.
+const PAUSE: Duration = Duration::from_millis(1);
+/// For so long after a decision was written, more are expected.
+const LULL: Duration = Duration::from_millis(100);
 /// Longest note (Kueue and client-go cut at 1 KiB).
 const MAX_NOTE: usize = 1024;
 
@@ -90,13 +96,21 @@ pub struct Note {
 #[derive(Clone, Debug)]
 pub struct Recorder {
     tx: mpsc::Sender<Note>,
+    /// When something more important was written last.
+    decided: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Recorder {
     /// A recorder, and the task that writes for it until all recorders are gone.
     pub fn new(api: Api) -> (Self, impl Future<Output = ()> + Send) {
         let (tx, rx) = mpsc::channel(BACKLOG);
-        (Self { tx }, write(api, rx))
+        let decided = Arc::default();
+        (Self { tx, decided: Arc::clone(&decided) }, write(api, rx, decided))
+    }
+
+    /// Says that decisions are being written, which go first.
+    pub fn yield_to_decisions(&self) {
+        *lock(&self.decided) = Some(Instant::now());
     }
 
     /// Records an event, unless too many wait.
@@ -113,12 +127,21 @@ struct Series {
     last: Instant,
 }
 
-async fn write(api: Api, mut rx: mpsc::Receiver<Note>) {
+fn lock(decided: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
+    decided.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn write(api: Api, mut rx: mpsc::Receiver<Note>, decided: Arc<Mutex<Option<Instant>>>) {
     let mut series: HashMap<Note, Series> = HashMap::new();
-    let slots = Arc::new(Semaphore::new(CONCURRENCY));
+    let slots = Arc::new(Semaphore::new(CONCURRENCY as usize));
     let mut counter: u64 = 0;
     while let Some(note) = rx.recv().await {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let busy = lock(&decided).is_some_and(|at| at.elapsed() < LULL);
+        let share = if busy { CONCURRENCY } else { 1 };
+        if busy {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let Ok(slot) = slots.clone().acquire_many_owned(share).await else { return };
         let now = clock::now();
         if series.len() >= SERIES_MAX {
             series.retain(|_, s| s.last.elapsed() < SERIES_WINDOW);
@@ -187,7 +210,16 @@ fn render(note: &Note, name: &str, now: plimsoll_core::Time) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use futures::StreamExt;
+    use futures::future::BoxFuture;
+    use futures::stream::BoxStream;
+    use http::{Request, StatusCode};
+
     use super::*;
+    use crate::api::Direct;
 
     #[test]
     fn long_notes_are_cut_at_a_character() {
@@ -205,5 +237,64 @@ mod tests {
         assert!(text.len() <= MAX_NOTE && text.ends_with("ä ..."), "{}", text.len());
         assert_eq!(event["metadata"]["namespace"], "default");
         assert_eq!(event["action"], "R");
+    }
+
+    /// A server that takes its time, and notes how many requests it has at once.
+    #[derive(Default)]
+    struct Slow {
+        now: AtomicUsize,
+        most: AtomicUsize,
+        done: AtomicUsize,
+    }
+
+    impl Direct for Arc<Slow> {
+        fn call(
+            &self,
+            _request: Request<Vec<u8>>,
+        ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
+            let server = Arc::clone(self);
+            Box::pin(async move {
+                let now = server.now.fetch_add(1, Ordering::SeqCst) + 1;
+                server.most.fetch_max(now, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                server.now.fetch_sub(1, Ordering::SeqCst);
+                server.done.fetch_add(1, Ordering::SeqCst);
+                (StatusCode::CREATED, futures::stream::empty().boxed())
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn events_wait_while_decisions_are_written() {
+        let server = Arc::new(Slow::default());
+        let (recorder, writing) = Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"));
+        let note = |n: usize| Note {
+            subject: Subject { kind: "Pod".into(), name: format!("p{n}"), ..Subject::default() },
+            warning: false,
+            reason: "Scheduled".into(),
+            action: String::new(),
+            message: String::new(),
+            reporter: "x",
+            instance: String::new(),
+        };
+        let writing = tokio::spawn(writing);
+        let until = async |done: usize, busy: bool| {
+            while server.done.load(Ordering::SeqCst) < done {
+                if busy {
+                    recorder.yield_to_decisions();
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            server.most.swap(0, Ordering::SeqCst)
+        };
+        recorder.yield_to_decisions();
+        (0..40).for_each(|n| recorder.record(note(n)));
+        assert_eq!(until(10, true).await, 1, "one at a time while decisions are written");
+        // The lull.
+        tokio::time::sleep(LULL).await;
+        assert!(until(40, false).await > 1, "many at a time when none are");
+        drop(recorder);
+        writing.await.unwrap();
+        assert_eq!(server.done.load(Ordering::SeqCst), 40, "none is lost");
     }
 }
