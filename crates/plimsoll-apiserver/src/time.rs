@@ -20,5 +20,5 @@ impl Clock for SystemClock {
 
 /// `metav1.Time`: whole seconds.
 pub fn seconds(t: Timestamp) -> String {
-    t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    Timestamp::from_second(t.as_second()).unwrap_or(t).to_string()
 }

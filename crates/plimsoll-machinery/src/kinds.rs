@@ -113,16 +113,27 @@ impl Kind {
 /// All served resources. Cheap to clone; a change makes a new table.
 #[derive(Clone, Debug, Default)]
 pub struct KindTable {
-    rows: BTreeMap<(String, String, String), Arc<Kind>>,
+    /// By [`row`].
+    rows: BTreeMap<String, Arc<Kind>>,
     by_kind: HashMap<Gvk, Arc<Kind>>,
     /// Versions of each group, preferred first, in discovery order.
     groups: Vec<(String, Vec<String>)>,
 }
 
+/// Where a resource is in the table: in one text, which is found quicker than three.
+fn row(group: &str, version: &str, plural: &str) -> String {
+    let mut row = String::with_capacity(group.len() + version.len() + plural.len() + 2);
+    for (part, end) in [(group, "\0"), (version, "\0"), (plural, "")] {
+        row.push_str(part);
+        row.push_str(end);
+    }
+    row
+}
+
 impl KindTable {
     /// The resource at `/apis/<group>/<version>/<plural>`.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
-        self.rows.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+        self.rows.get(&row(group, version, plural))
     }
 
     /// The resource that serves a kind.
@@ -153,16 +164,14 @@ impl KindTable {
             None => self.groups.push((group.clone(), vec![version.clone()])),
         }
         self.by_kind.insert(kind.gvk.clone(), Arc::clone(&kind));
-        self.rows.insert((group.clone(), version.clone(), kind.plural.clone()), kind);
+        self.rows.insert(row(group, version, &kind.plural), kind);
     }
 
     /// Removes a row; the group goes with its last version.
     pub fn remove(&mut self, group: &str, version: &str, plural: &str) {
-        let Some(kind) = self.rows.remove(&(group.to_owned(), version.to_owned(), plural.to_owned())) else {
-            return;
-        };
+        let Some(kind) = self.rows.remove(&row(group, version, plural)) else { return };
         self.by_kind.remove(&kind.gvk);
-        if !self.rows.keys().any(|(g, v, _)| g == group && v == version) {
+        if !self.rows.values().any(|k| k.gvk.group == group && k.gvk.version == version) {
             for (g, versions) in &mut self.groups {
                 if g == group {
                     versions.retain(|v| v != version);

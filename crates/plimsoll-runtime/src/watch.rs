@@ -3,11 +3,14 @@
 //! Objects are handed on as bytes. A relist hands on everything again and then deletes what it did not contain, so
 //! the receiver needs no copy of the old state.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use futures::AsyncBufReadExt;
 use serde::Deserialize;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -68,6 +71,33 @@ pub struct Meta {
 struct Probe {
     #[serde(default)]
     metadata: Meta,
+}
+
+/// The metadata of an object as API servers write it, without reading what comes after them.
+fn metadata_of(object: &[u8]) -> Option<Meta> {
+    struct First<'a>(&'a mut Option<Meta>);
+    impl<'de> Visitor<'de> for First<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                if key == "metadata" {
+                    *self.0 = Some(map.next_value()?);
+                    return Ok(());
+                }
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+    let mut found = None;
+    // That there is more than it wants to read is an error to the reader.
+    let _ = serde_json::Deserializer::from_slice(object).deserialize_map(First(&mut found));
+    found
 }
 
 #[derive(Deserialize)]
@@ -246,9 +276,12 @@ impl Watch {
 
     /// Handles one line; returns the version up to which everything has been seen.
     fn event(&mut self, line: &[u8], sink: &mut impl FnMut(Delta<'_>)) -> Result<Option<String>, Error> {
+        if !line.ends_with(b"\n") {
+            return Err(Error::Malformed("a watch event is cut off".into()));
+        }
         // Nearly all are of these two types: their objects are read once less.
         if let Some((b"ADDED" | b"MODIFIED", object)) = split(line)
-            && let Ok(Probe { metadata }) = serde_json::from_slice(object)
+            && let Some(metadata) = metadata_of(object)
         {
             return Ok(self.keep(metadata, object, sink));
         }
@@ -322,7 +355,7 @@ mod tests {
     }
 
     fn feed(watch: &mut Watch, line: &str, log: &mut Vec<String>) -> Result<Option<String>, Error> {
-        watch.event(line.as_bytes(), &mut |d| {
+        watch.event(format!("{line}\n").as_bytes(), &mut |d| {
             log.push(match d {
                 Delta::Upsert { meta, .. } => format!("+{}/{}", meta.name, meta.uid),
                 Delta::Delete { key, uid } => format!("-{}/{uid}", key.1),
@@ -347,10 +380,11 @@ mod tests {
         let expired = go(&line("ERROR", r#"{"code":410,"reason":"Expired","message":"too old"}"#));
         assert_eq!(expired.map_err(|e| e.code()), Err(410));
         assert!(go("not json").is_err());
-        assert!(go(r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}"#).is_err());
+        assert!(go(r#"{"type":"DELETED","object":{"metadata":{"name":"a"}}"#).is_err());
         // Any order and any spaces.
-        let spaced = format!("{{ \"object\": {},\n \"type\": \"ADDED\" }}\n", object("b", "3", 22));
+        let spaced = format!("{{ \"object\": {}, \"type\": \"ADDED\" }}", object("b", "3", 22));
         assert_eq!(go(&spaced), Ok(Some("22".into())));
         assert_eq!(log, ["+a/1", "+a/1", "-a/1", "+a/2", "-a/2", "+b/3"]);
+        assert!(w.event(line("ADDED", &object("a", "1", 5)).as_bytes(), &mut |_| ()).is_err());
     }
 }

@@ -81,17 +81,18 @@ impl Hooks {
 
     /// The webhooks of a stage, compiled again when a configuration has changed.
     fn webhooks(&self, store: &Store, stage: Stage) -> Arc<Vec<Webhook>> {
-        let (cell, plural) = match stage {
-            Stage::Mutating => (&self.mutating, "mutatingwebhookconfigurations"),
-            Stage::Validating => (&self.validating, "validatingwebhookconfigurations"),
+        let (cell, resource) = match stage {
+            Stage::Mutating => (&self.mutating, "admissionregistration.k8s.io/mutatingwebhookconfigurations"),
+            Stage::Validating => {
+                (&self.validating, "admissionregistration.k8s.io/validatingwebhookconfigurations")
+            }
         };
-        let resource = format!("admissionregistration.k8s.io/{plural}");
-        let at = store.last_revision(&resource);
+        let at = store.last_revision(resource);
         let mut cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cell {
             Some((revision, webhooks)) if *revision == at => Arc::clone(webhooks),
             _ => {
-                let all = store.list(&resource, None);
+                let all = store.list(resource, None);
                 let configurations: Vec<Value> = all.iter().filter_map(|r| r.value().ok()).collect();
                 let webhooks = Arc::new(compile(stage, &configurations));
                 *cell = Some((at, Arc::clone(&webhooks)));

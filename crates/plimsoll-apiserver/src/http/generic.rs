@@ -6,7 +6,7 @@ use http::{Method, header};
 use plimsoll_machinery::{ApiError, Details, Kind};
 use serde_json::{Value, json};
 
-use super::negotiate::{Endpoint, Format, MetaVersion, Transform, negotiate};
+use super::negotiate::{Accepted, Endpoint, Format, MetaVersion, Transform, negotiate};
 use super::options::{DeleteOptions, WriteOptions};
 use super::reply::Reply;
 use super::{Req, body_format, list, method_not_allowed, not_served, patch, subresource, watch};
@@ -143,9 +143,11 @@ pub fn endpoint(req: &Req, kind: &Kind) -> Endpoint {
 
 /// Negotiates the form of the answer.
 pub fn negotiate_for(req: &mut Req, kind: &Kind) -> Result<(), ApiError> {
-    let endpoint = endpoint(req, kind);
-    let accept = req.header(header::ACCEPT).map(str::to_owned);
-    req.accepted = negotiate(accept.as_deref(), endpoint)?;
+    req.accepted = match req.header(header::ACCEPT) {
+        // Every endpoint has that.
+        None | Some("application/json") => Accepted::default(),
+        accept => negotiate(accept, endpoint(req, kind))?,
+    };
     Ok(())
 }
 

@@ -58,10 +58,10 @@ struct Difference {
 impl Difference {
     fn child(&mut self, element: &str, prefix: &str, child: Self) {
         if let Some(node) = fields::node(child.changed_here, child.changed) {
-            self.changed.insert(format!("{prefix}{element}"), node);
+            self.changed.insert([prefix, element].concat(), node);
         }
         if let Some(node) = fields::node(child.removed_here, child.removed) {
-            self.removed.insert(format!("{prefix}{element}"), node);
+            self.removed.insert([prefix, element].concat(), node);
         }
     }
 }

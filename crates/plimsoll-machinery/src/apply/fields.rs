@@ -227,14 +227,22 @@ pub const MAX_DEPTH: usize = 100;
 pub fn key_element(key: Map<String, Value>) -> String {
     // upstream writes the fields sorted by name
     let sorted: std::collections::BTreeMap<String, Value> = key.into_iter().collect();
-    let fields: Vec<String> =
-        sorted.iter().map(|(k, v)| format!("{}:{}", go_json(&Value::from(k.as_str())), go_json(v))).collect();
-    format!("k:{{{}}}", fields.join(","))
+    let mut out = String::from("k:{");
+    for (name, value) in sorted {
+        if !out.ends_with('{') {
+            out.push(',');
+        }
+        out.push_str(&go_json(&Value::from(name)));
+        out.push(':');
+        out.push_str(&go_json(&value));
+    }
+    out.push('}');
+    out
 }
 
 /// The element of a set item.
 pub fn value_element(value: &Value) -> String {
-    format!("v:{}", go_json(value))
+    ["v:", &go_json(value)].concat()
 }
 
 /// JSON as Go's encoder writes it: `<`, `>` and `&` escaped.

@@ -51,7 +51,7 @@ impl Reset {
 
     /// Whether a field of the root is reset with all below it.
     pub fn drops(&self, root_field: &str) -> bool {
-        let node = self.0.get(&format!("f:{root_field}"));
-        node.and_then(|n| n.as_object()).is_some_and(fields::is_member)
+        let mut nodes = self.0.iter().filter(|(element, _)| element.strip_prefix("f:") == Some(root_field));
+        nodes.any(|(_, node)| node.as_object().is_some_and(fields::is_member))
     }
 }
