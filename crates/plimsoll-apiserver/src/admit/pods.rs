@@ -61,8 +61,9 @@ pub fn label_topology(w: &Write, object: &mut Value, operation: Operation) {
     }
 }
 
+/// The node as everybody sees it (upstream asks its informer).
 fn node_record(w: &Write, name: &str) -> Option<Arc<Record>> {
-    w.server.store().latest(&Key::new("/nodes", "", name))
+    w.server.store().get(&Key::new("/nodes", "", name))
 }
 
 /// A pod that is resized has to fit its node, all alone, and the node has to run Linux.
