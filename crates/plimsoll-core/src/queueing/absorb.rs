@@ -541,12 +541,21 @@ impl Queueing {
         let before = Before::of(wl);
         // Those before it were carried out before it, and it says again what they said.
         let done: Vec<Write> = wl.writes.drain(..=at).collect();
+        // What the watch showed since has this write in it already, and what others changed after it.
+        let overtaken = version != 0 && version <= wl.obj.version;
         // What the watch still brings of older versions is older than this write.
         wl.obj.version = wl.obj.version.max(version);
-        if wl.writes.is_empty() {
-            wl.base = None;
-        } else if let Some(base) = &mut wl.base {
-            done.iter().for_each(|w| w.update.apply(base));
+        if let Some(mut base) = wl.base.take() {
+            if overtaken {
+                wl.obj.status.clone_from(&base);
+                wl.writes.iter().for_each(|w| w.update.apply(&mut wl.obj.status));
+            } else {
+                done.iter().for_each(|w| w.update.apply(&mut base));
+            }
+            wl.base = (!wl.writes.is_empty()).then_some(base);
+        }
+        if overtaken {
+            self.dirty.insert(id);
         }
         done.iter().for_each(|w| self.book_tallies(id, &w.tallies));
         self.transition(id, Some(&before), false, now);
