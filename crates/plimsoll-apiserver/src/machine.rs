@@ -513,6 +513,25 @@ pub fn parse_apply(bytes: &[u8]) -> Result<Value, ApiError> {
     }
 }
 
+/// What a strict reader says of keys that are there twice in the body of an apply, as warnings.
+///
+/// # Errors
+/// 400 if they are refused.
+pub fn strict_apply(bytes: &[u8], validation: FieldValidation) -> Result<Vec<String>, ApiError> {
+    if validation == FieldValidation::Ignore || serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
+    {
+        return Ok(Vec::new());
+    }
+    let twice = codec::yaml_strict(bytes).map(|(_, twice)| twice).unwrap_or_default();
+    if validation == FieldValidation::Strict && !twice.is_empty() {
+        let why = codec::strict_yaml(&twice);
+        return Err(ApiError::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {why}"
+        )));
+    }
+    Ok(twice)
+}
+
 /// Checks that a configuration is one of a kind.
 ///
 /// # Errors

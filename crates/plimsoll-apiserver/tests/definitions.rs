@@ -338,6 +338,41 @@ async fn owners_of_what_does_not_fit() {
     }
 }
 
+/// Keys that are there twice in YAML are told of by line; paths with gaps in them lead nowhere.
+#[tokio::test]
+async fn yaml_and_paths_as_they_are_written() {
+    let api = Api::new(ServerConfig::default()).await;
+    create(&api, CRDS, &definition()).await;
+    let yaml = "apiVersion: test.dev/v1\nkind: Ship\nmetadata:\n  name: a\nspec:\n  'n': 1\n  'n': 2.0\n---\nrest: {\n";
+    let path = |validation: &str| format!("{SHIPS}?dryRun=All&fieldValidation={validation}");
+    let (code, made) = api.send_text("POST", &path("Warn"), "application/yaml", yaml.to_owned()).await;
+    assert_eq!((code, &made["spec"]["n"]), (201, &json!(2)), "{made}");
+    let (code, refused) = api.send_text("POST", &path("Strict"), "application/yaml", yaml.to_owned()).await;
+    let why = "Ship in version \"v1\" cannot be handled as a Ship: strict decoding error: yaml: unmarshal errors:\n  \
+               line 7: key \"n\" already set in map";
+    assert_eq!((code, refused["message"].as_str()), (400, Some(why)));
+    let strict = format!("{SHIPS}/a?dryRun=All&fieldManager=m&fieldValidation=Strict");
+    let (code, refused) =
+        api.send_text("PATCH", &strict, "application/apply-patch+yaml", yaml.to_owned()).await;
+    let why = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  \
+               line 7: key \"n\" already set in map";
+    assert_eq!((code, refused["message"].as_str()), (400, Some(why)));
+    let rows = [
+        ("/api/v1//namespaces", 404),
+        ("/api//v1/namespaces", 404),
+        ("/api/v1/namespaces/", 200),
+        ("/healthz", 200),
+        ("/healthz/", 404),
+        ("/livez/ping", 200),
+        ("/livez/ping/", 404),
+        ("/openapi/v3/", 404),
+        ("//api/v1/namespaces", 404),
+    ];
+    for (path, code) in rows {
+        assert_eq!(api.send("GET", path, None).await.0, code, "{path}");
+    }
+}
+
 /// However deep an object may be: what was taken can be read, changed and deleted.
 #[tokio::test]
 async fn what_is_deep_is_refused_or_read_again() {

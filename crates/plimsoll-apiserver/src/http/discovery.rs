@@ -181,6 +181,11 @@ fn aggregated(req: &mut Req, core: bool) -> Result<Option<Reply>, ApiError> {
 
 /// `/openapi/v3…` and `/openapi/v2`.
 pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
+    match req.info.path.as_str() {
+        "/openapi/v2/" => return Ok(Reply::page_not_found()),
+        "/openapi/v3/" => return Ok(Reply::nothing(404)),
+        _ => {}
+    }
     let path = req.info.path.trim_matches('/').to_owned();
     let rest = path.trim_start_matches("openapi").trim_start_matches('/');
     if rest == "v2" {

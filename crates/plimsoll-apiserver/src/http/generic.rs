@@ -38,7 +38,14 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
     if !req.info.subresource.is_empty() {
         return subresource::handle(req, &kind).await;
     }
+    if req.info.old_watch && !kind.verbs.iter().any(|v| v == "watch") {
+        return Err(not_served());
+    }
     check_verb(req, &kind)?;
+    if kind.custom.is_none() && req.info.verb == "patch" {
+        // Upstream's router knows what a patch may be, and knows nothing of deprecation.
+        patch::patch_type(req, &kind)?;
+    }
     req.warnings.extend(machine::deprecation(&kind));
     negotiate_for(req, &kind)?;
     match req.info.verb.as_str() {

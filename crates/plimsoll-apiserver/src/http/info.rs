@@ -32,6 +32,8 @@ pub struct RequestInfo {
     pub rest: Vec<String>,
     /// Whether the path went through the old `/watch/` prefix.
     pub old_watch: bool,
+    /// Whether a segment in the middle is empty (`/api/v1//pods`).
+    pub gap: bool,
     /// Number of segments after the version; to tell `/api/v1` from a resource.
     pub shape: Shape,
 }
@@ -62,6 +64,8 @@ impl RequestInfo {
             path: unescape(path, false).unwrap_or_else(|| path.to_owned()),
             ..Self::default()
         };
+        let inner = path.trim_end_matches('/');
+        info.gap = inner.split('/').skip(1).any(str::is_empty);
         let segments: Vec<String> = path
             .trim_matches('/')
             .split('/')
@@ -181,6 +185,20 @@ mod tests {
             let (path, query) = uri.split_once('?').unwrap();
             let info = RequestInfo::parse(&method.parse().unwrap(), path, &Query::parse(query));
             assert_eq!(info.authorized_name(), want, "{uri}");
+        }
+    }
+
+    #[test]
+    fn gaps() {
+        for (path, want) in [
+            ("/", false),
+            ("//", false),
+            ("/api/v1/pods", false),
+            ("/api/v1/pods//", false),
+            ("/api/v1//pods", true),
+            ("//api/v1/pods", true),
+        ] {
+            assert_eq!(RequestInfo::parse(&Method::GET, path, &Query::parse("")).gap, want, "{path}");
         }
     }
 

@@ -18,6 +18,9 @@ const READY: [&str; 7] = [
 
 /// `/healthz`, `/livez`, `/readyz`, each with checks below it, `verbose` and `exclude`.
 pub fn health(req: &Req, probe: &str) -> Result<Reply, ApiError> {
+    if req.info.path.ends_with('/') {
+        return Ok(Reply::page_not_found());
+    }
     let checks: &[&str] = if probe == "readyz" { &READY } else { &LIVE };
     let name = req.info.path.trim_start_matches('/').trim_start_matches(probe).trim_matches('/');
     let excluded: Vec<&str> = req.query.all("exclude").collect();

@@ -330,6 +330,13 @@ fn too_many() -> ApiError {
 
 async fn route(req: &mut Req) -> Result<Reply, ApiError> {
     let path = req.info.path.clone();
+    if path.starts_with("//") || path == "/apis//" {
+        return Ok(Reply::page_not_found());
+    }
+    let custom = || req.table.iter().any(|k| k.gvk.group == req.info.group && k.custom.is_some());
+    if req.info.gap && req.info.shape != Shape::Other && !custom() {
+        return Err(not_served());
+    }
     if req.info.is_resource {
         return generic::resource(req).await;
     }

@@ -69,13 +69,20 @@ async fn apply(
     mut write: pipeline::Write,
 ) -> Result<Reply, ApiError> {
     let body = req.body.clone();
+    let warnings = std::sync::Mutex::new(Vec::new());
     let (manager, now, sub) = (write.manager.clone(), write.now, write.subresource.clone());
     let force = options.force.unwrap_or(false);
     let make = |old: Option<&Value>| {
         let intent = machine::parse_apply(&body)?;
-        machine::apply(kind, old, &intent, &manager, &sub, force, now)
+        let object = machine::apply(kind, old, &intent, &manager, &sub, force, now)?;
+        let notes = machine::strict_apply(&body, options.field_validation)?;
+        if let Ok(mut warnings) = warnings.lock() {
+            *warnings = notes;
+        }
+        Ok(object)
     };
     let result = pipeline::update(&mut write, Change::Apply(&make)).await;
+    req.warnings.extend(warnings.into_inner().unwrap_or_default());
     req.warnings.append(&mut write.warnings);
     present_written(req, kind, result?).await
 }

@@ -85,7 +85,10 @@ pub fn on_update(
     // As upstream, which gives up and drops them (`UpdateNoErrors`).
     let ty = Type::of(kind);
     let known = if kind.custom.is_some() {
-        new.get("kind").and_then(Value::as_str) == Some(kind.gvk.kind.as_str()) && fieldset::fits(ty, new, 0)
+        let said = |key: &str| new.get(key).and_then(Value::as_str).unwrap_or_default();
+        said("kind") == kind.gvk.kind
+            && said("apiVersion") == kind.gvk.api_version()
+            && fieldset::fits(ty, new, 0)
     } else {
         fieldset::is_keyed(ty, new, 0)
     };

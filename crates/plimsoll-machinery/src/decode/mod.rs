@@ -20,7 +20,7 @@ use crate::kinds::{Gvk, Kind};
 
 pub use syntax::{explain, go_quote};
 pub use typed::{converter_error, zero_value};
-pub use yaml::yaml;
+pub use yaml::{yaml, yaml_strict};
 
 /// Text format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,8 @@ pub fn decode(
     if kind.custom.is_some() && found.api_version() != kind.gvk.api_version() {
         return Err(other_version(kind, &found));
     }
-    let warnings = if validation == FieldValidation::Warn { findings.strict } else { Vec::new() };
+    let warned = validation == FieldValidation::Warn;
+    let warnings = if warned { as_warnings(&findings.strict) } else { Vec::new() };
     Ok(Decoded { object: findings.object, warnings })
 }
 
@@ -140,16 +141,33 @@ where
 }
 
 fn parse(kind: &Kind, body: &[u8], format: Format) -> Result<Findings, String> {
-    let starts_as_json = || body.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{'));
-    if format == Format::Json || starts_as_json() {
+    if format == Format::Json {
         let mut deserializer = serde_json::Deserializer::from_slice(body);
         return walk(kind, &mut deserializer).and_then(|f| deserializer.end().map(|()| f)).map_err(|e| {
             let why = syntax::explain(body).unwrap_or_else(|| e.to_string());
             format!("couldn't get version/kind; json parse error: {why}")
         });
     }
-    let value = yaml(body)?;
-    walk(kind, value).map_err(|e| e.to_string())
+    let (value, twice) = yaml_strict(body)?;
+    let mut findings = walk(kind, value).map_err(|e| e.to_string())?;
+    if !twice.is_empty() {
+        findings.strict.insert(0, strict_yaml(&twice));
+    }
+    Ok(findings)
+}
+
+/// What a strict reader of YAML says of keys that are there more than once.
+pub fn strict_yaml(twice: &[String]) -> String {
+    format!("{}\n  {}", yaml::STRICT_LEAD, twice.join("\n  "))
+}
+
+/// What strict readers refuse, as warnings: each line of what is said of YAML is one of its own.
+fn as_warnings(strict: &[String]) -> Vec<String> {
+    let lines = strict.iter().flat_map(|said| match said.strip_prefix(yaml::STRICT_LEAD) {
+        Some(lines) => lines.lines().map(str::trim).filter(|l| !l.is_empty()).collect(),
+        None => vec![said.as_str()],
+    });
+    lines.map(str::to_owned).collect()
 }
 
 enum KindError {

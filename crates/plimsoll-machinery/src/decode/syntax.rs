@@ -47,9 +47,51 @@ fn is_printed(c: char) -> bool {
     !c.is_control() && !hidden
 }
 
+/// The faults that upstream's parser has words of its own for.
+fn yaml_in_go(text: &str, error: &serde_saphyr::Error, line: u64) -> Option<String> {
+    let said = error.to_string();
+    let said = said.lines().next().unwrap_or_default();
+    let anchor = || {
+        let place = error.location()?;
+        let line = text.lines().nth(usize::try_from(place.line()).ok()?.checked_sub(1)?)?;
+        let name: String = line.chars().skip(usize::try_from(place.column()).ok()?).collect();
+        let end = name.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_'));
+        name.get(..end.unwrap_or(name.len())).map(str::to_owned)
+    };
+    if let Some((_, key)) = said.split_once(super::yaml::INVALID_KEY) {
+        let key = key.rsplit_once(" at line ").map_or(key, |(key, _)| key);
+        return Some(format!("yaml: {}{key}", super::yaml::INVALID_KEY));
+    }
+    if said.contains("unknown anchor") {
+        return anchor().map(|name| format!("yaml: unknown anchor '{name}' referenced"));
+    }
+    if said.contains("recursive references") {
+        return anchor().map(|name| format!("yaml: anchor '{name}' value contains itself"));
+    }
+    if said.contains("non-finite float") {
+        let lower = said.to_ascii_lowercase();
+        let shown = if lower.contains(".nan") {
+            "NaN"
+        } else if lower.contains("-.inf") {
+            "-Inf"
+        } else {
+            "+Inf"
+        };
+        return Some(format!("json: unsupported value: {shown}"));
+    }
+    if said.contains("tabs disallowed") {
+        return Some(format!("yaml: line {line}: found character that cannot start any token"));
+    }
+    said.contains("simple key expected ':'")
+        .then(|| format!("yaml: line {}: could not find expected ':'", line.saturating_add(1)))
+}
+
 /// What the server says about YAML it cannot read. The parsers differ, so only the head is upstream's.
 pub fn explain_yaml(text: &str, error: &serde_saphyr::Error) -> String {
     let line = error.location().map_or(1, |l| l.line());
+    if let Some(said) = yaml_in_go(text, error, line) {
+        return said;
+    }
     let unclosed = |open: char, close: char| text.matches(open).count() > text.matches(close).count();
     let what = if unclosed('[', ']') {
         if text.trim_end().ends_with(['[', ',']) {
