@@ -2,15 +2,16 @@
 //!
 //! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one, as in client-go. While many
 //! decisions are being written, events are written one at a time, some hundreds a second, and the rest waits: a pod needs
-//! its node more than its event (kube-scheduler's recorder writes 50 events a second by default, and drops the rest). Events are best effort: when too
-//! many wait, new ones are dropped.
+//! its node more than its event (kube-scheduler's recorder writes 50 events a second by default, and drops the rest).
+//! Events are best effort: when too many wait, new ones are dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 
 use crate::api::{Api, EVENTS, PatchKind};
 use crate::clock;
@@ -264,7 +265,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn events_wait_while_decisions_are_written() {
         let server = Arc::new(Slow::default());
         let (recorder, writing) = Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"));
