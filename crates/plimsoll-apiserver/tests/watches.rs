@@ -6,7 +6,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use plimsoll_apiserver::ServerConfig;
+use plimsoll_apiserver::http::body::Body;
 use serde_json::{Value, json};
 use support::api::Api;
 
@@ -81,4 +85,45 @@ async fn a_watch_whose_turn_comes_late_tells_what_was_there() {
         }
         assert!(names.contains(&"one".to_owned()), "{query}: {names:?}");
     }
+}
+
+async fn create(api: &Api, name: &str) {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    assert_eq!(api.send("POST", CONFIGMAPS, Some(&object)).await.0, 201);
+}
+
+/// Names in the next frame, and how long it took to come.
+async fn frame(body: &mut Body) -> (Vec<String>, Duration) {
+    let begin = tokio::time::Instant::now();
+    let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let events = data.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    let name = |line: &[u8]| {
+        let event: Value = serde_json::from_slice(line).unwrap();
+        event["object"]["metadata"]["name"].as_str().unwrap().to_owned()
+    };
+    (events.map(name).collect(), begin.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_in_quick_succession_share_a_frame_and_others_do_not_wait() {
+    let api = Api::new(ServerConfig::default()).await;
+    let (_, list) = api.send("GET", CONFIGMAPS, None).await;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{CONFIGMAPS}?watch=true&resourceVersion={version}");
+    let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    let mut body = tower::ServiceExt::oneshot(api.server.service(), request).await.unwrap().into_body();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    create(&api, "alone").await;
+    assert_eq!(frame(&mut body).await, (vec!["alone".to_owned()], Duration::ZERO));
+    create(&api, "second").await;
+    let (both, ()) = tokio::join!(frame(&mut body), async {
+        // By now the watch has seen the second one.
+        tokio::task::yield_now().await;
+        create(&api, "third").await;
+    });
+    assert_eq!(both.0, ["second", "third"]);
+    assert!(both.1 <= Duration::from_millis(2), "{both:?}");
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    create(&api, "later").await;
+    assert_eq!(frame(&mut body).await, (vec!["later".to_owned()], Duration::ZERO));
 }

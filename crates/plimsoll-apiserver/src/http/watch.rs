@@ -32,6 +32,9 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const CONVERTED_AT_ONCE: usize = 100;
 /// Bytes put into one frame when several events are ready.
 const FRAME: usize = 64 * 1024;
+/// Least time between two frames of changes. What happens meanwhile shares a frame, because with a hundred watchers the
+/// sending costs more than what is sent; a change after a silence is sent at once.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// Answers a watch.
 pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
@@ -73,6 +76,7 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         deadline,
         filter,
         ready: BytesMut::new(),
+        next_frame: now,
         encoder: encoder.clone(),
         converts: convert::webhook::is_hooked(kind).then(|| Arc::clone(&req.server)),
         kinds: kind.custom.is_some().then(|| req.server.follow_kinds()),
@@ -190,6 +194,8 @@ struct State {
     filter: Filter,
     /// Events that have not been sent yet.
     ready: BytesMut,
+    /// When the next frame of changes may go.
+    next_frame: Instant,
     encoder: Encoder,
     /// The server, for kinds that a webhook converts.
     converts: Option<Arc<Server>>,
@@ -205,6 +211,7 @@ impl State {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if !self.ready.is_empty() {
+                self.gather().await;
                 return Some(self.ready.split().freeze());
             }
             // Looked at before anything else: where there is always an event, waiting for one never ends.
@@ -252,6 +259,16 @@ impl State {
                 None => self.push(&change),
             }
         }
+    }
+
+    /// Waits for changes that follow the last frame closely, and takes them along.
+    async fn gather(&mut self) {
+        let full = self.snapshot.is_some() || self.over || self.ready.len() >= FRAME;
+        if !full && self.converts.is_none() && Instant::now() < self.next_frame {
+            tokio::time::sleep_until(self.next_frame).await;
+            self.over = self.drain().is_none();
+        }
+        self.next_frame = Instant::now() + GATHER;
     }
 
     /// A frame of initial events; after the last one the end mark.

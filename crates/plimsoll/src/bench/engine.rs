@@ -18,6 +18,8 @@ use crate::cli;
 
 /// A run that makes no progress for this long has failed.
 const STALLED: Duration = Duration::from_secs(30);
+/// When no event comes for this long, the last one has been written: schedulers may join events or leave some out.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Creates nodes and pods and waits until each pod has a node. On another server its own scheduler does the placing.
 pub async fn placed(place: &Place, count: usize, nodes: usize, args: &cli::BenchApi) -> anyhow::Result<Row> {
@@ -69,6 +71,8 @@ pub async fn placed(place: &Place, count: usize, nodes: usize, args: &cli::Bench
     let row =
         Row::more(what, count as f64 / elapsed, "pods/s", None).with("createsPerSecond", created.rate());
     let row = row.with("eventsByThen", events as f64);
+    let (events, last) = last_event(place, count as u64, began).await?;
+    let row = row.with("events", events as f64).with("eventsSeconds", last);
     Ok(row.with("seconds", elapsed).with("memoryMiB", rss().map_or(0.0, |b| b as f64 / 1_048_576.0)))
 }
 
@@ -79,6 +83,21 @@ async fn written_events(place: &Place) -> anyhow::Result<u64> {
     let list: serde_json::Value = serde_json::from_slice(&answer)?;
     let rest = list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
     Ok(rest + list["items"].as_array().map_or(0, |items| items.len() as u64))
+}
+
+/// How many events there are in the end, and how many seconds after `began` the last one was there.
+async fn last_event(place: &Place, expected: u64, began: Instant) -> anyhow::Result<(u64, f64)> {
+    let (mut count, mut last) = (0, began.elapsed());
+    loop {
+        let now = written_events(place).await?;
+        if now > count {
+            (count, last) = (now, began.elapsed());
+        }
+        if count >= expected || began.elapsed() > last + SILENT {
+            return Ok((count, last.as_secs_f64()));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Name of the pod in an event, if the pod has a node.
