@@ -1,10 +1,11 @@
 //! What all informers of a resource have in common: its parsed objects and their indexes, kept current once for all of
 //! them (client-go's shared informers).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::store::{Change, ChangeKind, Key, Record, Store, Watch};
+use crate::store::{ChangeKind, Record, Store, Watch};
 
 /// Index of an object: things with the same one are found together.
 pub type IndexFn<T> = fn(&T) -> Option<String>;
@@ -141,7 +142,10 @@ impl<T> Reflector<T> {
                 }
             }
         }
-        for change in lasting(&changes) {
+        // What has changed once more is not parsed.
+        let keep =
+            lasting(changes.iter().map(|c| ((&c.record.key, &c.record.uid), c.kind == ChangeKind::Deleted)));
+        for (change, _) in changes.iter().zip(keep).filter(|(_, keep)| *keep) {
             let gone = change.kind == ChangeKind::Deleted;
             let new = if gone { None } else { (self.decode)(&change.record) };
             state.put(&change.record.key.path(), new);
@@ -242,40 +246,43 @@ impl<T> Reader<T> {
     }
 }
 
-/// Puts together what follows one another on the same object; its beginning and its end stay reports of their own, so
-/// that neither is missed.
+/// Puts together what follows one another on the same object.
 fn merge<T>(waiting: &mut Vec<Delta<T>>) {
-    let mut at: HashMap<Arc<str>, usize> = HashMap::new();
+    let keep = lasting(waiting.iter().map(|delta| (&*delta.path, delta.new.is_none())));
+    // What was before the states that are left out.
+    let mut before: HashMap<Arc<str>, Option<Arc<T>>> = HashMap::new();
     let mut joined: Vec<Delta<T>> = Vec::new();
-    for delta in waiting.drain(..) {
-        if delta.new.is_none() {
-            at.remove(&delta.path);
+    for (mut delta, keep) in waiting.drain(..).zip(keep) {
+        if keep {
+            if let Some(old) = before.remove(&delta.path) {
+                delta.old = old;
+            }
             joined.push(delta);
-        } else if let Some(earlier) = at.get(&delta.path).and_then(|i| joined.get_mut(*i)) {
-            earlier.new = delta.new;
         } else {
-            at.insert(Arc::clone(&delta.path), joined.len());
-            joined.push(delta);
+            before.entry(delta.path).or_insert(delta.old);
         }
     }
     *waiting = joined;
 }
 
-/// The changes without those after which the same object changed once more: nobody can have seen what was between. An
-/// object's last state before it went stays, so that its end is never missed.
-fn lasting(changes: &[Arc<Change>]) -> impl Iterator<Item = &Change> {
-    let mut later: HashMap<&Key, &str> = HashMap::new();
-    let mut keep: Vec<bool> = Vec::with_capacity(changes.len());
-    for change in changes.iter().rev() {
-        if changes.len() == 1 {
-            keep.push(true);
-        } else if change.kind == ChangeKind::Deleted {
-            later.remove(&change.record.key);
-            keep.push(true);
-        } else {
-            let uid = later.insert(&change.record.key, &change.record.uid);
-            keep.push(uid != Some(&change.record.uid));
-        }
+/// Which of the states of objects, one after another, are to be seen: those after which the same object didn't change once
+/// more. States come with whether the object is gone; its end is never left out, nor its last state before that.
+fn lasting<K: Eq + Hash>(
+    states: impl DoubleEndedIterator<Item = (K, bool)> + ExactSizeIterator,
+) -> Vec<bool> {
+    if states.len() == 1 {
+        return vec![true];
     }
-    changes.iter().zip(keep.into_iter().rev()).filter(|(_, keep)| *keep).map(|(change, _)| &**change)
+    let mut later: HashSet<K> = HashSet::new();
+    let mut keep = Vec::with_capacity(states.len());
+    for (object, gone) in states.rev() {
+        keep.push(if gone {
+            later.remove(&object);
+            true
+        } else {
+            later.insert(object)
+        });
+    }
+    keep.reverse();
+    keep
 }

@@ -167,15 +167,10 @@ fn aggregated(req: &mut Req, core: bool) -> Result<Option<Reply>, ApiError> {
     let bytes = serde_json::to_vec(&document).map_err(ApiError::internal)?;
     let etag = format!("\"{}\"", machine::hash(&bytes));
     if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
-        let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+        let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new() };
         return Ok(Some(reply.with_header(header::ETAG, etag)));
     }
-    let reply = Reply {
-        status: 200,
-        payload: Payload::Raw(bytes.into(), AGGREGATED),
-        headers: Vec::new(),
-        protobuf: None,
-    };
+    let reply = Reply { status: 200, payload: Payload::Raw(bytes.into(), AGGREGATED), headers: Vec::new() };
     Ok(Some(reply.with_header(header::ETAG, etag).with_header(header::VARY, "Accept")))
 }
 
@@ -194,15 +189,15 @@ pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
     let Some(document) = rest.strip_prefix("v3") else { return Ok(Reply::page_not_found()) };
     let name = document.trim_matches('/');
     if name.is_empty() {
-        let index = machine::openapi_index(&req.server, &req.table);
+        let index = machine::openapi_index(&req.table);
         let bytes = serde_json::to_vec(&index).map_err(ApiError::internal)?;
         let etag = format!("\"{}\"", machine::hash(&bytes));
         if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
-            let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+            let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new() };
             return Ok(reply.with_header(header::ETAG, etag));
         }
         let payload = Payload::Raw(bytes.into(), "text/plain; charset=utf-8");
-        let reply = Reply { status: 200, payload, headers: Vec::new(), protobuf: None };
+        let reply = Reply { status: 200, payload, headers: Vec::new() };
         return Ok(reply.with_header(header::ETAG, etag));
     }
     openapi_document(req, name)
@@ -232,7 +227,7 @@ const BINARY_V3: [&str; 2] = [
 
 fn openapi_v2(req: &Req) -> Result<Reply, ApiError> {
     let Some(form) = accepted(req).find(|t| is_json(t) || BINARY_V2.contains(t)) else {
-        return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new(), protobuf: None });
+        return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new() });
     };
     let document = plimsoll_machinery::openapi::v2(&req.table, GIT_VERSION);
     let (bytes, media_type) = if is_json(form) {
@@ -246,30 +241,30 @@ fn openapi_v2(req: &Req) -> Result<Reply, ApiError> {
     } else {
         (200, Payload::Raw(bytes.into(), media_type))
     };
-    let reply = Reply { status, payload, headers: Vec::new(), protobuf: None };
+    let reply = Reply { status, payload, headers: Vec::new() };
     Ok(reply.with_header(header::ETAG, etag).with_header(header::VARY, "Accept"))
 }
 
 fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
     let form = accepted(req).find(|t| is_json(t) || BINARY_V3.contains(t)).map(str::to_owned);
-    let Some(document) = machine::openapi_document(&req.server, &req.table, name) else {
+    let Some(document) = machine::openapi_document(&req.table, name) else {
         return Ok(Reply::page_not_found());
     };
     let Some(form) = form else {
-        return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new(), protobuf: None });
+        return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new() });
     };
     let etag = format!("\"{}\"", document.hash);
     match req.query.non_empty("hash") {
         Some(hash) if hash != document.hash => {
             let location = format!("/openapi/v3/{name}?hash={}", document.hash);
             let payload = Payload::Raw(bytes::Bytes::new(), "application/json");
-            let reply = Reply { status: 301, payload, headers: Vec::new(), protobuf: None };
+            let reply = Reply { status: 301, payload, headers: Vec::new() };
             return Ok(reply.with_header(header::LOCATION, location));
         }
         _ => {}
     }
     if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
-        let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new(), protobuf: None };
+        let reply = Reply { status: 304, payload: Payload::Empty, headers: Vec::new() };
         return Ok(reply.with_header(header::ETAG, etag));
     }
     let payload = if is_json(&form) {
@@ -278,7 +273,7 @@ fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
         let value = serde_json::from_slice(&document.bytes).map_err(ApiError::internal)?;
         Payload::Raw(plimsoll_machinery::openapi::document_binary(&value).into(), BINARY_V3[0])
     };
-    let mut reply = Reply { status: 200, payload, headers: Vec::new(), protobuf: None };
+    let mut reply = Reply { status: 200, payload, headers: Vec::new() };
     if req.query.non_empty("hash").is_some() {
         reply = reply.with_header(header::CACHE_CONTROL, "public, immutable");
     }

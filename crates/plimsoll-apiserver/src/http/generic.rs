@@ -42,19 +42,19 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
         return Err(not_served());
     }
     check_verb(req, &kind)?;
-    if kind.custom.is_none() && req.info.verb == "patch" {
-        // Upstream's router knows what a patch may be, and knows nothing of deprecation.
-        patch::patch_type(req, &kind)?;
-    }
+    // Upstream's router knows what a patch may be, and knows nothing of deprecation.
+    let patch = if req.info.verb == "patch" { Some(patch::patch_type(req, &kind)?) } else { None };
     req.warnings.extend(machine::deprecation(&kind));
     negotiate_for(req, &kind)?;
+    if let Some(patch_type) = patch {
+        return patch::patch(req, &kind, patch_type).await;
+    }
     match req.info.verb.as_str() {
         "get" => get(req, &kind).await,
         "list" => list::list(req, &kind).await,
         "watch" => watch::watch(req, &kind).await,
         "create" => create(req, &kind).await,
         "update" => update(req, &kind).await,
-        "patch" => patch::patch(req, &kind).await,
         "delete" => delete(req, &kind).await,
         "deletecollection" => list::delete_collection(req, &kind).await,
         _ => Err(not_supported(req, &kind)),
@@ -172,7 +172,7 @@ pub fn present(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Resul
     if object["kind"] == "Status" && object["apiVersion"] == "v1" {
         return Ok(Reply::object(status, object));
     }
-    let mut reply = match req.accepted.transform {
+    Ok(match req.accepted.transform {
         Transform::None => Reply::object(status, object),
         Transform::Table(version) => {
             let options = machine::table_options(&req.query, Value::Null, false)?;
@@ -192,9 +192,7 @@ pub fn present(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Resul
                 ),
             ));
         }
-    };
-    reply.protobuf = Some(Arc::clone(kind));
-    Ok(reply)
+    })
 }
 
 /// 406 for a list asked for as one object.

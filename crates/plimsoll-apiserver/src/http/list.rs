@@ -238,9 +238,7 @@ pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, A
             let list = json!({
                 "kind": kind.list_kind, "apiVersion": kind.gvk.api_version(), "metadata": meta, "items": items,
             });
-            let mut reply = Reply::object(200, list);
-            reply.protobuf = Some(Arc::clone(kind));
-            Ok(reply)
+            Ok(Reply::object(200, list))
         }
         Transform::Table(version) => {
             let options = machine::table_options(&req.query, meta, false)?;

@@ -24,7 +24,7 @@ pub fn patch_type(req: &Req, kind: &Kind) -> Result<PatchType, ApiError> {
         "application/merge-patch+json" => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" if kind.custom.is_none() => Ok(PatchType::Strategic),
         "application/apply-patch+yaml" => Ok(PatchType::Apply),
-        _ if kind.custom.is_some() => Err(machine::unsupported_patch(kind)),
+        _ if kind.custom.is_some() => Err(machine::unsupported_patch()),
         _ => {
             let mut e = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
             e.details = Some(Box::default());
@@ -34,8 +34,7 @@ pub fn patch_type(req: &Req, kind: &Kind) -> Result<PatchType, ApiError> {
 }
 
 /// Answers a PATCH of an object or of a subresource that is written as the object is (`status`).
-pub async fn patch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
-    let patch_type = patch_type(req, kind)?;
+pub async fn patch(req: &mut Req, kind: &Arc<Kind>, patch_type: PatchType) -> Result<Reply, ApiError> {
     let options = WriteOptions::parse(&req.query, "PatchOptions", patch_type == PatchType::Apply)?;
     let mut write = write_of(
         req,

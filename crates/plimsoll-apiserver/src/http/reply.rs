@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use plimsoll_machinery::{ApiError, Kind};
+use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
 use super::body::Body;
@@ -32,30 +32,28 @@ pub struct Reply {
     pub payload: Payload,
     /// More headers.
     pub headers: Vec<(HeaderName, String)>,
-    /// For protobuf: the kind of the object.
-    pub protobuf: Option<std::sync::Arc<Kind>>,
 }
 
 impl Reply {
     /// An object.
     pub fn object(status: u16, value: Value) -> Self {
-        Self { status, payload: Payload::Object(value), headers: Vec::new(), protobuf: None }
+        Self { status, payload: Payload::Object(value), headers: Vec::new() }
     }
 
     /// A success without a body.
     pub fn nothing(status: u16) -> Self {
-        Self { status, payload: Payload::Empty, headers: Vec::new(), protobuf: None }
+        Self { status, payload: Payload::Empty, headers: Vec::new() }
     }
 
     /// JSON, ready-made.
     pub fn json(status: u16, bytes: impl Into<Bytes>) -> Self {
-        Self { status, payload: Payload::Json(bytes.into()), headers: Vec::new(), protobuf: None }
+        Self { status, payload: Payload::Json(bytes.into()), headers: Vec::new() }
     }
 
     /// Plain text.
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         let payload = Payload::Raw(Bytes::from(text.into()), "text/plain; charset=utf-8");
-        Self { status, payload, headers: Vec::new(), protobuf: None }
+        Self { status, payload, headers: Vec::new() }
     }
 
     /// `404 page not found`, as Go's mux says it.
@@ -90,11 +88,11 @@ impl Reply {
             }
             Payload::Json(bytes) => {
                 let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-                let (body, t) = encode(&value, accepted.format, pretty, self.protobuf.as_deref());
+                let (body, t) = encode(&value, accepted.format, pretty);
                 (Body::full(body), Some(t))
             }
             Payload::Object(value) => {
-                let (body, t) = encode(&value, accepted.format, pretty, self.protobuf.as_deref());
+                let (body, t) = encode(&value, accepted.format, pretty);
                 (Body::full(body), Some(t))
             }
         };
@@ -115,10 +113,10 @@ impl Reply {
 }
 
 /// Encodes an object. What has no protobuf form is sent as JSON.
-pub fn encode(value: &Value, format: Format, pretty: bool, kind: Option<&Kind>) -> (Vec<u8>, &'static str) {
+pub fn encode(value: &Value, format: Format, pretty: bool) -> (Vec<u8>, &'static str) {
     match format {
         Format::Yaml => (super::yaml::to_yaml(value).into_bytes(), Format::Yaml.media_type()),
-        Format::Protobuf => match crate::machine::to_protobuf(kind, value) {
+        Format::Protobuf => match crate::machine::to_protobuf(value) {
             Some(bytes) => (bytes, Format::Protobuf.media_type()),
             None => (json_bytes(value, pretty), Format::Json.media_type()),
         },

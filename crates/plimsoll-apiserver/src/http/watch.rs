@@ -95,12 +95,7 @@ fn stream_reply(encoder: &Encoder, stream: impl futures::Stream<Item = Bytes> + 
         Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         _ => "application/json",
     };
-    Reply {
-        status: 200,
-        payload: Payload::Stream(Body::stream(stream), content_type),
-        headers: Vec::new(),
-        protobuf: None,
-    }
+    Reply { status: 200, payload: Payload::Stream(Body::stream(stream), content_type), headers: Vec::new() }
 }
 
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
@@ -425,7 +420,7 @@ impl Encoder {
 
     fn frame(&self, out: &mut BytesMut, event_type: &str, object: &Value) {
         if self.accepted.format == Format::Protobuf
-            && let Some(frame) = machine::protobuf_event(&self.kind, event_type, object)
+            && let Some(frame) = machine::protobuf_event(event_type, object)
         {
             return out.extend_from_slice(&frame);
         }

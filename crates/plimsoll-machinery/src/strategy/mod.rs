@@ -10,6 +10,7 @@ mod job;
 mod pod;
 mod request;
 mod service;
+mod volume;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -39,8 +40,8 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
         ("", "Pod") => pod::create(o, now),
         ("", "Namespace") => namespace_create(o),
         ("", "Service") => service::create(o),
-        ("", "PersistentVolume") => volume_phase(o, None, now),
-        ("", "PersistentVolumeClaim") => data_sources(o, None),
+        ("", "PersistentVolume") => volume::phase(o, None, now),
+        ("", "PersistentVolumeClaim") => volume::data_sources(o, None),
         ("", "ServiceAccount") => secret_references(o),
         ("", "Node") => {
             drop_field(o, "spec", "configSource");
@@ -91,6 +92,16 @@ pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Val
         "approval" => request::approval(before, o, now),
         _ => bump(kind, before, o),
     }
+}
+
+/// Whether nothing that happens to an object between its defaults and the store leaves a gap for defaults to fill. Only
+/// what is most of what is written says so; others get their defaults once more.
+pub fn keeps_defaults(kind: &Kind) -> bool {
+    kind.custom.is_none()
+        && matches!(
+            (kind.gvk.group.as_str(), kind.gvk.kind.as_str()),
+            ("", "Pod" | "Event") | ("events.k8s.io", "Event")
+        )
 }
 
 /// What shows of an object once it has been validated.
@@ -291,7 +302,7 @@ fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
         ("storage.k8s.io", "CSIDriver") if !has(object(old, "spec"), "preventPodSchedulingIfMissing") => {
             drop_field(new, "spec", "preventPodSchedulingIfMissing");
         }
-        ("", "PersistentVolumeClaim") => data_sources(new, Some(old)),
+        ("", "PersistentVolumeClaim") => volume::data_sources(new, Some(old)),
         ("apps", "DaemonSet") => {
             let last = given_generation(old).unwrap_or(1);
             let changed = object(old, "spec").get("template") != object(new, "spec").get("template");
@@ -341,7 +352,7 @@ fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
             devices::drop_deallocated(old, new);
         }
         ("", "Pod") => pod::status(old, new),
-        ("", "PersistentVolume") => volume_phase(new, Some(old), now),
+        ("", "PersistentVolume") => volume::phase(new, Some(old), now),
         ("", "Node") if !has(object(old, "status"), "config") => drop_field(new, "status", "config"),
         ("certificates.k8s.io", "CertificateSigningRequest") => request::times(old, new, now),
         _ if keeps_metadata(kind) => with_child(new, "metadata", |meta| keep_metadata(meta, old)),
@@ -398,27 +409,6 @@ fn template_generation(o: &mut Obj, generation: i64) {
     });
 }
 
-/// A volume says when its phase last changed.
-fn volume_phase(o: &mut Obj, old: Option<&Obj>, now: Timestamp) {
-    let before = old.map(|o| object(o, "status"));
-    with_child(o, "status", |status| {
-        set(status, "phase", "Pending");
-        let same = before.is_some_and(|b| text(b, "phase") == text(status, "phase"));
-        if same {
-            if let Some(time) = before.and_then(|b| b.get("lastPhaseTransitionTime")) {
-                set(status, "lastPhaseTransitionTime", time.clone());
-            }
-        } else {
-            let given = status.get("lastPhaseTransitionTime");
-            let stale = before.and_then(|b| b.get("lastPhaseTransitionTime")) == given;
-            if given.is_none() || stale {
-                let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-                status.insert("lastPhaseTransitionTime".to_owned(), Value::String(time));
-            }
-        }
-    });
-}
-
 /// Drops a field of a part, where there is such a part.
 fn drop_field(o: &mut Obj, part: &str, key: &str) {
     if let Some(part) = o.get_mut(part).and_then(Value::as_object_mut) {
@@ -431,54 +421,6 @@ fn secret_references(o: &mut Obj) {
     for secret in children(o, "secrets") {
         secret.retain(|key, _| key == "name");
     }
-}
-
-/// `dataSource` and `dataSourceRef` of a claim say the same where they can. Sources in other namespaces are off, as
-/// they are upstream by default.
-fn data_sources(o: &mut Obj, old: Option<&Obj>) {
-    let used = |key: &str| old.is_some_and(|o| has(object(o, "spec"), key));
-    let known = |source: &Obj| {
-        matches!(
-            (text(source, "apiGroup"), text(source, "kind")),
-            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-        )
-    };
-    let without_namespace = |source: &Obj| {
-        let mut copy = Obj::new();
-        for key in ["apiGroup", "kind", "name"] {
-            if let Some(value) = source.get(key) {
-                copy.insert(key.to_owned(), value.clone());
-            }
-        }
-        copy
-    };
-    with_child(o, "spec", |spec| {
-        let elsewhere = !text(object(spec, "dataSourceRef"), "namespace").is_empty();
-        if elsewhere && !used("dataSourceRef") {
-            spec.remove("dataSourceRef");
-        }
-        let reference = has(spec, "dataSourceRef");
-        let in_use = used("dataSource") || used("dataSourceRef");
-        if !in_use && !reference && has(spec, "dataSource") && !known(object(spec, "dataSource")) {
-            spec.remove("dataSource");
-        }
-        match (has(spec, "dataSource"), reference) {
-            (true, false) => {
-                let source = without_namespace(object(spec, "dataSource"));
-                spec.insert("dataSourceRef".to_owned(), Value::Object(source));
-            }
-            (false, true) => {
-                let source = object(spec, "dataSourceRef");
-                if text(source, "namespace").is_empty() {
-                    let mut source = without_namespace(source);
-                    // Written whether it is set or not.
-                    source.entry("apiGroup").or_insert(Value::Null);
-                    spec.insert("dataSource".to_owned(), Value::Object(source));
-                }
-            }
-            _ => {}
-        }
-    });
 }
 
 /// A new definition has stored nothing but its storage version.

@@ -12,7 +12,7 @@ use super::super::reply::Reply;
 use super::{body_format, decode_own};
 use crate::pipeline::{self, Change, Part, uid_conflict};
 use crate::store::{Encoded, Fields, Record};
-use crate::{machine, time};
+use crate::time;
 
 /// POST to `pods/NAME/binding`.
 pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Result<Reply, ApiError> {
@@ -43,18 +43,21 @@ async fn bind(
     options: &WriteOptions,
 ) -> Result<Reply, ApiError> {
     check(binding, &req.info.name)?;
-    let mut binding = binding.clone();
-    super::admit_part(req, pods, &mut binding, options).await?;
-    let binding = &binding;
     let mut write = write_of(req, pods, options, "CreateOptions");
-    let now = write.now;
-    let whole = |pod: Value| assign(pods, pod, binding, now);
-    let quick = |record: &Record| assign_quickly(record, binding, now);
-    let part = Part { quick: &quick, whole: &whole };
-    let result = pipeline::update(&mut write, Change::Part(&part)).await;
+    let result = write_binding(&mut write, binding.clone()).await;
     req.warnings.append(&mut write.warnings);
     result?;
     Ok(if wants_nothing(req) { Reply::nothing(201) } else { Reply::success(201) })
+}
+
+/// Admits a binding and gives the pod its node.
+async fn write_binding(write: &mut pipeline::Write, mut binding: Value) -> Result<(), ApiError> {
+    super::admit_part(write, &mut binding).await?;
+    let (pods, binding, now) = (Arc::clone(&write.kind), &binding, write.now);
+    let whole = |pod: Value| assign(&pods, pod, binding, now);
+    let quick = |record: &Record| assign_quickly(record, binding, now);
+    let part = Part { quick: &quick, whole: &whole };
+    pipeline::update(write, Change::Part(&part)).await.map(drop)
 }
 
 /// `ValidatePodBinding`; upstream answers its errors as plain errors.
@@ -212,10 +215,10 @@ fn set_scheduled(pod: &mut Value, now: jiff::Timestamp) {
 
 /// Says in the conditions that the pod has its node.
 fn schedule(conditions: &mut Vec<Value>, now: jiff::Timestamp) {
-    let mut condition = machine::ordered(json!({
+    let mut condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
         "lastTransitionTime": time::seconds(now),
-    }));
+    });
     match conditions.iter_mut().find(|c| c["type"] == "PodScheduled") {
         Some(old) => {
             if old["status"] == "True" {

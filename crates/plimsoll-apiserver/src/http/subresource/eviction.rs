@@ -30,7 +30,10 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     let pod = read(req, kind).await?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
-    super::admit_part(req, kind, &mut eviction, &options).await?;
+    let mut admission = write_of(req, kind, &options, "CreateOptions");
+    let admitted = super::admit_part(&mut admission, &mut eviction).await;
+    req.warnings.append(&mut admission.warnings);
+    admitted?;
     let needs_budget = needs_budget(&pod);
     if needs_budget {
         take_from_budget(req, &pod, delete.dry_run).await?;

@@ -15,7 +15,7 @@ pub async fn log(req: &mut Req, kind: &Kind) -> Result<Reply, ApiError> {
     let container = container(&pod, &wanted, &req.info.name)?;
     if pod["spec"]["nodeName"].as_str().unwrap_or("").is_empty() {
         // Nothing has been written yet.
-        return Ok(Reply { status: 204, payload: Payload::Empty, headers: Vec::new(), protobuf: None });
+        return Ok(Reply { status: 204, payload: Payload::Empty, headers: Vec::new() });
     }
     let number = |name: &str| -> Result<Option<u64>, ApiError> {
         let Some(text) = req.query.non_empty(name) else { return Ok(None) };
@@ -37,12 +37,7 @@ pub async fn log(req: &mut Req, kind: &Kind) -> Result<Reply, ApiError> {
         return Err(ApiError::new(501, "NotImplemented", "the server has no source of logs"));
     };
     let body = source.logs(&request)?;
-    Ok(Reply {
-        status: 200,
-        payload: Payload::Stream(body, "text/plain"),
-        headers: Vec::new(),
-        protobuf: None,
-    })
+    Ok(Reply { status: 200, payload: Payload::Stream(body, "text/plain"), headers: Vec::new() })
 }
 
 /// Names of the pod's containers by kind.

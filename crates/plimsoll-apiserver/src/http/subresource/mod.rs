@@ -10,11 +10,10 @@ mod token;
 use std::sync::Arc;
 
 use http::Method;
-use plimsoll_machinery::{ApiError, Gvk, Kind, Subresource};
+use plimsoll_machinery::{ApiError, Gvk, Kind, KindTable, Subresource};
 use serde_json::Value;
 
 use super::generic::{decode, key, negotiate_for, not_supported, present, present_written, write_of};
-use super::negotiate::Transform;
 use super::options::WriteOptions;
 use super::reply::Reply;
 use super::{Req, body_format, method_not_allowed, not_served, patch};
@@ -77,39 +76,33 @@ async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiE
             req.warnings.append(&mut write.warnings);
             present_written(req, kind, result?).await
         }
-        "patch" => patch::patch(req, kind).await,
+        "patch" => {
+            let patch_type = patch::patch_type(req, kind)?;
+            patch::patch(req, kind, patch_type).await
+        }
         _ => Err(method_not_allowed()),
     }
 }
 
 /// Admission of an object that is created at a subresource (a Binding, an Eviction).
-async fn admit_part(
-    req: &mut Req,
-    parent: &Arc<Kind>,
-    part: &mut Value,
-    options: &WriteOptions,
-) -> Result<(), ApiError> {
+async fn admit_part(write: &mut pipeline::Write, part: &mut Value) -> Result<(), ApiError> {
     if part["metadata"].is_object() && part["metadata"]["namespace"].as_str().unwrap_or("").is_empty() {
-        part["metadata"]["namespace"] = Value::from(req.info.namespace.as_str());
+        part["metadata"]["namespace"] = Value::from(write.namespace.as_str());
     }
-    if part["kind"] == "Binding" {
-        let mut write = write_of(req, parent, options, "CreateOptions");
-        if !admit::webhooks::any(&write, Operation::Create) {
-            // Only the plugins look at it, and they know it by its resource.
-            let result = admitted(&mut write, part).await;
-            req.warnings.append(&mut write.warnings);
-            return result;
-        }
+    if part["kind"] == "Binding" && !admit::webhooks::any(write, Operation::Create) {
+        // Only the plugins look at it, and they know it by its resource.
+        return admitted(write, part).await;
     }
-    let mut write = write_of(req, &kind_of_part(req, parent, part), options, "CreateOptions");
-    machine::own_update(&write.kind, None, part, &write.manager, &write.subresource, write.now)?;
-    let result = admitted(&mut write, part).await;
-    req.warnings.append(&mut write.warnings);
+    let own = kind_of_part(&write.table, &write.kind, part);
+    machine::own_update(&own, None, part, &write.manager, &write.subresource, write.now)?;
+    let parent = std::mem::replace(&mut write.kind, own);
+    let result = admitted(write, part).await;
+    write.kind = parent;
     result
 }
 
 /// What admission knows an object by that is created at a subresource: its own kind at the parent's resource.
-fn kind_of_part(req: &Req, parent: &Kind, part: &Value) -> Arc<Kind> {
+fn kind_of_part(table: &KindTable, parent: &Kind, part: &Value) -> Arc<Kind> {
     let mut kind = Kind::clone(parent);
     let api_version = part["apiVersion"].as_str().unwrap_or("v1");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -118,7 +111,7 @@ fn kind_of_part(req: &Req, parent: &Kind, part: &Value) -> Arc<Kind> {
         version: version.to_owned(),
         kind: part["kind"].as_str().unwrap_or("").to_owned(),
     };
-    kind.schema = machine::subresource_kind(&req.table, &kind.gvk).and_then(|k| k.schema.clone());
+    kind.schema = machine::subresource_kind(table, &kind.gvk).and_then(|k| k.schema.clone());
     Arc::new(kind)
 }
 
@@ -149,18 +142,6 @@ fn decode_own(req: &mut Req, sub: &Subresource, options: &WriteOptions) -> Resul
 
 fn own_kind(req: &Req, sub: &Subresource) -> Result<Arc<Kind>, ApiError> {
     machine::subresource_kind(&req.table, &sub.kind).ok_or_else(|| not_implemented(&sub.name))
-}
-
-/// Answers an object of the subresource's kind: no tables.
-fn present_own(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Result<Reply, ApiError> {
-    match req.accepted.transform {
-        Transform::None => {
-            let mut reply = Reply::object(status, object);
-            reply.protobuf = Some(Arc::clone(kind));
-            Ok(reply)
-        }
-        _ => present(req, kind, status, object),
-    }
 }
 
 /// exec, attach, port-forward and proxy need a kubelet with containers.

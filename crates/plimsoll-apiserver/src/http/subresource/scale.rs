@@ -6,11 +6,11 @@ use plimsoll_machinery::{ApiError, FieldError, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::super::Req;
-use super::super::generic::{decode, write_of};
+use super::super::generic::{decode, present, write_of};
 use super::super::options::WriteOptions;
 use super::super::patch::patch_type;
 use super::super::reply::Reply;
-use super::{body_format, own_kind, present_own, read};
+use super::{body_format, own_kind, read};
 use crate::machine::{self, PatchType};
 use crate::pipeline::{self, Change};
 
@@ -138,7 +138,7 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     let own = own_kind(req, sub)?;
     if req.info.verb == "get" {
         let scale = scale_of(kind, &read(req, kind).await?)?;
-        return present_own(req, &own, 200, scale);
+        return present(req, &own, 200, scale);
     }
     let object = if req.info.verb == "update" {
         body_format(req, true)?;
@@ -153,7 +153,7 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     } else {
         patch(req, kind, &own).await?
     };
-    present_own(req, &own, 200, scale_of(kind, &object)?)
+    present(req, &own, 200, scale_of(kind, &object)?)
 }
 
 /// What isn't read as a Scale of a custom resource: upstream doesn't know what it wanted to read.

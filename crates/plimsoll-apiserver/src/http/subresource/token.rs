@@ -6,10 +6,10 @@ use plimsoll_machinery::{ApiError, FieldError, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::super::Req;
-use super::super::generic::write_of;
+use super::super::generic::{present, write_of};
 use super::super::options::WriteOptions;
 use super::super::reply::Reply;
-use super::{admitted, body_format, decode_own, kind_of_part, own_kind, present_own, read};
+use super::{admitted, body_format, decode_own, kind_of_part, own_kind, read};
 use crate::auth::tokens::{Grant, ISSUER, Named, claims};
 use crate::store::Key;
 use crate::{machine, time};
@@ -53,7 +53,7 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     }
     answer["metadata"]["creationTimestamp"] = json!(time::seconds(now));
     fill(&mut answer)?;
-    write.kind = kind_of_part(req, kind, &answer);
+    write.kind = kind_of_part(&req.table, kind, &answer);
     let admitted = admitted(&mut write, &mut answer).await;
     req.warnings.append(&mut write.warnings);
     admitted?;
@@ -67,7 +67,7 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
         answer["spec"]["boundObjectRef"] = json!(null);
     }
     answer["status"] = json!({"token": token, "expirationTimestamp": time::seconds(end)});
-    present_own(req, &own, 201, answer)
+    present(req, &own, 201, answer)
 }
 
 /// Fills in and checks what a token is asked for with: its life in seconds, and whom it is for.
