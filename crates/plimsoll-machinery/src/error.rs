@@ -194,14 +194,17 @@ fn qualified(group: &str, name: &str) -> String {
 
 /// A number as Go prints it: `2.5`, `1e+30`, whole ones without a fraction.
 pub(crate) fn go_number(n: f64) -> String {
-    let exponent = if n == 0.0 { 0 } else { n.abs().log10().floor() as i32 };
-    if !(-4..21).contains(&exponent) {
-        let text = format!("{n:e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, plain) = exponent.strip_prefix('-').map_or(('+', exponent), |plain| ('-', plain));
-        return format!("{digits}e{sign}{plain:0>2}");
+    go_float(&n.to_string(), &format!("{n:e}"), 21)
+}
+
+/// A number, given without and with an exponent, as Go writes it: with one when that is below -4 or not below a limit.
+pub(crate) fn go_float(plain: &str, scientific: &str, limit: i32) -> String {
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
+    if (-4..limit).contains(&exponent.parse().unwrap_or(0)) {
+        return plain.to_owned();
     }
-    format!("{n}")
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |below| ('-', below));
+    format!("{digits}e{sign}{exponent:0>2}")
 }
 
 /// A value in a message: texts quoted, objects and lists as Go writes JSON.

@@ -1,14 +1,14 @@
 //! YAML as upstream reads it: YAML 1.1, turned into JSON.
 
-use std::collections::BTreeSet;
-use std::fmt;
+mod node;
+mod scalar;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::collections::HashMap;
+
+use serde::Deserializer as _;
 use serde_json::{Map, Number, Value};
-use serde_saphyr::Spanned;
 
-/// What errors about keys that are no scalars begin with.
-pub(super) const INVALID_KEY: &str = "invalid map key: ";
+use self::node::{Entry, Node};
 
 /// What a strict reader's complaints begin with; each is a line of its own, indented by two.
 pub const STRICT_LEAD: &str = "yaml: unmarshal errors:";
@@ -16,7 +16,7 @@ pub const STRICT_LEAD: &str = "yaml: unmarshal errors:";
 /// The first document of a YAML text as a JSON value.
 ///
 /// # Errors
-/// What is wrong with the text, beginning with `yaml: ` or `json: `.
+/// What is wrong with the text.
 pub fn yaml(body: &[u8]) -> Result<Value, String> {
     yaml_strict(body).map(|(value, _)| value)
 }
@@ -30,19 +30,24 @@ pub fn yaml_strict(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     if of_other_version(text) {
         return Err("yaml: found incompatible YAML document".to_owned());
     }
+    let document = first_document(text);
+    check(document).map_err(|e| super::syntax::explain_yaml(text, &e))?;
+    let mut twice = Vec::new();
+    let tree = settle(node::parse(document)?, &mut twice)?;
+    Ok((to_json(tree)?, twice))
+}
+
+/// Finds what is wrong with a text, and whether it grows beyond bounds by its aliases.
+fn check(document: &str) -> Result<(), serde_saphyr::Error> {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
+    options.merge_keys = serde_saphyr::MergeKeyPolicy::AsOrdinary;
+    options.non_finite_float_policy = serde_saphyr::NonFiniteFloatPolicy::PassThrough;
     options.legacy_octal_numbers = true;
     options.with_snippet = false;
-    let mut twice = Vec::new();
-    // What a merge brings along is not there twice.
-    let found = if text.contains("<<") { None } else { Some(&mut twice) };
-    let value = serde_saphyr::with_deserializer_from_str_with_options(
-        first_document(text),
-        options,
-        |deserializer| Tree { twice: found }.deserialize(deserializer),
-    );
-    value.map(|value| (value, twice)).map_err(|e| super::syntax::explain_yaml(text, &e))
+    serde_saphyr::with_deserializer_from_str_with_options(document, options, |d| {
+        d.deserialize_any(serde::de::IgnoredAny).map(drop)
+    })
 }
 
 /// Whether a text says that it is of another version than 1.1 (or of 1.1 only in name).
@@ -80,123 +85,105 @@ fn first_document(text: &str) -> &str {
     text
 }
 
-/// A YAML tree as JSON. Keys are scalars of any type, written as texts: `y: 1` has the key `true`. What is said of keys
-/// that are there twice is added to `twice`.
-struct Tree<'t> {
-    twice: Option<&'t mut Vec<String>>,
-}
-
-impl Tree<'_> {
-    fn below(&mut self) -> Tree<'_> {
-        Tree { twice: self.twice.as_deref_mut() }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Tree<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-/// A key: a tree of which it isn't asked what is in it twice.
-struct Key(Value);
-
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Tree { twice: None }.deserialize(deserializer).map(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Tree<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("YAML")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        let mut number = Number::from_f64(value).map_or(Value::Null, Value::Number);
-        // upstream makes JSON of it, where whole numbers have no fraction
-        crate::crd::normalise_numbers(&mut number);
-        Ok(number)
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::String(text.to_owned()))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
-        Ok(Value::String(text))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(value) = access.next_element_seed(self.below())? {
-            list.push(value);
+/// Makes the maps of a tree: merges are made, and a key has one value, the last. What a strict reader says of the others is
+/// added to `twice`.
+fn settle(node: Node, twice: &mut Vec<String>) -> Result<Node, String> {
+    match node {
+        Node::List(items) => {
+            items.into_iter().map(|item| settle(item, twice)).collect::<Result<_, _>>().map(Node::List)
         }
-        Ok(Value::Array(list))
+        Node::Map(entries) => {
+            let mut map = Settled::default();
+            map.add(entries, twice)?;
+            Ok(Node::Map(map.entries))
+        }
+        scalar => Ok(scalar),
+    }
+}
+
+/// A map with each key once.
+#[derive(Default)]
+struct Settled {
+    entries: Vec<Entry>,
+    /// Where keys are, by their identity.
+    places: HashMap<String, usize>,
+}
+
+impl Settled {
+    fn add(&mut self, entries: Vec<Entry>, twice: &mut Vec<String>) -> Result<(), String> {
+        for Entry { key, value, line } in entries {
+            if matches!(&key, Node::Text(text) if text == "<<") {
+                self.merge(value, twice)?;
+                continue;
+            }
+            if matches!(key, Node::List(_) | Node::Map(_)) {
+                return Err(format!("yaml: invalid map key: {}", key.go_syntax()));
+            }
+            let value = settle(value, twice)?;
+            let identity = key.identity();
+            let place = identity.as_ref().and_then(|identity| self.places.get(identity));
+            if let Some(earlier) = place.and_then(|at| self.entries.get_mut(*at)) {
+                twice.push(format!("line {line}: key {} already set in map", key.go_syntax()));
+                earlier.value = value;
+                continue;
+            }
+            if let Some(identity) = identity {
+                self.places.insert(identity, self.entries.len());
+            }
+            self.entries.push(Entry { key, value, line });
+        }
+        Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        let mut keys = BTreeSet::new();
-        while let Some(Spanned { value: Key(key), referenced, .. }) = access.next_key()? {
-            let value = access.next_value_seed(self.below())?;
-            if key.is_array() || key.is_object() {
-                return Err(A::Error::custom(format!("{INVALID_KEY}{}", go_syntax(&key))));
-            }
-            if let Some(twice) = self.twice.as_deref_mut()
-                && !keys.insert(key.to_string())
-            {
-                twice.push(format!("line {}: key {key} already set in map", referenced.line()));
-            }
-            let name = match &key {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
+    /// Takes in what is merged: a map, or several of which the first counts most.
+    fn merge(&mut self, merged: Node, twice: &mut Vec<String>) -> Result<(), String> {
+        let maps = match merged {
+            Node::List(items) => items,
+            other => vec![other],
+        };
+        for map in maps.into_iter().rev() {
+            let Node::Map(entries) = map else {
+                return Err("yaml: map merge requires map or sequence of maps as the value".to_owned());
             };
-            map.insert(name, value);
+            self.add(entries, twice)?;
         }
-        Ok(Value::Object(map))
+        Ok(())
     }
 }
 
-/// A list or map as Go's `%#v` prints it.
-fn go_syntax(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(go_syntax).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
+/// A tree as JSON: keys are written as texts, so that `y: 1` has the key `true`.
+fn to_json(node: Node) -> Result<Value, String> {
+    Ok(match node {
+        Node::Null => Value::Null,
+        Node::Bool(b) => Value::Bool(b),
+        Node::Int(n) => Value::from(n),
+        Node::Big(n) => Value::from(n),
+        Node::Float(n) => {
+            let number = Number::from_f64(n);
+            let number = number.ok_or_else(|| format!("json: unsupported value: {}", node.go_syntax()))?;
+            let mut value = Value::Number(number);
+            // upstream makes JSON of it, where whole numbers have no fraction
+            crate::crd::normalise_numbers(&mut value);
+            value
         }
-        Value::Object(map) => {
-            let entries: Vec<String> =
-                map.iter().map(|(k, v)| format!("{}:{}", Value::from(k.as_str()), go_syntax(v))).collect();
-            format!("map[interface {{}}]interface {{}}{{{}}}", entries.join(", "))
+        Node::Text(text) => Value::String(text),
+        Node::List(items) => Value::Array(items.into_iter().map(to_json).collect::<Result<_, _>>()?),
+        Node::Map(entries) => {
+            let mut map = Map::new();
+            for Entry { key, value, .. } in entries {
+                let Some(name) = key.name() else {
+                    return Err(format!(
+                        "unsupported map key of type: {}, key: {}, value: {}",
+                        key.go_type(),
+                        key.go_syntax(),
+                        value.go_syntax()
+                    ));
+                };
+                map.insert(name, to_json(value)?);
+            }
+            Value::Object(map)
         }
-        scalar => scalar.to_string(),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -232,10 +219,48 @@ mod tests {
             ),
             (
                 "a:\n  b: 1\na:\n  b: 1\n  b: 2\n",
-                &[r#"line 5: key "b" already set in map"#, r#"line 3: key "a" already set in map"#],
+                &[r#"line 5: key "b" already set in map"#, r#"line 4: key "a" already set in map"#],
             ),
             ("y: a\ntrue: b", &["line 2: key true already set in map"]),
-            ("a: &x {k: 1}\nb: {<<: *x, k: 2}", &[]),
+            (
+                "1: a\n0x1: b\n01: c\n'1': d\n1.0: e\n1_0: f\n10: g",
+                &[
+                    "line 2: key 1 already set in map",
+                    "line 3: key 1 already set in map",
+                    "line 7: key 10 already set in map",
+                ],
+            ),
+            ("1e6: a\n1000000.0: b\n1000000: c", &["line 2: key 1e+06 already set in map"]),
+            (".inf: a\n.inf: b\n.nan: c\n.nan: d", &["line 2: key +Inf already set in map"]),
+            (
+                "-0: a\n0: b\n-0.0: c\n0.0: d",
+                &["line 2: key 0 already set in map", "line 4: key 0 already set in map"],
+            ),
+            ("2020-01-01: a\n2020-01-01: b", &[r#"line 2: key "2020-01-01" already set in map"#]),
+            ("!!str 1: a\n'1': b", &[r#"line 2: key "1" already set in map"#]),
+            // where the value begins counts
+            ("d: {}\nd:\n\n  # c\n  b: 1", &[r#"line 5: key "d" already set in map"#]),
+            ("d: {}\nd:", &[r#"line 2: key "d" already set in map"#]),
+            ("d: {}\nd: &y\n  c: d", &[r#"line 2: key "d" already set in map"#]),
+            ("d: &x {}\nd:\n  *x", &[r#"line 3: key "d" already set in map"#]),
+            ("d: {}\n? d\n: x", &[r#"line 3: key "d" already set in map"#]),
+            ("d: {}\nd: !!map\n  b: c", &[r#"line 2: key "d" already set in map"#]),
+            ("d: {}\nd: |\n  b", &[r#"line 2: key "d" already set in map"#]),
+            ("d: {}\nd:\n- b", &[r#"line 3: key "d" already set in map"#]),
+            // so does what is merged, each time
+            ("a: &x {k: 1}\nb: {<<: *x, k: 2}", &[r#"line 2: key "k" already set in map"#]),
+            (
+                "a: &x {1: a, 1: b}\nb: {<<: *x, 1: c}",
+                &[
+                    "line 1: key 1 already set in map",
+                    "line 1: key 1 already set in map",
+                    "line 2: key 1 already set in map",
+                ],
+            ),
+            (
+                "a: &x {k: 1}\nb: {k: 2, <<: [{k: 3}, *x]}",
+                &[r#"line 1: key "k" already set in map"#, r#"line 2: key "k" already set in map"#],
+            ),
         ];
         for (text, want) in rows {
             assert_eq!(yaml_strict(text.as_bytes()).unwrap().1, *want, "{text}");
@@ -249,7 +274,20 @@ mod tests {
             ("a: &x\n  b: *x\n", "yaml: anchor 'x' value contains itself"),
             ("a:\n\tb: 1\n", "yaml: line 2: found character that cannot start any token"),
             ("a: 1\nb", "yaml: line 3: could not find expected ':'"),
+            ("a: - b", "yaml: line 1: block sequence entries are not allowed in this context"),
+            ("!!binary '?': 1", "yaml: !!binary value contains invalid base64 data"),
             ("a: .inf", "json: unsupported value: +Inf"),
+            ("a: [-.inf]", "json: unsupported value: -Inf"),
+            ("a: {<<: 1}", "yaml: map merge requires map or sequence of maps as the value"),
+            (
+                "~: {b: [1, x, 2.5, true, ~]}",
+                "unsupported map key of type: %!s(<nil>), key: <nil>, value: map[interface {}]interface {}{\"b\":\
+                 []interface {}{1, \"x\", 2.5, true, interface {}(nil)}}",
+            ),
+            (
+                "18446744073709551615: a",
+                "unsupported map key of type: uint64, key: 0xffffffffffffffff, value: \"a\"",
+            ),
             ("? [a, 1]\n: b", "yaml: invalid map key: []interface {}{\"a\", 1}"),
             ("%YAML 1.2\n---\na: b", "yaml: found incompatible YAML document"),
         ] {
@@ -264,8 +302,40 @@ mod tests {
             ("'y': 'no'", json!({"y": "no"})),
             ("1: 0777", json!({"1": 511})),
             ("a: ~\nb: [1, 2.5]", json!({"a": null, "b": [1, 2.5]})),
+            (
+                "[0x1f, 0b11, 0o17, -0x1, +5, 08, 1_000, 1e3, 1., -.5, 1e400, 1:30, 2020-01-01, 0x, _1, '1', 1 2]",
+                json!([
+                    31,
+                    3,
+                    15,
+                    -1,
+                    5,
+                    8,
+                    1000,
+                    1000,
+                    1,
+                    -0.5,
+                    "1e400",
+                    "1:30",
+                    "2020-01-01",
+                    "0x",
+                    "_1",
+                    "1",
+                    "1 2"
+                ]),
+            ),
+            ("[!!str 1, !!int '5', !!float 3, !!binary aGk=, !own x]", json!(["1", 5, 3, "hi", "x"])),
             ("a: 1\n---\na: 2", json!({"a": 1})),
             ("a: 1\na: 2", json!({"a": 2})),
+            (
+                "1.5: a\n1e6: b\n123456789.123: c\n1e-7: d\n.inf: e\n2.0: f",
+                json!({"1.5": "a", "1e+06": "b", "1.2345679e+08": "c", "1e-07": "d", ".inf": "e", "2": "f"}),
+            ),
+            (
+                "x: &x {a: 1, b: 1}\ny: {a: 2, <<: *x}",
+                json!({"x": {"a": 1, "b": 1}, "true": {"a": 1, "b": 1}}),
+            ),
+            ("x: &x {a: 1, b: 1}\nz: {<<: *x, a: 2}", json!({"x": {"a": 1, "b": 1}, "z": {"a": 2, "b": 1}})),
             ("a: &x {k: v}\nb: *x", json!({"a": {"k": "v"}, "b": {"k": "v"}})),
         ] {
             assert_eq!(yaml(text.as_bytes()).unwrap(), want, "{text}");
