@@ -67,6 +67,9 @@ fn yaml_in_go(text: &str, error: &serde_saphyr::Error, line: u64) -> Option<Stri
     if said.contains("tabs disallowed") {
         return Some(format!("yaml: line {line}: found character that cannot start any token"));
     }
+    if said.contains("invalid !!binary base64") {
+        return Some("yaml: !!binary value contains invalid base64 data".to_owned());
+    }
     said.contains("simple key expected ':'")
         .then(|| format!("yaml: line {}: could not find expected ':'", line.saturating_add(1)))
 }
