@@ -4,7 +4,7 @@
 //! Schemas may be recursive, so nodes live in an arena and refer to each other by [`SchemaId`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -129,6 +129,8 @@ pub struct Schema {
 pub struct Schemas {
     nodes: Vec<Schema>,
     names: HashMap<String, SchemaId>,
+    /// By id: see [`Schemas::has_null_lists`].
+    null_lists: OnceLock<Vec<bool>>,
 }
 
 impl Schemas {
@@ -145,6 +147,31 @@ impl Schemas {
         self.names.get(name).copied()
     }
 
+    /// Whether there are lists in values of a schema that are written as `null` when they are empty.
+    pub fn has_null_lists(&self, id: SchemaId) -> bool {
+        let all = self.null_lists.get_or_init(|| self.find_null_lists());
+        all.get(id.0 as usize).copied().unwrap_or(false)
+    }
+
+    fn find_null_lists(&self) -> Vec<bool> {
+        let mut found = vec![false; self.nodes.len()];
+        // Definitions may contain themselves: until nothing is added.
+        loop {
+            let mut added = false;
+            for (at, node) in self.nodes.iter().enumerate() {
+                let below = |id: &SchemaId| found.get(id.0 as usize) == Some(&true);
+                let null =
+                    |p: &Property| p.presence == Presence::Null && self.get(p.id).kind == SchemaType::Array;
+                let has = node.properties.values().any(|p| null(p) || below(&p.id))
+                    || node.items.iter().chain(&node.additional).any(below);
+                added |= has && !std::mem::replace(&mut found[at], has);
+            }
+            if !added {
+                return found;
+            }
+        }
+    }
+
     /// Adds a node.
     pub fn push(&mut self, schema: Schema) -> SchemaId {
         let id = SchemaId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
@@ -152,6 +179,7 @@ impl Schemas {
             self.names.insert(name.clone(), id);
         }
         self.nodes.push(schema);
+        self.null_lists = OnceLock::new();
         id
     }
 
@@ -161,6 +189,7 @@ impl Schemas {
             self.names.insert(name.clone(), id);
         }
         self.nodes[id.0 as usize] = schema;
+        self.null_lists = OnceLock::new();
     }
 }
 

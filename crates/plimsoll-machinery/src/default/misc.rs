@@ -157,7 +157,8 @@ fn scaling(rules: &mut Obj, window: Option<i64>, policies: &[(&str, i64, i64)]) 
         set(rules, "stabilizationWindowSeconds", window);
     }
     set(rules, "selectPolicy", "Max");
-    if list(rules, "policies").is_empty() {
+    // an empty list is refused
+    if !rules.contains_key("policies") {
         let policies: Vec<Value> = policies
             .iter()
             .map(|(kind, value, period)| json!({ "type": kind, "value": value, "periodSeconds": period }))

@@ -7,6 +7,7 @@ mod devices;
 mod disabled;
 mod endpoints;
 mod job;
+mod lists;
 mod pod;
 mod request;
 mod service;
@@ -16,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
-use crate::obj::{Obj, child, children, has, list, object, set, text, with_child};
+use crate::obj::{Obj, children, has, list, object, set, text, with_child};
 
 pub(crate) use pod::profile as app_armor_profile;
 pub use pod::qos_class;
@@ -35,7 +36,7 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
         return;
     }
     disabled::drop(kind, o);
-    stored_lists(kind, o);
+    lists::store(kind, o);
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::create(o, now),
         ("", "Namespace") => namespace_create(o),
@@ -71,6 +72,7 @@ pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Val
     let (Some(before), Some(o)) = (old.as_object(), new.as_object_mut()) else { return };
     if kind.custom.is_none() {
         disabled::drop(kind, o);
+        lists::store(kind, o);
     }
     match subresource {
         "" => {
@@ -239,39 +241,6 @@ fn local_service(o: &mut Obj, now: Timestamp) {
     o.insert("status".to_owned(), status);
 }
 
-/// Lists that are always written are `null` once stored when they are empty; until then they are what the client
-/// wrote, and count as written by it.
-fn stored_lists(kind: &Kind, o: &mut Obj) {
-    let empty = |o: &mut Obj, key: &str| {
-        if o.get(key).and_then(Value::as_array).is_some_and(Vec::is_empty) {
-            o.insert(key.to_owned(), Value::Null);
-        }
-    };
-    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => empty(o, "rules"),
-        ("resource.k8s.io", "ResourceClaim") => claim_requests(o, empty),
-        ("resource.k8s.io", "ResourceClaimTemplate") => with_child(o, "spec", |o| claim_requests(o, empty)),
-        ("storage.k8s.io", "CSINode") => with_child(o, "spec", |spec| {
-            empty(spec, "drivers");
-            for driver in children(spec, "drivers") {
-                empty(driver, "topologyKeys");
-            }
-        }),
-        ("", "LimitRange") => with_child(o, "spec", |spec| empty(spec, "limits")),
-        ("discovery.k8s.io", "EndpointSlice") => {
-            empty(o, "endpoints");
-            empty(o, "ports");
-        }
-        _ => {}
-    }
-}
-
-fn claim_requests(o: &mut Obj, empty: fn(&mut Obj, &str)) {
-    if let Some(devices) = child(o, "spec").and_then(|spec| child(spec, "devices")) {
-        empty(devices, "requests");
-    }
-}
-
 /// Coordinated leader election is off, as it is upstream by default: its fields are dropped.
 fn lease(o: &mut Obj, old: Option<&Obj>) {
     let used = |key: &str| old.is_some_and(|o| has(object(o, "spec"), key));
@@ -287,7 +256,6 @@ fn lease(o: &mut Obj, old: Option<&Obj>) {
 }
 
 fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
-    stored_lists(kind, new);
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Namespace") => keep(new, old, "spec"),
         ("", "Pod") => pod::grace(new),
