@@ -11,14 +11,15 @@ mod schemas;
 mod selector;
 mod show;
 
+pub use plimsoll_machinery::apply::Scaled;
 pub use plimsoll_machinery::table::TableOptions;
 
 pub use apply::{apply, check_apply, parse_apply, strict_apply};
 pub use check::{deprecation, invalid, invalid_object, validate_create, validate_update, warnings};
 pub use delete_options::decode_delete_options;
 pub use object::{
-    default, empty, finish, orphans_by_default, own_update, prepare_create, prepare_update, serve,
-    settle_times, subresource_kind,
+    default, empty, finish, orphans_by_default, own_update, prepare_create, prepare_update, replace_owners,
+    serve, settle_times, subresource_kind,
 };
 pub use patch::{PatchType, apply_patch, unsupported_patch};
 pub use read::{decode, json_error, unread};

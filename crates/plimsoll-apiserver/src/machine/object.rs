@@ -90,6 +90,11 @@ pub fn own_update(
     Ok(())
 }
 
+/// Puts managed fields in the place of an object's.
+pub fn replace_owners(object: &mut Value, entries: Vec<Value>) {
+    owners::replace_managed(object, entries);
+}
+
 /// Times in managed fields stay as they were when nothing else changed.
 pub fn settle_times(new: &mut Value, old: &Value) {
     owners::keep_times(old, new);

@@ -128,7 +128,8 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     if matches!(change, Change::Replace(_)) {
         w.warnings.extend(meta::dedup_owners(&mut new, false));
     }
-    if !matches!(change, Change::Apply(_)) {
+    // who owns what of a Scale is settled where it is turned into a change of the object
+    if !matches!(change, Change::Apply(_)) && w.subresource != "scale" {
         machine::own_update(&w.kind, Some(&old), &mut new, &w.manager, &w.subresource, w.now)
             .map_err(fatal)?;
     }

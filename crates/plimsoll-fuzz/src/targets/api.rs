@@ -75,7 +75,8 @@ pub fn patches(bytes: &[u8]) {
     let Some(kind) = TABLE.resource("", "v1", "pods") else { return };
     let _ = patch::json(&LIVE, bytes);
     let merged = patch::merge(&LIVE, bytes);
-    let strategic = kind.schema.as_ref().map(|schema| patch::strategic(schema, &LIVE, bytes));
+    let strategic =
+        kind.schema.as_ref().map(|schema| patch::strategic(schema, &LIVE, bytes).map(|m| m.document));
     for object in [Some(merged), strategic].into_iter().flatten().flatten() {
         if let Ok(conformed) = decode::conform(kind, object) {
             let _ = validate::validate_update(kind, "", &LIVE, &conformed.object);

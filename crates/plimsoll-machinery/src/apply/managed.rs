@@ -103,27 +103,37 @@ fn order(entry: &Value) -> (&str, &str, &str, &str, &str) {
 }
 
 fn time(entry: &Value) -> &str {
-    entry.get("time").and_then(Value::as_str).unwrap_or_default()
+    time_of(entry).unwrap_or_default()
+}
+
+/// When an entry was written.
+pub fn time_of(entry: &Value) -> Option<&str> {
+    entry.get("time").and_then(Value::as_str)
+}
+
+/// The entries of a stored object, one for each manager: of several the last counts.
+pub fn live(object: Option<&Value>) -> Vec<Value> {
+    let list = entries(object).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let is_last = |i: usize, e: &Value| {
+        let later = list.get(i + 1..).unwrap_or_default();
+        !later.iter().any(|l| Entry::of(l).same(&Entry::of(e)))
+    };
+    list.iter().enumerate().filter(|(i, e)| is_last(*i, e)).map(|(_, e)| e.clone()).collect()
 }
 
 /// The entries a write starts from: those it brings, when they make sense and it is allowed to bring any, else the
 /// live object's. An empty list, or one empty entry, clears them.
 pub fn live_or_new(old: Option<&Value>, given: Option<Value>, subresource: bool) -> Vec<Value> {
-    let live = || entries(old).and_then(Value::as_array).cloned().unwrap_or_default();
-    let Some(given) = given else { return live() };
-    if entries(old) == Some(&given) {
-        return if let Value::Array(list) = given { list } else { live() };
-    }
-    if subresource {
-        return live();
-    }
-    let Value::Array(list) = given else { return live() };
+    let Some(given) = given.filter(|given| !subresource && entries(old) != Some(given)) else {
+        return live(old);
+    };
+    let Value::Array(list) = given else { return live(old) };
     if matches!(list.as_slice(), [] | [Value::Null]) || is_one_empty(&list) {
         return Vec::new();
     }
     match decode(&list) {
         Ok(decoded) if !decoded.is_empty() => decoded,
-        _ => live(),
+        _ => live(old),
     }
 }
 

@@ -119,7 +119,7 @@ fn lists(list: ListType<'_>, l: Option<&Value>, r: Option<&Value>, depth: usize)
     out
 }
 
-/// Takes the fields of a set away. What becomes empty on the way goes with it, as decoding into Go's types does.
+/// Takes the fields of a set away. Maps and lists that become empty on the way stay, empty.
 pub fn remove(ty: Type<'_>, value: &Value, set: &Fields) -> Value {
     without(ty, value, set, 0).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -134,36 +134,43 @@ fn without(ty: Type<'_>, value: &Value, set: &Fields, depth: usize) -> Option<Va
                 return None;
             }
             let mut out = Map::new();
+            let mut reached = false;
             for (name, child) in entries {
-                let kept = match set.get(&format!("f:{name}")).and_then(Value::as_object) {
-                    Some(node) if fields::is_member(node) => None,
-                    Some(node) if has_members(node) => {
-                        without(map.field(name).unwrap_or(Type::Deduced), child, node, depth + 1)
-                    }
-                    _ => Some(child.clone()),
-                };
-                out.extend(kept.map(|v| (name.clone(), v)));
+                let ty = map.field(name).unwrap_or(Type::Deduced);
+                let node = set.get(&format!("f:{name}")).and_then(Value::as_object);
+                reached |= node.is_some_and(|n| !fields::is_member(n));
+                out.extend(kept(ty, child, node, depth).map(|v| (name.clone(), v)));
             }
-            (!out.is_empty()).then_some(Value::Object(out))
+            (reached || !out.is_empty()).then_some(Value::Object(out))
         }
         (Shape::List(list), Value::Array(items)) => {
-            list.keys?;
+            if list.keys.is_none() || items.is_empty() {
+                return None;
+            }
             let mut out = Vec::new();
+            let mut reached = false;
             for item in items {
                 let node = list.element(item).ok().and_then(|e| set.get(&e)).and_then(Value::as_object);
-                out.extend(match node {
-                    Some(node) if fields::is_member(node) => None,
-                    Some(node) if has_members(node) => without(list.items, item, node, depth + 1),
-                    _ => Some(item.clone()),
-                });
+                reached |= node.is_some_and(|n| !fields::is_member(n));
+                out.extend(kept(list.items, item, node, depth));
             }
-            (!out.is_empty()).then_some(Value::Array(out))
+            (reached || !out.is_empty()).then_some(Value::Array(out))
         }
         (Shape::Scalar(_), value) => Some(value.clone()),
         _ => None,
     }
 }
 
-fn has_members(node: &Fields) -> bool {
-    !node.is_empty()
+/// What is left of a field or an item, of which or below which a set may name something.
+fn kept(ty: Type<'_>, value: &Value, node: Option<&Fields>, depth: usize) -> Option<Value> {
+    match node {
+        Some(node) if fields::is_member(node) => None,
+        Some(node) => Some(match without(ty, value, node, depth + 1) {
+            Some(left) => left,
+            None if value.is_object() => Value::Object(Map::new()),
+            None if value.is_array() => Value::Array(Vec::new()),
+            None => Value::Null,
+        }),
+        None => Some(value.clone()),
+    }
 }

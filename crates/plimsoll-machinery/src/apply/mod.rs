@@ -13,6 +13,7 @@ mod last_applied;
 mod managed;
 mod merge;
 mod reset;
+mod scale;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -27,6 +28,7 @@ use self::conflict::Conflict;
 use self::fields::Fields;
 use self::managed::Entry;
 use self::reset::{Reset, reset};
+pub use self::scale::{Scaled, replace as replace_managed};
 use self::types::Type;
 use crate::error::ApiError;
 use crate::kinds::Kind;
@@ -67,7 +69,7 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
 
 /// Brings `metadata.managedFields` of `new` up to date after a create (`old` is `None`), update or patch, through
 /// the object (`subresource` empty) or one of its subresources. Both objects are decoded and defaulted; for `scale`
-/// they are the scaled objects. `now` is RFC 3339 in seconds.
+/// they and their kind are Scales ([`Scaled`]). `now` is RFC 3339 in seconds.
 pub fn on_update(
     kind: &Kind,
     subresource: &str,
@@ -119,8 +121,7 @@ fn update(
     }
     let api_version = kind.gvk.api_version();
     let mine = Entry { manager, operation: "Update", api_version: &api_version, subresource };
-    // ownership moved through the scale subresource is not dated
-    let time = (subresource != "scale").then_some(now);
+    let time = Some(now);
     if !changed.is_empty() {
         match entries.iter_mut().find(|e| Entry::of(e).same(&mine)) {
             Some(entry) => {
@@ -169,11 +170,8 @@ pub fn apply(
 ) -> Result<Value, ApiError> {
     check_applied(kind, applied)?;
     let mut object = live.cloned().unwrap_or_else(|| NOTHING.clone());
-    let entries = managed::take(&mut object);
-    let mut entries = match entries {
-        Some(Value::Array(list)) => list,
-        _ => Vec::new(),
-    };
+    let mut entries = managed::live(live);
+    drop(managed::take(&mut object));
     if entries.is_empty() && live.is_some() {
         update(kind, subresource, None, &object, &mut entries, "before-first-apply", now);
     }
@@ -235,7 +233,6 @@ impl Write<'_> {
         strip_system(&mut set);
         let last_time = last.as_ref().and_then(|l| l.get("time")).and_then(Value::as_str);
         let time = if unchanged { last_time } else { Some(self.now) };
-        let time = time.filter(|_| self.subresource != "scale");
         entries.push(mine.to_value(set, time));
         Ok((merged, entries))
     }

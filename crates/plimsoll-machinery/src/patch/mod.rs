@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 pub use json::{MAX_OPERATIONS, json};
 pub use merge::merge;
-pub use strategic::strategic;
+pub use strategic::{Merged, strategic};
 
 use crate::decode;
 use crate::error::{ApiError, FieldError};

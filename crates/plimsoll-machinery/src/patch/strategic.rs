@@ -20,15 +20,26 @@ const MAX_DEPTH: usize = 200;
 type Object = Map<String, Value>;
 type Failure = Box<ApiError>;
 
+/// What a strategic merge patch made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merged {
+    /// The patched object.
+    pub document: Value,
+    /// The patch as merging left it, which is what messages about the object show: carried out directives and nulls
+    /// that found nothing to delete are gone.
+    pub patch: Value,
+}
+
 /// Applies a strategic merge patch to an object of a built-in kind.
 ///
 /// # Errors
 /// 400 for a malformed patch or directive, 422 for lists of lists, 500 (as upstream) for what else cannot be merged.
-pub fn strategic(schema: &TypedSchema, object: &Value, body: &[u8]) -> Result<Value, ApiError> {
-    let patch = parse_map(body, "")?;
+pub fn strategic(schema: &TypedSchema, object: &Value, body: &[u8]) -> Result<Merged, ApiError> {
+    let mut patch = parse_map(body, "")?;
     let original = object.as_object().cloned().unwrap_or_default();
     let root = Node { schemas: &schema.schemas, id: Some(schema.root) };
-    maps(root, original, patch, 0).map(Value::Object).map_err(|e| *e)
+    let document = maps(root, original, &mut patch, 0).map_err(|e| *e)?;
+    Ok(Merged { document: Value::Object(document), patch: Value::Object(patch) })
 }
 
 fn failure(message: impl Into<String>) -> Failure {
@@ -102,7 +113,7 @@ impl<'a> Node<'a> {
     }
 }
 
-fn maps(node: Node<'_>, mut original: Object, mut patch: Object, depth: usize) -> Result<Object, Failure> {
+fn maps(node: Node<'_>, mut original: Object, patch: &mut Object, depth: usize) -> Result<Object, Failure> {
     if depth > MAX_DEPTH {
         return Err(failure("the patch is nested too deeply"));
     }
@@ -110,21 +121,21 @@ fn maps(node: Node<'_>, mut original: Object, mut patch: Object, depth: usize) -
         return match directive.as_str() {
             Some("replace") => {
                 patch.remove(DIRECTIVE);
-                Ok(patch)
+                Ok(patch.clone())
             }
             Some("delete") => Ok(Object::new()),
-            _ => Err(bad_directive(directive, &patch)),
+            _ => Err(bad_directive(directive, patch)),
         };
     }
     if let Some(keys) = patch.remove(RETAIN) {
-        retain(&mut original, &patch, &keys)?;
+        retain(&mut original, patch, &keys)?;
     }
-    reorder(node, &mut original, &mut patch, depth)?;
-    for (key, new) in patch {
+    reorder(node, &mut original, patch, depth)?;
+    for (key, new) in patch.iter_mut() {
         let (key, delete) = match key.split_once('/') {
-            Some((DELETE_FROM, list)) => (list.to_owned(), true),
+            Some((DELETE_FROM, list)) => (list, true),
             _ if key.starts_with(DELETE_FROM) => return Err(bad_format("primitive list")),
-            _ => (key, false),
+            _ => (key.as_str(), false),
         };
         field(node, &mut original, key, new, delete, depth)?;
     }
@@ -134,40 +145,65 @@ fn maps(node: Node<'_>, mut original: Object, mut patch: Object, depth: usize) -
 fn field(
     node: Node<'_>,
     original: &mut Object,
-    key: String,
-    mut new: Value,
+    key: &str,
+    new: &mut Value,
     delete: bool,
     depth: usize,
 ) -> Result<(), Failure> {
     if new.is_null() {
-        original.remove(&key);
+        original.remove(key);
         return Ok(());
     }
-    let merged = match (original.get_mut(&key), new) {
+    let merged = match (original.get_mut(key), new) {
         (Some(Value::Object(old)), Value::Object(new)) => {
-            let rule = node.rule(&key)?;
+            let rule = node.rule(key)?;
             let old = std::mem::take(old);
-            Value::Object(if rule.replace { new } else { maps(rule.node, old, new, depth + 1)? })
+            Some(Value::Object(if rule.replace {
+                new.clone()
+            } else {
+                maps(rule.node, old, new, depth + 1)?
+            }))
         }
         (Some(Value::Array(old)), Value::Array(new)) => {
-            let rule = node.rule(&key)?;
+            let rule = node.rule(key)?;
             let old = std::mem::take(old);
-            Value::Array(lists(&rule, old, new, delete, depth)?)
+            Some(Value::Array(lists(&rule, old, new, delete, depth)?))
         }
         (_, _) if delete => return Ok(()),
-        (Some(_), other) => {
-            new = other;
-            discard_nulls(&mut new, 0);
-            new
-        }
-        (None, other) => {
-            new = other;
-            discard_nulls(&mut new, 0);
-            new
+        (_, new) => {
+            discard_nulls(new, 0);
+            without_directives(new)
         }
     };
-    original.insert(key, merged);
+    match merged {
+        Some(merged) => original.insert(key.to_owned(), merged),
+        None => original.remove(key),
+    };
     Ok(())
+}
+
+/// What is taken over as it is, there being nothing to merge it with: nothing that is or has a directive.
+fn without_directives(value: &mut Value) -> Option<Value> {
+    if let Value::Array(list) = value {
+        // the patch that messages show keeps its list
+        let kept = list.iter_mut().filter_map(|item| strip_directives(item, 0).then(|| item.clone()));
+        return Some(Value::Array(kept.collect()));
+    }
+    strip_directives(value, 0).then(|| value.clone())
+}
+
+/// Removes maps with a directive from a value; `false` if it is one itself.
+fn strip_directives(value: &mut Value, depth: usize) -> bool {
+    if depth > MAX_DEPTH {
+        return true;
+    }
+    match value {
+        Value::Object(map) if map.contains_key(DIRECTIVE) => return false,
+        Value::Object(map) => map.retain(|_, v| strip_directives(v, depth + 1)),
+        Value::Array(list) => list.retain_mut(|v| strip_directives(v, depth + 1)),
+        _ => {}
+    }
+    true
 }
 
 fn discard_nulls(value: &mut Value, depth: usize) {
@@ -212,8 +248,12 @@ fn reorder(node: Node<'_>, original: &mut Object, patch: &mut Object, depth: usi
         let merged = match (old, new) {
             (None, None) => continue,
             (Some(old), None) => old.to_vec(),
-            (None, Some(new)) => new.to_vec(),
-            (Some(old), Some(new)) => lists(&rule, old.to_vec(), new.to_vec(), false, depth)?,
+            (None, Some(new)) => {
+                let mut new = new.to_vec();
+                new.retain_mut(|item| strip_directives(item, 0));
+                new
+            }
+            (Some(old), Some(new)) => lists(&rule, old.to_vec(), &mut new.to_vec(), false, depth)?,
         };
         let old = old.unwrap_or(&[]);
         let maps = element_kind([old, new.unwrap_or(&[])])? == "object";
@@ -315,67 +355,68 @@ fn element_kind(lists: [&[Value]; 2]) -> Result<&'static str, Failure> {
 fn lists(
     rule: &Rule<'_>,
     original: Vec<Value>,
-    patch: Vec<Value>,
+    patch: &mut [Value],
     delete: bool,
     depth: usize,
 ) -> Result<Vec<Value>, Failure> {
     if !rule.merge && !delete {
-        return Ok(patch);
+        return Ok(patch.to_vec());
     }
     if original.is_empty() && patch.is_empty() {
         return Ok(original);
     }
-    if element_kind([&original, &patch])? != "object" {
+    if element_kind([&original, patch])? != "object" {
         if delete {
             return Ok(original.into_iter().filter(|v| !patch.contains(v)).collect());
         }
         let mut merged: Vec<Value> = Vec::new();
-        for item in original.iter().chain(&patch) {
+        for item in original.iter().chain(patch.iter()) {
             if !merged.contains(item) {
                 merged.push(item.clone());
             }
         }
-        let (patched, server) = partition(merged, &patch, "")?;
-        return interleave(patched, server, &patch, &original, "", false);
+        let (patched, server) = partition(merged, patch, "")?;
+        return interleave(patched, server, patch, &original, "", false);
     }
     if rule.key.is_empty() {
         return Err(failure("cannot merge lists without merge key for type struct"));
     }
     let (original, patch) = directives(original, patch, rule.key)?;
     let mut merged = original.clone();
-    for item in &patch {
+    let mut named = Vec::with_capacity(patch.len());
+    for item in patch {
+        named.push(item.clone());
         let Value::Object(new) = item else { continue };
         let value = new.get(rule.key).ok_or_else(|| no_merge_key(new, rule.key))?;
         match merged.iter_mut().find(|old| old.get(rule.key) == Some(value)) {
             Some(Value::Object(old)) => {
                 let old_map = std::mem::take(old);
-                *old = maps(rule.node.items(), old_map, new.clone(), depth + 1)?;
+                *old = maps(rule.node.items(), old_map, new, depth + 1)?;
             }
-            _ => {
-                let mut item = item.clone();
-                discard_nulls(&mut item, 0);
-                merged.push(item);
-            }
+            // nulls and directives in it stay: only fields of maps are freed of them
+            _ => merged.push(item.clone()),
         }
     }
+    let patch = named;
     let (patched, server) = partition(merged, &patch, rule.key)?;
     interleave(patched, server, &patch, &original, rule.key, true)
 }
 
 /// Carries out the directives among the items of a patch; returns what is left of both lists.
-fn directives(
+fn directives<'p>(
     mut original: Vec<Value>,
-    patch: Vec<Value>,
+    patch: &'p mut [Value],
     key: &str,
-) -> Result<(Vec<Value>, Vec<Value>), Failure> {
+) -> Result<(Vec<Value>, Vec<&'p mut Value>), Failure> {
     let mut rest = Vec::with_capacity(patch.len());
     let mut replace = false;
     for item in patch {
-        let Value::Object(map) = &item else { continue };
-        let Some(directive) = map.get(DIRECTIVE) else {
+        if item.is_object() && item.get(DIRECTIVE).is_none() {
             rest.push(item);
             continue;
-        };
+        }
+        let Value::Object(map) = &*item else { continue };
+        let Some(directive) = map.get(DIRECTIVE) else { continue };
         match directive.as_str() {
             Some("delete") => {
                 let value = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
@@ -386,7 +427,7 @@ fn directives(
             _ => return Err(bad_directive(directive, map)),
         }
     }
-    Ok(if replace { (rest, Vec::new()) } else { (original, rest) })
+    Ok(if replace { (rest.into_iter().map(|v| v.clone()).collect(), Vec::new()) } else { (original, rest) })
 }
 
 /// Splits a list into what another one names and the rest.

@@ -76,6 +76,54 @@ fn merge_patch() {
     }
 }
 
+/// Directives and nulls where there is nothing to merge them with, and what is left of the patch for messages.
+#[test]
+fn strategic_directives_without_a_counterpart() {
+    let gvk = crate::Gvk { group: String::new(), version: "v1".to_owned(), kind: "Node".to_owned() };
+    let schema = crate::builtin::definition(&gvk).unwrap();
+    let live = json!({"metadata": {"labels": {"x": "1"}}, "status": {"conditions": [{"type": "R", "status": "True"}]}});
+    let both = |patch: Value| strategic(&schema, &live, patch.to_string().as_bytes());
+    let rows = [
+        // maps with a directive go, with the field they were to be
+        (
+            json!({"metadata": {"annotations": {"$patch": "replace", "a": "1"}}}),
+            "/metadata/annotations",
+            None,
+        ),
+        (
+            json!({"spec": {"taints": [{"key": "a", "$patch": "delete"}, {"key": "b"}]}}),
+            "/spec/taints",
+            Some(json!([{"key": "b"}])),
+        ),
+        (
+            json!({"spec": {"taints": [{"key": "a", "$patch": "delete"}], "$setElementOrder/taints": []}}),
+            "/spec/taints",
+            Some(json!([])),
+        ),
+        (json!({"metadata": {"labels": {"x": {"$patch": "delete"}}}}), "/metadata/labels", Some(json!({}))),
+        // a new item of a list that is merged keeps its nulls, its key among them
+        (
+            json!({"status": {"conditions": [{"type": null, "status": "True"}]}}),
+            "/status/conditions/0",
+            Some(json!({"type": null, "status": "True"})),
+        ),
+        (
+            json!({"metadata": {"annotations": {"a": null, "b": "1"}}}),
+            "/metadata/annotations",
+            Some(json!({"b": "1"})),
+        ),
+    ];
+    for (patch, path, want) in rows {
+        let merged = both(patch.clone());
+        let got = merged.map(|m| m.document.pointer(path).cloned()).map_err(|e| e.message);
+        assert_eq!(got, Ok(want), "{patch}");
+    }
+    let patch =
+        json!({"metadata": {"annotations": {"a": null, "b": 1}, "labels": {"x": null, "$retainKeys": []}}});
+    let left = both(patch).unwrap().patch;
+    assert_eq!(go_text(&left), "map[metadata:map[annotations:map[b:1] labels:map[x:<nil>]]]");
+}
+
 /// Nothing can be patched to be deeper than what can be read.
 #[test]
 fn json_patches_stay_shallow() {
@@ -142,7 +190,8 @@ fn recorded_patches() {
                 ("application/json-patch+json", _) => Some(json::json(&live, body.as_bytes())),
                 ("application/merge-patch+json", _) => Some(merge::merge(&live, body.as_bytes())),
                 ("application/strategic-merge-patch+json", Some(kind)) => {
-                    Some(strategic(kind.schema.as_ref().unwrap(), &live, body.as_bytes()))
+                    let schema = kind.schema.as_ref().unwrap();
+                    Some(strategic(schema, &live, body.as_bytes()).map(|merged| merged.document))
                 }
                 _ => None,
             };

@@ -115,6 +115,24 @@ pub(crate) fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<
     Ok(object)
 }
 
+/// The Scale of an object, with whoever owns the number as owners.
+fn owned_scale(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
+    let mut scale = scale_of(kind, object)?;
+    machine::replace_owners(&mut scale, scaled(kind, &paths(kind)).shown(object));
+    Ok(scale)
+}
+
+/// The object with the replicas and the owners of a Scale that was written.
+fn with_owned(kind: &Kind, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+    let mut new = apply_scale(kind, object, scale)?;
+    machine::replace_owners(&mut new, scaled(kind, &paths(kind)).returned(object, scale));
+    Ok(new)
+}
+
+fn scaled<'a>(kind: &'a Kind, paths: &'a Paths) -> machine::Scaled<'a> {
+    machine::Scaled { kind, path: &paths.spec }
+}
+
 /// Writes a field, and makes the objects around it that aren't there (`unstructured.SetNestedField`).
 fn set(object: &mut Value, path: &[String], value: Value) -> Result<(), ApiError> {
     let mut here = object;
@@ -146,7 +164,12 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
         let mut scale = decode(req, &own, &options).map_err(|e| unread(kind, e))?;
         let mut write = write_of(req, kind, &options, "UpdateOptions");
         pipeline::check_identity(&write, &mut scale)?;
-        let make = |old: &Value| apply_scale(kind, old, &scale);
+        let (manager, now) = (write.manager.clone(), write.now);
+        let make = |old: &Value| {
+            let (live, mut scale) = (owned_scale(kind, old)?, scale.clone());
+            machine::own_update(&own, Some(&live), &mut scale, &manager, "scale", now)?;
+            with_owned(kind, old, &scale)
+        };
         let result = pipeline::update(&mut write, Change::Patch(&make)).await;
         req.warnings.append(&mut write.warnings);
         result?.into_object(&req.server, kind).await?
@@ -172,17 +195,17 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     let apply = patch_type == PatchType::Apply;
     let options = WriteOptions::parse(&req.query, "PatchOptions", apply)?;
     let mut write = write_of(req, kind, &options, "PatchOptions");
+    let (manager, now) = (write.manager.clone(), write.now);
     if apply {
-        let (manager, now) = (write.manager.clone(), write.now);
         let force = options.force.unwrap_or(false);
         let make = |old: Option<&Value>| {
             let old =
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
             let scale = machine::parse_apply(&req.body)?;
             machine::check_apply(own, &scale)?;
-            let intent = intent(kind, req, &scale)?;
-            machine::apply(kind, Some(old), &intent, &manager, "scale", force, now)
-                .map_err(|e| conflict_of_scale(kind, own, e))
+            let live = owned_scale(kind, old)?;
+            let scale = machine::apply(own, Some(&live), &scale, &manager, "scale", force, now)?;
+            with_owned(kind, old, &scale)
         };
         let result = pipeline::update(&mut write, Change::Apply(&make)).await;
         req.warnings.append(&mut write.warnings);
@@ -190,44 +213,14 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     }
     let body = req.body.clone();
     let make = |old: &Value| {
-        let scale = scale_of(kind, old)?;
-        let (scale, _) = machine::apply_patch(own, patch_type, &body, &scale, options.field_validation)?;
-        apply_scale(kind, old, &scale)
+        let live = owned_scale(kind, old)?;
+        let (mut scale, _) = machine::apply_patch(own, patch_type, &body, &live, options.field_validation)?;
+        machine::own_update(own, Some(&live), &mut scale, &manager, "scale", now)?;
+        with_owned(kind, old, &scale)
     };
     let result = pipeline::update(&mut write, Change::Patch(&make)).await;
     req.warnings.append(&mut write.warnings);
     result?.into_object(&req.server, kind).await
-}
-
-/// Owners of the field a Scale shows are named as owners of the Scale's (`managedfields.ScaleHandler`).
-fn conflict_of_scale(kind: &Kind, own: &Kind, mut error: ApiError) -> ApiError {
-    let paths = paths(kind);
-    let (field, used) = (format!(".{}", paths.spec.join(".")), format!(" using {}", kind.gvk.api_version()));
-    let shown = |text: &str| {
-        text.replace(&used, &format!(" using {}", own.gvk.api_version())).replace(&field, ".spec.replicas")
-    };
-    if error.code == 409 {
-        error.message = shown(&error.message);
-        for cause in error.details.iter_mut().flat_map(|d| d.causes.iter_mut()) {
-            cause.message = shown(&cause.message);
-            cause.field = shown(&cause.field);
-        }
-    }
-    error
-}
-
-/// An apply of a Scale is an apply of the field it stands for.
-fn intent(kind: &Kind, req: &Req, scale: &Value) -> Result<Value, ApiError> {
-    let mut intent = json!({
-        "apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind, "metadata": {"name": req.info.name},
-    });
-    if kind.namespaced {
-        intent["metadata"]["namespace"] = json!(req.info.namespace);
-    }
-    if let Some(replicas) = scale["spec"]["replicas"].as_i64() {
-        set(&mut intent, &paths(kind).spec, json!(replicas))?;
-    }
-    Ok(intent)
 }
 
 #[cfg(test)]
