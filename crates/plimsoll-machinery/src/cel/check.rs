@@ -2,6 +2,8 @@
 //! or is of a type it may not have is refused in cel-go's words. What this doesn't follow has no type and is let
 //! through.
 
+mod objects;
+mod results;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +14,8 @@ use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators as op,
 };
 
+use self::objects::{DEVICE, Fields, NAMESPACE, REQUEST, named};
+use self::results::RESULTS;
 use super::Program;
 use super::eval::{NAMESPACES, TYPES, variables_of};
 
@@ -40,99 +44,6 @@ pub const BOOL: Ty = Ty::Plain("bool");
 pub const STRING: Ty = Ty::Plain("string");
 /// `null_type`.
 pub const NULL: Ty = Ty::Plain("null_type");
-
-/// Fields of an object type; `@name` is its name.
-pub type Fields = [(&'static str, &'static str)];
-
-/// `kubernetes.AdmissionRequest` (apiserver `BuildRequestType`).
-const REQUEST: &Fields = &[
-    ("@name", "kubernetes.AdmissionRequest"),
-    ("kind", "@gvk"),
-    ("resource", "@gvr"),
-    ("subResource", "string"),
-    ("requestKind", "@gvk"),
-    ("requestResource", "@gvr"),
-    ("requestSubResource", "string"),
-    ("name", "string"),
-    ("namespace", "string"),
-    ("operation", "string"),
-    ("userInfo", "@user"),
-    ("dryRun", "bool"),
-    ("options", "dyn"),
-];
-const GVK: &Fields = &[
-    ("@name", "kubernetes.GroupVersionKind"),
-    ("group", "string"),
-    ("version", "string"),
-    ("kind", "string"),
-];
-const GVR: &Fields = &[
-    ("@name", "kubernetes.GroupVersionResource"),
-    ("group", "string"),
-    ("version", "string"),
-    ("resource", "string"),
-];
-const USER: &Fields = &[
-    ("@name", "kubernetes.UserInfo"),
-    ("username", "string"),
-    ("uid", "string"),
-    ("groups", "[string"),
-    ("extra", "{[string"),
-];
-/// `kubernetes.Namespace` (apiserver `BuildNamespaceType`).
-const NAMESPACE: &Fields = &[
-    ("@name", "kubernetes.Namespace"),
-    ("metadata", "@nsmeta"),
-    ("spec", "@nsspec"),
-    ("status", "@nsstatus"),
-];
-const NS_META: &Fields = &[
-    ("@name", "kubernetes.NamespaceMetadata"),
-    ("name", "string"),
-    ("generateName", "string"),
-    ("namespace", "string"),
-    ("labels", "{string"),
-    ("annotations", "{string"),
-    ("UID", "string"),
-    ("creationTimestamp", "?"),
-    ("deletionGracePeriodSeconds", "int"),
-    ("deletionTimestamp", "?"),
-    ("generation", "int"),
-    ("resourceVersion", "string"),
-    ("finalizers", "[string"),
-];
-const NS_SPEC: &Fields = &[("@name", "kubernetes.NamespaceSpec"), ("finalizers", "[string")];
-const NS_STATUS: &Fields =
-    &[("@name", "kubernetes.NamespaceStatus"), ("conditions", "?"), ("phase", "string")];
-
-/// What selectors of devices look at (dynamic-resource-allocation `newCompiler`).
-const DEVICE: &Fields = &[
-    ("@name", "kubernetes.DRADevice"),
-    ("driver", "string"),
-    ("allowMultipleAllocations", "bool"),
-    ("attributes", "{{?"),
-    ("capacity", "{{kubernetes.Quantity"),
-];
-
-fn named(text: &'static str) -> Ty {
-    if let Some(of) = text.strip_prefix('[') {
-        return Ty::List(Box::new(named(of)));
-    }
-    if let Some(of) = text.strip_prefix('{') {
-        return Ty::Map(Box::new(named(of)));
-    }
-    match text {
-        "@gvk" => Ty::Object(GVK),
-        "@gvr" => Ty::Object(GVR),
-        "@user" => Ty::Object(USER),
-        "@nsmeta" => Ty::Object(NS_META),
-        "@nsspec" => Ty::Object(NS_SPEC),
-        "@nsstatus" => Ty::Object(NS_STATUS),
-        "dyn" => Ty::Dyn,
-        "?" => Ty::Unknown,
-        plain => Ty::Plain(plain),
-    }
-}
 
 impl fmt::Display for Ty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,175 +98,6 @@ struct Checker<'a> {
     errors: Vec<String>,
 }
 
-/// Results of functions, by type.
-const RESULTS: &[(&str, &[&str])] = &[
-    (
-        "bool",
-        &[
-            "contains",
-            "startsWith",
-            "endsWith",
-            "matches",
-            "isURL",
-            "isQuantity",
-            "isInteger",
-            "isLessThan",
-            "isGreaterThan",
-            "isIP",
-            "isCIDR",
-            "containsIP",
-            "containsCIDR",
-            "isSorted",
-            "hasValue",
-            "isSemver",
-            "bool",
-            "allowed",
-            "errored",
-            "isCanonical",
-            "isLoopback",
-            "isUnspecified",
-            "isGlobalUnicast",
-            "isLinkLocalMulticast",
-            "isLinkLocalUnicast",
-            "intersects",
-            "equivalent",
-            "isNaN",
-            "isInf",
-            "isFinite",
-        ],
-    ),
-    (
-        "int",
-        &[
-            "size",
-            "lastIndexOf",
-            "compareTo",
-            "int",
-            "asInteger",
-            "prefixLength",
-            "major",
-            "minor",
-            "patch",
-            "family",
-            "getFullYear",
-            "getMonth",
-            "getDayOfYear",
-            "getDayOfMonth",
-            "getDate",
-            "getDayOfWeek",
-            "getHours",
-            "getMinutes",
-            "getSeconds",
-            "getMilliseconds",
-            "indexOf",
-        ],
-    ),
-    (
-        "string",
-        &[
-            "string",
-            "charAt",
-            "join",
-            "lowerAscii",
-            "upperAscii",
-            "replace",
-            "substring",
-            "trim",
-            "format",
-            "getScheme",
-            "getHost",
-            "getHostname",
-            "getPort",
-            "getEscapedPath",
-            "find",
-            "quote",
-            "reason",
-            "error",
-            "encode",
-            "escapeKey",
-        ],
-    ),
-    ("[string", &["split", "findAll"]),
-    ("uint", &["uint"]),
-    ("double", &["double", "asApproximateFloat"]),
-    ("bytes", &["bytes", "decode"]),
-    (
-        "?",
-        &[
-            "abs",
-            "add",
-            "bitAnd",
-            "bitNot",
-            "bitOr",
-            "bitShiftLeft",
-            "bitShiftRight",
-            "bitXor",
-            "ceil",
-            "check",
-            "cidr",
-            "distinct",
-            "duration",
-            "dyn",
-            "fieldSelector",
-            "first",
-            "flatten",
-            "floor",
-            "getQuery",
-            "greatest",
-            "group",
-            "ip",
-            "labelSelector",
-            "last",
-            "least",
-            "masked",
-            "max",
-            "min",
-            "name",
-            "named",
-            "namespace",
-            "none",
-            "of",
-            "ofNonZeroValue",
-            "or",
-            "orValue",
-            "path",
-            "quantity",
-            "range",
-            "resource",
-            "reverse",
-            "round",
-            "semver",
-            "serviceAccount",
-            "sign",
-            "slice",
-            "sort",
-            "sqrt",
-            "sub",
-            "subresource",
-            "sum",
-            "timestamp",
-            "trunc",
-            "type",
-            "url",
-            "validate",
-            "value",
-            "byte",
-            "date",
-            "datetime",
-            "dns1035Label",
-            "dns1035LabelPrefix",
-            "dns1123Label",
-            "dns1123LabelPrefix",
-            "dns1123Subdomain",
-            "dns1123SubdomainPrefix",
-            "labelValue",
-            "qualifiedName",
-            "uri",
-            "uuid",
-        ],
-    ),
-];
-
 impl<'a> Checker<'a> {
     fn ty(&mut self, expr: &'a IdedExpr) -> Ty {
         match &expr.expr {
@@ -376,17 +118,21 @@ impl<'a> Checker<'a> {
             Expr::Call(call) => self.call(call),
             Expr::List(list) => {
                 let types: Vec<Ty> = list.elements.iter().map(|e| self.ty(e)).collect();
-                Ty::List(Box::new(common(&types)))
+                let held = |(i, ty)| if list.optional_indices.contains(&i) { held_by(ty) } else { ty };
+                let types = types.into_iter().enumerate().map(held).collect();
+                Ty::List(Box::new(self.common(types)))
             }
             Expr::Map(map) => {
-                let mut types = Vec::new();
+                let (mut keys, mut values) = (Vec::new(), Vec::new());
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        self.ty(&entry.key);
-                        types.push(self.ty(&entry.value));
+                        keys.push(self.ty(&entry.key));
+                        let value = self.ty(&entry.value);
+                        values.push(if entry.optional { held_by(value) } else { value });
                     }
                 }
-                Ty::Map(Box::new(common(&types)))
+                self.common(keys);
+                Ty::Map(Box::new(self.common(values)))
             }
             Expr::Comprehension(c) => self.comprehension(c),
             Expr::Struct(_) => {
@@ -395,6 +141,24 @@ impl<'a> Checker<'a> {
             }
             Expr::Unspecified => Ty::Unknown,
         }
+    }
+
+    /// The one type of the elements of a list, or of the keys or values of a map.
+    fn common(&mut self, types: Vec<Ty>) -> Ty {
+        let mut types = types.into_iter();
+        let Some(mut first) = types.next() else { return Ty::Unknown };
+        for ty in types {
+            if !same(&first, &ty) {
+                let what = format!("expected type '{}' but found '{}'", shown(&first), shown(&ty));
+                self.error(self.source.find(['[', '{']).unwrap_or(0), &what);
+                return Ty::Unknown;
+            }
+            if first != ty {
+                // One of them says more than the other.
+                first = Ty::Unknown;
+            }
+        }
+        first
     }
 
     fn ident(&mut self, name: &'a str) -> Ty {
@@ -560,10 +324,12 @@ impl<'a> Checker<'a> {
                 let plain = |t: &Ty| !matches!(t, Ty::Plain("bool" | "null_type" | "type"));
                 plain(a) && plain(b) && alike(a, b, false)
             }
+            (op::IN, [a, Ty::List(b)]) => alike(a, b, false),
+            (op::IN, [_, Ty::Plain(_)]) => false,
             _ => true,
         };
         if !fits {
-            let shown: Vec<String> = types.iter().map(ToString::to_string).collect();
+            let shown: Vec<String> = types.iter().map(shown).collect();
             let symbol: String = name.chars().filter(|c| !matches!(c, '_' | '@' | '[' | ']' | ':')).collect();
             let at = self.source.find(&symbol).unwrap_or(0);
             let what = format!("found no matching overload for '{name}' applied to '({})'", shown.join(", "));
@@ -620,11 +386,11 @@ impl<'a> Checker<'a> {
 fn alike(a: &Ty, b: &Ty, numbers: bool) -> bool {
     match (a, b) {
         (a, b) if a.is_open() || b.is_open() => true,
-        // Objects, lists and maps can be null.
+        // Objects can be null.
         (Ty::Plain("null_type"), Ty::Plain(p)) | (Ty::Plain(p), Ty::Plain("null_type")) => {
             !matches!(*p, "bool" | "int" | "uint" | "double" | "string" | "bytes")
         }
-        (Ty::Plain("null_type"), _) | (_, Ty::Plain("null_type")) => true,
+        (Ty::Plain("null_type"), Ty::Object(_)) | (Ty::Object(_), Ty::Plain("null_type")) => true,
         (Ty::List(a), Ty::List(b)) | (Ty::Map(a), Ty::Map(b)) => alike(a, b, false),
         (a, b) => a == b || (numbers && a.is_number() && b.is_number()),
     }
@@ -639,9 +405,28 @@ fn joined(a: &Ty, b: &Ty) -> Ty {
     }
 }
 
-fn common(types: &[Ty]) -> Ty {
-    let Some(first) = types.first() else { return Ty::Unknown };
-    if types.iter().all(|t| t == first) { first.clone() } else { Ty::Dyn }
+/// A type as the compiler's messages have it.
+fn shown(ty: &Ty) -> String {
+    ty.to_string().replace("null_type", "null")
+}
+
+/// What an optional value holds.
+fn held_by(optional: Ty) -> Ty {
+    match optional {
+        Ty::Optional(of) => *of,
+        _ => Ty::Unknown,
+    }
+}
+
+/// Whether two types are the same, as far as they are known.
+fn same(a: &Ty, b: &Ty) -> bool {
+    match (a, b) {
+        (Ty::Unknown, _) | (_, Ty::Unknown) => true,
+        (Ty::List(a), Ty::List(b)) | (Ty::Map(a), Ty::Map(b)) | (Ty::Optional(a), Ty::Optional(b)) => {
+            same(a, b)
+        }
+        (a, b) => a == b,
+    }
 }
 
 /// Where a word stands in a text.

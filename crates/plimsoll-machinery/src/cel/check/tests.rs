@@ -32,8 +32,44 @@ fn types() {
         ("1 < 2.0", "bool"),
         ("object.?a.orValue(1) == 1", "bool"),
         ("sets.contains([1], [1])", "bool"),
+        ("[[], [1]]", "list(dyn)"),
+        ("[{}, {'a': 1}]", "list(dyn)"),
+        ("[dyn(1), dyn('a')]", "list(dyn)"),
+        ("[?object.?a, 'a']", "list(dyn)"),
+        ("1 in [dyn(1)] && dyn(1) in ['a'] && null in [null] && [1] in [[1]] && 1 in object.a", "bool"),
+        ("request == null", "bool"),
     ] {
         assert_eq!(ty(source), Ok(want.to_owned()), "{source}");
+    }
+}
+
+#[test]
+fn aggregates_are_of_one_type() {
+    for (source, want) in [
+        ("[1, 'a']", "expected type 'int' but found 'string'"),
+        ("[1, 2, 'a', true]", "expected type 'int' but found 'string'"),
+        ("[1, 1.0]", "expected type 'int' but found 'double'"),
+        ("[1, null]", "expected type 'int' but found 'null'"),
+        ("['a', dyn(1)]", "expected type 'string' but found 'dyn'"),
+        ("[object.x, 'a']", "expected type 'dyn' but found 'string'"),
+        ("[request, null]", "expected type 'kubernetes.AdmissionRequest' but found 'null'"),
+        ("[[1], ['a']]", "expected type 'list(int)' but found 'list(string)'"),
+        ("[[1, 'a']]", "expected type 'int' but found 'string'"),
+        ("{'a': 1, 'b': 'c'}", "expected type 'int' but found 'string'"),
+        ("{1: 'a', 'b': 'c'}", "expected type 'int' but found 'string'"),
+        ("1 in ['a']", "found no matching overload for '@in' applied to '(int, list(string))'"),
+        ("'a' in 'abc'", "found no matching overload for '@in' applied to '(string, string)'"),
+        ("null in [1]", "found no matching overload for '@in' applied to '(null, list(int))'"),
+        ("null == 1", "found no matching overload for '_==_' applied to '(null, int)'"),
+        ("[1] == null", "found no matching overload for '_==_' applied to '(list(int), null)'"),
+    ] {
+        let found = ty(source).unwrap_err();
+        let words = found.lines().next().and_then(|l| l.split_once(": <input>:1:"));
+        assert_eq!(
+            words.and_then(|(_, said)| said.split_once(": ")).map(|(_, what)| what),
+            Some(want),
+            "{source}"
+        );
     }
 }
 

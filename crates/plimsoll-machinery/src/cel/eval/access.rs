@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube_cel::cel::objects::{Key, KeyRef, OptionalValue};
 
-use super::{Evaluated, Fail, Value};
+use super::{Evaluated, Fail, Value, functions};
 
 /// What a loop goes through.
 pub(super) type Items<'v> = Box<dyn Iterator<Item = Value> + 'v>;
@@ -19,8 +19,18 @@ pub(super) fn items(range: &Value) -> Result<Items<'_>, Fail> {
             keys.sort();
             Ok(Box::new(keys.into_iter().map(Value::from)))
         }
-        _ => Fail::overload(),
+        other => not_iterable(other),
     }
+}
+
+/// What is said of a loop through something else.
+pub(super) fn not_iterable<T>(range: &Value) -> Result<T, Fail> {
+    Fail::error(format!("got '{}', expected iterable type", functions::go_type(range)))
+}
+
+/// What is said of a list's element by something that is no number.
+fn no_index<T>(index: &str) -> Result<T, Fail> {
+    Fail::error(format!("unsupported index type '{index}' in list"))
 }
 
 /// An optional value.
@@ -58,6 +68,7 @@ pub(super) fn field(operand: &Value, name: &str) -> Evaluated {
     }
     let found = match operand {
         Value::Map(map) => map.get(&KeyRef::String(name)).cloned(),
+        Value::List(_) => return no_index("string"),
         _ => None,
     };
     found.map_or_else(|| Err(Fail::Error(format!("no such key: {name}"))), Ok)
@@ -68,10 +79,11 @@ pub(super) fn has(operand: &Value, name: &str) -> Evaluated {
     if let Some(inner) = optional(operand) {
         return inner.map_or(Ok(Value::Bool(false)), |v| has(&v, name));
     }
-    Ok(Value::Bool(match operand {
-        Value::Map(map) => map.get(&KeyRef::String(name)).is_some(),
-        _ => false,
-    }))
+    match operand {
+        Value::Map(map) => Ok(Value::Bool(map.get(&KeyRef::String(name)).is_some())),
+        Value::List(_) => no_index("string"),
+        _ => Ok(Value::Bool(false)),
+    }
 }
 
 /// `operand.?field`.
@@ -102,12 +114,13 @@ pub(super) fn element(operand: &Value, index: &Value) -> Evaluated {
                 Value::Int(i) => *i,
                 Value::UInt(u) => i64::try_from(*u).unwrap_or(i64::MAX),
                 Value::Float(f) if f.fract() == 0.0 => *f as i64,
-                _ => return Fail::overload(),
+                Value::Float(f) => return Fail::error(format!("unsupported index value {f} in list")),
+                other => return no_index(functions::type_of(other)),
             };
             let found = usize::try_from(at).ok().and_then(|i| list.get(i)).cloned();
             found.map_or_else(|| Err(Fail::Error(format!("index out of bounds: {at}"))), Ok)
         }
-        _ => Fail::overload(),
+        _ => Fail::error(format!("no such key: {}", shown(index))),
     }
 }
 
@@ -118,7 +131,11 @@ pub(super) fn optional_element(operand: &Value, index: &Value) -> Evaluated {
         Some(Some(inner)) => optional_element(&inner, index),
         None => match element(operand, index) {
             Ok(found) => Ok(some(Some(found))),
-            Err(Fail::Error(text)) if text == "no such overload" => Fail::overload(),
+            Err(Fail::Error(text))
+                if !text.starts_with("no such key") && !text.starts_with("index out of bounds") =>
+            {
+                Fail::error(text)
+            }
             Err(_) => Ok(some(None)),
         },
     }

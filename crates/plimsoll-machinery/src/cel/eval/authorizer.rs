@@ -93,7 +93,7 @@ pub(super) fn call(
 fn method(step: &Step, name: &str, args: &[&str], scope: &mut dyn Scope) -> Evaluated {
     let filled = |what: &str, text: &str| {
         if text.trim().is_empty() {
-            Fail::error(&format!("{what} must not be empty"))
+            Fail::error(format!("{what} must not be empty"))
         } else {
             Ok(text.to_owned())
         }
@@ -103,7 +103,7 @@ fn method(step: &Step, name: &str, args: &[&str], scope: &mut dyn Scope) -> Eval
             let service_account = Some(((*namespace).to_owned(), (*name).to_owned()));
             for (what, text) in [("namespace", namespace), ("name", name)] {
                 if !crate::validate::is_subdomain(text) {
-                    return Fail::error(&format!("Invalid service account {what}"));
+                    return Fail::error(format!("Invalid service account {what}"));
                 }
             }
             made(Step::Authorizer(Asked { service_account, ..asked.clone() }))

@@ -9,7 +9,7 @@ use kube_cel::cel::objects::Opaque;
 use kube_cel::cel::{ExecutionError, IdedExpr};
 use regex::Regex;
 
-use super::{Evaluated, Fail, Run, Value, access, authorizer};
+use super::{Evaluated, Fail, Run, Value, access, authorizer, operators};
 use crate::cel::{FUNCTIONS, errors};
 
 /// Namespaces of functions (`math.abs`).
@@ -59,7 +59,7 @@ pub(super) fn type_named(name: &str) -> Option<Value> {
     TYPES.contains(&name).then(|| Value::Opaque(Arc::new(TypeValue(name.to_owned()))))
 }
 
-fn type_of(value: &Value) -> &str {
+pub(super) fn type_of(value: &Value) -> &str {
     match value {
         Value::Bool(_) => "bool",
         Value::Bytes(_) => "bytes",
@@ -75,6 +75,30 @@ fn type_of(value: &Value) -> &str {
         Value::Opaque(opaque) => opaque.runtime_type_name(),
         Value::Function(..) => "function",
     }
+}
+
+/// How Go names the type of a value in messages.
+pub(super) fn go_type(value: &Value) -> String {
+    let name = match value {
+        Value::Bool(_) => "Bool",
+        Value::Bytes(_) => "Bytes",
+        Value::Float(_) => "Double",
+        Value::Int(_) => "Int",
+        Value::List(_) => "List",
+        Value::Map(_) => "Map",
+        Value::Null => "Null",
+        Value::String(_) => "String",
+        Value::UInt(_) => "Uint",
+        Value::Timestamp(_) => "Timestamp",
+        Value::Duration(_) => "Duration",
+        Value::Opaque(opaque) => match opaque.runtime_type_name() {
+            "type" => return "*types.Type".to_owned(),
+            "optional_type" => return "*types.Optional".to_owned(),
+            other => return other.replacen("kubernetes.", "cel.", 1),
+        },
+        Value::Function(..) => "Function",
+    };
+    format!("types.{name}")
 }
 
 thread_local! {
@@ -130,7 +154,7 @@ impl<'e> Run<'e, '_> {
                 Value::List(l) => int(l.len()),
                 Value::Map(m) => int(m.map.len()),
                 Value::Bytes(b) => int(b.len()),
-                _ => return Fail::overload(),
+                other => return operators::unfit(name, other, false),
             },
             (None, "contains" | "startsWith" | "endsWith", [of, what]) if method => {
                 let (Value::String(of), Value::String(what)) = (of, what) else { return Fail::overload() };

@@ -7,7 +7,7 @@ use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, Expr};
 use kube_cel::cel::objects::{Key, Map};
 
-use super::{Evaluated, Fail, Run, Value, access};
+use super::{Evaluated, Fail, Run, Value, access, functions};
 
 fn name_of(expr: &IdedExpr) -> Option<&str> {
     match &expr.expr {
@@ -74,7 +74,7 @@ impl<'e> Run<'e, '_> {
     }
 
     fn sort_by(&mut self, value: &Value, variable: &'e str, body: &'e IdedExpr) -> Evaluated {
-        let Value::List(list) = value else { return Fail::overload() };
+        let Value::List(list) = value else { return access::not_iterable(value) };
         let mut keyed = Vec::with_capacity(list.len());
         let times = u64::from(list.len().checked_ilog2().unwrap_or(0)) + 1;
         for item in list.iter() {
@@ -87,7 +87,7 @@ impl<'e> Run<'e, '_> {
         }
         self.budget.charge(keyed.len() as u64)?;
         if keyed.windows(2).any(|w| matches!(w, [a, b] if a.0.partial_cmp(&b.0).is_none())) {
-            return Fail::overload();
+            return Fail::error("list elements must have the same type");
         }
         keyed.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
         Ok(Value::List(Arc::new(keyed.into_iter().map(|(_, v)| v).collect())))
@@ -112,7 +112,10 @@ impl<'e> Run<'e, '_> {
                 all.sort_by_key(|(k, _)| *k);
                 all.into_iter().map(|(k, v)| (Value::from(k), v.clone())).collect()
             }
-            _ => return Fail::overload(),
+            other => {
+                let found = functions::go_type(other);
+                return Fail::error(format!("unsupported comprehension range type: {found}"));
+            }
         };
         let (filter, body) = match rest {
             [body] => (None, body),
@@ -159,6 +162,7 @@ impl Gathered {
             (_, Err(fail)) => return Err(fail),
             ("all", Ok(Value::Bool(b))) => self.decided = !b,
             ("exists", Ok(Value::Bool(b))) => self.decided = b,
+            ("all" | "exists", Ok(_)) => self.failed = Fail::overload::<()>().err(),
             ("existsOne" | "exists_one", Ok(Value::Bool(b))) => self.count += usize::from(b),
             ("transformList", Ok(value)) => self.list.push(value),
             ("transformMap", Ok(value)) => {

@@ -48,8 +48,8 @@ pub enum Fail {
 }
 
 impl Fail {
-    fn error<T>(text: &str) -> Result<T, Self> {
-        Err(Self::Error(text.to_owned()))
+    fn error<T>(text: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Error(text.into()))
     }
 
     fn overload<T>() -> Result<T, Self> {
@@ -453,7 +453,7 @@ impl<'e> Run<'e, '_> {
             (_, Err(fail)) if fail.is_final() => Err(fail),
             (_, Ok(Value::Bool(b))) if b == deciding => Ok(Value::Bool(deciding)),
             (Ok(Value::Bool(_)), Ok(Value::Bool(b))) => Ok(Value::Bool(b)),
-            (Err(fail), _) | (_, Err(fail)) => Err(fail),
+            (Err(fail), _) | (Ok(Value::Bool(_)), Err(fail)) => Err(fail),
             _ => Fail::overload(),
         }
     }

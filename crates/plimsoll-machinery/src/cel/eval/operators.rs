@@ -35,12 +35,23 @@ pub(super) fn is_unary(name: &str) -> bool {
 
 /// `!x`, `-x`.
 pub(super) fn unary(name: &str, value: Value) -> Evaluated {
+    use Value::{Bool, Float, Int};
+    let takes = matches!(value, Bool(_) | Int(_) | Float(_));
     match (name, value) {
         (op::LOGICAL_NOT, Value::Bool(b)) => Ok(Value::Bool(!b)),
         (op::NEGATE, Value::Int(i)) => i.checked_neg().map_or_else(overflow, |i| Ok(Value::Int(i))),
         (op::NEGATE, Value::Float(f)) => Ok(Value::Float(-f)),
-        _ => Fail::overload(),
+        (_, value) => unfit(name, &value, takes),
     }
+}
+
+/// What is said when an operator or function has no meaning for its first value, or (`takes`) for that beside the others.
+/// Texts and times are asked themselves upstream, and don't say what they were asked.
+pub(super) fn unfit<T>(name: &str, first: &Value, takes: bool) -> Result<T, Fail> {
+    if takes || matches!(first, Value::String(_) | Value::Timestamp(_) | Value::Duration(_)) {
+        return Fail::overload();
+    }
+    Fail::error(format!("no such overload: {name}"))
 }
 
 fn overflow() -> Evaluated {
@@ -53,10 +64,10 @@ impl Run<'_, '_> {
         match name {
             op::EQUALS => self.equal(&left, &right).map(Value::Bool),
             op::NOT_EQUALS => self.equal(&left, &right).map(|same| Value::Bool(!same)),
-            op::LESS => self.ordered(&left, &right, Ordering::is_lt),
-            op::LESS_EQUALS => self.ordered(&left, &right, Ordering::is_le),
-            op::GREATER => self.ordered(&left, &right, Ordering::is_gt),
-            op::GREATER_EQUALS => self.ordered(&left, &right, Ordering::is_ge),
+            op::LESS => self.ordered(name, (&left, &right), Ordering::is_lt),
+            op::LESS_EQUALS => self.ordered(name, (&left, &right), Ordering::is_le),
+            op::GREATER => self.ordered(name, (&left, &right), Ordering::is_gt),
+            op::GREATER_EQUALS => self.ordered(name, (&left, &right), Ordering::is_ge),
             op::IN => self.is_in(&left, &right),
             op::INDEX => {
                 self.budget.key(&right)?;
@@ -67,7 +78,7 @@ impl Run<'_, '_> {
                 access::optional_element(&left, &right)
             }
             op::ADD => self.add(left, right),
-            _ if !arithmetic(&left, &right) => Fail::overload(),
+            _ if !arithmetic(&left, &right) => unfit(name, &left, is_number(&left)),
             op::SUBSTRACT => (left - right).map_err(|e| functions::failed(&e)),
             op::MULTIPLY => (left * right).map_err(|e| functions::failed(&e)),
             op::DIVIDE => divide(left, right),
@@ -94,14 +105,22 @@ impl Run<'_, '_> {
         Ok(left == right)
     }
 
-    fn ordered(&mut self, left: &Value, right: &Value, is: fn(Ordering) -> bool) -> Evaluated {
+    fn ordered(
+        &mut self,
+        name: &str,
+        (left, right): (&Value, &Value),
+        is: fn(Ordering) -> bool,
+    ) -> Evaluated {
         match (left, right) {
+            (Value::List(_) | Value::Map(_) | Value::Null | Value::Opaque(_), _) => {
+                return unfit(name, left, false);
+            }
             (Value::String(a), Value::String(b)) => self.budget.text(a.len().min(b.len()))?,
             (Value::Bytes(a), Value::Bytes(b)) => {
                 self.budget.text(a.len().min(b.len()))?;
                 return Ok(Value::Bool(is(a.cmp(b))));
             }
-            (Value::Null, _) | (_, Value::Null) => return Fail::overload(),
+            (_, Value::Null) => return Fail::overload(),
             (Value::Float(a), Value::Float(b)) if a.is_nan() || b.is_nan() => return Ok(Value::Bool(false)),
             _ => {}
         }
@@ -141,7 +160,10 @@ impl Run<'_, '_> {
                 return Ok(Value::Bytes([a.as_slice(), b.as_slice()].concat().into()));
             }
             _ if arithmetic(&left, &right) => {}
-            _ => return Fail::overload(),
+            _ => {
+                let takes = is_number(&left) || matches!(left, Value::List(_) | Value::Bytes(_));
+                return unfit(op::ADD, &left, takes);
+            }
         }
         (left + right).map_err(|e| functions::failed(&e))
     }
@@ -156,6 +178,10 @@ fn arithmetic(left: &Value, right: &Value) -> bool {
             | (Value::Float(_), Value::Float(_))
             | (Value::Timestamp(_) | Value::Duration(_), Value::Timestamp(_) | Value::Duration(_))
     )
+}
+
+fn is_number(value: &Value) -> bool {
+    matches!(value, Value::Int(_) | Value::UInt(_) | Value::Float(_))
 }
 
 fn divide(left: Value, right: Value) -> Evaluated {
