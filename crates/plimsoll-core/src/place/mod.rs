@@ -479,6 +479,8 @@ impl Placement {
 }
 
 #[cfg(test)]
+mod profile_tests;
+#[cfg(test)]
 mod queue_tests;
 #[cfg(test)]
 mod tests;

@@ -450,7 +450,7 @@ fn devices_are_given_once() {
 }
 
 /// Pods and nodes coming, going and changing labels, with affinity of all kinds, spreading and Services.
-fn related_history(seed: u64, length: usize) -> Vec<Vec<Event>> {
+pub(super) fn related_history(seed: u64, length: usize) -> Vec<Vec<Event>> {
     let mut rng = crate::rng::Rng::new(seed);
     let mut out = Vec::new();
     let quiet = seed.is_multiple_of(3);

@@ -20,6 +20,8 @@ mod depend;
 mod dra;
 mod format;
 mod ids;
+#[cfg(test)]
+mod limits_tests;
 mod metrics;
 mod model;
 mod pending;

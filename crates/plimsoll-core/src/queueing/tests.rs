@@ -68,7 +68,7 @@ pub(super) fn workload(n: usize, queue: usize, priority: i32, amount: i64) -> Wo
 
 /// What the outside does with the next write.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+pub(super) enum Fate {
     Done,
     DoneButLate,
     DoneTwice,
@@ -80,15 +80,15 @@ fn any_fate() -> impl Strategy<Value = Fate> {
 }
 
 /// An API server and jobs in miniature.
-struct Outside {
-    workloads: Vec<Workload>,
-    version: u64,
-    late: Vec<Event>,
-    admissions: Vec<u32>,
+pub(super) struct Outside {
+    pub workloads: Vec<Workload>,
+    pub version: u64,
+    pub late: Vec<Event>,
+    pub admissions: Vec<u32>,
 }
 
 impl Outside {
-    fn carry_out(
+    pub fn carry_out(
         &mut self,
         actions: Vec<engine::Action>,
         fates: &mut impl Iterator<Item = Fate>,
@@ -122,7 +122,7 @@ impl Outside {
     }
 
     /// Reserved in the API server's eyes, per ClusterQueue.
-    fn reserved(&self) -> i64 {
+    pub fn reserved(&self) -> i64 {
         let held = |w: &Workload| {
             let a = w.status.admission.as_ref()?;
             a.assignments.iter().map(|p| p.resource_usage.get("cpu").copied()).sum::<Option<i64>>()
@@ -132,7 +132,7 @@ impl Outside {
 }
 
 /// A ClusterQueue of one cohort and its LocalQueue.
-fn queue(i: usize, nominal: i64, limit: Option<i64>, strict: bool) -> [Event; 2] {
+pub(super) fn queue(i: usize, nominal: i64, limit: Option<i64>, strict: bool) -> [Event; 2] {
     let cq = cluster_queue(&format!("c{i}"), "pool", nominal * 1000, limit.map(|l| l * 1000), strict);
     let lq = LocalQueue {
         namespace: "n".into(),
