@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
@@ -12,6 +13,8 @@ use futures::{AsyncBufRead, StreamExt, TryStreamExt};
 use http::{Method, Request, StatusCode};
 use kube::Client;
 use serde_json::Value;
+
+use crate::limit::Limit;
 
 /// A resource type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -242,6 +245,10 @@ enum Transport {
 pub struct Api {
     transport: Transport,
     manager: &'static str,
+    /// For all requests but watches.
+    limit: Limit,
+    /// Whether the next request has its token already.
+    paid: Option<Arc<AtomicBool>>,
 }
 
 impl std::fmt::Debug for Api {
@@ -276,23 +283,43 @@ pub fn encode(text: &str) -> String {
 
 impl Api {
     /// Requests through `client`, writing as `manager`.
-    pub const fn new(client: Client, manager: &'static str) -> Self {
-        Self { transport: Transport::Kube(client), manager }
+    pub fn new(client: Client, manager: &'static str) -> Self {
+        Self::over(Transport::Kube(client), manager)
     }
 
     /// Requests to a server in this process, writing as `manager`.
     pub fn direct(server: Arc<dyn Direct>, manager: &'static str) -> Self {
-        Self { transport: Transport::Direct(server), manager }
+        Self::over(Transport::Direct(server), manager)
+    }
+
+    fn over(transport: Transport, manager: &'static str) -> Self {
+        Self { transport, manager, limit: Limit::default(), paid: None }
     }
 
     /// The same client, writing as another manager.
     #[must_use]
     pub fn writing_as(&self, manager: &'static str) -> Self {
-        Self { transport: self.transport.clone(), manager }
+        Self { manager, ..self.clone() }
+    }
+
+    /// The same client, under a limit.
+    #[must_use]
+    pub fn limited(&self, limit: &Limit) -> Self {
+        Self { limit: limit.clone(), ..self.clone() }
+    }
+
+    /// The same client, under a limit from which somebody has taken the token of the first request already.
+    #[must_use]
+    pub fn paid(&self, limit: &Limit) -> Self {
+        let paid = limit.is_some().then(|| Arc::new(AtomicBool::new(true)));
+        Self { limit: limit.clone(), paid, ..self.clone() }
     }
 
     /// Sends a request and reads the answer.
     async fn ask(&self, request: Request<Vec<u8>>) -> Result<Bytes> {
+        if !self.paid.as_ref().is_some_and(|paid| paid.swap(false, Ordering::Relaxed)) {
+            self.limit.take().await;
+        }
         match &self.transport {
             Transport::Kube(client) => Ok(client.request_text(request).await?.into()),
             Transport::Direct(server) => {

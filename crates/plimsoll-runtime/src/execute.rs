@@ -1,10 +1,9 @@
 //! Carries out the engine's actions: many at once, in order per object, retried where that can help, answered as
 //! events.
 
-use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, ExtenderCall, PodRef};
+use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
 use plimsoll_core::queueing::{Action as QueueAction, Event as QueueEvent, WorkloadKey, WorkloadUpdate};
 use plimsoll_core::{Action, Event};
 use serde_json::{Value, json};
@@ -15,7 +14,9 @@ use crate::api::{Api, Error, PODS, PatchKind, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::extender::Extenders;
+use crate::lanes::{Group, Lane, Lanes};
 use crate::lease::Claim;
+use crate::limit::Limit;
 use crate::notes::{Note, Recorder, Subject};
 use crate::status::Statuses;
 use crate::{clock, json};
@@ -52,54 +53,33 @@ pub struct Context {
     pub claim: Claim,
     /// Extenders of placement.
     pub extenders: Extenders,
-}
-
-/// Object that a write is about: pods by UID, workloads by name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Lane {
-    Pod(String),
-    Workload(WorkloadKey),
-    /// A question to an extender about a pod; questions to different extenders don't wait for each other.
-    Extender(String, usize),
+    /// How much of each group of writes may begin.
+    pub limits: [Limit; Group::ALL.len()],
 }
 
 /// Carries out batches until stopped.
 pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, stop: CancellationToken) {
-    let mut lanes: HashMap<Lane, VecDeque<Action>> = HashMap::new();
-    let mut ready: VecDeque<(Lane, Action)> = VecDeque::new();
+    let mut lanes = Lanes::default();
     let mut tasks: tokio::task::JoinSet<Lane> = tokio::task::JoinSet::new();
     loop {
-        while tasks.len() < CONCURRENCY
-            && let Some((lane, action)) = ready.pop_front()
-        {
-            let context = context.clone();
-            tasks.spawn(async move {
-                carry_out(action, &context).await;
-                lane
-            });
-        }
+        begin(&mut lanes, &mut tasks, &context);
         if !tasks.is_empty() {
             context.recorder.yield_to_decisions();
         }
         tokio::select! {
             () = stop.cancelled() => return,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => {
-                let Ok(lane) = done else { continue };
-                match lanes.get_mut(&lane).and_then(VecDeque::pop_front) {
-                    Some(action) => ready.push_back((lane, action)),
-                    None => { lanes.remove(&lane); }
+                if let Ok(lane) = done {
+                    lanes.done(lane);
                 }
             }
+            () = may_begin(&lanes, &context.limits), if tasks.len() < CONCURRENCY => {}
             batch = batches.recv() => {
                 let Some(batch) = batch else { return };
                 for action in batch {
-                    let Some(lane) = at_once(&action, &context) else { continue };
-                    match lanes.get_mut(&lane) {
-                        Some(queue) => queue.push_back(action),
-                        None => {
-                            lanes.insert(lane.clone(), VecDeque::new());
-                            ready.push_back((lane, action));
-                        }
+                    match Lane::of(&action) {
+                        Some(lane) => lanes.push(lane, action),
+                        None => hand_on(&action, &context),
                     }
                 }
             }
@@ -107,35 +87,54 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
     }
 }
 
-/// Hands on what needs no write of its own; gives the lane of everything else.
-fn at_once(action: &Action, context: &Context) -> Option<Lane> {
+/// Begins with as many writes as may be under way, of all groups in turn. What comes first is chosen only when there is
+/// a token for it.
+fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Context) {
+    let mut more = true;
+    while std::mem::take(&mut more) {
+        for (group, limit) in Group::ALL.into_iter().zip(&context.limits) {
+            if tasks.len() < CONCURRENCY
+                && lanes.has(group)
+                && limit.try_take()
+                && let Some((lane, action)) = lanes.next(group)
+            {
+                more = true;
+                let context = Context { api: context.api.paid(limit), ..context.clone() };
+                tasks.spawn(async move {
+                    carry_out(action, &context).await;
+                    lane
+                });
+            }
+        }
+    }
+}
+
+/// Waits until a limit lets something begin that couldn't before.
+async fn may_begin(lanes: &Lanes, limits: &[Limit; Group::ALL.len()]) {
+    let ready = |group: Group| {
+        let waits = lanes.has(group);
+        async move {
+            match waits {
+                true => limits[group as usize].ready().await,
+                false => std::future::pending().await,
+            }
+        }
+    };
+    let [workloads, pods, extenders] = Group::ALL.map(ready);
+    tokio::select! {
+        () = workloads => {}
+        () = pods => {}
+        () = extenders => {}
+    }
+}
+
+/// Hands on what needs no write of its own.
+fn hand_on(action: &Action, context: &Context) {
     match action {
-        Action::Place(
-            PlaceAction::Bind { pod, .. }
-            | PlaceAction::Prepare { pod, .. }
-            | PlaceAction::Unschedulable { pod, .. }
-            | PlaceAction::ClearNomination { pod },
-        ) => Some(Lane::Pod(pod.uid.clone())),
-        Action::Place(PlaceAction::Extend { pod, extender, what, .. }) => Some(match what {
-            ExtenderCall::Bind(_) => Lane::Pod(pod.uid.clone()),
-            _ => Lane::Extender(pod.uid.clone(), *extender),
-        }),
-        Action::Place(PlaceAction::Preempt { victim, .. }) => Some(Lane::Pod(victim.uid.clone())),
-        Action::Place(PlaceAction::Record { pod, note }) => {
-            context.recorder.record(pod_note(pod, note));
-            None
-        }
-        Action::Queueing(QueueAction::UpdateWorkload(update)) => Some(Lane::Workload(update.key.clone())),
-        Action::Queueing(QueueAction::DeactivateWorkload { key, .. }) => Some(Lane::Workload(key.clone())),
-        Action::Queueing(QueueAction::FailPod { uid, .. }) => Some(Lane::Pod(uid.clone())),
-        Action::Queueing(QueueAction::Record(key, notes)) => {
-            record(context, key, notes);
-            None
-        }
-        Action::Queueing(other) => {
-            context.statuses.put(other);
-            None
-        }
+        Action::Place(PlaceAction::Record { pod, note }) => context.recorder.record(pod_note(pod, note)),
+        Action::Queueing(QueueAction::Record(key, notes)) => record(context, key, notes),
+        Action::Queueing(status) => context.statuses.put(status),
+        Action::Place(_) => {}
     }
 }
 
@@ -350,8 +349,10 @@ fn record(context: &Context, key: &WorkloadKey, notes: &[plimsoll_core::queueing
 }
 
 fn failed(update: &WorkloadUpdate, context: &Context, message: String) {
-    let event = QueueEvent::WriteFailed { key: update.key.clone(), id: update.id, message };
-    context.inbox.send(Event::Queueing(event));
+    for id in update.ids() {
+        let event = QueueEvent::WriteFailed { key: update.key.clone(), id, message: message.clone() };
+        context.inbox.send(Event::Queueing(event));
+    }
 }
 
 /// Reads, changes and writes the status until nobody was in between.

@@ -20,7 +20,9 @@ pub mod http_server;
 pub mod ingest;
 pub mod jobs;
 pub mod json;
+pub mod lanes;
 pub mod lease;
+pub mod limit;
 pub mod metrics;
 pub mod notes;
 mod prepare;
@@ -30,4 +32,4 @@ pub mod watch;
 pub mod webhook;
 
 mod start;
-pub use start::{Monitor, Roles, Runtime, Settings};
+pub use start::{ClientLimit, Monitor, Roles, Runtime, Settings};

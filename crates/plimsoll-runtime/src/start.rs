@@ -11,7 +11,9 @@ use crate::cache::Cache;
 use crate::extender::Extenders;
 use crate::jobs::control;
 use crate::jobs::rules::Rules;
+use crate::lanes::Group;
 use crate::lease::Claim;
+use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
 use crate::status::Statuses;
@@ -24,6 +26,31 @@ pub struct Roles {
     pub queueing: bool,
     /// Pods to nodes, as kube-scheduler.
     pub placement: bool,
+}
+
+/// `clientConnection` of a configuration file: requests a second, and at once after a silence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientLimit {
+    /// `qps`; below 0: no limit.
+    pub qps: f64,
+    /// `burst`.
+    pub burst: u32,
+}
+
+impl ClientLimit {
+    fn limit(limit: Option<Self>) -> Limit {
+        limit.map_or_else(Limit::default, |l| Limit::new(l.qps, l.burst))
+    }
+
+    /// What both together may do; no limit if one has none.
+    fn sum(a: Option<Self>, b: Option<Self>) -> Limit {
+        match (a, b) {
+            (Some(a), Some(b)) if a.qps >= 0.0 && b.qps >= 0.0 => {
+                Limit::new(a.qps + b.qps, a.burst.saturating_add(b.burst))
+            }
+            _ => Limit::default(),
+        }
+    }
 }
 
 /// Settings of a runtime.
@@ -39,6 +66,10 @@ pub struct Settings {
     pub joint: bool,
     /// Which jobs are queued, and what is kept of them.
     pub rules: Rules,
+    /// Limit of each client of queueing: that of decisions, that of jobs and statuses; `None`: none.
+    pub queueing_client: Option<ClientLimit>,
+    /// Limit of placement's client; `None`: none.
+    pub placement_client: Option<ClientLimit>,
 }
 
 impl Default for Settings {
@@ -49,11 +80,31 @@ impl Default for Settings {
             queueing: queueing::Config::default(),
             joint: true,
             rules: Rules::default(),
+            queueing_client: None,
+            placement_client: None,
         }
     }
 }
 
 impl Settings {
+    /// Limits of decisions.
+    fn limits(&self) -> [Limit; Group::ALL.len()] {
+        Group::ALL.map(|group| match group {
+            Group::Workloads => ClientLimit::limit(self.queueing_client),
+            Group::Pods => ClientLimit::limit(self.placement_client),
+            Group::Extenders => Limit::default(),
+        })
+    }
+
+    /// Limit of events.
+    fn events(&self) -> Limit {
+        match self.roles {
+            Roles { queueing: true, placement: false } => ClientLimit::limit(self.queueing_client),
+            Roles { queueing: false, .. } => ClientLimit::limit(self.placement_client),
+            _ => ClientLimit::sum(self.queueing_client, self.placement_client),
+        }
+    }
+
     fn engine(&self) -> EngineConfig {
         let selector = Arc::new(plimsoll_api::device_cel::CelSelector::default());
         let place = || place::Config { device_selector: Some(selector.clone()), ..self.place.clone() };
@@ -133,7 +184,7 @@ impl Runtime {
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         let api = api.writing_as("kueue-admission");
-        let (recorder, writer) = Recorder::new(api.clone());
+        let (recorder, writer) = Recorder::new(api.limited(&settings.events()));
         tasks.spawn(writer);
         let queue = control::Queue::default();
         let synced = ingest::Synced::new(resources.len());
@@ -156,6 +207,7 @@ impl Runtime {
             statuses: statuses.clone(),
             claim: claim.clone(),
             extenders: Extenders::new(&settings.place.extenders),
+            limits: settings.limits(),
         };
         let failed = CancellationToken::new();
         let ended = failed.clone();
@@ -169,6 +221,7 @@ impl Runtime {
         });
         let jobs = JobMetrics::default();
         if roles.queueing {
+            let api = api.limited(&ClientLimit::limit(settings.queueing_client));
             tasks.spawn(statuses.run(api.clone(), cache.clone(), claim.clone(), stop.clone()));
             let context = control::Context {
                 queue,

@@ -364,6 +364,7 @@ impl Queueing {
             writes: Vec::new(),
             unsaid: None,
             hold_off: None,
+            checks_not_reset: false,
             failures: 0,
             lq,
             totals: Vec::new(),
@@ -567,6 +568,7 @@ impl Queueing {
         let Some(wl) = self.wl_mut(id) else { return };
         let Some(failed) = wl.writes.iter().find(|p| p.update.id == write) else { return };
         let on_nodes = failed.update.unhealthy_nodes.is_some();
+        wl.checks_not_reset |= failed.update.admission_checks.is_some();
         wl.failures = wl.failures.saturating_add(1);
         let wait = SECOND.saturating_mul(1 << (wl.failures - 1).min(6));
         let until = now.plus(Duration(wait));

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::amount::Amount;
-use super::conditions::{Edit, difference};
+use super::conditions::Edit;
 use super::ids::Fr;
 use super::metrics::{Tally, tally_of};
 use super::model::{
@@ -14,6 +14,7 @@ use super::model::{
 use super::pending::{LqId, Rank, Spot, WlId};
 use super::requests;
 use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
+use super::update::difference;
 use super::{Action, Note, cond};
 use crate::model::StringMap;
 use crate::time::{Duration, Time};

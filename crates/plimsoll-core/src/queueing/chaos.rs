@@ -124,7 +124,13 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 fn any_fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![4 => Just(Fate::Done), 1 => Just(Fate::DoneButLate), 1 => Just(Fate::DoneTwice), 2 => Just(Fate::Fails)]
+    prop_oneof![
+        4 => Just(Fate::Done),
+        1 => Just(Fate::DoneButLate),
+        1 => Just(Fate::DoneTwice),
+        2 => Just(Fate::Fails),
+        2 => Just(Fate::Waits),
+    ]
 }
 
 /// Two cohorts, the second perhaps below the first; queues in which jobs of four CPUs fit.

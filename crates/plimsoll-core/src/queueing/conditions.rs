@@ -1,9 +1,7 @@
 //! How the status of a workload changes: conditions, admission, eviction (spec sections 3.1 and 3.2).
 
-use super::model::{
-    Admission, AdmissionCheckState, CheckState, Condition, EvictionCount, Workload, WorkloadStatus,
-};
-use super::{WorkloadUpdate, cond};
+use super::cond;
+use super::model::{Admission, AdmissionCheckState, CheckState, Condition, EvictionCount, WorkloadStatus};
 use crate::time::Time;
 
 /// Longest message of a condition, in bytes.
@@ -113,14 +111,19 @@ impl Edit<'_> {
         };
         self.set(cond::EVICTED, true, &full, message);
         self.status.unhealthy_nodes.clear();
-        let at = self.now.truncate_to_second();
-        self.status.admission_checks.iter_mut().for_each(|c| reset_check(c, at));
+        self.reset_checks();
         self.close_gates(&full, message);
         let counts = &mut self.status.evictions;
         match counts.iter_mut().find(|e| e.reason == reason && e.cause == cause) {
             Some(e) => e.count = e.count.saturating_add(1),
             None => counts.push(EvictionCount { reason: reason.into(), cause: cause.into(), count: 1 }),
         }
+    }
+
+    /// Asks the admission checks anew.
+    pub(crate) fn reset_checks(&mut self) {
+        let at = self.now.truncate_to_second();
+        self.status.admission_checks.iter_mut().for_each(|c| reset_check(c, at));
     }
 
     /// Second phase: the job has stopped. The reservation goes, and unless the cause of the eviction
@@ -150,117 +153,6 @@ fn reset_check(check: &mut AdmissionCheckState, at: Time) {
     check.transition = at;
 }
 
-/// The write that turns `old` into the status `wl` has now; `None` when nothing changed.
-pub(crate) fn difference(old: &WorkloadStatus, wl: &Workload) -> Option<WorkloadUpdate> {
-    let new = &wl.status;
-    fn changed<T: PartialEq + Clone>(old: &T, new: &T) -> Option<T> {
-        (old != new).then(|| new.clone())
-    }
-    let update = WorkloadUpdate {
-        key: wl.key.clone(),
-        uid: wl.uid.clone(),
-        conditions: new.conditions.iter().filter(|c| !old.conditions.contains(c)).cloned().collect(),
-        removed_conditions: old
-            .conditions
-            .iter()
-            .filter(|c| new.condition(&c.kind).is_none())
-            .map(|c| c.kind.clone())
-            .collect(),
-        admission: changed(&old.admission, &new.admission),
-        requeue_state: changed(&old.requeue_state, &new.requeue_state),
-        admission_checks: changed(&old.admission_checks, &new.admission_checks),
-        resource_requests: changed(&old.resource_requests, &new.resource_requests),
-        evictions: changed(&old.evictions, &new.evictions),
-        past_execution_seconds: changed(&old.past_execution_seconds, &new.past_execution_seconds),
-        preemption_gates: changed(&old.preemption_gates, &new.preemption_gates),
-        unhealthy_nodes: changed(&old.unhealthy_nodes, &new.unhealthy_nodes),
-        ..WorkloadUpdate::default()
-    };
-    (!update.is_empty()).then_some(update)
-}
-
-impl WorkloadUpdate {
-    /// Says again, as it is to be now, what an earlier write says that is on its way: should that one fail and this one
-    /// not, this must not be half of something. Not what others write, too.
-    pub(crate) fn complete(&mut self, earlier: &Self, now: &WorkloadStatus) {
-        let kinds = earlier.conditions.iter().map(|c| &c.kind).chain(&earlier.removed_conditions);
-        for kind in kinds {
-            if self.conditions.iter().any(|c| c.kind == *kind) || self.removed_conditions.contains(kind) {
-                continue;
-            }
-            match now.condition(kind) {
-                Some(c) => self.conditions.push(c.clone()),
-                None => self.removed_conditions.push(kind.clone()),
-            }
-        }
-        fn again<T: Clone>(new: &mut Option<T>, earlier: &Option<T>, now: &T) {
-            if new.is_none() && earlier.is_some() {
-                *new = Some(now.clone());
-            }
-        }
-        again(&mut self.admission, &earlier.admission, &now.admission);
-        again(&mut self.requeue_state, &earlier.requeue_state, &now.requeue_state);
-        again(&mut self.evictions, &earlier.evictions, &now.evictions);
-        again(&mut self.past_execution_seconds, &earlier.past_execution_seconds, &now.past_execution_seconds);
-        again(&mut self.unhealthy_nodes, &earlier.unhealthy_nodes, &now.unhealthy_nodes);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.conditions.is_empty()
-            && self.removed_conditions.is_empty()
-            && self.admission.is_none()
-            && self.requeue_state.is_none()
-            && self.admission_checks.is_none()
-            && self.resource_requests.is_none()
-            && self.evictions.is_none()
-            && self.past_execution_seconds.is_none()
-            && self.preemption_gates.is_none()
-            && self.unhealthy_nodes.is_none()
-    }
-
-    /// Changes `status` as the API server will.
-    pub fn apply(&self, status: &mut WorkloadStatus) {
-        for c in &self.conditions {
-            match status.conditions.iter_mut().find(|o| o.kind == c.kind) {
-                Some(old) => old.clone_from(c),
-                None => status.conditions.push(c.clone()),
-            }
-        }
-        status.conditions.retain(|c| !self.removed_conditions.contains(&c.kind));
-        if let Some(v) = &self.admission {
-            status.admission.clone_from(v);
-        }
-        if let Some(v) = &self.requeue_state {
-            status.requeue_state.clone_from(v);
-        }
-        if let Some(v) = &self.admission_checks {
-            status.admission_checks.clone_from(v);
-        }
-        if let Some(v) = &self.resource_requests {
-            status.resource_requests.clone_from(v);
-        }
-        if let Some(v) = &self.evictions {
-            status.evictions.clone_from(v);
-        }
-        if let Some(v) = &self.past_execution_seconds {
-            status.past_execution_seconds = *v;
-        }
-        if let Some(v) = &self.preemption_gates {
-            status.preemption_gates.clone_from(v);
-        }
-        if let Some(v) = &self.unhealthy_nodes {
-            status.unhealthy_nodes.clone_from(v);
-        }
-    }
-
-    /// Whether `status` already shows what this write does.
-    pub(crate) fn shows_in(&self, status: &WorkloadStatus) -> bool {
-        let mut after = status.clone();
-        self.apply(&mut after);
-        after == *status
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,24 +174,5 @@ mod tests {
         e.set_reservation(Admission { cluster_queue: "a".into(), ..Admission::default() });
         let evicted = e.status.condition(cond::EVICTED).map(|c| (c.status, c.message.as_str()));
         assert_eq!(evicted, Some((false, "Previously: make room")));
-    }
-
-    #[test]
-    fn a_difference_applied_gives_the_new_status() {
-        let old = WorkloadStatus::default();
-        let mut wl = Workload::default();
-        let mut e = Edit { status: &mut wl.status, generation: 1, now: Time::from_seconds(1) };
-        e.set_reservation(Admission::default());
-        e.evict("Deactivated", "AdmissionCheck", "no");
-        let update = difference(&old, &wl).expect("something changed");
-        let mut copy = old.clone();
-        update.apply(&mut copy);
-        assert_eq!(copy, wl.status);
-        assert!(update.shows_in(&copy) && !update.shows_in(&old));
-        assert!(difference(&wl.status, &wl).is_none());
-        assert_eq!(
-            copy.condition(cond::EVICTED).map(|c| c.reason.as_str()),
-            Some("DeactivatedDueToAdmissionCheck")
-        );
     }
 }

@@ -485,17 +485,17 @@ impl Queueing {
             e.requeue != Requeue::NamespaceMismatch
         };
         let mut parked = Vec::new();
+        if e.stale && ready && !more {
+            // The flavors before may fit by now, and nothing else would tell: Kueue leaves it there.
+            self.wake_later.insert((now.plus(SCAN_AGAIN), e.cq));
+        }
+        let queue = self.cq_mut(e.cq);
         if !ready {
             queue.pending.delay(e.id);
         } else if at_once || more {
             queue.pending.activate(rank, shape, lq);
         } else {
             queue.pending.park(rank, shape, lq);
-            if e.stale {
-                // The flavors before may fit by now, and nothing else would tell: Kueue leaves it there.
-                self.wake_later.insert((now.plus(SCAN_AGAIN), e.cq));
-            }
-            let queue = self.cq_mut(e.cq);
             if hashing && best_effort && matches!(e.requeue, Requeue::NoFit | Requeue::NoCandidates) {
                 parked = queue.pending.stop_shape(shape, e.reason);
             }

@@ -40,6 +40,7 @@ mod tas;
 mod tests;
 mod tree;
 mod trial;
+mod update;
 mod windows;
 
 pub use config::{
@@ -215,6 +216,8 @@ pub struct Note {
 pub struct WorkloadUpdate {
     /// Number of the write; comes back in [`Event::Written`] and [`Event::WriteFailed`].
     pub id: u64,
+    /// Numbers of earlier writes that this one does as well ([`WorkloadUpdate::absorb`]); they have the same answer.
+    pub absorbed: Vec<u64>,
     /// The workload.
     pub key: WorkloadKey,
     /// Its UID.

@@ -76,6 +76,8 @@ impl Queueing {
         while let Some(&(t, cq)) = self.wake_later.first().filter(|(t, _)| *t <= now) {
             self.wake_later.remove(&(t, cq));
             self.to_wake.insert(cq);
+            // Also where the head waits and isn't parked, because the order is strict.
+            self.cycle_due = true;
         }
         while let Some(&(t, id)) = self.timers.first().filter(|(t, _)| *t <= now) {
             self.timers.remove(&(t, id));

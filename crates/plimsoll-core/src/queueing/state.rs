@@ -176,6 +176,9 @@ pub(crate) struct Wl {
     /// No write before this time, after one failed.
     pub(crate) hold_off: Option<Time>,
     pub(crate) failures: u32,
+    /// A write that asked the admission checks anew has failed. Those after it don't repeat that, because others write
+    /// checks, too.
+    pub(crate) checks_not_reset: bool,
     pub(crate) uid: Arc<str>,
     pub(crate) lq: LqId,
     pub(crate) totals: Vec<Total>,

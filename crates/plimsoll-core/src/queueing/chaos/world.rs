@@ -19,6 +19,8 @@ pub(super) enum Fate {
     DoneButLate,
     DoneTwice,
     Fails,
+    /// If it only explains something: waits for the next one to the same object, or until nothing else is to be written.
+    Waits,
 }
 
 /// What is fixed in a run.
@@ -58,6 +60,8 @@ pub(super) struct World {
     pub(super) late: Vec<engine::Event>,
     pub(super) fates: Vec<Fate>,
     fate: usize,
+    /// Explanations that have not been written yet.
+    waiting: BTreeMap<WorkloadKey, WorkloadUpdate>,
 }
 
 fn q(event: Event) -> engine::Event {
@@ -86,6 +90,7 @@ impl World {
             late: Vec::new(),
             fates,
             fate: 0,
+            waiting: BTreeMap::new(),
             plan,
         };
         w.restore();
@@ -157,6 +162,7 @@ impl World {
     pub(super) fn restart(&mut self) {
         self.engine = Self::fresh(&self.plan);
         self.late.clear();
+        self.waiting.clear();
         self.news = self.all();
         self.news.extend(self.jobs.values().map(seen));
     }
@@ -226,13 +232,19 @@ impl World {
             match action {
                 engine::Action::Queueing(Action::UpdateWorkload(u)) => {
                     wrote = true;
-                    self.write(&u);
+                    self.write(*u);
                 }
                 engine::Action::Queueing(Action::DeactivateWorkload { key, .. }) => {
                     wrote = true;
                     self.change(&key, false, |w| w.active = false);
                 }
                 _ => {}
+            }
+        }
+        if !wrote {
+            for u in std::mem::take(&mut self.waiting).into_values() {
+                wrote = true;
+                self.carry_out(&u, Fate::Done);
             }
         }
         for (what, over) in self.excess() {
@@ -243,12 +255,25 @@ impl World {
         wrote
     }
 
-    fn write(&mut self, u: &WorkloadUpdate) {
-        let fate = self.next_fate();
+    fn write(&mut self, mut u: WorkloadUpdate) {
+        match self.waiting.remove(&u.key) {
+            Some(earlier) if earlier.uid == u.uid => u.absorb(earlier),
+            Some(earlier) => self.carry_out(&earlier, Fate::Done),
+            None => {}
+        }
+        match self.next_fate() {
+            Fate::Waits if u.explains() => drop(self.waiting.insert(u.key.clone(), u)),
+            fate => self.carry_out(&u, fate),
+        }
+    }
+
+    fn carry_out(&mut self, u: &WorkloadUpdate, fate: Fate) {
         let (key, id) = (u.key.clone(), u.id);
-        let failed = q(Event::WriteFailed { key: key.clone(), id, message: "no".into() });
         let current = self.jobs.get_mut(&u.key).filter(|w| w.uid == u.uid && !matches!(fate, Fate::Fails));
-        let Some(w) = current else { return self.news.push(failed) };
+        let Some(w) = current else {
+            let failed = |id| q(Event::WriteFailed { key: key.clone(), id, message: "no".into() });
+            return self.news.extend(u.ids().map(failed));
+        };
         let old = w.status.clone();
         u.apply(&mut w.status);
         self.version += 1;

@@ -1,0 +1,206 @@
+//! The order of writes: one at a time for each object, in the order the engine asked for them; between objects those
+//! that decide something before those that only explain, and what was overtaken while it waited is left out.
+
+use std::collections::{HashMap, VecDeque};
+
+use plimsoll_core::Action;
+use plimsoll_core::place::{Action as PlaceAction, ExtenderCall};
+use plimsoll_core::queueing::{Action as QueueAction, WorkloadKey};
+
+/// Of so many writes one explains something where explanations wait, however many decisions do.
+const EXPLAINED: u32 = 16;
+
+/// Object that a write is about: pods by UID, workloads by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// A pod.
+    Pod(String),
+    /// A workload.
+    Workload(WorkloadKey),
+    /// A question to an extender about a pod; questions to different extenders don't wait for each other.
+    Extender(String, usize),
+}
+
+/// What a lane leads to: each has a queue, and may have a limit, of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Writes to workloads.
+    Workloads,
+    /// Writes to pods.
+    Pods,
+    /// Questions to extenders.
+    Extenders,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::Pods, Self::Extenders];
+}
+
+impl Lane {
+    /// Where an action belongs; `None`: it needs no lane.
+    pub fn of(action: &Action) -> Option<Self> {
+        match action {
+            Action::Place(
+                PlaceAction::Bind { pod, .. }
+                | PlaceAction::Prepare { pod, .. }
+                | PlaceAction::Unschedulable { pod, .. }
+                | PlaceAction::ClearNomination { pod },
+            ) => Some(Self::Pod(pod.uid.clone())),
+            Action::Place(PlaceAction::Extend { pod, extender, what, .. }) => Some(match what {
+                ExtenderCall::Bind(_) => Self::Pod(pod.uid.clone()),
+                _ => Self::Extender(pod.uid.clone(), *extender),
+            }),
+            Action::Place(PlaceAction::Preempt { victim, .. }) => Some(Self::Pod(victim.uid.clone())),
+            Action::Queueing(QueueAction::UpdateWorkload(update)) => Some(Self::Workload(update.key.clone())),
+            Action::Queueing(QueueAction::DeactivateWorkload { key, .. }) => {
+                Some(Self::Workload(key.clone()))
+            }
+            Action::Queueing(QueueAction::FailPod { uid, .. }) => Some(Self::Pod(uid.clone())),
+            Action::Place(PlaceAction::Record { .. }) | Action::Queueing(_) => None,
+        }
+    }
+
+    const fn group(&self) -> Group {
+        match self {
+            Self::Pod(_) => Group::Pods,
+            Self::Workload(_) => Group::Workloads,
+            Self::Extender(..) => Group::Extenders,
+        }
+    }
+}
+
+/// Whether a write says only why something waits.
+fn explains(action: &Action) -> bool {
+    match action {
+        Action::Queueing(QueueAction::UpdateWorkload(update)) => update.explains(),
+        Action::Place(PlaceAction::Unschedulable { nominated_node, .. }) => nominated_node.is_none(),
+        _ => false,
+    }
+}
+
+/// What is to be written in place of an explanation that still waits and what comes after it.
+fn overtake(waiting: Action, next: &mut Action) -> Option<Action> {
+    match (waiting, next) {
+        (
+            Action::Queueing(QueueAction::UpdateWorkload(waiting)),
+            Action::Queueing(QueueAction::UpdateWorkload(next)),
+        ) if waiting.uid == next.uid => {
+            next.absorb(*waiting);
+            None
+        }
+        // A pod that gets a node, or another reason, waits for the former reason no more.
+        (
+            Action::Place(PlaceAction::Unschedulable { .. }),
+            Action::Place(PlaceAction::Unschedulable { .. } | PlaceAction::Bind { .. }),
+        ) => None,
+        (waiting, _) => Some(waiting),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    No,
+    Decides,
+    Explains,
+}
+
+/// The writes of one object.
+#[derive(Debug)]
+struct Queue {
+    waiting: VecDeque<Action>,
+    /// Whether one is under way.
+    busy: bool,
+    /// Where it stands. Entries elsewhere are old.
+    listed: Listed,
+}
+
+/// Lanes whose next write may begin.
+#[derive(Debug, Default)]
+struct Ready {
+    decide: VecDeque<Lane>,
+    explain: VecDeque<Lane>,
+    turn: u32,
+}
+
+/// What is to be written.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    queues: HashMap<Lane, Queue>,
+    ready: [Ready; Group::ALL.len()],
+}
+
+impl Lanes {
+    /// Adds a write to its lane.
+    pub fn push(&mut self, lane: Lane, mut action: Action) {
+        let queue = self.queues.entry(lane.clone()).or_insert_with(|| Queue {
+            waiting: VecDeque::new(),
+            busy: false,
+            listed: Listed::No,
+        });
+        if let Some(last) = queue.waiting.pop_back_if(|last| explains(last))
+            && let Some(last) = overtake(last, &mut action)
+        {
+            queue.waiting.push_back(last);
+        }
+        queue.waiting.push_back(action);
+        self.list(lane);
+    }
+
+    /// The next write of a group to begin with. [`Lanes::done`] tells that it has ended.
+    pub fn next(&mut self, group: Group) -> Option<(Lane, Action)> {
+        let ready = &mut self.ready[group as usize];
+        ready.turn = (ready.turn + 1) % EXPLAINED;
+        let order = match ready.turn {
+            0 => [Listed::Explains, Listed::Decides],
+            _ => [Listed::Decides, Listed::Explains],
+        };
+        for kind in order {
+            loop {
+                let list = if kind == Listed::Decides { &mut ready.decide } else { &mut ready.explain };
+                let Some(lane) = list.pop_front() else { break };
+                let Some(queue) = self.queues.get_mut(&lane).filter(|q| q.listed == kind) else { continue };
+                queue.listed = Listed::No;
+                if let Some(action) = queue.waiting.pop_front() {
+                    queue.busy = true;
+                    return Some((lane, action));
+                }
+            }
+        }
+        None
+    }
+
+    /// A write has ended: the next one to its object may begin.
+    pub fn done(&mut self, lane: Lane) {
+        let Some(queue) = self.queues.get_mut(&lane) else { return };
+        queue.busy = false;
+        if queue.waiting.is_empty() {
+            self.queues.remove(&lane);
+        } else {
+            self.list(lane);
+        }
+    }
+
+    /// Whether a write of a group may begin.
+    pub fn has(&self, group: Group) -> bool {
+        let ready = &self.ready[group as usize];
+        let stands =
+            |kind| move |lane: &Lane| self.queues.get(lane).is_some_and(|q: &Queue| q.listed == kind);
+        ready.decide.iter().any(stands(Listed::Decides)) || ready.explain.iter().any(stands(Listed::Explains))
+    }
+
+    /// Puts a lane where its next write belongs.
+    fn list(&mut self, lane: Lane) {
+        let Some(queue) = self.queues.get_mut(&lane).filter(|q| !q.busy) else { return };
+        let Some(next) = queue.waiting.front() else { return };
+        let kind = if explains(next) { Listed::Explains } else { Listed::Decides };
+        if std::mem::replace(&mut queue.listed, kind) == kind {
+            return;
+        }
+        let ready = &mut self.ready[lane.group() as usize];
+        match kind {
+            Listed::Decides => ready.decide.push_back(lane),
+            _ => ready.explain.push_back(lane),
+        }
+    }
+}
