@@ -197,7 +197,7 @@ fn refuse(action: &Action, context: &Context, why: &str) {
             let event = PlaceEvent::Extended { uid, extender: *extender, call: *call, answer };
             context.inbox.send(Event::Place(event));
         }
-        Action::Queueing(QueueAction::UpdateWorkload(update)) => failed(update, context, why.to_owned()),
+        Action::Queueing(QueueAction::UpdateWorkload(update)) => failed(update, context, why),
         _ => {}
     }
 }
@@ -348,9 +348,9 @@ fn record(context: &Context, key: &WorkloadKey, notes: &[plimsoll_core::queueing
     }
 }
 
-fn failed(update: &WorkloadUpdate, context: &Context, message: String) {
+fn failed(update: &WorkloadUpdate, context: &Context, message: &str) {
     for id in update.ids() {
-        let event = QueueEvent::WriteFailed { key: update.key.clone(), id, message: message.clone() };
+        let event = QueueEvent::WriteFailed { key: update.key.clone(), id, message: message.to_owned() };
         context.inbox.send(Event::Queueing(event));
     }
 }
@@ -364,11 +364,11 @@ async fn update_workload(update: WorkloadUpdate, context: &Context) {
             Some(object) => object,
             None => match retry(|| context.api.get(WORKLOADS, &key.namespace, &key.name)).await {
                 Ok(object) => object,
-                Err(e) => return failed(&update, context, e.to_string()),
+                Err(e) => return failed(&update, context, &e.to_string()),
             },
         };
         if json::uid(&object) != update.uid {
-            return failed(&update, context, "the workload has been replaced by another of its name".into());
+            return failed(&update, context, "the workload has been replaced by another of its name");
         }
         let status = plimsoll_api::kueue::workload_status_patch(&object, &update);
         let patch = json!({
@@ -387,8 +387,8 @@ async fn update_workload(update: WorkloadUpdate, context: &Context) {
                 return;
             }
             Err(e) if e.is_conflict() => {}
-            Err(e) => return failed(&update, context, e.to_string()),
+            Err(e) => return failed(&update, context, &e.to_string()),
         }
     }
-    failed(&update, context, "the workload keeps changing".into());
+    failed(&update, context, "the workload keeps changing");
 }

@@ -204,3 +204,137 @@ impl Lanes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::place::PodRef;
+    use plimsoll_core::queueing::{Admission, Condition, Note, WorkloadUpdate, cond};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn update(name: u8, id: u64, decides: bool) -> Action {
+        let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: decides, ..Condition::default() };
+        let note = Note { warning: false, reason: id.to_string(), message: String::new() };
+        Action::Queueing(QueueAction::UpdateWorkload(Box::new(WorkloadUpdate {
+            id,
+            key: WorkloadKey { namespace: "n".into(), name: name.to_string() },
+            uid: name.to_string(),
+            conditions: vec![why],
+            admission: decides.then(|| Some(Box::new(Admission::default()))),
+            notes: vec![note],
+            ..WorkloadUpdate::default()
+        })))
+    }
+
+    fn put(lanes: &mut Lanes, action: Action) {
+        lanes.push(Lane::of(&action).unwrap(), action);
+    }
+
+    /// The next write to a workload: its lane, its numbers, whether it decides something.
+    fn take(lanes: &mut Lanes) -> Option<(Lane, Vec<u64>, bool)> {
+        let (lane, action) = lanes.next(Group::Workloads)?;
+        let Action::Queueing(QueueAction::UpdateWorkload(u)) = action else { panic!("{action:?}") };
+        let notes: Vec<u64> = u.notes.iter().map(|n| n.reason.parse().unwrap()).collect();
+        let ids: Vec<u64> = u.ids().collect();
+        assert_eq!(ids, notes);
+        Some((lane, ids, u.admission.is_some()))
+    }
+
+    #[test]
+    fn decisions_come_before_explanations_which_still_come() {
+        let mut lanes = Lanes::default();
+        (0..40).for_each(|n| put(&mut lanes, update(n, u64::from(n), false)));
+        (100..140).for_each(|n| put(&mut lanes, update(n, u64::from(n), true)));
+        let order: Vec<bool> =
+            std::iter::from_fn(|| take(&mut lanes)).map(|(_, _, decides)| decides).collect();
+        assert_eq!(order.len(), 80);
+        let explained = order[..40].iter().filter(|decides| !**decides).count();
+        assert_eq!(explained, 2, "{order:?}");
+        assert!(!lanes.has(Group::Workloads) && !lanes.has(Group::Pods));
+    }
+
+    #[test]
+    fn what_is_overtaken_while_it_waits_is_not_written_alone() {
+        let mut lanes = Lanes::default();
+        put(&mut lanes, update(1, 1, false));
+        put(&mut lanes, update(2, 2, false));
+        put(&mut lanes, update(1, 3, false));
+        put(&mut lanes, update(1, 4, true));
+        let (lane, ids, decides) = take(&mut lanes).unwrap();
+        assert_eq!((ids, decides), (vec![1, 3, 4], true));
+        // One at a time for each object, and what is under way is not overtaken.
+        put(&mut lanes, update(1, 5, false));
+        put(&mut lanes, update(1, 6, true));
+        assert_eq!(take(&mut lanes).unwrap().1, [2]);
+        assert!(take(&mut lanes).is_none());
+        lanes.done(lane);
+        assert_eq!(take(&mut lanes).unwrap().1, [5, 6]);
+    }
+
+    #[test]
+    fn a_pod_that_gets_a_node_waits_for_nothing() {
+        let pod = |uid: &str| PodRef { uid: uid.into(), ..PodRef::default() };
+        let why = |uid: &str, nominated: Option<&str>| {
+            Action::Place(PlaceAction::Unschedulable {
+                pod: pod(uid),
+                reason: "Unschedulable",
+                message: "0/1 nodes are available".into(),
+                nominated_node: nominated.map(str::to_owned),
+            })
+        };
+        let bind = |uid: &str| Action::Place(PlaceAction::Bind { pod: pod(uid), node: "n".into() });
+        let mut lanes = Lanes::default();
+        let mut all = [why("a", None), bind("a"), why("b", Some("n")), bind("b"), why("c", None)];
+        for action in all.clone() {
+            put(&mut lanes, action);
+        }
+        let mut seen = Vec::new();
+        while let Some((lane, action)) = lanes.next(Group::Pods) {
+            seen.push(action);
+            lanes.done(lane);
+        }
+        all[0] = why("c", None);
+        assert_eq!(seen, [all[1].clone(), all[2].clone(), all[3].clone(), all[0].clone()]);
+    }
+
+    proptest! {
+        /// Whatever comes and ends in between: nothing is lost or done twice, and writes to one object keep their order.
+        #[test]
+        fn nothing_is_lost_and_order_is_kept(
+            steps in proptest::collection::vec((0..5u8, any::<bool>(), 0..4u8), 0..80),
+        ) {
+            let mut lanes = Lanes::default();
+            let mut wanted: HashMap<u8, Vec<u64>> = HashMap::new();
+            let mut written: HashMap<u8, Vec<u64>> = HashMap::new();
+            let mut under_way: VecDeque<Lane> = VecDeque::new();
+            let mut begin = |lanes: &mut Lanes, under_way: &mut VecDeque<Lane>| {
+                let Some((lane, ids, _)) = take(lanes) else { return false };
+                let Lane::Workload(key) = &lane else { panic!("{lane:?}") };
+                assert!(!under_way.contains(&lane), "two writes to one object");
+                written.entry(key.name.parse().unwrap()).or_default().extend(ids);
+                under_way.push_back(lane);
+                true
+            };
+            for (id, (name, decides, what)) in (0..).zip(steps) {
+                match what {
+                    0 | 1 => {
+                        wanted.entry(name).or_default().push(id);
+                        put(&mut lanes, update(name, id, decides));
+                    }
+                    2 => drop(begin(&mut lanes, &mut under_way)),
+                    _ => under_way.pop_front().into_iter().for_each(|lane| lanes.done(lane)),
+                }
+            }
+            loop {
+                let began = begin(&mut lanes, &mut under_way);
+                let ended = under_way.pop_front().map(|lane| lanes.done(lane)).is_some();
+                if !began && !ended {
+                    break;
+                }
+            }
+            prop_assert_eq!(wanted, written);
+            prop_assert!(lanes.queues.is_empty());
+        }
+    }
+}

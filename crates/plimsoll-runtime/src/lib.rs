@@ -32,4 +32,4 @@ pub mod watch;
 pub mod webhook;
 
 mod start;
-pub use start::{ClientLimit, Monitor, Roles, Runtime, Settings};
+pub use start::{Monitor, Roles, Runtime, Settings};

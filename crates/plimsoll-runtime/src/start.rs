@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use plimsoll_api::config::ClientConnection;
 use plimsoll_core::{EngineConfig, place, queueing};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,29 +29,8 @@ pub struct Roles {
     pub placement: bool,
 }
 
-/// `clientConnection` of a configuration file: requests a second, and at once after a silence.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ClientLimit {
-    /// `qps`; below 0: no limit.
-    pub qps: f64,
-    /// `burst`.
-    pub burst: u32,
-}
-
-impl ClientLimit {
-    fn limit(limit: Option<Self>) -> Limit {
-        limit.map_or_else(Limit::default, |l| Limit::new(l.qps, l.burst))
-    }
-
-    /// What both together may do; no limit if one has none.
-    fn sum(a: Option<Self>, b: Option<Self>) -> Limit {
-        match (a, b) {
-            (Some(a), Some(b)) if a.qps >= 0.0 && b.qps >= 0.0 => {
-                Limit::new(a.qps + b.qps, a.burst.saturating_add(b.burst))
-            }
-            _ => Limit::default(),
-        }
-    }
+fn limit(client: Option<ClientConnection>) -> Limit {
+    client.map_or_else(Limit::default, |c| Limit::new(c.qps, c.burst))
 }
 
 /// Settings of a runtime.
@@ -66,10 +46,10 @@ pub struct Settings {
     pub joint: bool,
     /// Which jobs are queued, and what is kept of them.
     pub rules: Rules,
-    /// Limit of each client of queueing: that of decisions, that of jobs and statuses; `None`: none.
-    pub queueing_client: Option<ClientLimit>,
-    /// Limit of placement's client; `None`: none.
-    pub placement_client: Option<ClientLimit>,
+    /// `clientConnection` of each client of queueing: that of decisions, that of jobs and statuses; `None`: no limit.
+    pub queueing_client: Option<ClientConnection>,
+    /// `clientConnection` of placement's client; `None`: no limit.
+    pub placement_client: Option<ClientConnection>,
 }
 
 impl Default for Settings {
@@ -90,8 +70,8 @@ impl Settings {
     /// Limits of decisions.
     fn limits(&self) -> [Limit; Group::ALL.len()] {
         Group::ALL.map(|group| match group {
-            Group::Workloads => ClientLimit::limit(self.queueing_client),
-            Group::Pods => ClientLimit::limit(self.placement_client),
+            Group::Workloads => limit(self.queueing_client),
+            Group::Pods => limit(self.placement_client),
             Group::Extenders => Limit::default(),
         })
     }
@@ -99,9 +79,15 @@ impl Settings {
     /// Limit of events.
     fn events(&self) -> Limit {
         match self.roles {
-            Roles { queueing: true, placement: false } => ClientLimit::limit(self.queueing_client),
-            Roles { queueing: false, .. } => ClientLimit::limit(self.placement_client),
-            _ => ClientLimit::sum(self.queueing_client, self.placement_client),
+            Roles { queueing: true, placement: false } => limit(self.queueing_client),
+            Roles { queueing: false, .. } => limit(self.placement_client),
+            // Both write their events with one client: it may do what both together may.
+            _ => match (self.queueing_client, self.placement_client) {
+                (Some(a), Some(b)) if a.qps >= 0.0 && b.qps >= 0.0 => {
+                    Limit::new(a.qps + b.qps, a.burst.saturating_add(b.burst))
+                }
+                _ => Limit::default(),
+            },
         }
     }
 
@@ -221,7 +207,7 @@ impl Runtime {
         });
         let jobs = JobMetrics::default();
         if roles.queueing {
-            let api = api.limited(&ClientLimit::limit(settings.queueing_client));
+            let api = api.limited(&limit(settings.queueing_client));
             tasks.spawn(statuses.run(api.clone(), cache.clone(), claim.clone(), stop.clone()));
             let context = control::Context {
                 queue,

@@ -13,6 +13,28 @@ use crate::cli::Files;
 /// definitions are not installed.
 const FRAMEWORKS: [&str; 2] = ["batch/job", "pod"];
 
+/// Fields of Kueue's file that are about its process, and what does the same here.
+const KUEUE_PROCESS: [(&str, &str); 9] = [
+    ("webhook", "flags --webhook-port and --webhook-host of plimsoll run"),
+    ("leaderElection", "flags --leader-elect… of plimsoll run"),
+    ("metrics", "flag --metrics-bind-address"),
+    ("health", "flag --metrics-bind-address"),
+    ("pprofBindAddress", ""),
+    ("controller", ""),
+    ("tls", ""),
+    ("internalCertManagement", ""),
+    ("visibilityServer", ""),
+];
+
+/// The same of kube-scheduler's file.
+const SCHEDULER_PROCESS: [(&str, &str); 5] = [
+    ("leaderElection", "flags --leader-elect… of plimsoll run"),
+    ("parallelism", ""),
+    ("enableProfiling", ""),
+    ("enableContentionProfiling", ""),
+    ("delayCacheUntilActive", ""),
+];
+
 /// What Kueue does without a file.
 const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
 
@@ -25,8 +47,12 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
     let gates = config::scheduler::Gates::parse(&files.scheduler_feature_gates)
         .context("--scheduler-feature-gates")?;
     settings.place = match &files.scheduler_config {
-        Some(path) => config::scheduler::read_with(&text(path)?, gates)
-            .with_context(|| format!("--scheduler-config {}", path.display()))?,
+        Some(path) => {
+            let (text, named) = (text(path)?, format!("--scheduler-config {}", path.display()));
+            settings.placement_client = config::scheduler::client_connection(&text);
+            warn_of(&text, &named, &SCHEDULER_PROCESS);
+            config::scheduler::read_with(&text, gates).context(named)?
+        }
         None => gates.default_config(),
     };
     // Without a file plain pods are queued as well, which Kueue has to be told.
@@ -35,15 +61,38 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
         None => (EMPTY.to_owned(), "the default configuration".to_owned()),
     };
     let pods = files.config.is_none();
-    (settings.queueing, settings.rules) = queueing(&text, pods).with_context(|| named)?;
+    warn_of(&text, &named, &KUEUE_PROCESS);
+    (settings.queueing, settings.rules, settings.queueing_client) =
+        queueing(&text, pods).with_context(|| named)?;
     Ok(settings)
+}
+
+/// Tells which fields of a file have no effect, and what has it.
+fn warn_of(text: &str, named: &str, fields: &[(&str, &str)]) {
+    if let Some(told) = without_effect(text, fields) {
+        tracing::warn!("{named}: without effect here: {told}");
+    }
+}
+
+fn without_effect(text: &str, fields: &[(&str, &str)]) -> Option<String> {
+    let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+    let told: Vec<String> = config::present(text, &names)
+        .into_iter()
+        .map(|name| match fields.iter().find(|(n, _)| *n == name) {
+            Some((_, instead)) if !instead.is_empty() => format!("{name} ({instead})"),
+            _ => name.to_owned(),
+        })
+        .collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-fn queueing(text: &str, pods: bool) -> anyhow::Result<(plimsoll_core::queueing::Config, Rules)> {
+type Queueing = (plimsoll_core::queueing::Config, Rules, Option<config::ClientConnection>);
+
+fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;
     read.queueing.watch_nodes = true;
     if let Some(name) = read.external_frameworks.first() {
@@ -65,12 +114,41 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<(plimsoll_core::queueing::
         delete_deactivated_after: read.delete_deactivated_after,
         clean_up_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
     };
-    Ok((read.queueing, rules))
+    Ok((read.queueing, rules, read.client))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_about_the_process_are_named() {
+        let text = "leaderElection: {leaderElect: true}\nwebhook:\npprofBindAddress: :8083\n";
+        let told = without_effect(text, &KUEUE_PROCESS);
+        let want = "leaderElection (flags --leader-elect… of plimsoll run), pprofBindAddress";
+        assert_eq!(told.as_deref(), Some(want));
+        assert_eq!(without_effect(EMPTY, &KUEUE_PROCESS), None);
+    }
+
+    #[test]
+    fn clients_have_the_limits_of_the_files() {
+        let client = |rest: &str| {
+            queueing(&format!("{EMPTY}{rest}"), false).map(|(.., c)| c.map(|c| (c.qps, c.burst)))
+        };
+        assert_eq!(client("").unwrap(), None);
+        assert_eq!(client("clientConnection: {qps: 50}\n").unwrap(), Some((50.0, 500)));
+        assert_eq!(client("clientConnection: {burst: 7}\n").unwrap(), Some((300.0, 7)));
+        assert_eq!(client("clientConnection: {qps: -1}\n").unwrap(), Some((-1.0, 500)));
+        assert!(client("clientConnection: {burst: -1}\n").is_err());
+        assert!(client("clientConnection: {qsp: 1}\n").is_err());
+        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+        let client = |rest: &str| {
+            config::scheduler::client_connection(&format!("{head}{rest}")).map(|c| (c.qps, c.burst))
+        };
+        assert_eq!(client(""), None);
+        assert_eq!(client("clientConnection: {burst: 20}\n"), Some((50.0, 20)));
+        assert_eq!(client("clientConnection: {qps: 5000, burst: 5000}\n"), Some((5000.0, 5000)));
+    }
 
     #[test]
     fn what_is_not_there_is_refused() {
@@ -83,6 +161,6 @@ mod tests {
             assert!(error.as_ref().is_err_and(|e| e.contains(want)), "{rest}: {error:?}");
         }
         // Kueue 0.19: a v1beta2 file supervises readiness unless it says otherwise.
-        assert!(queueing(EMPTY, true).is_ok_and(|(c, _)| c.wait_for_pods_ready.is_some()));
+        assert!(queueing(EMPTY, true).is_ok_and(|(c, ..)| c.wait_for_pods_ready.is_some()));
     }
 }

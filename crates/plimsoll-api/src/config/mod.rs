@@ -2,3 +2,20 @@
 
 pub mod kueue;
 pub mod scheduler;
+
+use serde_json::Value;
+
+/// `clientConnection`: how many requests a client may make.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientConnection {
+    /// `qps`, requests a second; below 0: no limit, 0: 5, as in client-go.
+    pub qps: f64,
+    /// `burst`, requests at once after a silence; 0: 10.
+    pub burst: u32,
+}
+
+/// Those of some top-level fields that a file has, in the order in which they are asked for. None where it can't be read.
+pub fn present<'a>(text: &str, fields: &[&'a str]) -> Vec<&'a str> {
+    let value: Value = serde_saphyr::from_str(text).unwrap_or_default();
+    fields.iter().copied().filter(|f| value.get(f).is_some_and(|v| !v.is_null())).collect()
+}

@@ -25,6 +25,15 @@ use plane::{Plane, Settings};
 use plimsoll_runtime::Roles;
 use plimsoll_runtime::metrics::{Board, Role};
 
+/// A server in the same process needs no protection from its clients.
+fn without_limits(mut settings: plimsoll_runtime::Settings) -> plimsoll_runtime::Settings {
+    let limits = [settings.queueing_client.take(), settings.placement_client.take()];
+    if limits.iter().any(Option::is_some) {
+        tracing::warn!("clientConnection is without effect here: the API server is in this process");
+    }
+    settings
+}
+
 /// Runs until stopped by a signal.
 pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let began = Instant::now();
@@ -32,7 +41,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let roles = Roles { queueing: !args.no_queueing, placement: !args.no_placement };
     let engine = match args.no_scheduler || (args.no_queueing && args.no_placement) {
         true => None,
-        false => Some(configure::settings(&args.files, roles)?),
+        false => Some(without_limits(configure::settings(&args.files, roles)?)),
     };
     let audit = match (&args.audit_log_path, &args.audit_policy_file) {
         (Some(log), Some(policy)) => {

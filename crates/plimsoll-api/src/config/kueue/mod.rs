@@ -17,6 +17,7 @@ use serde_json::Value;
 
 pub use gates::FeatureGates;
 
+use super::ClientConnection;
 use crate::convert::label_selector_from_value;
 use crate::quantity::Quantity;
 
@@ -60,6 +61,8 @@ pub struct KueueConfig {
     pub delete_finished_after: Option<Duration>,
     /// Jobs of workloads that were deactivated here are deleted after this; `None`: never.
     pub delete_deactivated_after: Option<Duration>,
+    /// `clientConnection`, if there.
+    pub client: Option<ClientConnection>,
 }
 
 const V1BETA2: &str = "config.kueue.x-k8s.io/v1beta2";
@@ -150,6 +153,7 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     let finished = errors.duration(&format!("{field}.afterFinished"), retention.after_finished.as_ref());
     let deactivated = errors
         .duration(&format!("{field}.afterDeactivatedByKueue"), retention.after_deactivated_by_kueue.as_ref());
+    let client = client_connection(raw.client_connection.as_ref(), &mut errors);
     let integrations = raw.integrations.unwrap_or_default();
     let Some(gates) = gates.filter(|_| errors.0.is_empty()) else {
         return Err(ConfigError::Invalid(errors.0));
@@ -169,7 +173,19 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
         label_keys_to_copy: integrations.label_keys_to_copy,
         delete_finished_after: finished,
         delete_deactivated_after: deactivated,
+        client,
     })
+}
+
+/// With Kueue's defaults for what the section doesn't say.
+fn client_connection(raw: Option<&wire::ClientConnection>, errors: &mut Errors) -> Option<ClientConnection> {
+    let raw = raw?;
+    let burst = raw.burst.unwrap_or(500);
+    let Ok(burst) = u32::try_from(burst) else {
+        errors.add("clientConnection.burst", format!("Invalid value: {burst}: must be non-negative"));
+        return None;
+    };
+    Some(ClientConnection { qps: raw.qps.unwrap_or(300.0), burst })
 }
 
 /// Fields that only v1beta1 has.

@@ -25,7 +25,7 @@ pub(super) struct Configuration {
     pub(super) managed_jobs_namespace_selector: Option<Value>,
     pub(super) internal_cert_management: Option<Value>,
     pub(super) wait_for_pods_ready: Option<WaitForPodsReady>,
-    pub(super) client_connection: Option<Value>,
+    pub(super) client_connection: Option<ClientConnection>,
     pub(super) integrations: Option<Integrations>,
     /// v1beta1 only; ignored there.
     pub(super) queue_visibility: Option<Value>,
@@ -36,6 +36,13 @@ pub(super) struct Configuration {
     pub(super) feature_gates: BTreeMap<String, bool>,
     pub(super) object_retention_policies: Option<Retention>,
     pub(super) visibility_server: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ClientConnection {
+    pub(super) qps: Option<f64>,
+    pub(super) burst: Option<i32>,
 }
 
 #[derive(Deserialize, Default)]

@@ -7,10 +7,13 @@ mod validate;
 mod wire;
 
 pub use gates::Gates;
+
 use plimsoll_core::Duration;
 use plimsoll_core::place::{Backoff, Config, PluginRef, PluginSet, Profile, UserPlugins, UserSet};
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::ClientConnection;
 
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +52,14 @@ pub fn read(text: &str) -> Result<Config, ConfigError> {
 pub fn read_with(text: &str, gates: Gates) -> Result<Config, ConfigError> {
     let value: Value = serde_saphyr::from_str(text).map_err(|e| ConfigError::Decode(e.to_string()))?;
     from_value_with(value, gates)
+}
+
+/// `clientConnection` of a file that [`read`] takes, with kube-scheduler's defaults for what the section doesn't say.
+pub fn client_connection(text: &str) -> Option<ClientConnection> {
+    let raw: wire::Configuration = strict(serde_saphyr::from_str(text).ok()?).ok()?;
+    let raw = raw.client_connection?;
+    let burst = raw.burst.unwrap_or(100).clamp(0, i64::from(u32::MAX));
+    Some(ClientConnection { qps: raw.qps.unwrap_or(50.0), burst: u32::try_from(burst).unwrap_or(u32::MAX) })
 }
 
 /// The same from decoded JSON.

@@ -9,6 +9,7 @@ use plimsoll_core::engine::{Action, Engine, EngineConfig, Event};
 use plimsoll_core::queueing::{self, Condition, Workload, WorkloadUpdate, cond};
 use plimsoll_core::time::{Duration, Time};
 use plimsoll_core::{model::Node, place};
+use plimsoll_runtime::lanes::{Group, Lane, Lanes};
 
 use super::shape::{Job, Shape};
 
@@ -50,8 +51,8 @@ pub struct Outcome {
 enum Due {
     /// Ends, if it was not admitted again since.
     Finish(usize, u32),
-    /// A write gets through.
-    Write(Box<WorkloadUpdate>),
+    /// A write gets through: what by then comes first.
+    Write,
 }
 
 struct Slot {
@@ -77,6 +78,8 @@ pub struct World<'a> {
     pace: Duration,
     /// When the next write may get through.
     free_at: Time,
+    /// Writes that wait for their turn.
+    lanes: Lanes,
     /// Millicores running, since when, and milli-core-nanoseconds so far.
     running: (i64, Time, f64),
     left: usize,
@@ -98,6 +101,7 @@ impl<'a> World<'a> {
             version: 1,
             pace: writes.map_or(Duration::ZERO, |w| Duration(1_000_000_000 / i64::from(w.max(1)))),
             free_at: START,
+            lanes: Lanes::default(),
             running: (0, START, 0.0),
             left: shape.workloads(),
             outcome: Outcome { waits: vec![Vec::new(); shape.classes.len()], ..Outcome::default() },
@@ -135,7 +139,7 @@ impl<'a> World<'a> {
             while let Some(entry) = self.due.first_entry().filter(|e| e.key().0 <= self.now) {
                 match entry.remove() {
                     Due::Finish(slot, round) => self.finish(slot, round, &mut batch),
-                    Due::Write(update) => self.write(&update, &mut batch),
+                    Due::Write => self.next_write(&mut batch),
                 }
             }
             self.step(&mut batch);
@@ -162,17 +166,29 @@ impl<'a> World<'a> {
         self.outcome.steps += 1;
         for action in actions {
             match action {
-                Action::Queueing(queueing::Action::UpdateWorkload(u)) => {
-                    self.outcome.writes += 1;
+                Action::Queueing(queueing::Action::UpdateWorkload(ref u)) => {
                     self.outcome.records += u.notes.len();
-                    let at = self.slot_for_write();
-                    self.schedule(at, Due::Write(u));
+                    if let Some(lane) = Lane::of(&action) {
+                        self.lanes.push(lane, action);
+                        let at = self.slot_for_write();
+                        self.schedule(at, Due::Write);
+                    }
                 }
                 Action::Queueing(queueing::Action::Record(_, notes)) => self.outcome.records += notes.len(),
                 Action::Queueing(queueing::Action::DeactivateWorkload { .. }) | Action::Place(_) => {}
                 // Of statuses of queues only the latest counts, so they wait until nothing else is to be written.
                 Action::Queueing(_) => self.outcome.queue_writes += 1,
             }
+        }
+    }
+
+    /// Writes what comes first; nothing where one was overtaken by another, whose turn is given back.
+    fn next_write(&mut self, batch: &mut Vec<Event>) {
+        let Some((lane, action)) = self.lanes.next(Group::Workloads) else { return };
+        self.lanes.done(lane);
+        if let Action::Queueing(queueing::Action::UpdateWorkload(update)) = action {
+            self.outcome.writes += 1;
+            self.write(&update, batch);
         }
     }
 
