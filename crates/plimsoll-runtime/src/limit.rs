@@ -91,7 +91,16 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use futures::StreamExt;
+    use futures::future::BoxFuture;
+    use futures::stream::BoxStream;
+    use http::{Request, StatusCode};
+
     use super::*;
+    use crate::api::{Api, Direct};
 
     async fn seconds(work: impl Future<Output = ()>) -> f64 {
         let began = Instant::now();
@@ -132,5 +141,46 @@ mod tests {
         assert_eq!((0..20).filter(|_| usual.try_take()).count(), 10);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!((0..20).filter(|_| usual.try_take()).count(), 5);
+    }
+
+    /// A server that counts.
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Direct for Arc<Counting> {
+        fn call(
+            &self,
+            _request: Request<Vec<u8>>,
+        ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            let body = futures::stream::iter([Bytes::from_static(b"{}")]).boxed();
+            Box::pin(std::future::ready((StatusCode::OK, body)))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_keeps_to_its_limit_and_pays_once() {
+        let server = Arc::new(Counting::default());
+        let api = Api::direct(Arc::new(Arc::clone(&server)), "test");
+        let limit = Limit::new(10.0, 1);
+        let asking = |api: Api| async move {
+            loop {
+                api.get_path("/").await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let limited = [api.limited(&limit), api.limited(&limit).writing_as("other")];
+        let [a, b] = limited.map(|api| tokio::spawn(asking(api)));
+        tokio::time::sleep(Duration::from_millis(10_050)).await;
+        assert_eq!(server.0.load(Ordering::SeqCst), 101);
+        a.abort();
+        b.abort();
+        // Whoever has taken a token doesn't wait for the first request, but for the next one.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(limit.try_take());
+        let paid = api.paid(&limit);
+        let ask = || async { drop(paid.get_path("/").await.unwrap()) };
+        assert!(seconds(ask()).await < 0.001);
+        assert!(seconds(ask()).await > 0.09);
     }
 }
