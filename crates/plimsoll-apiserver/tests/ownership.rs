@@ -162,3 +162,121 @@ async fn patches_of_kind_and_version() {
         }
     }
 }
+
+const THINGS: &str = "/apis/example.com/v1/things";
+
+/// A server with Things, which have a scale, bounds and rules.
+async fn with_things() -> Api {
+    let api = Api::new(ServerConfig::default()).await;
+    let number = json!({"type": "integer", "enum": [0, 1, 2, 7, -1], "minimum": 0});
+    let names = json!({"type": "object", "additionalProperties": {"type": "string", "maxLength": 1}, "minProperties": 1});
+    let list = json!({"type": "array", "items": {"type": "string"}, "minItems": 2});
+    let counts = json!({"type": "object", "additionalProperties": list, "default": {"k": ["a", "b"]}});
+    let spec = json!({"type": "object", "properties": {"n": number, "names": names, "list": list, "counts": counts,
+        "number": {"type": "number", "default": 1000.0}},
+        "x-kubernetes-validations": [{"rule": "!has(self.list) || size(self.list) < 9"}]});
+    let schema = json!({"type": "object", "properties": {"spec": spec, "status": {"type": "object",
+        "properties": {"n": {"type": "integer"}}}}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            "subresources": {"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}}]}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, made) = api.send("POST", path, Some(&definition)).await;
+    assert_eq!(code, 201, "{made}");
+    let default =
+        made.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/number/default");
+    assert_eq!(default.map(Value::to_string).as_deref(), Some("1000"), "as Go writes it");
+    api
+}
+
+fn thing(spec: &Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": spec})
+}
+
+/// Messages of what is too small show how large it is, and what isn't listed keeps rules from being checked.
+#[tokio::test]
+async fn custom_resources_are_refused_in_upstreams_words() {
+    let api = with_things().await;
+    let unchecked = "<nil>: Invalid value: null: some validation rules were not checked because the object was \
+        invalid; correct the existing errors to complete validation";
+    for (spec, errors) in [
+        (
+            json!({"list": ["a"]}),
+            vec!["spec.list: Invalid value: 1: spec.list in body should have at least 2 items"],
+        ),
+        (
+            json!({"names": {}}),
+            vec!["spec.names: Invalid value: 0: spec.names in body should have at least 1 properties"],
+        ),
+        (
+            json!({"names": {"k": "ab"}}),
+            vec!["spec.names.k: Too long: may not be more than 1 byte", unchecked],
+        ),
+        (
+            json!({"n": 3}),
+            vec![
+                "spec.n: Unsupported value: 3: supported values: \"0\", \"1\", \"2\", \"7\", \"-1\"",
+                unchecked,
+            ],
+        ),
+    ] {
+        let (code, status) = api.send("POST", THINGS, Some(&thing(&spec))).await;
+        let text = if let [one] = errors.as_slice() {
+            (*one).to_owned()
+        } else {
+            format!("[{}]", errors.join(", "))
+        };
+        let want = format!("Thing.example.com \"t\" is invalid: {text}");
+        assert_eq!((code, status["message"].as_str()), (422, Some(want.as_str())), "{spec}");
+    }
+}
+
+/// A Scale may be written while there is no number yet; the object is what is checked.
+#[tokio::test]
+async fn scales_of_custom_resources_without_a_number() {
+    let api = with_things().await;
+    assert_eq!(api.send("POST", THINGS, Some(&thing(&json!({})))).await.0, 201);
+    let path = format!("{THINGS}/t/scale");
+    let scale = |n: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "t"}, "spec": {"replicas": n}});
+    let (code, status) = api.send("PUT", &path, Some(&scale(-1))).await;
+    let want = "Thing.example.com \"t\" is invalid: [spec.n: Invalid value: -1: spec.n in body should be greater than or \
+        equal to 0, .spec.n: Invalid value: -1: should be a non-negative integer]";
+    assert_eq!((code, status["message"].as_str()), (422, Some(want)));
+    assert_eq!(api.send("GET", &path, None).await.0, 500, "there is no number to show");
+    let (code, answer) = api.send("PATCH", &path, Some(&json!({"spec": {"replicas": 2}}))).await;
+    assert_eq!((code, &answer["spec"]["replicas"]), (200, &json!(2)), "{answer}");
+}
+
+/// Managed fields that a custom resource is given: an empty list is none, and of versions that the definition doesn't
+/// have nothing can be said.
+#[tokio::test]
+async fn managed_fields_of_custom_resources() {
+    let api = with_things().await;
+    assert_eq!(
+        api.send("POST", &format!("{THINGS}?fieldManager=m"), Some(&thing(&json!({"n": 1})))).await.0,
+        201
+    );
+    let entry = |version: &str| {
+        json!({"apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:n": {}}},
+            "manager": "z", "operation": "Update"})
+    };
+    for (i, (given, managers)) in [
+        (json!([]), vec!["m"]),
+        (json!([entry("example.com/v1")]), vec!["m", "z"]),
+        (json!([entry("example.com/v1"), entry("example.com/v2")]), vec![]),
+        (json!([entry("example.com/v1")]), vec!["m", "z"]),
+        (json!([entry("apps/v1")]), vec![]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let patch = json!({"metadata": {"managedFields": given, "labels": {"i": i.to_string()}}});
+        let (code, object) = api.send("PATCH", &format!("{THINGS}/t?fieldManager=m"), Some(&patch)).await;
+        let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let mut found: Vec<&str> = entries.iter().filter_map(|e| e["manager"].as_str()).collect();
+        found.sort_unstable();
+        assert_eq!((code, found), (200, managers), "{patch}");
+    }
+}

@@ -149,6 +149,12 @@ pub fn drop_unknown(kind: &Kind, entries: &mut Vec<Value>) {
     }
 }
 
+/// Whether an entry is in a version of a definition, as far as its versions are known.
+pub fn is_version_of(entry: &Value, group: &str, versions: &[String]) -> bool {
+    let (of, version) = Entry::of(entry).api_version.split_once('/').unwrap_or_default();
+    of == group && (versions.is_empty() || versions.iter().any(|v| v == version))
+}
+
 /// Reads entries given by a client.
 ///
 /// # Errors

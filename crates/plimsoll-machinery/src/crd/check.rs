@@ -32,7 +32,8 @@ pub fn join(path: &str, key: &str) -> String {
 
 impl Checker<'_> {
     fn field(&self, path: &str) -> String {
-        match (self.base, path) {
+        // the keys of a map that is the whole value come with a dot
+        match (self.base, path.strip_prefix('.').unwrap_or(path)) {
             ("", "") => "<nil>".to_owned(),
             ("", path) => path.to_owned(),
             (base, "") => base.to_owned(),
@@ -122,7 +123,8 @@ impl Checker<'_> {
         let value = Value::from(text);
         // the first of these is enough
         if let Some(max) = b.max_length.filter(|max| length > *max) {
-            let detail = format!("may not be more than {max} bytes");
+            let unit = if max == 1 { "byte" } else { "bytes" };
+            let detail = format!("may not be more than {max} {unit}");
             self.push(FieldErrorKind::TooLong, path, None, detail);
         } else if let Some(min) = b.min_length.filter(|min| length < *min) {
             self.invalid(path, &value, format!("{path} in body should be at least {min} chars long"));
@@ -205,7 +207,8 @@ impl Checker<'_> {
     fn array(&mut self, value: &Value, all: &[Value], old: Option<&Value>, node: &Node, path: &str) {
         let (length, b) = (all.len() as u64, &node.bounds);
         if let Some(min) = b.min_items.filter(|min| length < *min) {
-            self.invalid(path, value, format!("{path} in body should have at least {min} items"));
+            let size = Value::from(length);
+            self.invalid(path, &size, format!("{path} in body should have at least {min} items"));
         }
         if let Some(max) = b.max_items.filter(|max| length > *max) {
             self.too_many(path, length, max);
@@ -248,8 +251,8 @@ impl Checker<'_> {
     fn object(&mut self, map: &serde_json::Map<String, Value>, old: Option<&Value>, node: &Node, path: &str) {
         let (size, b) = (map.len() as u64, &node.bounds);
         if let Some(min) = b.min_properties.filter(|min| size < *min) {
-            let value = Value::Object(map.clone());
-            self.invalid(path, &value, format!("{path} in body should have at least {min} properties"));
+            let size = Value::from(size);
+            self.invalid(path, &size, format!("{path} in body should have at least {min} properties"));
         }
         if let Some(max) = b.max_properties.filter(|max| size > *max) {
             self.too_many(path, size, max);
@@ -259,6 +262,7 @@ impl Checker<'_> {
             match (node.properties.get(key), &node.additional) {
                 (Some(child), _) => self.check(value, old.and_then(|o| o.get(key)), child, &inside),
                 (None, Additional::Schema(child)) => {
+                    let inside = format!("{path}.{key}");
                     self.check(value, old.and_then(|o| o.get(key)), child, &inside);
                 }
                 (None, Additional::Allowed(false)) if !node.preserve => {

@@ -137,5 +137,5 @@ fn lists_and_rules(
 /// Rules run on values of the right type and size only.
 fn blocks_rules(error: &FieldError) -> bool {
     use FieldErrorKind as K;
-    matches!(error.kind, K::Required | K::TooLong | K::TooMany | K::TypeInvalid)
+    matches!(error.kind, K::NotSupported | K::Required | K::TooLong | K::TooMany | K::TypeInvalid)
 }

@@ -151,11 +151,12 @@ impl Errors {
     }
 
     pub fn too_long(&mut self, path: &Path<'_>, max: usize) {
+        let unit = if max == 1 { "byte" } else { "bytes" };
         self.0.push(FieldError {
             kind: FieldErrorKind::TooLong,
             field: path.to_string(),
             value: None,
-            detail: format!("may not be more than {max} bytes"),
+            detail: format!("may not be more than {max} {unit}"),
         });
     }
 

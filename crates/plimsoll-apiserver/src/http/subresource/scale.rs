@@ -53,6 +53,17 @@ fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
 /// The Scale of an object.
 pub(crate) fn scale_of(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
     let paths = paths(kind);
+    if at(object, &paths.spec).is_null() && paths.custom {
+        return Err(ApiError::internal(format!(
+            "the spec replicas field \"{}\" does not exist",
+            paths.spec_text
+        )));
+    }
+    Ok(shown_scale(object, &paths))
+}
+
+/// The Scale of an object that may lack the number.
+fn shown_scale(object: &Value, paths: &Paths) -> Value {
     let meta = &object["metadata"];
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -61,12 +72,6 @@ pub(crate) fn scale_of(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
         }
     }
     let replicas = at(object, &paths.spec);
-    if replicas.is_null() && paths.custom {
-        return Err(ApiError::internal(format!(
-            "the spec replicas field \"{}\" does not exist",
-            paths.spec_text
-        )));
-    }
     let mut spec = json!({});
     if let Some(n) = replicas.as_i64().filter(|n| *n != 0) {
         spec["replicas"] = json!(n);
@@ -80,9 +85,9 @@ pub(crate) fn scale_of(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
     if !selector.is_empty() {
         status["selector"] = json!(selector);
     }
-    Ok(json!({
+    json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status,
-    }))
+    })
 }
 
 /// The object with the replicas of a Scale.
@@ -90,16 +95,11 @@ pub(crate) fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     let name = scale["metadata"]["name"].as_str().unwrap_or("");
     let paths = paths(kind);
-    if replicas < 0 {
-        return Err(if paths.custom {
-            let e =
-                FieldError::invalid(&paths.spec_text, &json!(replicas), "should be a non-negative integer");
-            machine::invalid(kind, object["metadata"]["name"].as_str().unwrap_or(""), &[e])
-        } else {
-            let detail = "must be greater than or equal to 0";
-            let e = FieldError::invalid("spec.replicas", &json!(replicas), detail);
-            ApiError::invalid("autoscaling", "Scale", name, &[e])
-        });
+    // of custom resources the object is checked instead
+    if replicas < 0 && !paths.custom {
+        let detail = "must be greater than or equal to 0";
+        let e = FieldError::invalid("spec.replicas", &json!(replicas), detail);
+        return Err(ApiError::invalid("autoscaling", "Scale", name, &[e]));
     }
     let mut object = object.clone();
     set(&mut object, &paths.spec, json!(replicas))?;
@@ -116,10 +116,11 @@ pub(crate) fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<
 }
 
 /// The Scale of an object, with whoever owns the number as owners.
-fn owned_scale(kind: &Kind, object: &Value) -> Result<Value, ApiError> {
-    let mut scale = scale_of(kind, object)?;
-    machine::replace_owners(&mut scale, scaled(kind, &paths(kind)).shown(object));
-    Ok(scale)
+fn owned_scale(kind: &Kind, object: &Value) -> Value {
+    let paths = paths(kind);
+    let mut scale = shown_scale(object, &paths);
+    machine::replace_owners(&mut scale, scaled(kind, &paths).shown(object));
+    scale
 }
 
 /// The object with the replicas and the owners of a Scale that was written.
@@ -166,7 +167,7 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
         pipeline::check_identity(&write, &mut scale)?;
         let (manager, now) = (write.manager.clone(), write.now);
         let make = |old: &Value| {
-            let (live, mut scale) = (owned_scale(kind, old)?, scale.clone());
+            let (live, mut scale) = (owned_scale(kind, old), scale.clone());
             machine::own_update(&own, Some(&live), &mut scale, &manager, "scale", now)?;
             with_owned(kind, old, &scale)
         };
@@ -203,7 +204,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
             let scale = machine::parse_apply(&req.body)?;
             machine::check_apply(own, &scale)?;
-            let live = owned_scale(kind, old)?;
+            let live = owned_scale(kind, old);
             let scale = machine::apply(own, Some(&live), &scale, &manager, "scale", force, now)?;
             with_owned(kind, old, &scale)
         };
@@ -213,7 +214,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     }
     let body = req.body.clone();
     let make = |old: &Value| {
-        let live = owned_scale(kind, old)?;
+        let live = owned_scale(kind, old);
         let (mut scale, _) = machine::apply_patch(own, patch_type, &body, &live, options.field_validation)?;
         machine::own_update(own, Some(&live), &mut scale, &manager, "scale", now)?;
         with_owned(kind, old, &scale)
