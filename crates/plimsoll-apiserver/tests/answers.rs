@@ -61,3 +61,59 @@ async fn discovery_is_json_whatever_is_asked_for() {
         }
     }
 }
+
+async fn object(response: Response<Body>) -> Value {
+    use http_body_util::BodyExt;
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+/// What `kubectl get componentstatuses` shows: the store, which is what this server is a component with.
+#[tokio::test]
+async fn the_store_is_a_component() {
+    let api = Api::new(ServerConfig::default()).await;
+    let path = "/api/v1/componentstatuses";
+    let conditions = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
+    let rows = [
+        (
+            "",
+            "application/json",
+            json!({
+                "kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {},
+                "items": [{"metadata": {"name": "etcd-0"}, "conditions": conditions}],
+            }),
+        ),
+        (
+            "/etcd-0",
+            "application/json",
+            json!({
+                "kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": "etcd-0"},
+                "conditions": conditions,
+            }),
+        ),
+        (
+            "/nope",
+            "application/json",
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound",
+                "message": "componentstatus \"nope\" not found", "code": 404,
+                "details": {"name": "nope", "kind": "componentstatus"},
+            }),
+        ),
+        (
+            "?labelSelector=a%3Db",
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": null,
+            }),
+        ),
+    ];
+    for (rest, accept, want) in rows {
+        let response = ask(&api, "GET", &format!("{path}{rest}"), accept, &Value::Null).await;
+        let warning = response.headers()[header::WARNING].to_str().unwrap().to_owned();
+        assert_eq!(warning, "299 - \"v1 ComponentStatus is deprecated in v1.19+\"", "{rest}");
+        assert_eq!(object(response).await, want, "{rest}");
+    }
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = object(ask(&api, "GET", path, accept, &Value::Null).await).await;
+    assert_eq!(table["rows"][0]["cells"], json!(["etcd-0", "Healthy", "ok", ""]));
+}

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::negotiate::{Accepted, Endpoint, Format, MetaVersion, Transform, negotiate};
 use super::options::{DeleteOptions, WriteOptions};
 use super::reply::Reply;
-use super::{Req, body_format, list, method_not_allowed, not_served, patch, subresource, watch};
+use super::{Req, body_format, components, list, method_not_allowed, not_served, patch, subresource, watch};
 use crate::auth;
 use crate::pipeline::{self, Admission, Change, Deleted, Updated, Write};
 use crate::store::Key;
@@ -46,6 +46,9 @@ pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
     let patch = if req.info.verb == "patch" { Some(patch::patch_type(req, &kind)?) } else { None };
     req.warnings.extend(machine::deprecation(&kind));
     negotiate_for(req, &kind)?;
+    if components::is_one(&kind) {
+        return components::answer(req, &kind);
+    }
     if let Some(patch_type) = patch {
         return patch::patch(req, &kind, patch_type).await;
     }

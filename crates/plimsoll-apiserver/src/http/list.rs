@@ -220,11 +220,23 @@ pub fn values(kind: &Kind, records: &[Arc<Record>]) -> Result<Vec<Value>, ApiErr
 
 /// Puts a page into the form asked for.
 pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, ApiError> {
-    let mut meta = list_meta(page);
+    let meta = list_meta(page);
     match req.accepted.transform {
         Transform::None if req.accepted.format == Format::Json => raw_list(kind, page, meta),
+        Transform::Partial(_) => Err(list_as_object(kind)),
+        _ => present_objects(req, kind, values(kind, &page.records)?, meta),
+    }
+}
+
+/// Puts objects into the form asked for.
+pub fn present_objects(
+    req: &Req,
+    kind: &Arc<Kind>,
+    mut items: Vec<Value>,
+    mut meta: Value,
+) -> Result<Reply, ApiError> {
+    match req.accepted.transform {
         Transform::None => {
-            let mut items = values(kind, &page.records)?;
             if kind.custom.is_none() {
                 for map in items.iter_mut().filter_map(Value::as_object_mut) {
                     map.remove("kind");
@@ -242,12 +254,10 @@ pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, A
         }
         Transform::Table(version) => {
             let options = machine::table_options(&req.query, meta, false)?;
-            let items = values(kind, &page.records)?;
             Ok(Reply::object(200, machine::table(kind, &items, &options, version, req.server.now())))
         }
         Transform::PartialList(version) => {
-            let items: Vec<Value> =
-                values(kind, &page.records)?.iter().map(|o| partial(o, version)).collect();
+            let items: Vec<Value> = items.iter().map(|o| partial(o, version)).collect();
             // An empty list of metadata is null upstream.
             let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
             Ok(Reply::object(

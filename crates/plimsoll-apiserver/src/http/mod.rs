@@ -1,6 +1,7 @@
 //! HTTP: from a request to an answer.
 
 pub mod body;
+mod components;
 pub mod discovery;
 mod generic;
 pub mod info;
