@@ -231,7 +231,8 @@ impl Walk {
         }
         for (name, property) in properties.into_iter().flatten() {
             let mut inside = Place { times, ..place.inside() };
-            if !matches!(raw.get("x-kubernetes-map-type").and_then(Value::as_str), None | Some("granular")) {
+            let map_type = raw.get("x-kubernetes-map-type").and_then(Value::as_str);
+            if !matches!(map_type, None | Some("granular" | "atomic")) {
                 inside.uncorrelated.get_or_insert_with(|| path.to_owned());
             }
             let meta = matches!(name.as_str(), "metadata" | "kind" | "apiVersion");

@@ -191,6 +191,13 @@ fn odd_definitions() {
                 "@.properties[l].items.x-kubernetes-validations[0].fieldPath: Invalid value: \".x\": must be a valid path",
             ],
         ),
+        // properties have their counterpart whatever owns them together
+        (
+            list(
+                json!({"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "boolean", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}}),
+            ),
+            vec![],
+        ),
         (
             list(
                 json!({"type": "array", "maxItems": 2, "items": {"type": "string", "maxLength": 3, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}),
