@@ -135,3 +135,47 @@ fn sources_of_volumes() {
     got.retain(|text| !text.contains("'..'"));
     assert_eq!(got, want);
 }
+
+/// Nothing but labels and annotations may be set where only those are used; a StatefulSet's templates are not looked at.
+#[test]
+fn metadata_of_templates() {
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u"}]);
+    let fields = [
+        ("ownerReferences", owner, "ownerReferences"),
+        ("finalizers", json!(["a/b"]), "finalizers"),
+        ("managedFields", json!([]), "managedFields"),
+        ("name", json!("n"), "name"),
+        ("generateName", json!("g-"), "generateName"),
+        ("namespace", json!("ns"), "namespace"),
+        ("selfLink", json!("/a"), "selfLink"),
+        ("uid", json!("u"), "uID"),
+        ("resourceVersion", json!("5"), "resourceVersion"),
+        ("generation", json!(3), "generation"),
+        ("creationTimestamp", json!("2020-01-01T00:00:00Z"), "creationTimestamp"),
+        ("deletionTimestamp", json!("2020-01-01T00:00:00Z"), "deletionTimestamp"),
+        ("deletionGracePeriodSeconds", json!(0), "deletionGracePeriodSeconds"),
+    ];
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let requests = json!([{"name": "r", "exactly": {"deviceClassName": "c"}}]);
+    for (field, value, shown) in fields {
+        let metadata = json!({field: value});
+        let ephemeral = json!({"volumeClaimTemplate": {"metadata": metadata, "spec": claim}});
+        let pod = json!({"spec": {
+            "containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "ephemeral": ephemeral}],
+        }});
+        let refused = |path: &str| vec![format!("{path}.metadata.{shown}: Forbidden: cannot be set")];
+        let at = "spec.volumes[0].ephemeral.volumeClaimTemplate";
+        assert_eq!(created("", "pods", &pod), refused(at), "{field}");
+        let template = json!({"spec": {"metadata": metadata, "spec": {"devices": {"requests": requests}}}});
+        let found = created("resource.k8s.io", "resourceclaimtemplates", &template);
+        assert_eq!(found, refused("spec"), "{field}");
+        let mut named = metadata.clone();
+        named["name"] = json!("c");
+        let set = json!({"spec": {
+            "selector": {"matchLabels": {"a": "b"}}, "serviceName": "s",
+            "volumeClaimTemplates": [{"metadata": named, "spec": claim}],
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        }});
+        assert_eq!(created("apps", "statefulsets", &set), Vec::<String>::new(), "{field}");
+    }
+}
