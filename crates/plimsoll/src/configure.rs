@@ -35,6 +35,9 @@ const SCHEDULER_PROCESS: [(&str, &str); 5] = [
     ("delayCacheUntilActive", ""),
 ];
 
+/// Least time between two writes of why a workload waits. People read them, nothing acts on them.
+pub const EXPLAIN_EVERY: plimsoll_core::Duration = plimsoll_core::Duration::from_seconds(1);
+
 /// What Kueue does without a file.
 const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
 
@@ -95,6 +98,7 @@ type Queueing = (plimsoll_core::queueing::Config, Rules, Option<config::ClientCo
 fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;
     read.queueing.watch_nodes = true;
+    read.queueing.explain_every = EXPLAIN_EVERY;
     if let Some(name) = read.external_frameworks.first() {
         bail!("integrations.externalFrameworks: {name} is not supported: remove it");
     }

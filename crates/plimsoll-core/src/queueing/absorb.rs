@@ -363,6 +363,7 @@ impl Queueing {
             base: None,
             writes: Vec::new(),
             unsaid: None,
+            said: None,
             hold_off: None,
             checks_not_reset: false,
             failures: 0,

@@ -31,6 +31,9 @@ pub struct Config {
     /// Whether nodes are watched for failures, as Kueue's node controller does: all nodes, and all pods of admitted
     /// workloads, are known before anything is decided.
     pub watch_nodes: bool,
+    /// Least time between two writes of why the same workload waits: where the reason changes with everything that
+    /// happens, or alternates between flavors, the latest is written then. Zero, as in Kueue: none.
+    pub explain_every: Duration,
     /// Feature gates that decide something.
     pub gates: Gates,
 }

@@ -4,6 +4,7 @@
 //! Everything a cycle decides is collected while it works on a simulation of what the earlier heads took;
 //! then the simulation is undone and the decisions are carried out.
 
+mod explain;
 mod joint;
 mod nominate;
 mod order;
@@ -18,14 +19,14 @@ use std::collections::BTreeSet;
 
 use plans::Plans;
 
-use super::account::{Phase, is_admissible};
+use super::account::is_admissible;
 use super::amount::Amount;
 use super::assign::{Assignment, LastTry, Mode, considered};
 use super::ids::Fr;
 use super::model::{Admission, Delayed, PodSetAssignment, QueueingStrategy};
 use super::pending::WlId;
 use super::preempt::Target;
-use super::state::{CqId, Queueing, Unsaid};
+use super::state::{CqId, Queueing};
 use super::{Note, cond};
 use crate::place::Placement;
 use crate::time::{Duration, Time};
@@ -509,54 +510,5 @@ impl Queueing {
         self.dirty.extend(parked);
         self.touch(e.cq, lq);
         self.say_why(&e, now);
-    }
-
-    fn say_why(&mut self, e: &Entry, now: Time) {
-        let Some(wl) = self.wl(e.id) else { return };
-        let requests: Vec<_> = wl
-            .obj
-            .pod_sets
-            .iter()
-            .zip(&wl.totals)
-            .map(|(ps, t)| {
-                let amounts =
-                    t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
-                (ps.name.clone(), amounts)
-            })
-            .collect();
-        let unsaid = Unsaid { reason: e.reason, message: e.message.clone(), requests };
-        let repeats = !wl.writes.is_empty()
-            && Phase::of(&wl.obj.status) == Phase::Pending
-            && wl.obj.status.is_false(cond::QUOTA_RESERVED);
-        if let Some(wl) = self.wl_mut(e.id) {
-            wl.unsaid = Some(Box::new(unsaid));
-        }
-        if !repeats {
-            self.say_unsaid(e.id, now);
-        }
-    }
-
-    /// Writes why a workload waits, unless an earlier write is on its way.
-    pub(crate) fn say_unsaid(&mut self, id: WlId, now: Time) {
-        let explicit = self.config.gates.explicit_status;
-        let Some(wl) = self.wl_mut(id) else { return };
-        let waits = wl.obj.status.is_false(cond::QUOTA_RESERVED);
-        if wl.unsaid.is_none() || (!wl.writes.is_empty() && waits) {
-            return;
-        }
-        let Some(unsaid) = wl.unsaid.take() else { return };
-        if Phase::of(&wl.obj.status) != Phase::Pending || !is_admissible(&wl.obj) {
-            return;
-        }
-        let Unsaid { reason, message, requests } = *unsaid;
-        let notes = vec![Note { warning: true, reason: reason.into(), message: message.clone() }];
-        let gated = reason == "AdmissionGated";
-        self.edit(id, now, notes, |edit| {
-            edit.unset_reservation(explicit, reason, &message);
-            if gated {
-                edit.set(cond::BLOCKED_ON_GATES, true, super::preemption_gates::GATED, &message);
-            }
-            edit.status.resource_requests = requests;
-        });
     }
 }

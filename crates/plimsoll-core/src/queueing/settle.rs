@@ -67,8 +67,9 @@ impl Queueing {
         let timer = self.timers.first().map(|(t, _)| *t);
         let sample = self.samples.first().map(|(t, _)| *t);
         let wake = self.wake_later.first().map(|(t, _)| *t);
+        let say = self.say_later.first().map(|(t, _)| *t);
         let nodes = [self.second.next(), self.tas.health.next()].into_iter().flatten().min();
-        [timer, sample, wake, nodes, self.windows.next_edge()].into_iter().flatten().min()
+        [timer, sample, wake, say, nodes, self.windows.next_edge()].into_iter().flatten().min()
     }
 
     fn fire_timers(&mut self, now: Time) {
@@ -78,6 +79,10 @@ impl Queueing {
             self.to_wake.insert(cq);
             // Also where the head waits and isn't parked, because the order is strict.
             self.cycle_due = true;
+        }
+        while let Some(&(t, id)) = self.say_later.first().filter(|(t, _)| *t <= now) {
+            self.say_later.remove(&(t, id));
+            self.say_unsaid(id, now);
         }
         while let Some(&(t, id)) = self.timers.first().filter(|(t, _)| *t <= now) {
             self.timers.remove(&(t, id));

@@ -173,6 +173,8 @@ pub(crate) struct Wl {
     pub(crate) writes: Vec<Write>,
     /// A newer reason why it waits, to be written once `writes` is empty: of such writes only the last counts.
     pub(crate) unsaid: Option<Box<Unsaid>>,
+    /// When such a write was made last.
+    pub(crate) said: Option<Time>,
     /// No write before this time, after one failed.
     pub(crate) hold_off: Option<Time>,
     pub(crate) failures: u32,
@@ -361,6 +363,8 @@ pub struct Queueing {
     pub(crate) samples: BTreeSet<(Time, LqId)>,
     /// ClusterQueues to give another chance at a later time.
     pub(crate) wake_later: BTreeSet<(Time, CqId)>,
+    /// When to write what is unsaid.
+    pub(crate) say_later: BTreeSet<(Time, WlId)>,
     /// Number of scheduling cycles so far.
     pub(crate) cycle: i64,
     /// Whether the present cycle has admitted something, kept with `blockAdmission` only.
@@ -421,6 +425,7 @@ impl Queueing {
             timers: BTreeSet::new(),
             samples: BTreeSet::new(),
             wake_later: BTreeSet::new(),
+            say_later: BTreeSet::new(),
             cycle: 0,
             admitted_now: false,
             cycle_due: false,

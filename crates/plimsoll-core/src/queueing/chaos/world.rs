@@ -102,6 +102,7 @@ impl World {
         let config = Config {
             fair_sharing: plan.fair.then(FairSharing::default),
             watch_nodes: plan.topologies,
+            explain_every: Duration::from_millis(if plan.fair { 500 } else { 0 }),
             ..Config::default()
         };
         Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false })

@@ -89,7 +89,11 @@ pub struct World<'a> {
 impl<'a> World<'a> {
     /// A world before its first creation. `writes` is the number of writes per second that get through.
     pub fn new(shape: &'a Shape, writes: Option<u32>) -> Self {
-        let config = EngineConfig { place: None, queueing: Some(queueing::Config::default()), joint: false };
+        let queueing = queueing::Config {
+            explain_every: crate::configure::EXPLAIN_EVERY,
+            ..queueing::Config::default()
+        };
+        let config = EngineConfig { place: None, queueing: Some(queueing), joint: false };
         Self {
             shape,
             engine: Engine::new(config),
