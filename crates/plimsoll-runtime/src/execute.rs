@@ -66,6 +66,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
         if !tasks.is_empty() {
             context.recorder.yield_to_decisions();
         }
+        let waiting = Group::ALL.map(|group| lanes.has(group));
         tokio::select! {
             () = stop.cancelled() => return,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => {
@@ -73,7 +74,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
                     lanes.done(lane);
                 }
             }
-            () = may_begin(&lanes, &context.limits), if tasks.len() < CONCURRENCY => {}
+            () = may_begin(waiting, &context.limits), if tasks.len() < CONCURRENCY => {}
             batch = batches.recv() => {
                 let Some(batch) = batch else { return };
                 for action in batch {
@@ -109,15 +110,12 @@ fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Co
     }
 }
 
-/// Waits until a limit lets something begin that couldn't before.
-async fn may_begin(lanes: &Lanes, limits: &[Limit; Group::ALL.len()]) {
-    let ready = |group: Group| {
-        let waits = lanes.has(group);
-        async move {
-            match waits {
-                true => limits[group as usize].ready().await,
-                false => std::future::pending().await,
-            }
+/// Waits until the limit of a group in which something waits lets it begin.
+async fn may_begin(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::ALL.len()]) {
+    let ready = |group: Group| async move {
+        match waiting[group as usize] {
+            true => limits[group as usize].ready().await,
+            false => std::future::pending().await,
         }
     };
     let [workloads, pods, extenders] = Group::ALL.map(ready);

@@ -181,12 +181,18 @@ impl Lanes {
         }
     }
 
-    /// Whether a write of a group may begin.
-    pub fn has(&self, group: Group) -> bool {
-        let ready = &self.ready[group as usize];
-        let stands =
-            |kind| move |lane: &Lane| self.queues.get(lane).is_some_and(|q: &Queue| q.listed == kind);
-        ready.decide.iter().any(stands(Listed::Decides)) || ready.explain.iter().any(stands(Listed::Explains))
+    /// Whether a write of a group may begin. Old entries on the way to the first that stands are dropped.
+    pub fn has(&mut self, group: Group) -> bool {
+        let Ready { decide, explain, .. } = &mut self.ready[group as usize];
+        for (list, kind) in [(decide, Listed::Decides), (explain, Listed::Explains)] {
+            while let Some(lane) = list.front() {
+                if self.queues.get(lane).is_some_and(|q| q.listed == kind) {
+                    return true;
+                }
+                list.pop_front();
+            }
+        }
+        false
     }
 
     /// Puts a lane where its next write belongs.
