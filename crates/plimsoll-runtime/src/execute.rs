@@ -100,7 +100,10 @@ fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Co
                 && let Some((lane, action)) = lanes.next(group)
             {
                 more = true;
-                let context = Context { api: context.api.paid(limit), ..context.clone() };
+                let mut context = context.clone();
+                if limit.is_some() {
+                    context.api = context.api.paid(limit);
+                }
                 tasks.spawn(async move {
                     carry_out(action, &context).await;
                     lane

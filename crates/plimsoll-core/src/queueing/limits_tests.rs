@@ -1,6 +1,6 @@
 //! Queues whose limits are lowered while they use what they had.
 
-use super::tests::{Outside, queue, workload};
+use super::tests::{Outside, queue};
 use super::*;
 use crate::engine::{self, Engine, EngineConfig};
 
@@ -35,11 +35,9 @@ fn nothing_is_kept_back_above_lowered_limits() {
         if round == 2 {
             events.extend(with_rules(0, 2, Some(0), PreemptionRules::default()));
         }
-        for (queue, priority, amount) in news {
-            let n = outside.workloads.len();
-            outside.workloads.push(workload(n, *queue, *priority, amount * 1000));
-            events.push(Event::WorkloadUpsert(Box::new(outside.workloads[n].clone())));
-        }
+        events.extend(
+            news.iter().map(|(queue, priority, amount)| outside.create(*queue, *priority, amount * 1000)),
+        );
         let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
         let mut actions = Vec::new();
         engine.step(Time::from_seconds(1_000 + round as i64), &mut batch, &mut actions);

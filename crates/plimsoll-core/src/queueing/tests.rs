@@ -88,6 +88,13 @@ pub(super) struct Outside {
 }
 
 impl Outside {
+    /// A new workload, as [`workload`]; the event that tells of it.
+    pub fn create(&mut self, queue: usize, priority: i32, amount: i64) -> Event {
+        let w = workload(self.workloads.len(), queue, priority, amount);
+        self.workloads.push(w.clone());
+        Event::WorkloadUpsert(Box::new(w))
+    }
+
     pub fn carry_out(
         &mut self,
         actions: Vec<engine::Action>,
@@ -159,11 +166,7 @@ fn nobody_is_admitted_in_the_place_of_a_victim_that_still_runs() {
     let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 5] };
     let held = |o: &Outside| o.workloads.iter().map(|w| w.status.admission.is_some()).collect::<Vec<_>>();
     for (round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
-        for (queue, amount) in news {
-            let n = outside.workloads.len();
-            outside.workloads.push(workload(n, *queue, 0, amount * 1000));
-            events.push(Event::WorkloadUpsert(Box::new(outside.workloads[n].clone())));
-        }
+        events.extend(news.iter().map(|(queue, amount)| outside.create(*queue, 0, amount * 1000)));
         let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
         let mut actions = Vec::new();
         engine.step(Time::from_seconds(1_000 + round as i64), &mut batch, &mut actions);

@@ -70,87 +70,58 @@ impl Queueing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::{queue, workload};
-    use super::super::super::{Action, Condition, Config, Event, ResourceFlavor, Workload};
+    use super::super::super::tests::{Outside, queue};
+    use super::super::super::{Action, Condition, Config, Event, ResourceFlavor};
     use super::*;
     use crate::engine::{self, Engine, EngineConfig};
     use crate::time::Duration;
 
-    /// An engine of one queue of ten CPUs, and an API server that takes every write at once.
-    struct World {
-        engine: Engine,
-        workloads: Vec<Workload>,
-        now: Time,
-        /// Reasons written for the last workload.
-        said: Vec<String>,
-    }
-
-    impl World {
-        fn new(pause: Duration) -> Self {
-            let config = Config { explain_every: pause, ..Config::default() };
-            let engine = Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false });
-            let mut w =
-                Self { engine, workloads: Vec::new(), now: Time::from_seconds(100), said: Vec::new() };
-            let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
-            let flavor = Event::ResourceFlavorUpsert(Box::new(flavor));
-            let namespace = Event::NamespaceUpsert("n".into(), Default::default());
-            w.step([flavor, namespace].into_iter().chain(queue(0, 10, None, false)).collect());
-            w
+    /// Steps until nothing is left to do at this time; how often a reason was written for the last workload.
+    fn settle(engine: &mut Engine, outside: &mut Outside, now: Time, mut news: Vec<Event>) -> usize {
+        let mut said = 0;
+        while !news.is_empty() || engine.next_wake().is_some_and(|t| t <= now) {
+            let mut batch = news.drain(..).map(engine::Event::Queueing).collect();
+            let mut actions = Vec::new();
+            engine.step(now, &mut batch, &mut actions);
+            let last = outside.workloads.last().map(|w| &w.key);
+            let explains = |a: &&engine::Action| matches!(a, engine::Action::Queueing(Action::UpdateWorkload(u)) if u.explains() && Some(&u.key) == last);
+            said += actions.iter().filter(explains).count();
+            news = outside.carry_out(actions, &mut std::iter::empty());
         }
-
-        fn create(&mut self, cpus: i64) {
-            let w = workload(self.workloads.len(), 0, 0, cpus * 1000);
-            self.workloads.push(w.clone());
-            self.step(vec![Event::WorkloadUpsert(Box::new(w))]);
-        }
-
-        /// A workload ends.
-        fn finish(&mut self, i: usize) {
-            let kind = cond::FINISHED.into();
-            let done = Condition { kind, status: true, ..Condition::default() };
-            self.workloads[i].status.conditions.push(done);
-            self.workloads[i].version += 1;
-            self.step(vec![Event::WorkloadUpsert(Box::new(self.workloads[i].clone()))]);
-        }
-
-        fn step(&mut self, mut news: Vec<Event>) {
-            while !news.is_empty() || self.engine.next_wake().is_some_and(|t| t <= self.now) {
-                let mut batch = news.drain(..).map(engine::Event::Queueing).collect();
-                let mut actions = Vec::new();
-                self.engine.step(self.now, &mut batch, &mut actions);
-                for action in actions {
-                    let engine::Action::Queueing(Action::UpdateWorkload(u)) = action else { continue };
-                    let Some(i) = self.workloads.iter().position(|w| w.key == u.key) else { continue };
-                    let w = &mut self.workloads[i];
-                    u.apply(&mut w.status);
-                    w.version += 1;
-                    let w = w.clone();
-                    if i + 1 == self.workloads.len() && u.explains() {
-                        self.said.extend(w.status.condition(cond::QUOTA_RESERVED).map(|c| c.message.clone()));
-                    }
-                    news.push(Event::Written { key: u.key.clone(), id: u.id, version: w.version });
-                    news.push(Event::WorkloadUpsert(Box::new(w)));
-                }
-            }
-        }
-
-        fn wait(&mut self, millis: i64) {
-            self.now = self.now.plus(Duration::from_millis(millis));
-            self.step(Vec::new());
-        }
+        said
     }
 
     /// How often a reason is written that changes ten times within a tenth of a second, and the last one.
     fn spoken(pause: Duration) -> (usize, String) {
-        let mut w = World::new(pause);
-        (0..10).for_each(|_| w.create(1));
-        w.create(10);
+        let config = Config { explain_every: pause, ..Config::default() };
+        let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false });
+        let mut outside =
+            Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 11] };
+        let mut now = Time::from_seconds(100);
+        let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+        let mut news = vec![
+            Event::NamespaceUpsert("n".into(), Default::default()),
+            Event::ResourceFlavorUpsert(Box::new(flavor)),
+        ];
+        news.extend(queue(0, 10, None, false));
+        news.extend((0..10).map(|_| outside.create(0, 0, 1000)));
+        settle(&mut engine, &mut outside, now, news);
+        let one = outside.create(0, 0, 10_000);
+        let mut said = settle(&mut engine, &mut outside, now, vec![one]);
         for i in 0..9 {
-            w.wait(10);
-            w.finish(i);
+            now = now.plus(Duration::from_millis(10));
+            let done = Condition { kind: cond::FINISHED.into(), status: true, ..Condition::default() };
+            outside.version += 1;
+            let w = &mut outside.workloads[i];
+            w.status.conditions.push(done);
+            w.version = outside.version;
+            let seen = Event::WorkloadUpsert(Box::new(w.clone()));
+            said += settle(&mut engine, &mut outside, now, vec![seen]);
         }
-        w.wait(2_000);
-        (w.said.len(), w.said.last().cloned().unwrap_or_default())
+        now = now.plus(Duration::from_seconds(2));
+        said += settle(&mut engine, &mut outside, now, Vec::new());
+        let why = outside.workloads[10].status.condition(cond::QUOTA_RESERVED);
+        (said, why.map_or_else(String::new, |c| c.message.clone()))
     }
 
     #[test]
