@@ -258,3 +258,32 @@ async fn quotas_hold_what_their_status_says() {
         (403, &json!("pods \"free\" is forbidden: failed quota: short: must specify cpu for: c"))
     );
 }
+
+/// `CheckRequest` of upstream's controller.go: every quota's constraints come before any quota's usage.
+#[tokio::test]
+async fn quotas_ask_for_requests_before_they_count() {
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    // By name the full one comes first.
+    let api = server(&[]).await;
+    for (name, hard, used) in [
+        ("full", json!({"pods": "0"}), json!({"pods": "0"})),
+        ("q", json!({"requests.cpu": "1"}), json!({"requests.cpu": "0"})),
+    ] {
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard}});
+        assert_eq!(api.send("POST", quotas, Some(&quota)).await.0, 201);
+        let status = json!({"status": {"hard": hard, "used": used}});
+        assert_eq!(api.send("PATCH", &format!("{quotas}/{name}/status"), Some(&status)).await.0, 200);
+    }
+    let cpu =
+        json!({"containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}]});
+    for (spec, wanted) in [
+        (
+            json!({"containers": [{"name": "main", "image": "i"}]}),
+            "failed quota: q: must specify requests.cpu for: main",
+        ),
+        (cpu, "exceeded quota: full, requested: pods=1, used: pods=0, limited: pods=0"),
+    ] {
+        let (status, answer) = api.send("POST", PODS, Some(&pod("p", &spec))).await;
+        assert_eq!((status, &answer["message"]), (403, &json!(format!("pods \"p\" is forbidden: {wanted}"))));
+    }
+}

@@ -96,12 +96,19 @@ pub async fn charge(
     let more = old.map_or_else(|| usage.clone(), |old| increase(&usage, &tracker.usage(old)));
     let wanted = Wanted { tracker, object, old, usage, more };
     let records: Vec<Arc<Record>> = quotas.iter().map(Arc::clone).collect();
-    // All are checked before any is charged.
-    let mut charged = Vec::new();
+    // As `CheckRequest` has it: what all quotas require comes before what any of them has left, and all are checked
+    // before any is charged.
+    let mut pertinent = Vec::new();
     for record in &records {
         let quota = record.value().map_err(ApiError::internal)?;
-        if evaluate(w, &quota, &wanted)?.is_some() {
-            charged.push(record);
+        if concerns(w, &quota, &wanted)? {
+            pertinent.push((record, quota));
+        }
+    }
+    let mut charged = Vec::new();
+    for (record, quota) in &pertinent {
+        if add(w, quota, &wanted)?.is_some() {
+            charged.push(*record);
         }
     }
     if w.dry_run || charged.is_empty() {
@@ -127,7 +134,10 @@ async fn commit(w: &Write, record: &Arc<Record>, wanted: &Wanted<'_>) -> Result<
     for _ in 0..MAX_ATTEMPTS {
         let Some(current) = w.server.store().latest(&record.key) else { return Ok(()) };
         let quota = current.value().map_err(ApiError::internal)?;
-        let Some(mut new) = evaluate(w, &quota, wanted)? else { return Ok(()) };
+        if !concerns(w, &quota, wanted)? {
+            return Ok(());
+        }
+        let Some(mut new) = add(w, &quota, wanted)? else { return Ok(()) };
         if let Some(kind) = w.table.resource("", "v1", "resourcequotas") {
             machine::own_update(kind, Some(&quota), &mut new, "kube-apiserver", "status", w.now)?;
         }
@@ -141,15 +151,15 @@ async fn commit(w: &Write, record: &Arc<Record>, wanted: &Wanted<'_>) -> Result<
     Err(ApiError::internal("the quota of the namespace changes too fast"))
 }
 
-/// The quota with the charge added; `None`: there is nothing to charge it for. What counts is `status.hard`: a
-/// quota holds once its controller has seen it.
-fn evaluate(w: &Write, quota: &Value, wanted: &Wanted) -> Result<Option<Value>, ApiError> {
+/// Whether a quota has to do with a write, which then says all that the quota requires. What counts is `status.hard`:
+/// a quota holds once its controller has seen it.
+fn concerns(w: &Write, quota: &Value, wanted: &Wanted) -> Result<bool, ApiError> {
     let name = quota["metadata"]["name"].as_str().unwrap_or("");
     let (hard, used) = (amounts(&quota["status"]["hard"]), amounts(&quota["status"]["used"]));
-    let Wanted { tracker, object, old, .. } = wanted;
+    let Wanted { tracker, object, .. } = wanted;
     let tracked: BTreeSet<&str> = hard.keys().map(String::as_str).filter(|r| tracker.tracks(r)).collect();
     if tracked.is_empty() || !scope::holds(tracker.kind, object, &quota["spec"]) {
-        return Ok(None);
+        return Ok(false);
     }
     if let Some(missing) = tracker.unspecified(object, &tracked) {
         return Err(forbidden(w, object, &format!("failed quota: {name}: must specify {missing}")));
@@ -159,6 +169,14 @@ fn evaluate(w: &Write, quota: &Value, wanted: &Wanted) -> Result<Option<Value>, 
         let why = format!("status unknown for quota: {name}, resources: {}", all.join(","));
         return Err(forbidden(w, object, &why));
     }
+    Ok(true)
+}
+
+/// The quota with the charge added; `None`: there is nothing to charge it for.
+fn add(w: &Write, quota: &Value, wanted: &Wanted) -> Result<Option<Value>, ApiError> {
+    let name = quota["metadata"]["name"].as_str().unwrap_or("");
+    let (hard, used) = (amounts(&quota["status"]["hard"]), amounts(&quota["status"]["used"]));
+    let Wanted { tracker, object, old, .. } = wanted;
     // What was out of scope before is charged in full.
     let partly = old.is_some_and(|old| scope::holds(tracker.kind, old, &quota["spec"]));
     let delta = if partly { &wanted.more } else { &wanted.usage };
