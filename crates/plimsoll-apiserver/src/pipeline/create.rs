@@ -86,6 +86,9 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     let name = w.name.clone();
     let mut errors = devices::admin_access(w, &object, None);
     errors.extend(machine::validate_create(&w.kind, &object));
+    if errors.is_empty() {
+        errors.extend(admit::policies::access::check(w, &object, None));
+    }
     if !errors.is_empty() {
         return Err(machine::invalid_object(&w.kind, &object, &name, &errors));
     }

@@ -221,6 +221,9 @@ fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> 
     machine::prepare_update(&w.kind, &w.subresource, new, old, w.now);
     let mut errors = devices::admin_access(w, new, Some(old));
     errors.extend(machine::validate_update(&w.kind, &w.subresource, new, old));
+    if errors.is_empty() {
+        errors.extend(admit::policies::access::check(w, new, Some(old)));
+    }
     if !errors.is_empty() {
         return Err(machine::invalid_object(&w.kind, new, &w.name, &errors));
     }

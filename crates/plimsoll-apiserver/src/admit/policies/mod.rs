@@ -1,5 +1,6 @@
 //! ValidatingAdmissionPolicies: stored objects, compiled when they change, run on every write they match.
 
+pub mod access;
 mod cache;
 mod params;
 
