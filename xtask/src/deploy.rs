@@ -1,9 +1,10 @@
-//! `cargo xtask deploy`: the generated part of `deploy/`: Kueue's definitions and the webhook configurations, from the
+//! `cargo xtask deploy`: the generated part of `deploy/`: Kueue's definitions, the roles for users and the webhook configurations, from the
 //! sources that the program itself is made of. `crates/plimsoll/tests/deploy.rs` compares them.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use plimsoll_api::roles;
 use plimsoll_api::webhooks::{CONVERT, NAMESPACE, SERVICE, configurations};
 use plimsoll_machinery::crd::kueue_definitions;
 use serde_json::{Value, json};
@@ -28,6 +29,7 @@ pub fn run(root: &Path) -> Result<()> {
             definition["spec"]["names"]["plural"].as_str().context("a definition without a plural")?;
         write(&dir.join("crds").join(format!("{plural}.yaml")), &[definition.clone()])?;
     }
+    write(&dir.join("roles.yaml"), &roles::objects())?;
     write(&dir.join("webhooks.yaml"), &configurations(client, NAMESPACE))
 }
 

@@ -9,6 +9,7 @@ pub mod device_cel;
 pub mod kueue;
 mod lean;
 pub mod quantity;
+pub mod roles;
 pub mod webhooks;
 pub mod windows;
 

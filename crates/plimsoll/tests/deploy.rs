@@ -41,6 +41,7 @@ fn generated_manifests_are_up_to_date() {
         |path: &str| json!({"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path, "port": 443}});
     let hint = "run `cargo xtask deploy`";
     assert_eq!(documents("webhooks.yaml"), configurations(client, NAMESPACE), "{hint}");
+    assert_eq!(documents("roles.yaml"), plimsoll_api::roles::objects(), "{hint}");
     let definitions = plimsoll_machinery::crd::kueue_definitions();
     let listed = files().iter().filter(|f| f.starts_with("crds/")).count();
     assert_eq!(listed, definitions.len(), "kustomization.yaml lists every definition");
@@ -108,7 +109,7 @@ fn kubectl() -> Option<Command> {
     found.then(|| Command::new("kubectl"))
 }
 
-/// Installs with kubectl as a user would, or, where there is none, without the definitions, which are there already.
+/// Installs with kubectl as a user would, or, where there is none, without the definitions and the roles of their users, which are there already.
 async fn install(up: &Up) {
     if let Some(mut kubectl) = kubectl() {
         let done = kubectl
@@ -123,7 +124,8 @@ async fn install(up: &Up) {
         return;
     }
     eprintln!("no kubectl: the manifests are created one by one");
-    for object in files().iter().filter(|f| !f.starts_with("crds/")).flat_map(|f| documents(f)) {
+    let there = |file: &str| file.starts_with("crds/") || file == "roles.yaml";
+    for object in files().iter().filter(|f| !there(f)).flat_map(|f| documents(f)) {
         let path = path(&object);
         let (version, plural) = (json::text(&object, &["apiVersion"]), path.rsplit('/').next().unwrap());
         let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };

@@ -1,11 +1,11 @@
-//! `plimsoll up` with a part left out, so that somebody else's program does it.
+//! `plimsoll up` with a part left out, so that somebody else's program does it; and the roles that it gives to users.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
 use common::{Up, job, pod, queue};
-use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, NAMESPACES, PODS, WORKLOADS};
+use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, NAMESPACES, PODS, Resource, WORKLOADS};
 use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
@@ -70,4 +70,58 @@ async fn without_both_it_is_an_api_server_with_nodes() {
     })
     .await;
     assert_eq!(up.get(PODS, "team", "waits").await["spec"]["nodeName"], Value::Null);
+}
+
+/// Whether a user may do something in namespace `team`.
+async fn may(up: &Up, user: &str, verb: &str, group: &str, resource: &str) -> bool {
+    const REVIEWS: Resource = Resource {
+        api_version: "authorization.k8s.io/v1",
+        plural: "subjectaccessreviews",
+        kind: "SubjectAccessReview",
+    };
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": user,
+        "resourceAttributes": {"namespace": "team", "verb": verb, "group": group, "resource": resource}}});
+    up.api.create(REVIEWS, &review).await.unwrap()["status"]["allowed"] == true
+}
+
+/// Kueue's `config/components/rbac`: tenants read their queues and workloads with the roles that every cluster has, and
+/// run jobs with Kueue's.
+#[tokio::test]
+async fn tenants_and_administrators_have_kueues_roles() {
+    const BINDINGS: Resource =
+        Resource { api_version: "rbac.authorization.k8s.io/v1", plural: "rolebindings", kind: "RoleBinding" };
+    let up = Up::start(&["--nodes", "1", "--speed", "100"]).await;
+    namespace(&up).await;
+    for role in ["view", "edit", "admin", "kueue-batch-user-role", "kueue-batch-admin-role"] {
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": role, "namespace": "team"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}]});
+        up.api.create(BINDINGS, &binding).await.unwrap();
+    }
+    let kueue = "kueue.x-k8s.io";
+    up.until("the parts of the roles are gathered", async |up| {
+        let admin = may(up, "admin", "get", "plimsoll.dev", "runwindows").await;
+        let batch = may(up, "kueue-batch-admin-role", "update", "plimsoll.dev", "runwindows").await;
+        (admin && batch && may(up, "kueue-batch-user-role", "list", kueue, "workloads").await).then_some(())
+    })
+    .await;
+    let user = "kueue-batch-user-role";
+    for (who, verb, group, resource, wanted) in [
+        ("edit", "list", kueue, "workloads", true),
+        ("view", "watch", kueue, "localqueues", true),
+        ("edit", "update", kueue, "workloads", false),
+        ("edit", "get", kueue, "clusterqueues", false),
+        ("admin", "get", kueue, "clusterqueues", true),
+        ("admin", "update", kueue, "clusterqueues", false),
+        (user, "create", "batch", "jobs", true),
+        (user, "get", kueue, "workloads", true),
+        (user, "create", kueue, "localqueues", false),
+        (user, "get", "", "pods", false),
+        ("kueue-batch-admin-role", "create", kueue, "clusterqueues", true),
+        ("kueue-batch-admin-role", "patch", kueue, "workloads", true),
+        ("view", "get", "plimsoll.dev", "runwindows", false),
+    ] {
+        assert_eq!(may(&up, who, verb, group, resource).await, wanted, "{who} {verb} {group} {resource}");
+    }
 }

@@ -1,8 +1,9 @@
-//! Kueue's kinds, installed into the embedded server as any user would install them.
+//! Kueue's kinds and the roles for their users, installed into the embedded server as any user would install them.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use plimsoll_api::roles;
 use plimsoll_machinery::crd::kueue_definitions;
 use plimsoll_runtime::api::{Api, Resource};
 use plimsoll_runtime::json;
@@ -13,14 +14,16 @@ const DEFINITIONS: Resource = Resource {
     plural: "customresourcedefinitions",
     kind: "CustomResourceDefinition",
 };
-/// Annotation with a mark of the definition's content, so that a newer program brings its newer definitions.
+const ROLES: Resource =
+    Resource { api_version: "rbac.authorization.k8s.io/v1", plural: "clusterroles", kind: "ClusterRole" };
+/// Annotation with a mark of the object's content, so that a newer program brings its newer definitions and roles.
 const MARK: &str = "plimsoll.dev/definition";
 /// Longest wait for a definition to be served.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A mark of the content (FNV-1a); it tells versions apart, it protects nothing.
-fn mark(definition: &Value) -> String {
-    let text = definition.to_string();
+fn mark(object: &Value) -> String {
+    let text = object.to_string();
     let hash =
         text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")
@@ -30,7 +33,11 @@ fn mark(definition: &Value) -> String {
 pub async fn install(api: &Api) -> anyhow::Result<()> {
     for definition in kueue_definitions() {
         let name = json::name(definition).to_owned();
-        one(api, definition).await.with_context(|| format!("installing {name}"))?;
+        one(api, DEFINITIONS, definition).await.with_context(|| format!("installing {name}"))?;
+    }
+    for role in roles::objects() {
+        let name = json::name(&role);
+        one(api, ROLES, &role).await.with_context(|| format!("installing the role {name}"))?;
     }
     let began = Instant::now();
     for definition in kueue_definitions() {
@@ -45,21 +52,21 @@ pub async fn install(api: &Api) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn one(api: &Api, definition: &Value) -> anyhow::Result<()> {
-    let mut wanted = definition.clone();
-    let mark = mark(definition);
+async fn one(api: &Api, resource: Resource, object: &Value) -> anyhow::Result<()> {
+    let mut wanted = object.clone();
+    let mark = mark(object);
     json::set(&mut wanted, &["metadata", "annotations", MARK], json!(mark));
-    match api.create(DEFINITIONS, &wanted).await {
+    match api.create(resource, &wanted).await {
         Ok(_) => return Ok(()),
         Err(e) if e.is_conflict() => {}
         Err(e) => return Err(e.into()),
     }
-    let present = api.get(DEFINITIONS, "", json::name(definition)).await?;
+    let present = api.get(resource, "", json::name(object)).await?;
     // One without our mark was put there by the user.
     if json::annotation(&present, MARK).is_none_or(|m| m == mark) {
         return Ok(());
     }
     json::set(&mut wanted, &["metadata", "resourceVersion"], json!(json::version(&present)));
-    api.replace(DEFINITIONS, &wanted).await?;
+    api.replace(resource, &wanted).await?;
     Ok(())
 }

@@ -1,0 +1,115 @@
+//! ClusterRoles for users of the queueing kinds: those of Kueue's `config/components/rbac`, under the names that Kueue's
+//! manifests give them, and the same for our own kinds. Labels add them to `kueue-batch-admin-role` and
+//! `kueue-batch-user-role`, and to Kubernetes' `admin`, `edit` and `view`.
+
+use serde_json::{Value, json};
+
+/// What a role is part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// `batch-admin` alone: changes what administrators set up.
+    BatchAdmin,
+    /// `batch-admin` and Kubernetes' `admin`: reads what administrators set up.
+    Admins,
+    /// `batch-admin` and `batch-user`: runs jobs.
+    Batch,
+    /// All of them: reads what tenants have in their namespaces.
+    Everybody,
+}
+
+impl Part {
+    fn labels(self) -> Vec<String> {
+        let batch = |who: &str| format!("rbac.kueue.x-k8s.io/batch-{who}");
+        let to = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+        let mut labels = vec![batch("admin")];
+        if matches!(self, Self::Batch | Self::Everybody) {
+            labels.push(batch("user"));
+        }
+        if matches!(self, Self::Admins | Self::Everybody) {
+            labels.push(to("admin"));
+        }
+        if self == Self::Everybody {
+            labels.extend([to("edit"), to("view")]);
+        }
+        labels
+    }
+}
+
+/// A kind that roles are about.
+struct Row {
+    prefix: &'static str,
+    group: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    /// Whether the roles name its status too.
+    status: bool,
+    editor: Part,
+    viewer: Part,
+}
+
+const fn kueue(plural: &'static str, kind: &'static str, status: bool, viewer: Part) -> Row {
+    Row { prefix: "kueue", group: "kueue.x-k8s.io", plural, kind, status, editor: Part::BatchAdmin, viewer }
+}
+
+const ROWS: [Row; 8] = [
+    kueue("clusterqueues", "clusterqueue", true, Part::Admins),
+    kueue("localqueues", "localqueue", true, Part::Everybody),
+    kueue("resourceflavors", "resourceflavor", false, Part::Admins),
+    kueue("topologies", "topology", false, Part::Admins),
+    kueue("workloads", "workload", true, Part::Everybody),
+    kueue("cohorts", "cohort", false, Part::Admins),
+    Row {
+        prefix: "kueue",
+        group: "batch",
+        plural: "jobs",
+        kind: "job",
+        status: true,
+        editor: Part::Batch,
+        viewer: Part::Everybody,
+    },
+    Row {
+        prefix: "plimsoll",
+        group: "plimsoll.dev",
+        plural: "runwindows",
+        kind: "runwindow",
+        status: true,
+        editor: Part::BatchAdmin,
+        viewer: Part::Admins,
+    },
+];
+
+const EDIT: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
+const VIEW: [&str; 3] = ["get", "list", "watch"];
+
+/// All roles, as they are installed.
+pub fn objects() -> Vec<Value> {
+    let aggregates = ["admin", "user"].map(|who| {
+        let selector = json!({"matchLabels": {format!("rbac.kueue.x-k8s.io/batch-{who}"): "true"}});
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": format!("kueue-batch-{who}-role")},
+            "aggregationRule": {"clusterRoleSelectors": [selector]},
+        })
+    });
+    let parts = ROWS.iter().flat_map(|row| [row.role("editor", &EDIT), row.role("viewer", &VIEW)]);
+    aggregates.into_iter().chain(parts).collect()
+}
+
+impl Row {
+    fn role(&self, what: &str, verbs: &[&str]) -> Value {
+        let part = if what == "editor" { self.editor } else { self.viewer };
+        let mut labels: serde_json::Map<String, Value> =
+            part.labels().into_iter().map(|label| (label, json!("true"))).collect();
+        labels.insert("rbac.kueue.x-k8s.io/role".to_owned(), json!(format!("{}-{what}", self.kind)));
+        let mut rules = vec![json!({"apiGroups": [self.group], "resources": [self.plural], "verbs": verbs})];
+        if self.status {
+            let status = format!("{}/status", self.plural);
+            rules.push(json!({"apiGroups": [self.group], "resources": [status], "verbs": ["get"]}));
+        }
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": format!("{}-{}-{what}-role", self.prefix, self.kind), "labels": labels},
+            "rules": rules,
+        })
+    }
+}
