@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
@@ -15,6 +16,10 @@ use kube::Client;
 use serde_json::Value;
 
 use crate::limit::Limit;
+
+/// Time for a request, from connecting to the last byte of the answer; of a watch, for the head of the answer. As long as
+/// an API server waits for one webhook (`timeoutSeconds`). A write that was given up may still be carried out.
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A resource type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -321,7 +326,7 @@ impl Api {
             self.limit.take().await;
         }
         match &self.transport {
-            Transport::Kube(client) => Ok(client.request_text(request).await?.into()),
+            Transport::Kube(client) => Ok(within(client.request_text(request)).await?.into()),
             Transport::Direct(server) => {
                 let (status, mut body) = server.call(request).await;
                 let mut whole = body.next().await.unwrap_or_default();
@@ -475,7 +480,7 @@ impl Api {
         let identity = http::HeaderValue::from_static("identity");
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
         match &self.transport {
-            Transport::Kube(client) => Ok(Box::pin(client.request_stream(request).await?)),
+            Transport::Kube(client) => Ok(Box::pin(within(client.request_stream(request)).await?)),
             Transport::Direct(server) => {
                 let (status, body) = server.call(request).await;
                 if status.is_success() {
@@ -485,6 +490,14 @@ impl Api {
                 Err(refused(status, &whole.concat()))
             }
         }
+    }
+}
+
+/// Waits no longer than the deadline. Dropping the request closes its connection.
+async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Error::Transport(format!("no answer within {} s", DEADLINE.as_secs()))),
     }
 }
 

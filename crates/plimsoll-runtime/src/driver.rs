@@ -1,6 +1,7 @@
 //! The thread that owns the engine: events in, actions out, nothing else.
 //!
-//! It waits until every watch has listed once, because a decision made on half of the state could admit twice.
+//! It waits until every watch has listed once, because a decision made on half of the state could admit twice. For the
+//! same reason it gathers events and decides nothing while a resource is not served (see [`crate::health`]).
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -27,6 +28,10 @@ enum Input {
     Synced,
     /// A scrape: queueing's metrics, and placement's.
     Metrics(oneshot::Sender<Families>),
+    /// Whether to decide nothing from now on.
+    Pause(bool),
+    /// A look whether the thread is still going.
+    Ping(oneshot::Sender<()>),
     Stop,
 }
 
@@ -60,6 +65,18 @@ impl Inbox {
     pub fn metrics(&self) -> oneshot::Receiver<Families> {
         let (tx, rx) = oneshot::channel();
         let _ = self.tx.send(Input::Metrics(tx));
+        rx
+    }
+
+    /// Has the engine decide nothing, or go on.
+    pub fn pause(&self, pause: bool) {
+        let _ = self.tx.send(Input::Pause(pause));
+    }
+
+    /// The answer comes between two steps, or never when the engine has ended.
+    pub fn ping(&self) -> oneshot::Receiver<()> {
+        let (tx, rx) = oneshot::channel();
+        let _ = self.tx.send(Input::Ping(tx));
         rx
     }
 
@@ -101,25 +118,23 @@ fn run(
     let profiles = config.place.iter().flat_map(|p| &p.profiles).map(|p| p.scheduler_name.clone()).collect();
     let mut observer = Observer::new(profiles);
     let mut engine = Engine::new(config);
-    let mut events: Vec<Event> = Vec::new();
-    let mut waiting = lists;
-    while waiting > 0 {
-        match rx.recv() {
-            Ok(Input::Event(e)) => events.push(e),
-            Ok(Input::Synced) => waiting -= 1,
-            Ok(Input::Metrics(to)) => answer(to, &engine, &observer),
-            Ok(Input::Stop) | Err(_) => return,
-        }
-    }
+    let mut gathered = Gathered { events: Vec::new(), waiting: lists, paused: false };
     loop {
+        // Everything has to be seen before the first decision, and nothing is decided in a pause.
+        while gathered.waiting > 0 || gathered.paused {
+            match rx.recv() {
+                Ok(Input::Stop) | Err(_) => return,
+                Ok(input) => drop(gathered.take(input, &engine, &observer)),
+            }
+        }
         let mut actions = Vec::new();
         let now = clock::now();
-        for event in &events {
+        for event in &gathered.events {
             observer.event(event, now);
         }
         let before = attempts(&engine);
         let began = Instant::now();
-        engine.step(now, &mut events, &mut actions);
+        engine.step(now, &mut gathered.events, &mut actions);
         let took = began.elapsed();
         observer.step(&actions, took);
         let after = attempts(&engine);
@@ -135,23 +150,48 @@ fn run(
             None => LONGEST_SLEEP,
         };
         match rx.recv_timeout(sleep) {
-            Ok(Input::Event(e)) => {
-                events.push(e);
-                std::thread::sleep(GATHER.saturating_sub(began.elapsed()));
-            }
-            Ok(Input::Metrics(to)) => answer(to, &engine, &observer),
-            Ok(Input::Synced) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(input) => {
+                if gathered.take(input, &engine, &observer) {
+                    std::thread::sleep(GATHER.saturating_sub(began.elapsed()));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
         }
-        while events.len() < BATCH {
+        while gathered.events.len() < BATCH {
             match rx.try_recv() {
-                Ok(Input::Event(e)) => events.push(e),
-                Ok(Input::Metrics(to)) => answer(to, &engine, &observer),
-                Ok(Input::Synced) => {}
                 Ok(Input::Stop) => return,
+                Ok(input) => drop(gathered.take(input, &engine, &observer)),
                 Err(_) => break,
             }
         }
+    }
+}
+
+/// What has come since the last step.
+struct Gathered {
+    events: Vec<Event>,
+    /// Lists that are not complete.
+    waiting: usize,
+    paused: bool,
+}
+
+impl Gathered {
+    /// Takes in anything but a stop; whether it was an event.
+    fn take(&mut self, input: Input, engine: &Engine, observer: &Observer) -> bool {
+        match input {
+            Input::Event(e) => {
+                self.events.push(e);
+                return true;
+            }
+            Input::Synced => self.waiting = self.waiting.saturating_sub(1),
+            Input::Metrics(to) => answer(to, engine, observer),
+            Input::Pause(pause) => self.paused = pause,
+            // Whoever asked may have given up.
+            Input::Ping(to) => drop(to.send(())),
+            Input::Stop => {}
+        }
+        false
     }
 }
 

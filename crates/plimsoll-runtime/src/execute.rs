@@ -14,6 +14,7 @@ use crate::api::{Api, Error, PODS, PatchKind, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::extender::Extenders;
+use crate::health::Health;
 use crate::lanes::{Group, Lane, Lanes};
 use crate::lease::Claim;
 use crate::limit::Limit;
@@ -53,6 +54,8 @@ pub struct Context {
     pub claim: Claim,
     /// Extenders of placement.
     pub extenders: Extenders,
+    /// Whether writes have to wait.
+    pub health: Health,
     /// How much of each group of writes may begin.
     pub limits: [Limit; Group::ALL.len()],
 }
@@ -66,7 +69,8 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
         if !tasks.is_empty() {
             context.recorder.yield_to_decisions();
         }
-        let waiting = Group::ALL.map(|group| lanes.has(group));
+        let paused = context.health.paused();
+        let waiting = Group::ALL.map(|group| lanes.has(group) && !paused);
         tokio::select! {
             () = stop.cancelled() => return,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => {
@@ -75,6 +79,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
                 }
             }
             () = may_begin(waiting, &context.limits), if tasks.len() < CONCURRENCY => {}
+            () = context.health.resumed(), if paused => {}
             batch = batches.recv() => {
                 let Some(batch) = batch else { return };
                 for action in batch {
@@ -91,7 +96,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
 /// Begins with as many writes as may be under way, of all groups in turn. What comes first is chosen only when there is
 /// a token for it.
 fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Context) {
-    let mut more = true;
+    let mut more = !context.health.paused();
     while std::mem::take(&mut more) {
         for (group, limit) in Group::ALL.into_iter().zip(&context.limits) {
             if tasks.len() < CONCURRENCY
@@ -245,9 +250,17 @@ async fn bind(pod: &PodRef, node: &str, context: &Context) {
     let done = retry(|| context.api.create_sub(PODS, &pod.namespace, &pod.name, "binding", &binding)).await;
     let event = match done {
         Ok(_) => PlaceEvent::Bound(pod.uid.clone()),
+        // An earlier try may have been carried out without an answer.
+        Err(e) if e.is_conflict() && bound(pod, node, context).await => PlaceEvent::Bound(pod.uid.clone()),
         Err(e) => PlaceEvent::BindFailed { uid: pod.uid.clone(), message: e.to_string() },
     };
     context.inbox.send(Event::Place(event));
+}
+
+/// Whether the API server has the pod on this node.
+async fn bound(pod: &PodRef, node: &str, context: &Context) -> bool {
+    let read = retry(|| context.api.get(PODS, &pod.namespace, &pod.name)).await;
+    read.is_ok_and(|p| json::uid(&p) == pod.uid && json::text(&p, &["spec", "nodeName"]) == node)
 }
 
 /// Ends a pod that waits for a node on which it can never start (Kueue's node controller).

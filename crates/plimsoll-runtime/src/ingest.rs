@@ -1,7 +1,7 @@
 //! From watches to the engine, the cache and the job integrations.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use plimsoll_core::Event;
@@ -11,10 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
+use crate::discovery;
 use crate::driver::Inbox;
+use crate::health::Health;
 use crate::jobs::control::Queue;
 use crate::start::Roles;
-use crate::watch::{self, Delta};
+use crate::watch::{self, Delta, Memory, Source};
 
 /// Where everything goes that a watch tells.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct Sinks {
     pub roles: Roles,
     /// Whether everything has been listed once.
     pub synced: Synced,
+    /// Whether everything can be watched.
+    pub health: Health,
 }
 
 /// Says when every watch has listed once. Before that, what is missing in the cache may well exist.
@@ -62,7 +66,7 @@ impl Synced {
 }
 
 /// What is watched for these roles; PodGroups only for profiles that schedule gangs. A resource that the cluster does
-/// not serve counts as empty.
+/// not serve according to its discovery counts as empty.
 pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
     let mut all = vec![api::NAMESPACES, api::PODS];
     if roles.placement {
@@ -118,67 +122,79 @@ pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
 /// Templates of pods that we did not make are nobody's business here.
 const OURS: &str = "&labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue";
 
-/// Follows one resource until stopped.
-pub async fn follow(api: Api, resource: Resource, sinks: Sinks, stop: CancellationToken) {
-    if resource == api::PROVISIONING_REQUESTS {
-        return follow_requests(api, sinks, stop).await;
+/// One resource and where it goes; clones share what has been seen.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    source: Source,
+    sinks: Sinks,
+    /// Whether it has been listed once.
+    listed: Arc<AtomicBool>,
+}
+
+impl Follower {
+    /// Follows `resource` for these sinks.
+    pub fn new(api: Api, resource: Resource, sinks: Sinks) -> Self {
+        let selector = if resource == api::POD_TEMPLATES { OURS } else { "" };
+        let tracker = sinks.health.track(resource);
+        let source = Source { api, resource, selector, tracker, memory: Memory::default() };
+        Self { source, sinks, listed: Arc::default() }
     }
-    let mut synced = false;
-    let selector = if resource == api::POD_TEMPLATES { OURS } else { "" };
-    watch::run(api, resource, selector, stop, |delta| match delta {
-        Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
-        Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
-        Delta::Absent => {}
-        Delta::Synced => {
-            if !std::mem::replace(&mut synced, true) {
-                sinks.inbox.synced();
-                sinks.synced.one();
-            }
+
+    /// Follows it until stopped.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self { source, sinks, listed } = self;
+        if source.resource == api::PROVISIONING_REQUESTS {
+            return follow_requests(source, sinks, &listed, stop).await;
         }
-    })
-    .await;
+        let resource = source.resource;
+        watch::run(source, stop, |delta| match delta {
+            Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
+            Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
+            Delta::Absent => {}
+            Delta::Synced => sinks.listed(&listed),
+        })
+        .await;
+    }
 }
 
 /// Pauses between looks whether provisioning requests are served.
 const SERVED_LATER: Duration = Duration::from_secs(5);
 
 /// Follows provisioning requests in the version that is served, once and as long as there is one.
-async fn follow_requests(api: Api, sinks: Sinks, stop: CancellationToken) {
-    let mut first = true;
+async fn follow_requests(source: Source, sinks: Sinks, listed: &AtomicBool, stop: CancellationToken) {
+    let api = &source.api;
     while !stop.is_cancelled() {
         let served = tokio::select! {
             () = stop.cancelled() => return,
-            served = served(&api) => served,
+            served = served(api) => served,
         };
-        let Ok(served) = served else {
-            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(SERVED_LATER) => continue }
-        };
-        let news = sinks.cache.serve_requests(served);
-        let begin = std::mem::replace(&mut first, false);
-        let synced = |begin: bool| {
-            if begin {
-                sinks.inbox.synced();
-                sinks.synced.one();
+        let served = match served {
+            Ok(served) => served,
+            Err(e) => {
+                source.tracker.failed(&e);
+                tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(SERVED_LATER) => continue }
             }
         };
+        let news = sinks.cache.serve_requests(served);
         let Some(resource) = served else {
             if news {
                 crate::jobs::provision::all(&sinks.cache).into_iter().for_each(|k| sinks.queue.add(k));
             }
-            synced(begin);
+            source.tracker.opened();
+            sinks.listed(listed);
             tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(SERVED_LATER) => continue }
         };
         let ended = stop.child_token();
-        let mut waits = Some(begin);
-        watch::run(api.clone(), resource, "", ended.clone(), |delta| match delta {
+        let mut first = true;
+        watch::run(Source { resource, ..source.clone() }, ended.clone(), |delta| match delta {
             Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
             Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
             Delta::Absent => ended.cancel(),
             Delta::Synced => {
-                if let Some(begin) = waits.take() {
+                if std::mem::take(&mut first) {
                     crate::jobs::provision::all(&sinks.cache).into_iter().for_each(|k| sinks.queue.add(k));
-                    synced(begin);
                 }
+                sinks.listed(listed);
             }
         })
         .await;
@@ -191,7 +207,12 @@ async fn served(api: &Api) -> Result<Option<Resource>, api::Error> {
         match api.get_text(&format!("{}?limit=1", resource.collection(""))).await {
             Ok(_) => return Ok(Some(resource)),
             // Without the right to look there is no asking either.
-            Err(e) if e.is_not_found() || e.code() == 403 => {}
+            Err(e) if e.code() == 403 => {}
+            Err(e) if e.is_not_found() => {
+                if !discovery::lacks(api, resource).await? {
+                    return Err(e);
+                }
+            }
             Err(e) => return Err(e),
         }
     }
@@ -225,6 +246,14 @@ fn mentions_kueue(bytes: &[u8]) -> bool {
 }
 
 impl Sinks {
+    /// A resource is listed, perhaps not for the first time.
+    fn listed(&self, before: &AtomicBool) {
+        if !before.swap(true, Ordering::AcqRel) {
+            self.inbox.synced();
+            self.synced.one();
+        }
+    }
+
     fn upsert(&self, resource: Resource, meta: &watch::Meta, bytes: &[u8]) {
         if resource == api::PODS {
             return self.pod(meta, bytes);

@@ -1,13 +1,18 @@
 //! Leader election by a Lease (`coordination.k8s.io/v1`): acquire, renew, release.
 //!
 //! Only the holder writes: [`Claim::held`] is false from the moment the last renewal is too old, before anybody else
-//! can have taken over.
+//! can have taken over. All times are measured with the monotonic clock from when this process saw the record (client-go's
+//! `observedTime`, `tools/leaderelection/leaderelection.go`), so that a step of the wall clock neither keeps a lost Lease
+//! nor steals one. The monotonic clock stands still while the machine is suspended: when the wall clock is ahead of it,
+//! the holder reads the Lease again before it writes anything else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error, LEASES};
@@ -48,26 +53,88 @@ impl Timing {
     }
 }
 
+/// Nanoseconds of the wall clock since the epoch.
+type Wall = Arc<dyn Fn() -> i64 + Send + Sync>;
+
 /// Whether this process leads.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Claim {
-    /// Nanoseconds since the epoch until which the claim holds.
-    until: Arc<AtomicI64>,
+    state: Arc<State>,
+}
+
+struct State {
+    /// The monotonic clock's zero.
+    zero: Instant,
+    wall: Wall,
+    /// How far the wall clock may get ahead of the monotonic one: as long as others wait beyond our own deadline.
+    slack: i64,
+    /// Nanoseconds from `zero` until which the claim holds; `MIN`: it never did, or not any more.
+    until: AtomicI64,
+    /// The wall clock minus the monotonic one at the last renewal.
+    offset: AtomicI64,
+    /// Wakes the election for a look at the Lease.
+    doubt: Notify,
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim").field("held", &self.held()).finish_non_exhaustive()
+    }
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 impl Claim {
     /// A claim that always holds: one process, no election.
     pub fn always() -> Self {
-        Self { until: Arc::new(AtomicI64::new(i64::MAX)) }
+        Self::new(Timing::default(), i64::MAX, Arc::new(|| 0))
     }
 
-    fn none() -> Self {
-        Self { until: Arc::new(AtomicI64::new(i64::MIN)) }
+    fn new(timing: Timing, until: i64, wall: Wall) -> Self {
+        let slack = nanoseconds(timing.lease.saturating_sub(timing.renew_deadline));
+        let (until, offset) = (AtomicI64::new(until), AtomicI64::new(0));
+        let state = State { zero: Instant::now(), wall, slack, until, offset, doubt: Notify::new() };
+        Self { state: Arc::new(state) }
     }
 
-    /// Whether this process leads now.
+    /// Nanoseconds of the monotonic clock.
+    fn now(&self) -> i64 {
+        nanoseconds(self.state.zero.elapsed())
+    }
+
+    /// The Lease was renewed by a request that began then.
+    fn renewed(&self, began: i64, timing: Timing) {
+        self.state.offset.store((self.state.wall)().saturating_sub(self.now()), Ordering::Release);
+        self.state.until.store(began.saturating_add(nanoseconds(timing.renew_deadline)), Ordering::Release);
+    }
+
+    fn give_up(&self) {
+        self.state.until.store(i64::MIN, Ordering::Release);
+    }
+
+    /// Whether this process has led and not lost the Lease for all it knows.
+    fn unexpired(&self) -> bool {
+        let until = self.state.until.load(Ordering::Acquire);
+        until == i64::MAX || self.now() < until
+    }
+
+    /// Whether this process leads now, and may write.
     pub fn held(&self) -> bool {
-        clock::now().0 < self.until.load(Ordering::Acquire)
+        let state = &self.state;
+        if state.until.load(Ordering::Acquire) == i64::MAX {
+            return true;
+        }
+        if !self.unexpired() {
+            return false;
+        }
+        let ahead =
+            (state.wall)().saturating_sub(self.now()).saturating_sub(state.offset.load(Ordering::Acquire));
+        if ahead >= state.slack {
+            state.doubt.notify_one();
+        }
+        ahead < state.slack
     }
 
     /// Waits until this process leads.
@@ -77,9 +144,9 @@ impl Claim {
         }
     }
 
-    /// Waits until this process does not lead any more.
+    /// Waits until this process does not lead any more. A doubt is no loss.
     pub async fn lost(&self) {
-        while self.held() {
+        while self.unexpired() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -96,8 +163,8 @@ enum Step {
     Wait,
 }
 
-/// What a candidate remembers between two looks: the other's claim is judged by our own clock, from when we saw it
-/// change, so that clocks need not agree.
+/// What a candidate remembers between two looks: the other's claim is judged by our own monotonic clock, from when we
+/// saw it change, so that clocks need not agree.
 #[derive(Debug, Default)]
 struct Observed {
     version: String,
@@ -109,10 +176,10 @@ fn decide(
     me: &str,
     read: Option<&Value>,
     seen: &mut Observed,
-    now: i64,
+    (now, wall): (i64, i64),
     timing: Timing,
 ) -> Step {
-    let at = clock::micro_text(plimsoll_core::Time(now));
+    let at = clock::micro_text(plimsoll_core::Time(wall));
     // Whole seconds in the Lease; never less than what the holder relies on.
     let seconds = i64::try_from(timing.lease.as_millis().div_ceil(1000)).unwrap_or(15);
     let Some(lease) = read else {
@@ -145,7 +212,8 @@ fn decide(
     Step::Replace(Box::new(next))
 }
 
-/// Takes part in the election until stopped, then releases the Lease. Returns the claim at once.
+/// Takes part in the election until stopped, then releases the Lease; ends when the Lease is lost. Returns the claim at
+/// once.
 pub fn run(
     api: Api,
     namespace: String,
@@ -154,36 +222,63 @@ pub fn run(
     timing: Timing,
     stop: CancellationToken,
 ) -> (Claim, impl Future<Output = ()> + Send) {
-    let claim = Claim::none();
+    campaign(api, (namespace, name), me, timing, stop, Arc::new(|| clock::now().0))
+}
+
+fn campaign(
+    api: Api,
+    (namespace, name): (String, String),
+    me: String,
+    timing: Timing,
+    stop: CancellationToken,
+    wall: Wall,
+) -> (Claim, impl Future<Output = ()> + Send) {
+    let claim = Claim::new(timing, i64::MIN, wall);
     let mine = claim.clone();
     let work = async move {
         let mut seen = Observed::default();
+        let mut leads = false;
         loop {
-            let began = clock::now().0;
-            let round = round(&api, (&namespace, &name), &me, &mut seen, timing);
+            let began = mine.now();
+            let round = round(&api, (&namespace, &name), &me, &mut seen, timing, &mine, leads);
             // An answer that comes after the claim has ended is of no use.
             let round = tokio::time::timeout(timing.renew_deadline, round).await;
             match round.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into()))) {
                 Ok(true) => {
-                    let hold = i64::try_from(timing.renew_deadline.as_nanos()).unwrap_or(i64::MAX);
-                    mine.until.store(began.saturating_add(hold), Ordering::Release);
+                    mine.renewed(began, timing);
+                    leads = true;
                 }
-                Ok(false) => mine.until.store(i64::MIN, Ordering::Release),
+                Ok(false) => mine.give_up(),
                 Err(e) if e.is_conflict() => tracing::debug!(lease = name, "somebody was faster"),
                 Err(e) => tracing::warn!(error = %e, lease = name, "the lease was not renewed"),
             }
+            // What has been decided with a claim that was lost meanwhile is not the truth any more.
+            if leads && !mine.unexpired() {
+                return;
+            }
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = mine.state.doubt.notified(), if leads => {}
                 () = tokio::time::sleep(timing.retry) => {}
             }
         }
-        let held = mine.held();
-        mine.until.store(i64::MIN, Ordering::Release);
-        if held && let Err(e) = release(&api, &namespace, &name, &me).await {
-            tracing::warn!(error = %e, lease = name, "the lease was not released");
+        let held = mine.unexpired();
+        mine.give_up();
+        if held {
+            release_in_time(&api, &namespace, &name, &me).await;
         }
     };
     (claim, work)
+}
+
+/// Time to give the Lease back at the end. It expires anyway.
+const RELEASE: Duration = Duration::from_secs(2);
+
+async fn release_in_time(api: &Api, namespace: &str, name: &str, me: &str) {
+    let released = tokio::time::timeout(RELEASE, release(api, namespace, name, me)).await;
+    if let Err(e) = released.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into()))) {
+        tracing::warn!(error = %e, lease = name, "the lease was not released");
+    }
 }
 
 async fn round(
@@ -192,13 +287,20 @@ async fn round(
     me: &str,
     seen: &mut Observed,
     timing: Timing,
+    claim: &Claim,
+    leads: bool,
 ) -> Result<bool, Error> {
     let read = match api.get(LEASES, name.0, name.1).await {
         Ok(lease) => Some(lease),
         Err(e) if e.is_not_found() => None,
         Err(e) => return Err(e),
     };
-    let written = match decide(name, me, read.as_ref(), seen, clock::now().0, timing) {
+    // Somebody else has led since, whether or not they still do.
+    if leads && read.as_ref().is_some_and(|l| json::text(l, &["spec", "holderIdentity"]) != me) {
+        return Ok(false);
+    }
+    let now = (claim.now(), (claim.state.wall)());
+    let written = match decide(name, me, read.as_ref(), seen, now, timing) {
         Step::Wait => return Ok(false),
         Step::Create(lease) => api.create(LEASES, &lease).await,
         Step::Replace(lease) => api.replace(LEASES, &lease).await,
@@ -252,7 +354,8 @@ mod tests {
     fn who_may_take_the_lease() {
         let mut seen = Observed::default();
         let mut go = |read: Option<&Value>, now: i64| {
-            decide(("ns", "n"), "me", read, &mut seen, now, Timing::default())
+            // The wall clock is of no account.
+            decide(("ns", "n"), "me", read, &mut seen, (now, -now), Timing::default())
         };
         assert!(matches!(go(None, 0), Step::Create(l) if l["spec"]["holderIdentity"] == "me"));
         assert_eq!(go(Some(&lease("you", "1")), 100 * S), Step::Wait);
@@ -266,5 +369,105 @@ mod tests {
         assert!(matches!(go(Some(&lease("", "3")), 132 * S), Step::Replace(_)), "released");
         let Step::Replace(mine) = go(Some(&lease("me", "4")), 133 * S) else { panic!("mine") };
         assert_eq!(mine["spec"]["leaseTransitions"], 3);
+    }
+
+    /// A server of one Lease.
+    #[derive(Default)]
+    struct Server(std::sync::Mutex<Option<Value>>);
+
+    impl crate::api::Direct for Arc<Server> {
+        fn call(
+            &self,
+            request: http::Request<Vec<u8>>,
+        ) -> futures::future::BoxFuture<
+            'static,
+            (http::StatusCode, futures::stream::BoxStream<'static, bytes::Bytes>),
+        > {
+            use futures::StreamExt;
+            let mut lease = self.0.lock().unwrap();
+            let version = |l: &Value| json::version(l).parse::<u32>().unwrap_or(0);
+            let code = match (request.method().as_str(), lease.as_ref()) {
+                ("GET", None) => 404,
+                ("GET", Some(_)) => 200,
+                (_, old) => {
+                    let mut new: Value = serde_json::from_slice(request.body()).unwrap();
+                    let known = old.map_or(0, version);
+                    if version(&new) == known {
+                        json::set(&mut new, &["metadata", "resourceVersion"], json!((known + 1).to_string()));
+                        *lease = Some(new);
+                        200
+                    } else {
+                        409
+                    }
+                }
+            };
+            let body = bytes::Bytes::from(lease.clone().unwrap_or_default().to_string());
+            let answer =
+                (http::StatusCode::from_u16(code).unwrap(), futures::stream::once(async { body }).boxed());
+            Box::pin(async { answer })
+        }
+    }
+
+    struct Candidate {
+        claim: Claim,
+        stop: CancellationToken,
+        work: tokio::task::JoinHandle<()>,
+    }
+
+    /// Takes part with a wall clock that is `ahead` of the monotonic one.
+    fn candidate(server: &Arc<Server>, me: &str, ahead: &Arc<AtomicI64>) -> Candidate {
+        let api = Api::direct(Arc::new(Arc::clone(server)), "test");
+        let (zero, ahead, stop) = (Instant::now(), Arc::clone(ahead), CancellationToken::new());
+        let wall: Wall = Arc::new(move || nanoseconds(zero.elapsed()) + ahead.load(Ordering::SeqCst));
+        let name = ("ns".to_owned(), "n".to_owned());
+        let (claim, work) = campaign(api, name, me.into(), Timing::default(), stop.clone(), wall);
+        Candidate { claim, stop, work: tokio::spawn(work) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_of_the_wall_clock_neither_steal_nor_lose_the_lease() {
+        let (server, ahead) = (Arc::new(Server::default()), Arc::new(AtomicI64::new(3600 * S)));
+        let first = candidate(&server, "first", &ahead);
+        first.claim.wait().await;
+        let second = candidate(&server, "second", &ahead);
+        for step in [3600 * S, -7200 * S, 0] {
+            ahead.fetch_add(step, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            assert!(first.claim.held() && !second.claim.held(), "after a step of {} s", step / S);
+        }
+        first.stop.cancel();
+        first.work.await.unwrap();
+        assert!(!first.claim.held());
+        second.claim.wait().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_was_suspended_reads_the_lease_before_it_writes() {
+        let (server, ahead) = (Arc::new(Server::default()), Arc::new(AtomicI64::new(0)));
+        let leader = candidate(&server, "me", &ahead);
+        leader.claim.wait().await;
+        // The machine sleeps: only the wall clock goes on.
+        ahead.fetch_add(60 * S, Ordering::SeqCst);
+        assert!(!leader.claim.held() && leader.claim.unexpired(), "doubted, not lost");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(leader.claim.held(), "nobody else has taken it");
+        // Another one has led while it slept, and is gone again.
+        json::set(server.0.lock().unwrap().as_mut().unwrap(), &["spec", "holderIdentity"], json!(""));
+        ahead.fetch_add(60 * S, Ordering::SeqCst);
+        assert!(!leader.claim.held());
+        leader.claim.lost().await;
+        leader.work.await.unwrap();
+        assert!(!leader.claim.held(), "not taken again by the same process");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_ends_at_the_renew_deadline_of_the_monotonic_clock() {
+        let claim = Claim::new(Timing::default(), i64::MIN, Arc::new(|| 0));
+        assert!(!claim.held());
+        claim.renewed(claim.now(), Timing::default());
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(claim.held(), "the wall clock stands still, as if it were set back all the time");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!claim.held() && !claim.unexpired());
     }
 }

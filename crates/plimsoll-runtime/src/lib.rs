@@ -13,9 +13,12 @@
 pub mod api;
 pub mod cache;
 pub mod clock;
+pub mod connect;
+mod discovery;
 pub mod driver;
 pub mod execute;
 pub mod extender;
+pub mod health;
 pub mod http_server;
 pub mod ingest;
 pub mod jobs;

@@ -72,7 +72,7 @@ pub async fn run(api: Api, options: Options, stop: CancellationToken) {
     let feed = |resource: Resource| {
         let (tx, api, stop) = (tx.clone(), api.clone(), stop.clone());
         tokio::spawn(async move {
-            watch::run(api, resource, "", stop, move |delta| {
+            watch::run(watch::Source::new(api, resource), stop, move |delta| {
                 if let Some(input) = read(resource, delta) {
                     let _ = tx.send(input);
                 }

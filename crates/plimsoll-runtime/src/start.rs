@@ -1,6 +1,7 @@
 //! Puts the parts together and runs them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_api::config::ClientConnection;
 use plimsoll_core::{EngineConfig, place, queueing};
@@ -10,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::Api;
 use crate::cache::Cache;
 use crate::extender::Extenders;
+use crate::health::{Health, SILENCE};
 use crate::jobs::control;
 use crate::jobs::rules::Rules;
 use crate::lanes::Group;
@@ -116,6 +118,7 @@ pub struct Runtime {
     thread: Option<std::thread::JoinHandle<()>>,
     failed: CancellationToken,
     synced: ingest::Synced,
+    health: Health,
 }
 
 /// A look at a running engine from outside; outlives it.
@@ -125,6 +128,7 @@ pub struct Monitor {
     jobs: JobMetrics,
     failed: CancellationToken,
     synced: ingest::Synced,
+    health: Health,
 }
 
 impl Monitor {
@@ -147,13 +151,34 @@ impl Monitor {
     pub fn is_synced(&self) -> bool {
         self.synced.is_done()
     }
+
+    /// What keeps it from its work; empty when nothing does.
+    pub fn problems(&self) -> Vec<String> {
+        self.health.problems()
+    }
+}
+
+/// Pause between two looks whether there is progress.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Tells the engine when to decide nothing.
+async fn pause(health: Health, inbox: driver::Inbox, stop: CancellationToken) {
+    let mut pauses = health.pauses();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = pauses.changed() => if changed.is_err() { return },
+        }
+        inbox.pause(*pauses.borrow_and_update());
+    }
 }
 
 impl Runtime {
     /// For metrics and health.
     pub fn monitor(&self) -> Monitor {
         let jobs = self.jobs.clone();
-        Monitor { inbox: self.inbox.clone(), jobs, failed: self.failed.clone(), synced: self.synced.clone() }
+        let (failed, synced) = (self.failed.clone(), self.synced.clone());
+        Monitor { inbox: self.inbox.clone(), jobs, failed, synced, health: self.health.clone() }
     }
 
     /// Starts everything against the API server behind `api`. Writes happen only while `claim` is held.
@@ -174,16 +199,19 @@ impl Runtime {
         tasks.spawn(writer);
         let queue = control::Queue::default();
         let synced = ingest::Synced::new(resources.len());
+        let health = Health::default();
         let sinks = ingest::Sinks {
             inbox: inbox.clone(),
             cache: cache.clone(),
             queue: queue.clone(),
             roles,
             synced: synced.clone(),
+            health: health.clone(),
         };
         for resource in resources {
-            tasks.spawn(ingest::follow(api.clone(), resource, sinks.clone(), stop.clone()));
+            tasks.spawn(ingest::Follower::new(api.clone(), resource, sinks.clone()).run(stop.clone()));
         }
+        tasks.spawn(pause(health.clone(), inbox.clone(), stop.clone()));
         let statuses = Statuses::default();
         let writing = execute::Context {
             api: api.clone(),
@@ -193,6 +221,7 @@ impl Runtime {
             statuses: statuses.clone(),
             claim: claim.clone(),
             extenders: Extenders::new(&settings.place.extenders),
+            health: health.clone(),
             limits: settings.limits(),
         };
         let failed = CancellationToken::new();
@@ -208,7 +237,13 @@ impl Runtime {
         let jobs = JobMetrics::default();
         if roles.queueing {
             let api = api.limited(&limit(settings.queueing_client));
-            tasks.spawn(statuses.run(api.clone(), cache.clone(), claim.clone(), stop.clone()));
+            tasks.spawn(statuses.run(
+                api.clone(),
+                cache.clone(),
+                claim.clone(),
+                health.clone(),
+                stop.clone(),
+            ));
             let context = control::Context {
                 queue,
                 api: api.writing_as("kueue-job-controller"),
@@ -218,12 +253,13 @@ impl Runtime {
                 supervised: settings.queueing.wait_for_pods_ready.is_some(),
                 claim: claim.clone(),
                 synced: synced.clone(),
+                health: health.clone(),
                 metrics: jobs.clone(),
             };
             tasks.spawn(control::run(context, stop.clone()));
         }
         tasks.close();
-        Ok(Self { cache, tasks, stop, inbox, jobs, thread: Some(thread), failed, synced })
+        Ok(Self { cache, tasks, stop, inbox, jobs, thread: Some(thread), failed, synced, health })
     }
 
     /// Waits until everything has been seen once, and so the engine decides and webhooks know what exists.
@@ -234,6 +270,29 @@ impl Runtime {
     /// Waits until the engine has failed. Never returns while it works.
     pub async fn failed(&self) {
         self.failed.cancelled().await;
+    }
+
+    /// Waits until nothing has been heard of a resource, or of the engine, for too long, and says of which. Another
+    /// replica may do better.
+    pub async fn stalled(&self) -> String {
+        let mut answered = tokio::time::Instant::now();
+        let mut ping = self.inbox.ping();
+        loop {
+            tokio::select! {
+                _ = &mut ping => {
+                    answered = tokio::time::Instant::now();
+                    tokio::time::sleep(LOOK).await;
+                    ping = self.inbox.ping();
+                }
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if let Some(problem) = self.health.silence() {
+                return problem;
+            }
+            if answered.elapsed() >= SILENCE {
+                return format!("the engine has not ended its step for {} s", answered.elapsed().as_secs());
+            }
+        }
     }
 
     /// Stops everything and waits for it.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, CLUSTER_QUEUES, COHORTS, Error, LOCAL_QUEUES, PatchKind, RUN_WINDOWS, Resource};
 use crate::cache::{Cache, Kind};
+use crate::health::Health;
 use crate::lease::Claim;
 use crate::{clock, json};
 
@@ -103,12 +104,14 @@ impl Statuses {
     }
 
     /// Writes until stopped.
-    pub async fn run(self, api: Api, cache: Cache, claim: Claim, stop: CancellationToken) {
+    pub async fn run(self, api: Api, cache: Cache, claim: Claim, health: Health, stop: CancellationToken) {
         loop {
             while let Some((key, wanted)) = self.take() {
-                let (statuses, api, cache, claim) = (self.clone(), api.clone(), cache.clone(), claim.clone());
+                let (statuses, api, cache) = (self.clone(), api.clone(), cache.clone());
+                let (claim, health) = (claim.clone(), health.clone());
                 tokio::spawn(async move {
                     claim.wait().await;
+                    health.resumed().await;
                     let again = match write(&api, &cache, &key, &wanted).await {
                         Ok(()) => None,
                         Err(e) if e.is_not_found() => None,

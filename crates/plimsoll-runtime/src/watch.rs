@@ -2,28 +2,43 @@
 //!
 //! Objects are handed on as bytes. A relist hands on everything again and then deletes what it did not contain, so
 //! the receiver needs no copy of the old state.
+//!
+//! A 404 is not an empty list. A proxy answers it for what it does not know, and so does a server whose definition of the
+//! resource is briefly not established. Objects that were listed are deleted only by their own events, by a list
+//! without them, or when discovery has said for [`DENIED`] that an optional resource is not served any more.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::AsyncBufReadExt;
 use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error, Resource};
+use crate::discovery;
+use crate::health::Tracker;
 
 /// Objects per page of a list.
 const PAGE: usize = 500;
-/// Seconds after which the server ends a watch.
-const WATCH_SECONDS: u32 = 290;
-/// A watch that says nothing for this long is taken for dead (bookmarks come every minute).
-const SILENCE: Duration = Duration::from_secs(330);
+/// Seconds after which the server ends a watch. Bookmarks come only every minute, too seldom to notice within a minute
+/// that the network has failed.
+const WATCH_SECONDS: u32 = 40;
+/// A watch that outlives the time it was asked for by this much is taken for dead.
+const OVERDUE: Duration = Duration::from_secs(6);
+/// A watch that ends earlier than this ended for a reason: the next one waits.
+const SHORT: Duration = Duration::from_secs(1);
+/// For so long discovery has to say that an optional resource is not served any more, before its objects are deleted.
+const DENIED: Duration = Duration::from_secs(60);
 /// First and longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Longest wait while a resource is not served.
+const UNSERVED: Duration = Duration::from_secs(1);
 /// Longest line of a watch: an object may have 3 MiB, and JSON escapes can't make it grow past this.
 const MAX_LINE: usize = 32 << 20;
 
@@ -49,7 +64,7 @@ pub enum Delta<'a> {
     },
     /// Everything that existed when the list was made has been handed on.
     Synced,
-    /// The cluster does not serve the resource, so there is none of it. [`Delta::Synced`] follows.
+    /// Discovery says that the cluster does not serve the resource, so there is none of it. [`Delta::Synced`] follows.
     Absent,
 }
 
@@ -139,81 +154,123 @@ struct StatusObject {
     message: String,
 }
 
+/// What has been handed on of one resource; outlives the task that follows it.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<tokio::sync::Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// UID and generation of the list that contained the object last.
+    objects: HashMap<Key, (Box<str>, u64)>,
+    generation: u64,
+    /// Whether the resource has ever been listed.
+    listed: bool,
+}
+
+/// What is followed.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Requests.
+    pub api: Api,
+    /// The resource.
+    pub resource: Resource,
+    /// More of the query, such as `&labelSelector=…`.
+    pub selector: &'static str,
+    /// Hears about the health of the watch.
+    pub tracker: Tracker,
+    /// What has been handed on before.
+    pub memory: Memory,
+}
+
+impl Source {
+    /// All objects of a resource, by a watch whose health nobody asks for.
+    pub fn new(api: Api, resource: Resource) -> Self {
+        Self { api, resource, selector: "", tracker: Tracker::unseen(resource), memory: Memory::default() }
+    }
+}
+
 /// Follows one resource and calls `sink` for everything that happens, until cancelled.
 ///
 /// The API server leaves out kind and version of items of a list; the sink knows which resource it gets.
-pub async fn run(
-    api: Api,
-    resource: Resource,
-    selector: &str,
-    stop: CancellationToken,
-    mut sink: impl FnMut(Delta<'_>) + Send,
-) {
-    let mut watch = Watch {
-        known: HashMap::new(),
-        generation: 0,
-        path: resource.collection(""),
-        selector: selector.into(),
-    };
+pub async fn run(source: Source, stop: CancellationToken, mut sink: impl FnMut(Delta<'_>) + Send) {
+    let Source { api, resource, selector, tracker, memory } = source;
+    let known = memory.0.lock_owned().await;
+    let mut watch = Watch { known, path: resource.collection(""), selector, tracker };
     let mut wait = BACKOFF.0;
     let mut version: Option<String> = None;
+    let mut denied: Option<Instant> = None;
     loop {
+        let began = Instant::now();
         let turn = async {
             if version.is_none() {
-                version = Some(watch.list(&api, &mut sink).await?);
+                version = Some(watch.list(&api, &mut sink).await.map_err(Broken::List)?);
             }
             let from = version.clone().unwrap_or_default();
-            watch.follow(&api, from, &mut version, &mut sink).await
+            watch.follow(&api, from, &mut version, &mut sink).await.map_err(Broken::Watch)
         };
         let ended = tokio::select! {
             () = stop.cancelled() => return,
             ended = turn => ended,
         };
         match ended {
-            Ok(()) => wait = BACKOFF.0,
-            Err(e) => {
-                if e.code() == 410 || (e.is_not_found() && version.is_some()) {
+            Ok(()) if began.elapsed() >= SHORT => {
+                wait = BACKOFF.0;
+                continue;
+            }
+            Ok(()) => {}
+            Err(broken) => {
+                let listing = matches!(broken, Broken::List(_));
+                let (Broken::List(e) | Broken::Watch(e)) = broken;
+                if matches!(e.code(), 410 | 404) {
                     version = None;
-                    if e.is_not_found() {
-                        // No longer served: the next list says so, or finds what is served anew.
-                        continue;
-                    }
                 }
+                watch.tracker.failed(&e);
                 if matches!(e.code(), 401 | 403) {
                     // Nothing is decided before every list was seen: somebody has to give the right.
                     tracing::warn!(resource = resource.plural, error = %e, "may not be watched");
                 } else {
                     tracing::debug!(resource = resource.plural, error = %e, "watch broke off");
                 }
-                if version.is_none() && e.is_not_found() {
-                    // The cluster does not serve it (yet): there is none of it.
-                    watch.generation += 1;
-                    watch.sweep(&mut sink);
-                    sink(Delta::Absent);
-                    sink(Delta::Synced);
+                if !(listing && e.is_not_found()) {
+                    denied = None;
+                } else if watch.gone(&api, resource, &e, &mut denied).await {
+                    watch.empty(&mut sink);
                     wait = BACKOFF.1;
+                } else {
+                    wait = wait.min(UNSERVED);
                 }
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(wait) => {}
-                }
-                wait = (wait * 2).min(BACKOFF.1);
             }
         }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        wait = (wait * 2).min(BACKOFF.1);
     }
 }
 
+/// Where it broke.
+enum Broken {
+    List(Error),
+    Watch(Error),
+}
+
+/// Resources without which nothing can be decided: once seen, they are never taken for absent.
+fn required(resource: Resource) -> bool {
+    use crate::api::{CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, NODES, PODS, WORKLOADS};
+    [PODS, NODES, NAMESPACES, JOBS, WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES, FLAVORS].contains(&resource)
+}
+
 struct Watch {
-    /// UID and generation of the list that contained the object last.
-    known: HashMap<Key, (Box<str>, u64)>,
-    generation: u64,
+    known: tokio::sync::OwnedMutexGuard<Known>,
     path: String,
-    selector: String,
+    selector: &'static str,
+    tracker: Tracker,
 }
 
 impl Watch {
     async fn list(&mut self, api: &Api, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<String, Error> {
-        self.generation += 1;
+        self.known.generation += 1;
         let mut next: Option<String> = None;
         let version = loop {
             let mut path = format!("{}?limit={PAGE}{}", self.path, self.selector);
@@ -222,6 +279,7 @@ impl Watch {
                 path.push_str(&crate::api::encode(token));
             }
             let text = api.get_text(&path).await?;
+            self.tracker.heard();
             let page: Page<'_> = serde_json::from_str(&text).map_err(|e| Error::Malformed(e.to_string()))?;
             for item in page.items.unwrap_or_default() {
                 self.upsert(item.get(), sink);
@@ -232,14 +290,55 @@ impl Watch {
             }
         };
         self.sweep(sink);
+        self.known.listed = true;
         sink(Delta::Synced);
+        // Last, so that whoever waits for it finds everything handed on.
+        self.tracker.well();
         Ok(version)
+    }
+
+    /// Whether a 404 of the list means that there is none of the resource; else it counts as unserved.
+    async fn gone(
+        &mut self,
+        api: &Api,
+        resource: Resource,
+        error: &Error,
+        denied: &mut Option<Instant>,
+    ) -> bool {
+        if !self.known.listed {
+            // It may have been there before this process; only discovery knows.
+            return matches!(discovery::lacks(api, resource).await, Ok(true));
+        }
+        self.tracker.unserved(error);
+        if required(resource) || !matches!(discovery::lacks(api, resource).await, Ok(true)) {
+            *denied = None;
+            return false;
+        }
+        let since = denied.get_or_insert_with(Instant::now);
+        // Without objects there is nothing to lose.
+        self.known.objects.is_empty() || since.elapsed() >= DENIED
+    }
+
+    /// There is none of the resource.
+    fn empty(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) {
+        self.known.generation += 1;
+        self.sweep(sink);
+        self.known.listed = false;
+        sink(Delta::Absent);
+        sink(Delta::Synced);
+        self.tracker.opened();
+        self.tracker.well();
     }
 
     /// Deletes what the last list did not contain.
     fn sweep(&mut self, sink: &mut impl FnMut(Delta<'_>)) {
-        let gone: Vec<Key> =
-            self.known.iter().filter(|(_, v)| v.1 != self.generation).map(|(k, _)| k.clone()).collect();
+        let gone: Vec<Key> = self
+            .known
+            .objects
+            .iter()
+            .filter(|(_, v)| v.1 != self.known.generation)
+            .map(|(k, _)| k.clone())
+            .collect();
         for key in gone {
             self.delete(&key, sink);
         }
@@ -256,12 +355,15 @@ impl Watch {
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}{}",
             self.path, self.selector
         );
+        let end = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS)) + OVERDUE;
         let mut lines = api.stream(&path).await?;
+        self.tracker.opened();
         let mut line: Vec<u8> = Vec::new();
         loop {
             line.clear();
-            let read = tokio::time::timeout(SILENCE, lines.read_until(b'\n', &mut line)).await;
-            let Ok(read) = read else { return Err(Error::Transport("the watch went silent".into())) };
+            let read = tokio::time::timeout_at(end, lines.read_until(b'\n', &mut line)).await;
+            let Ok(read) = read else { return Err(Error::Transport("the watch did not end in time".into())) };
+            self.tracker.heard();
             if read.map_err(|e| Error::Transport(e.to_string()))? == 0 {
                 return Ok(());
             }
@@ -324,67 +426,22 @@ impl Watch {
 
     fn keep(&mut self, metadata: Meta, bytes: &[u8], sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
         let key: Key = (metadata.namespace.as_str().into(), metadata.name.as_str().into());
-        let other = self.known.get(&key).is_some_and(|(uid, _)| **uid != *metadata.uid);
+        let other = self.known.objects.get(&key).is_some_and(|(uid, _)| **uid != *metadata.uid);
         if other {
             self.delete(&key, sink);
         }
-        self.known.insert(key, (metadata.uid.as_str().into(), self.generation));
+        let generation = self.known.generation;
+        self.known.objects.insert(key, (metadata.uid.as_str().into(), generation));
         sink(Delta::Upsert { meta: &metadata, bytes });
         Some(metadata.resource_version)
     }
 
     fn delete(&mut self, key: &Key, sink: &mut impl FnMut(Delta<'_>)) {
-        if let Some((uid, _)) = self.known.remove(key) {
+        if let Some((uid, _)) = self.known.objects.remove(key) {
             sink(Delta::Delete { key, uid: &uid });
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn watch() -> Watch {
-        Watch { known: HashMap::new(), generation: 1, path: String::new(), selector: String::new() }
-    }
-
-    fn object(name: &str, uid: &str, version: u32) -> String {
-        format!(
-            r#"{{"metadata":{{"namespace":"ns","name":"{name}","uid":"{uid}","resourceVersion":"{version}"}}}}"#
-        )
-    }
-
-    fn feed(watch: &mut Watch, line: &str, log: &mut Vec<String>) -> Result<Option<String>, Error> {
-        watch.event(format!("{line}\n").as_bytes(), &mut |d| {
-            log.push(match d {
-                Delta::Upsert { meta, .. } => format!("+{}/{}", meta.name, meta.uid),
-                Delta::Delete { key, uid } => format!("-{}/{uid}", key.1),
-                Delta::Synced => "synced".into(),
-                Delta::Absent => "absent".into(),
-            });
-        })
-    }
-
-    #[test]
-    fn events_become_deltas() {
-        let (mut w, mut log) = (watch(), Vec::new());
-        let line = |kind: &str, o: &str| format!(r#"{{"type":"{kind}","object":{o}}}"#);
-        let mut go = |line: &str| feed(&mut w, line, &mut log);
-        assert_eq!(go(&line("ADDED", &object("a", "1", 5))), Ok(Some("5".into())));
-        assert_eq!(go(&line("MODIFIED", &object("a", "1", 6))), Ok(Some("6".into())));
-        // Deleted and made again while the connection was down.
-        assert_eq!(go(&line("MODIFIED", &object("a", "2", 8))), Ok(Some("8".into())));
-        assert_eq!(go(&line("BOOKMARK", r#"{"metadata":{"resourceVersion":"20"}}"#)), Ok(Some("20".into())));
-        assert_eq!(go(&line("DELETED", &object("a", "2", 21))), Ok(Some("21".into())));
-        assert_eq!(go(&line("DELETED", &object("a", "2", 21))), Ok(Some("21".into())));
-        let expired = go(&line("ERROR", r#"{"code":410,"reason":"Expired","message":"too old"}"#));
-        assert_eq!(expired.map_err(|e| e.code()), Err(410));
-        assert!(go("not json").is_err());
-        assert!(go(r#"{"type":"DELETED","object":{"metadata":{"name":"a"}}"#).is_err());
-        // Any order and any spaces.
-        let spaced = format!("{{ \"object\": {}, \"type\": \"ADDED\" }}", object("b", "3", 22));
-        assert_eq!(go(&spaced), Ok(Some("22".into())));
-        assert_eq!(log, ["+a/1", "+a/1", "-a/1", "+a/2", "-a/2", "+b/3"]);
-        assert!(w.event(line("ADDED", &object("a", "1", 5)).as_bytes(), &mut |_| ()).is_err());
-    }
-}
+mod tests;

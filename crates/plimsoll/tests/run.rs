@@ -5,12 +5,9 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::run::{Run, get};
 use common::{Up, assert_within_quota, job, queue};
 use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SECRET, VALIDATING};
 use plimsoll_runtime::api::{
@@ -20,64 +17,6 @@ use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
-
-/// A running `plimsoll run`.
-struct Run {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-    log: PathBuf,
-}
-
-impl Run {
-    /// Starts it and waits for its first line.
-    fn start(kubeconfig: &Path, args: &[&str]) -> (Self, Value) {
-        let log = common::directory().join("log");
-        let mut child = common::binary()
-            .args(["--log", "warn,plimsoll_runtime=info", "run", "--output", "json"])
-            .args(["--metrics-bind-address", "127.0.0.1:0", "--kubeconfig"])
-            .arg(kubeconfig)
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let mut run = Self { child, out, log };
-        let first = run.line();
-        (run, first)
-    }
-
-    /// The next line on standard output; waits for it.
-    fn line(&mut self) -> Value {
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}\n{}", self.log()))
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn terminate(&mut self) -> Option<i32> {
-        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if let Some(dir) = self.log.parent() {
-            let _ = std::fs::remove_dir_all(dir);
-        }
-    }
-}
 
 /// The API server, controllers and simulated nodes alone.
 async fn server(args: &[&str]) -> Up {
@@ -272,17 +211,6 @@ async fn certificates_are_renewed_and_damage_is_mended() {
     })
     .await;
     assert!(first["webhooks"].is_string());
-}
-
-/// GET over plain HTTP: status and body.
-fn get(url: &str, path: &str) -> (u16, String) {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(url.trim_start_matches("http://")).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 /// Samples by name and labels; checks that every family is described before its samples.

@@ -18,6 +18,7 @@ use crate::api::{
 };
 use crate::cache::{Cache, Kind, workload_of};
 use crate::driver::Inbox;
+use crate::health::Health;
 use crate::ingest::Synced;
 use crate::lease::Claim;
 use crate::metrics::jobs::JobMetrics;
@@ -208,6 +209,8 @@ pub struct Context {
     pub claim: Claim,
     /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
     pub synced: Synced,
+    /// Whether everything is served; nothing is decided while it is not.
+    pub health: Health,
     /// Counts of what is done.
     pub metrics: JobMetrics,
 }
@@ -221,7 +224,8 @@ pub async fn run(context: Context, stop: CancellationToken) {
     }
     let mut tasks = tokio::task::JoinSet::new();
     loop {
-        while tasks.len() < WORKERS && context.claim.held() {
+        let paused = context.health.paused();
+        while tasks.len() < WORKERS && context.claim.held() && !paused {
             let Some(key) = queue.take() else { break };
             let context = context.clone();
             tasks.spawn(async move {
@@ -234,7 +238,8 @@ pub async fn run(context: Context, stop: CancellationToken) {
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = queue.wake.notified(), if tasks.len() < WORKERS => {}
+            () = queue.wake.notified(), if tasks.len() < WORKERS && !paused => {}
+            () = context.health.resumed(), if paused => {}
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
             // A follower looks again, in case it has become the leader.
             () = tokio::time::sleep(Duration::from_millis(200)), if !context.claim.held() => {}
@@ -360,6 +365,13 @@ fn cached(resource: Resource) -> Option<Kind> {
     }
 }
 
+/// Whether the watch shows an object that a write was told does not exist. The write is repeated until the watch shows the
+/// deletion, because a 404 may come from a proxy or from a definition that is briefly not served.
+fn known(cache: &Cache, resource: Resource, namespace: &str, name: &str, uid: Option<&str>) -> bool {
+    let object = cached(resource).and_then(|kind| cache.get(kind, namespace, name));
+    object.is_some_and(|o| uid.is_none_or(|uid| json::uid(&o) == uid))
+}
+
 async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Error> {
     let Context { api, cache, inbox, recorder, .. } = context;
     match write {
@@ -387,7 +399,7 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
                     }
                     Ok(())
                 }
-                Err(e) if e.is_not_found() => Ok(()),
+                Err(e) if e.is_not_found() && !known(cache, resource, &namespace, &name, None) => Ok(()),
                 Err(e) => {
                     context.queue.doubt(key, resource, &namespace, &name);
                     Err(e)
@@ -396,6 +408,7 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
         }
         Write::Delete { resource, namespace, name, uid } => {
             match api.delete(resource, &namespace, &name, &uid, None).await {
+                Err(e) if e.is_not_found() && known(cache, resource, &namespace, &name, Some(&uid)) => Err(e),
                 Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
                 _ => {
                     // Until its end is seen it must not be taken for one that is still wanted.

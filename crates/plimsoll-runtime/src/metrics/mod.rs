@@ -76,19 +76,24 @@ impl Board {
         self.with(|s| s.waits_for.push((what, token)));
     }
 
-    /// What it is not ready for yet; empty when it is.
-    fn unready(&self) -> Vec<&'static str> {
-        self.with(|s| {
-            let mut missing: Vec<&'static str> =
-                s.waits_for.iter().filter(|(_, t)| !t.is_cancelled()).map(|(w, _)| *w).collect();
-            match (&s.role, &s.engine) {
-                (None, _) => missing.push("start"),
-                (Some(Role::Follower), _) => {}
-                (_, Some(engine)) if engine.is_synced() => {}
-                _ => missing.push("informer-sync"),
+    /// What readiness depends on: a name, and why it is not so.
+    fn checks(&self) -> Vec<(&'static str, Option<String>)> {
+        let unfinished = |done: bool| (!done).then(|| "not finished".to_owned());
+        let (mut checks, engine) = self.with(|s| {
+            let mut checks: Vec<_> =
+                s.waits_for.iter().map(|(what, t)| (*what, unfinished(t.is_cancelled()))).collect();
+            checks.push(("start", unfinished(s.role.is_some())));
+            (checks, (s.role, s.engine.clone()))
+        });
+        match engine {
+            (None | Some(Role::Follower), _) => {}
+            (_, engine) => {
+                checks.push(("informer-sync", unfinished(engine.as_ref().is_some_and(Monitor::is_synced))));
+                let problems = engine.map(|e| e.problems()).unwrap_or_default();
+                checks.push(("watches", (!problems.is_empty()).then(|| problems.join("; "))));
             }
-            missing
-        })
+        }
+        checks
     }
 
     fn failed(&self) -> bool {
@@ -151,16 +156,12 @@ async fn handle(request: &Request<Bytes>, board: &Board) -> Response<Full<Bytes>
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return http_server::text(StatusCode::METHOD_NOT_ALLOWED, "only GET");
     }
-    let verdict = |failed: Vec<&str>| match failed.as_slice() {
-        [] => http_server::text(StatusCode::OK, "ok"),
-        some => {
-            let lines: Vec<String> = some.iter().map(|w| format!("[-]{w} failed: not finished\n")).collect();
-            http_server::text(StatusCode::INTERNAL_SERVER_ERROR, &lines.concat())
-        }
-    };
+    let verdict = |checks: Vec<(&str, Option<String>)>| verdict(request, &checks);
     match request.uri().path() {
-        "/healthz" | "/livez" => verdict(if board.failed() { vec!["engine"] } else { Vec::new() }),
-        "/readyz" => verdict(board.unready()),
+        "/healthz" | "/livez" => {
+            verdict(vec![("engine", board.failed().then(|| "it has ended; see the log".to_owned()))])
+        }
+        "/readyz" => verdict(board.checks()),
         "/metrics" => {
             let mut response = http_server::text(StatusCode::OK, &board.metrics().await);
             let kind = header::HeaderValue::from_static(text::CONTENT_TYPE);
@@ -168,6 +169,29 @@ async fn handle(request: &Request<Bytes>, board: &Board) -> Response<Full<Bytes>
             response
         }
         _ => http_server::text(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+
+/// Like kube-apiserver's: `ok`, or all checks when one fails or `verbose` is asked for
+/// (`k8s.io/apiserver/pkg/server/healthz`).
+fn verdict(request: &Request<Bytes>, checks: &[(&str, Option<String>)]) -> Response<Full<Bytes>> {
+    let path = request.uri().path().trim_start_matches('/');
+    let failed = checks.iter().any(|(_, why)| why.is_some());
+    let asked =
+        request.uri().query().is_some_and(|q| q.split('&').any(|p| p.split('=').next() == Some("verbose")));
+    if !failed && !asked {
+        return http_server::text(StatusCode::OK, "ok");
+    }
+    let line = |(name, why): &(&str, Option<String>)| match why {
+        None => format!("[+]{name} ok\n"),
+        Some(why) => format!("[-]{name} failed: {why}\n"),
+    };
+    let lines: String = checks.iter().map(line).collect();
+    match failed {
+        true => {
+            http_server::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{lines}{path} check failed\n"))
+        }
+        false => http_server::text(StatusCode::OK, &format!("{lines}{path} check passed\n")),
     }
 }
 
@@ -186,11 +210,24 @@ mod tests {
         let webhooks = CancellationToken::new();
         board.waits_for("webhooks", webhooks.clone());
         board.is(Role::Follower);
-        assert_eq!(board.unready(), ["webhooks"]);
+        let text = async |path: &str| {
+            let request = Request::get(path).body(Bytes::new()).unwrap();
+            let body = http_body_util::BodyExt::collect(handle(&request, &board).await.into_body());
+            String::from_utf8(body.await.unwrap().to_bytes().into()).unwrap()
+        };
+        assert_eq!(
+            text("/readyz").await,
+            "[-]webhooks failed: not finished\n[+]start ok\nreadyz check failed\n"
+        );
         webhooks.cancel();
-        assert_eq!(get("/readyz").await, 200);
+        assert_eq!((get("/readyz").await, text("/readyz").await), (200, "ok".into()));
+        assert_eq!(text("/readyz?verbose").await, "[+]webhooks ok\n[+]start ok\nreadyz check passed\n");
         board.is(Role::Leader);
-        assert_eq!(board.unready(), ["informer-sync"], "elected, but the engine has not seen everything");
+        let elected = text("/readyz").await;
+        assert!(
+            elected.contains("[-]informer-sync failed: not finished\n"),
+            "not everything is seen: {elected}"
+        );
         assert_eq!(get("/elsewhere").await, 404);
         assert!(board.metrics().await.contains("leader_election_master_status{name=\"plimsoll\"} 1\n"));
     }

@@ -102,7 +102,7 @@ fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationTok
         let (synced, left) = (synced.clone(), Arc::clone(&left));
         let mut counted = false;
         tokio::spawn(async move {
-            watch::run(api, resource, "", stop, |delta| match delta {
+            watch::run(watch::Source::new(api, resource), stop, |delta| match delta {
                 Delta::Upsert { bytes, .. } => {
                     if let Ok(object) = serde_json::from_slice(bytes) {
                         cache.put(kind, object);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use plimsoll_runtime::api::Api;
+use plimsoll_runtime::api::{Api, DEADLINE};
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::{self, Claim, Timing};
 use plimsoll_runtime::metrics::{Board, Role};
@@ -30,7 +30,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let settings = configure::settings(&args.files, roles)?;
     let config = config(&args).await?;
     let address = config.cluster_url.to_string();
-    let client = kube::Client::try_from(config).context("connecting")?;
+    let client = plimsoll_runtime::connect::client(config).context("connecting")?;
     let version = tokio::select! {
         () = up::signal() => return Ok(()),
         version = reached(&client, &address) => version?,
@@ -102,6 +102,9 @@ async fn lead(
         () = up::signal() => Ok(()),
         () = runtime.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
         () = claim.lost() => Err(anyhow::anyhow!("leaderelection lost")),
+        why = runtime.stalled(), if args.election.leader_elect => {
+            Err(anyhow::anyhow!("gives up the lease because it makes no progress: {why}"))
+        }
     };
     runtime.stop().await;
     ended
@@ -144,7 +147,8 @@ async fn reached(client: &kube::Client, address: &str) -> anyhow::Result<String>
     let mut pause = Duration::from_millis(100);
     let mut said = false;
     loop {
-        let error = match client.apiserver_version().await {
+        let answer = tokio::time::timeout(DEADLINE, client.apiserver_version()).await;
+        let error = match answer.unwrap_or_else(|late| Err(kube::Error::Service(late.into()))) {
             Ok(version) => return Ok(version.git_version),
             Err(e) => e,
         };

@@ -3,6 +3,9 @@
 
 #![allow(dead_code)]
 
+pub mod proxy;
+pub mod run;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -36,8 +39,9 @@ pub fn directory() -> PathBuf {
     dir
 }
 
+/// The program: that of this build, or the one that `PLIMSOLL_BINARY` names.
 pub fn binary() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+    Command::new(std::env::var_os("PLIMSOLL_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_plimsoll").into()))
 }
 
 impl Up {

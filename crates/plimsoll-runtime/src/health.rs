@@ -1,0 +1,256 @@
+//! What keeps this process from its work: resources that are not served or not heard of.
+//!
+//! A resource that was served and is answered with 404 is *unserved*: its objects are unknown, not deleted. The last
+//! state is kept, and while there is such a resource nothing is decided and nothing is written. A resource of which
+//! nothing was heard for [`SILENCE`] makes this process not ready, and a leader gives up its Lease.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::api::Resource;
+
+/// After this time without a word from the API server a watch is of no use. Watches last 40 s and begin with an answer,
+/// so that healthy ones are heard more often.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
+/// Health of all watches; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Health {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    began: Instant,
+    resources: Mutex<Vec<Arc<State>>>,
+    /// Whether any resource is unserved.
+    paused: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct State {
+    name: String,
+    /// Milliseconds from the beginning until the API server was heard last.
+    heard: AtomicU64,
+    trouble: Mutex<Trouble>,
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
+    /// Since when the resource has been answered with 404.
+    unserved: Option<Instant>,
+    /// Since when no watch could be opened.
+    failing: Option<Instant>,
+    /// The last error.
+    error: String,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        let inner =
+            Inner { began: Instant::now(), resources: Mutex::default(), paused: watch::Sender::new(false) };
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Health {
+    /// A part for the watch of one resource.
+    pub fn track(&self, resource: Resource) -> Tracker {
+        let group = resource.group();
+        let dot = if group.is_empty() { "" } else { "." };
+        let name = format!("{}{dot}{group}", resource.plural);
+        let mut all = lock(&self.inner.resources);
+        let state = match all.iter().find(|s| s.name == name) {
+            Some(state) => Arc::clone(state),
+            None => {
+                let state = Arc::new(State { name, heard: AtomicU64::new(0), trouble: Mutex::default() });
+                all.push(Arc::clone(&state));
+                state
+            }
+        };
+        drop(all);
+        let tracker = Tracker { health: self.clone(), state };
+        tracker.heard();
+        tracker
+    }
+
+    /// Whether decisions and writes have to wait.
+    pub fn paused(&self) -> bool {
+        *self.inner.paused.borrow()
+    }
+
+    /// Tells when decisions and writes have to wait, and when not any more.
+    pub fn pauses(&self) -> watch::Receiver<bool> {
+        self.inner.paused.subscribe()
+    }
+
+    /// Waits until decisions and writes need not wait.
+    pub async fn resumed(&self) {
+        // The sender is in `self`.
+        let _ = self.pauses().wait_for(|paused| !paused).await;
+    }
+
+    /// What is wrong, one reason for each resource; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        let now = Instant::now();
+        let all = lock(&self.inner.resources).clone();
+        all.iter().filter_map(|s| self.problem(s, now)).collect()
+    }
+
+    fn problem(&self, state: &State, now: Instant) -> Option<String> {
+        let trouble = lock(&state.trouble);
+        if let Some(since) = trouble.unserved {
+            let seconds = now.saturating_duration_since(since).as_secs();
+            return Some(format!(
+                "{} is not served since {seconds} s ({}): the last state is kept, decisions and writes wait",
+                state.name, trouble.error
+            ));
+        }
+        let error = if trouble.error.is_empty() { "no answer" } else { &trouble.error };
+        let silent = self.silent(state, now);
+        if silent >= SILENCE {
+            return Some(format!("nothing was heard of {} for {} s ({error})", state.name, silent.as_secs()));
+        }
+        let failing = now.saturating_duration_since(trouble.failing?);
+        let text = || format!("{} can't be watched for {} s ({error})", state.name, failing.as_secs());
+        (failing >= SILENCE).then(text)
+    }
+
+    fn silent(&self, state: &State, now: Instant) -> Duration {
+        let heard = self.inner.began + Duration::from_millis(state.heard.load(Ordering::Relaxed));
+        now.saturating_duration_since(heard)
+    }
+
+    /// The first resource of which nothing was heard for too long.
+    pub fn silence(&self) -> Option<String> {
+        let now = Instant::now();
+        let all = lock(&self.inner.resources).clone();
+        all.iter().find(|s| self.silent(s, now) >= SILENCE).and_then(|s| self.problem(s, now))
+    }
+
+    fn update(&self) {
+        let unserved = lock(&self.inner.resources).iter().any(|s| lock(&s.trouble).unserved.is_some());
+        self.inner.paused.send_if_modified(|paused| std::mem::replace(paused, unserved) != unserved);
+    }
+}
+
+/// What the watch of one resource tells about itself.
+#[derive(Clone, Debug)]
+pub struct Tracker {
+    health: Health,
+    state: Arc<State>,
+}
+
+impl Tracker {
+    /// A part that nobody asks.
+    pub fn unseen(resource: Resource) -> Self {
+        Health::default().track(resource)
+    }
+
+    /// The API server has answered or sent something.
+    pub fn heard(&self) {
+        let at = Instant::now().saturating_duration_since(self.health.inner.began);
+        self.state.heard.store(u64::try_from(at.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A request failed.
+    pub(crate) fn failed(&self, error: &crate::api::Error) {
+        let mut trouble = lock(&self.state.trouble);
+        trouble.error = error.to_string();
+        trouble.failing.get_or_insert_with(Instant::now);
+        drop(trouble);
+        // An answer is a sign of life.
+        if error.code() != 0 {
+            self.heard();
+        }
+    }
+
+    /// A watch has been opened.
+    pub(crate) fn opened(&self) {
+        let mut trouble = lock(&self.state.trouble);
+        trouble.failing = None;
+        trouble.error.clear();
+        drop(trouble);
+        self.heard();
+    }
+
+    /// The resource was served and is answered with 404.
+    pub(crate) fn unserved(&self, error: &crate::api::Error) {
+        let mut trouble = lock(&self.state.trouble);
+        trouble.error = error.to_string();
+        if trouble.unserved.is_none() {
+            trouble.unserved = Some(Instant::now());
+            let resource = &self.state.name;
+            tracing::warn!(resource, error = %error, "not served any more: decisions and writes wait until it is");
+        }
+        drop(trouble);
+        self.heard();
+        self.health.update();
+    }
+
+    /// The resource has been listed, or there is certainly none of it.
+    pub(crate) fn well(&self) {
+        let since = lock(&self.state.trouble).unserved.take();
+        self.heard();
+        if let Some(since) = since {
+            let (resource, seconds) = (&self.state.name, since.elapsed().as_secs());
+            tracing::warn!(resource, seconds, "served again and listed");
+            self.health.update();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Error, PODS, WORKLOADS};
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_and_404_have_reasons() {
+        let health = Health::default();
+        let (pods, workloads) = (health.track(PODS), health.track(WORKLOADS));
+        tokio::time::advance(SILENCE - Duration::from_secs(1)).await;
+        pods.heard();
+        assert_eq!((health.problems(), health.silence()), (Vec::new(), None));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let silent = "nothing was heard of workloads.kueue.x-k8s.io for 60 s (no answer)";
+        assert_eq!((health.problems(), health.silence()), (vec![silent.to_owned()], Some(silent.to_owned())));
+        assert!(!health.paused(), "what is known stays true for a while");
+        workloads.unserved(&Error::Transport("404".into()));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(health.paused());
+        assert_eq!(health.silence(), None, "404 is an answer");
+        assert_eq!(
+            health.problems(),
+            [
+                "workloads.kueue.x-k8s.io is not served since 5 s (404): the last state is kept, decisions and writes wait"
+            ]
+        );
+        let mut pauses = health.pauses();
+        workloads.well();
+        assert!(pauses.changed().await.is_ok());
+        assert!(!health.paused() && health.problems().is_empty());
+        health.resumed().await;
+        tokio::time::advance(SILENCE).await;
+        let forbidden =
+            Error::Status { code: 403, reason: String::new(), message: "no".into(), retry_after: 0 };
+        pods.heard();
+        workloads.failed(&forbidden);
+        assert!(health.problems().is_empty(), "once is nothing");
+        tokio::time::advance(SILENCE).await;
+        pods.heard();
+        workloads.failed(&forbidden);
+        assert_eq!(health.problems(), ["workloads.kueue.x-k8s.io can't be watched for 60 s (no)"]);
+        assert_eq!(health.silence(), None);
+        workloads.opened();
+        assert!(health.problems().is_empty());
+    }
+}

@@ -1,0 +1,166 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+use super::*;
+use crate::health::Health;
+
+fn watch() -> Watch {
+    let known = Memory::default().0.try_lock_owned().unwrap();
+    Watch { known, path: String::new(), selector: "", tracker: Tracker::unseen(crate::api::PODS) }
+}
+
+fn object(name: &str, uid: &str, version: u32) -> String {
+    format!(
+        r#"{{"metadata":{{"namespace":"ns","name":"{name}","uid":"{uid}","resourceVersion":"{version}"}}}}"#
+    )
+}
+
+fn feed(watch: &mut Watch, line: &str, log: &mut Vec<String>) -> Result<Option<String>, Error> {
+    watch.event(format!("{line}\n").as_bytes(), &mut |d| {
+        log.push(match d {
+            Delta::Upsert { meta, .. } => format!("+{}/{}", meta.name, meta.uid),
+            Delta::Delete { key, uid } => format!("-{}/{uid}", key.1),
+            Delta::Synced => "synced".into(),
+            Delta::Absent => "absent".into(),
+        });
+    })
+}
+
+#[test]
+fn events_become_deltas() {
+    let (mut w, mut log) = (watch(), Vec::new());
+    let line = |kind: &str, o: &str| format!(r#"{{"type":"{kind}","object":{o}}}"#);
+    let mut go = |line: &str| feed(&mut w, line, &mut log);
+    assert_eq!(go(&line("ADDED", &object("a", "1", 5))), Ok(Some("5".into())));
+    assert_eq!(go(&line("MODIFIED", &object("a", "1", 6))), Ok(Some("6".into())));
+    // Deleted and made again while the connection was down.
+    assert_eq!(go(&line("MODIFIED", &object("a", "2", 8))), Ok(Some("8".into())));
+    assert_eq!(go(&line("BOOKMARK", r#"{"metadata":{"resourceVersion":"20"}}"#)), Ok(Some("20".into())));
+    assert_eq!(go(&line("DELETED", &object("a", "2", 21))), Ok(Some("21".into())));
+    assert_eq!(go(&line("DELETED", &object("a", "2", 21))), Ok(Some("21".into())));
+    let expired = go(&line("ERROR", r#"{"code":410,"reason":"Expired","message":"too old"}"#));
+    assert_eq!(expired.map_err(|e| e.code()), Err(410));
+    assert!(go("not json").is_err());
+    assert!(go(r#"{"type":"DELETED","object":{"metadata":{"name":"a"}}"#).is_err());
+    // Any order and any spaces.
+    let spaced = format!("{{ \"object\": {}, \"type\": \"ADDED\" }}", object("b", "3", 22));
+    assert_eq!(go(&spaced), Ok(Some("22".into())));
+    assert_eq!(log, ["+a/1", "+a/1", "-a/1", "+a/2", "-a/2", "+b/3"]);
+    assert!(w.event(line("ADDED", &object("a", "1", 5)).as_bytes(), &mut |_| ()).is_err());
+}
+
+/// A server of one object, which can be told to answer with 404.
+#[derive(Default)]
+struct Server {
+    unserved: AtomicBool,
+    /// Whether discovery knows the resource.
+    denied: AtomicBool,
+    watches: AtomicUsize,
+}
+
+impl crate::api::Direct for Arc<Server> {
+    fn call(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> BoxFuture<'static, (http::StatusCode, BoxStream<'static, bytes::Bytes>)> {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let (group, denied) = (path.split('/').count() == 4, self.denied.load(Ordering::SeqCst));
+        let list = format!(r#"{{"metadata":{{"resourceVersion":"5"}},"items":[{}]}}"#, object("a", "1", 5));
+        let names = ["runwindows", "workloads"].map(|name| serde_json::json!({"name": name}));
+        let (code, body) = match () {
+            () if path == "/apis" => (200, r#"{"kind":"APIGroupList","groups":[]}"#.to_owned()),
+            () if group && denied => (404, String::new()),
+            () if group => {
+                (200, serde_json::json!({"kind": "APIResourceList", "resources": names}).to_string())
+            }
+            () if self.unserved.load(Ordering::SeqCst) => (404, "404 page not found".to_owned()),
+            () if query.contains("watch=true") => {
+                self.watches.fetch_add(1, Ordering::SeqCst);
+                let silent = futures::stream::pending().boxed();
+                return Box::pin(async { (http::StatusCode::OK, silent) });
+            }
+            () => (200, list),
+        };
+        let body = futures::stream::once(async { bytes::Bytes::from(body) }).boxed();
+        Box::pin(async move { (http::StatusCode::from_u16(code).unwrap(), body) })
+    }
+}
+
+struct Followed {
+    server: Arc<Server>,
+    health: Health,
+    log: Arc<std::sync::Mutex<Vec<String>>>,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+impl Followed {
+    fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+}
+
+async fn follow(resource: Resource) -> Followed {
+    let (server, health, log) = (Arc::new(Server::default()), Health::default(), Arc::default());
+    let (tracker, stop) = (health.track(resource), CancellationToken::new());
+    let api = Api::direct(Arc::new(Arc::clone(&server)), "test");
+    let source = Source { tracker, ..Source::new(api, resource) };
+    let seen: Arc<std::sync::Mutex<Vec<String>>> = Arc::clone(&log);
+    tokio::spawn(run(source, stop.clone(), move |delta| {
+        let what = match delta {
+            Delta::Upsert { meta, .. } => format!("+{}", meta.name),
+            Delta::Delete { key, .. } => format!("-{}", key.1),
+            Delta::Synced => "synced".into(),
+            Delta::Absent => "absent".into(),
+        };
+        seen.lock().unwrap().push(what);
+    }));
+    let followed = Followed { server, health, log, _stop: stop.drop_guard() };
+    seconds(1).await;
+    assert_eq!(followed.log(), ["+a", "synced"]);
+    followed
+}
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_404_deletes_nothing_before_discovery_says_so_for_a_while() {
+    let f = follow(crate::api::RUN_WINDOWS).await;
+    f.server.unserved.store(true, Ordering::SeqCst);
+    seconds(300).await;
+    assert_eq!(f.log(), [""; 0], "discovery knows the resource");
+    assert!(f.health.paused());
+    f.server.denied.store(true, Ordering::SeqCst);
+    seconds(50).await;
+    assert_eq!((f.log(), f.health.paused()), (Vec::new(), true));
+    seconds(20).await;
+    assert_eq!(f.log()[..3], ["-a", "absent", "synced"]);
+    assert!(!f.health.paused() && f.health.problems().is_empty());
+    f.server.unserved.store(false, Ordering::SeqCst);
+    seconds(15).await;
+    assert!(f.log().contains(&"+a".to_owned()), "and it may come back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nothing_can_be_decided_without_is_never_absent() {
+    let f = follow(crate::api::WORKLOADS).await;
+    f.server.unserved.store(true, Ordering::SeqCst);
+    f.server.denied.store(true, Ordering::SeqCst);
+    seconds(3600).await;
+    assert_eq!((f.log(), f.health.paused()), (Vec::new(), true));
+    f.server.unserved.store(false, Ordering::SeqCst);
+    seconds(2).await;
+    assert_eq!((f.log(), f.health.paused()), (vec!["+a".to_owned(), "synced".into()], false), "a relist");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_given_up_and_opened_again() {
+    let f = follow(crate::api::WORKLOADS).await;
+    seconds(50).await;
+    assert_eq!(f.server.watches.load(Ordering::SeqCst), 2);
+    assert!(f.log().is_empty() && f.health.problems().is_empty(), "no relist is needed");
+}
