@@ -94,6 +94,7 @@ async fn create(server: &Arc<Server>, object: Value) -> Result<(), ApiError> {
         dry_run: false,
         options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         admission: Admission::Done,
+        may_create: true,
         warnings: Vec::new(),
         annotations: crate::audit::Annotations::default(),
         follows_template: false,

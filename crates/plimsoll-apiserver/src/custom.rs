@@ -382,6 +382,7 @@ async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bo
             options: options.to_value(),
             // As upstream's finalizer, which asks nobody.
             admission: Admission::Done,
+            may_create: false,
             warnings: Vec::new(),
             annotations: crate::audit::Annotations::default(),
             follows_template: false,

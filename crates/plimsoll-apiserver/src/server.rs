@@ -16,6 +16,7 @@ use crate::admit::policies::Policies;
 use crate::admit::quota;
 use crate::admit::webhooks::{AdmissionHook, Hooks};
 use crate::audit::Audit;
+use crate::auth::impersonation::Impersonation;
 use crate::auth::tokens::{self, ISSUER, Signer};
 use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
@@ -120,6 +121,7 @@ pub struct Server {
     /// Tells watches which kinds are served.
     kinds_changed: tokio::sync::watch::Sender<Arc<KindTable>>,
     rbac: Rbac,
+    impersonation: Impersonation,
     logs: RwLock<Option<Arc<dyn LogSource>>>,
     priority_defaults: Mutex<(u64, Arc<Vec<Value>>)>,
     hooks: Hooks,
@@ -154,6 +156,7 @@ impl Server {
         let kinds = Arc::new(builtin::table());
         let server = Arc::new(Self {
             rbac: Rbac::new(config.auth.mode, store.clone()),
+            impersonation: Impersonation::default(),
             store,
             config,
             kinds: RwLock::new(Arc::clone(&kinds)),
@@ -190,6 +193,11 @@ impl Server {
     /// The authorizer.
     pub const fn rbac(&self) -> &Rbac {
         &self.rbac
+    }
+
+    /// Who may act as whom.
+    pub(crate) const fn impersonation(&self) -> &Impersonation {
+        &self.impersonation
     }
 
     /// Now.

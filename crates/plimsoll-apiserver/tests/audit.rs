@@ -136,3 +136,23 @@ async fn a_watch_is_recorded_when_it_starts_and_when_it_ends() {
     assert_eq!(events[0]["auditID"], events[1]["auditID"]);
     assert_eq!(events[1]["verb"], "watch");
 }
+
+#[tokio::test]
+async fn impersonation_is_recorded_with_its_constraint() {
+    let (api, log) = world().await;
+    // An administrator has the narrow rights too, which are tried first (KEP-5284).
+    for (user, group) in [("bob", None), ("bob", Some("system:masters"))] {
+        let mut headers = vec![("impersonate-user", user)];
+        headers.extend(group.map(|group| ("impersonate-group", group)));
+        let acting = Api::of(std::sync::Arc::clone(&api.server)).with_headers(&headers);
+        let _ = acting.send("GET", "/api/v1/nodes/n", None).await;
+    }
+    let events = log.wait(2).await;
+    let constraint = |event: &Value| event["authenticationMetadata"]["impersonationConstraint"].clone();
+    assert_eq!(events[0]["user"]["username"], "admin");
+    assert_eq!(events[0]["impersonatedUser"]["username"], "bob");
+    assert_eq!(constraint(&events[0]), "impersonate:user-info");
+    // Constrained impersonation never gives this group.
+    assert_eq!(events[1]["impersonatedUser"]["groups"], json!(["system:masters", "system:authenticated"]));
+    assert_eq!(constraint(&events[1]), Value::Null);
+}

@@ -139,16 +139,20 @@ fn assert_status(answer: &(StatusCode, Value), code: u16, reason: &str) {
 #[tokio::test]
 async fn without_credentials_nothing_is_shown() {
     let cluster = Cluster::start(Store::in_memory()).await;
-    for header in
-        [None, Some("Bearer wrong"), Some("Bearer "), Some("Basic YWRtaW46YWRtaW4="), Some("Bearer")]
-    {
+    for (header, code, reason) in [
+        (None, 403, "Forbidden"),
+        (Some("Bearer wrong"), 401, "Unauthorized"),
+        (Some("Bearer "), 403, "Forbidden"),
+        (Some("Basic YWRtaW46YWRtaW4="), 403, "Forbidden"),
+        (Some("Bearer"), 403, "Forbidden"),
+    ] {
         let mut request = cluster.request(Method::GET, "/api/v1/secrets", "application/json", "");
         request.headers_mut().remove("authorization");
         if let Some(header) = header {
             request.headers_mut().insert("authorization", header.parse().unwrap());
         }
         let answer = cluster.send(request).await;
-        assert_status(&answer, 401, "Unauthorized");
+        assert_status(&answer, code, reason);
     }
     cluster.assert_well().await;
 }

@@ -121,6 +121,7 @@ pub async fn validate(
         objects::check_claim_resize(w, object, old, operation)?;
         runtime_class::validate(w, object, operation)?;
         pods::check_resize(w, object, old, operation)?;
+        crate::auth::signers::check(w, object, old, operation)?;
     }
     policies::validate(w, object, old, operation).await?;
     webhooks::validate(w, object, old, operation).await?;

@@ -148,9 +148,12 @@ impl Record {
         self.stage(Stage::RequestReceived).await;
     }
 
-    /// Who asks in somebody else's name.
-    pub fn impersonated(&mut self, user: &User) {
+    /// The user that is impersonated. `constraint`: the verb of constrained impersonation, or empty.
+    pub fn impersonated(&mut self, user: &User, constraint: &str) {
         self.event["impersonatedUser"] = user.to_value();
+        if !constraint.is_empty() {
+            self.event["authenticationMetadata"] = json!({"impersonationConstraint": constraint});
+        }
     }
 
     /// What the authorizer said.

@@ -2,23 +2,28 @@
 
 pub mod bootstrap;
 pub mod escalation;
+pub mod impersonation;
 pub mod rbac;
 mod reviews;
+pub mod signers;
 pub mod tokens;
 
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
+use plimsoll_machinery::decode::go_quote;
 use plimsoll_machinery::{ApiError, Details};
 use serde_json::{Value, json};
-
-use crate::http::info::RequestInfo;
 
 pub use rbac::{Attributes, Decision, Rbac};
 pub use reviews::create as create_review;
 
 /// The group every authenticated user is in.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of requests without credentials.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The user of requests without credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
 
@@ -50,11 +55,7 @@ impl User {
 
     /// Somebody without credentials.
     pub fn anonymous() -> Self {
-        Self {
-            name: "system:anonymous".to_owned(),
-            groups: vec!["system:unauthenticated".to_owned()],
-            ..Self::default()
-        }
+        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
     }
 
     /// Whether the user is in a group.
@@ -103,14 +104,21 @@ pub enum Mode {
 }
 
 /// Settings of authentication and authorization.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AuthConfig {
     /// Bearer tokens and their users.
     pub tokens: Vec<(String, User)>,
-    /// Whether requests without credentials are let in as `system:anonymous` (authorization then decides).
+    /// Whether requests without credentials are those of `system:anonymous`, which authorization decides on
+    /// (kube-apiserver's `--anonymous-auth`). It has no effect where every user may do everything.
     pub anonymous: bool,
     /// Authorization mode.
     pub mode: Mode,
+}
+
+impl Default for AuthConfig {
+    fn default() -> Self {
+        Self { tokens: Vec::new(), anonymous: true, mode: Mode::default() }
+    }
 }
 
 impl AuthConfig {
@@ -134,13 +142,15 @@ impl AuthConfig {
             return Ok(user);
         }
         let header = headers.get(http::header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+        // As upstream's `bearertoken` authenticator reads it: another scheme, or none, is no attempt.
         let token = header.and_then(|h| {
-            let (scheme, token) = h.trim().split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+            let mut parts = h.trim().splitn(3, ' ');
+            let scheme = parts.next()?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| parts.next()).flatten()
         });
         match token.filter(|t| !t.is_empty()) {
             Some(token) => self.user_of_token(token).or_else(|| issued(token)).ok_or_else(unauthorized),
-            None if self.anonymous => Ok(User::anonymous()),
+            None if self.anonymous && self.mode != Mode::AlwaysAllow => Ok(User::anonymous()),
             None => Err(unauthorized()),
         }
     }
@@ -164,73 +174,30 @@ pub fn unauthorized() -> ApiError {
     e
 }
 
-/// The user that an `Impersonate-User` header asks for; `None`: no impersonation.
-///
-/// # Errors
-/// 400 when groups or other attributes are given without a user name.
-pub fn impersonated(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("");
-    let name = text("impersonate-user");
-    let mut groups: Vec<String> = headers
-        .get_all("impersonate-group")
-        .iter()
-        .filter_map(|v| v.to_str().ok())
-        .map(str::to_owned)
-        .collect();
-    let uid = text("impersonate-uid");
-    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (header, value) in headers {
-        let Some(key) = header.as_str().strip_prefix("impersonate-extra-") else { continue };
-        let key = crate::http::query::unescape(key, false).unwrap_or_else(|| key.to_owned());
-        extra.entry(key).or_default().push(value.to_str().unwrap_or("").to_owned());
-    }
-    if name.is_empty() {
-        if groups.is_empty() && uid.is_empty() && extra.is_empty() {
-            return Ok(None);
-        }
-        let list: Vec<String> = groups.iter().map(|g| format!("{g:?}")).collect();
-        return Err(ApiError::bad_request(format!(
-            "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:[]string{{{}}}, \
-             Extra:map[string][]string(nil)}} without impersonating a user name",
-            list.join(", ")
-        )));
-    }
-    if let Some((namespace, _)) =
-        name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
-        && groups.is_empty()
-    {
-        groups.push("system:serviceaccounts".to_owned());
-        groups.push(format!("system:serviceaccounts:{namespace}"));
-    }
-    if name != "system:anonymous" && !groups.iter().any(|g| g == AUTHENTICATED) {
-        groups.push(AUTHENTICATED.to_owned());
-    }
-    Ok(Some(User { name: name.to_owned(), uid: uid.to_owned(), groups, extra }))
-}
-
-/// 403 as the authorization filter words it.
-pub fn forbidden(user: &User, info: &RequestInfo, reason: &str) -> ApiError {
+/// 403 as the authorization filter words it (`responsewriters.ForbiddenStatusError`).
+pub fn forbidden(user: &User, what: &Attributes, reason: &str) -> ApiError {
     let mut e = ApiError::new(403, "Forbidden", "");
     let tail = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    let user = &user.name;
-    if !info.is_resource {
-        e.message = format!("forbidden: User {user:?} cannot {} path {:?}{tail}", info.verb, info.path);
+    let Attributes { verb, group, resource, subresource, namespace, name, .. } = what;
+    let user = go_quote(&user.name);
+    if !what.is_resource {
+        let said = sanitized(&format!("User {user} cannot {verb} path {}", go_quote(&what.path)));
+        e.message = format!("forbidden: {said}{tail}");
         e.details = Some(Box::default());
         return e;
     }
-    let RequestInfo { verb, group, resource, subresource, namespace, .. } = info;
-    let name = info.authorized_name();
     let full = if subresource.is_empty() { resource.clone() } else { format!("{resource}/{subresource}") };
     let place = if namespace.is_empty() {
         "at the cluster scope".to_owned()
     } else {
-        format!("in the namespace {namespace:?}")
+        format!("in the namespace {}", go_quote(namespace))
     };
     let qualified = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
-    let subject = if name.is_empty() { qualified } else { format!("{qualified} {name:?}") };
-    e.message = format!(
-        "{subject} is forbidden: User {user:?} cannot {verb} resource {full:?} in API group {group:?} {place}{tail}"
-    );
+    let subject = if name.is_empty() { qualified } else { format!("{qualified} {}", go_quote(name)) };
+    let (full, in_group) = (go_quote(&full), go_quote(group));
+    let said =
+        sanitized(&format!("User {user} cannot {verb} resource {full} in API group {in_group} {place}"));
+    e.message = format!("{subject} is forbidden: {said}{tail}");
     e.details = Some(Box::new(Details {
         name: name.to_owned(),
         group: group.clone(),
@@ -238,6 +205,11 @@ pub fn forbidden(user: &User, info: &RequestInfo, reason: &str) -> ApiError {
         ..Details::default()
     }));
     e
+}
+
+/// Text that no browser takes for HTML.
+fn sanitized(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -249,22 +221,16 @@ mod tests {
         let mut config =
             AuthConfig { tokens: vec![("secret".into(), User::admin())], ..AuthConfig::default() };
         let mut headers = HeaderMap::new();
-        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
-        config.anonymous = true;
         assert_eq!(config.authenticate(&headers, None, |_| None).unwrap(), User::anonymous());
+        config.mode = Mode::AlwaysAllow;
+        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
+        config = AuthConfig { anonymous: false, mode: Mode::Rbac, ..config };
+        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
+        headers.insert("authorization", "Basic c2VjcmV0".parse().unwrap());
+        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
         headers.insert("authorization", "Bearer wrong".parse().unwrap());
         assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
         headers.insert("authorization", "Bearer secret".parse().unwrap());
         assert_eq!(config.authenticate(&headers, None, |_| None).unwrap(), User::admin());
-    }
-
-    #[test]
-    fn impersonation_needs_a_name() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(impersonated(&headers).unwrap(), None);
-        headers.insert("impersonate-group", "devs".parse().unwrap());
-        assert!(impersonated(&headers).unwrap_err().message.contains("Groups:[]string{\"devs\"}"));
-        headers.insert("impersonate-user", "carol".parse().unwrap());
-        assert_eq!(impersonated(&headers).unwrap(), Some(User::new("carol", &["devs"])));
     }
 }

@@ -55,6 +55,7 @@ impl ServerClient {
             dry_run: false,
             options: json!({"kind": options, "apiVersion": "meta.k8s.io/v1", "fieldManager": self.manager}),
             admission: Admission::default(),
+            may_create: options == "CreateOptions",
             warnings: Vec::new(),
             annotations: crate::audit::Annotations::default(),
             follows_template: false,

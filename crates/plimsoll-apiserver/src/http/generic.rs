@@ -285,6 +285,7 @@ pub fn write_of(req: &Req, kind: &Arc<Kind>, options: &WriteOptions, options_kin
         dry_run: options.dry_run,
         options: options.to_value(options_kind),
         admission: Admission::default(),
+        may_create: req.info.verb == "create",
         warnings: Vec::new(),
         annotations: Arc::clone(&req.annotations),
         follows_template: false,

@@ -246,44 +246,20 @@ fn permit(
     info: &RequestInfo,
     mut record: Option<&mut Record>,
 ) -> Result<User, ApiError> {
+    let what = Attributes::of(info);
     let mut user = who;
-    if let Some(other) = auth::impersonated(headers)? {
-        for (resource, name) in
-            std::iter::once(("users", &other.name)).chain(other.groups.iter().map(|g| ("groups", g)))
-        {
-            if resource == "groups" && name == auth::AUTHENTICATED {
-                continue;
-            }
-            let what = RequestInfo {
-                is_resource: true,
-                verb: "impersonate".to_owned(),
-                resource: resource.to_owned(),
-                name: name.clone(),
-                ..RequestInfo::default()
-            };
-            let decision = server.rbac().authorize(&user, &Attributes::of(&what));
-            if !decision.allowed {
-                // Refused as the narrow way of impersonation words it, which is tried as well (KEP-5284).
-                let mode = if other.name.starts_with("system:serviceaccount:") {
-                    "serviceaccount"
-                } else {
-                    "user-info"
-                };
-                let mut asked = info.clone();
-                asked.verb = format!("impersonate-on:{mode}:{}", info.verb);
-                return Err(auth::forbidden(&user, &asked, ""));
-            }
-        }
-        user = other;
+    if let Some(wanted) = auth::impersonation::wanted(headers)? {
+        let acting = server.impersonation().authorize(server.rbac(), &user, &wanted, &what)?;
         if let Some(record) = &mut record {
-            record.impersonated(&user);
+            record.impersonated(&acting.user, acting.constraint);
         }
+        user = acting.user;
     }
-    let decision = server.rbac().authorize(&user, &Attributes::of(info));
+    let decision = server.rbac().authorize(&user, &what);
     if let Some(record) = record {
         record.authorized(decision.allowed, &decision.reason);
     }
-    if decision.allowed { Ok(user) } else { Err(auth::forbidden(&user, info, "")) }
+    if decision.allowed { Ok(user) } else { Err(auth::forbidden(&user, &what, &decision.reason)) }
 }
 
 /// Reads a body, and takes room for it as long as the answer isn't made.
@@ -331,7 +307,9 @@ fn too_many() -> ApiError {
 
 async fn route(req: &mut Req) -> Result<Reply, ApiError> {
     let path = req.info.path.clone();
-    if path.starts_with("//") || path == "/apis//" {
+    // No tunnels: a proxy takes a 200 for one.
+    let tunnel = req.method == Method::CONNECT && !req.info.is_resource;
+    if tunnel || path.starts_with("//") || path == "/apis//" {
         return Ok(Reply::page_not_found());
     }
     let custom = || req.table.iter().any(|k| k.gvk.group == req.info.group && k.custom.is_some());

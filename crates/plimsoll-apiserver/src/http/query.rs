@@ -47,8 +47,8 @@ pub fn unescape(text: &str, plus: bool) -> Option<String> {
     while let Some(b) = bytes.next() {
         match b {
             b'%' => {
-                let hex = [bytes.next()?, bytes.next()?];
-                out.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                out.push(u8::try_from(digit()? * 16 + digit()?).ok()?);
             }
             b'+' if plus => out.push(b' '),
             b => out.push(b),

@@ -3,7 +3,7 @@
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Updated, Write, devices, is_service, meta, service};
+use super::{Updated, Write, authorize, devices, is_service, meta, service};
 use crate::store::{Expected, StoreError};
 use crate::{admit, convert, machine};
 
@@ -94,6 +94,8 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     }
     w.warnings.extend(machine::warnings(&w.kind, &object, None));
     meta::tidy(&mut object);
+    // Where upstream calls `createValidation`: after mutating admission and validation, before validating admission.
+    authorize::creation(w)?;
     let charge = admit::validate(w, Some(&object), None, admit::Operation::Create).await?;
     machine::finish(&w.kind, &mut object);
     let key = w.key(&name);

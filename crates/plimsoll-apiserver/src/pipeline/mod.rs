@@ -4,6 +4,7 @@
 //! Order, as upstream has it: decode and default → field ownership → mutating admission → strategy → validation →
 //! validating admission → commit. A dry run stops before the commit.
 
+mod authorize;
 mod create;
 mod delete;
 mod devices;
@@ -111,6 +112,9 @@ pub struct Write {
     pub options: Value,
     /// How it is admitted.
     pub admission: Admission,
+    /// Whether the request was authorized as `create`. An update or a patch that finds no object to change, and so
+    /// creates one, is authorized a second time.
+    pub may_create: bool,
     /// Warnings collected on the way.
     pub warnings: Vec<String>,
     /// Annotations for the audit event of the request.

@@ -16,6 +16,7 @@ pub struct Api {
     pub server: Arc<Server>,
     service: ApiService,
     token: Option<String>,
+    headers: Vec<(String, String)>,
 }
 
 impl Api {
@@ -26,19 +27,35 @@ impl Api {
 
     /// The administrator of a server.
     pub fn of(server: Arc<Server>) -> Self {
-        Self { service: server.service(), server, token: None }
+        Self { service: server.service(), server, token: None, headers: Vec::new() }
     }
 
     /// A user who has been authenticated.
     pub fn as_user(&self, name: &str) -> Self {
-        let server = Arc::clone(&self.server);
-        Self { service: server.service_as(User::new(name, &[])), server, token: None }
+        self.as_somebody(User::new(name, &[]))
     }
 
     /// Somebody with a bearer token.
     pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.anonymous() }
+    }
+
+    /// A user with groups, UID and extra.
+    pub fn as_somebody(&self, user: User) -> Self {
         let server = Arc::clone(&self.server);
-        Self { service: server.authenticating_service(), server, token: Some(token.to_owned()) }
+        Self { service: server.service_as(user), server, token: None, headers: Vec::new() }
+    }
+
+    /// A client over the network without credentials.
+    pub fn anonymous(&self) -> Self {
+        let server = Arc::clone(&self.server);
+        Self { service: server.authenticating_service(), server, token: None, headers: Vec::new() }
+    }
+
+    /// The same client with further headers in each request.
+    pub fn with_headers(mut self, headers: &[(&str, &str)]) -> Self {
+        self.headers.extend(headers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        self
     }
 
     /// Sends a request; status and body.
@@ -52,6 +69,9 @@ impl Api {
         let mut request = Request::builder().method(method).uri(path).header("content-type", kind);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let response = self.service.clone().oneshot(request).await.unwrap();

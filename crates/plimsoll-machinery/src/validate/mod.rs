@@ -171,8 +171,20 @@ pub fn service_addresses(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
 }
 
 /// `ValidateNodeName`.
-pub(crate) fn is_node_name(name: &str) -> bool {
+pub fn is_node_name(name: &str) -> bool {
     checks::dns_subdomain(name).is_empty()
+}
+
+/// Whether a service account can have this namespace and this name (`serviceaccount.SplitUsername`).
+pub fn is_service_account(namespace: &str, name: &str) -> bool {
+    checks::dns_label(namespace).is_empty() && checks::dns_subdomain(name).is_empty()
+}
+
+/// What is wrong with a key such as `acme.io/foo` (`IsDomainPrefixedPath`).
+pub fn domain_prefixed_path(field: &str, text: &str) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    batch::domain_prefixed(text, &Path::new(field), &mut errors);
+    errors.0
 }
 
 /// Group and kind as `Invalid` errors name them: events are one kind, of the core group, in both APIs.

@@ -10,7 +10,7 @@ mod token;
 use std::sync::Arc;
 
 use http::Method;
-use plimsoll_machinery::{ApiError, Gvk, Kind, KindTable, Subresource};
+use plimsoll_machinery::{ApiError, Details, Gvk, Kind, KindTable, Subresource};
 use serde_json::Value;
 
 use super::generic::{decode, key, negotiate_for, not_supported, present, present_written, write_of};
@@ -18,6 +18,7 @@ use super::options::WriteOptions;
 use super::reply::Reply;
 use super::{Req, body_format, method_not_allowed, not_served, patch};
 use crate::admit::{self, Operation};
+use crate::auth::Attributes;
 use crate::pipeline::{self, Change};
 use crate::{machine, served};
 
@@ -144,10 +145,27 @@ fn own_kind(req: &Req, sub: &Subresource) -> Result<Arc<Kind>, ApiError> {
     machine::subresource_kind(&req.table, &sub.kind).ok_or_else(|| not_implemented(&sub.name))
 }
 
+/// A GET runs commands over a WebSocket as a POST does over SPDY, and needs the right to create as well
+/// (`ensureAuthorizedForVerb` in `pkg/registry/core/pod/rest`).
+fn may_create(req: &Req) -> Result<(), ApiError> {
+    let what = Attributes { verb: "create".to_owned(), ..Attributes::of(&req.info) };
+    let decision = req.server.rbac().authorize(&req.user, &what);
+    if req.info.verb == "create" || decision.allowed {
+        return Ok(());
+    }
+    let (name, reason) = (&req.info.name, &decision.reason);
+    let mut e = ApiError::new(403, "Forbidden", format!("pods \"{name}\" is forbidden: {reason}"));
+    e.details = Some(Box::new(Details { name: name.clone(), kind: "pods".to_owned(), ..Details::default() }));
+    Err(e)
+}
+
 /// exec, attach, port-forward and proxy need a kubelet with containers.
 async fn connect(req: &Req, kind: &Kind, what: &str) -> Result<Reply, ApiError> {
-    if !matches!(req.method, Method::GET | Method::POST) && what != "proxy" {
-        return Err(method_not_allowed());
+    if what != "proxy" {
+        if !matches!(req.method, Method::GET | Method::POST) {
+            return Err(method_not_allowed());
+        }
+        may_create(req)?;
     }
     let pod = read(req, kind).await?;
     if pod["spec"]["nodeName"].as_str().unwrap_or("").is_empty() {
