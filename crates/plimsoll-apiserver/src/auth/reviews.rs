@@ -187,16 +187,17 @@ fn rules(kind: &Kind, review: &Value, user: &User, rbac: &Rbac) -> Result<Value,
         return Err(ApiError::bad_request("no namespace on request"));
     }
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    for rule in rbac.rules(user, namespace) {
-        if rule["nonResourceURLs"].as_array().is_some_and(|u| !u.is_empty()) {
-            paths.push(json!({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]}));
-        } else {
-            resources.push(rule);
-        }
+    let found = rbac.rules(user, namespace);
+    for rule in &found.rules {
+        resources.extend(rule.resource_rule());
+        paths.extend(rule.path_rule());
+    }
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    if !found.errors.is_empty() {
+        status["evaluationError"] = json!(found.errors);
     }
     Ok(json!({
-        "kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version(), "metadata": {}, "spec": {},
-        "status": {"resourceRules": resources, "nonResourceRules": paths, "incomplete": false},
+        "kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version(), "metadata": {}, "spec": {}, "status": status,
     }))
 }
 
