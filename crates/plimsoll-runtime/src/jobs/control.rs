@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::group::Group;
-use super::{Env, Integration, Write, batch, drop_finalizer, names, pod, reconcile};
+use super::{Env, Integration, Write, batch, names, orphan, pod, reconcile};
 use crate::api::{
     ADMISSION_CHECKS, Api, Error, JOBS, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS,
     PROVISIONING_REQUESTS_BETA, PatchKind, Resource, WORKLOADS,
@@ -43,6 +43,8 @@ pub enum Key {
     Topology(String, String),
     /// A workload that is over, for how long it is kept: namespace, name.
     Retained(String, String),
+    /// A workload whose owner is gone: namespace, name.
+    Orphan(String, String),
     /// A workload with checks, for the requests of its nodes: namespace, name.
     Provision(String, String),
     /// An AdmissionCheck, for its finalizer and whether it can be passed.
@@ -170,6 +172,9 @@ impl Queue {
                 if super::retain::concerns(object) {
                     self.add(Key::Retained(namespace.clone(), json::name(object).to_owned()));
                 }
+                if orphan::concerns(object) {
+                    self.add(Key::Orphan(namespace.clone(), json::name(object).to_owned()));
+                }
                 if super::ungate::concerns(object) {
                     self.add(Key::Topology(namespace.clone(), json::name(object).to_owned()));
                 }
@@ -287,9 +292,10 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
         }
         Key::Topology(ns, name) => super::ungate::plan(ns, name, env),
         Key::Retained(ns, name) => super::retain::plan(ns, name, env),
+        Key::Orphan(ns, name) => orphan::plan(ns, name, env),
         Key::Job(ns, name) => {
             let Some(job) = cache.get(Kind::Job, ns, name).filter(|j| !json::deleting(j)) else {
-                return orphans(&cache.owned_by_name(ns, "Job", name));
+                return orphan::finalize(&cache.owned_by_name(ns, "Job", name), env);
             };
             if !managed(&job, cache) {
                 return Vec::new();
@@ -303,7 +309,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
         }
         Key::Pod(ns, name) => {
             let Some(object) = cache.get(Kind::Pod, ns, name) else {
-                return orphans(&single(cache.owned_by_name(ns, "Pod", name)));
+                return orphan::finalize(&single(cache.owned_by_name(ns, "Pod", name)), env);
             };
             if json::label(&object, names::MANAGED) != "true" || super::group::of(&object).is_some() {
                 return Vec::new();
@@ -317,7 +323,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
                 {
                     return reconcile(&job, env);
                 }
-                let mut writes = orphans(&own);
+                let mut writes = orphan::finalize(&own, env);
                 writes.extend(pod::release(&object));
                 return writes;
             }
@@ -331,7 +337,7 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
             None => {
                 let wl = cache.get(Kind::Workload, ns, name);
                 let ours = wl.filter(|w| json::annotation(w, names::IS_GROUP) == Some("true"));
-                orphans(&ours.into_iter().collect::<Vec<_>>())
+                orphan::finalize(&ours.into_iter().collect::<Vec<_>>(), env)
             }
         },
     }
@@ -346,11 +352,6 @@ fn single(mut workloads: Vec<Arc<Value>>) -> Vec<Arc<Value>> {
 fn managed(job: &Value, cache: &Cache) -> bool {
     let rules = cache.rules();
     rules.jobs && rules.manage(job) && rules.manage_namespace(cache, json::namespace(job))
-}
-
-/// The owner is gone: nothing holds on to its workloads any more.
-fn orphans(workloads: &[Arc<Value>]) -> Vec<Write> {
-    workloads.iter().filter_map(|w| drop_finalizer(WORKLOADS, w, names::IN_USE)).collect()
 }
 
 fn cached(resource: Resource) -> Option<Kind> {

@@ -466,9 +466,16 @@ fn a_foreign_workload_is_not_taken_over_by_a_groups_name() {
 #[test]
 fn workloads_of_vanished_jobs_are_let_go() {
     let cache = cache();
-    let wl = made(&cache);
-    cache.put(Kind::Workload, wl);
+    let mut wl = made(&cache);
+    cache.put(Kind::Workload, wl.clone());
     cache.remove(Kind::Job, "ns", "j");
+    let writes = run(&cache, &key());
+    assert_eq!(short(&writes), [format!("patch workloads {} status", json::name(&wl))]);
+    let status = body(&writes, 0)["status"].clone();
+    assert_eq!(status["conditions"][0]["reason"], "OwnerNotFound");
+    // Its quota is released; the finalizer follows.
+    json::set(&mut wl, &["status"], status);
+    cache.put(Kind::Workload, wl);
     assert_eq!(body(&run(&cache, &key()), 0)["metadata"]["finalizers"], json!([]));
 }
 
