@@ -34,6 +34,17 @@ pub enum Action {
     Queueing(queueing::Action),
 }
 
+/// What became of an action whose success no other event shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was carried out.
+    Done,
+    /// It was given up, for this reason. The engine asks again while the cause exists.
+    Failed(String),
+    /// Its object is gone, or a later action replaces it.
+    Superseded,
+}
+
 /// The engine: queueing and placement over one state.
 #[derive(Debug)]
 pub struct Engine {
@@ -133,6 +144,12 @@ impl Engine {
         if let Some(queueing) = &self.queueing {
             queueing.check();
         }
+    }
+
+    /// Queueing, for tests that change how it works.
+    #[cfg(test)]
+    pub(crate) fn queueing_mut(&mut self) -> Option<&mut Queueing> {
+        self.queueing.as_mut()
     }
 
     /// Placement, for questions (explain, metrics).

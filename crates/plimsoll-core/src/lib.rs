@@ -19,7 +19,7 @@ pub mod rng;
 pub mod slab;
 pub mod time;
 
-pub use engine::{Action, Engine, EngineConfig, Event};
+pub use engine::{Action, Answer, Engine, EngineConfig, Event};
 pub use time::{Duration, Time};
 
 #[cfg(test)]

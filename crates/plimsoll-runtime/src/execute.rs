@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
 use plimsoll_core::queueing::{Action as QueueAction, Event as QueueEvent, WorkloadKey, WorkloadUpdate};
-use plimsoll_core::{Action, Event};
+use plimsoll_core::{Action, Answer, Event};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,11 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
                 let Some(batch) = batch else { return };
                 for action in batch {
                     match Lane::of(&action) {
-                        Some(lane) => lanes.push(lane, action),
+                        Some(lane) => {
+                            if let Some(superseded) = lanes.push(lane, action) {
+                                answered(superseded, Answer::Superseded, &context);
+                            }
+                        }
                         None => hand_on(&action, &context),
                     }
                 }
@@ -146,54 +150,83 @@ fn hand_on(action: &Action, context: &Context) {
 
 async fn carry_out(action: Action, context: &Context) {
     if !context.claim.held() {
-        refuse(&action, context, "this process does not lead");
-        return;
+        return refuse(action, context, "this process does not lead");
     }
     match action {
-        Action::Place(PlaceAction::Bind { pod, node }) => bind(&pod, &node, context).await,
-        Action::Place(PlaceAction::Prepare { pod, node, what }) => {
-            let event = match crate::prepare::write(&context.api, &pod, &node, &what).await {
-                Ok(()) => PlaceEvent::Prepared(pod.uid),
-                Err(message) => PlaceEvent::BindFailed { uid: pod.uid, message },
+        Action::Place(action) => carry_out_place(action, context).await,
+        Action::Queueing(action) => carry_out_queueing(action, context).await,
+    }
+}
+
+async fn carry_out_place(action: PlaceAction, context: &Context) {
+    let answer = match &action {
+        PlaceAction::Bind { pod, node } => return bind(pod, node, context).await,
+        PlaceAction::Prepare { pod, node, what } => {
+            let event = match crate::prepare::write(&context.api, pod, node, what).await {
+                Ok(()) => PlaceEvent::Prepared(pod.uid.clone()),
+                Err(message) => PlaceEvent::BindFailed { uid: pod.uid.clone(), message },
             };
-            context.inbox.send(Event::Place(event));
+            return context.inbox.send(Event::Place(event));
         }
-        Action::Place(PlaceAction::Extend { pod, extender, call, what }) => {
-            let answer = context.extenders.ask(&context.api, extender, &pod, &what).await;
-            let event = PlaceEvent::Extended { uid: pod.uid, extender, call, answer };
-            context.inbox.send(Event::Place(event));
+        PlaceAction::Extend { pod, extender, call, what } => {
+            let answer = context.extenders.ask(&context.api, *extender, pod, what).await;
+            let event =
+                PlaceEvent::Extended { uid: pod.uid.clone(), extender: *extender, call: *call, answer };
+            return context.inbox.send(Event::Place(event));
         }
-        Action::Place(PlaceAction::Unschedulable { pod, reason, message, nominated_node }) => {
-            unschedulable(&pod, reason, &message, nominated_node.as_deref(), context).await;
+        PlaceAction::Unschedulable { pod, reason, message, nominated_node } => {
+            unschedulable(pod, reason, message, nominated_node.as_deref(), context).await
         }
-        Action::Place(PlaceAction::Preempt { victim, message, .. }) => {
-            preempt(&victim, &message, context).await;
-        }
-        Action::Place(PlaceAction::ClearNomination { pod }) => {
+        PlaceAction::Preempt { victim, message, .. } => preempt(victim, message, context).await,
+        PlaceAction::ClearNomination { pod } => {
             let patch = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": null}});
             let done = retry(|| {
                 context.api.patch(PODS, &pod.namespace, &pod.name, "status", PatchKind::Merge, &patch)
             });
-            log("clearing a nomination", done.await.map(drop));
+            answer_of("clearing a nomination", done.await)
         }
-        Action::Queueing(QueueAction::UpdateWorkload(update)) => update_workload(*update, context).await,
-        Action::Queueing(QueueAction::DeactivateWorkload { key, uid }) => {
+        PlaceAction::Record { .. } => return,
+    };
+    answered(Action::Place(action), answer, context);
+}
+
+async fn carry_out_queueing(action: QueueAction, context: &Context) {
+    let answer = match &action {
+        QueueAction::UpdateWorkload(update) => return update_workload(update, context).await,
+        QueueAction::DeactivateWorkload { key, uid } => {
             let patch = json!({"metadata": {"uid": uid}, "spec": {"active": false}});
             let done = retry(|| {
                 context.api.patch(WORKLOADS, &key.namespace, &key.name, "", PatchKind::Merge, &patch)
             });
-            log("deactivating a workload", done.await.map(|w| context.cache.refresh(Kind::Workload, w)));
+            let done = done.await.map(|w| context.cache.refresh(Kind::Workload, w));
+            answer_of("deactivating a workload", done)
         }
-        Action::Queueing(QueueAction::FailPod { namespace, name, uid }) => {
-            fail(PodRef { namespace, name, uid }, context).await;
+        QueueAction::FailPod { namespace, name, uid } => {
+            let (namespace, name, uid) = (namespace.clone(), name.clone(), uid.clone());
+            fail(PodRef { uid, namespace, name }, context).await
         }
-        Action::Place(PlaceAction::Record { .. }) | Action::Queueing(_) => {}
-    }
+        QueueAction::Record(..)
+        | QueueAction::ClusterQueueStatus(..)
+        | QueueAction::LocalQueueStatus(..)
+        | QueueAction::CohortStatus(..)
+        | QueueAction::RunWindowStatus(..) => return,
+    };
+    answered(Action::Queueing(action), answer, context);
+}
+
+/// Tells the engine what became of an action that has no event of its own.
+fn answered(action: Action, answer: Answer, context: &Context) {
+    context.inbox.send(match action {
+        Action::Place(action) => Event::Place(PlaceEvent::Answered { action: Box::new(action), answer }),
+        Action::Queueing(action) => {
+            Event::Queueing(QueueEvent::Answered { action: Box::new(action), answer })
+        }
+    });
 }
 
 /// Answers an action that is not tried at all.
-fn refuse(action: &Action, context: &Context, why: &str) {
-    match action {
+fn refuse(action: Action, context: &Context, why: &str) {
+    match &action {
         Action::Place(PlaceAction::Bind { pod, .. } | PlaceAction::Prepare { pod, .. }) => {
             let event = PlaceEvent::BindFailed { uid: pod.uid.clone(), message: why.to_owned() };
             context.inbox.send(Event::Place(event));
@@ -204,15 +237,37 @@ fn refuse(action: &Action, context: &Context, why: &str) {
             context.inbox.send(Event::Place(event));
         }
         Action::Queueing(QueueAction::UpdateWorkload(update)) => failed(update, context, why),
-        _ => {}
+        Action::Place(
+            PlaceAction::Unschedulable { .. }
+            | PlaceAction::Preempt { .. }
+            | PlaceAction::ClearNomination { .. },
+        )
+        | Action::Queueing(QueueAction::DeactivateWorkload { .. } | QueueAction::FailPod { .. }) => {
+            answered(action, Answer::Failed(why.to_owned()), context);
+        }
+        Action::Place(PlaceAction::Record { .. })
+        | Action::Queueing(
+            QueueAction::Record(..)
+            | QueueAction::ClusterQueueStatus(..)
+            | QueueAction::LocalQueueStatus(..)
+            | QueueAction::CohortStatus(..)
+            | QueueAction::RunWindowStatus(..),
+        ) => {}
     }
 }
 
-fn log(what: &str, result: Result<(), Error>) {
+/// The answer to a write, which names its object by its UID: a conflict says that there is another one of that name.
+fn answer_of<T>(what: &str, result: Result<T, Error>) -> Answer {
     match result {
-        Err(e) if e.is_not_found() => tracing::debug!(error = %e, "{what}: the object is gone"),
-        Err(e) => tracing::warn!(error = %e, "{what} failed"),
-        Ok(()) => {}
+        Ok(_) => Answer::Done,
+        Err(e) if e.is_not_found() || e.is_conflict() => {
+            tracing::debug!(error = %e, "{what}: the object is gone");
+            Answer::Superseded
+        }
+        Err(e) => {
+            tracing::warn!(error = %e, "{what} failed");
+            Answer::Failed(e.to_string())
+        }
     }
 }
 
@@ -264,7 +319,7 @@ async fn bound(pod: &PodRef, node: &str, context: &Context) -> bool {
 }
 
 /// Ends a pod that waits for a node on which it can never start (Kueue's node controller).
-async fn fail(pod: PodRef, context: &Context) {
+async fn fail(pod: PodRef, context: &Context) -> Answer {
     const TEXT: &str = "Pod terminated by Kueue NodeController due to node taint";
     let status = json!({"phase": "Failed", "conditions": [{
         "type": "TerminatedByKueue", "status": "True", "reason": "UnschedulableOnAssignedNode", "message": TEXT,
@@ -282,7 +337,7 @@ async fn fail(pod: PodRef, context: &Context) {
         };
         context.recorder.record(Note { reporter: NODES, ..pod_note(&pod, &note) });
     }
-    log("ending a pod that can't start", done.map(drop));
+    answer_of("ending a pod that can't start", done)
 }
 
 async fn unschedulable(
@@ -291,7 +346,7 @@ async fn unschedulable(
     message: &str,
     nominated: Option<&str>,
     context: &Context,
-) {
+) -> Answer {
     let now = clock::text(clock::now());
     let mut status = json!({"conditions": [{
         "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
@@ -303,10 +358,10 @@ async fn unschedulable(
     let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
     let done =
         retry(|| context.api.patch(PODS, &pod.namespace, &pod.name, "status", PatchKind::Strategic, &patch));
-    log("writing why a pod is unschedulable", done.await.map(drop));
+    answer_of("writing why a pod is unschedulable", done.await)
 }
 
-async fn preempt(victim: &PodRef, message: &str, context: &Context) {
+async fn preempt(victim: &PodRef, message: &str, context: &Context) -> Answer {
     let now = clock::text(clock::now());
     let patch = json!({"metadata": {"uid": victim.uid}, "status": {"conditions": [{
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message,
@@ -315,9 +370,10 @@ async fn preempt(victim: &PodRef, message: &str, context: &Context) {
     let marked = retry(|| {
         context.api.patch(PODS, &victim.namespace, &victim.name, "status", PatchKind::Strategic, &patch)
     });
-    log("marking a victim", marked.await.map(drop));
+    // The deletion is what counts.
+    answer_of("marking a victim", marked.await);
     let done = retry(|| context.api.delete(PODS, &victim.namespace, &victim.name, &victim.uid, None));
-    log("deleting a victim", done.await.map(drop));
+    answer_of("deleting a victim", done.await)
 }
 
 fn pod_note(pod: &PodRef, note: &plimsoll_core::place::Note) -> Note {
@@ -370,7 +426,7 @@ fn failed(update: &WorkloadUpdate, context: &Context, message: &str) {
 }
 
 /// Reads, changes and writes the status until nobody was in between.
-async fn update_workload(update: WorkloadUpdate, context: &Context) {
+async fn update_workload(update: &WorkloadUpdate, context: &Context) {
     let key = &update.key;
     let mut current = context.cache.get(Kind::Workload, &key.namespace, &key.name).map(|w| (*w).clone());
     for _ in 0..CONFLICTS {
@@ -378,13 +434,13 @@ async fn update_workload(update: WorkloadUpdate, context: &Context) {
             Some(object) => object,
             None => match retry(|| context.api.get(WORKLOADS, &key.namespace, &key.name)).await {
                 Ok(object) => object,
-                Err(e) => return failed(&update, context, &e.to_string()),
+                Err(e) => return failed(update, context, &e.to_string()),
             },
         };
         if json::uid(&object) != update.uid {
-            return failed(&update, context, "the workload has been replaced by another of its name");
+            return failed(update, context, "the workload has been replaced by another of its name");
         }
-        let status = plimsoll_api::kueue::workload_status_patch(&object, &update);
+        let status = plimsoll_api::kueue::workload_status_patch(&object, update);
         let patch = json!({
             "metadata": {"resourceVersion": json::version(&object), "uid": update.uid}, "status": status,
         });
@@ -401,8 +457,8 @@ async fn update_workload(update: WorkloadUpdate, context: &Context) {
                 return;
             }
             Err(e) if e.is_conflict() => {}
-            Err(e) => return failed(&update, context, &e.to_string()),
+            Err(e) => return failed(update, context, &e.to_string()),
         }
     }
-    failed(&update, context, "the workload keeps changing");
+    failed(update, context, "the workload keeps changing");
 }

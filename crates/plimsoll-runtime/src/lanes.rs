@@ -79,22 +79,31 @@ fn explains(action: &Action) -> bool {
     }
 }
 
-/// What is to be written in place of an explanation that still waits and what comes after it.
-fn overtake(waiting: Action, next: &mut Action) -> Option<Action> {
+/// What becomes of an explanation that still waits when another write comes.
+enum Overtaken {
+    /// It is written before that one.
+    Stays(Action),
+    /// That one is written instead.
+    Superseded(Action),
+    /// That one writes both, and answers for both.
+    Joined,
+}
+
+fn overtake(waiting: Action, next: &mut Action) -> Overtaken {
     match (waiting, next) {
         (
             Action::Queueing(QueueAction::UpdateWorkload(waiting)),
             Action::Queueing(QueueAction::UpdateWorkload(next)),
         ) if waiting.uid == next.uid => {
             next.absorb(*waiting);
-            None
+            Overtaken::Joined
         }
         // A pod that gets a node, or another reason, waits for the former reason no more.
         (
-            Action::Place(PlaceAction::Unschedulable { .. }),
+            waiting @ Action::Place(PlaceAction::Unschedulable { .. }),
             Action::Place(PlaceAction::Unschedulable { .. } | PlaceAction::Bind { .. }),
-        ) => None,
-        (waiting, _) => Some(waiting),
+        ) => Overtaken::Superseded(waiting),
+        (waiting, _) => Overtaken::Stays(waiting),
     }
 }
 
@@ -131,20 +140,24 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Adds a write to its lane.
-    pub fn push(&mut self, lane: Lane, mut action: Action) {
+    /// Adds a write to its lane. Returns one that it replaces, if that has to be answered.
+    pub fn push(&mut self, lane: Lane, mut action: Action) -> Option<Action> {
         let queue = self.queues.entry(lane.clone()).or_insert_with(|| Queue {
             waiting: VecDeque::new(),
             busy: false,
             listed: Listed::No,
         });
-        if let Some(last) = queue.waiting.pop_back_if(|last| explains(last))
-            && let Some(last) = overtake(last, &mut action)
-        {
-            queue.waiting.push_back(last);
+        let mut superseded = None;
+        if let Some(last) = queue.waiting.pop_back_if(|last| explains(last)) {
+            match overtake(last, &mut action) {
+                Overtaken::Stays(last) => queue.waiting.push_back(last),
+                Overtaken::Superseded(last) => superseded = Some(last),
+                Overtaken::Joined => {}
+            }
         }
         queue.waiting.push_back(action);
         self.list(lane);
+        superseded
     }
 
     /// The next write of a group to begin with. [`Lanes::done`] tells that it has ended.
@@ -233,8 +246,8 @@ mod tests {
         })))
     }
 
-    fn put(lanes: &mut Lanes, action: Action) {
-        lanes.push(Lane::of(&action).unwrap(), action);
+    fn put(lanes: &mut Lanes, action: Action) -> Option<Action> {
+        lanes.push(Lane::of(&action).unwrap(), action)
     }
 
     /// The next write to a workload: its lane, its numbers, whether it decides something.
@@ -250,8 +263,9 @@ mod tests {
     #[test]
     fn decisions_come_before_explanations_which_still_come() {
         let mut lanes = Lanes::default();
-        (0..40).for_each(|n| put(&mut lanes, update(n, u64::from(n), false)));
-        (100..140).for_each(|n| put(&mut lanes, update(n, u64::from(n), true)));
+        for (range, decides) in [(0..40, false), (100..140, true)] {
+            assert!(range.into_iter().all(|n| put(&mut lanes, update(n, u64::from(n), decides)).is_none()));
+        }
         let order: Vec<bool> =
             std::iter::from_fn(|| take(&mut lanes)).map(|(_, _, decides)| decides).collect();
         assert_eq!(order.len(), 80);
@@ -263,15 +277,15 @@ mod tests {
     #[test]
     fn what_is_overtaken_while_it_waits_is_not_written_alone() {
         let mut lanes = Lanes::default();
-        put(&mut lanes, update(1, 1, false));
-        put(&mut lanes, update(2, 2, false));
-        put(&mut lanes, update(1, 3, false));
-        put(&mut lanes, update(1, 4, true));
+        drop(put(&mut lanes, update(1, 1, false)));
+        drop(put(&mut lanes, update(2, 2, false)));
+        drop(put(&mut lanes, update(1, 3, false)));
+        drop(put(&mut lanes, update(1, 4, true)));
         let (lane, ids, decides) = take(&mut lanes).unwrap();
         assert_eq!((ids, decides), (vec![1, 3, 4], true));
         // One at a time for each object, and what is under way is not overtaken.
-        put(&mut lanes, update(1, 5, false));
-        put(&mut lanes, update(1, 6, true));
+        drop(put(&mut lanes, update(1, 5, false)));
+        drop(put(&mut lanes, update(1, 6, true)));
         assert_eq!(take(&mut lanes).unwrap().1, [2]);
         assert!(take(&mut lanes).is_none());
         lanes.done(lane);
@@ -292,9 +306,8 @@ mod tests {
         let bind = |uid: &str| Action::Place(PlaceAction::Bind { pod: pod(uid), node: "n".into() });
         let mut lanes = Lanes::default();
         let mut all = [why("a", None), bind("a"), why("b", Some("n")), bind("b"), why("c", None)];
-        for action in all.clone() {
-            put(&mut lanes, action);
-        }
+        let superseded: Vec<Action> = all.clone().into_iter().filter_map(|a| put(&mut lanes, a)).collect();
+        assert_eq!(superseded, all[..1]);
         let mut seen = Vec::new();
         while let Some((lane, action)) = lanes.next(Group::Pods) {
             seen.push(action);
@@ -326,7 +339,7 @@ mod tests {
                 match what {
                     0 | 1 => {
                         wanted.entry(name).or_default().push(id);
-                        put(&mut lanes, update(name, id, decides));
+                        assert!(put(&mut lanes, update(name, id, decides)).is_none());
                     }
                     2 => drop(begin(&mut lanes, &mut under_way)),
                     _ => under_way.pop_front().into_iter().for_each(|lane| lanes.done(lane)),

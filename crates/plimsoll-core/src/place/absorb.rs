@@ -26,6 +26,7 @@ impl Placement {
             Event::Bound(uid) => self.bound(&uid),
             Event::Extended { uid, extender, call, answer } => self.extended(&uid, extender, call, answer),
             Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
+            Event::Answered { action, answer } => self.answered(*action, &answer),
         }
         self.settle_victims();
     }

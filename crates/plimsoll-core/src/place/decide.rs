@@ -39,6 +39,7 @@ impl Placement {
         for id in self.queue.take_leftovers(now) {
             self.retry(id);
         }
+        self.repeat_due();
         for action in self.outbox.drain(..) {
             emit(action);
         }
@@ -239,8 +240,9 @@ impl Placement {
     /// Puts a pod back after a failed attempt and reports it.
     pub(super) fn failed(&mut self, id: PodId, reason: &'static str, text: &str, nominated: Option<String>) {
         self.record(id, true, "FailedScheduling", "Scheduling", text);
-        let condition = foldhash::fast::FixedState::with_seed(1).hash_one((reason, text)) | 1;
+        let condition = condition_hash(reason, text);
         let now = self.now;
+        let nominated = nominated.or_else(|| self.owed_nomination(id));
         let Some(row) = self.queue.get_mut(id) else { return };
         let told = row.condition == condition && nominated.is_none();
         row.condition = condition;
@@ -272,6 +274,11 @@ impl Placement {
         let note = Note { warning, reason, action, message: truncate_note(text) };
         self.outbox.push(Action::Record { pod, note });
     }
+}
+
+/// What is remembered of a condition that was written.
+pub(super) fn condition_hash(reason: &str, text: &str) -> u64 {
+    foldhash::fast::FixedState::with_seed(1).hash_one((reason, text)) | 1
 }
 
 /// How the search for a node ended.

@@ -3,6 +3,7 @@
 mod absorb;
 mod absorb_objects;
 mod allocate;
+mod answers;
 pub mod args;
 mod cluster;
 mod cycle;
@@ -32,6 +33,7 @@ pub use framework::{Code, PluginId, PluginRef, PluginSet, Profile, ProfileError,
 pub use hints::Seen;
 pub use queue::{Backoff, QueueCounts};
 
+use crate::engine::Answer;
 use crate::intern::Map;
 use crate::model::{self, LabelSelector, Node, Pod, StringMap};
 use crate::rng::Rng;
@@ -205,6 +207,13 @@ pub enum Event {
         /// What the API server said.
         message: String,
     },
+    /// What became of [`Action::Preempt`], [`Action::Unschedulable`] or [`Action::ClearNomination`].
+    Answered {
+        /// The action.
+        action: Box<Action>,
+        /// What became of it.
+        answer: Answer,
+    },
 }
 
 /// A Kubernetes event to be recorded about a pod or workload.
@@ -287,7 +296,8 @@ pub enum Action {
         /// The question.
         what: ExtenderCall,
     },
-    /// Set the condition `PodScheduled=False` and, when given, `status.nominatedNodeName`.
+    /// Set the condition `PodScheduled=False` and, when given, `status.nominatedNodeName`. Answered by
+    /// [`Event::Answered`].
     Unschedulable {
         /// The pod.
         pod: PodRef,
@@ -298,12 +308,13 @@ pub enum Action {
         /// `Some("")` clears the nomination, `None` leaves it.
         nominated_node: Option<String>,
     },
-    /// Set `status.nominatedNodeName` to the empty string: a more important pod took the place.
+    /// Set `status.nominatedNodeName` to the empty string: a more important pod took the place. Answered by
+    /// [`Event::Answered`].
     ClearNomination {
         /// The pod.
         pod: PodRef,
     },
-    /// Delete a pod to make room, first marking it with condition `DisruptionTarget`.
+    /// Delete a pod to make room, first marking it with condition `DisruptionTarget`. Answered by [`Event::Answered`].
     Preempt {
         /// The victim.
         victim: PodRef,
@@ -357,6 +368,8 @@ pub struct Placement {
     cancelled: Vec<PodId>,
     /// Where the next search for feasible nodes starts.
     next_start: usize,
+    /// Writes that failed and have to be repeated.
+    repeats: answers::Repeats,
     /// Actions found while absorbing.
     outbox: Vec<Action>,
     now: Time,
@@ -389,6 +402,7 @@ impl Placement {
             cancelled: Vec::new(),
             next_start: 0,
             runners,
+            repeats: answers::Repeats::default(),
             outbox: Vec::new(),
             now: Time::default(),
             config,
@@ -405,10 +419,13 @@ impl Placement {
             Some(deadline) => Some(deadline),
             None => self.queue.next_wake(self.now),
         };
-        [queue, self.next_give_up(), self.promises.next_end(), self.waiting.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let others = [
+            self.next_give_up(),
+            self.promises.next_end(),
+            self.waiting.next_deadline(),
+            self.repeats.next(),
+        ];
+        std::iter::once(queue).chain(others).flatten().min()
     }
 
     /// Whether nodes came or changed, or pods left, since this was last asked.
@@ -478,6 +495,8 @@ impl Placement {
     }
 }
 
+#[cfg(test)]
+mod answers_tests;
 #[cfg(test)]
 mod profile_tests;
 #[cfg(test)]

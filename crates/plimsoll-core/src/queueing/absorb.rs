@@ -114,6 +114,7 @@ impl Queueing {
             }
             Event::Written { key, id, version } => self.written(&key, id, version, now),
             Event::WriteFailed { key, id, message: _ } => self.write_failed(&key, id, now),
+            Event::Answered { action, answer } => self.answered(&action, &answer, now),
         }
     }
 
@@ -570,15 +571,22 @@ impl Queueing {
         let Some(failed) = wl.writes.iter().find(|p| p.update.id == write) else { return };
         let on_nodes = failed.update.unhealthy_nodes.is_some();
         wl.checks_not_reset |= failed.update.admission_checks.is_some();
+        let until = self.hold_off(id, now);
+        self.drop_write(id, write, now);
+        if on_nodes {
+            self.nodes_again(id, until);
+        }
+    }
+
+    /// Makes no write to a workload for some time, longer after each failure; until when. It is looked at then.
+    pub(super) fn hold_off(&mut self, id: WlId, now: Time) -> Time {
+        let Some(wl) = self.wl_mut(id) else { return now };
         wl.failures = wl.failures.saturating_add(1);
         let wait = SECOND.saturating_mul(1 << (wl.failures - 1).min(6));
         let until = now.plus(Duration(wait));
         wl.hold_off = Some(until);
         self.timers.insert((until, id));
-        self.drop_write(id, write, now);
-        if on_nodes {
-            self.nodes_again(id, until);
-        }
+        until
     }
 
     /// Forgets one write: the effective object is what the API showed plus the other writes.

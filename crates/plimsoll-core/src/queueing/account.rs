@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::amount::Amount;
+use super::amount::{Amount, Exact};
 use super::conditions::Edit;
 use super::ids::Fr;
 use super::metrics::{Tally, tally_of};
@@ -559,10 +559,10 @@ pub(crate) fn add_usage(usage: &mut Vec<(Fr, Amount)>, fr: Fr, amount: Amount) {
     }
 }
 
-fn charge(books: &mut std::collections::BTreeMap<Fr, Amount>, usage: &[(Fr, Amount)], add: bool) {
+fn charge(books: &mut std::collections::BTreeMap<Fr, Exact>, usage: &[(Fr, Amount)], add: bool) {
     for &(fr, a) in usage {
-        let e = books.entry(fr).or_insert(Amount::ZERO);
-        *e = if add { e.add(a) } else { e.sub(a) };
+        let e = books.entry(fr).or_default();
+        *e = if add { e.add(Exact::of(a)) } else { e.sub(Exact::of(a)) };
     }
 }
 

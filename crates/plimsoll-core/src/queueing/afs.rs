@@ -127,7 +127,7 @@ impl Queueing {
         for (&fr, a) in &self.lq(lq).admitted_usage {
             let name = self.ids.resource_name(self.ids.parts(fr).1);
             let e = usage.entry(name.to_owned()).or_insert(0);
-            *e = e.saturating_add(nanos(name, a.0));
+            *e = e.saturating_add(nanos(name, a.amount().0));
         }
         let ledger = &mut self.lq_mut(lq).ledger;
         let elapsed = seconds(now.since(ledger.updated)).max(0.0);

@@ -136,9 +136,12 @@ fn any_fate() -> impl Strategy<Value = Fate> {
 /// Two cohorts, the second perhaps below the first; queues in which jobs of four CPUs fit.
 fn any_plan(fair: bool, topologies: bool) -> impl Strategy<Value = Plan> {
     let cohorts = (any_spec(0, 0), any_spec(0, 1));
-    (cohorts, proptest::collection::vec(any_spec(4, 2), 3)).prop_map(move |((root, below), queues)| Plan {
+    let rounds = prop_oneof![Just(1), Just(8)];
+    let queues = proptest::collection::vec(any_spec(4, 2), 3);
+    (cohorts, queues, rounds).prop_map(move |((root, below), queues, rounds)| Plan {
         fair,
         topologies,
+        rounds,
         cohorts: vec![root, below],
         queues,
     })
@@ -302,6 +305,19 @@ proptest! {
         ops in proptest::collection::vec((any_op(), proptest::bool::weighted(0.3)), 1..40),
         fates in proptest::collection::vec(any_fate(), 0..60),
     ) {
+        run(plan, ops, fates);
+    }
+
+    /// The same where every write and every deactivation fails for as long as anything happens: when the fault ends,
+    /// all that was still wanted is done.
+    #[test]
+    fn lasting_failures_are_made_up_for(
+        plan in any_plan(false, false),
+        ops in proptest::collection::vec((any_op(), proptest::bool::weighted(0.3)), 1..40),
+        good in 0..8usize,
+    ) {
+        // The first few writes may succeed, so that something is admitted, checked and has to be deactivated.
+        let fates = [vec![Fate::Done; good * 4], vec![Fate::Fails; 400]].concat();
         run(plan, ops, fates);
     }
 }

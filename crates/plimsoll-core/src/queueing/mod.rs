@@ -9,6 +9,7 @@ mod absorb;
 mod account;
 mod afs;
 mod amount;
+mod answers;
 mod assign;
 #[cfg(test)]
 mod chaos;
@@ -65,6 +66,7 @@ pub use windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::engine::Answer;
 use crate::model::{Resources, StringMap};
 use crate::time::Time;
 
@@ -173,6 +175,13 @@ pub enum Event {
         /// What the API server said.
         message: String,
     },
+    /// What became of [`Action::DeactivateWorkload`] or [`Action::FailPod`].
+    Answered {
+        /// The action.
+        action: Box<Action>,
+        /// What became of it.
+        answer: Answer,
+    },
 }
 
 /// A row of a queue's usage: flavor, resource, total, borrowed.
@@ -252,14 +261,15 @@ pub struct WorkloadUpdate {
 pub enum Action {
     /// Write the status of a workload. Answered by [`Event::Written`] or [`Event::WriteFailed`].
     UpdateWorkload(Box<WorkloadUpdate>),
-    /// Set `spec.active` of a workload to false.
+    /// Set `spec.active` of a workload to false. Answered by [`Event::Answered`].
     DeactivateWorkload {
         /// The workload.
         key: WorkloadKey,
         /// Its UID.
         uid: String,
     },
-    /// End a pod that was sent to a node on which it can never start, so that its owner makes another one.
+    /// End a pod that was sent to a node on which it can never start, so that its owner makes another one. Answered by
+    /// [`Event::Answered`].
     FailPod {
         /// Namespace.
         namespace: String,

@@ -10,7 +10,7 @@ use super::{Action, Note, cond};
 use crate::time::{Duration, Time};
 
 /// Rounds of changes per workload and call; each makes one write.
-const MAX_ROUNDS: usize = 8;
+pub(crate) const MAX_ROUNDS: usize = 8;
 
 /// Reasons of QuotaReserved=False that the cycle gave and that stay until it gives another.
 const KEPT: [&str; 10] = [
@@ -37,11 +37,12 @@ fn note(warning: bool, reason: &str, message: impl Into<String>) -> Vec<Note> {
 }
 
 impl Queueing {
-    /// Looks at all workloads that changed, until nothing more changes.
+    /// Looks at all workloads that changed, until nothing more changes. What changes in every round is left for the next
+    /// step ([`Queueing::next_wake`]), so that others get their turn.
     pub(crate) fn reconcile_dirty(&mut self, now: Time) {
         self.devices_settle(now);
         self.depend_settle(now);
-        for _ in 0..MAX_ROUNDS {
+        for _ in 0..self.rounds {
             let dirty = std::mem::take(&mut self.dirty);
             if dirty.is_empty() {
                 return;
@@ -53,7 +54,6 @@ impl Queueing {
                 }
             }
         }
-        self.dirty.clear();
     }
 
     /// Makes at most one write; [`Queueing::edit`] marks the workload for another look.

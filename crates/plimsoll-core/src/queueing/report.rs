@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::amount::Amount;
+use super::amount::{Amount, Exact};
 use super::ids::Fr;
 use super::model::StopPolicy;
 use super::pending::LqId;
@@ -151,7 +151,7 @@ impl Queueing {
                 })
                 .collect()
         };
-        let admitted = |fr: Fr| cq.admitted_usage.get(&fr).copied().unwrap_or_default();
+        let admitted = |fr: Fr| cq.admitted_usage.get(&fr).copied().unwrap_or_default().amount();
         Some(QueueStatus {
             active: Some(active),
             pending: count(cq.pending.len()),
@@ -182,9 +182,10 @@ impl Queueing {
             Some(c) if !self.cq(c).is_active() => (false, "ClusterQueueIsInactive", cant),
             Some(_) => (true, "Ready", "Can submit new workloads to localQueue"),
         };
-        let list = |books: &BTreeMap<Fr, Amount>| {
+        let list = |books: &BTreeMap<Fr, Exact>| {
             let columns = cq.into_iter().flat_map(|c| self.columns_of(c));
-            let row = |(f, r, fr)| (Arc::clone(f), Arc::clone(r), books.get(&fr).map_or(0, |a| a.0), 0);
+            let row =
+                |(f, r, fr)| (Arc::clone(f), Arc::clone(r), books.get(&fr).map_or(0, |a| a.amount().0), 0);
             columns.map(row).collect()
         };
         Some(QueueStatus {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Action;
 use super::afs::Ledger;
-use super::amount::Amount;
+use super::amount::{Amount, Exact};
 use super::assign::LastTry;
 use super::config::Config;
 use super::cycle::{Rounds, SecondPasses};
@@ -74,7 +74,7 @@ pub(crate) struct Cq {
     pub(crate) holders: BTreeSet<WlId>,
     pub(crate) admitted: i32,
     /// Usage of admitted workloads.
-    pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
+    pub(crate) admitted_usage: BTreeMap<Fr, Exact>,
     pub(crate) locals: BTreeSet<LqId>,
     pub(crate) reported: Option<Arc<QueueStatus>>,
     /// Heads of the last cycle that needed victims claimed by others.
@@ -106,8 +106,8 @@ pub(crate) struct Lq {
     pub(crate) waiting: i32,
     pub(crate) reserving: i32,
     pub(crate) admitted: i32,
-    pub(crate) reserved_usage: BTreeMap<Fr, Amount>,
-    pub(crate) admitted_usage: BTreeMap<Fr, Amount>,
+    pub(crate) reserved_usage: BTreeMap<Fr, Exact>,
+    pub(crate) admitted_usage: BTreeMap<Fr, Exact>,
     pub(crate) reported: Option<Arc<QueueStatus>>,
     /// Run windows that apply to it.
     pub(crate) windows: Vec<WindowName>,
@@ -351,6 +351,8 @@ pub struct Queueing {
     pub(crate) hidden_log: Vec<(WlId, bool)>,
     /// Workloads whose conditions may have to change.
     pub(crate) dirty: BTreeSet<WlId>,
+    /// Rounds of changes per step; fewer in tests.
+    pub(crate) rounds: usize,
     /// ClusterQueues whose parked workloads, and those of their tree, get another chance.
     pub(crate) to_wake: BTreeSet<CqId>,
     /// Queues whose status may have changed.
@@ -418,6 +420,7 @@ impl Queueing {
             searches: None,
             hidden_log: Vec::new(),
             dirty: BTreeSet::new(),
+            rounds: super::reconcile::MAX_ROUNDS,
             to_wake: BTreeSet::new(),
             dirty_cqs: BTreeSet::new(),
             dirty_lqs: BTreeSet::new(),

@@ -2,7 +2,7 @@
 //!
 //! Every node has one cell per column, a column being a (flavor, resource) pair. A cell holds what the node
 //! owns, what its subtree can use, and what is used. All arithmetic is that of spec section 2.4 and
-//! saturates. Changes of usage are written to an undo log while a trial runs, so that simulations work on
+//! saturates; usage is kept exactly beside it, so that usage beyond the limits can be taken away again. Changes of usage are written to an undo log while a trial runs, so that simulations work on
 //! the tree itself instead of on copies.
 
 mod build;
@@ -13,7 +13,7 @@ mod tests;
 pub(crate) use build::NodeSpec;
 pub(crate) use share::Share;
 
-use super::amount::Amount;
+use super::amount::{Amount, Exact};
 use super::ids::Fr;
 
 /// Number of a node.
@@ -79,9 +79,11 @@ pub(crate) struct Tree {
     nodes: Vec<Node>,
     columns: usize,
     cells: Vec<Cell>,
+    /// Usage of every cell before it saturates.
+    exact: Vec<Exact>,
     /// Resource of each column, for shares.
     resource_of: Vec<u32>,
-    log: Vec<(usize, Amount)>,
+    log: Vec<(usize, Exact)>,
 }
 
 /// A point in the undo log.
@@ -197,33 +199,30 @@ impl Tree {
 
     /// Adds usage at a node; what exceeds the local quota is counted at the parent too.
     pub(crate) fn add(&mut self, n: NodeId, fr: Fr, amount: Amount) {
-        let (mut n, mut amount) = (n, amount);
-        loop {
-            let i = self.at(n, fr);
-            let Some(cell) = self.cells.get_mut(i).filter(|_| (fr as usize) < self.columns) else { return };
-            let local = cell.local_available();
-            self.log.push((i, cell.usage));
-            cell.usage = cell.usage.add(amount);
-            match self.nodes[n as usize].parent {
-                Some(parent) if amount > local => (n, amount) = (parent, amount.sub(local)),
-                _ => return,
-            }
-        }
+        self.change(n, fr, Exact::of(amount));
     }
 
     /// Takes usage away at a node, the mirror of [`Tree::add`].
     pub(crate) fn remove(&mut self, n: NodeId, fr: Fr, amount: Amount) {
-        let (mut n, mut amount) = (n, amount);
-        loop {
+        self.change(n, fr, Exact::default().sub(Exact::of(amount)));
+    }
+
+    /// Changes usage at a node, and at every ancestor by as much as what exceeds the local quota below it changes.
+    fn change(&mut self, n: NodeId, fr: Fr, by: Exact) {
+        if fr as usize >= self.columns {
+            return;
+        }
+        let (mut n, mut by) = (n, by);
+        while by != Exact::default() {
             let i = self.at(n, fr);
-            let Some(cell) = self.cells.get_mut(i).filter(|_| (fr as usize) < self.columns) else { return };
-            let stored = cell.usage.sub(cell.local_quota());
-            self.log.push((i, cell.usage));
-            cell.usage = cell.usage.sub(amount);
-            match self.nodes[n as usize].parent {
-                Some(parent) if stored > Amount::ZERO => (n, amount) = (parent, amount.min(stored)),
-                _ => return,
-            }
+            let (Some(cell), Some(exact)) = (self.cells.get_mut(i), self.exact.get_mut(i)) else { return };
+            let local = cell.local_quota();
+            let old = *exact;
+            self.log.push((i, old));
+            *exact = old.add(by);
+            cell.usage = exact.amount();
+            let Some(parent) = self.nodes[n as usize].parent else { return };
+            (n, by) = (parent, exact.above(local).sub(old.above(local)));
         }
     }
 
@@ -236,7 +235,8 @@ impl Tree {
     pub(crate) fn rollback(&mut self, mark: Mark) {
         while self.log.len() > mark.0 {
             if let Some((i, old)) = self.log.pop() {
-                self.cells[i].usage = old;
+                self.exact[i] = old;
+                self.cells[i].usage = old.amount();
             }
         }
     }

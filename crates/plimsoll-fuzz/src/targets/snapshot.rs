@@ -2,7 +2,7 @@
 
 use plimsoll_api::config::{kueue as kueue_config, scheduler};
 use plimsoll_api::{convert, kueue};
-use plimsoll_core::{Action, Duration, Engine, EngineConfig, Event, Time, place, queueing};
+use plimsoll_core::{Action, Answer, Duration, Engine, EngineConfig, Event, Time, place, queueing};
 use serde_json::Value;
 
 const START: Time = Time::from_seconds(1_930_000_000);
@@ -101,6 +101,14 @@ pub fn answer(action: &Action, good: bool) -> Option<Event> {
             let (uid, extender, call) = (pod.uid.clone(), *extender, *call);
             let answer = if good { Ok(extended(what)) } else { Err(message) };
             Event::Place(place::Event::Extended { uid, extender, call, answer })
+        }
+        Action::Place(
+            action @ (place::Action::Preempt { .. }
+            | place::Action::Unschedulable { .. }
+            | place::Action::ClearNomination { .. }),
+        ) if !good => {
+            let (action, answer) = (Box::new(action.clone()), Answer::Failed(message));
+            Event::Place(place::Event::Answered { action, answer })
         }
         Action::Queueing(queueing::Action::UpdateWorkload(update)) if !good => {
             let (key, id) = (update.key.clone(), update.id);

@@ -61,7 +61,8 @@ mod tests {
 
     /// The writes for a workload with these owners and this label, one word each.
     fn writes(metadata: &Value, finished: bool) -> Vec<&'static str> {
-        let mut wl = json!({"metadata": {"namespace": "n", "name": "w", "uid": "u", "finalizers": [names::IN_USE]}});
+        let mut wl =
+            json!({"metadata": {"namespace": "n", "name": "w", "uid": "u", "finalizers": [names::IN_USE]}});
         for (key, value) in metadata.as_object().unwrap() {
             wl["metadata"][key] = value.clone();
         }

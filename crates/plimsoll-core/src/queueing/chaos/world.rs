@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::audit::holds;
 use super::objects::{self, Ask, CHECK, FLAVORS, NODES, SIZE, Spec};
-use crate::engine::{self, Engine, EngineConfig};
+use crate::engine::{self, Answer, Engine, EngineConfig};
 use crate::place::Event as PlaceEvent;
 use crate::queueing::{
     Action, CheckState, Condition, Config, Event, FairSharing, StopPolicy, Workload, WorkloadKey,
@@ -28,6 +28,8 @@ pub(super) enum Fate {
 pub(super) struct Plan {
     pub(super) fair: bool,
     pub(super) topologies: bool,
+    /// Rounds of changes in a step.
+    pub(super) rounds: usize,
     pub(super) cohorts: Vec<Spec>,
     pub(super) queues: Vec<Spec>,
 }
@@ -105,7 +107,11 @@ impl World {
             explain_every: Duration::from_millis(if plan.fair { 500 } else { 0 }),
             ..Config::default()
         };
-        Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false })
+        let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false });
+        if let Some(queueing) = engine.queueing_mut() {
+            queueing.rounds = plan.rounds;
+        }
+        engine
     }
 
     /// Everything as it was planned.
@@ -235,9 +241,9 @@ impl World {
                     wrote = true;
                     self.write(*u);
                 }
-                engine::Action::Queueing(Action::DeactivateWorkload { key, .. }) => {
+                engine::Action::Queueing(Action::DeactivateWorkload { key, uid }) => {
                     wrote = true;
-                    self.change(&key, false, |w| w.active = false);
+                    self.deactivate(key, uid);
                 }
                 _ => {}
             }
@@ -254,6 +260,19 @@ impl World {
         }
         self.now = self.now.plus(Duration::from_millis(100));
         wrote
+    }
+
+    fn deactivate(&mut self, key: WorkloadKey, uid: String) {
+        let answer = match self.next_fate() {
+            Fate::Fails => Answer::Failed("no".into()),
+            _ if self.jobs.get(&key).is_none_or(|w| w.uid != uid) => Answer::Superseded,
+            _ => Answer::Done,
+        };
+        if answer == Answer::Done {
+            self.change(&key, false, |w| w.active = false);
+        }
+        let action = Box::new(Action::DeactivateWorkload { key, uid });
+        self.news.push(q(Event::Answered { action, answer }));
     }
 
     fn write(&mut self, mut u: WorkloadUpdate) {

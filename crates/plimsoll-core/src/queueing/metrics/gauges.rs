@@ -130,7 +130,7 @@ impl Queueing {
                 "cluster_queue_lending_limit" => quota.lending,
                 "cluster_queue_resource_reservation" => Some(self.tree.usage(node, fr)),
                 "cluster_queue_resource_usage" => {
-                    Some(self.cq(id).admitted_usage.get(&fr).copied().unwrap_or_default())
+                    Some(self.cq(id).admitted_usage.get(&fr).copied().unwrap_or_default().amount())
                 }
                 _ => None,
             }
@@ -216,7 +216,9 @@ impl Queueing {
                 let books = if reserved { &lq.reserved_usage } else { &lq.admitted_usage };
                 let columns = lq.cq.into_iter().flat_map(|c| self.columns_of(c));
                 columns
-                    .map(|(f, r, fr)| with(&[f, r], unit(r, books.get(&fr).copied().unwrap_or_default())))
+                    .map(|(f, r, fr)| {
+                        with(&[f, r], unit(r, books.get(&fr).copied().unwrap_or_default().amount()))
+                    })
                     .collect()
             }
             _ => Vec::new(),

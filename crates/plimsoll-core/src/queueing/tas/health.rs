@@ -12,7 +12,7 @@ use crate::queueing::model::{CheckState, PodSetAssignment, Workload, WorkloadKey
 use crate::queueing::pending::WlId;
 use crate::queueing::state::{Queueing, Wl};
 use crate::queueing::{Action, cond};
-use crate::time::{Duration, Time};
+use crate::time::{Duration, SECOND, Time};
 
 /// After how long a node that is not ready counts as failed (Kueue `NodeFailureDelay`).
 const FAILURE_DELAY: Duration = Duration::from_seconds(30);
@@ -48,6 +48,8 @@ pub(crate) struct Health {
     /// Nodes to look at.
     suspects: BTreeMap<String, Suspect>,
     timers: BTreeSet<(Time, String)>,
+    /// How often ending a pod has failed, by its UID.
+    failures: BTreeMap<String, u32>,
 }
 
 /// Why a node has to be looked at.
@@ -138,9 +140,22 @@ impl Health {
 
     /// A pod is gone.
     pub(super) fn pod_gone(&mut self, uid: &str) {
+        self.failures.remove(uid);
         if let Some(placed) = self.forget(uid) {
             self.stirred(&placed.node, &placed.workload);
         }
+    }
+
+    /// Ending a pod was tried. After a failure its node is looked at again, which asks again if it has to be.
+    pub(crate) fn pod_answered(&mut self, uid: &str, failed: bool, now: Time) {
+        let Some(host) = self.pods.get(uid).map(|p| p.host.clone()).filter(|_| failed) else {
+            self.failures.remove(uid);
+            return;
+        };
+        let count = self.failures.entry(uid.to_owned()).or_insert(0);
+        *count = count.saturating_add(1);
+        let wait = SECOND.saturating_mul(1 << (*count - 1).min(6));
+        self.look_again(now.plus(Duration(wait)), &host);
     }
 
     fn forget(&mut self, uid: &str) -> Option<Placed> {

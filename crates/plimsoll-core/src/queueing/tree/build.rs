@@ -1,7 +1,7 @@
 //! Building the tree from the objects: edges, cycles, subtree quotas, heights.
 
 use super::{Cell, Node, NodeId, Quota, Tree};
-use crate::queueing::amount::Amount;
+use crate::queueing::amount::Exact;
 use crate::queueing::ids::{Fr, Map, Res};
 
 /// A node as the objects describe it.
@@ -60,7 +60,8 @@ impl Tree {
                 *cell = Cell { quota, subtree: quota.nominal, present: true, ..Cell::default() };
             }
         }
-        let mut tree = Self { nodes, columns, cells, resource_of, log: Vec::new() };
+        let exact = vec![Exact::default(); cells.len()];
+        let mut tree = Self { nodes, columns, cells, exact, resource_of, log: Vec::new() };
         tree.accumulate();
         tree
     }
@@ -156,19 +157,18 @@ fn endless(parents: &[Option<NodeId>]) -> Vec<bool> {
 
 impl Tree {
     /// Plain reference for [`Tree::check_usage`]: usage of every cell from the leaves' usage alone.
-    pub(crate) fn recompute_usage(&self) -> Vec<Amount> {
-        let mut usage: Vec<Amount> = (0..self.nodes.len())
+    pub(crate) fn recompute_usage(&self) -> Vec<Exact> {
+        let mut usage: Vec<Exact> = (0..self.nodes.len())
             .flat_map(|n| {
                 let leaf = self.nodes[n].leaf;
                 (0..self.columns).map(move |fr| (n, fr, leaf))
             })
-            .map(|(n, fr, leaf)| if leaf { self.cells[n * self.columns + fr].usage } else { Amount::ZERO })
+            .map(|(n, fr, leaf)| if leaf { self.exact[n * self.columns + fr] } else { Exact::default() })
             .collect();
         for n in self.top_down().into_iter().rev() {
             let Some(parent) = self.nodes[n as usize].parent else { continue };
             for fr in 0..self.columns as Fr {
-                let cell = self.cells[self.at(n, fr)];
-                let up = usage[self.at(n, fr)].sub(cell.local_quota()).at_least_zero();
+                let up = usage[self.at(n, fr)].above(self.cells[self.at(n, fr)].local_quota());
                 let i = self.at(parent, fr);
                 usage[i] = usage[i].add(up);
             }
@@ -178,10 +178,7 @@ impl Tree {
 
     /// Whether the usage kept in every cohort is what its children's usage says.
     pub(crate) fn check_usage(&self) -> bool {
-        let saturated = |a: Amount| a.0 == i64::MAX || a.0 == i64::MIN;
-        self.cells
-            .iter()
-            .zip(self.recompute_usage())
-            .all(|(c, want)| c.usage == want || saturated(c.usage) || saturated(want))
+        let kept = self.cells.iter().zip(&self.exact);
+        kept.zip(self.recompute_usage()).all(|((c, exact), want)| *exact == want && c.usage == want.amount())
     }
 }
