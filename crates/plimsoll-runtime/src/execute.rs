@@ -397,24 +397,34 @@ fn pod_note(pod: &PodRef, note: &plimsoll_core::place::Note) -> Note {
 
 fn record(context: &Context, key: &WorkloadKey, notes: &[plimsoll_core::queueing::Note]) {
     let object = context.cache.get(Kind::Workload, &key.namespace, &key.name);
-    let uid = object.map(|o| json::uid(&o).to_owned()).unwrap_or_default();
+    let subject = Subject {
+        api_version: WORKLOADS.api_version.into(),
+        kind: WORKLOADS.kind.into(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        uid: object.as_ref().map(|o| json::uid(o).to_owned()).unwrap_or_default(),
+        field_path: String::new(),
+    };
     for note in notes {
-        context.recorder.record(Note {
-            subject: Subject {
-                api_version: WORKLOADS.api_version.into(),
-                kind: WORKLOADS.kind.into(),
-                namespace: key.namespace.clone(),
-                name: key.name.clone(),
-                uid: uid.clone(),
-                field_path: String::new(),
-            },
+        let on = |subject: Subject| Note {
+            subject,
             warning: note.warning,
             reason: note.reason.clone(),
             action: note.reason.clone(),
             message: note.message.clone(),
             reporter: ADMISSION,
             instance: String::new(),
-        });
+        };
+        context.recorder.record(on(subject.clone()));
+        let owners = object.as_deref().filter(|_| note.concerns_job());
+        for owner in owners.map_or(&[][..], |o| json::list(o, &["metadata", "ownerReferences"])) {
+            let text = |key: &str| json::text(owner, &[key]).to_owned();
+            let namespace = key.namespace.clone();
+            let (api_version, kind, name, uid) =
+                (text("apiVersion"), text("kind"), text("name"), text("uid"));
+            let job = Subject { api_version, kind, namespace, name, uid, field_path: String::new() };
+            context.recorder.record(on(job));
+        }
     }
 }
 

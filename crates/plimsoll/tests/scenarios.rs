@@ -46,7 +46,7 @@ struct Step {
     expect: Vec<Expectation>,
 }
 
-/// One object: by name, or the only one whose name starts with `prefix`.
+/// One object: by name, or the only one whose name starts with `prefix`; of events, the one with this reason.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Target {
@@ -57,6 +57,8 @@ struct Target {
     name: String,
     #[serde(default)]
     prefix: String,
+    #[serde(default)]
+    reason: String,
 }
 
 #[derive(Deserialize)]
@@ -93,6 +95,7 @@ impl Target {
         }
         let mut all = up.list(resource).await;
         all.retain(|o| json::name(o).starts_with(&self.prefix) && json::namespace(o) == self.namespace);
+        all.retain(|o| self.reason.is_empty() || o["reason"] == self.reason.as_str());
         (all.len() == 1).then(|| all.remove(0))
     }
 }
@@ -174,8 +177,8 @@ async fn run(path: &Path) {
         for wanted in &step.expect {
             let text = format!("{:?} {:?}", wanted.is, wanted.contains);
             let context = format!(
-                "{context}: {} {}{} {} {text}",
-                wanted.of.kind, wanted.of.name, wanted.of.prefix, wanted.at
+                "{context}: {} {}{}{} {} {text}",
+                wanted.of.kind, wanted.of.name, wanted.of.prefix, wanted.of.reason, wanted.at
             );
             let mut last = Value::Null;
             up.until_shown(&context, async |up| {

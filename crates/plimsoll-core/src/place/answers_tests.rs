@@ -12,7 +12,7 @@ use super::*;
 const ROOM: i64 = 1000;
 const NODES: [&str; 2] = ["a", "b"];
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Op {
     /// A pod of this priority and size.
     Create(i32, i64),

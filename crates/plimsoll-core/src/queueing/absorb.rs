@@ -365,6 +365,7 @@ impl Queueing {
             writes: Vec::new(),
             unsaid: None,
             said: None,
+            explain_due: false,
             hold_off: None,
             checks_not_reset: false,
             failures: 0,

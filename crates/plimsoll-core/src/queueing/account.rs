@@ -317,6 +317,7 @@ impl Queueing {
         let stopped = queue.rules.strategy == QueueingStrategy::BestEffortFifo
             && self.config.gates.equivalence_hashing
             && queue.pending.stopped(shape).is_some();
+        let skipped = stopped && ready && !matches!(spot, Some(Spot::Active));
         let pending = &mut self.cq_mut(cq).pending;
         match spot {
             Some(Spot::Parked) if unchanged => pending.park(rank, shape, lq),
@@ -329,6 +330,9 @@ impl Queueing {
             && wl.queued.replace(cq).is_none()
         {
             self.lq_mut(lq).waiting += 1;
+        }
+        if skipped {
+            self.explain_skipped(id, now);
         }
         self.cycle_due = true;
         self.touch(cq, lq);

@@ -498,13 +498,16 @@ impl Queueing {
         } else {
             queue.pending.park(rank, shape, lq);
             if hashing && best_effort && matches!(e.requeue, Requeue::NoFit | Requeue::NoCandidates) {
-                parked = queue.pending.stop_shape(shape, e.reason);
+                parked = queue.pending.stop_shape(shape, e.reason, &e.message);
             }
         }
         // One that waits for victims already asked would only be told the same again.
         if more || !parked.is_empty() || (best_effort && !at_once) || e.asked {
             // Another head comes first next time, or the same one with other flavors.
             self.cycle_due = true;
+        }
+        for &id in &parked {
+            self.explain_skipped(id, now);
         }
         parked.retain(|&id| self.may_hear_of_shape(id));
         self.dirty.extend(parked);

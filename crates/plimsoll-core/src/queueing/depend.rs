@@ -15,6 +15,8 @@ use crate::time::Time;
 
 /// Type of the condition that says how far the dependencies are.
 pub const DEPENDENCIES_MET: &str = "plimsoll.dev/DependenciesMet";
+/// Reason of a workload whose dependencies may still come true.
+pub(crate) const WAITING: &str = "WaitingForDependencies";
 /// What stands before the dependencies that have come true.
 const DONE: &str = " Done: ";
 /// Most dependencies that a message names of each sort.
@@ -371,7 +373,7 @@ impl Queueing {
             let join = if message.is_empty() { "Waiting" } else { ";" };
             message = format!("{message}{join} for {text}, which no workload in the namespace answers to");
         }
-        Some(("WaitingForDependencies", message))
+        Some((WAITING, message))
     }
 
     /// Keeps the condition what it has to be; whether a write was made.

@@ -220,6 +220,14 @@ pub struct Note {
     pub message: String,
 }
 
+impl Note {
+    /// Whether it is recorded on the job, too: why a job is kept out of its queue that Kueue would take in, which
+    /// whoever describes the job has to see. What Kueue records on workloads stays there.
+    pub fn concerns_job(&self) -> bool {
+        [depend::WAITING, "DependencyNeverMet", "DependencyCycle", windows::OUTSIDE].contains(&&*self.reason)
+    }
+}
+
 /// Changes to the status of one workload: one write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkloadUpdate {

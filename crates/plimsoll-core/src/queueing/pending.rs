@@ -54,8 +54,8 @@ pub(crate) struct Pending {
     heads: BTreeSet<(Rank, BucketKey)>,
     delayed: BTreeSet<WlId>,
     spots: Map<WlId, (Rank, BucketKey)>,
-    /// Shapes that can't run until something changes, with the reason.
-    stopped: BTreeMap<ShapeId, &'static str>,
+    /// Shapes that can't run until something changes, and why.
+    stopped: BTreeMap<ShapeId, (&'static str, Arc<str>)>,
     /// The workload that waits for its victims to go and therefore stays first.
     pub(crate) sticky: Option<WlId>,
 }
@@ -183,8 +183,8 @@ impl Pending {
     }
 
     /// Parks everything of a shape and remembers why, until [`Pending::wake`].
-    pub(crate) fn stop_shape(&mut self, shape: ShapeId, reason: &'static str) -> Vec<WlId> {
-        self.stopped.insert(shape, reason);
+    pub(crate) fn stop_shape(&mut self, shape: ShapeId, reason: &'static str, message: &str) -> Vec<WlId> {
+        self.stopped.insert(shape, (reason, Arc::from(message)));
         let mut moved = Vec::new();
         for (key, bucket) in self.buckets.range_mut((shape, 0)..=(shape, LqId::MAX)) {
             if let Some(first) = bucket.active.first() {
@@ -196,9 +196,9 @@ impl Pending {
         moved
     }
 
-    /// Why a shape is stopped, if it is.
-    pub(crate) fn stopped(&self, shape: ShapeId) -> Option<&'static str> {
-        self.stopped.get(&shape).copied()
+    /// Why a shape is stopped, if it is: reason and message.
+    pub(crate) fn stopped(&self, shape: ShapeId) -> Option<(&'static str, &Arc<str>)> {
+        self.stopped.get(&shape).map(|(reason, message)| (*reason, message))
     }
 
     /// Puts all parked workloads of LocalQueues for which `allowed` holds back in turn, and forgets which
@@ -255,8 +255,9 @@ mod tests {
         p.activate(rank(3, 1), 8, 0);
         assert_eq!(p.pop(None), Some(2));
         p.park(rank(2, 9), 7, 1);
-        assert_eq!(p.stop_shape(7, "NoFit"), vec![1]);
-        assert_eq!((p.len(), p.spot(1), p.stopped(7)), (3, Some(Spot::Parked), Some("NoFit")));
+        assert_eq!(p.stop_shape(7, "NoFit", "too small"), vec![1]);
+        let why = p.stopped(7).map(|(reason, message)| (reason, &**message));
+        assert_eq!((p.len(), p.spot(1), why), (3, Some(Spot::Parked), Some(("NoFit", "too small"))));
         assert!(p.check());
         assert!(p.wake(|lq| lq == 0));
         assert_eq!((p.spot(1), p.spot(2)), (Some(Spot::Active), Some(Spot::Parked)));

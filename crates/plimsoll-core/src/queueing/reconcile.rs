@@ -3,9 +3,11 @@
 
 use super::account::{Phase, has_failed_checks, is_on_hold};
 use super::assign::why;
+use super::depend::WAITING;
 use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
 use super::pending::WlId;
 use super::state::Queueing;
+use super::windows::OUTSIDE;
 use super::{Action, Note, cond};
 use crate::time::{Duration, Time};
 
@@ -91,7 +93,8 @@ impl Queueing {
             if why.is_none() && before == Phase::Pending && !explicit && untold(&wl.obj.status) {
                 return;
             }
-            let notes = self.admitted_note(id, now);
+            let mut notes = self.admitted_note(id, now);
+            notes.extend(why.as_ref().and_then(|(reason, message)| self.held_back_note(id, reason, message)));
             self.edit(id, now, notes, |e| {
                 if let Some((reason, message)) = why {
                     e.set(cond::QUOTA_RESERVED, false, &reason, &message);
@@ -133,6 +136,20 @@ impl Queueing {
             "Admitted",
             format!("Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"),
         )
+    }
+
+    /// The event for a workload that is kept out of its queue for a reason that Kueue doesn't have, once per reason.
+    pub(crate) fn held_back_note(&self, id: WlId, reason: &str, message: &str) -> Option<Note> {
+        let wl = self.wl(id)?;
+        let told = wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == reason);
+        let passes = reason == WAITING || reason == OUTSIDE;
+        let ours =
+            passes || self.why_depends(wl).or_else(|| self.why_outside(wl)).is_some_and(|(r, _)| r == reason);
+        (!told && ours).then(|| Note {
+            warning: !passes,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        })
     }
 
     /// Backoffs and reactivation; whether a write was made or there is nothing more to do now.
@@ -378,7 +395,7 @@ impl Queueing {
         if pending.spot(id) == Some(super::pending::Spot::Active) {
             return None;
         }
-        pending.stopped(wl.shape)
+        pending.stopped(wl.shape).map(|(reason, _)| reason)
     }
 
     /// Evictions of workloads that hold quota: checks, stopped queues.

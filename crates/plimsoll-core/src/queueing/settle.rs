@@ -16,6 +16,9 @@ const CLUSTERS: &str = "kueue.x-k8s.io/multikueue";
 /// Controller of checks that ask the cluster autoscaler.
 const NODES: &str = "kueue.x-k8s.io/provisioning-request";
 
+/// Most explanations in one step.
+const EXPLAINED_PER_STEP: usize = 256;
+
 impl Queueing {
     /// Brings conditions and statuses up to date without a scheduling cycle, and gives out what is to be
     /// written. [`Queueing::decide`] does this too: conditions before and after its cycle, statuses of queues once, at
@@ -80,8 +83,11 @@ impl Queueing {
             // Also where the head waits and isn't parked, because the order is strict.
             self.cycle_due = true;
         }
-        while let Some(&(t, id)) = self.say_later.first().filter(|(t, _)| *t <= now) {
+        // The rest follows in the next step, so that decisions don't wait for it.
+        for _ in 0..EXPLAINED_PER_STEP {
+            let Some(&(t, id)) = self.say_later.first().filter(|(t, _)| *t <= now) else { break };
             self.say_later.remove(&(t, id));
+            self.adopt_reason(id);
             self.say_unsaid(id, now);
         }
         while let Some(&(t, id)) = self.timers.first().filter(|(t, _)| *t <= now) {

@@ -175,6 +175,8 @@ pub(crate) struct Wl {
     pub(crate) unsaid: Option<Box<Unsaid>>,
     /// When such a write was made last.
     pub(crate) said: Option<Time>,
+    /// Whether it will be explained what is known of its shape.
+    pub(crate) explain_due: bool,
     /// No write before this time, after one failed.
     pub(crate) hold_off: Option<Time>,
     pub(crate) failures: u32,

@@ -127,7 +127,10 @@ impl Integration for Job<'_> {
 
     fn pods_ready(&self) -> bool {
         let of = |key: &str| json::int(self.object, &["status", key]).unwrap_or(0);
-        of("succeeded").saturating_add(of("ready")) >= pods_count(self.object)
+        // Pods that succeeded and still have their finalizer are neither ready nor counted.
+        let uncounted = json::list(self.object, &["status", "uncountedTerminatedPods", "succeeded"]).len();
+        let uncounted = i64::try_from(uncounted).unwrap_or(i64::MAX);
+        of("succeeded").saturating_add(of("ready")).saturating_add(uncounted) >= pods_count(self.object)
     }
 
     fn reclaimable(&self) -> Option<Vec<(String, i64)>> {

@@ -146,7 +146,14 @@ pub fn resource(object: &Value) -> Resource {
         plural: "customresourcedefinitions",
         kind: "CustomResourceDefinition",
     };
+    const DEPLOYMENTS: Resource =
+        Resource { api_version: "apps/v1", plural: "deployments", kind: "Deployment" };
+    const STATEFUL_SETS: Resource =
+        Resource { api_version: "apps/v1", plural: "statefulsets", kind: "StatefulSet" };
     let all = [
+        DEPLOYMENTS,
+        STATEFUL_SETS,
+        CORE_EVENTS,
         PODS,
         NODES,
         NAMESPACES,

@@ -2,27 +2,22 @@
 //! more often than somebody can read it.
 
 use super::super::account::{Phase, is_admissible};
-use super::super::pending::WlId;
-use super::super::state::{Queueing, Unsaid};
+use super::super::pending::{Spot, WlId};
+use super::super::state::{Queueing, Unsaid, Wl};
 use super::super::{Note, cond, preemption_gates};
 use super::Entry;
-use crate::time::Time;
+use crate::model::Resources;
+use crate::time::{Duration, Time};
+
+/// How many pauses between explanations a workload is skipped before it is explained why: most that wait for less get
+/// their quota first, and need no explanation.
+const SKIPPED_FOR: i64 = 5;
 
 impl Queueing {
     /// Notes why a head waits, and says it.
     pub(super) fn say_why(&mut self, e: &Entry, now: Time) {
         let Some(wl) = self.wl(e.id) else { return };
-        let requests: Vec<_> = wl
-            .obj
-            .pod_sets
-            .iter()
-            .zip(&wl.totals)
-            .map(|(ps, t)| {
-                let amounts =
-                    t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
-                (ps.name.clone(), amounts)
-            })
-            .collect();
+        let requests = self.requests_of(wl);
         let unsaid = Unsaid { reason: e.reason, message: e.message.clone(), requests };
         let repeats = !wl.writes.is_empty()
             && Phase::of(&wl.obj.status) == Phase::Pending
@@ -32,6 +27,45 @@ impl Queueing {
         }
         if !repeats {
             self.say_unsaid(e.id, now);
+        }
+    }
+
+    /// What each podset asks for, as in `status.resourceRequests`.
+    fn requests_of(&self, wl: &Wl) -> Vec<(String, Resources)> {
+        let sets = wl.obj.pod_sets.iter().zip(&wl.totals);
+        sets.map(|(ps, t)| {
+            let amounts =
+                t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
+            (ps.name.clone(), amounts)
+        })
+        .collect()
+    }
+
+    /// Has it said in a while why a workload waits that is skipped because an equal one can't run. Kueue says nothing:
+    /// so does an engine without a pause between explanations.
+    pub(crate) fn explain_skipped(&mut self, id: WlId, now: Time) {
+        let pause = Duration(self.config.explain_every.0.saturating_mul(SKIPPED_FOR));
+        let explicit = self.config.gates.explicit_status;
+        let Some(wl) = self.wl_mut(id).filter(|w| !w.explain_due) else { return };
+        // A reason that an earlier cycle gave stays: of that, one write is enough.
+        if explicit || pause <= Duration::ZERO || wl.obj.status.is_false(cond::QUOTA_RESERVED) {
+            return;
+        }
+        wl.explain_due = true;
+        self.say_later.insert((now.plus(pause), id));
+    }
+
+    /// Takes over why an equal workload can't run, if this one still waits for that and nothing was said.
+    pub(crate) fn adopt_reason(&mut self, id: WlId) {
+        let due = self.wl_mut(id).is_some_and(|w| std::mem::take(&mut w.explain_due));
+        let Some(wl) = self.wl(id).filter(|w| due && w.unsaid.is_none()) else { return };
+        let Some(cq) = wl.queued.filter(|_| !wl.obj.status.is_false(cond::QUOTA_RESERVED)) else { return };
+        let pending = &self.cq(cq).pending;
+        let stopped = pending.stopped(wl.shape).filter(|_| pending.spot(id) == Some(Spot::Parked));
+        let Some((reason, message)) = stopped else { return };
+        let unsaid = Unsaid { reason, message: message.to_string(), requests: self.requests_of(wl) };
+        if let Some(wl) = self.wl_mut(id) {
+            wl.unsaid = Some(Box::new(unsaid));
         }
     }
 
@@ -74,7 +108,6 @@ mod tests {
     use super::super::super::{Action, Condition, Config, Event, ResourceFlavor};
     use super::*;
     use crate::engine::{self, Engine, EngineConfig};
-    use crate::time::Duration;
 
     /// Steps until nothing is left to do at this time; how often a reason was written for the last workload.
     fn settle(engine: &mut Engine, outside: &mut Outside, now: Time, mut news: Vec<Event>) -> usize {
@@ -131,5 +164,38 @@ mod tests {
         let (paced, also) = spoken(Duration::from_seconds(1));
         assert_eq!((paced, also.as_str()), (2, last.as_str()));
         assert!(last.contains("1 more needed"), "{last}");
+    }
+
+    #[test]
+    fn equal_workloads_that_are_skipped_say_once_why_they_wait() {
+        for (pause, want) in [(Duration::ZERO, 1), (Duration::from_seconds(1), 600)] {
+            let config = Config { explain_every: pause, ..Config::default() };
+            let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false });
+            let mut outside =
+                Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 601] };
+            let mut now = Time::from_seconds(100);
+            let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+            let mut news = vec![
+                Event::NamespaceUpsert("n".into(), Default::default()),
+                Event::ResourceFlavorUpsert(Box::new(flavor)),
+            ];
+            news.extend(queue(0, 10, None, false));
+            news.extend((0..601).map(|_| outside.create(0, 0, 10_000)));
+            settle(&mut engine, &mut outside, now, news);
+            for _ in 0..3 {
+                now = now.plus(Duration::from_seconds(5));
+                settle(&mut engine, &mut outside, now, Vec::new());
+            }
+            let why: Vec<_> =
+                outside.workloads.iter().filter_map(|w| w.status.condition(cond::QUOTA_RESERVED)).collect();
+            let waiting: Vec<_> = why.iter().filter(|c| !c.status).collect();
+            assert_eq!(waiting.len(), want, "{pause:?}");
+            assert!(waiting.iter().all(|c| c.reason == waiting[0].reason && c.message == waiting[0].message));
+            let version = outside.version;
+            // One more write for nobody, also when they are tried again.
+            let touched = Event::WorkloadUpsert(Box::new(outside.workloads[0].clone()));
+            settle(&mut engine, &mut outside, now.plus(Duration::from_seconds(5)), vec![touched]);
+            assert_eq!(outside.version, version);
+        }
     }
 }

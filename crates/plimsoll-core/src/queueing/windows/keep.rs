@@ -170,7 +170,8 @@ impl Queueing {
                 });
                 let Some((reason, message)) = why else { return false };
                 let explicit = self.config.gates.explicit_status;
-                self.edit(id, now, Vec::new(), |e| {
+                let notes = self.held_back_note(id, reason, &message).into_iter().collect();
+                self.edit(id, now, notes, |e| {
                     e.unset_reservation(explicit, reason, &message);
                 })
             }
