@@ -29,28 +29,52 @@ pub struct Target {
     pub kind: &'static str,
     /// Whether objects are changed when they are created, and not only looked at.
     pub mutates: bool,
+    /// Whether they are also changed when they are updated.
+    pub follows: bool,
     /// Whether namespaces of the system are left alone.
     pub selects: bool,
 }
 
 const fn kueue(plural: &'static str, kind: &'static str, mutates: bool) -> Target {
-    Target { group: "kueue.x-k8s.io", version: "v1beta2", plural, kind, mutates, selects: false }
+    Target {
+        group: "kueue.x-k8s.io",
+        version: "v1beta2",
+        plural,
+        kind,
+        mutates,
+        follows: false,
+        selects: false,
+    }
+}
+
+const fn apps(plural: &'static str, kind: &'static str) -> Target {
+    Target { group: "apps", version: "v1", plural, kind, mutates: true, follows: true, selects: true }
+}
+
+const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> Target {
+    Target { group, version: "v1", plural, kind, mutates: true, follows: false, selects: true }
 }
 
 /// Everything that webhooks look at.
-pub const TARGETS: [Target; 7] = [
-    Target { group: "batch", version: "v1", plural: "jobs", kind: "job", mutates: true, selects: true },
-    Target { group: "", version: "v1", plural: "pods", kind: "pod", mutates: true, selects: true },
+pub const TARGETS: [Target; 12] = [
+    job("batch", "jobs", "job"),
+    job("", "pods", "pod"),
+    apps("deployments", "deployment"),
+    apps("statefulsets", "statefulset"),
     kueue("clusterqueues", "clusterqueue", true),
     kueue("cohorts", "cohort", false),
     kueue("resourceflavors", "resourceflavor", true),
     kueue("workloads", "workload", true),
+    kueue("admissionchecks", "admissioncheck", false),
+    kueue("multikueueconfigs", "multikueueconfig", false),
+    kueue("multikueueclusters", "multikueuecluster", false),
     Target {
         group: "plimsoll.dev",
         version: "v1alpha1",
         plural: "runwindows",
         kind: "runwindow",
         mutates: false,
+        follows: false,
         selects: false,
     },
 ];
@@ -72,7 +96,8 @@ impl Target {
     /// One entry of a configuration.
     fn webhook(&self, mutates: bool, client: &impl Fn(&str) -> Value, namespace: &str) -> Value {
         let (letter, verb) = if mutates { ("m", "mutate") } else { ("v", "validate") };
-        let operations = if mutates { json!(["CREATE"]) } else { json!(["CREATE", "UPDATE"]) };
+        let only_new = mutates && !self.follows;
+        let operations = if only_new { json!(["CREATE"]) } else { json!(["CREATE", "UPDATE"]) };
         let mut webhook = json!({
             "name": format!("{letter}{}.kb.io", self.kind),
             "admissionReviewVersions": ["v1"],
@@ -128,12 +153,14 @@ mod tests {
             [
                 "mjob.kb.io /mutate-batch-v1-job",
                 "mpod.kb.io /mutate--v1-pod",
+                "mdeployment.kb.io /mutate-apps-v1-deployment",
+                "mstatefulset.kb.io /mutate-apps-v1-statefulset",
                 "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
                 "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
                 "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload",
             ]
         );
-        assert_eq!(rows(&validating).len(), 7);
+        assert_eq!(rows(&validating).len(), 12);
         for row in rows(&mutating).iter().chain(&rows(&validating)) {
             let path = row.split(' ').nth(1).unwrap();
             assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");

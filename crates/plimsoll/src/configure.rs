@@ -11,7 +11,7 @@ use crate::cli::Files;
 
 /// Kinds of jobs that are queued; others in `integrations.frameworks` have no effect, as in Kueue where their
 /// definitions are not installed.
-const FRAMEWORKS: [&str; 2] = ["batch/job", "pod"];
+const FRAMEWORKS: [&str; 4] = ["batch/job", "pod", "deployment", "statefulset"];
 
 /// Fields of Kueue's file that are about its process, and what does the same here.
 const KUEUE_PROCESS: [(&str, &str); 9] = [
@@ -58,7 +58,7 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
         }
         None => gates.default_config(),
     };
-    // Without a file plain pods are queued as well, which Kueue has to be told.
+    // Without a file plain pods, Deployments and StatefulSets are queued as well, which Kueue has to be told.
     let (text, named) = match &files.config {
         Some(path) => (text(path)?, format!("--config {}", path.display())),
         None => (EMPTY.to_owned(), "the default configuration".to_owned()),
@@ -110,6 +110,8 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
         without_queue_name: read.manage_jobs_without_queue_name,
         jobs: has("batch/job"),
         pods: pods || has("pod"),
+        deployments: pods || has("deployment"),
+        stateful_sets: pods || has("statefulset"),
         elastic_jobs: read.queueing.gates.elastic_jobs,
         priority_boost: read.queueing.gates.priority_boost,
         namespaces: read.managed_jobs_namespaces,

@@ -227,6 +227,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
     }
+    super::multikueue::warn(&context.cache);
     let mut tasks = tokio::task::JoinSet::new();
     loop {
         let paused = context.health.paused();
@@ -288,7 +289,12 @@ pub fn plan(key: &Key, env: Env<'_>) -> Vec<Write> {
         Key::Provision(ns, name) => super::provision::plan(ns, name, env),
         Key::Check(name) => {
             let writes = super::in_use::check(cache, name);
-            if writes.is_empty() { super::provision::plan_check(name, env) } else { writes }
+            match writes.is_empty() {
+                true => {
+                    [super::provision::plan_check(name, env), super::multikueue::plan(name, env)].concat()
+                }
+                false => writes,
+            }
         }
         Key::Topology(ns, name) => super::ungate::plan(ns, name, env),
         Key::Retained(ns, name) => super::retain::plan(ns, name, env),

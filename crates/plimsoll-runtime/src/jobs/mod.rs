@@ -9,6 +9,7 @@ pub mod control;
 pub mod elastic;
 pub mod group;
 pub mod in_use;
+mod multikueue;
 mod orphan;
 pub mod pod;
 pub mod podset;

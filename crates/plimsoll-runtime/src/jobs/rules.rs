@@ -9,7 +9,7 @@ use super::names;
 use crate::cache::{Cache, Kind};
 use crate::json;
 
-/// The rules. The default is Kueue's configuration without a file, with plain pods.
+/// The rules. The default is Kueue's configuration without a file, with plain pods, Deployments and StatefulSets.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// `manageJobsWithoutQueueName`.
@@ -20,6 +20,10 @@ pub struct Rules {
     pub jobs: bool,
     /// Whether `integrations.frameworks` has `pod`.
     pub pods: bool,
+    /// Whether `integrations.frameworks` has `deployment`.
+    pub deployments: bool,
+    /// Whether `integrations.frameworks` has `statefulset`.
+    pub stateful_sets: bool,
     /// Gate `ElasticJobsViaWorkloadSlices`.
     pub elastic_jobs: bool,
     /// Gate `PriorityBoost`.
@@ -46,6 +50,8 @@ impl Default for Rules {
             namespaces: LabelSelector { requirements: vec![system] },
             jobs: true,
             pods: true,
+            deployments: true,
+            stateful_sets: true,
             elastic_jobs: true,
             priority_boost: false,
             copied_labels: Vec::new(),

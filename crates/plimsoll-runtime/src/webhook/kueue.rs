@@ -10,6 +10,8 @@ use crate::jobs::names;
 use crate::jobs::rules::Rules;
 use crate::json;
 
+/// Controller of checks that send workloads to other clusters.
+pub const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// Most flavors and most resources of a whole ClusterQueue.
 const MOST: usize = 256;
 
@@ -32,6 +34,22 @@ pub(super) fn default(review: &Review<'_>, object: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// What an object asks for that nothing acts on here.
+pub fn without_effect(plural: &str, object: &Value) -> Option<String> {
+    match plural {
+        "clusterqueues" if !object["spec"]["concurrentAdmissionPolicy"].is_null() => Some(
+            "spec.concurrentAdmissionPolicy has no effect: concurrent admission is not supported".to_owned(),
+        ),
+        "admissionchecks" if object["spec"]["controllerName"] == MULTIKUEUE => Some(format!(
+            "spec.controllerName: nothing acts on {MULTIKUEUE}: the check stays inactive, and with it every ClusterQueue that names it"
+        )),
+        "multikueueconfigs" | "multikueueclusters" => {
+            Some("MultiKueue is not supported: nothing acts on this object".to_owned())
+        }
+        _ => None,
     }
 }
 

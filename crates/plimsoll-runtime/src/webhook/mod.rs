@@ -10,10 +10,12 @@ mod register;
 pub mod review;
 mod rules;
 pub mod serve;
+mod serving;
 
 #[cfg(test)]
 mod tests;
 
+pub use kueue::{MULTIKUEUE, without_effect};
 use serde_json::Value;
 
 use crate::cache::{Cache, Kind};
@@ -62,17 +64,30 @@ pub fn concerns(group: &str, plural: &str) -> bool {
         (group, plural),
         ("batch", "jobs")
             | ("", "pods")
+            | ("apps", "deployments" | "statefulsets")
             | ("plimsoll.dev", "runwindows")
-            | ("kueue.x-k8s.io", "clusterqueues" | "resourceflavors" | "workloads" | "cohorts")
+            | (
+                "kueue.x-k8s.io",
+                "clusterqueues"
+                    | "resourceflavors"
+                    | "workloads"
+                    | "cohorts"
+                    | "admissionchecks"
+                    | "multikueueconfigs"
+                    | "multikueueclusters"
+            )
     )
 }
 
-/// Changes a new object as Kueue's mutating webhooks do.
+/// Changes an object as Kueue's mutating webhooks do: a new one, and a changed one whose pods follow its queue.
 pub fn mutate(review: &Review<'_>, object: &mut Value, cache: &Cache) {
-    if review.operation != Operation::Create {
-        return;
+    match review.operation {
+        Operation::Create => {}
+        Operation::Update if review.group == "apps" => {}
+        Operation::Update | Operation::Delete => return,
     }
     match (review.group, review.plural) {
+        ("apps", _) => serving::default(review, object, cache),
         ("batch", "jobs") => job::default(review, object, cache),
         ("", "pods") => pod::default(review, object, cache),
         ("kueue.x-k8s.io", _) => kueue::default(review, object),
@@ -92,7 +107,20 @@ pub fn validate(review: &Review<'_>, object: &Value, cache: &Cache) -> Result<Ve
     let (webhook, errors) = match (review.group, review.plural) {
         ("batch", "jobs") => ("vjob.kb.io", job::validate(review, object, cache)),
         ("", "pods") => ("vpod.kb.io", pod::validate(review, object, cache, &mut warnings)),
-        ("kueue.x-k8s.io", "clusterqueues") => ("vclusterqueue.kb.io", kueue::cluster_queue(object)),
+        ("apps", "deployments") => {
+            ("vdeployment.kb.io", serving::validate(review, object, cache, &mut warnings))
+        }
+        ("apps", "statefulsets") => {
+            ("vstatefulset.kb.io", serving::validate(review, object, cache, &mut warnings))
+        }
+        ("kueue.x-k8s.io", "clusterqueues") => {
+            warnings.extend(kueue::without_effect(review.plural, object));
+            ("vclusterqueue.kb.io", kueue::cluster_queue(object))
+        }
+        ("kueue.x-k8s.io", "admissionchecks" | "multikueueconfigs" | "multikueueclusters") => {
+            warnings.extend(kueue::without_effect(review.plural, object));
+            return Ok(warnings);
+        }
         ("kueue.x-k8s.io", "cohorts") => ("vcohort.kb.io", kueue::cohort(object)),
         ("kueue.x-k8s.io", "resourceflavors") => ("vresourceflavor.kb.io", kueue::flavor(object)),
         ("kueue.x-k8s.io", "workloads") => {

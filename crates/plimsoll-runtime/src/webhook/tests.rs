@@ -1,4 +1,5 @@
 use super::*;
+use crate::jobs::rules::Rules;
 use serde_json::json;
 
 fn cache() -> Cache {
@@ -301,5 +302,66 @@ fn slices_may_shrink_and_boosts_are_numbers() {
     ] {
         let want = want.map(|w| format!("metadata.annotations[{key}]: Invalid value: {w}"));
         assert_eq!(go(true, None, &wl(4, None, json!({key: value}))), want);
+    }
+}
+
+#[test]
+fn pods_of_deployments_and_stateful_sets_are_queued() {
+    let cache = cache();
+    for (plural, parent) in [("deployments", "deployment"), ("statefulsets", "statefulset")] {
+        let mut object = queued(&json!({"metadata|labels|kueue.x-k8s.io/priority-class": "high"}));
+        mutate(&review("apps", plural, "ns", None), &mut object, &cache);
+        let metadata = &object["spec"]["template"]["metadata"];
+        let labels = json!({names::QUEUE: "q", names::PRIORITY_CLASS: "high", names::MANAGED: "true"});
+        assert_eq!(metadata, &json!({"labels": labels, "annotations": {names::SUSPENDING_PARENT: parent}}));
+        // Another queue reaches the template, too, and the pods that it makes are gated.
+        let old = object.clone();
+        crate::json::set(&mut object, &["metadata", "labels", names::QUEUE], json!("r"));
+        mutate(&review("apps", plural, "ns", Some(&old)), &mut object, &cache);
+        let mut pod = object["spec"]["template"].clone();
+        assert_eq!(pod["metadata"]["labels"][names::QUEUE], "r");
+        mutate(&review("", "pods", "ns", None), &mut pod, &cache);
+        assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": names::GATE}]));
+        // Not while its pods run.
+        let mut running = old;
+        running["status"] = json!({"readyReplicas": 1});
+        let refused = validate(&review("apps", plural, "ns", Some(&running)), &object, &cache);
+        assert!(refused.is_err_and(|e| e.message.contains("field is immutable")));
+    }
+    let free = json!({"metadata": {"name": "x"}, "spec": {}});
+    let mut object = free.clone();
+    mutate(&review("apps", "deployments", "ns", None), &mut object, &cache);
+    assert_eq!(object, free);
+}
+
+#[test]
+fn what_has_no_effect_is_warned_of() {
+    let off = Rules { deployments: false, stateful_sets: true, ..Rules::default() };
+    let cache = Cache::with_rules(off);
+    let multikueue = json!({"metadata": {"name": "x"}, "spec": {"controllerName": MULTIKUEUE}});
+    let other = json!({"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/budget"}});
+    let concurrent =
+        json!({"metadata": {"name": "x"}, "spec": {"concurrentAdmissionPolicy": {"migration": {}}}});
+    let plain = json!({"metadata": {"name": "x"}, "spec": {}});
+    let table = [
+        ("apps", "deployments", queued(&json!({})), Some("not among integrations.frameworks")),
+        ("apps", "statefulsets", queued(&json!({})), Some("one by one")),
+        ("apps", "deployments", plain.clone(), None),
+        ("kueue.x-k8s.io", "admissionchecks", multikueue, Some("nothing acts on")),
+        ("kueue.x-k8s.io", "admissionchecks", other, None),
+        ("kueue.x-k8s.io", "multikueueconfigs", plain.clone(), Some("MultiKueue is not supported")),
+        ("kueue.x-k8s.io", "multikueueclusters", plain.clone(), Some("MultiKueue is not supported")),
+        ("kueue.x-k8s.io", "clusterqueues", concurrent, Some("concurrentAdmissionPolicy has no effect")),
+        ("kueue.x-k8s.io", "clusterqueues", plain, None),
+    ];
+    for (group, plural, object, want) in table {
+        assert!(concerns(group, plural));
+        let warnings = validate(&review(group, plural, "ns", None), &object, &cache).unwrap();
+        match want {
+            Some(text) => {
+                assert!(warnings.len() == 1 && warnings[0].contains(text), "{plural}: {warnings:?}");
+            }
+            None => assert!(warnings.is_empty(), "{plural}: {warnings:?}"),
+        }
     }
 }
