@@ -1,11 +1,12 @@
 //! Writes what a pod needs before it is bound: devices for its claims, volumes for its volume claims
-//! (PreBind of kube-scheduler's DynamicResources and VolumeBinding).
+//! (PreBind of kube-scheduler's DynamicResources and VolumeBinding), a claim for its extended resources.
 
-use plimsoll_core::place::{DeviceGrant, PodRef, Preparation};
+use plimsoll_core::model::AllocatedDevice;
+use plimsoll_core::place::{DeviceGrant, ExtendedClaim, PodRef, Preparation};
 use serde_json::{Value, json};
 
-use crate::api::{Api, Error, PatchKind, Resource};
-use crate::json::{uid, version};
+use crate::api::{Api, Error, PODS, PatchKind, Resource};
+use crate::json::{self, uid, version};
 
 const CLAIMS: Resource =
     Resource { api_version: "resource.k8s.io/v1", plural: "resourceclaims", kind: "ResourceClaim" };
@@ -25,6 +26,9 @@ const CONFLICTS: u32 = 8;
 pub(crate) async fn write(api: &Api, pod: &PodRef, node: &str, what: &Preparation) -> Result<(), String> {
     for grant in &what.devices {
         give(api, pod, node, grant).await?;
+    }
+    if let Some(claim) = &what.extended {
+        extended(api, pod, node, claim).await.map_err(|e| e.to_string())?;
     }
     for ((namespace, name), volume) in &what.bindings {
         let claim = api.get(VOLUME_CLAIMS, namespace, name).await.map_err(|e| e.to_string())?;
@@ -76,7 +80,7 @@ async fn try_give(api: &Api, pod: &PodRef, node: &str, grant: &DeviceGrant) -> R
     }
     let mut status = json!({"reservedFor": reserved});
     if !grant.is_reservation() {
-        status["allocation"] = allocation(grant, node);
+        status["allocation"] = allocation(&grant.devices, node);
     }
     let meta = json!({"uid": grant.uid, "resourceVersion": version(&claim)});
     let patch = json!({"metadata": meta, "status": status});
@@ -84,15 +88,86 @@ async fn try_give(api: &Api, pod: &PodRef, node: &str, grant: &DeviceGrant) -> R
     Ok(())
 }
 
-fn allocation(grant: &DeviceGrant, node: &str) -> Value {
-    let result = |d: &plimsoll_core::model::AllocatedDevice| {
+/// Creates the claim for the extended resources of a pod with its devices, and names it in the pod's status (KEP-5004).
+/// When that fails halfway, the claim is deleted again.
+async fn extended(api: &Api, pod: &PodRef, node: &str, claim: &ExtendedClaim) -> Result<(), Error> {
+    for name in &claim.stale {
+        delete(api, &pod.namespace, name).await?;
+    }
+    let made = api.create(CLAIMS, &extended_claim(pod, claim)).await?;
+    let name = json::name(&made);
+    let done = give_extended(api, pod, node, claim, &made).await;
+    if done.is_err()
+        && let Err(error) = delete(api, &pod.namespace, name).await
+    {
+        tracing::warn!(claim = name, %error, "deleting a claim for extended resources failed");
+    }
+    done
+}
+
+fn extended_claim(pod: &PodRef, claim: &ExtendedClaim) -> Value {
+    let request = |(name, class, count): &(String, String, i64)| {
+        json!({"name": name, "exactly": {
+            "deviceClassName": class, "allocationMode": "ExactCount", "count": count}})
+    };
+    let requests: Vec<Value> = claim.requests.iter().map(request).collect();
+    json!({
+        "apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind,
+        "metadata": {
+            "namespace": pod.namespace, "generateName": format!("{}-extended-resources-", pod.name),
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": true}],
+        },
+        "spec": {"devices": {"requests": requests}},
+    })
+}
+
+async fn give_extended(
+    api: &Api,
+    pod: &PodRef,
+    node: &str,
+    claim: &ExtendedClaim,
+    made: &Value,
+) -> Result<(), Error> {
+    let patch = json!({
+        "metadata": {"uid": uid(made), "resourceVersion": version(made)},
+        "status": {
+            "allocation": allocation(&claim.devices, node),
+            "reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}],
+        },
+    });
+    api.patch(CLAIMS, &pod.namespace, json::name(made), "status", PatchKind::Merge, &patch).await?;
+    let mapping = |(container, resource, request): &(String, String, String)| json!({"containerName": container, "resourceName": resource, "requestName": request});
+    let mappings: Vec<Value> = claim.mappings.iter().map(mapping).collect();
+    let patch = json!({
+        "metadata": {"uid": pod.uid},
+        "status": {"extendedResourceClaimStatus": {
+            "resourceClaimName": json::name(made), "requestMappings": mappings}},
+    });
+    api.patch(PODS, &pod.namespace, &pod.name, "status", PatchKind::Merge, &patch).await.map(drop)
+}
+
+/// Deletes a claim with its finalizer.
+async fn delete(api: &Api, namespace: &str, name: &str) -> Result<(), Error> {
+    let patch = json!({"metadata": {"finalizers": null}});
+    let done = match api.patch(CLAIMS, namespace, name, "", PatchKind::Merge, &patch).await {
+        Ok(claim) => api.delete(CLAIMS, namespace, name, uid(&claim), None).await.map(drop),
+        Err(e) => Err(e),
+    };
+    done.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
+}
+
+fn allocation(devices: &[AllocatedDevice], node: &str) -> Value {
+    let result = |d: &AllocatedDevice| {
         let mut out = json!({"request": d.request, "driver": d.driver, "pool": d.pool, "device": d.device});
         if d.admin {
             out["adminAccess"] = true.into();
         }
         out
     };
-    let results: Vec<Value> = grant.devices.iter().map(result).collect();
+    let results: Vec<Value> = devices.iter().map(result).collect();
     json!({
         "devices": {"results": results},
         "nodeSelector": {"nodeSelectorTerms": [{
@@ -107,15 +182,14 @@ mod tests {
 
     #[test]
     fn an_allocation_names_devices_and_node() {
-        let device = plimsoll_core::model::AllocatedDevice {
+        let device = AllocatedDevice {
             request: "x".into(),
             driver: "d".into(),
             pool: "p".into(),
             device: "0".into(),
             admin: false,
         };
-        let grant = DeviceGrant { devices: vec![device], ..DeviceGrant::default() };
-        let got = allocation(&grant, "n1");
+        let got = allocation(&[device], "n1");
         let want = json!([{"request": "x", "driver": "d", "pool": "p", "device": "0"}]);
         assert_eq!(got["devices"]["results"], want);
         let values = got.pointer("/nodeSelector/nodeSelectorTerms/0/matchFields/0/values");

@@ -14,6 +14,9 @@ use plimsoll_core::model::{
     ResourceSlice,
 };
 
+/// Marks claims that schedulers make for extended resources (`resourceapi.ExtendedResourceClaimAnnotation`).
+const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
+
 fn selectors(list: Option<Vec<lean::Selector>>) -> Vec<String> {
     let list = list.unwrap_or_default().into_iter();
     list.filter_map(|s| s.cel?.expression).collect()
@@ -113,6 +116,8 @@ pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
     let uid = raw.metadata.uid.take().unwrap_or_default();
     let owners = owners(raw.metadata.owner_references.take());
     let deleting = raw.metadata.deletion_timestamp.is_some();
+    let mut annotations = raw.metadata.annotations.take().unwrap_or_default();
+    let extended = annotations.remove(EXTENDED_CLAIM).flatten().is_some_and(|v| v == "true");
     let (namespace, name) = names(raw.metadata)?;
     let status = raw.status.unwrap_or_default();
     let requests = raw.spec.devices.requests.unwrap_or_default().into_iter();
@@ -124,6 +129,7 @@ pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
         uid,
         owners,
         deleting,
+        extended,
         requests: requests.map(request).collect::<Result<_>>()?,
         constraints: constraints
             .map(|c| DeviceConstraint {

@@ -188,6 +188,9 @@ pub struct ResourceClaim {
     pub owners: Vec<OwnerRef>,
     /// Whether deletion has been asked for.
     pub deleting: bool,
+    /// Whether a scheduler made it for a pod's extended resources (annotation
+    /// `resource.kubernetes.io/extended-resource-claim`).
+    pub extended: bool,
     /// Requests.
     pub requests: Vec<DeviceRequest>,
     /// Conditions across requests.

@@ -113,6 +113,11 @@ pub struct Devices {
     answers: RefCell<BTreeMap<(String, String), Answers>>,
 }
 
+/// What stands for the claim of a pod's extended resources until it is made; no name of a claim.
+pub fn extended_name(uid: &str) -> String {
+    format!("<extended-resources>/{uid}")
+}
+
 impl Devices {
     /// Puts in what the API says about a slice.
     pub fn put_slice(&mut self, raw: &model::ResourceSlice, strings: &mut Interner) -> Pair<Slice> {
@@ -132,6 +137,7 @@ impl Devices {
         let key = (strings.intern(&raw.namespace), raw.name.clone());
         if raw.allocation.is_some() {
             self.in_flight.remove(&key);
+            self.forget_extended(key.0, raw);
         }
         let new = Arc::new(Claim::new(raw, strings));
         (self.claims.insert(key, Arc::clone(&new)), Some(new))
@@ -141,7 +147,27 @@ impl Devices {
     pub fn remove_claim(&mut self, namespace: Sym, name: &str) -> Option<Arc<Claim>> {
         let key = (namespace, name.to_owned());
         self.in_flight.remove(&key);
-        self.claims.remove(&key)
+        let old = self.claims.remove(&key);
+        if let Some(old) = &old {
+            self.forget_extended(namespace, &old.raw);
+        }
+        old
+    }
+
+    /// The claim for a pod's extended resources is there: what was given to it is in it, or never will be.
+    fn forget_extended(&mut self, namespace: Sym, raw: &model::ResourceClaim) {
+        if let Some(owner) = raw.owners.iter().find(|o| raw.extended && o.controller) {
+            self.in_flight.remove(&(namespace, extended_name(&owner.uid)));
+        }
+    }
+
+    /// Claims that were made for the extended resources of a pod.
+    pub fn made_for(&self, namespace: Sym, uid: &str) -> Vec<Arc<Claim>> {
+        let from = (namespace, String::new());
+        let all = self.claims.range(from..).take_while(|((ns, _), _)| *ns == namespace).map(|(_, c)| c);
+        let own =
+            |c: &&Arc<Claim>| c.raw.extended && c.raw.owners.iter().any(|o| o.controller && o.uid == uid);
+        all.filter(own).cloned().collect()
     }
 
     /// Devices that claims hold, those given a moment ago among them.

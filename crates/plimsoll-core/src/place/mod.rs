@@ -253,12 +253,27 @@ pub struct DeviceGrant {
     pub devices: Vec<model::AllocatedDevice>,
 }
 
+/// A claim to create for the extended resources of a pod that devices stand for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedClaim {
+    /// Requests: name, DeviceClass, number of devices.
+    pub requests: Vec<(String, String, i64)>,
+    /// `status.extendedResourceClaimStatus.requestMappings` of the pod: container, resource, request.
+    pub mappings: Vec<(String, String, String)>,
+    /// Devices to write into its `status.allocation`.
+    pub devices: Vec<model::AllocatedDevice>,
+    /// Names of claims that an earlier attempt made for the pod, to be deleted.
+    pub stale: Vec<String>,
+}
+
 /// What must be written before a pod can be bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preparation {
     /// Claims to allocate and to reserve for the pod (`status.reservedFor`). An allocation is usable on the chosen
     /// node only.
     pub devices: Vec<DeviceGrant>,
+    /// A claim to create, allocated on the chosen node.
+    pub extended: Option<Box<ExtendedClaim>>,
     /// Claims (namespace, name) and the volumes whose `spec.claimRef` is to name them.
     pub bindings: Vec<((String, String), String)>,
     /// Claims (namespace, name) to annotate with the chosen node, so that a volume is made for them.

@@ -3,6 +3,7 @@
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::Cycle;
+use super::devices::extended_name;
 use super::framework::{FilterState, PluginId};
 use super::objects::Assumed;
 use super::plugins::{DeviceState, VolumePlan, VolumeState};
@@ -43,9 +44,12 @@ pub(crate) fn reserve(
     }
     if let Some(devices) = state::<DeviceState>(cycle, PluginId::DynamicResources) {
         let text = |t: String| reserve_text(PluginId::DynamicResources, &t);
-        what.devices = devices.grants(cluster, node).map_err(text)?;
+        (what.devices, what.extended) = devices.grants(cluster, node).map_err(text)?;
     }
-    let nothing = what.bindings.is_empty() && what.provisions.is_empty() && what.devices.is_empty();
+    let nothing = what.bindings.is_empty()
+        && what.provisions.is_empty()
+        && what.devices.is_empty()
+        && what.extended.is_none();
     Ok((!nothing).then_some(what))
 }
 
@@ -61,6 +65,11 @@ impl Placement {
         for grant in what.devices.iter().filter(|g| !g.devices.is_empty()) {
             let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
             objects.devices.in_flight.insert(key, grant.devices.clone());
+        }
+        if let Some(claim) = &what.extended {
+            let pod = &self.cluster.pods[id];
+            let key = (self.cluster.shapes.get(pod.shape).namespace, extended_name(&pod.uid));
+            objects.devices.in_flight.insert(key, claim.devices.clone());
         }
         for (claim, volume) in &what.bindings {
             objects.assumed.insert(claim.clone(), Assumed::Volume(volume.clone()));
@@ -133,6 +142,10 @@ impl Placement {
         self.forget_volumes(&p.what);
         for grant in p.what.devices.iter().filter(|g| !g.devices.is_empty()) {
             let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
+            self.cluster.objects.devices.in_flight.remove(&key);
+        }
+        if p.what.extended.is_some() {
+            let key = (self.cluster.shape(id).namespace, extended_name(&self.cluster.pods[id].uid));
             self.cluster.objects.devices.in_flight.remove(&key);
         }
         let volumes = !p.what.bindings.is_empty() || !p.what.provisions.is_empty();

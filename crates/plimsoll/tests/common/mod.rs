@@ -150,7 +150,10 @@ pub fn resource(object: &Value) -> Resource {
         Resource { api_version: "apps/v1", plural: "deployments", kind: "Deployment" };
     const STATEFUL_SETS: Resource =
         Resource { api_version: "apps/v1", plural: "statefulsets", kind: "StatefulSet" };
+    const CLAIMS: Resource =
+        Resource { api_version: "resource.k8s.io/v1", plural: "resourceclaims", kind: "ResourceClaim" };
     let all = [
+        CLAIMS,
         DEPLOYMENTS,
         STATEFUL_SETS,
         CORE_EVENTS,

@@ -5,7 +5,7 @@ use super::Failure;
 use crate::intern::Sym;
 use crate::model::{Counters, Device};
 use crate::place::cluster::{Cluster, NodeId};
-use crate::place::devices::{DeviceId, Devices, Reach, Slice};
+use crate::place::devices::{Claim, DeviceId, Devices, Reach, Slice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,6 +46,13 @@ pub(super) struct Pool<'a> {
 }
 
 impl Pools {
+    /// Has the devices of a claim that will be deleted count as free.
+    pub fn free(&mut self, claim: &Claim) {
+        for d in claim.raw.allocation.iter().flat_map(|a| &a.devices).filter(|d| !d.admin) {
+            self.in_use.remove(&(d.driver.clone(), d.pool.clone(), d.device.clone()));
+        }
+    }
+
     pub fn new(devices: &Devices) -> Self {
         let mut out = Self {
             slices: devices.slices.values().cloned().collect(),

@@ -6,7 +6,6 @@ use crate::model::{
     DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, PodSpec, ResourceClaim,
     RestartPolicy,
 };
-use crate::place::DeviceGrant;
 use crate::place::allocate::{Failure, Given, Pools, Wanted, allocate};
 use crate::place::cluster::{Cluster, NodeId, PodId};
 use crate::place::cycle::Cycle;
@@ -16,6 +15,7 @@ use crate::place::framework::{
     Code, FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
 };
 use crate::place::objects::ObjectChange;
+use crate::place::{DeviceGrant, ExtendedClaim};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -38,7 +38,11 @@ pub(crate) struct DynamicResources;
 struct Extended {
     resource: Sym,
     requests: Vec<DeviceRequest>,
+    mappings: Vec<Mapping>,
 }
+
+/// Container, resource, request.
+type Mapping = (String, String, String);
 
 /// The pod's claims and the devices there are.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub(crate) struct State {
     open: Vec<(Arc<Claim>, Wanted)>,
     /// Extended resources that devices may stand for.
     extended: Vec<Extended>,
+    /// Claims that an earlier attempt made for them.
+    stale: Vec<String>,
     pools: Pools,
     /// Namespace and UID.
     pod: (String, String),
@@ -132,18 +138,18 @@ fn extended_of(cluster: &Cluster, pod: &Incoming) -> Vec<Extended> {
         .filter_map(|(name, _)| {
             let text = cluster.strings.text(*name);
             let class = cluster.objects.devices.class_of_resource(text)?;
-            let requests = extended_requests(&pod.shape.spec.source, text, &class.name);
-            Some((text, Extended { resource: *name, requests }))
+            let (requests, mappings) = extended_requests(&pod.shape.spec.source, text, &class.name);
+            Some((text, Extended { resource: *name, requests, mappings }))
         })
         .collect();
     out.sort_by_key(|(name, _)| *name);
     out.into_iter().map(|(_, e)| e).collect()
 }
 
-/// The requests for devices that stand for a resource: one for each container that runs on, and one for the
-/// most that a plain init container needs beyond what the containers after it get (upstream
+/// The requests for devices that stand for a resource, and which containers use them: one for each container that runs
+/// on, and one for the most that a plain init container needs beyond what the containers after it get (upstream
 /// `createRequestsAndMappings`).
-fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> Vec<DeviceRequest> {
+fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> (Vec<DeviceRequest>, Vec<Mapping>) {
     let first = spec.init_containers.len();
     let containers: Vec<_> = spec.init_containers.iter().chain(&spec.containers).collect();
     let asked = |i: usize| containers[i].requests.get(resource).copied().filter(|n| *n > 0);
@@ -154,13 +160,32 @@ fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> Vec<DeviceR
     };
     let plain_init = |i: usize| i < first && containers[i].restart_policy != Some(RestartPolicy::Always);
     let stay: Vec<Option<i64>> = (0..containers.len()).map(|i| asked(i).filter(|_| !plain_init(i))).collect();
+    let mapping = |i: usize, request: String| (containers[i].name.clone(), resource.to_owned(), request);
+    let mut mappings: Vec<Mapping> =
+        (0..containers.len()).filter(|i| stay[*i].is_some()).map(|i| mapping(i, name(i))).collect();
     let mut most: Option<(String, i64)> = None;
+    let (mut shared, mut own): (Vec<Mapping>, Vec<usize>) = (Vec::new(), Vec::new());
     for i in (0..first).filter(|i| plain_init(*i)) {
         let Some(n) = asked(i) else { continue };
-        let later = stay.iter().skip(i).flatten().fold(0_i64, |sum, n| sum.saturating_add(*n));
-        if later < n && most.as_ref().is_none_or(|(_, m)| *m < n - later) {
-            most = Some((name(i), n - later));
+        let mut later = 0_i64;
+        for (j, amount) in stay.iter().enumerate().skip(i).filter_map(|(j, n)| Some((j, (*n)?))) {
+            if later >= n {
+                break;
+            }
+            later = later.saturating_add(amount);
+            shared.push(mapping(i, name(j)));
         }
+        if later < n {
+            own.push(i);
+            if most.as_ref().is_none_or(|(_, m)| *m < n - later) {
+                most = Some((name(i), n - later));
+            }
+        }
+    }
+    mappings.extend(shared);
+    // Init containers run one after the other: all use the largest of their requests.
+    if let Some((name, _)) = &most {
+        mappings.extend(own.into_iter().map(|i| mapping(i, name.clone())));
     }
     let stay = stay.iter().enumerate().filter_map(|(i, n)| Some((name(i), (*n)?)));
     let request = |(name, n): (String, i64)| DeviceRequest {
@@ -175,7 +200,7 @@ fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> Vec<DeviceR
             admin: false,
         }],
     };
-    most.into_iter().chain(stay).map(request).collect()
+    (most.into_iter().chain(stay).map(request).collect(), mappings)
 }
 
 impl State {
@@ -183,7 +208,7 @@ impl State {
     /// node offers.
     fn wanted(&self, cluster: &Cluster, node: NodeId) -> Vec<Wanted> {
         let mut out: Vec<Wanted> = self.open.iter().map(|(_, w)| w.clone()).collect();
-        let here = self.extended.iter().filter(|e| cluster.nodes[node].scalar(e.resource).0 == 0);
+        let here = self.extended_on(cluster, node);
         let mut requests: Vec<DeviceRequest> = here.flat_map(|e| e.requests.iter().cloned()).collect();
         if !requests.is_empty() {
             requests.sort_by(|a, b| a.name.cmp(&b.name));
@@ -193,20 +218,27 @@ impl State {
         out
     }
 
+    /// Extended resources that devices stand for on a node.
+    fn extended_on<'a>(&'a self, cluster: &'a Cluster, node: NodeId) -> impl Iterator<Item = &'a Extended> {
+        self.extended.iter().filter(move |e| cluster.nodes[node].scalar(e.resource).0 == 0)
+    }
+
     /// Devices for all open claims on a node.
     fn allocate(&self, cluster: &Cluster, node: NodeId) -> Result<Vec<Given>, Failure> {
         let wanted = self.wanted(cluster, node);
         if wanted.is_empty() { Ok(Vec::new()) } else { allocate(cluster, &self.pools, &wanted, node) }
     }
 
-    /// What Reserve gives on a node: devices for open claims, reservations of the others.
+    /// What Reserve gives on a node: devices for open claims, reservations of the others, and a claim for extended
+    /// resources.
     ///
     /// # Errors
-    /// When devices would have to stand for an extended resource, for which nobody writes the claim yet.
-    pub(crate) fn grants(&self, cluster: &Cluster, node: NodeId) -> Result<Vec<DeviceGrant>, String> {
-        if self.extended.iter().any(|e| cluster.nodes[node].scalar(e.resource).0 == 0) {
-            return Err("extended resources backed by devices are not supported".to_owned());
-        }
+    /// When the devices are not there after all.
+    pub(crate) fn grants(
+        &self,
+        cluster: &Cluster,
+        node: NodeId,
+    ) -> Result<(Vec<DeviceGrant>, Option<Box<ExtendedClaim>>), String> {
         let given = self.allocate(cluster, node).map_err(|_| CANNOT_ALLOCATE.to_owned())?;
         let grant = |c: &ResourceClaim, devices| DeviceGrant {
             namespace: c.namespace.clone(),
@@ -217,8 +249,22 @@ impl State {
         let unreserved = |c: &&Arc<Claim>| !c.raw.reserved_for.contains(&self.pod.1);
         let mut out: Vec<DeviceGrant> =
             self.allocated.iter().filter(unreserved).map(|c| grant(&c.raw, Vec::new())).collect();
-        out.extend(self.open.iter().zip(given).map(|((c, _), g)| grant(&c.raw, g.devices)));
-        Ok(out)
+        let mut given = given.into_iter();
+        out.extend(self.open.iter().zip(given.by_ref()).map(|((c, _), g)| grant(&c.raw, g.devices)));
+        let claim = given.next().map(|g| {
+            let here = || self.extended_on(cluster, node);
+            let ask = |r: &DeviceRequest| match r.alternatives.first() {
+                Some(DeviceAlternative { class, count: DeviceCount::Exactly(n), .. }) => {
+                    Some((r.name.clone(), class.clone(), *n))
+                }
+                _ => None,
+            };
+            let mut requests: Vec<_> = here().flat_map(|e| e.requests.iter().filter_map(ask)).collect();
+            requests.sort();
+            let mappings = here().flat_map(|e| e.mappings.iter().cloned()).collect();
+            Box::new(ExtendedClaim { requests, mappings, devices: g.devices, stale: self.stale.clone() })
+        });
+        Ok((out, claim))
     }
 
     /// Whether alternatives were or will be chosen, and this pod chooses any devices.
@@ -314,10 +360,16 @@ impl Plugin for DynamicResources {
             };
             open.push((claim, wanted));
         }
-        let pools = Pools::new(&cluster.objects.devices);
+        let mut pools = Pools::new(&cluster.objects.devices);
+        let stale = match extended.is_empty() {
+            true => Vec::new(),
+            false => cluster.objects.devices.made_for(pod.shape.namespace, uid),
+        };
+        stale.iter().for_each(|claim| pools.free(claim));
+        let stale = stale.iter().map(|c| c.raw.name.clone()).collect();
         let name = (cluster.strings.text(pod.shape.namespace).to_owned(), uid.to_owned());
         let unavailable = RefCell::default();
-        PreFilter::go(State { allocated, open, extended, pools, pod: name, unavailable })
+        PreFilter::go(State { allocated, open, extended, stale, pools, pod: name, unavailable })
     }
 
     fn pre_score(
