@@ -14,3 +14,6 @@ pub mod webhooks;
 pub mod windows;
 
 pub use quantity::Quantity;
+
+/// The release of Kueue whose API and behaviour these are: its main branch on the way to this version.
+pub const KUEUE_VERSION: &str = "v0.20-dev";

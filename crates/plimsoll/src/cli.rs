@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::describe::{Completion, Man, Version};
+
 /// Batch and AI scheduler for Kubernetes: queueing and placement in one engine.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, about)]
+#[command(name = "plimsoll", version = env!("PLIMSOLL_LONG_VERSION"), about)]
 pub struct Cli {
     /// What to log, to standard error: a level, or targets with levels.
     #[arg(long, global = true, env = "PLIMSOLL_LOG", default_value = "warn", value_name = "FILTER")]
@@ -25,8 +27,12 @@ pub enum Command {
     Up(Up),
     /// Queue and place in a cluster.
     Run(Run),
-    /// Print the version.
+    /// Print the version: of the program, and of the Kubernetes and Kueue APIs that it speaks.
     Version(Version),
+    /// Print the completion script of a shell.
+    Completion(Completion),
+    /// Print a manual page (roff).
+    Man(Man),
     /// Measure.
     Bench {
         /// What to measure.
@@ -248,14 +254,6 @@ fn base(text: &str) -> Result<String, String> {
         return Err("must be https://HOST or https://HOST:PORT, with a path or without".into());
     }
     Ok(text.trim_end_matches('/').to_owned())
-}
-
-/// `plimsoll version`.
-#[derive(Debug, Args)]
-pub struct Version {
-    /// How to print it.
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
 }
 
 /// `plimsoll bench`.

@@ -1,17 +1,159 @@
-//! `plimsoll version`.
+//! `plimsoll version`, `plimsoll completion` and `plimsoll man`: what the program says of itself.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap_complete::Shell;
 
 use crate::{cli, say};
 
+/// `plimsoll version`.
+#[derive(Debug, Args)]
+pub struct Version {
+    /// How to print it.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// How the version is written: kubectl's formats, and text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// `plimsoll completion`.
+#[derive(Debug, Args)]
+#[command(after_help = LOADING)]
+pub struct Completion {
+    /// The shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+const LOADING: &str = "\
+Load the completions:
+  bash (with the package bash-completion), in this shell or in every new one:
+    source <(plimsoll completion bash)
+    plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll
+
+  zsh (after `autoload -Uz compinit && compinit`), in this shell or in every new one:
+    source <(plimsoll completion zsh)
+    plimsoll completion zsh > \"${fpath[1]}/_plimsoll\"
+
+  fish, in this shell or in every new one:
+    plimsoll completion fish | source
+    plimsoll completion fish > ~/.config/fish/completions/plimsoll.fish
+
+  PowerShell, in this shell or in every new one:
+    plimsoll completion powershell | Out-String | Invoke-Expression
+    plimsoll completion powershell >> $PROFILE";
+
+/// `plimsoll man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Subcommand, such as `up` or `bench api` [default: the program itself].
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Write the pages of all commands into this directory instead, one file each.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub directory: Option<PathBuf>,
+}
+
+/// Commit of the build; empty when it was built outside a repository.
+const COMMIT: &str = env!("PLIMSOLL_COMMIT");
+
 /// Prints the version.
-#[allow(clippy::unnecessary_wraps)]
-pub fn version(args: &cli::Version) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When it can't be written as YAML.
+pub fn version(args: &Version) -> anyhow::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
+    let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
+    let (kubernetes, _) =
+        plimsoll_apiserver::http::discovery::GIT_VERSION.split_once('+').unwrap_or_default();
+    let kueue = plimsoll_api::KUEUE_VERSION;
+    let platform = platform();
+    let all = serde_json::json!({
+        "version": version, "commit": commit, "kubernetesVersion": kubernetes, "kueueVersion": kueue,
+        "platform": platform,
+    });
     match args.output {
-        cli::Output::Text => say::line(&format!("plimsoll {version}")),
-        cli::Output::Json => {
-            let os = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-            say::line(&serde_json::json!({"version": version, "platform": os}).to_string());
-        }
+        Format::Text => say::line(&format!(
+            "plimsoll {version}\nCommit: {commit}\nKubernetes: {kubernetes}\nKueue: {kueue}\nPlatform: {platform}"
+        )),
+        Format::Json => say::line(&all.to_string()),
+        Format::Yaml => say::line(serde_saphyr::to_string(&all)?.trim_end()),
     }
     Ok(())
+}
+
+/// As Go names it, because kubectl prints it so: `linux/amd64`.
+fn platform() -> String {
+    let system = match std::env::consts::OS {
+        "macos" => "darwin",
+        other => other,
+    };
+    let machine = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{system}/{machine}")
+}
+
+/// Prints the completion script of a shell.
+///
+/// # Errors
+/// None at present; a script is text.
+pub fn completion(args: &Completion) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut cli::Cli::command(), "plimsoll", &mut script);
+    say::line(String::from_utf8(script)?.trim_end());
+    Ok(())
+}
+
+/// Prints a manual page, or writes all of them into a directory.
+///
+/// # Errors
+/// When there is no such subcommand, or the directory can't be written.
+pub fn man(args: &Man) -> anyhow::Result<()> {
+    if let Some(directory) = &args.directory {
+        std::fs::create_dir_all(directory)
+            .and_then(|()| clap_mangen::generate_to(cli::Cli::command(), directory))
+            .with_context(|| format!("--directory {}", directory.display()))?;
+        return Ok(());
+    }
+    let mut root = cli::Cli::command().disable_help_subcommand(true);
+    root.build();
+    let mut command: &Command = &root;
+    for name in &args.command {
+        command = command
+            .find_subcommand(name)
+            .with_context(|| format!("no command {name:?} in {:?}", command.get_name()))?;
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    say::line(String::from_utf8(page)?.trim_end());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    /// The levels that the program names are those that the ledger of compatibility is about.
+    #[test]
+    fn levels_are_those_of_the_ledger() {
+        let ledger = include_str!("../../../COMPATIBILITY.md");
+        let head: String = ledger.lines().take(5).collect::<Vec<_>>().join(" ");
+        let kueue = plimsoll_api::KUEUE_VERSION.trim_start_matches('v');
+        assert!(head.contains(&format!("Kueue ({kueue})")), "{kueue}");
+        let minor = plimsoll_apiserver::http::discovery::GIT_VERSION.split('.').nth(1).unwrap();
+        assert!(head.contains(&format!("kube-scheduler 1.{minor}")), "{minor}");
+    }
 }

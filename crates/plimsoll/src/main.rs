@@ -28,6 +28,8 @@ fn main() -> ExitCode {
             cli::Command::Up(args) => up::run(args).await,
             cli::Command::Run(args) => run::run(args).await,
             cli::Command::Version(args) => describe::version(&args),
+            cli::Command::Completion(args) => describe::completion(&args),
+            cli::Command::Man(args) => describe::man(&args),
             cli::Command::Bench { what: cli::Bench::Api(args) } => bench::api::run(args).await,
             cli::Command::Bench { what: cli::Bench::Admission(args) } => bench::admission::run(&args),
             cli::Command::Bench { what: cli::Bench::Soak(args) } => bench::soak::run(args).await,
