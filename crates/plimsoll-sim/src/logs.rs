@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::kubelet::app_script;
 use crate::kubelet::view::{ContainerStatus, PodView};
+use crate::kubelet::{NO_CONTAINERS, app_script};
 use crate::time::{Nanos, SECOND, parse};
 
 /// Most lines one container run can have.
@@ -27,6 +27,9 @@ pub enum Error {
     /// It has not started yet.
     #[error("container \"{0}\" in pod \"{1}\" is waiting to start: {2}")]
     Waiting(String, String, String),
+    /// An ephemeral container, which never starts.
+    #[error("container \"{0}\" in pod \"{1}\" did not start: {NO_CONTAINERS}")]
+    Ephemeral(String, String),
     /// There was no run before this one.
     #[error("previous terminated container \"{0}\" in pod \"{1}\" not found")]
     NoPrevious(String, String),
@@ -51,6 +54,9 @@ pub fn lines(
     let name = &view.metadata.name;
     let mut all = view.spec.containers.iter().chain(&view.spec.init_containers);
     let Some(spec) = all.find(|c| c.name == container) else {
+        if view.spec.ephemeral_containers.iter().any(|c| c.name == container) {
+            return Err(Error::Ephemeral(container.into(), name.clone()));
+        }
         return Err(Error::NoContainer(container.into(), name.clone()));
     };
     let mut statuses = view.status.container_statuses.iter().chain(&view.status.init_container_statuses);

@@ -21,6 +21,7 @@ use crate::nodes;
 use crate::time::Nanos;
 use run::Run;
 pub use script::{DEFAULT_DURATION, DURATION, EXIT_CODE, START_DELAY, Script, app as app_script};
+pub(crate) use status::NO_CONTAINERS;
 use view::PodView;
 
 /// How the simulation runs.

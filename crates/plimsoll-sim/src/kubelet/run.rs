@@ -67,6 +67,8 @@ pub(super) struct Run {
     pub accepted: Nanos,
     pub init: Vec<Slot>,
     pub apps: Vec<Slot>,
+    /// Ephemeral containers and when they were refused: a simulated pod has nothing to debug.
+    pub refused: Vec<(Container, Nanos)>,
     pub stop: Option<Stop>,
     /// Whether the first container has been reached (address given, sandbox there).
     pub sandbox: bool,
@@ -105,6 +107,7 @@ impl Run {
             accepted,
             init,
             apps,
+            refused: Vec::new(),
             stop: None,
             sandbox,
             transitions,
@@ -115,6 +118,7 @@ impl Run {
             written: None,
             wake: None,
         };
+        run.refuse(now, None);
         run.note_deletion(now, options);
         run
     }
@@ -123,7 +127,23 @@ impl Run {
     pub fn observe(&mut self, now: Nanos, pod: &PodView, options: &Options) -> bool {
         self.pod.metadata.deletion_timestamp.clone_from(&pod.metadata.deletion_timestamp);
         self.pod.metadata.deletion_grace_period_seconds = pod.metadata.deletion_grace_period_seconds;
-        self.note_deletion(now, options)
+        let refused = self.refuse(now, Some(pod));
+        self.note_deletion(now, options) || refused
+    }
+
+    /// Refuses ephemeral containers that were not there before; says whether there are any.
+    fn refuse(&mut self, now: Nanos, seen: Option<&PodView>) -> bool {
+        let pod = seen.unwrap_or(&self.pod);
+        let known = |c: &&Container| !self.refused.iter().any(|(old, _)| old.name == c.name);
+        let reported = |c: &Container| {
+            let row = pod.status.ephemeral_container_statuses.iter().find(|s| s.name == c.name)?;
+            parse(row.state.terminated.as_ref()?.finished_at.as_deref()?)
+        };
+        let new = pod.spec.ephemeral_containers.iter().filter(known);
+        let new: Vec<_> = new.map(|c| (c.clone(), reported(c).unwrap_or(now))).collect();
+        let any = !new.is_empty();
+        self.refused.extend(new);
+        any
     }
 
     fn note_deletion(&mut self, now: Nanos, options: &Options) -> bool {

@@ -54,10 +54,14 @@ pub fn start_delay(pod: &PodView) -> Nanos {
     written.unwrap_or(DEFAULT_START_DELAY)
 }
 
-/// Reads `sleep N`, `sh -c "...sleep N..."`, `true`, `false`; `None` if the command is none of them.
+/// Reads `sleep N`, `sh -c "...sleep N..."`, `true`, `false`, `pause`, `tail -f`; `None` if the command is none of them.
 fn read(container: &Container) -> Option<Script> {
     let argv: Vec<&str> = container.command.iter().chain(&container.args).map(String::as_str).collect();
-    let (program, rest) = argv.split_first()?;
+    let Some((program, rest)) = argv.split_first() else {
+        // The entry point of the image that Kubernetes' own tests wait with.
+        let name = base(&container.image).split([':', '@']).next();
+        return (name == Some("pause")).then_some(Script { duration: None, exit_code: 0 });
+    };
     match base(program) {
         "sh" | "bash" | "ash" | "dash" => {
             let flag = rest.iter().position(|a| a.starts_with('-') && a.ends_with('c'))?;
@@ -88,6 +92,9 @@ fn simple(words: &[&str]) -> Option<(Option<Nanos>, Option<i32>)> {
             }
             (!rest.is_empty()).then_some((Some(total), None))
         }
+        // `pause` is also what agnhost, the image of Kubernetes' tests, calls it.
+        "pause" => Some((None, None)),
+        "tail" if rest.iter().any(|w| matches!(*w, "-f" | "-F")) => Some((None, None)),
         "true" => Some((Some(0), None)),
         "false" => Some((Some(0), Some(1))),
         "exit" => Some((Some(0), Some(rest.first().and_then(|w| w.parse().ok()).unwrap_or(0)))),
@@ -137,6 +144,11 @@ mod tests {
             (vec!["sh", "-c"], vec!["echo a\nsleep 1\nsleep 2"], Some((Some(3.0), 0))),
             (vec!["sh", "-c", "exit 3; sleep 9"], vec![], Some((Some(0.0), 3))),
             (vec!["false"], vec![], Some((Some(0.0), 1))),
+            (vec![], vec!["pause"], Some((None, 0))),
+            (vec!["/pause"], vec![], Some((None, 0))),
+            (vec!["tail", "-f", "/dev/null"], vec![], Some((None, 0))),
+            (vec!["sh", "-c", "echo up; exec tail -F log"], vec![], Some((None, 0))),
+            (vec!["tail", "log"], vec![], None),
             (vec!["python", "train.py"], vec![], None),
             (vec!["sh", "-c", "./run"], vec![], None),
             (vec!["sh", "-c"], vec![], None),
@@ -151,6 +163,22 @@ mod tests {
                 exit_code,
             });
             assert_eq!(read(&container), want, "{command:?} {args:?}");
+        }
+    }
+
+    #[test]
+    fn the_pause_image_does_not_end() {
+        let mut pod = PodView::default();
+        pod.spec.restart_policy = "Never".into();
+        for (image, ends) in [
+            ("registry.k8s.io/pause:3.10", false),
+            ("pause", false),
+            ("registry.example:5000/pause@sha256:0123", false),
+            ("registry.example:5000/pauses", true),
+            ("busybox", true),
+        ] {
+            let container = Container { image: image.into(), ..Default::default() };
+            assert_eq!(app(&pod, &container).duration.is_some(), ends, "{image}");
         }
     }
 

@@ -3,9 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::run::{Done, Run, Slot, State};
-use super::view::PodView;
+use super::view::{Container, PodView};
 use crate::time::{Nanos, parse, seconds_text};
 
+/// Why no ephemeral container starts.
+pub(crate) const NO_CONTAINERS: &str = "simulated pods have no containers: there is nothing to debug";
 const KINDS: [&str; 5] =
     ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
@@ -66,6 +68,10 @@ pub(super) fn patch(run: &mut Run, now: Nanos) -> Value {
     if !run.init.is_empty() {
         let init = run.init.iter().map(|s| container(run, s, "PodInitializing", !s.sidecar)).collect();
         status.insert("initContainerStatuses".into(), Value::Array(init));
+    }
+    if !run.refused.is_empty() {
+        let refused = run.refused.iter().map(|(c, at)| refused(c, *at)).collect();
+        status.insert("ephemeralContainerStatuses".into(), Value::Array(refused));
     }
     json!({"metadata": {"uid": run.pod.metadata.uid}, "status": status})
 }
@@ -187,6 +193,16 @@ fn container(run: &Run, slot: &Slot, waiting: &str, one_shot: bool) -> Value {
         row["containerID"] = json!(container_id(run, slot, slot.restarts));
     }
     row
+}
+
+/// An ephemeral container, as the kubelet reports one that containerd could not start.
+fn refused(container: &Container, at: Nanos) -> Value {
+    let at = seconds_text(at);
+    json!({
+        "name": container.name, "image": container.image, "imageID": "", "restartCount": 0, "ready": false,
+        "lastState": {}, "state": {"terminated": {"exitCode": 128, "reason": "StartError", "message": NO_CONTAINERS,
+            "startedAt": at, "finishedAt": at}},
+    })
 }
 
 fn container_id(run: &Run, slot: &Slot, restarts: i64) -> String {

@@ -220,3 +220,32 @@ fn restarts_without_pause_do_not_hang() {
     }
     assert_eq!(k.pods(), 1);
 }
+
+/// `kubectl debug` waits for the container to run or to end: one that never starts must say so.
+#[test]
+fn ephemeral_containers_are_refused() {
+    let mut k = kubelet();
+    let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "args": ["pause"]}]));
+    k.absorb_pod(T0, view(&p));
+    play(&mut k, &mut p, 20);
+    assert_eq!(p["status"]["phase"], "Running");
+    assert!(p["status"]["ephemeralContainerStatuses"].is_null());
+    p["spec"]["ephemeralContainers"] = json!([{"name": "debugger", "image": "busybox"}]);
+    k.absorb_pod(T0 + 9 * SECOND, view(&p));
+    play(&mut k, &mut p, 20);
+    let row = p["status"]["ephemeralContainerStatuses"][0].clone();
+    assert_eq!(row["name"], "debugger");
+    let ended = &row["state"]["terminated"];
+    assert_eq!((&ended["exitCode"], &ended["reason"]), (&json!(128), &json!("StartError")));
+    assert_eq!(ended["message"], "simulated pods have no containers: there is nothing to debug");
+    assert_eq!(p["status"]["phase"], "Running", "the pod goes on");
+    let log = crate::logs::lines(&p, "debugger", false, 1.0, T0).unwrap_err();
+    let want = "container \"debugger\" in pod \"a\" did not start: simulated pods have no containers: there is \
+                nothing to debug";
+    assert_eq!(log.to_string(), want);
+    // A process that starts anew reports the same again, and nothing more.
+    let mut k = kubelet();
+    k.absorb_pod(T0 + 20 * SECOND, view(&p));
+    play(&mut k, &mut p, 20);
+    assert_eq!(p["status"]["ephemeralContainerStatuses"][0], row);
+}

@@ -56,6 +56,9 @@ pub struct Spec {
     /// Init containers and sidecars.
     #[serde(deserialize_with = "nullable")]
     pub init_containers: Vec<Container>,
+    /// Containers that were added for debugging.
+    #[serde(deserialize_with = "nullable")]
+    pub ephemeral_containers: Vec<Container>,
     /// Seconds the pod may be active.
     pub active_deadline_seconds: Option<i64>,
     /// Whether it uses the node's network.
@@ -121,6 +124,9 @@ pub struct Status {
     /// Init containers.
     #[serde(deserialize_with = "nullable")]
     pub init_container_statuses: Vec<ContainerStatus>,
+    /// Ephemeral containers.
+    #[serde(deserialize_with = "nullable")]
+    pub ephemeral_container_statuses: Vec<ContainerStatus>,
 }
 
 /// A condition.

@@ -32,7 +32,11 @@ pub async fn handle(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> 
         return connect(req, kind, &sub.name).await;
     }
     if sub.name == "proxy" {
-        return Err(not_implemented("proxy"));
+        let missing = match kind.plural.as_str() {
+            "nodes" => "simulated nodes have no kubelet to connect to",
+            _ => "no simulated pod listens behind a Service",
+        };
+        return Err(not_implemented(&format!("proxy: {missing}")));
     }
     if !req.info.rest.is_empty() {
         return Err(not_served());
