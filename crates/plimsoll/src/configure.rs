@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use plimsoll_api::config;
 use plimsoll_runtime::jobs::rules::Rules;
 use plimsoll_runtime::{Roles, Settings};
 
 use crate::cli::Files;
 
-/// Kinds of jobs that are queued; others in `integrations.frameworks` have no effect, as in Kueue where their
+/// Kinds of jobs that are queued; others of Kueue's in `integrations.frameworks` have no effect, as in Kueue where their
 /// definitions are not installed.
 const FRAMEWORKS: [&str; 4] = ["batch/job", "pod", "deployment", "statefulset"];
 
@@ -44,30 +44,84 @@ const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configurat
 /// The settings that the files ask for, defaults where there are none.
 ///
 /// # Errors
-/// When a file can't be read, is malformed, or asks for what is not there; nothing has been changed then.
+/// When a file can't be read, is malformed, or asks for what is not there; nothing has been changed then. With two
+/// files, the errors of both are told.
 pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
     let mut settings = Settings { roles, joint: !files.no_joint_admission, ..Settings::default() };
-    let gates = config::scheduler::Gates::parse(&files.scheduler_feature_gates)
-        .context("--scheduler-feature-gates")?;
-    settings.place = match &files.scheduler_config {
-        Some(path) => {
-            let (text, named) = (text(path)?, format!("--scheduler-config {}", path.display()));
-            settings.placement_client = config::scheduler::client_connection(&text);
-            warn_of(&text, &named, &SCHEDULER_PROCESS);
-            config::scheduler::read_with(&text, gates).context(named)?
-        }
-        None => gates.default_config(),
-    };
+    let mut errors = Vec::new();
+    let gates =
+        config::scheduler::Gates::parse(&files.scheduler_feature_gates).context("--scheduler-feature-gates");
+    let gates = gates.unwrap_or_else(|e| {
+        errors.push(e);
+        config::scheduler::Gates::default()
+    });
+    match placement(files, gates) {
+        Ok((place, client)) => (settings.place, settings.placement_client) = (place, client),
+        Err(e) => errors.push(e),
+    }
     // Without a file plain pods, Deployments and StatefulSets are queued as well, which Kueue has to be told.
-    let (text, named) = match &files.config {
-        Some(path) => (text(path)?, format!("--config {}", path.display())),
-        None => (EMPTY.to_owned(), "the default configuration".to_owned()),
-    };
-    let pods = files.config.is_none();
-    warn_of(&text, &named, &KUEUE_PROCESS);
-    (settings.queueing, settings.rules, settings.queueing_client) =
-        queueing(&text, pods).with_context(|| named)?;
-    Ok(settings)
+    let named = files
+        .config
+        .as_ref()
+        .map_or("the default configuration".to_owned(), |path| format!("--config {}", path.display()));
+    let read = files.config.as_deref().map_or_else(|| Ok(EMPTY.to_owned()), text);
+    let read = read.and_then(|text| {
+        let read = queueing(&text, files.config.is_none())?;
+        warn_of(&text, &named, &KUEUE_PROCESS);
+        Ok(read)
+    });
+    match read.with_context(|| named) {
+        Ok((queueing, rules, client)) => {
+            (settings.queueing, settings.rules, settings.queueing_client) = (queueing, rules, client);
+        }
+        Err(e) => errors.push(e),
+    }
+    match errors.len() {
+        0 => {
+            told(files, &settings);
+            Ok(settings)
+        }
+        1 => Err(errors.remove(0)),
+        _ => Err(anyhow!("{}", errors.iter().map(|e| format!("{e:#}")).collect::<Vec<_>>().join("\n"))),
+    }
+}
+
+/// Logs what the process will do, as kube-scheduler logs its component configuration.
+fn told(files: &Files, settings: &Settings) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    let path =
+        |file: &Option<std::path::PathBuf>| file.as_ref().map_or("none".into(), |p| p.display().to_string());
+    let profiles: Vec<&str> = settings.place.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
+    let (queueing, rules) = (&settings.queueing, &settings.rules);
+    tracing::info!(
+        config = path(&files.config),
+        schedulerConfig = path(&files.scheduler_config),
+        queueing = settings.roles.queueing,
+        placement = settings.roles.placement,
+        jointAdmission = settings.joint,
+        profiles = profiles.join(","),
+        extenders = settings.place.extenders.len(),
+        fairSharing = queueing.fair_sharing.is_some(),
+        admissionFairSharing = queueing.admission_fair_sharing.is_some(),
+        waitForPodsReadySeconds = queueing.wait_for_pods_ready.as_ref().map(|w| w.timeout.seconds()),
+        jobs = rules.jobs,
+        pods = rules.pods,
+        manageJobsWithoutQueueName = rules.without_queue_name,
+        "Using configuration"
+    );
+}
+
+type Placement = (plimsoll_core::place::Config, Option<config::ClientConnection>);
+
+fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<Placement> {
+    let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None)) };
+    let named = format!("--scheduler-config {}", path.display());
+    let text = text(path).with_context(|| named.clone())?;
+    let place = config::scheduler::read_with(&text, gates).with_context(|| named.clone())?;
+    warn_of(&text, &named, &SCHEDULER_PROCESS);
+    Ok((place, config::scheduler::client_connection(&text)))
 }
 
 /// Tells which fields of a file have no effect, and what has it.
@@ -90,7 +144,7 @@ fn without_effect(text: &str, fields: &[(&str, &str)]) -> Option<String> {
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    Ok(std::fs::read_to_string(path)?)
 }
 
 type Queueing = (plimsoll_core::queueing::Config, Rules, Option<config::ClientConnection>);
@@ -100,7 +154,9 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
     read.queueing.watch_nodes = true;
     read.queueing.explain_every = EXPLAIN_EVERY;
     if let Some(name) = read.external_frameworks.first() {
-        bail!("integrations.externalFrameworks: {name} is not supported: remove it");
+        bail!(
+            "integrations.externalFrameworks[0]: Forbidden: {name} is not supported by Plimsoll: remove it"
+        );
     }
     for name in read.frameworks.iter().filter(|n| !FRAMEWORKS.contains(&n.as_str())) {
         tracing::warn!(framework = name, "jobs of this kind are not queued: there is no integration for it");

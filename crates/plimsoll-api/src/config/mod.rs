@@ -1,9 +1,19 @@
-//! Configuration files, read as strictly as the original programs read them.
+//! Configuration files, read as strictly as the original programs read them. Errors have the path of the field, the
+//! words of upstream's validation where it has them, and the values that are valid; a file's errors are told all at once.
 
+mod decode;
+mod error;
 pub mod kueue;
 pub mod scheduler;
+mod selector;
 
 use serde_json::Value;
+
+pub use decode::{decode, parse};
+pub use error::{ConfigError, check_kind, flag_of, nearest, unsupported};
+
+/// apimachinery's `IsNegativeErrorMsg`.
+const NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// `clientConnection`: how many requests a client may make.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +26,6 @@ pub struct ClientConnection {
 
 /// Those of some top-level fields that a file has, in the order in which they are asked for. None where it can't be read.
 pub fn present<'a>(text: &str, fields: &[&'a str]) -> Vec<&'a str> {
-    let value: Value = serde_saphyr::from_str(text).unwrap_or_default();
+    let value: Value = parse(text).unwrap_or_default();
     fields.iter().copied().filter(|f| value.get(f).is_some_and(|v| !v.is_null())).collect()
 }

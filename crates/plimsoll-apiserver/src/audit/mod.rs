@@ -44,9 +44,10 @@ impl Audit {
     /// # Errors
     /// Which file can't be used and why.
     pub fn open(log: &Path, policy: &Path) -> Result<Arc<Self>, String> {
-        let named = |path: &Path, why: String| format!("{}: {why}", path.display());
-        let text = std::fs::read_to_string(policy).map_err(|e| named(policy, e.to_string()))?;
-        let policy = Policy::parse(&text).map_err(|e| named(policy, e))?;
+        let of_policy = |why: String| format!("--audit-policy-file {}: {why}", policy.display());
+        let named = |path: &Path, why: String| format!("--audit-log-path {}: {why}", path.display());
+        let text = std::fs::read_to_string(policy).map_err(|e| of_policy(e.to_string()))?;
+        let policy = Policy::parse(&text).map_err(of_policy)?;
         let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
         let file = file.map_err(|e| named(log, e.to_string()))?;
         let (lines, receiver) = mpsc::channel(QUEUE);

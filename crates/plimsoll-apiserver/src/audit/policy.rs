@@ -1,5 +1,6 @@
 //! Audit policies: which requests are recorded, and how much of them (`audit.k8s.io/v1` Policy, `k8s.io/apiserver/pkg/audit/policy`).
 
+use plimsoll_api::config::{ConfigError, check_kind, decode, parse};
 use serde::{Deserialize, Serialize};
 
 use crate::auth::{Attributes, User};
@@ -32,40 +33,31 @@ pub enum Stage {
 }
 
 /// `audit.k8s.io/v1` Policy.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[allow(dead_code)]
 pub struct Policy {
     api_version: String,
     kind: String,
-    #[serde(default)]
-    #[allow(dead_code)]
     metadata: serde_json::Value,
-    #[serde(default)]
     rules: Vec<Rule>,
-    #[serde(default)]
     omit_stages: Vec<Stage>,
-    #[serde(default)]
     omit_managed_fields: bool,
 }
 
 /// `audit.k8s.io/v1` PolicyRule.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Rule {
-    level: Level,
-    #[serde(default)]
+    /// Required.
+    level: Option<Level>,
     users: Vec<String>,
-    #[serde(default)]
     user_groups: Vec<String>,
-    #[serde(default)]
     verbs: Vec<String>,
-    #[serde(default)]
     resources: Vec<GroupResources>,
-    #[serde(default)]
     namespaces: Vec<String>,
-    #[serde(default, rename = "nonResourceURLs")]
+    #[serde(rename = "nonResourceURLs")]
     non_resource_urls: Vec<String>,
-    #[serde(default)]
     omit_stages: Vec<Stage>,
     omit_managed_fields: Option<bool>,
 }
@@ -94,29 +86,34 @@ impl Policy {
     /// Reads a policy, in YAML or JSON, strictly.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Everything that is wrong with it, with the paths of the fields.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let policy: Self = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
-        if policy.api_version != "audit.k8s.io/v1" || policy.kind != "Policy" {
-            return Err(format!(
-                "expected kind Policy of audit.k8s.io/v1, got {:?} of {:?}",
-                policy.kind, policy.api_version
-            ));
+        Self::read(text).map_err(|e| e.to_string())
+    }
+
+    fn read(text: &str) -> Result<Self, ConfigError> {
+        let value = parse(text)?;
+        check_kind(&value, "Policy", &["audit.k8s.io/v1"], "Policy of audit.k8s.io/v1 (an audit policy)")?;
+        let mut errors = Vec::new();
+        let policy: Self = decode(value, "", &mut errors);
+        if policy.rules.is_empty() && errors.is_empty() {
+            errors.push("loaded illegal policy with 0 rules".to_owned());
         }
-        if policy.rules.is_empty() {
-            return Err("loaded illegal policy with 0 rules".to_owned());
+        // A rule that could not be decoded as a whole lacks what its error is about already.
+        if errors.is_empty() {
+            let checks = policy.rules.iter().enumerate();
+            errors.extend(checks.filter_map(|(i, rule)| {
+                rule.check().err().map(|(field, why)| format!("rules[{i}].{field}: {why}"))
+            }));
         }
-        for (i, rule) in policy.rules.iter().enumerate() {
-            rule.check().map_err(|(field, why)| format!("rules[{i}].{field}: {why}"))?;
-        }
-        Ok(policy)
+        if errors.is_empty() { Ok(policy) } else { Err(ConfigError::Invalid(errors)) }
     }
 
     /// The first rule that matches decides; without one nothing is recorded.
     pub fn evaluate(&self, user: &User, what: &Attributes) -> Verdict {
         let Some(rule) = self.rules.iter().find(|r| r.matches(user, what)) else { return Verdict::default() };
         Verdict {
-            level: rule.level,
+            level: rule.level.unwrap_or_default(),
             omitted: self.omit_stages.iter().chain(&rule.omit_stages).copied().collect(),
             omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
         }
@@ -125,6 +122,10 @@ impl Policy {
 
 impl Rule {
     fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.level.is_none() {
+            let levels = "supported values: \"None\", \"Metadata\", \"Request\", \"RequestResponse\"";
+            return Err(("level", format!("Required value: {levels}")));
+        }
         let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         if !self.non_resource_urls.is_empty() && of_resources {
             let why = "rules cannot apply to both regular resources and non-resource URLs";

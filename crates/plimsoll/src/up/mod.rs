@@ -44,9 +44,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         false => Some(without_limits(configure::settings(&args.files, roles)?)),
     };
     let audit = match (&args.audit_log_path, &args.audit_policy_file) {
-        (Some(log), Some(policy)) => {
-            Some(Audit::open(log, policy).map_err(anyhow::Error::msg).context("audit")?)
-        }
+        (Some(log), Some(policy)) => Some(Audit::open(log, policy).map_err(anyhow::Error::msg)?),
         _ => None,
     };
     let count = nodes.len();

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use plimsoll_api::config;
+use plimsoll_machinery::{Gvk, Kind, builtin, decode};
 use plimsoll_sim::nodes::{Shape, complete, node};
 use serde_json::Value;
 
@@ -36,19 +38,23 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
 fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     // As kubectl reads it: `n` is a name, not a truth value.
     let options = serde_saphyr::options! { strict_booleans: true };
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|e| anyhow::anyhow!("error converting YAML to JSON: {e}"))?;
+    let table = builtin::table();
+    let gvk = Gvk { group: String::new(), version: "v1".into(), kind: "Node".into() };
+    let kind = table.kind(&gvk).context("no kind Node")?;
     let mut nodes: Vec<Value> = Vec::new();
     for (i, document) in documents.into_iter().enumerate().filter(|(_, d)| !d.is_null()) {
         let at = format!("document {}", i + 1);
         match document["kind"].as_str() {
             Some("List" | "NodeList") => {
                 for (j, item) in document["items"].as_array().into_iter().flatten().enumerate() {
-                    check(item).with_context(|| format!("{at}: items[{j}]"))?;
+                    check(kind, item).with_context(|| format!("{at}: items[{j}]"))?;
                     nodes.push(item.clone());
                 }
             }
             _ => {
-                check(&document).context(at)?;
+                check(kind, &document).context(at)?;
                 nodes.push(document);
             }
         }
@@ -67,21 +73,39 @@ fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(nodes)
 }
 
-fn check(node: &Value) -> anyhow::Result<()> {
-    match (node["apiVersion"].as_str(), node["kind"].as_str()) {
-        (Some("v1"), Some("Node")) => {}
-        (Some("v1"), kind) => bail!("kind: expected Node, got {:?}", kind.unwrap_or_default()),
-        (version, _) => bail!("apiVersion: expected v1, got {:?}", version.unwrap_or_default()),
+fn check(kind: &Kind, node: &Value) -> anyhow::Result<()> {
+    let text = |field: &str| node[field].as_str().unwrap_or_default();
+    match (text("apiVersion"), text("kind")) {
+        ("v1", "Node") => {}
+        (version, other) => {
+            let hint = match config::flag_of(other, version) {
+                Some(flag) if flag != "--nodes-file" => format!(": this file belongs to {flag}"),
+                _ => String::new(),
+            };
+            match version {
+                "v1" => bail!("kind: expected Node, got {other:?}{hint}"),
+                _ => bail!("apiVersion: expected v1, got {version:?}{hint}"),
+            }
+        }
     }
-    let bytes = serde_json::to_vec(node)?;
-    plimsoll_api::convert::node(&bytes)?;
     for field in ["capacity", "allocatable"] {
         for (resource, amount) in node["status"][field].as_object().into_iter().flatten() {
             let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
             if let Err(e) = text.parse::<plimsoll_api::Quantity>() {
-                bail!("status.{field}[{resource}]: {text:?}: {e}");
+                bail!("status.{field}[{resource}]: Invalid value: {text:?}: {e}");
             }
         }
+    }
+    fields(kind, node)?;
+    plimsoll_api::convert::node(&serde_json::to_vec(node)?)?;
+    Ok(())
+}
+
+/// Unknown fields and values of a wrong type, in the API server's words: both name the field's path.
+fn fields(kind: &Kind, node: &Value) -> anyhow::Result<()> {
+    let conformed = decode::conform(kind, node.clone()).map_err(anyhow::Error::msg)?;
+    if !conformed.strict.is_empty() {
+        bail!("strict decoding error: {}", conformed.strict.join(", "));
     }
     Ok(())
 }
@@ -103,6 +127,14 @@ mod tests {
             (good.replace("name: a", "labels: {}"), "document 1: metadata.name: Required value"),
             (format!("{good}---\n{good}"), "metadata.name: Duplicate value: \"a\""),
             (String::new(), "no Node in it"),
+            (
+                format!("{good}spec: {{unschedulable: \"true\"}}\n"),
+                "document 1: json: cannot unmarshal string into Go struct field NodeSpec.spec.unschedulable of type bool",
+            ),
+            (
+                format!("{good}spec: {{taint: []}}\n"),
+                "document 1: strict decoding error: unknown field \"spec.taint\"",
+            ),
         ] {
             assert_eq!(format!("{:#}", parse(&text).unwrap_err()), want);
         }

@@ -269,7 +269,10 @@ mod tests {
                 "{name: a, deviceClassNames: [x], sources: [{counter: {name: a, driver: D}}]}",
                 "counter.driver: Invalid value: \"D\": a lowercase RFC 1123 subdomain",
             ),
-            ("{name: a, deviceClassNames: [x], other: 1}", "unknown field `other`"),
+            (
+                "{name: a, deviceClassNames: [x], other: 1}",
+                "unknown field \"resources.deviceClassMappings[0].other\"",
+            ),
         ];
         for (text, want) in table {
             let error = with(text).expect_err(text);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_core::queueing::Gates;
 
+use crate::config::nearest;
+
 /// What setting a gate does here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -131,23 +133,34 @@ const NEEDS: &[(&str, &str)] = &[
 pub struct FeatureGates(BTreeMap<&'static str, bool>);
 
 impl FeatureGates {
-    /// The defaults with `set` on top; texts of everything that is wrong with it otherwise.
+    /// The defaults with `set` on top; otherwise texts of everything that is wrong with it, in upstream's words
+    /// (`k8s.io/component-base/featuregate`), each with the path of the gate.
     ///
     /// # Errors
     /// Unknown names, locked gates, values that are not supported here, gates without what they need.
     pub fn new(set: &BTreeMap<String, bool>) -> Result<Self, Vec<String>> {
         let mut errors = Vec::new();
+        let mut refuse = |name: &str, on: bool, why: String| {
+            errors.push(format!("featureGates[{name}]: Invalid value: {on}: {why}"));
+        };
         let mut all: BTreeMap<&'static str, bool> = GATES.iter().map(|(n, on, _)| (*n, *on)).collect();
         for (name, &on) in set {
             let Some((known, default, kind)) = GATES.iter().find(|(n, _, _)| n == name) else {
-                errors.push(format!("unrecognized feature gate: {name}"));
+                let hint = match nearest(name, GATES.iter().map(|(n, ..)| *n)) {
+                    Some(near) => format!(": did you mean {near}?"),
+                    None => String::new(),
+                };
+                refuse(name, on, format!("unrecognized feature gate: {name}{hint}"));
                 continue;
             };
             match kind {
-                Locked if on != *default => errors
-                    .push(format!("cannot set feature gate {name} to {on}, feature is locked to {default}")),
+                Locked if on != *default => refuse(
+                    name,
+                    on,
+                    format!("cannot set feature gate {name} to {on}, feature is locked to {default}"),
+                ),
                 Fixed if on != *default => {
-                    errors.push(format!("feature gate {name}={on} is not supported by Plimsoll"));
+                    refuse(name, on, format!("feature gate {name}={on} is not supported by Plimsoll"));
                 }
                 Works | NoEffect | Fixed | Locked => {
                     all.insert(known, on);
@@ -157,7 +170,11 @@ impl FeatureGates {
         for (gate, needed) in NEEDS {
             let is_on = |name: &str| all.get(name).copied().unwrap_or(false);
             if set.get(*gate) == Some(&true) && !is_on(needed) {
-                errors.push(format!("feature gate {gate} needs {needed}"));
+                refuse(
+                    gate,
+                    true,
+                    format!("{gate} is enabled, but depends on features that are disabled: [{needed}]"),
+                );
             }
         }
         if errors.is_empty() { Ok(Self(all)) } else { Err(errors) }
@@ -237,7 +254,7 @@ mod tests {
             (set(&[("TLSOptions", false)]), "feature is locked to true"),
             (
                 set(&[("TopologyAwareScheduling", false), ("TASProfileMixed", true)]),
-                "feature gate TASProfileMixed needs TopologyAwareScheduling",
+                "TASProfileMixed is enabled, but depends on features that are disabled: [TopologyAwareScheduling]",
             ),
         ];
         for (gates, want) in table {

@@ -4,6 +4,7 @@
 
 mod devices;
 mod gates;
+mod process;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -17,28 +18,11 @@ use serde_json::Value;
 
 pub use gates::FeatureGates;
 
-use super::ClientConnection;
-use crate::convert::label_selector_from_value;
+pub use super::ConfigError;
+use super::check_kind;
+use super::selector::LabelSelector as WireSelector;
+use super::{ClientConnection, NEGATIVE, decode};
 use crate::quantity::Quantity;
-
-/// Why a configuration can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// It is not YAML or JSON of the expected shape; unknown and duplicate fields are errors.
-    #[error("strict decoding error: {0}")]
-    Decode(String),
-    /// It is another kind or version.
-    #[error("no kind {kind:?} is registered for version {version:?}")]
-    Kind {
-        /// Kind that was found.
-        kind: String,
-        /// Version that was found.
-        version: String,
-    },
-    /// Values that are refused, one text each.
-    #[error("{}", .0.join(", "))]
-    Invalid(Vec<String>),
-}
 
 /// A configuration, with defaults filled in.
 #[derive(Clone, Debug)]
@@ -67,21 +51,47 @@ pub struct KueueConfig {
 
 const V1BETA2: &str = "config.kueue.x-k8s.io/v1beta2";
 const V1BETA1: &str = "config.kueue.x-k8s.io/v1beta1";
+const EXPECTED: &str = "Configuration of config.kueue.x-k8s.io/v1beta2 or config.kueue.x-k8s.io/v1beta1 (Kueue's configuration file)";
+
+/// Kinds of jobs that Kueue has integrations for (`FrameworkName` below `pkg/controller/jobs`), in the order of
+/// `GetIntegrationsList`.
+pub const FRAMEWORKS: [&str; 18] = [
+    "batch/job",
+    "deployment",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "pod",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "ray.io/rayservice",
+    "sparkoperator.k8s.io/sparkapplication",
+    "statefulset",
+    "trainer.kubeflow.org/trainjob",
+    "workload.codeflare.dev/appwrapper",
+];
 
 /// Reads a configuration file in YAML or JSON. `own_namespace` is where the controller runs unless the file
 /// says otherwise; its jobs are never managed.
 ///
 /// # Errors
-/// When it is malformed, of another kind, or has values that are refused.
+/// When it is malformed, of another kind, or has fields or values that are refused.
 pub fn read(text: &str, own_namespace: &str) -> Result<KueueConfig, ConfigError> {
-    let value: Value = serde_saphyr::from_str(text).map_err(|e| ConfigError::Decode(e.to_string()))?;
-    let raw = decode(value)?;
-    let old = match (raw.kind.as_str(), raw.api_version.as_str()) {
-        ("Configuration", V1BETA2) => false,
-        ("Configuration", V1BETA1) => true,
-        _ => return Err(ConfigError::Kind { kind: raw.kind, version: raw.api_version }),
-    };
-    build(raw, old, own_namespace)
+    let value = super::parse(text)?;
+    check_kind(&value, "Configuration", &[V1BETA2, V1BETA1], EXPECTED)?;
+    let old = value["apiVersion"] == V1BETA1;
+    let mut broken = Vec::new();
+    let raw: wire::Configuration = decode(value, "", &mut broken);
+    match build(raw, old, own_namespace) {
+        Ok(config) if broken.is_empty() => Ok(config),
+        Ok(_) => Err(ConfigError::Invalid(broken)),
+        Err(errors) => Err(ConfigError::Invalid(super::decode::with_consequences(broken, errors))),
+    }
 }
 
 /// What queueing needs of a fragment of a v1beta2 configuration, without `kind` and `apiVersion`. Pod
@@ -90,17 +100,17 @@ pub fn read(text: &str, own_namespace: &str) -> Result<KueueConfig, ConfigError>
 /// # Errors
 /// As [`read`].
 pub fn queueing(fragment: &Value) -> Result<Config, ConfigError> {
-    let raw = decode(fragment.clone())?;
+    let mut broken = Vec::new();
+    let raw: wire::Configuration = decode(fragment.clone(), "", &mut broken);
+    if !broken.is_empty() {
+        return Err(ConfigError::Invalid(broken));
+    }
     let supervised = raw.wait_for_pods_ready.is_some();
-    let mut config = build(raw, false, "kueue-system")?.queueing;
+    let mut config = build(raw, false, "kueue-system").map_err(ConfigError::Invalid)?.queueing;
     if !supervised {
         config.wait_for_pods_ready = None;
     }
     Ok(config)
-}
-
-fn decode(value: Value) -> Result<wire::Configuration, ConfigError> {
-    serde_json::from_value(value).map_err(|e| ConfigError::Decode(e.to_string()))
 }
 
 /// Texts of what is refused.
@@ -112,23 +122,31 @@ impl Errors {
         self.0.push(format!("{field}: {text}"));
     }
 
+    fn unsupported(&mut self, field: &str, value: &str, supported: &[&str]) {
+        self.add(field, super::unsupported(value, supported));
+    }
+
     fn duration(&mut self, field: &str, text: Option<&String>) -> Option<Duration> {
         let text = text?;
-        let parsed = duration(text).filter(|d| *d >= Duration::ZERO);
-        if parsed.is_none() {
-            self.add(field, format!("Invalid value: {text:?}: must be a duration, not negative"));
+        let parsed = duration(text);
+        match parsed {
+            None => self
+                .add(field, format!("Invalid value: {text:?}: must be a duration such as 90s, 5m or 1h30m")),
+            Some(d) if d < Duration::ZERO => self.add(field, format!("Invalid value: {text:?}: {NEGATIVE}")),
+            Some(_) => {}
         }
-        parsed
+        parsed.filter(|d| *d >= Duration::ZERO)
     }
 }
 
-fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<KueueConfig, ConfigError> {
+fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<KueueConfig, Vec<String>> {
     let mut errors = Errors::default();
     only_in(&raw, old, &mut errors);
+    process::check(&raw, &mut errors);
     let gates = match FeatureGates::new(&raw.feature_gates) {
         Ok(g) => Some(g),
         Err(texts) => {
-            texts.into_iter().for_each(|t| errors.add("featureGates", t));
+            errors.0.extend(texts);
             None
         }
     };
@@ -145,7 +163,7 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
         queueing.device_mappings = devices::mappings(&raw.device_class_mappings, gates, &mut errors);
     }
     if raw.multi_kueue.is_some() {
-        errors.add("multiKueue", "not supported by Plimsoll");
+        errors.add("multiKueue", "Forbidden: not supported by Plimsoll: remove the section");
     }
     let selector = managed_namespaces(raw.managed_jobs_namespace_selector.as_ref(), namespace, &mut errors);
     let retention = raw.object_retention_policies.unwrap_or_default().workloads.unwrap_or_default();
@@ -155,8 +173,9 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
         .duration(&format!("{field}.afterDeactivatedByKueue"), retention.after_deactivated_by_kueue.as_ref());
     let client = client_connection(raw.client_connection.as_ref(), &mut errors);
     let integrations = raw.integrations.unwrap_or_default();
+    frameworks(&integrations, &mut errors);
     let Some(gates) = gates.filter(|_| errors.0.is_empty()) else {
-        return Err(ConfigError::Invalid(errors.0));
+        return Err(errors.0);
     };
     queueing.gates = gates.engine();
     Ok(KueueConfig {
@@ -177,12 +196,35 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     })
 }
 
+/// Names of kinds of jobs (Kueue's `validateIntegrations`).
+fn frameworks(raw: &wire::Integrations, errors: &mut Errors) {
+    for (i, name) in raw.frameworks.iter().enumerate() {
+        let field = format!("integrations.frameworks[{i}]");
+        if !FRAMEWORKS.contains(&name.as_str()) {
+            let hint =
+                super::nearest(name, FRAMEWORKS).map_or(String::new(), |n| format!(" (did you mean {n:?}?)"));
+            errors.add(&field, format!("{}{hint}", super::unsupported(name, &FRAMEWORKS)));
+        } else if raw.frameworks.iter().take(i).any(|n| n == name) {
+            errors.add(&field, format!("Duplicate value: {name:?}"));
+        }
+    }
+    for (i, name) in raw.external_frameworks.iter().enumerate() {
+        let field = format!("integrations.externalFrameworks[{i}]");
+        // Kind, version and a group with at least two parts (`schema.ParseKindArg`).
+        if name.splitn(3, '.').filter(|part| !part.is_empty()).count() < 3 {
+            errors.add(&field, format!("Invalid value: {name:?}: must be format, 'Kind.version.group.com'"));
+        } else if raw.external_frameworks.iter().take(i).any(|n| n == name) {
+            errors.add(&field, format!("Duplicate value: {name:?}"));
+        }
+    }
+}
+
 /// With Kueue's defaults for what the section doesn't say.
 fn client_connection(raw: Option<&wire::ClientConnection>, errors: &mut Errors) -> Option<ClientConnection> {
     let raw = raw?;
     let burst = raw.burst.unwrap_or(500);
     let Ok(burst) = u32::try_from(burst) else {
-        errors.add("clientConnection.burst", format!("Invalid value: {burst}: must be non-negative"));
+        errors.add("clientConnection.burst", format!("Invalid value: {burst}: {NEGATIVE}"));
         return None;
     };
     Some(ClientConnection { qps: raw.qps.unwrap_or(300.0), burst })
@@ -198,7 +240,7 @@ fn only_in(raw: &wire::Configuration, old: bool, errors: &mut Errors) {
     ];
     for (field, there) in removed {
         if there && !old {
-            errors.0.push(format!("unknown field \"{field}\""));
+            errors.0.push(format!("strict decoding error: unknown field \"{field}\": only {V1BETA1} has it"));
         }
     }
 }
@@ -217,7 +259,13 @@ fn fair_sharing(raw: Option<&wire::FairSharing>, old: bool, errors: &mut Errors)
         ["LessThanInitialShare"] => vec![Initial],
         ["LessThanOrEqualToFinalShare", "LessThanInitialShare"] => vec![Final, Initial],
         other => {
-            errors.add(field, format!("Unsupported value: {other:?}"));
+            // Upstream's list of valid lists (`validStrategySetsStr`).
+            const VALID: [&str; 3] = [
+                "LessThanOrEqualToFinalShare",
+                "LessThanInitialShare",
+                "LessThanOrEqualToFinalShare,LessThanInitialShare",
+            ];
+            errors.unsupported(field, &other.join(","), &VALID);
             return None;
         }
     };
@@ -231,7 +279,7 @@ fn admission_fair_sharing(
     let raw = raw?;
     let field = "admissionFairSharing";
     for (name, w) in raw.resource_weights.iter().filter(|(_, w)| !(w.is_finite() && **w >= 0.0)) {
-        errors.add(&format!("{field}.resourceWeights[{name}]"), format!("Invalid value: {w}"));
+        errors.add(&format!("{field}.resourceWeights[{name}]"), format!("Invalid value: {w}: {NEGATIVE}"));
     }
     let half = errors.duration(&format!("{field}.usageHalfLifeTime"), raw.usage_half_life_time.as_ref());
     let sampling =
@@ -258,8 +306,8 @@ fn wait_for_pods_ready(
         None | Some("Eviction") => {}
         Some("Creation") => config.order_by_creation = true,
         Some(other) => {
-            errors
-                .add("waitForPodsReady.requeuingStrategy.timestamp", format!("Unsupported value: {other:?}"));
+            let field = "waitForPodsReady.requeuingStrategy.timestamp";
+            errors.unsupported(field, other, &["Creation", "Eviction"]);
         }
     }
     if (old && raw.enable != Some(true)) || (!old && disabled) {
@@ -274,9 +322,9 @@ fn wait_for_pods_ready(
         ("backoffBaseSeconds", requeuing.and_then(|r| r.backoff_base_seconds)),
         ("backoffMaxSeconds", requeuing.and_then(|r| r.backoff_max_seconds)),
     ] {
-        if v.is_some_and(|v| v < 0) {
+        if let Some(v) = v.filter(|v| *v < 0) {
             let field = format!("waitForPodsReady.requeuingStrategy.{name}");
-            errors.add(&field, "must be greater than or equal to 0");
+            errors.add(&field, format!("Invalid value: {v}: {NEGATIVE}"));
         }
     }
     config.wait_for_pods_ready = Some(WaitForPodsReady {
@@ -298,12 +346,14 @@ fn resources(raw: Option<&wire::Resources>, config: &mut Config, errors: &mut Er
         None | Some("" | "BlockUndeclared") => false,
         Some("IgnoreUndeclared") => true,
         Some(other) => {
-            errors.add("resources.quotaCheckStrategy", format!("Unsupported value: {other:?}"));
+            let supported = ["IgnoreUndeclared", "BlockUndeclared"];
+            errors.unsupported("resources.quotaCheckStrategy", other, &supported);
             false
         }
     };
     if config.ignore_undeclared && !raw.exclude_resource_prefixes.is_empty() {
-        errors.add("resources.excludeResourcePrefixes", "can't be used with IgnoreUndeclared");
+        let text = "excludeResourcePrefixes is not allowed when quotaCheckStrategy is IgnoreUndeclared";
+        errors.add("resources.quotaCheckStrategy", format!("Invalid value: \"IgnoreUndeclared\": {text}"));
     }
     config.exclude_resource_prefixes.clone_from(&raw.exclude_resource_prefixes);
     for (i, t) in raw.transformations.iter().enumerate() {
@@ -321,14 +371,16 @@ fn transformation(t: &wire::Transformation, field: &str, errors: &mut Errors) ->
         let text = q.as_str().map_or_else(|| q.to_string(), str::to_owned);
         match text.parse::<Quantity>() {
             Ok(q) => outputs.push((name.clone(), q.nanos())),
-            Err(e) => errors.add(&format!("{field}.outputs[{name}]"), e),
+            Err(e) => {
+                errors.add(&format!("{field}.outputs[{name}]"), format!("Invalid value: {text:?}: {e}"));
+            }
         }
     }
     let replace = match t.strategy.as_deref() {
         None | Some("Retain") => false,
         Some("Replace") => true,
         Some(o) => {
-            errors.add(&format!("{field}.strategy"), format!("Unsupported value: {o:?}"));
+            errors.unsupported(&format!("{field}.strategy"), o, &["Retain", "Replace"]);
             false
         }
     };
@@ -337,29 +389,26 @@ fn transformation(t: &wire::Transformation, field: &str, errors: &mut Errors) ->
 }
 
 /// The namespaces whose jobs are managed; never `kube-system` nor the controller's own.
-fn managed_namespaces(raw: Option<&Value>, own: &str, errors: &mut Errors) -> LabelSelector {
+fn managed_namespaces(raw: Option<&WireSelector>, own: &str, errors: &mut Errors) -> LabelSelector {
     let excluded = || vec!["kube-system".to_owned(), own.to_owned()];
     let key = "kubernetes.io/metadata.name";
     let field = "managedJobsNamespaceSelector";
     let default = LabelSelector {
         requirements: vec![Requirement { key: key.into(), operator: Operator::NotIn, values: excluded() }],
     };
-    let Some(raw) = raw.filter(|v| !v.is_null()) else { return default };
-    match label_selector_from_value(raw) {
-        Ok(selector) => {
-            for name in excluded() {
-                let labels = [(key.to_owned(), name.clone())].into();
-                if selector.matches(&labels) {
-                    errors.add(field, format!("should not match the {name:?} namespace"));
-                }
-            }
-            selector
-        }
-        Err(e) => {
-            errors.add(field, e);
-            default
+    let Some(raw) = raw else { return default };
+    let before = errors.0.len();
+    let selector = raw.read(field, &mut errors.0);
+    if errors.0.len() > before {
+        return default;
+    }
+    for name in excluded() {
+        let labels = [(key.to_owned(), name.clone())].into();
+        if selector.matches(&labels) {
+            errors.add(field, format!("Invalid value: should not match the {name:?} namespace"));
         }
     }
+    selector
 }
 
 /// A duration as Go writes it: `1h30m`, `500ms`, `0`.

@@ -29,8 +29,8 @@ fn defaults_differ_by_version() {
 #[test]
 fn what_is_wrong_is_refused() {
     let table = [
-        (HEAD, "nonsense: 1\n", "unknown field `nonsense`"),
-        (HEAD, "namespace: a\nnamespace: b\n", "strict decoding error"),
+        (HEAD, "nonsense: 1\n", "strict decoding error: unknown field \"nonsense\""),
+        (HEAD, "namespace: a\nnamespace: b\n", "error converting YAML to JSON"),
         (HEAD, "waitForPodsReady:\n  enable: true\n", "unknown field \"waitForPodsReady.enable\""),
         (
             HEAD,

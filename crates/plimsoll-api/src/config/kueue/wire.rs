@@ -1,10 +1,13 @@
-//! The file as it is written. Every field is listed, so that unknown ones are errors; those typed as plain
-//! values are read for strictness only.
+//! The file as it is written (`apis/config/v1beta1` and `v1beta2`). Every field is listed, so that unknown ones are
+//! errors; those of sections without effect are read for strictness only.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::process;
+use crate::config::selector::LabelSelector;
 
 type Quantities = BTreeMap<String, Value>;
 
@@ -14,28 +17,28 @@ pub(super) struct Configuration {
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) namespace: Option<String>,
-    pub(super) webhook: Option<Value>,
-    pub(super) leader_election: Option<Value>,
-    pub(super) metrics: Option<Value>,
-    pub(super) health: Option<Value>,
+    pub(super) webhook: Option<process::Webhook>,
+    pub(super) leader_election: Option<process::LeaderElection>,
+    pub(super) metrics: Option<process::Metrics>,
+    pub(super) health: Option<process::Health>,
     pub(super) pprof_bind_address: Option<String>,
-    pub(super) controller: Option<Value>,
-    pub(super) tls: Option<Value>,
+    pub(super) controller: Option<process::Controller>,
+    pub(super) tls: Option<process::Tls>,
     pub(super) manage_jobs_without_queue_name: bool,
-    pub(super) managed_jobs_namespace_selector: Option<Value>,
-    pub(super) internal_cert_management: Option<Value>,
+    pub(super) managed_jobs_namespace_selector: Option<LabelSelector>,
+    pub(super) internal_cert_management: Option<process::Certificates>,
     pub(super) wait_for_pods_ready: Option<WaitForPodsReady>,
     pub(super) client_connection: Option<ClientConnection>,
     pub(super) integrations: Option<Integrations>,
     /// v1beta1 only; ignored there.
-    pub(super) queue_visibility: Option<Value>,
+    pub(super) queue_visibility: Option<process::QueueVisibility>,
     pub(super) multi_kueue: Option<Value>,
     pub(super) fair_sharing: Option<FairSharing>,
     pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
     pub(super) resources: Option<Resources>,
     pub(super) feature_gates: BTreeMap<String, bool>,
     pub(super) object_retention_policies: Option<Retention>,
-    pub(super) visibility_server: Option<Value>,
+    pub(super) visibility_server: Option<process::VisibilityServer>,
 }
 
 #[derive(Deserialize, Default)]
@@ -71,7 +74,7 @@ pub(super) struct Integrations {
     pub(super) frameworks: Vec<String>,
     pub(super) external_frameworks: Vec<String>,
     /// v1beta1 only; ignored there.
-    pub(super) pod_options: Option<Value>,
+    pub(super) pod_options: Option<process::PodOptions>,
     pub(super) label_keys_to_copy: Vec<String>,
 }
 

@@ -1,12 +1,12 @@
 //! Arguments of plugins (spec section 1.4).
 
 use super::wire::PluginConfig;
-use crate::convert::{node_affinity, spread};
-use crate::lean::pod::{NodeAffinity, Spread};
-use plimsoll_core::model::UnsatisfiableAction;
+use super::{affinity, spread, validate};
+use crate::config::kueue::duration;
 use plimsoll_core::place::PluginId;
 use plimsoll_core::place::args::{Args, ResourceWeight, StrategyKind};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,8 +43,8 @@ struct Ratio {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Point {
-    utilization: Option<i64>,
-    score: Option<i64>,
+    utilization: Option<i32>,
+    score: Option<i32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -60,7 +60,7 @@ struct Balanced {
 struct InterPod {
     api_version: Option<String>,
     kind: Option<String>,
-    hard_pod_affinity_weight: Option<i64>,
+    hard_pod_affinity_weight: Option<i32>,
     ignore_preferred_terms_of_existing_pods: Option<bool>,
 }
 
@@ -69,16 +69,7 @@ struct InterPod {
 struct Affinity {
     api_version: Option<String>,
     kind: Option<String>,
-    added_affinity: Option<NodeAffinity>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct TopologySpread {
-    api_version: Option<String>,
-    kind: Option<String>,
-    default_constraints: Option<Vec<Spread>>,
-    defaulting_type: Option<String>,
+    added_affinity: Option<affinity::NodeAffinity>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -86,8 +77,8 @@ struct TopologySpread {
 struct Preemption {
     api_version: Option<String>,
     kind: Option<String>,
-    min_candidate_nodes_percentage: Option<i64>,
-    min_candidate_nodes_absolute: Option<i64>,
+    min_candidate_nodes_percentage: Option<i32>,
+    min_candidate_nodes_absolute: Option<i32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -109,30 +100,27 @@ struct Dynamic {
 }
 
 /// What is wrong, with the path of the arguments in front.
-struct Errors<'a> {
-    path: String,
-    list: &'a mut Vec<String>,
+pub(super) struct Errors<'a> {
+    pub(super) path: String,
+    pub(super) list: &'a mut Vec<String>,
 }
 
 impl Errors<'_> {
-    fn add(&mut self, field: &str, text: impl std::fmt::Display) {
+    pub(super) fn add(&mut self, field: &str, text: impl std::fmt::Display) {
         self.list.push(format!("{}.{field}: {text}", self.path));
     }
 
     fn range(&mut self, field: &str, value: i64, low: i64, high: i64) {
         if !(low..=high).contains(&value) {
-            self.add(field, format!("Invalid value: {value}: not in valid range [{low}-{high}]"));
+            self.add(field, format!("Invalid value: {value}: not in valid range [{low}, {high}]"));
         }
     }
 
-    fn decode<T: for<'a> Deserialize<'a>>(&mut self, value: Value) -> Option<T> {
-        match T::deserialize(value) {
-            Ok(v) => Some(v),
-            Err(e) => {
-                self.list.push(format!("{}: strict decoding error: {e}", self.path));
-                None
-            }
-        }
+    /// The arguments, where all of them could be decoded.
+    fn decode<T: DeserializeOwned + Default>(&mut self, value: Value) -> Option<T> {
+        let before = self.list.len();
+        let decoded = crate::config::decode(value, &self.path, self.list);
+        (self.list.len() == before).then_some(decoded)
     }
 
     fn kind(&mut self, plugin: PluginId, kind: Option<&str>, version: Option<&str>) {
@@ -160,8 +148,11 @@ pub(super) fn read(list: Vec<PluginConfig>, path: &str, errors: &mut Vec<String>
         let mut e = Errors { path: format!("{path}.pluginConfig[{i}].args"), list: errors };
         let value = config.args.filter(|v| !v.is_null()).unwrap_or_else(|| Value::Object(Default::default()));
         match PluginId::by_name(&name) {
-            Some(id) => one(id, value, &mut args, &mut e),
-            None => e.list.push(format!("{path}.pluginConfig[{i}]: plugin {name:?} does not exist")),
+            Some(id) if id != PluginId::Extender => one(id, value, &mut args, &mut e),
+            _ if validate::is_removed(&name) => {
+                e.list.push(format!("{path}.pluginConfig[{i}]: {}", validate::removed(&name)));
+            }
+            _ => e.list.push(format!("{path}.pluginConfig[{i}].name: {}", super::no_plugin(&name))),
         }
         seen.push(name);
     }
@@ -188,7 +179,7 @@ fn one(id: PluginId, value: Value, args: &mut Args, e: &mut Errors<'_>) {
         }
         PluginId::InterPodAffinity => {
             let raw = decoded!(e, id, value, InterPod);
-            let weight = raw.hard_pod_affinity_weight.unwrap_or(1);
+            let weight = i64::from(raw.hard_pod_affinity_weight.unwrap_or(1));
             e.range("hardPodAffinityWeight", weight, 0, 100);
             args.inter_pod_affinity.hard_pod_affinity_weight = weight;
             args.inter_pod_affinity.ignore_preferred_terms_of_existing_pods =
@@ -196,12 +187,9 @@ fn one(id: PluginId, value: Value, args: &mut Args, e: &mut Errors<'_>) {
         }
         PluginId::NodeAffinity => {
             let raw = decoded!(e, id, value, Affinity);
-            match raw.added_affinity.map(node_affinity).transpose() {
-                Ok(added) => args.added_affinity = added,
-                Err(error) => e.add("addedAffinity", error),
-            }
+            args.added_affinity = raw.added_affinity.and_then(|a| affinity::read(a, e));
         }
-        PluginId::PodTopologySpread => topology(decoded!(e, id, value, TopologySpread), args, e),
+        PluginId::PodTopologySpread => spread::read(decoded!(e, id, value, spread::TopologySpread), args, e),
         PluginId::DefaultPreemption => preemption(&decoded!(e, id, value, Preemption), args, e),
         PluginId::VolumeBinding => {
             let raw = decoded!(e, id, value, VolumeBinding);
@@ -215,67 +203,33 @@ fn one(id: PluginId, value: Value, args: &mut Args, e: &mut Errors<'_>) {
                 );
             }
             if raw.shape.is_some() {
-                e.add("shape", "Invalid value: unsupported when feature StorageCapacityScoring is disabled");
+                e.add("shape", "Invalid value: unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring");
             }
             args.bind_timeout_seconds = seconds;
         }
-        PluginId::DynamicResources => {
-            let raw = decoded!(e, id, value, Dynamic);
-            for (field, text, least) in
-                [("filterTimeout", &raw.filter_timeout, 0), ("bindingTimeout", &raw.binding_timeout, 1000)]
-            {
-                match text.as_deref().map(go_duration_millis) {
-                    None => {}
-                    Some(Some(ms)) if ms >= least && field == "filterTimeout" => {
-                        args.filter_timeout_millis = ms;
-                    }
-                    Some(Some(ms)) if ms >= least => {}
-                    Some(Some(_)) => e.add(
-                        field,
-                        format!("Invalid value: {:?}: too small", text.as_deref().unwrap_or_default()),
-                    ),
-                    Some(None) => e.add(
-                        field,
-                        format!("time: invalid duration {:?}", text.as_deref().unwrap_or_default()),
-                    ),
-                }
-            }
-        }
+        PluginId::DynamicResources => timeouts(&decoded!(e, id, value, Dynamic), args, e),
         other => e.list.push(format!("{}: plugin {:?} takes no arguments", e.path, other.name())),
     }
 }
 
-/// A Go duration (`10s`, `1m30s`, `250ms`) in milliseconds.
-fn go_duration_millis(text: &str) -> Option<i64> {
-    if text == "0" {
-        return Some(0);
+/// Upstream's `ValidateDynamicResourcesArgs`.
+fn timeouts(raw: &Dynamic, args: &mut Args, e: &mut Errors<'_>) {
+    const MILLI: i64 = 1_000_000;
+    let fields = [
+        ("filterTimeout", &raw.filter_timeout, 0, "must be zero or positive"),
+        ("bindingTimeout", &raw.binding_timeout, 1000, "must be at least 1 second"),
+    ];
+    for (field, text, least, why) in fields {
+        let Some(text) = text else { continue };
+        match duration(text).map(|d| d.0 / MILLI) {
+            Some(ms) if ms >= least && field == "filterTimeout" => args.filter_timeout_millis = ms,
+            Some(ms) if ms >= least => {}
+            Some(_) => e.add(field, format!("Invalid value: {text:?}: {why}")),
+            None => {
+                e.add(field, format!("Invalid value: {text:?}: must be a duration such as 90s, 5m or 1h30m"));
+            }
+        }
     }
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(r) => (true, r),
-        None => (false, text),
-    };
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0.0f64;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(end);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let factor = match unit {
-            "ns" => 1e-6,
-            "us" | "µs" => 1e-3,
-            "ms" => 1.0,
-            "s" => 1e3,
-            "m" => 6e4,
-            "h" => 3.6e6,
-            _ => return None,
-        };
-        total += number.parse::<f64>().ok()? * factor;
-        rest = tail;
-    }
-    Some(if negative { -total as i64 } else { total as i64 })
 }
 
 fn weights(field: &str, list: &[Weighted], e: &mut Errors<'_>) -> Vec<ResourceWeight> {
@@ -289,7 +243,7 @@ fn weights(field: &str, list: &[Weighted], e: &mut Errors<'_>) -> Vec<ResourceWe
             e.add(
                 &format!("{field}[{i}].weight"),
                 format!(
-                    "Invalid value: {weight}: resource weight of {} not in valid range [1, 100]",
+                    "Invalid value: {weight}: resource weight of {} not in valid range (0, 100]",
                     w.name.clone().unwrap_or_default()
                 ),
             );
@@ -305,12 +259,7 @@ fn balanced(list: &[Weighted], args: &mut Args, e: &mut Errors<'_>) {
         let name = w.name.clone().unwrap_or_default();
         let weight = w.weight.unwrap_or(0);
         if !(0..=1).contains(&weight) {
-            e.add(
-                &format!("resources[{i}].weight"),
-                format!(
-                    "Invalid value: {weight}: resource weight of {name} not in valid range, only support 1"
-                ),
-            );
+            e.add(&format!("resources[{i}].weight"), format!("Invalid value: {weight}: must be 1"));
         }
         if names.contains(&name) {
             e.add(&format!("resources[{i}].name"), format!("Duplicate value: {name:?}"));
@@ -338,16 +287,24 @@ fn fit(raw: Fit, args: &mut Args, e: &mut Errors<'_>) {
         Some("MostAllocated") => StrategyKind::MostAllocated,
         Some("RequestedToCapacityRatio") => StrategyKind::RequestedToCapacityRatio,
         Some(other) => {
-            e.add("scoringStrategy.type", format!("Unsupported value: {other:?}"));
-            return;
+            let supported = ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
+            e.add("scoringStrategy.type", crate::config::unsupported(other, &supported));
+            StrategyKind::LeastAllocated
         }
     };
     if let Some(list) = strategy.resources.filter(|l| !l.is_empty()) {
         fit.resources = weights("scoringStrategy.resources", &list, e);
     }
-    let shape = strategy.requested_to_capacity_ratio.and_then(|r| r.shape).unwrap_or_default();
-    if fit.strategy == StrategyKind::RequestedToCapacityRatio {
-        fit.shape = function(&shape, e);
+    const RATIO: &str = "scoringStrategy.requestedToCapacityRatio";
+    match (fit.strategy, strategy.requested_to_capacity_ratio) {
+        (StrategyKind::RequestedToCapacityRatio, Some(ratio)) => {
+            fit.shape = function(&ratio.shape.unwrap_or_default(), e);
+        }
+        (StrategyKind::RequestedToCapacityRatio, None) => {
+            e.add(RATIO, "Required value: must be specified when type is RequestedToCapacityRatio");
+        }
+        (_, Some(_)) => e.add(RATIO, "Forbidden: must be nil when type is not RequestedToCapacityRatio"),
+        (_, None) => {}
     }
 }
 
@@ -359,13 +316,13 @@ fn function(shape: &[Point], e: &mut Errors<'_>) -> Vec<(i64, i64)> {
     }
     let mut out: Vec<(i64, i64)> = Vec::new();
     for (i, p) in shape.iter().enumerate() {
-        let (u, s) = (p.utilization.unwrap_or(0), p.score.unwrap_or(0));
+        let (u, s) = (i64::from(p.utilization.unwrap_or(0)), i64::from(p.score.unwrap_or(0)));
         e.range(&format!("{FIELD}[{i}].utilization"), u, 0, 100);
         e.range(&format!("{FIELD}[{i}].score"), s, 0, 10);
         if out.last().is_some_and(|(before, _)| *before >= u) {
             e.add(
                 &format!("{FIELD}[{i}].utilization"),
-                format!("Invalid value: {u}: utilization values must be sorted in increasing order"),
+                format!("Invalid value: {u}: values must be sorted in increasing order"),
             );
         }
         out.push((u, s));
@@ -373,79 +330,20 @@ fn function(shape: &[Point], e: &mut Errors<'_>) -> Vec<(i64, i64)> {
     out
 }
 
-fn topology(raw: TopologySpread, args: &mut Args, e: &mut Errors<'_>) {
-    let list = raw.default_constraints.unwrap_or_default();
-    let by_list = match raw.defaulting_type.as_deref() {
-        // Upstream defaults the type to `System`; only `List` can have constraints.
-        None | Some("" | "System") => false,
-        Some("List") => true,
-        Some(other) => {
-            e.add(
-                "defaultingType",
-                format!("Unsupported value: {other:?}: supported values: \"List\", \"System\""),
-            );
-            return;
-        }
-    };
-    if !by_list {
-        if !list.is_empty() {
-            e.add(
-                "defaultingType",
-                "Invalid value: \"System\": when .defaultConstraints are not empty, must be \"List\"",
-            );
-        }
-        return;
-    }
-    let mut out = Vec::new();
-    for (i, c) in list.into_iter().enumerate() {
-        let field = format!("defaultConstraints[{i}]");
-        if c.label_selector.is_some() {
-            e.add(
-                &format!("{field}.labelSelector"),
-                "Forbidden: constraint must not define a selector, as they deduced for each pod",
-            );
-        }
-        match spread(c) {
-            Ok(c) => {
-                if c.max_skew <= 0 {
-                    e.add(
-                        &format!("{field}.maxSkew"),
-                        format!("Invalid value: {}: not in valid range (0, inf)", c.max_skew),
-                    );
-                }
-                if c.topology_key.is_empty() {
-                    e.add(&format!("{field}.topologyKey"), "Required value: can not be empty");
-                }
-                let same = |o: &plimsoll_core::model::SpreadConstraint| {
-                    o.topology_key == c.topology_key && o.when_unsatisfiable == c.when_unsatisfiable
-                };
-                if out.iter().any(same) {
-                    let action = match c.when_unsatisfiable {
-                        UnsatisfiableAction::DoNotSchedule => "DoNotSchedule",
-                        UnsatisfiableAction::ScheduleAnyway => "ScheduleAnyway",
-                    };
-                    e.add(&field, format!("Duplicate value: \"{{{}, {action}}}\"", c.topology_key));
-                }
-                out.push(c);
-            }
-            Err(error) => e.add(&field, error),
-        }
-    }
-    args.spread.default_constraints = Some(out);
-}
-
 fn preemption(raw: &Preemption, args: &mut Args, e: &mut Errors<'_>) {
-    let share = raw.min_candidate_nodes_percentage.unwrap_or(10);
-    let absolute = raw.min_candidate_nodes_absolute.unwrap_or(100);
+    let share = i64::from(raw.min_candidate_nodes_percentage.unwrap_or(10));
+    let absolute = i64::from(raw.min_candidate_nodes_absolute.unwrap_or(100));
     e.range("minCandidateNodesPercentage", share, 0, 100);
     if absolute < 0 {
         e.add("minCandidateNodesAbsolute", format!("Invalid value: {absolute}: not in valid range [0, inf)"));
     }
     if share == 0 && absolute == 0 {
-        e.add(
-            "minCandidateNodesPercentage",
-            "Invalid value: 0: minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be zero",
-        );
+        for (field, other) in [
+            ("minCandidateNodesPercentage", "minCandidateNodesAbsolute"),
+            ("minCandidateNodesAbsolute", "minCandidateNodesPercentage"),
+        ] {
+            e.add(field, format!("Invalid value: 0: cannot be zero at the same time as {other}"));
+        }
     }
     args.preemption.min_candidate_nodes_percentage = u32::try_from(share).unwrap_or(0);
     args.preemption.min_candidate_nodes_absolute = u32::try_from(absolute).unwrap_or(u32::MAX);

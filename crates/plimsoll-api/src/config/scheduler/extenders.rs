@@ -8,6 +8,9 @@ use plimsoll_core::place::{Extender, ExtenderTls, Profile};
 /// Used when `httpTimeout` is 0 (`DefaultExtenderTimeout`).
 const TIMEOUT: Duration = Duration::from_seconds(5);
 
+/// Largest weight (`MaxWeight`): more would overflow in the sum of the scores.
+const MAX_WEIGHT: i64 = i64::MAX / 10;
+
 /// Whether the name is one of an extended resource (core/v1 helper `IsExtendedResourceName`).
 fn is_extended(name: &str) -> bool {
     let Some((domain, rest)) = name.split_once('/') else { return false };
@@ -38,11 +41,20 @@ pub(super) fn validate(list: &[wire::Extender], errors: &mut Vec<String>) {
                 "{path}.weight: Invalid value: {weight}: must have a positive weight applied to it"
             ));
         }
+        if weight > MAX_WEIGHT {
+            errors.push(format!(
+                "{path}.weight: Invalid value: {weight}: must not be greater than {MAX_WEIGHT}"
+            ));
+        } else if weight < 0 && !set(&e.prioritize_verb) {
+            errors.push(format!("{path}.weight: Invalid value: {weight}: {}", crate::config::NEGATIVE));
+        }
         binders += usize::from(set(&e.bind_verb));
         if let Some(text) = e.http_timeout.as_deref()
             && duration(text).is_none()
         {
-            errors.push(format!("{path}.httpTimeout: Invalid value: {text:?}: invalid duration"));
+            errors.push(format!(
+                "{path}.httpTimeout: Invalid value: {text:?}: must be a duration such as 90s, 5m or 1h30m"
+            ));
         }
         for (j, r) in e.managed_resources.iter().flatten().enumerate() {
             let (name, path) =

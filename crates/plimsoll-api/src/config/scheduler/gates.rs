@@ -1,6 +1,7 @@
 //! kube-scheduler's feature gates (`--feature-gates`, spec section 7).
 
 use super::ConfigError;
+use crate::config::nearest;
 use plimsoll_core::place::{Config, PluginSet, Profile, UserPlugins};
 
 /// Gates of 1.36 that touch scheduling, and their defaults. Others of Kubernetes are not the scheduler's.
@@ -72,14 +73,21 @@ impl Gates {
             };
             let (name, value) = (name.trim(), value.trim());
             let Some((_, default)) = KNOWN.iter().find(|(n, _)| *n == name) else {
-                errors.push(format!("unrecognized feature gate: {name}"));
+                let hint = match nearest(name, KNOWN.iter().map(|(n, _)| *n)) {
+                    Some(near) => format!(": did you mean {near}?"),
+                    None => String::new(),
+                };
+                errors.push(format!("unrecognized feature gate: {name}{hint}"));
                 continue;
             };
             let on = match value {
                 "true" | "True" | "TRUE" | "t" | "T" | "1" => true,
                 "false" | "False" | "FALSE" | "f" | "F" | "0" => false,
                 _ => {
-                    errors.push(format!("invalid value {value:?} for feature gate {name}: not a boolean"));
+                    errors.push(format!(
+                        "invalid value of {name}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax: must \
+                         be true or false"
+                    ));
                     continue;
                 }
             };
@@ -128,7 +136,12 @@ mod tests {
             ("GangScheduling=true", Err("depends on features that are disabled: [GenericWorkload]")),
             ("Nope=true", Err("unrecognized feature gate: Nope")),
             ("GangScheduling", Err("missing bool value for GangScheduling")),
-            ("GangScheduling=yes", Err("invalid value \"yes\"")),
+            (
+                "GangScheduling=yes",
+                Err(
+                    "invalid value of GangScheduling=yes, err: strconv.ParseBool: parsing \"yes\": invalid syntax",
+                ),
+            ),
             ("WorkloadAwarePreemption=true", Err("is not supported by Plimsoll")),
         ];
         for (text, want) in cases {

@@ -1,46 +1,32 @@
 //! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1` (spec section 1).
 
+mod affinity;
 mod args;
 mod extenders;
 mod gates;
+mod spread;
 mod validate;
 mod wire;
 
 pub use gates::Gates;
 
 use plimsoll_core::Duration;
-use plimsoll_core::place::{Backoff, Config, PluginRef, PluginSet, Profile, UserPlugins, UserSet};
-use serde::Deserialize;
+use plimsoll_core::place::{Backoff, Config, PluginId, PluginRef, PluginSet, Profile, UserPlugins, UserSet};
 use serde_json::Value;
 
-use super::ClientConnection;
-
-/// Why a configuration can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// It is not YAML or JSON of the expected shape; unknown and duplicate fields are errors.
-    #[error("strict decoding error: {0}")]
-    Decode(String),
-    /// It is another kind or version.
-    #[error("no kind {kind:?} is registered for version {version:?}")]
-    Kind {
-        /// Kind that was found.
-        kind: String,
-        /// Version that was found.
-        version: String,
-    },
-    /// Values that upstream's validation refuses, one text each.
-    #[error("{}", .0.join(", "))]
-    Invalid(Vec<String>),
-}
+pub use super::ConfigError;
+use super::check_kind;
+use super::{ClientConnection, decode};
 
 /// Only version that is served.
 const VERSION: &str = "kubescheduler.config.k8s.io/v1";
+const EXPECTED: &str =
+    "KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1 (kube-scheduler's configuration file)";
 
 /// Reads a configuration file in YAML or JSON.
 ///
 /// # Errors
-/// When it is malformed, of another kind, or has values that upstream refuses.
+/// When it is malformed, of another kind, or has fields or values that upstream refuses.
 pub fn read(text: &str) -> Result<Config, ConfigError> {
     read_with(text, Gates::default())
 }
@@ -50,16 +36,15 @@ pub fn read(text: &str) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`read`].
 pub fn read_with(text: &str, gates: Gates) -> Result<Config, ConfigError> {
-    let value: Value = serde_saphyr::from_str(text).map_err(|e| ConfigError::Decode(e.to_string()))?;
-    from_value_with(value, gates)
+    from_value_with(super::parse(text)?, gates)
 }
 
 /// `clientConnection` of a file that [`read`] takes, with kube-scheduler's defaults for what the section doesn't say.
 pub fn client_connection(text: &str) -> Option<ClientConnection> {
-    let raw: wire::Configuration = strict(serde_saphyr::from_str(text).ok()?).ok()?;
+    let raw: wire::Configuration = decode(super::parse(text).ok()?, "", &mut Vec::new());
     let raw = raw.client_connection?;
-    let burst = raw.burst.unwrap_or(100).clamp(0, i64::from(u32::MAX));
-    Some(ClientConnection { qps: raw.qps.unwrap_or(50.0), burst: u32::try_from(burst).unwrap_or(u32::MAX) })
+    let burst = u32::try_from(raw.burst.unwrap_or(100)).unwrap_or_default();
+    Some(ClientConnection { qps: raw.qps.unwrap_or(50.0), burst })
 }
 
 /// The same from decoded JSON.
@@ -71,26 +56,22 @@ pub fn from_value(value: Value) -> Result<Config, ConfigError> {
 }
 
 fn from_value_with(value: Value, gates: Gates) -> Result<Config, ConfigError> {
-    let raw: wire::Configuration = strict(value)?;
-    let (kind, version) = (raw.kind.clone().unwrap_or_default(), raw.api_version.clone().unwrap_or_default());
-    if kind != "KubeSchedulerConfiguration" || version != VERSION {
-        return Err(ConfigError::Kind { kind, version });
-    }
+    check_kind(&value, "KubeSchedulerConfiguration", &[VERSION], EXPECTED)?;
+    let mut broken = Vec::new();
+    let mut raw: wire::Configuration = decode(value, "", &mut broken);
     let mut errors = Vec::new();
     validate::top(&raw, &mut errors);
-    let profiles = raw.profiles.clone().unwrap_or_default();
+    let profiles = raw.profiles.take().unwrap_or_default();
     let single = profiles.len() <= 1;
     let mut out: Vec<Profile> = Vec::new();
     for (i, p) in profiles.into_iter().enumerate() {
-        match profile(p, single, &format!("profiles[{i}]"), gates, &mut errors) {
-            Ok(p) => out.push(p),
-            Err(e) => errors.push(e),
-        }
+        out.extend(profile(p, single, &format!("profiles[{i}]"), gates, &mut errors));
     }
     if out.is_empty() && errors.is_empty() {
         out.push(gates.default_profile());
     }
     validate::profiles(&out, &mut errors);
+    let errors = super::decode::with_consequences(broken, errors);
     if !errors.is_empty() {
         return Err(ConfigError::Invalid(errors));
     }
@@ -117,32 +98,26 @@ fn from_value_with(value: Value, gates: Gates) -> Result<Config, ConfigError> {
 /// As [`read`].
 pub fn profile_from_value(value: Value) -> Result<Profile, ConfigError> {
     let mut errors = Vec::new();
-    match profile(strict(value)?, true, "profiles[0]", Gates::default(), &mut errors) {
-        Ok(p) if errors.is_empty() => Ok(p),
-        Ok(_) => Err(ConfigError::Invalid(errors)),
-        Err(e) => {
-            errors.push(e);
-            Err(ConfigError::Invalid(errors))
-        }
+    let raw = decode(value, "profiles[0]", &mut errors);
+    match profile(raw, true, "profiles[0]", Gates::default(), &mut errors) {
+        Some(profile) if errors.is_empty() => Ok(profile),
+        _ => Err(ConfigError::Invalid(errors)),
     }
 }
 
-fn strict<T: for<'a> Deserialize<'a>>(value: Value) -> Result<T, ConfigError> {
-    T::deserialize(value).map_err(|e| ConfigError::Decode(e.to_string()))
-}
-
 /// Validated to be in 0..=100 before.
-fn percentage(raw: Option<i64>) -> u8 {
+fn percentage(raw: Option<i32>) -> u8 {
     raw.and_then(|p| u8::try_from(p).ok()).unwrap_or(0)
 }
 
+/// One profile; `None` only where `errors` say why.
 fn profile(
     raw: wire::Profile,
     single: bool,
     path: &str,
     gates: Gates,
     errors: &mut Vec<String>,
-) -> Result<Profile, String> {
+) -> Option<Profile> {
     let mut name = raw.scheduler_name.unwrap_or_default();
     if name.is_empty() && single {
         "default-scheduler".clone_into(&mut name);
@@ -156,16 +131,37 @@ fn profile(
         errors,
     );
     let user = user_plugins(raw.plugins.unwrap_or_default());
-    validate::removed(&user, path, errors);
-    let plugins =
-        PluginSet::with_gates(&user, gates.gang_scheduling).map_err(|e| format!("{path}.plugins: {e}"))?;
+    let known = validate::plugins(&user, path, errors);
+    let plugins = match PluginSet::with_gates(&user, gates.gang_scheduling) {
+        Ok(plugins) => Some(plugins),
+        Err(e) => {
+            if known {
+                errors.push(format!("{path}.plugins: {e}"));
+            }
+            None
+        }
+    };
     let args = args::read(raw.plugin_config.unwrap_or_default(), path, errors);
-    Ok(Profile {
+    Some(Profile {
         scheduler_name: name,
-        plugins,
+        plugins: plugins?,
         args,
         percentage_of_nodes_to_score: percentage(raw.percentage_of_nodes_to_score),
     })
+}
+
+/// Names of the plugins that a configuration can name.
+fn plugin_names() -> impl Iterator<Item = &'static str> {
+    PluginId::ALL.iter().filter(|id| **id != PluginId::Extender).map(|id| id.name())
+}
+
+/// `plugin "X" does not exist`, with the names that do.
+fn no_plugin(name: &str) -> String {
+    let hint = match super::nearest(name, plugin_names()) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("known plugins: {}", plugin_names().collect::<Vec<_>>().join(", ")),
+    };
+    format!("plugin {name:?} does not exist: {hint}")
 }
 
 fn user_set(raw: Option<wire::PluginSet>) -> UserSet {

@@ -55,7 +55,7 @@ fn what_upstream_refuses_is_refused() {
         ("profiles: [{schedulerName: a}, {}]\n", "profiles[1].schedulerName: Required value"),
         (
             "profiles: [{plugins: {filter: {enabled: [{name: Nope}]}}}]\n",
-            "profiles[0].plugins: plugin \"Nope\" does not exist",
+            "profiles[0].plugins.filter.enabled[0].name: plugin \"Nope\" does not exist: known plugins: ",
         ),
         (
             "profiles: [{plugins: {filter: {enabled: [{name: EBSLimits}]}}}]\n",
@@ -63,7 +63,7 @@ fn what_upstream_refuses_is_refused() {
         ),
         (
             "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 200}}]}]\n",
-            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 200: not in valid range [0-100]",
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 200: not in valid range [0, 100]",
         ),
         (
             "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {nope: 1}}]}]\n",

@@ -1,11 +1,12 @@
 //! Checks of values, with upstream's texts (`pkg/scheduler/apis/config/validation`).
 
-use super::wire::Configuration;
+use super::wire::{Configuration, LeaderElection};
+use crate::config::kueue::duration;
 use plimsoll_core::place::{Profile, UserPlugins};
 
 const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
 
-pub(super) fn percentage(path: &str, value: Option<i64>, errors: &mut Vec<String>) {
+pub(super) fn percentage(path: &str, value: Option<i32>, errors: &mut Vec<String>) {
     if let Some(v) = value
         && !(0..=100).contains(&v)
     {
@@ -24,14 +25,8 @@ pub(super) fn top(c: &Configuration, errors: &mut Vec<String>) {
     {
         errors.push(format!("clientConnection.burst: Invalid value: {burst}: must be non-negative"));
     }
-    if let Some(l) = &c.leader_election
-        && l.leader_elect.unwrap_or(true)
-        && let Some(lock) = l.resource_lock.as_deref()
-        && lock != "leases"
-    {
-        errors.push(format!(
-            "leaderElection.resourceLock: Invalid value: {lock:?}: resource lock must be \"leases\""
-        ));
+    if let Some(l) = c.leader_election.as_ref().filter(|l| l.leader_elect.unwrap_or(true)) {
+        leader_election(l, errors);
     }
     percentage("percentageOfNodesToScore", c.percentage_of_nodes_to_score, errors);
     let initial = c.pod_initial_backoff_seconds.unwrap_or(1);
@@ -50,20 +45,69 @@ pub(super) fn top(c: &Configuration, errors: &mut Vec<String>) {
     super::extenders::validate(c.extenders.as_deref().unwrap_or_default(), errors);
 }
 
-pub(super) fn removed(user: &UserPlugins, path: &str, errors: &mut Vec<String>) {
+/// component-base's `ValidateLeaderElectionConfiguration`, with kube-scheduler's defaults of 15, 10 and 2 seconds.
+fn leader_election(raw: &LeaderElection, errors: &mut Vec<String>) {
+    if let Some(lock) = raw.resource_lock.as_deref().filter(|l| *l != "leases") {
+        errors.push(format!(
+            "leaderElection.resourceLock: Invalid value: {lock:?}: resourceLock value must be \"leases\""
+        ));
+    }
+    let mut read = |field: &str, text: Option<&String>, default: i64| {
+        let Some(text) = text else { return default * 1_000_000_000 };
+        let found = duration(text).map(|d| d.0);
+        let why = match found {
+            None => "must be a duration such as 90s, 5m or 1h30m",
+            Some(..=0) => "must be greater than zero",
+            Some(_) => return found.unwrap_or_default(),
+        };
+        errors.push(format!("leaderElection.{field}: Invalid value: {text:?}: {why}"));
+        i64::MAX
+    };
+    let lease = read("leaseDuration", raw.lease_duration.as_ref(), 15);
+    let deadline = read("renewDeadline", raw.renew_deadline.as_ref(), 10);
+    read("retryPeriod", raw.retry_period.as_ref(), 2);
+    if lease <= deadline && deadline < i64::MAX {
+        let text = raw.lease_duration.as_deref().unwrap_or("15s");
+        errors.push(format!(
+            "leaderElection.leaseDuration: Invalid value: {text:?}: must be greater than `RenewDeadline`"
+        ));
+    }
+}
+
+/// Names and weights of enabled plugins; `false` where a name stands for no plugin.
+pub(super) fn plugins(user: &UserPlugins, path: &str, errors: &mut Vec<String>) -> bool {
+    let mut known = true;
     let multi = ("multiPoint".to_owned(), user.multi_point.clone());
     for (point, set) in std::iter::once(&multi).chain(&user.points) {
         for (i, p) in set.enabled.iter().enumerate() {
+            let at = format!("{path}.plugins.{point}.enabled[{i}]");
             if REMOVED.contains(&p.name.as_str()) {
-                errors.push(format!(
-                    "{path}.plugins.{point}.enabled[{i}]: Invalid value: {:?}: was removed in version \
-                     \"kubescheduler.config.k8s.io/v1\" (KubeSchedulerConfiguration is version \
-                     \"kubescheduler.config.k8s.io/v1\")",
-                    p.name
-                ));
+                known = false;
+                errors.push(format!("{at}: {}", removed(&p.name)));
+            } else if !super::plugin_names().any(|n| n == p.name) {
+                known = false;
+                errors.push(format!("{at}.name: {}", super::no_plugin(&p.name)));
+            }
+            // Upstream takes them and ranks the worst node first; nobody means that.
+            if p.weight < 0 {
+                errors.push(format!("{at}.weight: Invalid value: {}: {}", p.weight, crate::config::NEGATIVE));
             }
         }
     }
+    known
+}
+
+/// Why a plugin is not there any more.
+pub(super) fn removed(name: &str) -> String {
+    format!(
+        "Invalid value: {name:?}: was removed in version \"kubescheduler.config.k8s.io/v1\" \
+         (KubeSchedulerConfiguration is version \"kubescheduler.config.k8s.io/v1\")"
+    )
+}
+
+/// Whether a plugin is not there any more.
+pub(super) fn is_removed(name: &str) -> bool {
+    REMOVED.contains(&name)
 }
 
 pub(super) fn profiles(list: &[Profile], errors: &mut Vec<String>) {

@@ -9,12 +9,12 @@ use serde_json::Value;
 pub struct Configuration {
     pub api_version: Option<String>,
     pub kind: Option<String>,
-    pub parallelism: Option<i64>,
+    pub parallelism: Option<i32>,
     pub leader_election: Option<LeaderElection>,
     pub client_connection: Option<ClientConnection>,
     pub enable_profiling: Option<bool>,
     pub enable_contention_profiling: Option<bool>,
-    pub percentage_of_nodes_to_score: Option<i64>,
+    pub percentage_of_nodes_to_score: Option<i32>,
     pub pod_initial_backoff_seconds: Option<i64>,
     pub pod_max_backoff_seconds: Option<i64>,
     pub profiles: Option<Vec<Profile>>,
@@ -41,14 +41,14 @@ pub struct ClientConnection {
     pub accept_content_types: Option<String>,
     pub content_type: Option<String>,
     pub qps: Option<f64>,
-    pub burst: Option<i64>,
+    pub burst: Option<i32>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Profile {
     pub scheduler_name: Option<String>,
-    pub percentage_of_nodes_to_score: Option<i64>,
+    pub percentage_of_nodes_to_score: Option<i32>,
     pub plugins: Option<Plugins>,
     pub plugin_config: Option<Vec<PluginConfig>>,
 }
