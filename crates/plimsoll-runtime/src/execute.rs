@@ -9,6 +9,7 @@ use plimsoll_core::{Action, Answer, Event};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::api::{Api, Error, PODS, PatchKind, WORKLOADS};
 use crate::cache::{Cache, Kind};
@@ -20,7 +21,7 @@ use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::notes::{Note, Recorder, Subject};
 use crate::status::Statuses;
-use crate::{clock, json};
+use crate::{clock, decisions, journey, json};
 
 /// Most writes under way; one object has at most one.
 const CONCURRENCY: usize = 256;
@@ -142,7 +143,10 @@ async fn may_begin(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::AL
 fn hand_on(action: &Action, context: &Context) {
     match action {
         Action::Place(PlaceAction::Record { pod, note }) => context.recorder.record(pod_note(pod, note)),
-        Action::Queueing(QueueAction::Record(key, notes)) => record(context, key, notes),
+        Action::Queueing(QueueAction::Record(key, notes)) => {
+            decisions::noted(key, notes);
+            record(context, key, notes);
+        }
         Action::Queueing(status) => context.statuses.put(status),
         Action::Place(_) => {}
     }
@@ -187,12 +191,17 @@ async fn carry_out_place(action: PlaceAction, context: &Context) {
         }
         PlaceAction::Record { .. } => return,
     };
+    if matches!(answer, Answer::Done) {
+        decisions::placed(&action);
+    }
     answered(Action::Place(action), answer, context);
 }
 
 async fn carry_out_queueing(action: QueueAction, context: &Context) {
     let answer = match &action {
-        QueueAction::UpdateWorkload(update) => return update_workload(update, context).await,
+        QueueAction::UpdateWorkload(update) => {
+            return update_workload(update, context).instrument(decisions::span(update)).await;
+        }
         QueueAction::DeactivateWorkload { key, uid } => {
             let patch = json!({"metadata": {"uid": uid}, "spec": {"active": false}});
             let done = retry(|| {
@@ -211,6 +220,9 @@ async fn carry_out_queueing(action: QueueAction, context: &Context) {
         | QueueAction::CohortStatus(..)
         | QueueAction::RunWindowStatus(..) => return,
     };
+    if matches!(answer, Answer::Done) {
+        decisions::queued(&action);
+    }
     answered(Action::Queueing(action), answer, context);
 }
 
@@ -309,6 +321,8 @@ async fn bind(pod: &PodRef, node: &str, context: &Context) {
         Err(e) if e.is_conflict() && bound(pod, node, context).await => PlaceEvent::Bound(pod.uid.clone()),
         Err(e) => PlaceEvent::BindFailed { uid: pod.uid.clone(), message: e.to_string() },
     };
+    decisions::bound(pod, node, &event);
+    journey::bound(pod, node, &event, &context.cache);
     context.inbox.send(Event::Place(event));
 }
 
@@ -429,6 +443,7 @@ fn record(context: &Context, key: &WorkloadKey, notes: &[plimsoll_core::queueing
 }
 
 fn failed(update: &WorkloadUpdate, context: &Context, message: &str) {
+    decisions::unwritten(&update.key, message);
     for id in update.ids() {
         let event = QueueEvent::WriteFailed { key: update.key.clone(), id, message: message.to_owned() };
         context.inbox.send(Event::Queueing(event));
@@ -438,6 +453,7 @@ fn failed(update: &WorkloadUpdate, context: &Context, message: &str) {
 /// Reads, changes and writes the status until nobody was in between.
 async fn update_workload(update: &WorkloadUpdate, context: &Context) {
     let key = &update.key;
+    let writing = journey::begin();
     let mut current = context.cache.get(Kind::Workload, &key.namespace, &key.name).map(|w| (*w).clone());
     for _ in 0..CONFLICTS {
         let object = match current.take() {
@@ -459,6 +475,8 @@ async fn update_workload(update: &WorkloadUpdate, context: &Context) {
         });
         match done.await {
             Ok(written) => {
+                decisions::written(update, &written);
+                journey::written(update, &written, writing);
                 let version = json::version(&written).parse().unwrap_or(0);
                 context.cache.refresh(Kind::Workload, written);
                 let event = QueueEvent::Written { key: key.clone(), id: update.id, version };

@@ -238,6 +238,8 @@ fn campaign(
     let work = async move {
         let mut seen = Observed::default();
         let mut leads = false;
+        let lock = format!("{namespace}/{name}");
+        tracing::info!(lease = lock, identity = me, "Attempting to acquire leader lease");
         loop {
             let began = mine.now();
             let round = round(&api, (&namespace, &name), &me, &mut seen, timing, &mine, leads);
@@ -246,14 +248,19 @@ fn campaign(
             match round.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into()))) {
                 Ok(true) => {
                     mine.renewed(began, timing);
-                    leads = true;
+                    if !std::mem::replace(&mut leads, true) {
+                        tracing::info!(lease = lock, identity = me, "Successfully acquired lease");
+                    }
                 }
                 Ok(false) => mine.give_up(),
-                Err(e) if e.is_conflict() => tracing::debug!(lease = name, "somebody was faster"),
-                Err(e) => tracing::warn!(error = %e, lease = name, "the lease was not renewed"),
+                Err(e) if e.is_conflict() => {
+                    tracing::debug!(lease = lock, "Failed to update lock: another candidate has written it");
+                }
+                Err(e) => tracing::warn!(err = %e, lease = lock, "Failed to renew lease"),
             }
             // What has been decided with a claim that was lost meanwhile is not the truth any more.
             if leads && !mine.unexpired() {
+                tracing::error!(lease = lock, identity = me, "Leaderelection lost");
                 return;
             }
             tokio::select! {
@@ -276,8 +283,10 @@ const RELEASE: Duration = Duration::from_secs(2);
 
 async fn release_in_time(api: &Api, namespace: &str, name: &str, me: &str) {
     let released = tokio::time::timeout(RELEASE, release(api, namespace, name, me)).await;
-    if let Err(e) = released.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into()))) {
-        tracing::warn!(error = %e, lease = name, "the lease was not released");
+    let lock = format!("{namespace}/{name}");
+    match released.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into()))) {
+        Ok(()) => tracing::info!(lease = lock, identity = me, "Released leader lease"),
+        Err(e) => tracing::warn!(err = %e, lease = lock, "Failed to release lease"),
     }
 }
 

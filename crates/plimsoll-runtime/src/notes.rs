@@ -116,6 +116,7 @@ impl Recorder {
 
     /// Records an event, unless too many wait.
     pub fn record(&self, note: Note) {
+        crate::decisions::event(&note);
         if self.tx.try_send(note).is_err() {
             tracing::debug!("an event was dropped");
         }

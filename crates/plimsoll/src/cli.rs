@@ -12,9 +12,23 @@ use crate::describe::{Completion, Man, Version};
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version = env!("PLIMSOLL_LONG_VERSION"), about)]
 pub struct Cli {
-    /// What to log, to standard error: a level, or targets with levels.
+    /// What to log, to standard error: a level (off, error, warn, info, debug, trace), targets with levels
+    /// (plimsoll_runtime=debug), or both.
     #[arg(long, global = true, env = "PLIMSOLL_LOG", default_value = "warn", value_name = "FILTER")]
-    pub log: String,
+    pub log: crate::logging::Filter,
+    /// Format of the log.
+    #[arg(
+        long,
+        global = true,
+        env = "PLIMSOLL_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub log_format: Output,
+    /// Send OpenTelemetry traces of admissions to this collector (OTLP over HTTP), such as http://127.0.0.1:4318.
+    #[arg(long, global = true, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    pub tracing_endpoint: Option<String>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

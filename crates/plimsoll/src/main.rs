@@ -4,25 +4,42 @@ mod bench;
 mod cli;
 mod configure;
 mod describe;
+mod logging;
 mod run;
 mod say;
+mod traces;
 mod up;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio_util::sync::CancellationToken;
+
+/// Time for the last traces at the end.
+const LAST_EXPORT: std::time::Duration = std::time::Duration::from_secs(2);
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    let filter = tracing_subscriber::EnvFilter::try_new(&cli.log).unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let exporter = match cli.tracing_endpoint.as_deref().map(traces::to).transpose() {
+        Ok(Some((journeys, exporter))) => {
+            logging::init(&cli.log, cli.log_format, Some(journeys));
+            Some(exporter)
+        }
+        Ok(None) => {
+            logging::init(&cli.log, cli.log_format, None);
+            None
+        }
+        Err(e) => return fail(&e),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return fail(&anyhow::anyhow!("no runtime: {e}")),
     };
+    let stop = CancellationToken::new();
+    let exporting = exporter.map(|exporter| runtime.spawn(exporter.run(stop.clone())));
     let done = runtime.block_on(async {
         match cli.command {
             cli::Command::Up(args) => up::run(args).await,
@@ -36,6 +53,11 @@ fn main() -> ExitCode {
             cli::Command::Bench { what: cli::Bench::Placement(args) } => bench::placement::run(&args),
         }
     });
+    stop.cancel();
+    if let Some(exporting) = exporting {
+        // What has happened last is wanted most.
+        let _ = runtime.block_on(async { tokio::time::timeout(LAST_EXPORT, exporting).await });
+    }
     // Tasks that still wait for the network must not hold up the end.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     match done {

@@ -15,6 +15,7 @@ pub mod query;
 pub mod reply;
 pub(crate) mod subresource;
 pub mod tls;
+mod trace;
 mod watch;
 pub mod yaml;
 
@@ -26,6 +27,7 @@ use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use plimsoll_machinery::{ApiError, KindTable, apply};
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::Instrument;
 
 use crate::audit::Record;
 use crate::auth::tokens::ISSUER;
@@ -106,6 +108,21 @@ where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
 {
+    let mut request = request;
+    let watched = trace::Watched::begin(&mut request);
+    let span = watched.as_ref().map_or_else(tracing::Span::none, |w| w.span.clone());
+    let mut response = answer(server, request, identity).instrument(span).await;
+    if let Some(watched) = watched {
+        watched.end(&mut response);
+    }
+    response
+}
+
+async fn answer<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
     let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
@@ -119,6 +136,7 @@ where
     let who = match identify(server, &parts.headers, peer, identity) {
         Ok(who) => who,
         Err(e) => {
+            trace::unauthenticated(&e, &parts.uri, &parts.headers);
             if let Some(record) = record {
                 record.unauthenticated(&info, &parts.headers).await;
             }
@@ -130,7 +148,10 @@ where
     }
     let user = match permit(server, &parts.headers, who, &info, record.as_mut()) {
         Ok(user) => user,
-        Err(e) => return settle(error_response(&e, &parts.headers, false), record, Some(&e)).await,
+        Err(e) => {
+            trace::forbidden(&e, &info);
+            return settle(error_response(&e, &parts.headers, false), record, Some(&e)).await;
+        }
     };
     // Held until the answer is made.
     let (body, _room) = match read_body(server, &parts.method, body).await {

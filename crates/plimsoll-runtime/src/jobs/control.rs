@@ -23,7 +23,7 @@ use crate::ingest::Synced;
 use crate::lease::Claim;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
-use crate::{clock, json};
+use crate::{clock, journey, json};
 
 /// Most reconciles under way (shipped Kueue configuration: 5 per kind; ours share one pool).
 const WORKERS: usize = 16;
@@ -381,11 +381,13 @@ fn known(cache: &Cache, resource: Resource, namespace: &str, name: &str, uid: Op
 
 async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Error> {
     let Context { api, cache, inbox, recorder, .. } = context;
+    let writing = journey::begin();
     match write {
         Write::Create(resource, object) => match api.create(resource, &object).await {
             Ok(made) => {
                 if resource == WORKLOADS {
                     context.metrics.workload_made(&made, cache);
+                    journey::created(&made, cache, writing);
                 }
                 if let Some(kind) = cached(resource) {
                     cache.put(kind, made);
@@ -432,6 +434,9 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
             Ok(())
         }
         Write::Note(note) => {
+            if note.reason == "Started" {
+                journey::started(&note.subject.uid, &note.subject.name, cache);
+            }
             recorder.record(*note);
             Ok(())
         }

@@ -24,6 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Runs until stopped by a signal.
 pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let began = Instant::now();
+    crate::logging::started("run");
     let timing = timing(&args.election)?;
     let both = args.queueing == args.placement;
     let roles = Roles { queueing: both || args.queueing, placement: both || args.placement };
@@ -99,7 +100,10 @@ async fn lead(
         .context("starting the engine")?;
     process.board.runs(runtime.monitor());
     let ended = tokio::select! {
-        () = up::signal() => Ok(()),
+        () = up::signal() => {
+            tracing::info!("Stopping: asked to by a signal");
+            Ok(())
+        }
         () = runtime.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
         () = claim.lost() => Err(anyhow::anyhow!("leaderelection lost")),
         why = runtime.stalled(), if args.election.leader_elect => {
@@ -112,6 +116,7 @@ async fn lead(
 
 fn announce(args: &cli::Run, roles: Roles, process: &Process, leads: bool) {
     let server = &process.server;
+    tracing::info!(server, leader = leads, queueing = roles.queueing, placement = roles.placement, "Ready");
     if args.output == cli::Output::Json {
         let seconds = process.began.elapsed().as_secs_f64();
         let line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,

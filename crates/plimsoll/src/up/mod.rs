@@ -37,6 +37,7 @@ fn without_limits(mut settings: plimsoll_runtime::Settings) -> plimsoll_runtime:
 /// Runs until stopped by a signal.
 pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let began = Instant::now();
+    crate::logging::started("up");
     let nodes = nodes::objects(&args)?;
     let roles = Roles { queueing: !args.no_queueing, placement: !args.no_placement };
     let engine = match args.no_scheduler || (args.no_queueing && args.no_placement) {
@@ -93,7 +94,10 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     announce(&args, &kubeconfig, &url, metrics.as_deref(), count, began);
 
     let ended = tokio::select! {
-        () = signal() => Ok(()),
+        () = signal() => {
+            tracing::info!("Stopping: asked to by a signal");
+            Ok(())
+        }
         () = plane.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
     };
     // A second signal does not wait for anything.
@@ -156,6 +160,7 @@ fn announce(
     began: Instant,
 ) {
     let seconds = began.elapsed().as_secs_f64();
+    tracing::info!(url, nodes, seconds, "Ready");
     let path = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
     if args.output == cli::Output::Json {
         let line = json!({"ready": true, "seconds": seconds, "url": url, "kubeconfig": path, "nodes": nodes,

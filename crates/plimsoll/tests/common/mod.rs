@@ -58,6 +58,11 @@ impl Up {
             .args(port)
             .args(args)
             .stdout(Stdio::piped())
+            // Who asks for a format reads the log.
+            .stderr(match args.contains(&"--log-format") {
+                true => std::fs::File::create(dir.join("log")).unwrap().into(),
+                false => Stdio::inherit(),
+            })
             .spawn()
             .unwrap();
         let mut line = String::new();

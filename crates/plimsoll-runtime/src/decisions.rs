@@ -1,0 +1,211 @@
+//! What the log tells of decisions, in the words of Kueue's and kube-scheduler's own logs: each when its write has been
+//! confirmed. Objects are named `namespace/name`. Nothing is formatted for a level that is off.
+
+use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
+use plimsoll_core::queueing::{
+    Action as QueueAction, Admission, Condition, WorkloadKey, WorkloadUpdate, cond,
+};
+use serde_json::Value;
+use tracing::{Level, Span, debug, enabled, info, info_span, warn};
+
+use crate::notes::Note;
+use crate::{clock, json};
+
+/// `namespace/name` of a pod.
+struct Pod<'a>(&'a PodRef);
+
+impl std::fmt::Display for Pod<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.0.namespace, self.0.name)
+    }
+}
+
+/// Flavors by podset: `main: cpu=spot memory=spot x3`.
+struct Assignments<'a>(&'a Admission);
+
+impl std::fmt::Display for Assignments<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, ps) in self.0.assignments.iter().enumerate() {
+            let separator = if i == 0 { "" } else { "; " };
+            write!(f, "{separator}{}:", ps.name)?;
+            for (resource, flavor) in &ps.flavors {
+                write!(f, " {resource}={flavor}")?;
+            }
+            write!(f, " x{}", ps.count)?;
+        }
+        Ok(())
+    }
+}
+
+/// The span of one write of a workload's status.
+pub fn span(update: &WorkloadUpdate) -> Span {
+    info_span!("workload", workload = %update.key, uid = update.uid, write = update.id)
+}
+
+/// The status of a workload has been written.
+pub fn written(update: &WorkloadUpdate, object: &Value) {
+    if !enabled!(Level::INFO) {
+        return;
+    }
+    debug!(
+        workload = %update.key, resourceVersion = json::version(object), write = update.id,
+        "Updated the status of the workload"
+    );
+    if let Some(Some(admission)) = &update.admission {
+        info!(
+            workload = %update.key, clusterQueue = admission.cluster_queue, assignments = %Assignments(admission),
+            waitSeconds = waited(object), admitted = json::is_true(object, cond::ADMITTED),
+            "Workload successfully admitted and assigned flavors"
+        );
+    }
+    for condition in &update.conditions {
+        changed(update, object, condition);
+    }
+}
+
+fn changed(update: &WorkloadUpdate, object: &Value, condition: &Condition) {
+    let (workload, reason, detail) = (&update.key, &condition.reason, &condition.message);
+    match (condition.kind.as_str(), condition.status) {
+        // A new reservation has told of it.
+        (cond::ADMITTED, true) if !matches!(update.admission, Some(Some(_))) => {
+            let clusterqueue = json::text(object, &["status", "admission", "clusterQueue"]);
+            info!(%workload, clusterQueue = clusterqueue, "Workload admitted, all admission checks are ready");
+        }
+        (cond::EVICTED, true) => info!(%workload, reason, detail, "Workload evicted"),
+        (cond::REQUEUED, true) => info!(%workload, reason, "Workload re-queued"),
+        // Why it waits: the reason of its last attempt.
+        (cond::QUOTA_RESERVED, false) if condition.reason != "Pending" || !detail.is_empty() => {
+            info!(%workload, requeueReason = reason, inadmissibleMsg = detail, "Workload re-queued");
+        }
+        (cond::FINISHED, true) => info!(%workload, reason, detail, "Workload finished"),
+        (kind, status) => {
+            debug!(%workload, condition = kind, status, reason, "Condition of the workload set");
+        }
+    }
+}
+
+/// Seconds since a workload came into its queue, or came back into it.
+fn waited(object: &Value) -> i64 {
+    let since = |kind: &str| {
+        let found = json::condition(object, kind).filter(|c| c["status"] == "True")?;
+        clock::parse(found["lastTransitionTime"].as_str()?)
+    };
+    let created = || clock::parse(json::text(object, &["metadata", "creationTimestamp"]));
+    let queued = since(cond::REQUEUED).or_else(created);
+    match (queued, since(cond::QUOTA_RESERVED)) {
+        (Some(queued), Some(reserved)) => reserved.since(queued).seconds().max(0),
+        _ => 0,
+    }
+}
+
+/// The status of a workload could not be written; the decision is undone and made anew.
+pub fn unwritten(key: &WorkloadKey, error: &str) {
+    warn!(workload = %key, err = error, "Failed to update the status of the workload");
+}
+
+/// A workload has been preempted: the engine's note about it on the preemptor.
+pub fn noted(key: &WorkloadKey, notes: &[plimsoll_core::queueing::Note]) {
+    if !enabled!(Level::INFO) {
+        return;
+    }
+    for note in notes {
+        match victim(&note.message).filter(|_| note.reason == "PreemptedWorkload") {
+            Some(victim) => {
+                info!(preemptingWorkload = %key, targetWorkload = victim, detail = note.message, "Preempted");
+            }
+            None => {
+                info!(workload = %key, reason = note.reason, detail = note.message, "Event of the workload");
+            }
+        }
+    }
+}
+
+/// The victim that the note's text begins with.
+fn victim(message: &str) -> Option<&str> {
+    message.strip_prefix("Preempted workload ")?.split(' ').next()
+}
+
+/// An action of queueing has been carried out that has no answer of its own.
+pub fn queued(action: &QueueAction) {
+    match action {
+        QueueAction::DeactivateWorkload { key, .. } => info!(workload = %key, "Workload deactivated"),
+        QueueAction::FailPod { namespace, name, .. } => info!(
+            pod = %format_args!("{namespace}/{name}"), "Terminated a pod that waited for a node on which it can't start"
+        ),
+        _ => {}
+    }
+}
+
+/// A binding has been answered.
+pub fn bound(pod: &PodRef, node: &str, answer: &PlaceEvent) {
+    match answer {
+        PlaceEvent::BindFailed { message, .. } => {
+            warn!(pod = %Pod(pod), node, err = message, "Failed to bind pod");
+        }
+        _ => info!(pod = %Pod(pod), node, "Successfully bound pod to node"),
+    }
+}
+
+/// An action of placement has been carried out that has no answer of its own.
+pub fn placed(action: &PlaceAction) {
+    match action {
+        PlaceAction::Unschedulable { pod, reason, message, nominated_node } => {
+            let nominated = nominated_node.as_deref().unwrap_or_default();
+            match *reason {
+                "Unschedulable" => info!(
+                    pod = %Pod(pod), err = message, nominatedNode = nominated,
+                    "Unable to schedule pod; no fit; waiting"
+                ),
+                _ => warn!(pod = %Pod(pod), err = message, "Error scheduling pod; retrying"),
+            }
+        }
+        PlaceAction::Preempt { victim, preemptor, .. } => {
+            info!(preemptor = %Pod(preemptor), victim = %Pod(victim), "Preemptor Pod preempted victim Pod");
+        }
+        _ => {}
+    }
+}
+
+/// An event is about to be recorded. What the job controllers do is told by their events alone.
+pub fn event(note: &Note) {
+    let about = &note.subject;
+    if enabled!(Level::DEBUG) {
+        debug!(
+            object = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind,
+            r#type = if note.warning { "Warning" } else { "Normal" }, reason = note.reason,
+            action = note.action, note = note.message, reportingController = note.reporter, "Event occurred"
+        );
+    }
+    let told = ["CreatedWorkload", "Started", "Recovered", "Stopped", "FinishedWorkload", "DeletedWorkload"];
+    if enabled!(Level::INFO) && about.kind != "Workload" && told.contains(&note.reason.as_str()) {
+        info!(
+            job = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind, reason = note.reason,
+            detail = note.message, "Job reconciled"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn waits_count_from_the_last_time_in_the_queue() {
+        let at = |kind: &str, time: &str| json!({"type": kind, "status": "True", "lastTransitionTime": time});
+        let reserved = at("QuotaReserved", "2026-01-01T00:01:00Z");
+        let mut object = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+                                "status": {"conditions": [reserved.clone()]}});
+        assert_eq!(waited(&object), 60);
+        object["status"]["conditions"] = json!([reserved, at("Requeued", "2026-01-01T00:00:50Z")]);
+        assert_eq!(waited(&object), 10);
+        assert_eq!(waited(&json!({})), 0);
+    }
+
+    #[test]
+    fn victims_are_found_in_the_engines_note() {
+        let text = "Preempted workload ns/low (UID: 1) in ClusterQueue main; preemptor effective priority: 5";
+        assert_eq!(victim(text), Some("ns/low"));
+        assert_eq!(victim("Quota reserved"), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! An admission's way from the job to its bound pods, as steps with a beginning and an end, for whoever traces them
+//! (target [`TARGET`], level trace). All steps of one workload carry its UID. Without a listener nothing is done.
+
+use plimsoll_core::Time;
+use plimsoll_core::place::{Event as PlaceEvent, PodRef};
+use plimsoll_core::queueing::WorkloadUpdate;
+use serde_json::Value;
+use tracing::Level;
+
+use crate::cache::{Cache, Kind};
+use crate::{clock, json};
+
+/// Target of the steps.
+pub const TARGET: &str = "plimsoll::journey";
+
+/// Whether somebody listens.
+fn wanted() -> bool {
+    tracing::enabled!(target: TARGET, Level::TRACE)
+}
+
+/// Now, if somebody listens.
+pub fn begin() -> Option<Time> {
+    wanted().then(clock::now)
+}
+
+/// A step of a workload: its name, when it began (Unix time in nanoseconds; it ends now), and what it was about.
+fn step(workload: &Value, name: &'static str, from: Time, about: &str) {
+    let key = format!("{}/{}", json::namespace(workload), json::name(workload));
+    step_of(json::uid(workload), &key, name, from, about);
+}
+
+fn step_of(uid: &str, key: &str, name: &'static str, from: Time, about: &str) {
+    let end = clock::now().0;
+    tracing::trace!(target: TARGET, uid, workload = key, step = name, from = from.0.min(end), end, about);
+}
+
+/// A workload has been made for a job: the first step, from the job's creation. `writing`: when the write began.
+pub fn created(workload: &Value, cache: &Cache, writing: Option<Time>) {
+    let Some(writing) = writing else { return };
+    let owner = json::controller(workload).map_or("", |o| json::text(o, &["name"]));
+    let job = cache.get(Kind::Job, json::namespace(workload), owner);
+    let seen = job.and_then(|j| clock::parse(json::text(&j, &["metadata", "creationTimestamp"])));
+    step(workload, "job seen", seen.unwrap_or(writing).min(writing), owner);
+    step(workload, "create workload", writing, owner);
+}
+
+/// The status of a workload has been written: a new admission's decision and write are steps.
+pub fn written(update: &WorkloadUpdate, object: &Value, writing: Option<Time>) {
+    let (Some(writing), Some(Some(admission))) = (writing, &update.admission) else { return };
+    let created = clock::parse(json::text(object, &["metadata", "creationTimestamp"])).unwrap_or(writing);
+    let requeued = json::condition(object, "Requeued").filter(|c| c["status"] == "True");
+    let requeued = requeued.and_then(|c| clock::parse(json::text(c, &["lastTransitionTime"])));
+    let key = update.key.to_string();
+    let queued = requeued.unwrap_or(created).min(writing);
+    let end = writing.0;
+    let about = admission.cluster_queue.as_str();
+    tracing::trace!(
+        target: TARGET, uid = update.uid, workload = key, step = "wait for admission", from = queued.0, end, about
+    );
+    step_of(&update.uid, &key, "write admission", writing, about);
+}
+
+/// A job has been started: from when its workload was admitted.
+pub fn started(job_uid: &str, job: &str, cache: &Cache) {
+    if !wanted() {
+        return;
+    }
+    for workload in cache.owned_by(job_uid) {
+        let admitted = json::condition(&workload, "Admitted").filter(|c| c["status"] == "True");
+        let admitted = admitted.and_then(|c| clock::parse(json::text(c, &["lastTransitionTime"])));
+        if let Some(admitted) = admitted {
+            step(&workload, "start job", admitted, job);
+        }
+    }
+}
+
+/// A pod has been bound: from its creation. Pods of no workload are nobody's step.
+pub fn bound(pod: &PodRef, node: &str, answer: &PlaceEvent, cache: &Cache) {
+    if !wanted() || !matches!(answer, PlaceEvent::Bound(_)) {
+        return;
+    }
+    let Some(object) = cache.get(Kind::Pod, &pod.namespace, &pod.name) else { return };
+    let owner = json::controller(&object).map_or(pod.uid.as_str(), |o| json::text(o, &["uid"]));
+    let created = clock::parse(json::text(&object, &["metadata", "creationTimestamp"]));
+    for workload in cache.owned_by(owner) {
+        let about = format!("{}/{} to {node}", pod.namespace, pod.name);
+        step(&workload, "bind pod", created.unwrap_or_else(clock::now), &about);
+    }
+}
