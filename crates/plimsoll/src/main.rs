@@ -34,7 +34,12 @@ fn main() -> ExitCode {
         }
         Err(e) => return fail(&e),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        // Address space, which costs nothing until an object is nested that deep.
+        .thread_stack_size(plimsoll_machinery::decode::depth::STACK)
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(e) => return fail(&anyhow::anyhow!("no runtime: {e}")),
     };

@@ -25,6 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use plimsoll_machinery::decode::depth;
 use plimsoll_machinery::{ApiError, KindTable, apply};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
@@ -184,7 +185,7 @@ where
     if let (Some(record), Ok(reply)) = (record.as_mut().filter(|r| r.wants_response()), &result) {
         match &reply.payload {
             Payload::Object(object) => record.response(object.clone()),
-            Payload::Json(bytes) => record.response(serde_json::from_slice(bytes).unwrap_or_default()),
+            Payload::Json(bytes) => record.response(depth::from_stored(bytes).unwrap_or_default()),
             _ => {}
         }
     }
@@ -238,7 +239,7 @@ fn readable(req: &Req) -> Option<serde_json::Value> {
     if req.body.is_empty() {
         return None;
     }
-    serde_json::from_slice(&req.body)
+    depth::from_slice(&req.body)
         .ok()
         .or_else(|| plimsoll_machinery::proto::decode_body(&req.body).ok())
         .or_else(|| plimsoll_machinery::decode::yaml(&req.body).ok())

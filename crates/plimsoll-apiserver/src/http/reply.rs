@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use plimsoll_machinery::ApiError;
+use plimsoll_machinery::decode::depth;
 use serde_json::{Value, json};
 
 use super::body::Body;
@@ -87,7 +88,7 @@ impl Reply {
                 (Body::line(bytes), Some(Format::Json.media_type()))
             }
             Payload::Json(bytes) => {
-                let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let value: Value = depth::from_stored(&bytes).unwrap_or_default();
                 let (body, t) = encode(&value, accepted.format, pretty);
                 (Body::full(body), Some(t))
             }

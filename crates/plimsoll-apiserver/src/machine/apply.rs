@@ -12,10 +12,16 @@ use super::default;
 /// # Errors
 /// 400 for what is neither YAML nor JSON, or no object.
 pub fn parse_apply(bytes: &[u8]) -> Result<Value, ApiError> {
-    let value = match serde_json::from_slice(bytes) {
+    let value = match codec::depth::from_slice(bytes) {
         Ok(mut value) => {
             crd::normalise_numbers(&mut value);
             value
+        }
+        Err(e) if e.is_syntax() && codec::depth::explain(bytes).is_some() && is_json(bytes) => {
+            let why = codec::depth::explain(bytes).unwrap_or_default();
+            return Err(ApiError::bad_request(format!(
+                "error decoding YAML: error converting YAML to JSON: {why}"
+            )));
         }
         Err(_) => codec::yaml(bytes).map_err(|e| {
             ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
@@ -32,13 +38,17 @@ pub fn parse_apply(bytes: &[u8]) -> Result<Value, ApiError> {
     }
 }
 
+/// Whether a body is JSON, however deep it is nested.
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
+}
+
 /// What a strict reader says of keys that are there twice in the body of an apply, as warnings.
 ///
 /// # Errors
 /// 400 if they are refused.
 pub fn strict_apply(bytes: &[u8], validation: FieldValidation) -> Result<Vec<String>, ApiError> {
-    if validation == FieldValidation::Ignore || serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
-    {
+    if validation == FieldValidation::Ignore || is_json(bytes) {
         return Ok(Vec::new());
     }
     let twice = codec::yaml_strict(bytes).map(|(_, twice)| twice).unwrap_or_default();

@@ -33,7 +33,7 @@ pub fn decode(
 /// Warnings about a custom resource whose body was refused: fields, when they are of a version that there isn't.
 pub fn unread(kind: &Kind, body: &[u8], validation: FieldValidation) -> Vec<String> {
     let other = |object: &Value| object["apiVersion"].as_str() != Some(kind.gvk.api_version().as_str());
-    match serde_json::from_slice::<Value>(body) {
+    match codec::depth::from_slice::<Value>(body) {
         Ok(object) if kind.custom.is_some() && validation == FieldValidation::Warn && other(&object) => {
             codec::conform(kind, object).map_or_else(|_| Vec::new(), |c| c.strict)
         }

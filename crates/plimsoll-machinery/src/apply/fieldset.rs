@@ -157,10 +157,11 @@ fn check(ty: Type<'_>, value: &Value, path: &str, errors: &mut Vec<String>, dept
     if errors.len() >= MAX_ERRORS {
         return;
     }
-    let mut add = |text: String| errors.push(if path.is_empty() { text } else { format!("{path}: {text}") });
+    // What is deeper is owned as a whole, and checked as a part of its type.
     if depth > MAX_DEPTH {
-        return add("nested too deeply".to_owned());
+        return;
     }
+    let mut add = |text: String| errors.push(if path.is_empty() { text } else { format!("{path}: {text}") });
     match (ty.shape(Some(value)), value) {
         (_, Value::Null) => {}
         (Shape::Scalar(kind), value) => {

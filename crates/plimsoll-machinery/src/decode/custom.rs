@@ -13,7 +13,7 @@ use crate::schema::{Schema, SchemaId, Schemas};
 pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> Result<Findings, D::Error> {
     let mut findings = Findings::default();
     let keep_floats = kind.custom.is_some();
-    let any = Any { findings: &mut findings, path: String::new(), keep_floats };
+    let any = Any { findings: &mut findings, steps: &mut Vec::new(), keep_floats };
     let object = any.deserialize(deserializer)?;
     findings.object = object;
     if !findings.object.is_object() && !findings.object.is_null() {
@@ -154,13 +154,44 @@ fn prune_object(
     });
 }
 
+/// A step on the way to a value.
+enum Step {
+    Index(usize),
+    Key(String),
+}
+
 /// Reads any JSON and reports duplicate keys.
 struct Any<'f> {
     findings: &'f mut Findings,
-    path: String,
+    /// The way here. One for the whole body: keys may be long and many inside one another.
+    steps: &'f mut Vec<Step>,
     /// Whether whole numbers written with a fraction stay floats, as they do in custom resources until they are
     /// stored.
     keep_floats: bool,
+}
+
+impl Any<'_> {
+    /// `spec.list[0].key`.
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for step in self.steps.iter() {
+            match step {
+                Step::Index(i) => path.push_str(&format!("[{i}]")),
+                Step::Key(key) => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(key);
+                }
+            }
+        }
+        path
+    }
+
+    /// What reads the value at the last step.
+    fn inner(&mut self) -> Any<'_> {
+        Any { findings: self.findings, steps: self.steps, keep_floats: self.keep_floats }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Any<'_> {
@@ -216,36 +247,32 @@ impl<'de> Visitor<'de> for Any<'_> {
         Ok(Value::String(text))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, list.len());
-            let Some(value) = access.next_element_seed(Any {
-                findings: self.findings,
-                path,
-                keep_floats: self.keep_floats,
-            })?
-            else {
-                break;
-            };
-            list.push(value);
+            self.steps.push(Step::Index(list.len()));
+            let value = access.next_element_seed(self.inner())?;
+            self.steps.pop();
+            match value {
+                Some(value) => list.push(value),
+                None => return Ok(Value::Array(list)),
+            }
         }
-        Ok(Value::Array(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
-            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
-            if map.contains_key(&key) {
+            let twice = map.contains_key(&key);
+            self.steps.push(Step::Key(key));
+            if twice && self.findings.strict.len() < MAX_STRICT {
+                let path = self.path();
                 push(&mut self.findings.strict, "duplicate", &path);
             }
-            let value = access.next_value_seed(Any {
-                findings: self.findings,
-                path,
-                keep_floats: self.keep_floats,
-            })?;
-            map.insert(key, value);
+            let value = access.next_value_seed(self.inner())?;
+            if let Some(Step::Key(key)) = self.steps.pop() {
+                map.insert(key, value);
+            }
         }
         Ok(Value::Object(map))
     }

@@ -6,6 +6,7 @@
 //! runs over objects already in memory, such as the result of a patch: [`conform`].
 
 mod custom;
+pub mod depth;
 mod embedded;
 pub(crate) mod syntax;
 pub mod time;
@@ -142,9 +143,8 @@ where
 
 fn parse(kind: &Kind, body: &[u8], format: Format) -> Result<Findings, String> {
     if format == Format::Json {
-        let mut deserializer = serde_json::Deserializer::from_slice(body);
-        return walk(kind, &mut deserializer).and_then(|f| deserializer.end().map(|()| f)).map_err(|e| {
-            let why = syntax::explain(body).unwrap_or_else(|| e.to_string());
+        return depth::read(body, depth::limit(), |deserializer| walk(kind, deserializer)).map_err(|e| {
+            let why = syntax::explain(body).or_else(|| depth::explain(body)).unwrap_or_else(|| e.to_string());
             format!("couldn't get version/kind; json parse error: {why}")
         });
     }

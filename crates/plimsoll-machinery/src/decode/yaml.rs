@@ -40,6 +40,11 @@ pub fn yaml_strict(body: &[u8]) -> Result<(Value, Vec<String>), String> {
 /// Finds what is wrong with a text, and whether it grows beyond bounds by its aliases.
 fn check(document: &str) -> Result<(), serde_saphyr::Error> {
     let mut options = serde_saphyr::Options::default();
+    let limit = super::depth::yaml_limit();
+    if let Some(budget) = &mut options.budget {
+        budget.max_depth = limit;
+        budget.flow_nesting_limit = limit;
+    }
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
     options.merge_keys = serde_saphyr::MergeKeyPolicy::AsOrdinary;
     options.non_finite_float_policy = serde_saphyr::NonFiniteFloatPolicy::PassThrough;

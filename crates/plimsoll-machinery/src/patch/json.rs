@@ -11,9 +11,6 @@ use crate::error::ApiError;
 pub const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes that `copy` operations may add.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
-/// Most objects and lists inside one another, as many as bodies may have: what is nested deeper could be stored, but not
-/// be read again.
-const MAX_DEPTH: usize = 127;
 
 /// Applies a JSON patch.
 ///
@@ -116,14 +113,15 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
     }
 }
 
-/// Puts a value at a path, unless it gets too deep there.
+/// Puts a value at a path, unless it gets deeper there than bodies may be: what is nested deeper could be stored, but not
+/// be read again.
 fn put(
     document: &mut Value,
     path: &str,
     value: Value,
     put: fn(&mut Value, &str, Value) -> Option<()>,
 ) -> Option<()> {
-    if path.split('/').skip(1).count() + depth(&value) > MAX_DEPTH {
+    if path.split('/').skip(1).count() + depth(&value) > crate::decode::depth::limit() {
         return None;
     }
     let (place, key) = find(document, path)?;

@@ -6,7 +6,7 @@ use super::{LEAD, parse_map};
 use crate::error::ApiError;
 
 /// Deepest nesting of a patch that is followed.
-const MAX_DEPTH: usize = 500;
+const MAX_DEPTH: usize = crate::decode::depth::MAX_DEPTH;
 
 /// Applies a JSON merge patch.
 ///

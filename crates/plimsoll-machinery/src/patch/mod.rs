@@ -37,8 +37,9 @@ const LEAD: &str = "error decoding patch: ";
 
 /// Parses a patch body; `lead`: what errors begin with.
 fn parse(body: &[u8], lead: &str) -> Result<Value, ApiError> {
-    serde_json::from_slice(body).map_err(|e| {
-        let why = decode::syntax::explain(body).unwrap_or_else(|| e.to_string());
+    decode::depth::from_slice(body).map_err(|e| {
+        let why = decode::syntax::explain(body).or_else(|| decode::depth::explain(body));
+        let why = why.unwrap_or_else(|| e.to_string());
         ApiError::bad_request(format!("{lead}{why}"))
     })
 }

@@ -15,7 +15,7 @@ const RETAIN: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const ORDER: &str = "$setElementOrder";
 /// Deepest nesting of a patch that is followed.
-const MAX_DEPTH: usize = 200;
+const MAX_DEPTH: usize = crate::decode::depth::MAX_DEPTH;
 
 type Object = Map<String, Value>;
 type Failure = Box<ApiError>;

@@ -118,7 +118,7 @@ impl Webhook {
 fn decode(body: &[u8]) -> Result<Value, String> {
     let is_json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
     let value: Value = if is_json {
-        serde_json::from_slice(body)
+        crate::decode::depth::from_slice(body)
             .map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?
     } else {
         json!("")
