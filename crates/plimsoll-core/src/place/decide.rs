@@ -47,6 +47,7 @@ impl Placement {
             if self.extending.is_some() {
                 break;
             }
+            self.sweep();
             let Some(id) = self.queue.pop() else { break };
             self.schedule(id);
             self.settle_victims();

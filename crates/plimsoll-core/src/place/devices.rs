@@ -4,7 +4,7 @@ use super::DeviceSelector;
 use super::cluster::labels::NodeSelector;
 use super::cluster::{Cluster, Node};
 use super::objects::Pair;
-use crate::intern::{Interner, Sym};
+use crate::intern::{Interner, Marks, Sym};
 use crate::model::{self, AllocatedDevice};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,14 @@ impl Reach {
             model::Reach::Node(n) => Self::Node(strings.intern(n)),
             model::Reach::All => Self::All,
             model::Reach::Selected(s) => Self::Selected(NodeSelector::new(s, strings)),
+        }
+    }
+
+    fn mark(&self, marks: &mut Marks) {
+        match self {
+            Self::Node(name) => marks.mark(*name),
+            Self::All => {}
+            Self::Selected(s) => s.mark(marks),
         }
     }
 
@@ -159,6 +167,17 @@ impl Devices {
         if let Some(owner) = raw.owners.iter().find(|o| raw.extended && o.controller) {
             self.in_flight.remove(&(namespace, extended_name(&owner.uid)));
         }
+    }
+
+    /// Marks what they hold.
+    pub fn mark(&self, marks: &mut Marks) {
+        let Self { slices, claims, classes: _, in_flight, selector: _, answers: _ } = self;
+        for slice in slices.values() {
+            let all = slice.reach.iter().chain(slice.device_reach.iter().flatten());
+            all.for_each(|reach| reach.mark(marks));
+        }
+        claims.values().filter_map(|c| c.nodes.as_ref()).for_each(|n| n.mark(marks));
+        claims.keys().chain(in_flight.keys()).for_each(|(namespace, _)| marks.mark(*namespace));
     }
 
     /// Claims that were made for the extended resources of a pod.

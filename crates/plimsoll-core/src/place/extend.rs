@@ -53,6 +53,12 @@ pub(crate) struct Missed {
 }
 
 impl Missed {
+    /// Drops the events: the pod is simply tried again.
+    pub(super) fn forget(&mut self) {
+        self.overflow |= !self.changes.is_empty();
+        self.changes.clear();
+    }
+
     /// Something happened that helps in any case.
     pub(super) const fn anything(&mut self) {
         self.overflow = true;

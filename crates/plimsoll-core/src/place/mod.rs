@@ -25,6 +25,7 @@ mod prepare;
 mod promise;
 mod queue;
 mod ranked;
+mod sweep;
 
 pub(crate) use cluster::amounts::is_extended as is_extended_resource;
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
@@ -385,6 +386,8 @@ pub struct Placement {
     next_start: usize,
     /// Writes that failed and have to be repeated.
     repeats: answers::Repeats,
+    /// Whether strings are swept before every attempt, for tests.
+    sweeps_always: bool,
     /// Actions found while absorbing.
     outbox: Vec<Action>,
     now: Time,
@@ -397,6 +400,8 @@ impl Placement {
         cluster.objects.devices.selector = config.device_selector.clone();
         let runners: Vec<Runner> =
             config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
+        // Plugins keep the names that they look for.
+        cluster.strings.pin();
         Self {
             queue: Queue::new(config.backoff, config.max_in_unschedulable),
             ranks: ranked::Ranks::default(),
@@ -418,6 +423,7 @@ impl Placement {
             next_start: 0,
             runners,
             repeats: answers::Repeats::default(),
+            sweeps_always: false,
             outbox: Vec::new(),
             now: Time::default(),
             config,
@@ -451,6 +457,11 @@ impl Placement {
     /// How many pods are in which part of the queue.
     pub fn queue_counts(&self) -> QueueCounts {
         self.queue.counts()
+    }
+
+    /// How many strings are kept: names, labels and the like of what there is, and garbage in proportion.
+    pub fn strings(&self) -> usize {
+        self.cluster.strings.len()
     }
 
     /// Looks at all nodes for every pod instead of keeping ranks. The decisions are the same; for tests and

@@ -2,7 +2,7 @@
 
 use super::cluster::OwnerKind;
 use super::cluster::labels::{Labels, NodeSelector, Selector};
-use crate::intern::{Interner, Map, Sym};
+use crate::intern::{Interner, Map, Marks, Sym};
 use crate::model;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,6 +160,57 @@ pub enum OwnerSelector {
 }
 
 impl Objects {
+    /// Marks what they hold.
+    pub fn mark(&self, marks: &mut Marks) {
+        let Self {
+            services,
+            budgets,
+            owners,
+            volumes,
+            claims,
+            assumed: _,
+            classes,
+            csi_nodes: _,
+            csi_drivers: _,
+            capacities,
+            devices,
+            attachments: _,
+        } = self;
+        for (namespace, all) in services {
+            marks.mark(*namespace);
+            for (name, Service { selector }) in all {
+                marks.mark(*name);
+                marks.pairs(selector.iter().flatten());
+            }
+        }
+        for (namespace, all) in budgets {
+            marks.mark(*namespace);
+            for (name, Budget { selector, allowed: _, disrupted: _ }) in all {
+                marks.mark(*name);
+                selector.mark(marks);
+            }
+        }
+        for ((namespace, _, name), OwnerSelector::Selector(selector)) in owners {
+            marks.all([namespace, name]);
+            selector.mark(marks);
+        }
+        for volume in volumes.values() {
+            let Volume { raw: _, labels, affinity } = &**volume;
+            labels.mark(marks);
+            affinity.iter().for_each(|a| a.mark(marks));
+        }
+        for ((namespace, _), claim) in claims {
+            marks.mark(*namespace);
+            claim.selector.iter().for_each(|s| s.mark(marks));
+        }
+        for (key, values) in classes.values().flat_map(|c| c.topologies.iter().flatten()) {
+            marks.mark(*key);
+            marks.all(values);
+        }
+        capacities.values().filter_map(|c| c.topology.as_ref()).for_each(|t| t.mark(marks));
+        devices.mark(marks);
+    }
+
     /// Services of a namespace that select pods with these labels.
     pub fn services_of<'a>(
         &'a self,

@@ -60,6 +60,16 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
+    /// Drops everything that is kept.
+    pub fn clear(&mut self, cluster: &mut Cluster) {
+        let Self { entries, count, once, topology, clock: _, off: _ } = self;
+        cluster.shapes.take_freed_specs();
+        cluster.shapes.take_freed_shapes();
+        entries.clear();
+        once.clear();
+        (*count, *topology) = (0, Topology::default());
+    }
+
     /// The best node for a pod.
     pub fn best(
         &mut self,

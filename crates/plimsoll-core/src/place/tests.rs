@@ -249,7 +249,7 @@ fn the_same_journal_gives_the_same_actions_and_a_consistent_state() {
 }
 
 /// Like [`history`], with soft preferences, and with many pods of few kinds.
-fn busy_history(seed: u64, length: usize) -> Vec<Vec<Event>> {
+pub(super) fn busy_history(seed: u64, length: usize) -> Vec<Vec<Event>> {
     let mut rng = crate::rng::Rng::new(seed);
     let mut out = Vec::new();
     for i in 0..length {

@@ -1,6 +1,6 @@
 //! What pods ask for and occupy (spec section 5.0).
 
-use crate::intern::{Interner, Sym};
+use crate::intern::{Interner, Marks, Sym};
 use crate::model::{Container, PodSpec, PodStatus, Resources, RestartPolicy};
 
 /// Assumed cpu of a container without a request, when scoring: 0.1 core, in millicores.
@@ -49,6 +49,11 @@ impl Amounts {
         Self::new(resources, strings).bounded()
     }
 
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        self.scalars.iter().for_each(|(name, _)| marks.mark(*name));
+    }
+
     /// The amount of a scalar resource.
     pub fn scalar(&self, name: Sym) -> i64 {
         self.scalars.iter().find(|(n, _)| *n == name).map_or(0, |(_, a)| *a)
@@ -76,6 +81,13 @@ pub struct Usage {
     pub nonzero_cpu: i64,
     /// The same for memory, in bytes.
     pub nonzero_memory: i64,
+}
+
+impl Usage {
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        self.requests.mark(marks);
+    }
 }
 
 /// Whether a resource is one that nodes count besides cpu, memory, ephemeral storage and pods

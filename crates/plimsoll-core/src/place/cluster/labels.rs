@@ -1,6 +1,6 @@
 //! Labels and selectors over interned strings.
 
-use crate::intern::{Interner, Sym};
+use crate::intern::{Interner, Marks, Sym};
 use crate::model::{self, Operator, StringMap};
 use smallvec::SmallVec;
 
@@ -27,6 +27,11 @@ impl Labels {
     /// Whether every one of `pairs` is there.
     pub fn has_all(&self, pairs: &[(Sym, Sym)]) -> bool {
         pairs.iter().all(|(k, v)| self.get(*k) == Some(*v))
+    }
+
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        marks.pairs(&self.0);
     }
 
     /// Key and value pairs.
@@ -58,6 +63,12 @@ impl Req {
         }
     }
 
+    fn mark(&self, marks: &mut Marks) {
+        let Self { key, operator: _, values, number: _ } = self;
+        marks.mark(*key);
+        marks.all(values);
+    }
+
     /// Whether a value (`None`: missing) satisfies the condition.
     fn holds(&self, value: Option<Sym>, strings: &Interner) -> bool {
         let number = || value.and_then(|v| strings.text(v).parse::<i64>().ok());
@@ -80,6 +91,11 @@ impl Selector {
     /// Interns a label selector.
     pub fn new(selector: &model::LabelSelector, strings: &mut Interner) -> Self {
         Self(selector.requirements.iter().map(|r| Req::new(r, strings)).collect())
+    }
+
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        self.0.iter().for_each(|r| r.mark(marks));
     }
 
     /// This selector and `key = value` for each pair.
@@ -130,6 +146,12 @@ impl NodeTerm {
         self.expressions.is_empty() && self.fields.is_empty()
     }
 
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        let Self { expressions, fields } = self;
+        expressions.iter().chain(fields).for_each(|r| r.mark(marks));
+    }
+
     /// Whether a node of this name with these labels satisfies the term.
     pub fn matches(&self, name: Sym, labels: &Labels, strings: &Interner) -> bool {
         !self.is_empty()
@@ -162,6 +184,11 @@ impl NodeSelector {
     /// Interns a node selector.
     pub fn new(selector: &model::NodeSelector, strings: &mut Interner) -> Self {
         Self(selector.terms.iter().map(|t| NodeTerm::new(t, strings)).collect())
+    }
+
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        self.0.iter().for_each(|t| t.mark(marks));
     }
 
     /// Whether any term matches.

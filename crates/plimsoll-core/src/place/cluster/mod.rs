@@ -15,7 +15,7 @@ pub use node::{Columns, Node, NodeId, NodeInfo};
 pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes, SpecId};
 
 use super::objects::Objects;
-use crate::intern::{Interner, Map, Sym};
+use crate::intern::{Interner, Map, Marks, Sym};
 use crate::model;
 use crate::slab::{Id, Slab};
 use foldhash::fast::FixedState;
@@ -84,6 +84,13 @@ impl Changes {
     /// A pod came or left.
     fn pod(&mut self, node: NodeId, moved: Moved) {
         self.push(Changed { node, itself: false, taints: false, moved: Some(moved) });
+    }
+
+    /// Drops all entries: readers start afresh.
+    fn forget(&mut self) {
+        self.base = self.end() + 1;
+        self.log.clear();
+        self.epoch += 1;
     }
 
     /// Position after the last change.
@@ -159,6 +166,50 @@ impl Default for Cluster {
 }
 
 impl Cluster {
+    /// Forgets strings that nothing holds any more. The log of changes begins anew, because it holds strings of what is
+    /// gone.
+    pub fn sweep_strings(&mut self) {
+        self.changes.forget();
+        let mut marks = self.strings.marks();
+        self.mark(&mut marks);
+        self.strings.sweep(&marks);
+    }
+
+    fn mark(&self, marks: &mut Marks) {
+        let Self {
+            strings: _,
+            namespaces,
+            shapes,
+            pods,
+            pods_by_uid: _,
+            hasher: _,
+            nodes,
+            nodes_by_name,
+            columns: _,
+            node_count: _,
+            image_nodes,
+            with_affinity: _,
+            groups,
+            group_keys,
+            nominees: _,
+            objects,
+            changes: _,
+        } = self;
+        for (name, labels) in namespaces {
+            marks.mark(*name);
+            labels.mark(marks);
+        }
+        shapes.mark(marks);
+        for (_, pod) in pods.iter() {
+            marks.all(pod.owner.iter().map(|(_, name)| name));
+            pod.extra.iter().filter_map(|e| e.usage.as_ref()).for_each(|u| u.mark(marks));
+        }
+        nodes.iter().for_each(|(_, node)| node.mark(marks));
+        marks.all(nodes_by_name.keys().chain(image_nodes.keys()));
+        groups.keys().chain(group_keys.values()).for_each(|(namespace, _)| marks.mark(*namespace));
+        objects.mark(marks);
+    }
+
     /// The pod of this UID.
     pub fn pod_by_uid(&self, uid: &str) -> Option<PodId> {
         let hash = self.hasher.hash_one(uid);

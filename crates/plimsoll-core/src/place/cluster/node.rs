@@ -4,7 +4,7 @@ use super::PodId;
 use super::labels::Labels;
 use super::ports::HostPort;
 use super::spec::Taint;
-use crate::intern::{Interner, Sym};
+use crate::intern::{Interner, Marks, Sym};
 use crate::model;
 use crate::slab::{Id, id};
 use smallvec::SmallVec;
@@ -78,6 +78,15 @@ impl NodeInfo {
         }
     }
 
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        let Self { uid: _, labels, unschedulable: _, taints, alloc: _, scalars, images, features } = self;
+        labels.mark(marks);
+        taints.iter().for_each(|t| t.mark(marks));
+        scalars.iter().chain(images).for_each(|(name, _)| marks.mark(*name));
+        marks.all(features);
+    }
+
     /// Size in bytes of an image on this node.
     pub fn image_size(&self, name: Sym) -> Option<i64> {
         self.images.binary_search_by_key(&name, |(n, _)| *n).ok().map(|i| self.images[i].1)
@@ -131,6 +140,25 @@ impl Node {
             with_anti_affinity: 0,
             nominated: Vec::new(),
         }
+    }
+
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        let Self {
+            name,
+            info,
+            exists: _,
+            pods: _,
+            ports,
+            scalars,
+            with_affinity: _,
+            with_anti_affinity: _,
+            nominated: _,
+        } = self;
+        marks.mark(*name);
+        info.mark(marks);
+        ports.iter().for_each(|p| marks.mark(p.ip));
+        scalars.iter().for_each(|s| marks.mark(s.name));
     }
 
     /// Allocatable and used amount of a scalar resource.

@@ -4,7 +4,7 @@ use super::amounts::Usage;
 use super::labels::Labels;
 use super::node::NodeId;
 use super::spec::Spec;
-use crate::intern::{Interner, Sym};
+use crate::intern::{Interner, Marks, Sym};
 use crate::model::{self, PodSpec};
 use crate::slab::{Slab, id};
 use crate::time::Time;
@@ -264,6 +264,16 @@ impl Shapes {
     /// Shapes freed since the last call: what is cached under their numbers is stale.
     pub fn take_freed_shapes(&mut self) -> Vec<ShapeId> {
         std::mem::take(&mut self.freed_shapes)
+    }
+
+    /// Marks what they hold.
+    pub fn mark(&self, marks: &mut Marks) {
+        for (_, shape) in self.shapes.iter() {
+            let Shape { namespace, labels, spec: _, spec_id: _ } = &*shape.row;
+            marks.mark(*namespace);
+            labels.mark(marks);
+        }
+        self.specs.iter().for_each(|(_, spec)| spec.row.mark(marks));
     }
 
     /// A shape.

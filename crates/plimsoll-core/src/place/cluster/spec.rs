@@ -3,7 +3,7 @@
 use super::amounts::{self, Amounts, Counting, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, Usage};
 use super::labels::{Labels, NodeSelector, NodeTerm, Selector};
 use super::ports::{self, HostPort};
-use crate::intern::{Interner, Map, Sym};
+use crate::intern::{Interner, Map, Marks, Sym};
 use crate::model::{self, PodSpec, TaintEffect, TolerationOperator, UnsatisfiableAction, VolumeSource};
 
 /// A toleration over interned strings.
@@ -46,6 +46,14 @@ impl Toleration {
     /// Whether it can tolerate taints of the effect `PreferNoSchedule`.
     pub fn is_soft(&self) -> bool {
         self.effect.is_none_or(|e| e == TaintEffect::PreferNoSchedule)
+    }
+}
+
+impl Taint {
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        let Self { key, value, effect: _ } = self;
+        marks.all([key, value]);
     }
 }
 
@@ -249,6 +257,80 @@ impl Spec {
     pub fn selects_node(&self, name: Sym, labels: &Labels, strings: &Interner) -> bool {
         labels.has_all(&self.node_selector)
             && self.node_required.as_ref().is_none_or(|r| r.matches(name, labels, strings))
+    }
+}
+
+impl Toleration {
+    fn mark(&self, marks: &mut Marks) {
+        let Self { key, exists: _, value, effect: _ } = self;
+        marks.all([key, value]);
+    }
+}
+
+impl Terms {
+    fn mark(&self, marks: &mut Marks) {
+        for term in self.required.iter().chain(&self.preferred) {
+            let Term { selector, own_namespace: _, namespaces, namespace_selector, key, weight: _ } = term;
+            selector.iter().chain(namespace_selector).for_each(|s| s.mark(marks));
+            marks.all(namespaces);
+            marks.mark(*key);
+        }
+    }
+}
+
+impl Spread {
+    fn mark(&self, marks: &mut Marks) {
+        let Self {
+            max_skew: _,
+            key,
+            hard: _,
+            selector,
+            min_domains: _,
+            honor_affinity: _,
+            honor_taints: _,
+            label_keys,
+        } = self;
+        marks.mark(*key);
+        marks.all(label_keys);
+        selector.iter().for_each(|s| s.mark(marks));
+    }
+}
+
+impl Spec {
+    /// Marks what it holds.
+    pub fn mark(&self, marks: &mut Marks) {
+        let Self {
+            source: _,
+            scheduler,
+            priority: _,
+            never_preempts: _,
+            requests,
+            scored,
+            usage,
+            ports,
+            node_selector,
+            node_required,
+            node_preferred,
+            tolerations,
+            affinity,
+            anti_affinity,
+            spread,
+            images,
+            container_images: _,
+            features: _,
+        } = self;
+        marks.mark(*scheduler);
+        [requests, scored].into_iter().for_each(|a| a.mark(marks));
+        usage.mark(marks);
+        ports.iter().for_each(|p| marks.mark(p.ip));
+        marks.pairs(node_selector);
+        node_required.iter().for_each(|r| r.mark(marks));
+        node_preferred.iter().for_each(|p| p.term.mark(marks));
+        tolerations.iter().for_each(|t| t.mark(marks));
+        affinity.mark(marks);
+        anti_affinity.mark(marks);
+        spread.iter().for_each(|s| s.mark(marks));
+        marks.all(images);
     }
 }
 
