@@ -259,7 +259,7 @@ async fn what_is_not_tls_is_dropped() {
 
 fn narrow() -> Limits {
     let moment = Duration::from_millis(700);
-    Limits { connections: 40, handshake: moment, head: moment, head_bytes: 16 << 10 }
+    Limits { connections: 40, handshake: moment, head: moment, head_bytes: 16 << 10, ..Limits::default() }
 }
 
 /// Those who open connections and say nothing, or say it slowly, are cut; whoever waits behind them is served.

@@ -1,64 +1,81 @@
 //! Bodies of answers: nothing, one buffer, or a stream of buffers (watches, logs).
 
-use std::convert::Infallible;
+use std::any::Any;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use http_body::{Frame, SizeHint};
 
-/// The body of an answer. It never fails: a stream that can't go on just ends.
-pub struct Body(Inner);
+/// The body of an answer. A watch or log that can't go on just ends; a list that can't is [`Broken`].
+pub struct Body {
+    inner: Inner,
+    /// Dropped when the body has been sent or given up.
+    kept: Option<Box<dyn Any + Send>>,
+}
+
+/// The answer can't be completed: the connection or stream is reset, so that no client takes it for whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is incomplete: {0}")]
+pub struct Broken(pub String);
 
 enum Inner {
     Full(Option<Bytes>),
     /// A buffer and a newline after it.
     Line(Option<Bytes>, bool),
-    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Stream(Pin<Box<dyn Stream<Item = Result<Bytes, Broken>> + Send>>),
 }
 
 impl Body {
+    const fn new(inner: Inner) -> Self {
+        Self { inner, kept: None }
+    }
+
     /// No body.
     pub fn empty() -> Self {
-        Self(Inner::Full(None))
+        Self::new(Inner::Full(None))
     }
 
     /// One buffer.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
-        Self(Inner::Full(Some(bytes.into())))
+        Self::new(Inner::Full(Some(bytes.into())))
     }
 
     /// One buffer and a newline, which isn't copied together.
     pub fn line(bytes: impl Into<Bytes>) -> Self {
-        Self(Inner::Line(Some(bytes.into()), true))
+        Self::new(Inner::Line(Some(bytes.into()), true))
     }
 
     /// Whether it is sent as it comes.
     pub const fn is_stream(&self) -> bool {
-        matches!(self.0, Inner::Stream(_))
+        matches!(self.inner, Inner::Stream(_))
     }
 
-    /// Keeps something until the stream has been sent or given up.
+    /// Keeps something until the body has been sent or given up.
     #[must_use]
-    pub fn keeping<T: Send + 'static>(self, kept: T) -> Self {
-        match self.0 {
-            Inner::Stream(stream) => Self::stream(stream.inspect(move |_| {
-                let _ = &kept;
-            })),
-            other => Self(other),
-        }
+    pub fn keeping<T: Send + 'static>(mut self, kept: T) -> Self {
+        self.kept = Some(match self.kept.take() {
+            None => Box::new(kept),
+            Some(before) => Box::new((before, kept)),
+        });
+        self
     }
 
     /// A stream of buffers, each sent as it comes.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self(Inner::Stream(Box::pin(stream)))
+        Self::pieces(futures::StreamExt::map(stream, Ok))
+    }
+
+    /// As [`Body::stream`], of an answer that is incomplete without its end.
+    pub fn pieces(stream: impl Stream<Item = Result<Bytes, Broken>> + Send + 'static) -> Self {
+        Self::new(Inner::Stream(Box::pin(stream)))
     }
 }
 
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
+        match &self.inner {
             Inner::Full(b) => write!(f, "Body({} bytes)", b.as_ref().map_or(0, Bytes::len)),
             Inner::Line(b, _) => write!(f, "Body({} bytes)", b.as_ref().map_or(0, Bytes::len) + 1),
             Inner::Stream(_) => f.write_str("Body(stream)"),
@@ -68,28 +85,28 @@ impl std::fmt::Debug for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.0 {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut self.inner {
             Inner::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Inner::Line(bytes, newline) => {
                 let end = || std::mem::take(newline).then(|| Bytes::from_static(b"\n"));
                 Poll::Ready(bytes.take().or_else(end).map(|b| Ok(Frame::data(b))))
             }
-            Inner::Stream(s) => s.as_mut().poll_next(cx).map(|o| o.map(|b| Ok(Frame::data(b)))),
+            Inner::Stream(s) => s.as_mut().poll_next(cx).map(|o| o.map(|b| b.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Inner::Full(None) | Inner::Line(None, false))
+        matches!(&self.inner, Inner::Full(None) | Inner::Line(None, false))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Full(b) => SizeHint::with_exact(b.as_ref().map_or(0, Bytes::len) as u64),
             Inner::Line(b, newline) => {
                 let length = b.as_ref().map_or(0, Bytes::len) as u64;

@@ -134,7 +134,9 @@ where
         let clock = Arc::clone(&config.clock);
         Record::new(Arc::clone(audit), clock, &parts.headers, &parts.uri, &info, address)
     });
-    let who = match identify(server, &parts.headers, peer, identity) {
+    let who = identify(server, &parts.headers, peer, identity);
+    note_client(&parts, who.as_ref().ok());
+    let who = match who {
         Ok(who) => who,
         Err(e) => {
             trace::unauthenticated(&e, &parts.uri, &parts.headers);
@@ -257,6 +259,16 @@ fn identify(
         None => server.auth().authenticate(headers, peer, |t| {
             server.user_of_token(t, &[ISSUER.to_owned()]).ok().map(|(user, _)| user)
         }),
+    }
+}
+
+/// Tells the connection whether it is that of a known client.
+fn note_client(parts: &http::request::Parts, who: Option<&User>) {
+    let Some(connection) = parts.extensions.get::<Arc<listener::Connection>>() else { return };
+    if who.is_some_and(|user| user.is_in(auth::AUTHENTICATED)) {
+        connection.authenticated();
+    } else if parts.version == http::Version::HTTP_2 {
+        connection.finish();
     }
 }
 

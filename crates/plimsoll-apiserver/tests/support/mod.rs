@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod api;
+pub mod front;
 pub mod https;
 pub mod world;
 
