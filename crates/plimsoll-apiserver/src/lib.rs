@@ -8,6 +8,7 @@ mod callout;
 pub mod control;
 mod convert;
 pub mod custom;
+mod heavy;
 pub mod http;
 mod machine;
 pub mod pipeline;

@@ -11,16 +11,20 @@ use plimsoll_machinery::{ApiError, Kind};
 use serde_json::{Value, json};
 
 use super::Req;
-use super::generic::{delete_options, list_as_object, partial, warn_of_orphans, write_of};
-use super::negotiate::{Format, Transform};
+use super::generic::{delete_options, list_as_object, warn_of_orphans, write_of};
+use super::negotiate::Transform;
 use super::options::{ListOptions, Match, WriteOptions, why_no_number};
+use super::pieces::List;
 use super::reply::Reply;
 use crate::pipeline::{self, Admission};
 use crate::store::{Record, Snapshot, StoreError};
-use crate::{convert, machine, served};
+use crate::{convert, heavy, machine};
 
 /// How long a list waits for a version that hasn't been reached (the watch cache's `blockTimeout`).
 pub const WAIT: Duration = Duration::from_secs(3);
+
+/// Records that are looked through at once.
+const FEW: usize = 200;
 
 const TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
 const TOKEN_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can \
@@ -86,13 +90,13 @@ pub async fn list(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let options = ListOptions::parse(&req.query, false)?;
     let selector = selector(req, kind)?;
     let page = page(req, kind, &options, &selector).await?;
-    present_page(req, kind, &page)
+    present_page(req, kind, page).await
 }
 
 /// Reads one page.
 pub async fn page(
     req: &Req,
-    kind: &Kind,
+    kind: &Arc<Kind>,
     options: &ListOptions,
     selector: &Selector,
 ) -> Result<Page, ApiError> {
@@ -109,6 +113,11 @@ pub async fn page(
         let found = selected_after_conversion(req, kind, selector, &snapshot, &start).await?;
         return Ok(cut(page, &snapshot, found, limit));
     }
+    if !all && snapshot.iter_from(&start).nth(FEW).is_some() {
+        let search = Search { kind: Arc::clone(kind), selector: selector.clone(), snapshot, start, limit };
+        let page = heavy::run(search.page(page)).await;
+        return with_converted(req, kind, page).await;
+    }
     let mut iter = snapshot.iter_from(&start);
     for record in iter.by_ref() {
         if !all && !matches(kind, selector, record) {
@@ -124,8 +133,45 @@ pub async fn page(
     if page.next.is_some() && all {
         page.remaining = Some(1 + iter.count() as u64);
     }
+    with_converted(req, kind, page).await
+}
+
+async fn with_converted(req: &Req, kind: &Kind, mut page: Page) -> Result<Page, ApiError> {
     page.records = convert::webhook::records(&req.server, kind, page.records).await?;
     Ok(page)
+}
+
+/// A look through many records for those that match, which may have to read every one of them.
+struct Search {
+    kind: Arc<Kind>,
+    selector: Selector,
+    snapshot: Snapshot,
+    start: String,
+    limit: usize,
+}
+
+impl Search {
+    async fn page(self, mut page: Page) -> Page {
+        let mut from = self.start.clone();
+        loop {
+            let mut last = None;
+            for record in self.snapshot.iter_from(&from).take(FEW) {
+                last = Some(self.snapshot.relative_path(record));
+                if !matches(&self.kind, &self.selector, record) {
+                    continue;
+                }
+                if page.records.len() == self.limit {
+                    let last = page.records.last().map(|r| self.snapshot.relative_path(r));
+                    page.next = Some(token(self.snapshot.revision, &last.unwrap_or_default()));
+                    return page;
+                }
+                page.records.push(Arc::clone(record));
+            }
+            let Some(last) = last else { return page };
+            from = format!("{last}\0");
+            heavy::give_way().await;
+        }
+    }
 }
 
 /// What matches in the version asked for, when a webhook has to make it first.
@@ -213,107 +259,49 @@ pub fn list_meta(page: &Page) -> Value {
     meta
 }
 
-/// The objects of a page in the served version.
-pub fn values(kind: &Kind, records: &[Arc<Record>]) -> Result<Vec<Value>, ApiError> {
-    records.iter().map(|r| served::value(kind, r).map_err(ApiError::internal)).collect()
-}
-
 /// Puts a page into the form asked for.
-pub fn present_page(req: &Req, kind: &Arc<Kind>, page: &Page) -> Result<Reply, ApiError> {
-    let meta = list_meta(page);
-    match req.accepted.transform {
-        Transform::None if req.accepted.format == Format::Json => raw_list(kind, page, meta),
-        Transform::Partial(_) => Err(list_as_object(kind)),
-        _ => present_objects(req, kind, values(kind, &page.records)?, meta),
+pub async fn present_page(req: &Req, kind: &Arc<Kind>, page: Page) -> Result<Reply, ApiError> {
+    if matches!(req.accepted.transform, Transform::Partial(_)) {
+        return Err(list_as_object(kind));
+    }
+    let meta = list_meta(&page);
+    let list = list_of(req, kind, page.records, meta)?;
+    if list.is_small() {
+        list.reply_at_once()
+    } else if req.recorded {
+        heavy::run(async move { list.reply_at_once() }).await
+    } else {
+        Ok(list.into_reply())
     }
 }
 
-/// Puts objects into the form asked for.
+fn list_of(req: &Req, kind: &Arc<Kind>, records: Vec<Arc<Record>>, meta: Value) -> Result<List, ApiError> {
+    let table = match req.accepted.transform {
+        Transform::Table(_) => machine::table_options(&req.query, Value::Null, false)?,
+        _ => machine::TableOptions::default(),
+    };
+    let (accepted, pretty, now) = (req.accepted, req.pretty(), req.server.now());
+    Ok(List { kind: Arc::clone(kind), records, meta, accepted, pretty, table, now })
+}
+
+/// Puts objects of which there are no records into the form asked for.
 pub fn present_objects(
     req: &Req,
     kind: &Arc<Kind>,
     mut items: Vec<Value>,
-    mut meta: Value,
+    meta: Value,
 ) -> Result<Reply, ApiError> {
     match req.accepted.transform {
-        Transform::None => {
-            if kind.custom.is_none() {
-                for map in items.iter_mut().filter_map(Value::as_object_mut) {
-                    map.remove("kind");
-                    map.remove("apiVersion");
-                }
+        Transform::Partial(_) => return Err(list_as_object(kind)),
+        Transform::None if kind.custom.is_none() => {
+            for map in items.iter_mut().filter_map(Value::as_object_mut) {
+                map.remove("kind");
+                map.remove("apiVersion");
             }
-            if kind.custom.is_some() && meta.get("continue").is_none() {
-                // Upstream's lists of custom resources are untyped and show it.
-                meta["continue"] = json!("");
-            }
-            let list = json!({
-                "kind": kind.list_kind, "apiVersion": kind.gvk.api_version(), "metadata": meta, "items": items,
-            });
-            Ok(Reply::object(200, list))
         }
-        Transform::Table(version) => {
-            let options = machine::table_options(&req.query, meta, false)?;
-            Ok(Reply::object(200, machine::table(kind, &items, &options, version, req.server.now())))
-        }
-        Transform::PartialList(version) => {
-            let items: Vec<Value> = items.iter().map(|o| partial(o, version)).collect();
-            // An empty list of metadata is null upstream.
-            let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
-            Ok(Reply::object(
-                200,
-                json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
-                    "metadata": meta, "items": items,
-                }),
-            ))
-        }
-        Transform::Partial(_) => Err(list_as_object(kind)),
+        _ => {}
     }
-}
-
-/// A list as JSON without parsing its objects; items of built-in kinds don't carry kind and version.
-fn raw_list(kind: &Kind, page: &Page, mut meta: Value) -> Result<Reply, ApiError> {
-    if kind.custom.is_some() && meta.get("continue").is_none() {
-        // Upstream's lists of custom resources are untyped and show it.
-        meta["continue"] = json!("");
-    }
-    let version = kind.gvk.api_version();
-    let size: usize = page.records.iter().map(|r| r.json.len() + 1).sum();
-    let mut out = Vec::with_capacity(size + 256);
-    out.extend_from_slice(
-        format!(
-            "{{\"kind\":\"{}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[",
-            kind.list_kind
-        )
-        .as_bytes(),
-    );
-    let prefix = format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{}\",", kind.gvk.kind);
-    for (i, record) in page.records.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        if kind.custom.is_some() {
-            if let Some(json) = served::raw(kind, record) {
-                out.extend_from_slice(json);
-                continue;
-            }
-        } else if let Some(rest) = record.json.strip_prefix(prefix.as_bytes()) {
-            out.push(b'{');
-            out.extend_from_slice(rest);
-            continue;
-        }
-        let mut value = served::value(kind, record).map_err(ApiError::internal)?;
-        if kind.custom.is_none()
-            && let Some(map) = value.as_object_mut()
-        {
-            map.remove("kind");
-            map.remove("apiVersion");
-        }
-        serde_json::to_writer(&mut out, &value).map_err(ApiError::internal)?;
-    }
-    out.extend_from_slice(b"]}");
-    Ok(Reply::json(200, out))
+    Ok(Reply::object(200, list_of(req, kind, Vec::new(), meta)?.object(items)))
 }
 
 /// Deletes all objects of a resource that match; answers them as they were.
@@ -338,5 +326,5 @@ pub async fn delete_collection(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply,
             Err(e) => return Err(e),
         }
     }
-    present_page(req, kind, &page)
+    present_page(req, kind, page).await
 }

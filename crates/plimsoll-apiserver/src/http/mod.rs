@@ -11,6 +11,7 @@ mod meta;
 pub mod negotiate;
 pub mod options;
 mod patch;
+mod pieces;
 pub mod query;
 pub mod reply;
 pub(crate) mod subresource;
@@ -33,6 +34,7 @@ use tracing::Instrument;
 use crate::audit::Record;
 use crate::auth::tokens::ISSUER;
 use crate::auth::{self, Attributes, PeerCertificate, User};
+use crate::heavy;
 use crate::server::Server;
 use body::Body;
 use info::{RequestInfo, Shape};
@@ -82,6 +84,8 @@ pub struct Req {
     pub annotations: crate::audit::Annotations,
     /// The form of the answer, once negotiated.
     pub accepted: Accepted,
+    /// Whether the answer goes into the audit log, for which it has to be made as a whole.
+    pub recorded: bool,
 }
 
 impl Req {
@@ -162,7 +166,7 @@ where
         Err(e) => return settle(error_response(&e, &parts.headers, false), record, Some(&e)).await,
     };
     let body = readable_json(&parts.headers, body);
-    let mut req = Req {
+    let req = Req {
         server: Arc::clone(server),
         table: server.kinds(),
         info,
@@ -174,7 +178,13 @@ where
         warnings: Vec::new(),
         annotations: crate::audit::Annotations::default(),
         accepted: Accepted::default(),
+        recorded: record.as_ref().is_some_and(Record::wants_response),
     };
+    if heavy::is_request(&req) { heavy::run(answer(req, record)).await } else { answer(req, record).await }
+}
+
+/// Answers a request that may be made and is there as a whole.
+async fn answer(mut req: Req, mut record: Option<Record>) -> Response<Body> {
     if let Some(record) = record.as_mut().filter(|r| r.wants_request())
         && let Some(object) = readable(&req)
     {

@@ -20,7 +20,7 @@ use super::reply::{Payload, Reply};
 use crate::server::Server;
 use crate::store::{Change, ChangeKind, Record, Snapshot, StoreError, Watch};
 use crate::time::Clock;
-use crate::{convert, machine, served};
+use crate::{convert, heavy, machine, served};
 
 /// Watches without `timeoutSeconds` live this long to twice this long, in seconds (`--min-request-timeout`).
 const MIN_TIMEOUT: u64 = 1800;
@@ -30,6 +30,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Objects a watch that begins has converted by a webhook at a time.
 const CONVERTED_AT_ONCE: usize = 100;
+/// Initial objects that are looked at in one go.
+const LOOKED_AT: usize = 500;
 /// Bytes put into one frame when several events are ready.
 const FRAME: usize = 64 * 1024;
 /// Least time between two frames of changes. What happens meanwhile shares a frame, because with a hundred watchers the
@@ -145,6 +147,7 @@ async fn begin(req: &Req, kind: &Kind, options: &ListOptions) -> Result<Result<S
     })
 }
 
+#[derive(Clone)]
 struct Filter {
     kind: Arc<Kind>,
     selector: Selector,
@@ -221,7 +224,7 @@ impl State {
                         let deadline = self.deadline;
                         tokio::time::timeout_at(deadline, self.initial_converted(&server)).await.ok()?;
                     }
-                    None => self.initial(),
+                    None => self.initial().await,
                 }
                 continue;
             }
@@ -267,31 +270,39 @@ impl State {
     }
 
     /// A frame of initial events; after the last one the end mark.
-    fn initial(&mut self) {
+    async fn initial(&mut self) {
         let Some(snapshot) = self.snapshot.take() else { return };
-        let mut last: Option<&Arc<Record>> = None;
-        let mut full = false;
-        for record in snapshot.iter_from(&self.cursor) {
-            if self.ready.len() >= FRAME {
-                full = true;
-                break;
-            }
-            last = Some(record);
-            if self.filter.is_open() || self.filter.matches(record) {
-                self.encoder.event(&mut self.ready, ChangeKind::Added, record);
-            }
+        let reads = self.filter.selector.fields.needs_object();
+        let next = if self.encoder.is_plain_form() && !reads {
+            initial_events(&snapshot, &self.cursor, &self.filter, &mut self.encoder, &mut self.ready)
+        } else {
+            let (at, rest) = (std::mem::take(&mut self.cursor), snapshot.clone());
+            let (filter, mut encoder) = (self.filter.clone(), self.encoder.clone());
+            let mut ready = std::mem::take(&mut self.ready);
+            let work = async move {
+                let next = initial_events(&rest, &at, &filter, &mut encoder, &mut ready);
+                (next, encoder, ready)
+            };
+            let next;
+            (next, self.encoder, self.ready) = heavy::run(work).await;
+            next
+        };
+        let more = next.is_some();
+        self.cursor = next.unwrap_or_default();
+        self.began(snapshot, more);
+        if more && self.ready.is_empty() {
+            // Nothing matched so far: others may want their turn.
+            heavy::give_way().await;
         }
-        if let Some(last) = last {
-            self.cursor = format!("{}\0", snapshot.relative_path(last));
-        }
-        self.began(snapshot, full);
     }
 
     /// Goes on with the snapshot, or marks the end of the initial events.
     fn began(&mut self, snapshot: Snapshot, more: bool) {
         if more {
             self.snapshot = Some(snapshot);
-        } else if self.end_mark {
+            return;
+        }
+        if self.end_mark {
             self.encoder.bookmark(&mut self.ready, snapshot.revision, true);
         }
     }
@@ -374,6 +385,27 @@ impl State {
     }
 }
 
+/// Initial events from a position on, as far as they fit into a frame; the position to go on from.
+fn initial_events(
+    snapshot: &Snapshot,
+    from: &str,
+    filter: &Filter,
+    encoder: &mut Encoder,
+    out: &mut BytesMut,
+) -> Option<String> {
+    let mut last: Option<&Arc<Record>> = None;
+    for (n, record) in snapshot.iter_from(from).enumerate() {
+        if out.len() >= FRAME || n >= LOOKED_AT {
+            return last.map(|last| format!("{}\0", snapshot.relative_path(last)));
+        }
+        last = Some(record);
+        if filter.is_open() || filter.matches(record) {
+            encoder.event(out, ChangeKind::Added, record);
+        }
+    }
+    None
+}
+
 /// Writes events in the form asked for.
 #[derive(Clone)]
 struct Encoder {
@@ -385,10 +417,13 @@ struct Encoder {
 }
 
 impl Encoder {
+    /// Whether objects are sent as they are, if they are stored as they are served.
+    fn is_plain_form(&self) -> bool {
+        self.accepted.format == Format::Json && self.accepted.transform == Transform::None
+    }
+
     fn is_plain(&self, record: &Record) -> bool {
-        self.accepted.format == Format::Json
-            && self.accepted.transform == Transform::None
-            && served::raw(&self.kind, record).is_some()
+        self.is_plain_form() && served::raw(&self.kind, record).is_some()
     }
 
     fn event(&mut self, out: &mut BytesMut, view: ChangeKind, record: &Record) {

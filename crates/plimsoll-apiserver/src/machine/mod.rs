@@ -25,4 +25,4 @@ pub use patch::{PatchType, apply_patch, unsupported_patch};
 pub use read::{decode, json_error, unread};
 pub use schemas::{hash, openapi_document, openapi_index};
 pub use selector::{selector_text, selects};
-pub use show::{has_protobuf, protobuf_event, table, table_options, to_protobuf};
+pub use show::{has_protobuf, is_sorted_table, protobuf_event, table, table_options, to_protobuf};

@@ -1,7 +1,7 @@
 //! Objects in other forms than their own: protobuf and tables.
 
 use jiff::Timestamp;
-use plimsoll_machinery::table::{IncludeObject, TableOptions, to_table};
+use plimsoll_machinery::table::{IncludeObject, TableOptions, is_sorted, to_table};
 use plimsoll_machinery::{ApiError, Kind, proto};
 use serde_json::{Value, json};
 
@@ -29,6 +29,11 @@ pub fn has_protobuf(kind: &Kind) -> bool {
 pub fn table_options(query: &Query, list_meta: Value, no_headers: bool) -> Result<TableOptions, ApiError> {
     let include_object = IncludeObject::parse(query.get("includeObject").unwrap_or(""))?;
     Ok(TableOptions { include_object, no_headers, list_meta })
+}
+
+/// Whether the rows of a table have another order than the list.
+pub fn is_sorted_table(kind: &Kind) -> bool {
+    is_sorted(kind)
 }
 
 /// Objects as a table.

@@ -106,6 +106,33 @@ pub fn encode(gvk: &Gvk, object: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// A list that is written in pieces: the bytes of a message's fields one after the other are the message.
+#[derive(Clone, Debug)]
+pub struct ListWriter {
+    gvk: Gvk,
+    message: usize,
+}
+
+impl ListWriter {
+    /// For lists of a kind (`PodList`). `None` for kinds without protobuf form.
+    pub fn new(gvk: Gvk) -> Option<Self> {
+        let message = message_of(&TABLE, &gvk)?;
+        Some(Self { gvk, message })
+    }
+
+    /// The fields of one piece: a list with its metadata, or with some of its items.
+    pub fn piece(&self, list: &Value) -> Vec<u8> {
+        write::message(&TABLE, self.message, list)
+    }
+
+    /// What comes before and after the pieces, which have so many bytes together.
+    pub fn envelope(&self, pieces: usize) -> (Vec<u8>, Vec<u8>) {
+        let mut head = MAGIC.to_vec();
+        let tail = write::envelope_around(&mut head, &self.gvk, pieces);
+        (head, tail)
+    }
+}
+
 /// Writes a watch event around an encoded object. Streams put [`frame`]s of these one after the other.
 pub fn watch_event(kind: &str, object: &[u8]) -> Vec<u8> {
     write::watch_event(kind, object)

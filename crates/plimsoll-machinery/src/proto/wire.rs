@@ -5,7 +5,7 @@ pub const VARINT: u8 = 0;
 /// Wire type of doubles.
 pub const FIXED64: u8 = 1;
 /// Wire type of text and messages.
-const BYTES: u8 = 2;
+pub const BYTES: u8 = 2;
 
 /// A number, seven bits at a time.
 pub fn varint(out: &mut Vec<u8>, mut value: u64) {

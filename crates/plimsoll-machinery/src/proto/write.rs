@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::table::{Field, Form, Kind, Shape, Table};
-use super::wire::{bytes, tag, varint};
+use super::wire::{BYTES, bytes, tag, varint};
 use crate::kinds::Gvk;
 
 /// Deepest nesting that is written.
@@ -14,13 +14,23 @@ const MAX_DEPTH: usize = 100;
 
 /// `runtime.Unknown` around an encoded object.
 pub fn envelope(out: &mut Vec<u8>, gvk: &Gvk, raw: &[u8]) {
+    let tail = envelope_around(out, gvk, raw.len());
+    out.extend_from_slice(raw);
+    out.extend_from_slice(&tail);
+}
+
+/// The envelope up to an object of so many bytes; returns what follows the object.
+pub fn envelope_around(out: &mut Vec<u8>, gvk: &Gvk, length: usize) -> Vec<u8> {
     let mut meta = Vec::new();
     bytes(&mut meta, 1, gvk.api_version().as_bytes());
     bytes(&mut meta, 2, gvk.kind.as_bytes());
     bytes(out, 1, &meta);
-    bytes(out, 2, raw);
-    bytes(out, 3, b"");
-    bytes(out, 4, b"");
+    tag(out, 2, BYTES);
+    varint(out, length as u64);
+    let mut tail = Vec::new();
+    bytes(&mut tail, 3, b"");
+    bytes(&mut tail, 4, b"");
+    tail
 }
 
 /// `meta.WatchEvent` around an object in its envelope.

@@ -72,7 +72,7 @@ pub fn to_table(kind: &Kind, items: &[Value], options: &TableOptions, now: Times
         Some(custom) => {
             let columns = custom::CustomColumns::new(custom);
             let rows = make_rows(items, options, |item| columns.cells(item, now));
-            (columns.definitions(), json!(rows))
+            (columns.definitions(), Value::Array(rows))
         }
         None => match registry::printer(&kind.gvk) {
             Some(printer) => {
@@ -86,12 +86,12 @@ pub fn to_table(kind: &Kind, items: &[Value], options: &TableOptions, now: Times
                 if kind.gvk.group.is_empty() && kind.gvk.kind == "Pod" {
                     add_pod_conditions(&mut rows, items);
                 }
-                (printer.columns.iter().map(Column::definition).collect(), json!(rows))
+                (printer.columns.iter().map(Column::definition).collect(), Value::Array(rows))
             }
             None => {
                 let rows = make_rows(items, options, default_cells);
                 // the default convertor has no rows rather than an empty list
-                let rows = if rows.is_empty() { Value::Null } else { json!(rows) };
+                let rows = if rows.is_empty() { Value::Null } else { Value::Array(rows) };
                 (DEFAULT.iter().map(Column::definition).collect(), rows)
             }
         },
@@ -104,10 +104,23 @@ pub fn to_table(kind: &Kind, items: &[Value], options: &TableOptions, now: Times
         (Value::Null, []) => json!({}),
         (meta, _) => meta.clone(),
     };
-    json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata, "columnDefinitions": columns, "rows": rows,
-    })
+    object([
+        ("kind", Value::from("Table")),
+        ("apiVersion", Value::from("meta.k8s.io/v1")),
+        ("metadata", metadata),
+        ("columnDefinitions", columns),
+        ("rows", rows),
+    ])
+}
+
+/// An object of these members. `json!` would copy each of them, and with them all the rows of a large list.
+fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// Whether rows have another order than the list, so that a list can't be shown in pieces.
+pub fn is_sorted(kind: &Kind) -> bool {
+    kind.custom.is_none() && registry::order(&kind.gvk).is_some()
 }
 
 fn default_cells(item: &Value) -> Vec<Value> {
@@ -116,7 +129,9 @@ fn default_cells(item: &Value) -> Vec<Value> {
 }
 
 fn make_rows(items: &[Value], options: &TableOptions, cells: impl Fn(&Value) -> Vec<Value>) -> Vec<Value> {
-    let row = |item| json!({ "cells": cells(item), "object": row_object(item, options.include_object) });
+    let row = |item| {
+        object([("cells", Value::Array(cells(item))), ("object", row_object(item, options.include_object))])
+    };
     items.iter().map(row).collect()
 }
 
@@ -152,8 +167,9 @@ fn drop_internal_annotation(partial: &mut Value) {
 
 /// An object's metadata as `PartialObjectMetadata`.
 pub fn partial_metadata(item: &Value) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-        "metadata": cell::at(item, &["metadata"]),
-    })
+    object([
+        ("kind", Value::from("PartialObjectMetadata")),
+        ("apiVersion", Value::from("meta.k8s.io/v1")),
+        ("metadata", cell::at(item, &["metadata"]).clone()),
+    ])
 }
