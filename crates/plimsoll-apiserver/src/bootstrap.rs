@@ -7,6 +7,7 @@ use plimsoll_machinery::{ApiError, Gvk};
 use serde_json::{Value, json};
 
 use crate::auth::{User, bootstrap};
+use crate::flow::keep;
 use crate::machine;
 use crate::pipeline::{self, Admission, Write};
 use crate::server::{Server, ServerError};
@@ -48,6 +49,31 @@ fn priority_classes() -> impl Iterator<Item = Value> {
 /// The store refuses a write.
 pub async fn run(server: &Arc<Server>) -> Result<(), ServerError> {
     let objects: Vec<Value> = namespaces().chain(priority_classes()).chain(bootstrap::objects()).collect();
+    create_all(server, objects).await?;
+    keep_flow_control(server).await?;
+    crate::custom::load(server);
+    server.store().forget_changes();
+    crate::custom::resume(server);
+    Ok(())
+}
+
+/// Keeps the objects that flow control can't be without, and those that are suggested, unless an operator has changed
+/// them; for the start and every minute.
+///
+/// # Errors
+/// The store refuses a write.
+pub async fn keep_flow_control(server: &Arc<Server>) -> Result<(), ServerError> {
+    let missing = keep::ensure(server, server.flow()).await;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    keep::pause(server, server.flow(), true).await;
+    let created = create_all(server, missing).await;
+    keep::pause(server, server.flow(), false).await;
+    created
+}
+
+async fn create_all(server: &Arc<Server>, objects: Vec<Value>) -> Result<(), ServerError> {
     for object in objects {
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
         match create(server, object).await {
@@ -56,9 +82,6 @@ pub async fn run(server: &Arc<Server>) -> Result<(), ServerError> {
             Err(e) => return Err(ServerError::Bootstrap { what, why: e.to_string() }),
         }
     }
-    crate::custom::load(server);
-    server.store().forget_changes();
-    crate::custom::resume(server);
     Ok(())
 }
 
@@ -68,6 +91,7 @@ async fn create(server: &Arc<Server>, object: Value) -> Result<(), ApiError> {
         Some((g, v)) => (g.to_owned(), v.to_owned()),
         None => (String::new(), text(&object["apiVersion"])),
     };
+    let manager = if group == keep::GROUP { keep::PRODUCER } else { MANAGER };
     let gvk = Gvk { group, version, kind: text(&object["kind"]) };
     let table = server.kinds();
     let Some(kind) = table.kind(&gvk).cloned() else {
@@ -90,7 +114,7 @@ async fn create(server: &Arc<Server>, object: Value) -> Result<(), ApiError> {
         name: String::new(),
         subresource: String::new(),
         user: User::new("system:apiserver", &["system:masters"]),
-        manager: MANAGER.to_owned(),
+        manager: manager.to_owned(),
         dry_run: false,
         options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         admission: Admission::Done,

@@ -11,6 +11,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use plimsoll_machinery::decode::depth::STACK;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -31,8 +32,12 @@ fn threads() -> Option<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let start = || {
         let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let started =
-            Builder::new_multi_thread().worker_threads(threads).thread_name("heavy").enable_all().build();
+        let started = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("heavy")
+            .thread_stack_size(STACK)
+            .enable_all()
+            .build();
         started.inspect_err(|e| tracing::warn!(error = %e, "threads for heavy work can't be started")).ok()
     };
     RUNTIME.get_or_init(start).as_ref()

@@ -8,6 +8,7 @@ mod callout;
 pub mod control;
 mod convert;
 pub mod custom;
+mod flow;
 mod heavy;
 pub mod http;
 mod machine;
@@ -18,4 +19,5 @@ pub mod store;
 pub mod time;
 
 pub use admit::webhooks::{AdmissionHook, HookRequest};
+pub use flow::DEFAULT_SEATS;
 pub use server::{ApiService, LogRequest, LogSource, Server, ServerConfig, ServerError};

@@ -22,6 +22,7 @@ use crate::auth::{AuthConfig, Rbac, User};
 use crate::bootstrap;
 use crate::convert::shared::Conversions;
 use crate::custom::CleanUps;
+use crate::flow::{self, FlowControl};
 use crate::http::{body::Body, handle};
 use crate::store::{Durability, Expected, Key, OpenError, Record, Store, StoreError};
 use crate::time::{Clock, SystemClock};
@@ -43,6 +44,9 @@ pub struct ServerConfig {
     pub address: String,
     /// Network of Service addresses: first address and number of addresses (10.0.0.0/16 as recorded upstream).
     pub service_network: (std::net::Ipv4Addr, u32),
+    /// Requests that are served at one time, which priority and fairness divides among them: kube-apiserver's
+    /// `--max-requests-inflight` and `--max-mutating-requests-inflight` together.
+    pub requests_in_flight: usize,
 }
 
 impl Default for ServerConfig {
@@ -55,6 +59,7 @@ impl Default for ServerConfig {
             audit: None,
             address: "127.0.0.1:6443".to_owned(),
             service_network: (std::net::Ipv4Addr::new(10, 0, 0, 0), 1 << 16),
+            requests_in_flight: crate::flow::DEFAULT_SEATS,
         }
     }
 }
@@ -132,6 +137,7 @@ pub struct Server {
     clean_ups: CleanUps,
     /// Room for the bodies of requests under way, in KiB.
     bodies: Arc<Semaphore>,
+    flow: FlowControl,
 }
 
 impl Server {
@@ -154,6 +160,7 @@ impl Server {
     pub async fn over(config: ServerConfig, store: Store) -> Result<Arc<Self>, ServerError> {
         let signer = signer(config.data.as_deref())?;
         let kinds = Arc::new(builtin::table());
+        let flow = FlowControl::new(config.requests_in_flight);
         let server = Arc::new(Self {
             rbac: Rbac::new(config.auth.mode, store.clone()),
             impersonation: Impersonation::default(),
@@ -170,6 +177,7 @@ impl Server {
             conversions: Arc::default(),
             clean_ups: CleanUps::default(),
             bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
+            flow,
         });
         bootstrap::run(&server).await?;
         Ok(server)
@@ -233,6 +241,11 @@ impl Server {
     pub(crate) fn room_for_bodies(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
         Arc::clone(&self.bodies).try_acquire_many_owned(kib).ok()
+    }
+
+    /// Priority and fairness.
+    pub(crate) const fn flow(&self) -> &FlowControl {
+        &self.flow
     }
 
     /// Sets where logs come from.
@@ -345,6 +358,9 @@ impl Server {
         if crate::custom::is_definition(kind) {
             crate::custom::written(self, record).await;
         }
+        if flow::keep::is_config(kind) {
+            flow::keep::changed(self, &self.flow).await;
+        }
     }
 
     /// An object is gone.
@@ -352,15 +368,19 @@ impl Server {
         if crate::custom::is_definition(kind) {
             crate::custom::deleted(self, record).await;
         }
+        if flow::keep::is_config(kind) {
+            flow::keep::changed(self, &self.flow).await;
+        }
     }
 
     /// Counters in the text format of Prometheus.
     pub fn metrics_text(&self) -> String {
         let m = self.store.metrics();
+        let flow = self.flow.metrics_text();
         format!(
             "# TYPE plimsoll_store_revision gauge\nplimsoll_store_revision {}\n\
              # TYPE plimsoll_store_objects gauge\nplimsoll_store_objects {}\n\
-             # TYPE plimsoll_store_object_bytes gauge\nplimsoll_store_object_bytes {}\n",
+             # TYPE plimsoll_store_object_bytes gauge\nplimsoll_store_object_bytes {}\n{flow}",
             m.revision, m.objects, m.object_bytes
         )
     }

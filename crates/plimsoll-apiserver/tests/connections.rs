@@ -96,6 +96,6 @@ async fn unknown_clients_get_one_answer_over_http2() {
     let (mut sender, ended) = front.http2().await;
     let mut request = front.request(Method::GET, "/api/v1/secrets", "");
     request.headers_mut().remove(header::AUTHORIZATION);
-    assert_eq!(read(sender.send_request(request).await.unwrap()).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(read(sender.send_request(request).await.unwrap()).await.0, StatusCode::FORBIDDEN);
     soon(ended).await.unwrap();
 }

@@ -146,6 +146,13 @@ pub struct Up {
     /// Which requests to record and how much of them: kind Policy, audit.k8s.io/v1.
     #[arg(long, value_name = "FILE", requires = "audit_log_path")]
     pub audit_policy_file: Option<PathBuf>,
+    /// Requests that only read and are served at one time; priority and fairness divides these and those of
+    /// --max-mutating-requests-inflight among all clients.
+    #[arg(long, default_value_t = 400, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_requests_inflight: u32,
+    /// Requests that write and are served at one time, to be added to --max-requests-inflight.
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub max_mutating_requests_inflight: u32,
     /// How long events stay: 90s, 15m, 2h.
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = duration)]
     pub event_ttl: Duration,

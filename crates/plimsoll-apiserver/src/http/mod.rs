@@ -34,6 +34,7 @@ use tracing::Instrument;
 use crate::audit::Record;
 use crate::auth::tokens::ISSUER;
 use crate::auth::{self, Attributes, PeerCertificate, User};
+use crate::flow::{self, Marks, Seat};
 use crate::heavy;
 use crate::server::Server;
 use body::Body;
@@ -86,6 +87,10 @@ pub struct Req {
     pub accepted: Accepted,
     /// Whether the answer goes into the audit log, for which it has to be made as a whole.
     pub recorded: bool,
+    /// Headers that say how flow control has classified the request.
+    pub marks: Option<Marks>,
+    /// Its seat, until the answer has been sent; taken out by what frees it earlier.
+    pub seat: Option<Seat>,
 }
 
 impl Req {
@@ -160,6 +165,10 @@ where
             return settle(error_response(&e, &parts.headers, false), record, Some(&e)).await;
         }
     };
+    let seat = match take_seat(server, identity, &user, &info, &query).await {
+        Ok(seat) => seat,
+        Err(refused) => return settle(too_many_requests(&refused), record, None).await,
+    };
     // Held until the answer is made.
     let (body, _room) = match read_body(server, &parts.method, body).await {
         Ok(body) => body,
@@ -179,6 +188,8 @@ where
         annotations: crate::audit::Annotations::default(),
         accepted: Accepted::default(),
         recorded: record.as_ref().is_some_and(Record::wants_response),
+        marks: seat.as_ref().map(|s| s.marks().clone()),
+        seat,
     };
     if heavy::is_request(&req) { heavy::run(answer(req, record)).await } else { answer(req, record).await }
 }
@@ -206,7 +217,55 @@ async fn answer(mut req: Req, mut record: Option<Record>) -> Response<Body> {
         Err(e) => (error_response(&e, &req.headers, req.pretty()), Some(e)),
     };
     add_warnings(&mut response, &req.warnings);
+    if let Some(marks) = &req.marks {
+        marks.put(response.headers_mut());
+    }
+    if let Some(seat) = req.seat.take().filter(|_| response.body().is_stream()) {
+        response = response.map(|body| body.keeping(seat));
+    }
     settle(response, record, error.as_ref()).await
+}
+
+/// Waits for a request's turn, as priority and fairness has it. Clients in this process aren't limited.
+async fn take_seat(
+    server: &Server,
+    identity: Option<&User>,
+    user: &User,
+    info: &RequestInfo,
+    query: &Query,
+) -> Result<Option<Seat>, flow::Refused> {
+    if identity.is_some() || !flow::is_limited(info) {
+        return Ok(None);
+    }
+    server.flow().admit(user, info, || list_bytes(server, info, query)).await
+}
+
+/// Bytes that a list, or a watch that begins with one, is about (`seatsBasedOnObjectSize`); else 0.
+fn list_bytes(server: &Server, info: &RequestInfo, query: &Query) -> u64 {
+    let begins_with_list = || match query.get("sendInitialEvents") {
+        Some(_) => query.flag("sendInitialEvents"),
+        None => matches!(query.get("resourceVersion"), None | Some("" | "0")),
+    };
+    let lists = info.verb == "list" || (info.verb == "watch" && begins_with_list());
+    if !lists || !info.authorized_name().is_empty() {
+        return 0;
+    }
+    let Some(kind) = server.kinds().resource(&info.group, &info.version, &info.resource).cloned() else {
+        return 0;
+    };
+    let (objects, bytes) = server.store().size_of(&kind.storage);
+    let limit = query.get("limit").and_then(|l| l.parse().ok()).filter(|l| *l > 0).unwrap_or(objects);
+    if limit >= objects { bytes } else { bytes / objects.max(1) * limit }
+}
+
+/// 429 in the words of upstream's filter.
+fn too_many_requests(refused: &flow::Refused) -> Response<Body> {
+    let mut reply = Reply::text(429, "Too many requests, please try again later.\n");
+    reply.headers.push((header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()));
+    reply.headers.push((header::RETRY_AFTER, refused.retry_after.to_string()));
+    let mut response = reply.into_response(Accepted::default(), false);
+    refused.marks.put(response.headers_mut());
+    response
 }
 
 /// The address a request came from, put into its extensions by the listener.

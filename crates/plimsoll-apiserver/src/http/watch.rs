@@ -17,6 +17,7 @@ use super::list::{WAIT, matches, parse_version, selector};
 use super::negotiate::{Accepted, Endpoint, Format, Transform, negotiate};
 use super::options::ListOptions;
 use super::reply::{Payload, Reply};
+use crate::flow::Beginning;
 use crate::server::Server;
 use crate::store::{Change, ChangeKind, Record, Snapshot, StoreError, Watch};
 use crate::time::Clock;
@@ -66,6 +67,8 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
             return Ok(stream_reply(&encoder, futures::stream::iter([frame.freeze()])));
         }
     };
+    // Only what a watch begins with counts as work; then it waits.
+    let seat = req.seat.take().filter(|_| start.initial.is_some()).map(Beginning::new);
     let timeout = options.timeout.unwrap_or_else(|| MIN_TIMEOUT + rand::rng().random_range(0..MIN_TIMEOUT));
     let now = Instant::now();
     let deadline = now + Duration::from_secs(timeout.min(7 * 24 * 3600));
@@ -84,6 +87,7 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         kinds: kind.custom.is_some().then(|| req.server.follow_kinds()),
         begun: false,
         over: false,
+        seat,
     };
     let stream = futures::stream::unfold(state, |mut state| async {
         let frame = state.next().await?;
@@ -202,6 +206,8 @@ struct State {
     /// Told when the definition of a custom kind may have gone.
     kinds: Option<tokio::sync::watch::Receiver<Arc<KindTable>>>,
     over: bool,
+    /// Seat of the request, until all initial events are taken.
+    seat: Option<Beginning>,
 }
 
 impl State {
@@ -302,6 +308,7 @@ impl State {
             self.snapshot = Some(snapshot);
             return;
         }
+        self.seat = None;
         if self.end_mark {
             self.encoder.bookmark(&mut self.ready, snapshot.revision, true);
         }

@@ -187,6 +187,12 @@ impl Store {
         shared.tables.get(resource).map_or(shared.floor, |t| t.last_revision)
     }
 
+    /// Number of objects of a resource, and their bytes.
+    pub fn size_of(&self, resource: &str) -> (u64, u64) {
+        let shared = self.inner.read();
+        shared.tables.get(resource).map_or((0, 0), |t| (t.map.size() as u64, t.object_bytes))
+    }
+
     /// Names (`group/plural`) of the resources that have objects, sorted.
     pub fn resources(&self) -> Vec<Arc<str>> {
         let shared = self.inner.read();

@@ -8,6 +8,7 @@ mod apps;
 mod batch;
 mod container;
 mod core;
+mod flow;
 mod misc;
 mod pod;
 mod volume;
@@ -72,6 +73,8 @@ fn defaulter(group: &str, version: &str, kind: &str) -> Option<Defaulter> {
         ("networking.k8s.io", "NetworkPolicy") => misc::network_policy,
         ("networking.k8s.io", "IngressClass") => misc::ingress_class,
         ("apiregistration.k8s.io", "APIService") => misc::api_service,
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::flow_schema,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::priority_level,
         ("discovery.k8s.io", "EndpointSlice") => misc::endpoint_slice,
         ("resource.k8s.io", "ResourceClaim") => misc::resource_claim,
         ("resource.k8s.io", "ResourceClaimTemplate") => misc::resource_claim_template,

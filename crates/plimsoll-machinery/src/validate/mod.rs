@@ -17,6 +17,7 @@ mod cron;
 mod deprecated;
 mod endpoints;
 mod event;
+mod flow;
 pub(crate) mod golang;
 mod meta;
 mod misc;
@@ -253,6 +254,8 @@ fn check_of(kind: &Kind) -> Option<Check> {
         ("storage.k8s.io", "VolumeAttachment") => storage::volume_attachment,
         ("storage.k8s.io", "CSIStorageCapacity") => storage::capacity,
         ("storage.k8s.io", "VolumeAttributesClass") => storage::attributes_class,
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::schema,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::level,
         ("rbac.authorization.k8s.io", "Role") => rbac::role,
         ("rbac.authorization.k8s.io", "ClusterRole") => rbac::cluster_role,
         ("rbac.authorization.k8s.io", "RoleBinding") => rbac::role_binding,

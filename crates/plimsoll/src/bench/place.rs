@@ -8,6 +8,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use http::Method;
 use kube::config::Kubeconfig;
+use plimsoll_apiserver::DEFAULT_SEATS;
 use plimsoll_apiserver::auth::{AuthConfig, User};
 use plimsoll_apiserver::control::event_ttl::DEFAULT_TTL;
 use plimsoll_apiserver::http::listener;
@@ -100,6 +101,7 @@ impl Place {
                 }),
                 speed,
                 event_ttl,
+                requests_in_flight: DEFAULT_SEATS,
             };
             let plane = Plane::start(&settings).await?;
             (Arc::clone(&plane.server), Some(plane))

@@ -77,6 +77,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         address: reachable(address),
         kueue: !args.no_queueing,
         event_ttl: args.event_ttl,
+        requests_in_flight: (args.max_requests_inflight + args.max_mutating_requests_inflight) as usize,
         engine,
         speed: Some(args.speed),
     };

@@ -46,6 +46,8 @@ pub struct Settings {
     pub engine: Option<plimsoll_runtime::Settings>,
     /// How long events stay.
     pub event_ttl: Duration,
+    /// Requests that are served at one time.
+    pub requests_in_flight: usize,
     /// Factor of simulated time; `None`: nodes without kubelets.
     pub speed: Option<f64>,
 }
@@ -76,6 +78,7 @@ impl Plane {
             },
             audit: settings.audit.clone(),
             address: settings.address.clone(),
+            requests_in_flight: settings.requests_in_flight,
             ..ServerConfig::default()
         };
         let server = Server::new(config).await.with_context(|| match &settings.data {

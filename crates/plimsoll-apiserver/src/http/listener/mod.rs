@@ -66,6 +66,8 @@ const MAX_STREAMS: u32 = 250;
 /// after which the connection is closed (CVE-2023-44487, CVE-2025-8671).
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 200;
+/// Between two looks at the objects that flow control is configured with (`ensureAPFBootstrapConfiguration`).
+const KEEP: Duration = Duration::from_mins(1);
 /// Time between two attempts to accept connections after a failed one.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -90,6 +92,7 @@ pub async fn serve_within(
     let acceptor = TlsAcceptor::from(tls);
     let tasks = TaskTracker::new();
     let connections = Arc::new(Connections::new(limits.connections));
+    tasks.spawn(keep_flow_control(Arc::clone(&server), stop.clone()));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -120,6 +123,19 @@ pub async fn serve_within(
     tasks.close();
     if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
         tracing::debug!("connections were cut at the end");
+    }
+}
+
+/// Keeps what flow control is configured with, as long as there are clients.
+async fn keep_flow_control(server: Arc<Server>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(KEEP) => {}
+        }
+        if let Err(e) = crate::bootstrap::keep_flow_control(&server).await {
+            tracing::warn!(error = %e, "flow control is not configured as it should be");
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Refusals no recorded scenario has: what upstream says of core and storage kinds, row by row.
 
 mod changes;
+mod flow;
 mod messages;
 mod volumes;
 
