@@ -153,6 +153,11 @@ impl Server {
         Self::over(config, store).await
     }
 
+    /// Why the process has to end, when it has to.
+    pub fn fatal(&self) -> &plimsoll_client::Fatal {
+        self.store.fatal()
+    }
+
     /// As [`Server::new`], over a store that is already open.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use plimsoll_client::{Supervisor, fault};
 use plimsoll_core::queueing::MetricFamily;
 use plimsoll_core::{Action, Engine, EngineConfig, Event};
 use tokio::sync::oneshot;
@@ -97,15 +98,15 @@ pub struct Driver {
     pub thread: std::thread::JoinHandle<()>,
 }
 
-/// Starts the thread. It decides nothing before `lists` calls of [`Inbox::synced`].
+/// Starts the thread. It decides nothing before `lists` calls of [`Inbox::synced`]. Its panic ends the process: what it
+/// knew can't be rebuilt in the midst of its decisions.
 ///
 /// # Errors
 /// When the system gives no thread.
-pub fn start(config: EngineConfig, lists: usize) -> std::io::Result<Driver> {
+pub fn start(config: EngineConfig, lists: usize, supervisor: &Supervisor) -> std::io::Result<Driver> {
     let (tx, rx) = channel();
     let (out, actions) = tokio::sync::mpsc::channel(BACKLOG);
-    let thread =
-        std::thread::Builder::new().name("engine".into()).spawn(move || run(config, lists, &rx, &out))?;
+    let thread = supervisor.spawn_thread("engine", move || run(config, lists, &rx, &out))?;
     Ok(Driver { inbox: Inbox { tx }, actions, thread })
 }
 
@@ -132,6 +133,7 @@ fn run(
         for event in &gathered.events {
             observer.event(event, now);
         }
+        fault::point("engine", "");
         let before = attempts(&engine);
         let began = Instant::now();
         engine.step(now, &mut gathered.events, &mut actions);

@@ -74,11 +74,12 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
         let waiting = Group::ALL.map(|group| lanes.has(group) && !paused);
         tokio::select! {
             () = stop.cancelled() => return,
-            Some(done) = tasks.join_next(), if !tasks.is_empty() => {
-                if let Ok(lane) = done {
-                    lanes.done(lane);
-                }
-            }
+            Some(done) = tasks.join_next(), if !tasks.is_empty() => match done {
+                Ok(lane) => lanes.done(lane),
+                // The engine waits for an answer that never comes.
+                Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+                Err(_) => {}
+            },
             () = may_begin(waiting, &context.limits), if tasks.len() < CONCURRENCY => {}
             () = context.health.resumed(), if paused => {}
             batch = batches.recv() => {

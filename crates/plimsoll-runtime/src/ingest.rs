@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use plimsoll_client::fault;
 use plimsoll_core::Event;
 use plimsoll_core::place::Event as PlaceEvent;
 use serde_json::Value;
@@ -148,7 +149,10 @@ impl Follower {
         }
         let resource = source.resource;
         watch::run(source, stop, |delta| match delta {
-            Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
+            Delta::Upsert { meta, bytes } => {
+                fault::point("watch", &meta.name);
+                sinks.upsert(resource, meta, bytes);
+            }
             Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
             Delta::Absent => {}
             Delta::Synced => sinks.listed(&listed),

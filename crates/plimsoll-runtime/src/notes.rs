@@ -102,11 +102,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder, and the task that writes for it until all recorders are gone.
-    pub fn new(api: Api) -> (Self, impl Future<Output = ()> + Send) {
+    /// A recorder, and what writes for it until all recorders are gone.
+    pub fn new(api: Api) -> (Self, Writer) {
         let (tx, rx) = mpsc::channel(BACKLOG);
-        let decided = Arc::default();
-        (Self { tx, decided: Arc::clone(&decided) }, write(api, rx, decided))
+        let decided: Arc<Mutex<Option<Instant>>> = Arc::default();
+        let writer = Writer { api, rx: Arc::new(tokio::sync::Mutex::new(rx)), decided: Arc::clone(&decided) };
+        (Self { tx, decided }, writer)
     }
 
     /// Says that decisions are being written, which go first.
@@ -123,6 +124,21 @@ impl Recorder {
     }
 }
 
+/// Writes events; clones take over from each other.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    api: Api,
+    rx: Arc<tokio::sync::Mutex<mpsc::Receiver<Note>>>,
+    decided: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Writer {
+    /// Writes until all recorders are gone.
+    pub async fn run(self) {
+        write(self.api, &mut *self.rx.lock().await, self.decided).await;
+    }
+}
+
 struct Series {
     name: String,
     count: i64,
@@ -133,7 +149,7 @@ fn lock(decided: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
     decided.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn write(api: Api, mut rx: mpsc::Receiver<Note>, decided: Arc<Mutex<Option<Instant>>>) {
+async fn write(api: Api, rx: &mut mpsc::Receiver<Note>, decided: Arc<Mutex<Option<Instant>>>) {
     let mut series: HashMap<Note, Series> = HashMap::new();
     let slots = Arc::new(Semaphore::new(CONCURRENCY as usize));
     let mut counter: u64 = 0;
@@ -279,7 +295,7 @@ mod tests {
             reporter: "x",
             instance: String::new(),
         };
-        let writing = tokio::spawn(writing);
+        let writing = tokio::spawn(writing.run());
         let until = async |done: usize, busy: bool| {
             while server.done.load(Ordering::SeqCst) < done {
                 if busy {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use plimsoll_client::fault;
 use plimsoll_sim::kubelet::view::PodView;
 use plimsoll_sim::{Kubelet, MILLISECOND, Options, Write};
 use serde::Deserialize;
@@ -68,17 +69,19 @@ struct Address {
 pub async fn run(api: Api, options: Options, stop: CancellationToken) {
     let (tx, mut rx) = mpsc::unbounded_channel();
     let (recorder, writer) = Recorder::new(api.clone());
-    tokio::spawn(writer);
-    let feed = |resource: Resource| {
+    // They end with this task, and their panics are its own.
+    let mut feeds = tokio::task::JoinSet::new();
+    feeds.spawn(writer.run());
+    let mut feed = |resource: Resource| {
         let (tx, api, stop) = (tx.clone(), api.clone(), stop.clone());
-        tokio::spawn(async move {
+        feeds.spawn(async move {
             watch::run(watch::Source::new(api, resource), stop, move |delta| {
                 if let Some(input) = read(resource, delta) {
                     let _ = tx.send(input);
                 }
             })
             .await;
-        })
+        });
     };
     // Pods on unknown nodes are ignored, so nodes go first.
     feed(NODES);
@@ -90,6 +93,7 @@ pub async fn run(api: Api, options: Options, stop: CancellationToken) {
     let mut tasks = tokio::task::JoinSet::new();
     let mut ready: std::collections::VecDeque<(String, Write)> = std::collections::VecDeque::new();
     loop {
+        fault::point("kubelets", "");
         for write in kubelet.step(clock::now().0) {
             if let Write::Event { .. } = write {
                 record(&recorder, write);
@@ -118,9 +122,17 @@ pub async fn run(api: Api, options: Options, stop: CancellationToken) {
         });
         let input = tokio::select! {
             () = stop.cancelled() => return,
+            Some(Err(e)) = feeds.join_next() => match e.is_panic() {
+                true => std::panic::resume_unwind(e.into_panic()),
+                false => continue,
+            },
             input = rx.recv() => input,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => {
-                let Ok((lane, lost)) = done else { continue };
+                let (lane, lost) = match done {
+                    Ok(done) => done,
+                    Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+                    Err(_) => continue,
+                };
                 match lanes.get_mut(&lane).and_then(std::collections::VecDeque::pop_front) {
                     Some(write) => ready.push_back((lane.clone(), write)),
                     None => { lanes.remove(&lane); }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::config::ClientConnection;
+use plimsoll_client::Supervisor;
 use plimsoll_core::{EngineConfig, place, queueing};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::cache::Cache;
@@ -111,12 +111,11 @@ impl Settings {
 pub struct Runtime {
     /// Last seen objects, for webhooks.
     pub cache: Cache,
-    tasks: TaskTracker,
+    supervisor: Supervisor,
     stop: CancellationToken,
     inbox: driver::Inbox,
     jobs: JobMetrics,
     thread: Option<std::thread::JoinHandle<()>>,
-    failed: CancellationToken,
     synced: ingest::Synced,
     health: Health,
 }
@@ -126,7 +125,7 @@ pub struct Runtime {
 pub struct Monitor {
     inbox: driver::Inbox,
     jobs: JobMetrics,
-    failed: CancellationToken,
+    supervisor: Supervisor,
     synced: ingest::Synced,
     health: Health,
 }
@@ -142,9 +141,14 @@ impl Monitor {
         self.jobs.clone()
     }
 
-    /// Whether it has failed.
-    pub fn has_failed(&self) -> bool {
-        self.failed.is_cancelled()
+    /// Why it has failed, if it has.
+    pub fn failure(&self) -> Option<String> {
+        self.supervisor.fatal().get()
+    }
+
+    /// The tasks that belong to it.
+    pub const fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     /// Whether everything has been seen once.
@@ -165,11 +169,11 @@ const LOOK: Duration = Duration::from_secs(5);
 async fn pause(health: Health, inbox: driver::Inbox, stop: CancellationToken) {
     let mut pauses = health.pauses();
     loop {
+        inbox.pause(*pauses.borrow_and_update());
         tokio::select! {
             () = stop.cancelled() => return,
             changed = pauses.changed() => if changed.is_err() { return },
         }
-        inbox.pause(*pauses.borrow_and_update());
     }
 }
 
@@ -177,8 +181,8 @@ impl Runtime {
     /// For metrics and health.
     pub fn monitor(&self) -> Monitor {
         let jobs = self.jobs.clone();
-        let (failed, synced) = (self.failed.clone(), self.synced.clone());
-        Monitor { inbox: self.inbox.clone(), jobs, failed, synced, health: self.health.clone() }
+        let (supervisor, synced) = (self.supervisor.clone(), self.synced.clone());
+        Monitor { inbox: self.inbox.clone(), jobs, supervisor, synced, health: self.health.clone() }
     }
 
     /// Starts everything against the API server behind `api`. Writes happen only while `claim` is held.
@@ -191,12 +195,13 @@ impl Runtime {
             ["preEnqueue", "permit"].iter().any(|at| p.plugins.enabled(at, place::PluginId::GangScheduling))
         };
         let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs));
-        let driver::Driver { inbox, actions, thread } = driver::start(settings.engine(), resources.len())?;
         let stop = CancellationToken::new();
-        let tasks = TaskTracker::new();
+        let supervisor = Supervisor::new(stop.clone());
+        let driver::Driver { inbox, actions, thread } =
+            driver::start(settings.engine(), resources.len(), &supervisor)?;
         let api = api.writing_as("kueue-admission");
         let (recorder, writer) = Recorder::new(api.limited(&settings.events()));
-        tasks.spawn(writer);
+        supervisor.spawn("event recorder", move || writer.clone().run());
         let queue = control::Queue::default();
         let synced = ingest::Synced::new(resources.len());
         let health = Health::default();
@@ -209,9 +214,14 @@ impl Runtime {
             health: health.clone(),
         };
         for resource in resources {
-            tasks.spawn(ingest::Follower::new(api.clone(), resource, sinks.clone()).run(stop.clone()));
+            let follower = ingest::Follower::new(api.clone(), resource, sinks.clone());
+            let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
+            supervisor.spawn(name, move || follower.clone().run(stop.clone()));
         }
-        tasks.spawn(pause(health.clone(), inbox.clone(), stop.clone()));
+        supervisor.spawn("pauses", {
+            let (health, inbox, stop) = (health.clone(), inbox.clone(), stop.clone());
+            move || pause(health.clone(), inbox.clone(), stop.clone())
+        });
         let statuses = Statuses::default();
         let writing = execute::Context {
             api: api.clone(),
@@ -224,26 +234,19 @@ impl Runtime {
             health: health.clone(),
             limits: settings.limits(),
         };
-        let failed = CancellationToken::new();
-        let ended = failed.clone();
-        let stopping = stop.clone();
-        tasks.spawn(async move {
-            execute::run(writing, actions, stopping.clone()).await;
-            // The channel closes only when the engine's thread has ended, which it does by itself only in a panic.
-            if !stopping.is_cancelled() {
-                ended.cancel();
-            }
-        });
+        // It owes answers to the engine.
+        supervisor.spawn_vital("the executor", execute::run(writing, actions, stop.clone()));
         let jobs = JobMetrics::default();
         if roles.queueing {
             let api = api.limited(&limit(settings.queueing_client));
-            tasks.spawn(statuses.run(
-                api.clone(),
-                cache.clone(),
-                claim.clone(),
-                health.clone(),
-                stop.clone(),
-            ));
+            supervisor.spawn("statuses", {
+                let (api, cache, claim) = (api.clone(), cache.clone(), claim.clone());
+                let (health, stop) = (health.clone(), stop.clone());
+                move || {
+                    let (cache, claim, health) = (cache.clone(), claim.clone(), health.clone());
+                    statuses.clone().run(api.clone(), cache, claim, health, stop.clone())
+                }
+            });
             let context = control::Context {
                 queue,
                 api: api.writing_as("kueue-job-controller"),
@@ -255,11 +258,12 @@ impl Runtime {
                 synced: synced.clone(),
                 health: health.clone(),
                 metrics: jobs.clone(),
+                supervisor: supervisor.clone(),
             };
-            tasks.spawn(control::run(context, stop.clone()));
+            let stop = stop.clone();
+            supervisor.spawn("job controllers", move || control::run(context.clone(), stop.clone()));
         }
-        tasks.close();
-        Ok(Self { cache, tasks, stop, inbox, jobs, thread: Some(thread), failed, synced, health })
+        Ok(Self { cache, supervisor, stop, inbox, jobs, thread: Some(thread), synced, health })
     }
 
     /// Waits until everything has been seen once, and so the engine decides and webhooks know what exists.
@@ -267,9 +271,9 @@ impl Runtime {
         self.synced.wait().await;
     }
 
-    /// Waits until the engine has failed. Never returns while it works.
-    pub async fn failed(&self) {
-        self.failed.cancelled().await;
+    /// Waits until a part has failed that can't be started again, and says why. Never returns while all work.
+    pub async fn failed(&self) -> String {
+        self.supervisor.fatal().wait().await
     }
 
     /// Waits until nothing has been heard of a resource, or of the engine, for too long, and says of which. Another
@@ -299,7 +303,7 @@ impl Runtime {
     pub async fn stop(mut self) {
         self.stop.cancel();
         self.inbox.stop();
-        self.tasks.wait().await;
+        self.supervisor.wait().await;
         if let Some(thread) = self.thread.take() {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }

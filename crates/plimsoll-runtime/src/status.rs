@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use plimsoll_client::supervise::caught;
 use plimsoll_core::queueing::{Action, QueueStatus, RunWindowStatus};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -112,10 +113,11 @@ impl Statuses {
                 tokio::spawn(async move {
                     claim.wait().await;
                     health.resumed().await;
-                    let again = match write(&api, &cache, &key, &wanted).await {
-                        Ok(()) => None,
-                        Err(e) if e.is_not_found() => None,
-                        Err(e) => {
+                    let again = match caught("writing a status", write(&api, &cache, &key, &wanted)).await {
+                        // One that panics waits for the next status.
+                        Ok(Ok(())) | Err(_) => None,
+                        Ok(Err(e)) if e.is_not_found() => None,
+                        Ok(Err(e)) => {
                             tracing::debug!(?key, error = %e, "a status is written again");
                             tokio::time::sleep(RETRY).await;
                             Some(wanted)

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use plimsoll_client::supervise::caught;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -86,7 +87,8 @@ impl Recorder {
         let sink = Sink { client, clock, component, memory: Mutex::default() };
         tokio::spawn(async move {
             while let Some((subject, event)) = receiver.recv().await {
-                sink.record(&subject, &event).await;
+                // It says what is wrong itself; the next event is another matter.
+                let _ = caught("writing an event", sink.record(&subject, &event)).await;
             }
         });
         Self { sender }

@@ -35,8 +35,8 @@ pub mod volumes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_client::Supervisor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use client::Client;
 use clock::Clock;
@@ -63,60 +63,73 @@ impl Default for Options {
 /// Running controllers. Dropping this leaves them running; see [`Controllers::stop`].
 pub struct Controllers {
     stop: CancellationToken,
-    tasks: TaskTracker,
+    supervisor: Supervisor,
 }
 
 impl Controllers {
-    /// Starts all controllers on the current runtime.
+    /// Starts all controllers on the current runtime. One that panics is made and started again.
     pub fn start(client: &Arc<dyn Client>, clock: &Clock, options: Options) -> Self {
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let with = || (Arc::clone(client), clock.clone());
-        let (c, t) = with();
-        let mut all: Vec<Arc<dyn Controller>> = vec![Arc::new(job::JobController::new(c, t))];
-        let (c, t) = with();
-        all.push(Arc::new(cronjob::CronJobController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(ttl::TtlController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(namespace::NamespaceController::new(c, t, options.namespaces)));
-        let (c, t) = with();
-        all.push(Arc::new(podgc::PodGc::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(apps::replicaset::ReplicaSetController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(apps::deployment::DeploymentController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(event_ttl::EventTtl::new(c, t, options.event_ttl)));
-        let (c, t) = with();
-        all.push(Arc::new(apps::statefulset::StatefulSetController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(apps::daemonset::DaemonSetController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(claims::ClaimController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(volumes::VolumeController::new(c, t)));
-        let (c, t) = with();
-        all.push(Arc::new(disruption::DisruptionController::new(c, t)));
+        let stop = CancellationToken::new();
+        let start = Start {
+            client: Arc::clone(client),
+            clock: clock.clone(),
+            stop: stop.clone(),
+            supervisor: Supervisor::new(stop.clone()),
+        };
+        start.one(job::JobController::new);
+        start.one(cronjob::CronJobController::new);
+        start.one(ttl::TtlController::new);
+        let namespaces = options.namespaces;
+        start.one(move |c, t| namespace::NamespaceController::new(c, t, namespaces.clone()));
+        start.one(podgc::PodGc::new);
+        start.one(apps::replicaset::ReplicaSetController::new);
+        start.one(apps::deployment::DeploymentController::new);
+        start.one(move |c, t| event_ttl::EventTtl::new(c, t, options.event_ttl));
+        start.one(apps::statefulset::StatefulSetController::new);
+        start.one(apps::daemonset::DaemonSetController::new);
+        start.one(claims::ClaimController::new);
+        start.one(volumes::VolumeController::new);
+        start.one(disruption::DisruptionController::new);
         if options.nodes {
-            let (c, t) = with();
-            all.push(Arc::new(node::NodeLifecycle::new(c, t)));
-            let (c, t) = with();
-            all.push(Arc::new(node::eviction::TaintEviction::new(c, t)));
+            start.one(node::NodeLifecycle::new);
+            start.one(node::eviction::TaintEviction::new);
         }
-        all.push(Arc::new(endpoints::EndpointsController::new(Arc::clone(client))));
-        all.push(Arc::new(aggregate::RoleAggregation::new(Arc::clone(client))));
-        all.push(Arc::new(quota::QuotaController::new(Arc::clone(client))));
-        all.push(Arc::new(gc::GarbageCollector::new(Arc::clone(client))));
-        for controller in all {
-            tasks.spawn(runner::run(controller, clock.clone(), stop.clone()));
-        }
-        tasks.close();
-        Self { stop, tasks }
+        start.one(|c, _| endpoints::EndpointsController::new(c));
+        start.one(|c, _| aggregate::RoleAggregation::new(c));
+        start.one(|c, _| quota::QuotaController::new(c));
+        start.one(|c, _| gc::GarbageCollector::new(c));
+        Self { stop, supervisor: start.supervisor }
+    }
+
+    /// Their tasks.
+    pub const fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     /// Stops all controllers and waits until they have.
     pub async fn stop(&self) {
         self.stop.cancel();
-        self.tasks.wait().await;
+        self.supervisor.wait().await;
+    }
+}
+
+/// What every controller is started with.
+struct Start {
+    client: Arc<dyn Client>,
+    clock: Clock,
+    stop: CancellationToken,
+    supervisor: Supervisor,
+}
+
+impl Start {
+    fn one<C: Controller>(&self, make: impl Fn(Arc<dyn Client>, Clock) -> C + Send + 'static) {
+        let (client, clock, stop) = (Arc::clone(&self.client), self.clock.clone(), self.stop.clone());
+        let make = move || Arc::new(make(Arc::clone(&client), clock.clone()));
+        let first = make();
+        let (name, clock, mut next) = (first.name(), self.clock.clone(), Some(first));
+        self.supervisor.spawn(name, move || {
+            let controller: Arc<dyn Controller> = next.take().unwrap_or_else(&make);
+            runner::run(controller, clock.clone(), stop.clone())
+        });
     }
 }

@@ -8,6 +8,8 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, select_all};
 use futures::stream::FuturesUnordered;
 use jiff::SignedDuration;
+use plimsoll_client::fault;
+use plimsoll_client::supervise::caught;
 use plimsoll_machinery::ApiError;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +57,7 @@ pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: Cancellati
     loop {
         signals.iter_mut().for_each(|s| drop(s.borrow_and_update()));
         let began = tokio::time::Instant::now();
+        fault::point("controller", controller.name());
         controller.refresh(&mut queue, clock.now());
         let pause = (began.elapsed() * LOOKS).clamp(PACE.0, PACE.1);
         let next_look = tokio::time::Instant::now() + pause;
@@ -77,7 +80,13 @@ pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: Cancellati
 }
 
 async fn work(controller: &Arc<dyn Controller>, key: String) -> (String, Outcome) {
-    let outcome = controller.sync(&key).await;
+    // One object must not keep a controller from all others.
+    let sync = async {
+        fault::point("sync", &key);
+        controller.sync(&key).await
+    };
+    let outcome = caught(controller.name(), sync).await;
+    let outcome = outcome.unwrap_or_else(|why| Err(ApiError::internal(format!("panicked: {why}"))));
     (key, outcome)
 }
 

@@ -78,6 +78,8 @@ struct Inner {
     journal: Option<journal::Handle>,
     counters: Counters,
     common: Common,
+    /// Why nothing can be written any more.
+    fatal: plimsoll_client::Fatal,
 }
 
 /// What readers and watches see: all of it is durable (unless durability is relaxed).
@@ -167,8 +169,14 @@ impl Store {
             journal,
             counters: Counters::default(),
             common: Common::default(),
+            fatal: plimsoll_client::Fatal::default(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Why the process has to end: the journal is gone, and no write can be kept any more.
+    pub fn fatal(&self) -> &plimsoll_client::Fatal {
+        &self.inner.fatal
     }
 
     /// What all who use this store have in common by this name and of this type; made if nobody has it at the moment.

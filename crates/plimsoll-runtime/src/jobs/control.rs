@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use plimsoll_client::{Supervisor, fault};
 use plimsoll_core::Event;
 use plimsoll_core::queueing::{Event as QueueEvent, WorkloadKey};
 use serde_json::Value;
@@ -117,6 +118,12 @@ impl Queue {
         });
     }
 
+    /// Queues again what a task was working on that is gone.
+    fn begin_anew(&self) {
+        let lost: Vec<Key> = self.with(|s| s.active.drain().map(|(key, _)| key).collect());
+        lost.into_iter().for_each(|key| self.add(key));
+    }
+
     fn take(&self) -> Option<Key> {
         self.with(|s| {
             let key = s.queue.pop_front()?;
@@ -218,11 +225,14 @@ pub struct Context {
     pub health: Health,
     /// Counts of what is done.
     pub metrics: JobMetrics,
+    /// Counts panics of reconciles.
+    pub supervisor: Supervisor,
 }
 
 /// Works on the queue until stopped.
 pub async fn run(context: Context, stop: CancellationToken) {
     let queue = context.queue.clone();
+    queue.begin_anew();
     tokio::select! {
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
@@ -235,7 +245,8 @@ pub async fn run(context: Context, stop: CancellationToken) {
             let Some(key) = queue.take() else { break };
             let context = context.clone();
             tasks.spawn(async move {
-                let outcome = work(&key, &context).await;
+                let outcome = context.supervisor.caught("job controllers", work(&key, &context)).await;
+                let outcome = outcome.unwrap_or_else(|why| Err(Error::Malformed(why)));
                 if let Err(e) = &outcome {
                     tracing::debug!(?key, error = %e, "a reconcile is tried again");
                 }
@@ -254,6 +265,9 @@ pub async fn run(context: Context, stop: CancellationToken) {
 }
 
 async fn work(key: &Key, context: &Context) -> Result<(), Error> {
+    if let Key::Job(_, name) | Key::Pod(_, name) = key {
+        fault::point("reconcile", name);
+    }
     clear_doubts(key, context).await?;
     let writes = plan(key, Env { cache: &context.cache, now: clock::now(), supervised: context.supervised });
     for write in writes {

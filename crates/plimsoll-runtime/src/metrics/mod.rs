@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
+use plimsoll_client::Supervisor;
 use plimsoll_core::queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,7 @@ struct State {
     role: Option<Role>,
     engine: Option<Monitor>,
     waits_for: Vec<(&'static str, CancellationToken)>,
+    supervisors: Vec<Supervisor>,
 }
 
 /// What this process is among its replicas (Kueue's label `replica_role`).
@@ -71,6 +73,17 @@ impl Board {
         self.with(|s| s.engine = Some(engine));
     }
 
+    /// Says that these tasks run here, beside those of the engine.
+    pub fn supervises(&self, supervisor: Supervisor) {
+        self.with(|s| s.supervisors.push(supervisor));
+    }
+
+    fn supervisors(&self) -> Vec<Supervisor> {
+        self.with(|s| {
+            s.engine.iter().map(|e| e.supervisor().clone()).chain(s.supervisors.iter().cloned()).collect()
+        })
+    }
+
     /// Is not ready before `token` is cancelled; `what` says so until then.
     pub fn waits_for(&self, what: &'static str, token: CancellationToken) {
         self.with(|s| s.waits_for.push((what, token)));
@@ -93,11 +106,13 @@ impl Board {
                 checks.push(("watches", (!problems.is_empty()).then(|| problems.join("; "))));
             }
         }
+        let down: Vec<String> = self.supervisors().iter().flat_map(Supervisor::down).collect();
+        checks.push(("tasks", (!down.is_empty()).then(|| down.join("; "))));
         checks
     }
 
-    fn failed(&self) -> bool {
-        self.with(|s| s.engine.as_ref().is_some_and(Monitor::has_failed))
+    fn failure(&self) -> Option<String> {
+        self.with(|s| s.engine.as_ref().and_then(Monitor::failure))
     }
 
     async fn metrics(&self) -> String {
@@ -112,6 +127,7 @@ impl Board {
             text::write(&mut out, &scheduler, &[]);
         }
         text::write(&mut out, &own(role), &[]);
+        text::write(&mut out, &[restarts(&self.supervisors())], &[]);
         out
     }
 }
@@ -142,6 +158,21 @@ fn own(role: Role) -> Vec<MetricFamily> {
     ]
 }
 
+/// How often tasks were started again.
+fn restarts(supervisors: &[Supervisor]) -> MetricFamily {
+    let all = supervisors.iter().flat_map(Supervisor::restarts);
+    let sample = |(task, n): (String, u64)| MetricSample {
+        labels: vec![("task", task)],
+        value: MetricValue::Number(n as f64),
+    };
+    MetricFamily {
+        name: "plimsoll_task_restarts_total",
+        help: "Tasks that panicked and were started again",
+        kind: MetricKind::Counter,
+        samples: all.map(sample).collect(),
+    }
+}
+
 /// Serves until stopped. `address` in the listener may be reached by anybody who reaches the machine: there is no
 /// authentication, as there are no secrets.
 pub async fn serve(listener: TcpListener, board: Board, stop: CancellationToken) {
@@ -158,9 +189,7 @@ async fn handle(request: &Request<Bytes>, board: &Board) -> Response<Full<Bytes>
     }
     let verdict = |checks: Vec<(&str, Option<String>)>| verdict(request, &checks);
     match request.uri().path() {
-        "/healthz" | "/livez" => {
-            verdict(vec![("engine", board.failed().then(|| "it has ended; see the log".to_owned()))])
-        }
+        "/healthz" | "/livez" => verdict(vec![("engine", board.failure())]),
         "/readyz" => verdict(board.checks()),
         "/metrics" => {
             let mut response = http_server::text(StatusCode::OK, &board.metrics().await);
@@ -217,11 +246,14 @@ mod tests {
         };
         assert_eq!(
             text("/readyz").await,
-            "[-]webhooks failed: not finished\n[+]start ok\nreadyz check failed\n"
+            "[-]webhooks failed: not finished\n[+]start ok\n[+]tasks ok\nreadyz check failed\n"
         );
         webhooks.cancel();
         assert_eq!((get("/readyz").await, text("/readyz").await), (200, "ok".into()));
-        assert_eq!(text("/readyz?verbose").await, "[+]webhooks ok\n[+]start ok\nreadyz check passed\n");
+        assert_eq!(
+            text("/readyz?verbose").await,
+            "[+]webhooks ok\n[+]start ok\n[+]tasks ok\nreadyz check passed\n"
+        );
         board.is(Role::Leader);
         let elected = text("/readyz").await;
         assert!(

@@ -3,12 +3,13 @@
 //! Every replica serves, also those that do not lead, each from its own view of the cluster.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
+use plimsoll_client::Supervisor;
 use tokio::net::TcpListener;
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
@@ -97,12 +98,15 @@ pub async fn run(
 fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationToken {
     let synced = CancellationToken::new();
     let left = Arc::new(AtomicUsize::new(WATCHED.len()));
+    let supervisor = Supervisor::new(stop.clone());
     for (resource, kind) in WATCHED {
-        let (api, cache, stop) = (api.clone(), cache.clone(), stop.clone());
-        let (synced, left) = (synced.clone(), Arc::clone(&left));
-        let mut counted = false;
-        tokio::spawn(async move {
-            watch::run(watch::Source::new(api, resource), stop, |delta| match delta {
+        let source = watch::Source::new(api.clone(), resource);
+        let (cache, stop) = (cache.clone(), stop.clone());
+        let (synced, left, counted) = (synced.clone(), Arc::clone(&left), Arc::new(AtomicBool::new(false)));
+        supervisor.spawn(format!("watch of {} for webhooks", resource.plural), move || {
+            let (cache, synced, left) = (cache.clone(), synced.clone(), Arc::clone(&left));
+            let counted = Arc::clone(&counted);
+            watch::run(source.clone(), stop.clone(), move |delta| match delta {
                 Delta::Upsert { bytes, .. } => {
                     if let Ok(object) = serde_json::from_slice(bytes) {
                         cache.put(kind, object);
@@ -113,12 +117,11 @@ fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationTok
                 }
                 Delta::Absent => {}
                 Delta::Synced => {
-                    if !std::mem::replace(&mut counted, true) && left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    if !counted.swap(true, Ordering::AcqRel) && left.fetch_sub(1, Ordering::AcqRel) == 1 {
                         synced.cancel();
                     }
                 }
             })
-            .await;
         });
     }
     synced

@@ -1,5 +1,6 @@
 //! Metrics and health of this process.
 
+use plimsoll_client::Supervisor;
 use plimsoll_runtime::metrics::{self, Board};
 use tokio_util::sync::CancellationToken;
 
@@ -9,11 +10,12 @@ use crate::{cli, up};
 pub async fn start(
     address: cli::Bind,
     board: &Board,
+    supervisor: &Supervisor,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<String>> {
     let Some(address) = address else { return Ok(None) };
     let listener = up::listen(address, "--metrics-bind-address").await?;
     let url = format!("http://{}", up::reachable(listener.local_addr()?));
-    tokio::spawn(metrics::serve(listener, board.clone(), stop.clone()));
+    supervisor.spawn_vital("the metrics server", metrics::serve(listener, board.clone(), stop.clone()));
     Ok(Some(url))
 }

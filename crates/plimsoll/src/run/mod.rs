@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::{Api, DEADLINE};
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::{self, Claim, Timing};
@@ -39,32 +40,28 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let api = Api::new(client, "plimsoll-leader-election");
     let board = Board::default();
-    let metrics = metrics::start(args.metrics_bind_address, &board, &stop).await?;
-    let webhooks = webhooks::start(&args, &settings, &api, &board, &stop).await?;
-    let (claim, election) = if args.election.leader_elect {
+    let supervisor = Supervisor::new(stop.clone());
+    board.supervises(supervisor.clone());
+    let metrics = metrics::start(args.metrics_bind_address, &board, &supervisor, &stop).await?;
+    let webhooks = webhooks::start(&args, &settings, &api, &board, &supervisor, &stop).await?;
+    let claim = if args.election.leader_elect {
         let me = identity();
         let namespace = args.election.leader_elect_resource_namespace.clone();
         let name = args.election.leader_elect_resource_name.clone();
         let (claim, work) = lease::run(api.clone(), namespace, name, me, timing, stop.clone());
-        (claim, Some(tokio::spawn(work)))
+        supervisor.spawn_vital("leader election", work);
+        claim
     } else {
-        (Claim::always(), None)
+        Claim::always()
     };
-    let process = Process {
-        server: format!("{address} (Kubernetes {version})"),
-        webhooks: webhooks.as_ref().map(|w| w.url.clone()),
-        metrics,
-        board,
-        began,
+    let process =
+        Process { server: format!("{address} (Kubernetes {version})"), webhooks, metrics, board, began };
+    let ended = tokio::select! {
+        ended = lead(&args, &api, &settings, &claim, &process) => ended,
+        why = supervisor.fatal().wait() => Err(anyhow::anyhow!(why)),
     };
-    let ended = lead(&args, &api, &settings, &claim, &process).await;
     stop.cancel();
-    if let Some(webhooks) = webhooks {
-        let _ = webhooks.task.await;
-    }
-    if let Some(election) = election {
-        let _ = election.await;
-    }
+    supervisor.wait().await;
     ended
 }
 
@@ -104,7 +101,7 @@ async fn lead(
             tracing::info!("Stopping: asked to by a signal");
             Ok(())
         }
-        () = runtime.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
+        why = runtime.failed() => Err(anyhow::anyhow!(why)),
         () = claim.lost() => Err(anyhow::anyhow!("leaderelection lost")),
         why = runtime.stalled(), if args.election.leader_elect => {
             Err(anyhow::anyhow!("gives up the lease because it makes no progress: {why}"))

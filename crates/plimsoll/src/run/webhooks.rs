@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::metrics::Board;
 use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
@@ -14,23 +15,16 @@ use crate::{cli, up};
 /// How long the start waits for the API server to know the webhooks. They are tried on after that.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Webhooks that are being served.
-pub struct Webhooks {
-    /// Where the API server finds them.
-    pub url: String,
-    /// The serving task; ends after the stop.
-    pub task: tokio::task::JoinHandle<()>,
-}
-
 /// Serves the webhooks, if that was asked for, and waits a while until the API server knows them: what is created
-/// before that is not seen by them.
+/// before that is not seen by them. Gives the URL at which the API server finds them.
 pub async fn start(
     args: &cli::Run,
     engine: &plimsoll_runtime::Settings,
     api: &Api,
     board: &Board,
+    supervisor: &Supervisor,
     stop: &CancellationToken,
-) -> anyhow::Result<Option<Webhooks>> {
+) -> anyhow::Result<Option<String>> {
     let wanted = &args.webhooks;
     let Some(port) = wanted.webhook_port else { return Ok(None) };
     if !engine.roles.queueing {
@@ -59,11 +53,12 @@ pub async fn start(
     };
     let ready = CancellationToken::new();
     board.waits_for("webhooks", ready.clone());
-    let task = tokio::spawn(serve::run(api.clone(), listener, settings, ready.clone(), stop.clone()));
+    let serving = serve::run(api.clone(), listener, settings, ready.clone(), stop.clone());
+    supervisor.spawn_vital("the webhook server", serving);
     if tokio::time::timeout(PATIENCE, ready.cancelled()).await.is_err() {
         tracing::warn!("the webhooks are not registered yet");
     }
-    Ok(Some(Webhooks { url, task }))
+    Ok(Some(url))
 }
 
 /// Names and addresses of the certificate.

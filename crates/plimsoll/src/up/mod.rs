@@ -91,7 +91,10 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     if let Some(engine) = plane.monitor() {
         board.runs(engine);
     }
-    let metrics = crate::run::metrics::start(args.metrics_bind_address, &board, &stop).await?;
+    let supervisors = plane.supervisors();
+    supervisors.iter().for_each(|s| board.supervises(s.clone()));
+    let [supervisor, _] = &supervisors;
+    let metrics = crate::run::metrics::start(args.metrics_bind_address, &board, supervisor, &stop).await?;
     announce(&args, &kubeconfig, &url, metrics.as_deref(), count, began);
 
     let ended = tokio::select! {
@@ -99,7 +102,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
             tracing::info!("Stopping: asked to by a signal");
             Ok(())
         }
-        () = plane.failed() => Err(anyhow::anyhow!("the engine has failed; see the log")),
+        why = plane.failed() => Err(anyhow::anyhow!(why)),
     };
     // A second signal does not wait for anything.
     tokio::spawn(async {

@@ -14,6 +14,7 @@ use plimsoll_apiserver::control::namespace::NamespaceOptions;
 use plimsoll_apiserver::control::{self, Controllers};
 use plimsoll_apiserver::store::Durability;
 use plimsoll_apiserver::{Server, ServerConfig};
+use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::Claim;
@@ -60,7 +61,8 @@ pub struct Plane {
     controllers: Controllers,
     runtime: Option<Runtime>,
     stop: CancellationToken,
-    kubelets: Option<tokio::task::JoinHandle<()>>,
+    /// Kubelets.
+    supervisor: Supervisor,
 }
 
 impl Plane {
@@ -117,12 +119,14 @@ impl Plane {
             None => None,
         };
         let stop = CancellationToken::new();
-        let kubelets = settings.speed.map(|speed| {
+        let supervisor = Supervisor::new(stop.clone());
+        if let Some(speed) = settings.speed {
             server.set_log_source(Arc::new(Logs { server: Arc::downgrade(&server), speed }));
             let options = plimsoll_sim::Options { speed, ..plimsoll_sim::Options::default() };
-            tokio::spawn(simulated::run(api.writing_as("kubelet"), options, stop.clone()))
-        });
-        Ok(Self { server, api, controllers, runtime, stop, kubelets })
+            let (api, stop) = (api.writing_as("kubelet"), stop.clone());
+            supervisor.spawn("kubelets", move || simulated::run(api.clone(), options.clone(), stop.clone()));
+        }
+        Ok(Self { server, api, controllers, runtime, stop, supervisor })
     }
 
     /// A client of the server, as the administrator.
@@ -140,11 +144,22 @@ impl Plane {
         self.runtime.as_ref().map(Runtime::monitor)
     }
 
-    /// Waits until the engine has failed.
-    pub async fn failed(&self) {
-        match &self.runtime {
-            Some(runtime) => runtime.failed().await,
-            None => std::future::pending().await,
+    /// The tasks beside the engine's.
+    pub fn supervisors(&self) -> [Supervisor; 2] {
+        [self.supervisor.clone(), self.controllers.supervisor().clone()]
+    }
+
+    /// Waits until a part has failed that can't be started again, and says why.
+    pub async fn failed(&self) -> String {
+        let engine = async {
+            match &self.runtime {
+                Some(runtime) => runtime.failed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            why = engine => why,
+            why = self.server.fatal().wait() => why,
         }
     }
 
@@ -155,8 +170,6 @@ impl Plane {
             runtime.stop().await;
         }
         self.controllers.stop().await;
-        if let Some(kubelets) = self.kubelets {
-            let _ = kubelets.await;
-        }
+        self.supervisor.wait().await;
     }
 }

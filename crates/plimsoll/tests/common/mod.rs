@@ -41,7 +41,8 @@ pub fn directory() -> PathBuf {
 
 /// The program: that of this build, or the one that `PLIMSOLL_BINARY` names.
 pub fn binary() -> Command {
-    Command::new(std::env::var_os("PLIMSOLL_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_plimsoll").into()))
+    let built = option_env!("CARGO_BIN_EXE_plimsoll").unwrap_or("plimsoll");
+    Command::new(std::env::var_os("PLIMSOLL_BINARY").unwrap_or_else(|| built.into()))
 }
 
 impl Up {

@@ -17,12 +17,18 @@ pub struct Run {
 impl Run {
     /// Starts it and waits for its first line.
     pub fn start(kubeconfig: &Path, args: &[&str]) -> (Self, Value) {
+        Self::start_with(kubeconfig, args, "")
+    }
+
+    /// As [`Run::start`], with panics at these places.
+    pub fn start_with(kubeconfig: &Path, args: &[&str], panics: &str) -> (Self, Value) {
         let log = super::directory().join("log");
         let mut child = super::binary()
             .args(["--log", "warn,plimsoll_runtime=info", "run", "--output", "json"])
             .args(["--metrics-bind-address", "127.0.0.1:0", "--kubeconfig"])
             .arg(kubeconfig)
             .args(args)
+            .env("PLIMSOLL_PANIC", panics)
             .stdout(Stdio::piped())
             .stderr(File::create(&log).unwrap())
             .spawn()

@@ -1,5 +1,6 @@
 //! The thread that writes the journal.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,16 @@ const LOOK: Duration = Duration::from_secs(60);
 /// Starts the thread. It ends when the store is gone or closed.
 pub(in super::super) fn spawn(journal: Journal, inner: &Arc<Inner>) -> Result<(), OpenError> {
     let Some(handle) = &inner.journal else { return Ok(()) };
-    let (queue, store) = (Arc::clone(&handle.queue), Arc::downgrade(inner));
+    let (queue, store, fatal) = (Arc::clone(&handle.queue), Arc::downgrade(inner), inner.fatal.clone());
     let run = move || {
-        run(journal, &queue, &store);
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| run(journal, &queue, &store)));
+        if let Err(panic) = ended {
+            // Nothing is acknowledged any more, and what is visible is on disk: the process ends.
+            let why =
+                format!("the journal thread panicked: {}", plimsoll_client::supervise::message(&*panic));
+            fail(queue.take(), &why, &store);
+            fatal.set(why);
+        }
         queue.done.send_replace(true);
     };
     let spawned = std::thread::Builder::new().name("journal".to_owned()).spawn(run);
@@ -55,6 +63,7 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
             std::thread::sleep(RELAXED_LINGER);
             jobs.extend(queue.take());
         }
+        jobs.iter().for_each(|j| plimsoll_client::fault::point("journal", &j.change.record.key.name));
         match journal.write(&jobs) {
             Ok(()) => {
                 settle(&journal, jobs, store);
