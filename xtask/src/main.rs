@@ -1,5 +1,6 @@
 //! Chores of the project: `cargo xtask <chore>`.
 
+mod chaos;
 mod deploy;
 mod instructions;
 mod picture;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.first().map(String::as_str) {
         Some("tidy") => tidy::run(),
+        Some("chaos") => chaos::run(&root, args.get(1..).unwrap_or_default()),
         Some("deploy") => deploy::run(&root),
         Some("picture") => picture::run(),
         Some("schemas") => schemas::run(&root),
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy       check the house rules\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline"
+            "usage: cargo xtask tidy       check the house rules\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves"
         )),
     };
     match result {
