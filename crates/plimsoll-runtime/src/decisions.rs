@@ -1,5 +1,5 @@
-//! What the log tells of decisions, in the words of Kueue's and kube-scheduler's own logs: each when its write has been
-//! confirmed. Objects are named `namespace/name`. Nothing is formatted for a level that is off.
+//! Log events of decisions, with the messages and field names of Kueue's and kube-scheduler's own logs: each when its write
+//! has been confirmed. Objects are written `namespace/name`. Nothing is formatted for a level that is off.
 
 use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
 use plimsoll_core::queueing::{
@@ -8,6 +8,7 @@ use plimsoll_core::queueing::{
 use serde_json::Value;
 use tracing::{Level, Span, debug, enabled, info, info_span, warn};
 
+use crate::jobs::REPORTER;
 use crate::notes::Note;
 use crate::{clock, json};
 
@@ -66,14 +67,14 @@ pub fn written(update: &WorkloadUpdate, object: &Value) {
 fn changed(update: &WorkloadUpdate, object: &Value, condition: &Condition) {
     let (workload, reason, detail) = (&update.key, &condition.reason, &condition.message);
     match (condition.kind.as_str(), condition.status) {
-        // A new reservation has told of it.
+        // Logged with the reservation otherwise.
         (cond::ADMITTED, true) if !matches!(update.admission, Some(Some(_))) => {
             let clusterqueue = json::text(object, &["status", "admission", "clusterQueue"]);
             info!(%workload, clusterQueue = clusterqueue, "Workload admitted, all admission checks are ready");
         }
         (cond::EVICTED, true) => info!(%workload, reason, detail, "Workload evicted"),
         (cond::REQUEUED, true) => info!(%workload, reason, "Workload re-queued"),
-        // Why it waits: the reason of its last attempt.
+        // The reason of the last attempt.
         (cond::QUOTA_RESERVED, false) if condition.reason != "Pending" || !detail.is_empty() => {
             info!(%workload, requeueReason = reason, inadmissibleMsg = detail, "Workload re-queued");
         }
@@ -166,7 +167,7 @@ pub fn placed(action: &PlaceAction) {
     }
 }
 
-/// An event is about to be recorded. What the job controllers do is told by their events alone.
+/// Logs an Event before it is recorded. The Events of the job reconcilers stand for what they have done.
 pub fn event(note: &Note) {
     let about = &note.subject;
     if enabled!(Level::DEBUG) {
@@ -176,8 +177,7 @@ pub fn event(note: &Note) {
             action = note.action, note = note.message, reportingController = note.reporter, "Event occurred"
         );
     }
-    let told = ["CreatedWorkload", "Started", "Recovered", "Stopped", "FinishedWorkload", "DeletedWorkload"];
-    if enabled!(Level::INFO) && about.kind != "Workload" && told.contains(&note.reason.as_str()) {
+    if note.reporter == REPORTER && about.kind != "Workload" {
         info!(
             job = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind, reason = note.reason,
             detail = note.message, "Job reconciled"

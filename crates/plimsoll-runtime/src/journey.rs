@@ -1,5 +1,5 @@
-//! An admission's way from the job to its bound pods, as steps with a beginning and an end, for whoever traces them
-//! (target [`TARGET`], level trace). All steps of one workload carry its UID. Without a listener nothing is done.
+//! The way of an admission from the job to its bound pods, as steps with a begin and an end, for an exporter of traces
+//! (target [`TARGET`], level trace). All steps of one workload carry its UID. Without an exporter nothing is computed.
 
 use plimsoll_core::Time;
 use plimsoll_core::place::{Event as PlaceEvent, PodRef};
@@ -13,12 +13,12 @@ use crate::{clock, json};
 /// Target of the steps.
 pub const TARGET: &str = "plimsoll::journey";
 
-/// Whether somebody listens.
+/// Whether an exporter is there.
 fn wanted() -> bool {
     tracing::enabled!(target: TARGET, Level::TRACE)
 }
 
-/// Now, if somebody listens.
+/// Now, if an exporter is there.
 pub fn begin() -> Option<Time> {
     wanted().then(clock::now)
 }
@@ -74,7 +74,7 @@ pub fn started(job_uid: &str, job: &str, cache: &Cache) {
     }
 }
 
-/// A pod has been bound: from its creation. Pods of no workload are nobody's step.
+/// A pod has been bound: from its creation. Pods without a workload are left out.
 pub fn bound(pod: &PodRef, node: &str, answer: &PlaceEvent, cache: &Cache) {
     if !wanted() || !matches!(answer, PlaceEvent::Bound(_)) {
         return;

@@ -1,7 +1,7 @@
-//! The log on standard error: what is told, and in which form.
+//! The log on standard error: levels by target, and the format.
 //!
-//! A level alone is about this program: what it is built on (hyper, rustls, kube, …) warns and no more, unless it is
-//! named.
+//! A level alone sets the level of our own crates; libraries (hyper, rustls, kube, …) log warnings and errors only, unless
+//! the filter names them.
 
 use std::io::IsTerminal;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const FORMS: &str = "write a level (off, error, warn, info, debug, trace), targets with levels (plimsoll_runtime=debug), or \
                      both: info,plimsoll_apiserver=debug,hyper=info";
 
-/// What is told: levels by target.
+/// Levels by target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter(Targets);
 
@@ -53,7 +53,7 @@ impl FromStr for Filter {
 fn level(text: &str) -> Result<LevelFilter, String> {
     let text = text.trim();
     match text.parse() {
-        // Numbers and nothing are levels to the parser, and nobody knows which.
+        // tracing also parses numbers and the empty string as levels.
         Ok(level) if LEVELS.iter().any(|l| l.eq_ignore_ascii_case(text)) => Ok(level),
         _ => {
             let near = plimsoll_api::config::nearest(text, LEVELS);

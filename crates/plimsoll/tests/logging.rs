@@ -108,6 +108,8 @@ async fn decisions_are_logged_with_upstreams_messages_and_fields() {
         line(&up, &json!({"message": "Unable to schedule pod; no fit; waiting", "pod": "default/large"}))
             .await;
     assert!(why["err"].as_str().is_some_and(|m| m.starts_with("0/1 nodes are available")), "{why}");
+    // What the kubelets say of containers is not about jobs.
+    assert!(!log(&up).iter().any(|l| l["message"] == "Job reconciled" && l["kind"] == "Pod"));
     // Libraries don't speak below warnings.
     let foreign = log(&up).into_iter().find(|l| !l["target"].as_str().unwrap().starts_with("plimsoll"));
     assert_eq!(foreign, None);
@@ -192,7 +194,7 @@ async fn slow_and_refused_requests_are_logged_with_their_ids() {
 }
 
 #[tokio::test]
-async fn text_has_no_colours_where_nobody_looks() {
+async fn text_has_no_colours_outside_a_terminal() {
     let mut up = Up::start(&["--log", "info", "--log-format", "text", "--nodes", "0"]).await;
     assert_eq!(up.interrupt(), Some(0));
     let text = std::fs::read_to_string(up.dir.join("log")).unwrap();

@@ -66,7 +66,7 @@ enum Step {
     Index(usize),
 }
 
-/// What serde says of one part.
+/// serde's error about one part.
 #[derive(Debug)]
 struct Error {
     /// From the inside out.

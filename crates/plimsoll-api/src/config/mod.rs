@@ -1,5 +1,5 @@
 //! Configuration files, read as strictly as the original programs read them. Errors have the path of the field, the
-//! words of upstream's validation where it has them, and the values that are valid; a file's errors are told all at once.
+//! words of upstream's validation where it has them, and the values that are valid; all errors of a file are reported at once.
 
 mod decode;
 mod error;

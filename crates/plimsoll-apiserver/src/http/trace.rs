@@ -1,5 +1,5 @@
-//! What the log tells of requests: those that were slow, and those that were refused for who asked. Each has an id, its
-//! audit-id, which everything that is logged on its way carries as well. With the level `info` off nothing is done.
+//! Log events of requests: slow requests, and requests that authentication or authorization refuses. Each request has an
+//! id, its audit-id, which every event on the request's way carries as well. Below level `info` nothing is computed.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use super::PeerAddress;
 use super::body::Body;
 use super::info::RequestInfo;
 
-/// Requests that take longer are told of (apiserver's handlers: `trace.LogIfLong(500 * time.Millisecond)`).
+/// Threshold of slow requests (apiserver's handlers: `trace.LogIfLong(500 * time.Millisecond)`).
 const SLOW: Duration = Duration::from_millis(500);
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// A request that is watched.
+/// A request under observation.
 pub(super) struct Watched {
     began: Instant,
     method: Method,
@@ -23,12 +23,12 @@ pub(super) struct Watched {
     agent: Option<HeaderValue>,
     peer: Option<std::net::IpAddr>,
     id: HeaderValue,
-    /// Everything on the request's way.
+    /// Span of the request.
     pub(super) span: Span,
 }
 
 impl Watched {
-    /// Begins to watch a request, and gives it an id unless it has one, if the log wants to know.
+    /// Begins to observe a request and sets its audit-id, if the level `info` is on.
     pub(super) fn begin<B>(request: &mut Request<B>) -> Option<Self> {
         if !enabled!(Level::INFO) {
             return None;
@@ -56,7 +56,7 @@ impl Watched {
         })
     }
 
-    /// The head of the answer is there.
+    /// Logs the request if it was slow, and sets the audit-id on the response.
     pub(super) fn end(self, response: &mut Response<Body>) {
         response.headers_mut().insert(AUDIT_ID, self.id.clone());
         let took = self.began.elapsed();
@@ -74,7 +74,7 @@ fn text(value: Option<&HeaderValue>) -> &str {
     value.and_then(|v| v.to_str().ok()).unwrap_or_default()
 }
 
-/// Somebody has no valid credentials.
+/// Logs a request without valid credentials.
 pub(super) fn unauthenticated(error: &ApiError, uri: &Uri, headers: &HeaderMap) {
     warn!(
         URI = uri.path(),
@@ -84,7 +84,7 @@ pub(super) fn unauthenticated(error: &ApiError, uri: &Uri, headers: &HeaderMap) 
     );
 }
 
-/// Somebody may not do what was asked for; the reason names the user.
+/// Logs a request that the authorizer forbids; the reason names the user.
 pub(super) fn forbidden(error: &ApiError, info: &RequestInfo) {
     info!(verb = info.verb, URI = info.path, reason = error.message, "Forbidden");
 }

@@ -59,7 +59,7 @@ impl Up {
             .args(port)
             .args(args)
             .stdout(Stdio::piped())
-            // Who asks for a format reads the log.
+            // Tests that set a format read the log.
             .stderr(match args.contains(&"--log-format") {
                 true => std::fs::File::create(dir.join("log")).unwrap().into(),
                 false => Stdio::inherit(),

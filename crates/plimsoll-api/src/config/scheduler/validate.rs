@@ -88,7 +88,7 @@ pub(super) fn plugins(user: &UserPlugins, path: &str, errors: &mut Vec<String>) 
                 known = false;
                 errors.push(format!("{at}.name: {}", super::no_plugin(&p.name)));
             }
-            // Upstream takes them and ranks the worst node first; nobody means that.
+            // Upstream accepts a negative weight, which ranks the worst node first.
             if p.weight < 0 {
                 errors.push(format!("{at}.weight: Invalid value: {}: {}", p.weight, crate::config::NEGATIVE));
             }
