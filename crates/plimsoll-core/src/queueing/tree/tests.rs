@@ -189,4 +189,38 @@ proptest! {
         tree.rollback(start);
         prop_assert!(tree.nodes().all(|(n, _)| tree.usage(n, 0) == Amount::ZERO));
     }
+
+    /// Amounts near the limits come and go in any order: nothing is left of those that went, in no cohort.
+    #[test]
+    fn usage_beyond_the_limits_can_be_taken_away(
+        specs in any_specs(),
+        amounts in proptest::collection::vec((any::<proptest::sample::Index>(), any_amount()), 1..20),
+        order in proptest::collection::vec(any::<proptest::sample::Index>(), 20),
+    ) {
+        let mut tree = Tree::build(specs.clone(), vec![0]);
+        let leaves: Vec<usize> = (0..specs.len()).filter(|&i| specs[i].leaf).collect();
+        let mut held: Vec<(NodeId, Amount)> =
+            amounts.iter().map(|(i, a)| (leaves[i.index(leaves.len())] as NodeId, *a)).collect();
+        for &(n, a) in &held {
+            tree.add(n, 0, a);
+        }
+        for i in order {
+            if held.is_empty() {
+                break;
+            }
+            let (n, a) = held.swap_remove(i.index(held.len()));
+            tree.remove(n, 0, a);
+            let mut fresh = Tree::build(specs.clone(), vec![0]);
+            held.iter().for_each(|&(n, a)| fresh.add(n, 0, a));
+            for (n, _) in fresh.nodes() {
+                prop_assert_eq!(tree.usage(n, 0), fresh.usage(n, 0));
+            }
+            prop_assert!(tree.check_usage());
+        }
+    }
+}
+
+fn any_amount() -> impl Strategy<Value = Amount> {
+    let near = |at: i64| (0..20i64).prop_map(move |d| Amount(at - d));
+    prop_oneof![near(i64::MAX), near(i64::MAX / 2), near(20)]
 }
