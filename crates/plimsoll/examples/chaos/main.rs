@@ -60,7 +60,7 @@ async fn main() {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} s  {msg}").unwrap();
     bar.set_style(style);
     let began = Instant::now();
-    let mut jobs = 0u32;
+    let (mut jobs, mut restarts) = (0u32, 0u32);
     while began.elapsed() < duration {
         let open = checker.open();
         if open < OPEN {
@@ -70,14 +70,17 @@ async fn main() {
         plan.advance(&proxy);
         match random.random_range(0..240) {
             0..3 => replicas.kill(random.random_range(0..2)),
-            3 => up = restart(up, &args).await,
+            3 => {
+                up = restart(up, &args).await;
+                restarts += 1;
+            }
             _ => {}
         }
         replicas.tend();
         bar.set_position(began.elapsed().as_secs());
         bar.set_message(format!("{jobs} jobs, {open} open, {}", plan.now()));
         if let Some(violation) = checker.violation() {
-            report(seed, &violation, &up, &mut replicas, &plan);
+            report(seed, &violation, &replicas, &plan);
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -92,14 +95,14 @@ async fn main() {
                 .then(|| format!("{open} of {jobs} jobs do not complete after the faults"))
         });
         if let Some(violation) = violation {
-            report(seed, &violation, &up, &mut replicas, &plan);
+            report(seed, &violation, &replicas, &plan);
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     bar.finish_and_clear();
     let settled = healed.elapsed();
     if let Some(violation) = replicas.end().or_else(|| checker.violation()) {
-        report(seed, &violation, &up, &mut replicas, &plan);
+        report(seed, &violation, &replicas, &plan);
     }
     let (jobs_made, workloads) = (up.list(JOBS).await.len(), up.list(WORKLOADS).await.len());
     assert_eq!(
@@ -108,7 +111,8 @@ async fn main() {
         "seed {seed}: one workload for each job"
     );
     println!(
-        "chaos: ok, seed {seed}: {} s, {jobs} jobs complete, {} changes checked, {}, {}, settled in {:.1} s",
+        "chaos: ok, seed {seed}: {} s, {jobs} jobs complete, {} changes checked, {}, {}, {restarts} kills of the API \
+         server, settled in {:.1} s",
         began.elapsed().as_secs(),
         checker.seen(),
         plan.summary(),
@@ -138,9 +142,8 @@ async fn restart(mut up: Up, args: &[&str]) -> Up {
 }
 
 /// Says what is wrong and ends the test.
-fn report(seed: u64, violation: &str, up: &Up, replicas: &mut Replicas, plan: &Plan) -> ! {
+fn report(seed: u64, violation: &str, replicas: &Replicas, plan: &Plan) -> ! {
     let kept = std::env::temp_dir().join(format!("plimsoll-chaos-{seed}"));
     let logs = replicas.keep(&kept);
-    let _ = up;
     panic!("seed {seed}: {violation}\nfaults until then: {}\nlogs: {}", plan.summary(), logs.display());
 }
