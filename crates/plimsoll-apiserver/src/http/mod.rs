@@ -121,14 +121,15 @@ where
     let mut request = request;
     let watched = trace::Watched::begin(&mut request);
     let span = watched.as_ref().map_or_else(tracing::Span::none, |w| w.span.clone());
-    let mut response = answer(server, request, identity).instrument(span).await;
+    let mut response = serve(server, request, identity).instrument(span).await;
     if let Some(watched) = watched {
         watched.end(&mut response);
     }
     response
 }
 
-async fn answer<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
+/// Everything up to the handler: who asks, whether they may, their turn and the body.
+async fn serve<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
