@@ -17,6 +17,7 @@ mod obj;
 pub mod openapi;
 pub mod page;
 pub mod patch;
+pub mod pod_security;
 pub mod policy;
 pub mod proto;
 pub mod schema;

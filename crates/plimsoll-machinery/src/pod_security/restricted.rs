@@ -1,0 +1,151 @@
+//! Checks of the level `restricted` beyond those of `baseline`.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Pod, Violation, baseline, containers, list, plural, quoted, setters, text};
+
+/// Kinds of volumes that pods may have.
+const ALLOWED: [&str; 9] = [
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "image",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+];
+
+/// Kinds that they may not have, in the order in which upstream looks for them.
+const FORBIDDEN: [&str; 21] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "gitRepo",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "rbd",
+    "flexVolume",
+    "cinder",
+    "cephfs",
+    "flocker",
+    "fc",
+    "azureFile",
+    "vsphereVolume",
+    "quobyte",
+    "azureDisk",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "scaleIO",
+    "storageos",
+];
+
+pub fn privilege_escalation(pod: &Pod<'_>) -> Option<Violation> {
+    let names = pod.names(|c| c["securityContext"]["allowPrivilegeEscalation"] != false);
+    let detail = || format!("{} must set securityContext.allowPrivilegeEscalation=false", containers(&names));
+    (!names.is_empty()).then(|| Violation::new("allowPrivilegeEscalation != false", detail()))
+}
+
+/// Pods for Windows can't say it.
+pub fn privilege_escalation_1_25(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { privilege_escalation(pod) }
+}
+
+pub fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
+    let dropped = |c: &Value| list(&c["securityContext"]["capabilities"]["drop"]).iter().any(|c| c == "ALL");
+    let keeping = pod.names(|c| !dropped(c));
+    let mut added = BTreeSet::new();
+    let adding = pod.names(|c| {
+        let all = list(&c["securityContext"]["capabilities"]["add"]).iter().map(text);
+        let bad: Vec<&str> = all.filter(|c| *c != "NET_BIND_SERVICE").collect();
+        added.extend(bad.iter().copied());
+        !bad.is_empty()
+    });
+    let mut details = Vec::new();
+    if !keeping.is_empty() {
+        let who = containers(&keeping);
+        details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
+    }
+    if !adding.is_empty() {
+        let who = containers(&adding);
+        details
+            .push(format!("{who} must not include {} in securityContext.capabilities.add", quoted(&added)));
+    }
+    (!details.is_empty()).then(|| Violation::new("unrestricted capabilities", details.join("; ")))
+}
+
+/// Pods for Windows can't say it.
+pub fn capabilities_1_25(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { capabilities(pod) }
+}
+
+pub fn volumes(pod: &Pod<'_>) -> Option<Violation> {
+    let has = |volume: &Value, kinds: &[&'static str]| kinds.iter().find(|k| !volume[**k].is_null()).copied();
+    let bad: Vec<&Value> = list(&pod.spec["volumes"]).iter().filter(|v| has(v, &ALLOWED).is_none()).collect();
+    let types: BTreeSet<&str> = bad.iter().map(|v| has(v, &FORBIDDEN).unwrap_or("unknown")).collect();
+    let detail = || {
+        format!(
+            "{} {} {} {} {}",
+            plural("volume", "volumes", bad.len()),
+            quoted(bad.iter().map(|v| text(&v["name"]))),
+            plural("uses", "use", bad.len()),
+            plural("restricted volume type", "restricted volume types", types.len()),
+            quoted(&types)
+        )
+    };
+    (!bad.is_empty()).then(|| Violation::new("restricted volume types", detail()))
+}
+
+pub fn non_root(pod: &Pod<'_>) -> Option<Violation> {
+    const REASON: &str = "runAsNonRoot != true";
+    let said = |context: &Value| context["runAsNonRoot"].as_bool();
+    let own = said(pod.security());
+    let explicit = pod.names(|c| said(&c["securityContext"]) == Some(false));
+    if let Some(who) = setters(own == Some(false), &explicit) {
+        let detail = format!("{who} must not set securityContext.runAsNonRoot=false");
+        return Some(Violation::new(REASON, detail));
+    }
+    let implicit = pod.names(|c| own != Some(true) && said(&c["securityContext"]).is_none());
+    let detail = || format!("pod or {} must set securityContext.runAsNonRoot=true", containers(&implicit));
+    (!implicit.is_empty()).then(|| Violation::new(REASON, detail()))
+}
+
+pub fn non_root_1_35(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_in_user_namespace() { None } else { non_root(pod) }
+}
+
+pub fn user(pod: &Pod<'_>) -> Option<Violation> {
+    let is_root = |context: &Value| context["runAsUser"] == 0;
+    let names = pod.names(|c| is_root(&c["securityContext"]));
+    let who = setters(is_root(pod.security()), &names)?;
+    Some(Violation::new("runAsUser=0", format!("{who} must not set runAsUser=0")))
+}
+
+pub fn user_1_35(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_in_user_namespace() { None } else { user(pod) }
+}
+
+pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
+    if let Some(wrong) = baseline::seccomp(pod) {
+        return Some(wrong);
+    }
+    let is_set = |context: &Value| !context["seccompProfile"].is_null();
+    let own = is_set(pod.security());
+    let names = pod.names(|c| !own && !is_set(&c["securityContext"]));
+    let detail = || {
+        let who = containers(&names);
+        format!(
+            "pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""
+        )
+    };
+    (!names.is_empty()).then(|| Violation::new("seccompProfile", detail()))
+}
+
+/// Pods for Windows can't say it.
+pub fn seccomp_1_25(pod: &Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { seccomp(pod) }
+}
