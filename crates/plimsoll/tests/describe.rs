@@ -1,9 +1,12 @@
-//! What the program says of itself: version, completion scripts, manual pages.
+//! What the program says of itself: version, completion scripts, manual pages; and of the kinds that it serves.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod common;
+
 use std::process::Command;
 
+use common::Up;
 use serde_json::Value;
 
 fn output(args: &[&str]) -> (String, String, bool) {
@@ -99,4 +102,92 @@ fn manual_pages() {
         assert!(dir.join(name).exists(), "{name}");
     }
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// What `kubectl explain` shows of a field: its own description, found as kubectl does, through references.
+fn explain<'a>(document: &'a Value, kind: (&str, &str, &str), path: &[&str]) -> &'a str {
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let (group, version, name) = kind;
+    let is = |schema: &&Value| {
+        let kinds = schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten();
+        kinds.clone().any(|k| k["group"] == group && k["version"] == version && k["kind"] == name)
+    };
+    let mut at = schemas.values().find(is).unwrap_or_else(|| panic!("{kind:?}"));
+    let follow = |schema: &'a Value| {
+        let mut schema = schema;
+        loop {
+            let target = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
+            let next = match target {
+                Some(target) => &schemas[target.rsplit('/').next().unwrap()],
+                None if schema["items"].is_object() => &schema["items"],
+                None => return schema,
+            };
+            schema = next;
+        }
+    };
+    let mut text = at["description"].as_str();
+    for field in path {
+        let property = &follow(at)["properties"][field];
+        text = property["description"].as_str();
+        at = property;
+    }
+    text.unwrap_or_else(|| panic!("no description of {kind:?} {path:?}"))
+}
+
+#[tokio::test]
+async fn kinds_and_fields_have_descriptions() {
+    let up = Up::start(&["--nodes", "0"]).await;
+    let core = up.api.get_path("/openapi/v3/api/v1").await.unwrap();
+    let pod = ("", "v1", "Pod");
+    let about = explain(&core, pod, &[]);
+    assert!(about.starts_with("A group of containers"), "{about}");
+    let fields: [(&[&str], &str); 6] = [
+        (&["metadata"], "Name, namespace, labels, annotations and what else every object has."),
+        (&["metadata", "labels"], "Keys and values that objects can be selected by."),
+        (&["spec"], "Desired state of the Pod."),
+        (&["spec", "containers"], "App containers of the pod, at least one; they run at the same time."),
+        (&["spec", "containers", "resources", "limits"], "Most that the container may use, by resource."),
+        (
+            &["status", "phase"],
+            "Where the pod is in its life: Pending, Running, Succeeded, Failed or Unknown.",
+        ),
+    ];
+    for (path, want) in fields {
+        assert_eq!(explain(&core, pod, path), want, "{path:?}");
+    }
+    let batch = up.api.get_path("/openapi/v3/apis/batch/v1").await.unwrap();
+    assert_eq!(
+        explain(&batch, ("batch", "v1", "Job"), &["spec", "template", "spec", "nodeName"]),
+        "Node that the pod is bound to; schedulers set it."
+    );
+    let kueue = up.api.get_path("/openapi/v3/apis/kueue.x-k8s.io/v1beta2").await.unwrap();
+    let queue = ("kueue.x-k8s.io", "v1beta2", "ClusterQueue");
+    let fields: [(&[&str], &str); 4] = [
+        (&[], "A pool of quota shared by the LocalQueues that point at it."),
+        (&["kind"], "Kind of the object: ClusterQueue."),
+        (
+            &["spec", "resourceGroups", "flavors", "resources", "nominalQuota"],
+            "Amount that workloads can use here without borrowing.",
+        ),
+        (&["status", "flavorsUsage"], "Quota that admitted workloads use, by flavor."),
+    ];
+    for (path, want) in fields {
+        assert_eq!(explain(&kueue, queue, path), want, "{path:?}");
+    }
+    let old = up.api.get_path("/openapi/v2").await.unwrap();
+    let spec = &old["definitions"]["io.k8s.api.core.v1.Pod"]["properties"]["spec"];
+    assert_eq!(spec["$ref"], "#/definitions/io.k8s.api.core.v1.PodSpec");
+    assert_eq!(spec["description"], "Desired state of the Pod.");
+    if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
+        return;
+    }
+    let kubectl = |args: &[&str]| {
+        let done =
+            Command::new("kubectl").args(args).arg("--kubeconfig").arg(&up.kubeconfig).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let text = kubectl(&["explain", "pod.spec.containers"]);
+    assert!(text.contains("App containers of the pod") && !text.contains("<no description>"), "{text}");
+    let text = kubectl(&["explain", "clusterqueue.spec", "--recursive"]);
+    assert!(text.contains("Desired state of the ClusterQueue.") && text.contains("nominalQuota"), "{text}");
 }

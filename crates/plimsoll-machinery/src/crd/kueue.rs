@@ -65,6 +65,39 @@ mod tests {
         }
     }
 
+    /// `kubectl explain` shows them; what is embedded belongs to other types and has none here.
+    #[test]
+    fn every_field_has_a_description() {
+        fn look(schema: &Value, at: &str, missing: &mut Vec<String>) {
+            if !schema.is_object() || schema.get("x-plimsoll-embed").is_some() {
+                return;
+            }
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                let path = format!("{at}.{name}");
+                let metadata =
+                    !at.contains('.') && ["apiVersion", "kind", "metadata"].contains(&name.as_str());
+                if !property["description"].is_string() && !metadata {
+                    missing.push(path.clone());
+                }
+                look(property, &path, missing);
+            }
+            look(&schema["items"], &format!("{at}[]"), missing);
+            look(&schema["additionalProperties"], &format!("{at}{{}}"), missing);
+        }
+        let mut missing = Vec::new();
+        for (file, text) in plimsoll_api::crds::MANIFESTS {
+            let definition: Value = serde_saphyr::from_str(text).unwrap();
+            for version in definition["spec"]["versions"].as_array().unwrap() {
+                let schema = &version["schema"]["openAPIV3Schema"];
+                let name =
+                    format!("{} {}", file.trim_end_matches(".yaml"), version["name"].as_str().unwrap());
+                assert!(schema["description"].is_string(), "{name}");
+                look(schema, &name, &mut missing);
+            }
+        }
+        assert!(missing.is_empty(), "{missing:#?}");
+    }
+
     #[test]
     fn cluster_queues_get_defaults() {
         let mut queue = json!({ "spec": { "resourceGroups": [{

@@ -5,6 +5,7 @@
 //! kept here; a document's [`hash`] says when it must be made again.
 
 mod binary;
+mod describe;
 mod paths;
 mod schemas;
 #[cfg(test)]
@@ -60,6 +61,7 @@ pub fn hash(table: &KindTable, name: &str) -> Option<String> {
     let mut sum = Sha256::new();
     sum.update(concat!(env!("CARGO_PKG_VERSION"), "\n"));
     sum.update(name);
+    sum.update(describe::hash());
     if let Some((group, version)) = group_version(name) {
         for row in rows(table, &group, Some(&version)) {
             sum.update([0]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::describe::{describe, describe_custom};
 use crate::builtin;
 use crate::kinds::{Gvk, Kind};
 
@@ -33,10 +34,16 @@ pub fn recorded(document: &Value) -> Value {
     let (own, data) = (&document["own"], &builtin::data().schemas);
     for name in document["schemas"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if let Some(schema) = own.get(name).or_else(|| data.get(name)) {
-            made.insert(name.to_owned(), written_out(schema));
+            made.insert(name.to_owned(), described(name, schema));
         }
     }
     Value::Object(made)
+}
+
+fn described(name: &str, schema: &Value) -> Value {
+    let mut made = written_out(schema);
+    describe(name, &mut made);
+    made
 }
 
 /// A schema of the table as OpenAPI has it: references spelled out, with what stands beside them in `allOf`.
@@ -89,7 +96,8 @@ pub fn of_rows(rows: &[Arc<Kind>]) -> Value {
         }
         if let Some(schema) = builtin::data().schemas.get(&name) {
             references(schema, &mut wanted);
-            made.insert(name, written_out(schema));
+            let schema = described(&name, schema);
+            made.insert(name, schema);
         }
     }
     Value::Object(made)
@@ -122,6 +130,9 @@ fn object(row: &Kind) -> Value {
         properties["apiVersion"] = json!({ "type": "string" });
         properties["kind"] = json!({ "type": "string" });
         properties["metadata"] = reference(&format!("{META}ObjectMeta"));
+        if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
+            describe_custom(&row.gvk.kind, properties);
+        }
         map.insert("x-kubernetes-group-version-kind".to_owned(), gvk_of(row, &row.gvk.kind));
     }
     schema
@@ -145,6 +156,7 @@ fn publish(schema: &mut Value) {
 fn list(row: &Kind) -> Value {
     json!({
         "type": "object",
+        "description": format!("List of objects of kind {}.", row.gvk.kind),
         "required": ["items"],
         "properties": {
             "apiVersion": { "type": "string" },

@@ -38,6 +38,7 @@ fn short_path(path: &Value) -> Value {
     json!({ "parameters": short_parameters(&path["parameters"]), "operations": operations })
 }
 
+/// A schema as it was recorded: without descriptions.
 fn short_schema(schema: &Value) -> Value {
     match schema {
         Value::Array(all) => all.iter().map(short_schema).collect(),
@@ -46,6 +47,7 @@ fn short_schema(schema: &Value) -> Value {
             let mut made: Map<String, Value> = Map::new();
             for (key, value) in map {
                 match key.as_str() {
+                    "description" if value.is_string() => {}
                     // also the name of a property
                     "$ref" if value.is_string() => drop(made.insert("ref".into(), target(schema).unwrap())),
                     "allOf" if target(&value[0]).is_some() => {
