@@ -18,6 +18,7 @@ pub mod server;
 pub mod store;
 pub mod time;
 
+pub use admit::plugins::{Plugin, Plugins};
 pub use admit::webhooks::{AdmissionHook, HookRequest};
 pub use flow::DEFAULT_SEATS;
 pub use server::{ApiService, LogRequest, LogSource, Server, ServerConfig, ServerError};

@@ -12,6 +12,7 @@ use plimsoll_machinery::{Kind, KindTable, builtin};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::admit::plugins::Plugins;
 use crate::admit::policies::Policies;
 use crate::admit::quota;
 use crate::admit::webhooks::{AdmissionHook, Hooks};
@@ -38,6 +39,8 @@ pub struct ServerConfig {
     pub clock: Arc<dyn Clock>,
     /// Authentication and authorization.
     pub auth: AuthConfig,
+    /// Admission plugins that are on.
+    pub plugins: Plugins,
     /// Where requests are recorded; `None`: nowhere.
     pub audit: Option<Arc<Audit>>,
     /// Address that clients are told in discovery, `host:port`.
@@ -56,6 +59,7 @@ impl Default for ServerConfig {
             durability: Durability::default(),
             clock: Arc::new(SystemClock),
             auth: AuthConfig::default(),
+            plugins: Plugins::default(),
             audit: None,
             address: "127.0.0.1:6443".to_owned(),
             service_network: (std::net::Ipv4Addr::new(10, 0, 0, 0), 1 << 16),

@@ -153,6 +153,12 @@ pub struct Up {
     /// Requests that write and are served at one time, to be added to --max-requests-inflight.
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub max_mutating_requests_inflight: u32,
+    /// Admission plugins to enable beside those that kube-apiserver enables by default, separated by commas.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins to disable although kube-apiserver enables them by default, separated by commas.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
     /// How long events stay: 90s, 15m, 2h.
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = duration)]
     pub event_ttl: Duration,

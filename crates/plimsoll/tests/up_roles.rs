@@ -1,4 +1,5 @@
-//! `plimsoll up` with a part left out, so that somebody else's program does it; and the roles that it gives to users.
+//! `plimsoll up` with a part left out, so that somebody else's program does it; the roles that it gives to users; its
+//! admission plugins.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -124,4 +125,34 @@ async fn tenants_and_administrators_have_kueues_roles() {
     ] {
         assert_eq!(may(&up, who, verb, group, resource).await, wanted, "{who} {verb} {group} {resource}");
     }
+}
+
+#[tokio::test]
+async fn admission_plugins_are_chosen_by_name() {
+    for (args, wanted) in [
+        (
+            ["--enable-admission-plugins", "Sidecars"],
+            "enable-admission-plugins plugin \"Sidecars\" is unknown",
+        ),
+        (
+            ["--disable-admission-plugins", "Priority,pods"],
+            "disable-admission-plugins plugin \"pods\" is unknown",
+        ),
+    ] {
+        let out = common::binary().arg("up").args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && text.contains(wanted), "{text}");
+    }
+    let token = |pod: &Value| pod["spec"]["volumes"][0]["projected"]["sources"][0].clone();
+    let up = Up::start(&["--no-scheduler", "--nodes", "1"]).await;
+    namespace(&up).await;
+    // Right after its namespace, before anything has made its account.
+    let made = up.create(&pod("first", &json!({}), 1)).await.unwrap();
+    assert_eq!(made["spec"]["serviceAccountName"], "default");
+    assert!(token(&made)["serviceAccountToken"].is_object(), "{made}");
+    let off = "ServiceAccount,PodSecurity";
+    let up = Up::start(&["--no-scheduler", "--nodes", "1", "--disable-admission-plugins", off]).await;
+    namespace(&up).await;
+    let made = up.create(&pod("first", &json!({}), 1)).await.unwrap();
+    assert_eq!((&made["spec"]["serviceAccountName"], token(&made)), (&Value::Null, Value::Null));
 }

@@ -4,14 +4,17 @@ mod amounts;
 mod limits;
 mod namespace;
 mod objects;
+pub mod plugins;
 mod pods;
 pub mod policies;
 mod priority;
 pub mod quota;
 mod runtime_class;
+mod service_account;
 mod versions;
 pub mod webhooks;
 
+use self::plugins::Plugin;
 use self::quota::Charge;
 use plimsoll_machinery::{ApiError, Details, Gvk};
 use serde_json::Value;
@@ -76,28 +79,65 @@ pub async fn mutate(
     if w.admission == Admission::Done {
         return Ok(());
     }
-    namespace::check(w, if object.is_null() { old.unwrap_or(&Value::Null) } else { &*object }, operation)?;
-    builtin(w, object, old, operation)?;
-    if webhooks::mutate(w, object, old, operation).await? {
+    if on(w, Plugin::NamespaceLifecycle) {
+        namespace::check(
+            w,
+            if object.is_null() { old.unwrap_or(&Value::Null) } else { &*object },
+            operation,
+        )?;
+    }
+    builtin(w, object, old, operation).await?;
+    let webhooks = on(w, Plugin::MutatingAdmissionWebhook);
+    if webhooks && webhooks::mutate(w, object, old, operation).await? {
         // What a webhook put in gets the plugins' treatment as well.
-        builtin(w, object, old, operation)?;
+        builtin(w, object, old, operation).await?;
     }
     Ok(())
 }
 
-fn builtin(w: &Write, object: &mut Value, old: Option<&Value>, operation: Operation) -> Result<(), ApiError> {
+fn on(w: &Write, plugin: Plugin) -> bool {
+    w.server.config().plugins.has(plugin)
+}
+
+async fn builtin(
+    w: &Write,
+    object: &mut Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
     if !matches!(operation, Operation::Create | Operation::Update) {
         return Ok(());
     }
-    limits::default(w, object, old, operation);
-    objects::taint_new_node(w, object, operation);
-    priority::resolve(w, object, old, operation)?;
-    pods::default_tolerations(w, object);
-    objects::default_storage_class(w, object, operation);
-    objects::protect_storage(w, object, operation);
-    runtime_class::apply(w, object, operation)?;
-    objects::default_ingress_class(w, object, operation);
-    pods::label_topology(w, object, operation);
+    if on(w, Plugin::LimitRanger) {
+        limits::default(w, object, old, operation);
+    }
+    if on(w, Plugin::ServiceAccount) {
+        service_account::admit(w, object, operation).await?;
+    }
+    if on(w, Plugin::TaintNodesByCondition) {
+        objects::taint_new_node(w, object, operation);
+    }
+    if on(w, Plugin::Priority) {
+        priority::resolve(w, object, old, operation)?;
+    }
+    if on(w, Plugin::DefaultTolerationSeconds) {
+        pods::default_tolerations(w, object);
+    }
+    if on(w, Plugin::DefaultStorageClass) {
+        objects::default_storage_class(w, object, operation);
+    }
+    if on(w, Plugin::StorageObjectInUseProtection) {
+        objects::protect_storage(w, object, operation);
+    }
+    if on(w, Plugin::RuntimeClass) {
+        runtime_class::apply(w, object, operation)?;
+    }
+    if on(w, Plugin::DefaultIngressClass) {
+        objects::default_ingress_class(w, object, operation);
+    }
+    if on(w, Plugin::PodTopologyLabels) {
+        pods::label_topology(w, object, operation);
+    }
     Ok(())
 }
 
@@ -114,23 +154,59 @@ pub async fn validate(
     if w.admission == Admission::Done {
         return Ok(Charge::default());
     }
+    // Not a plugin upstream: the registry of priority classes protects its own.
     priority::protect(w, operation)?;
     if let Some(object) = object {
-        limits::validate(w, object, old, operation)?;
-        priority::validate(w, object, operation)?;
-        objects::check_claim_resize(w, object, old, operation)?;
-        runtime_class::validate(w, object, operation)?;
-        pods::check_resize(w, object, old, operation)?;
-        crate::auth::signers::check(w, object, old, operation)?;
+        validate_builtin(w, object, old, operation)?;
     }
-    policies::validate(w, object, old, operation).await?;
-    webhooks::validate(w, object, old, operation).await?;
+    if on(w, Plugin::ValidatingAdmissionPolicy) {
+        policies::validate(w, object, old, operation).await?;
+    }
+    if on(w, Plugin::ValidatingAdmissionWebhook) {
+        webhooks::validate(w, object, old, operation).await?;
+    }
     if let Some(object) = object {
         // As upstream's storage does it: after everybody who may change the object.
         crate::auth::escalation::check(w, object, old, operation)?;
-        return quota::charge(w, object, old, operation).await;
+        if on(w, Plugin::ResourceQuota) {
+            return quota::charge(w, object, old, operation).await;
+        }
     }
     Ok(Charge::default())
+}
+
+fn validate_builtin(
+    w: &Write,
+    object: &Value,
+    old: Option<&Value>,
+    operation: Operation,
+) -> Result<(), ApiError> {
+    if on(w, Plugin::LimitRanger) {
+        limits::validate(w, object, old, operation)?;
+    }
+    if on(w, Plugin::ServiceAccount) {
+        service_account::validate(w, object, operation)?;
+    }
+    if on(w, Plugin::Priority) {
+        priority::validate(w, object, operation)?;
+    }
+    if on(w, Plugin::PersistentVolumeClaimResize) {
+        objects::check_claim_resize(w, object, old, operation)?;
+    }
+    if on(w, Plugin::RuntimeClass) {
+        runtime_class::validate(w, object, operation)?;
+    }
+    let of_certificates = match w.subresource.as_str() {
+        "approval" => Plugin::CertificateApproval,
+        _ => Plugin::CertificateSigning,
+    };
+    if on(w, of_certificates) {
+        crate::auth::signers::check(w, object, old, operation)?;
+    }
+    if on(w, Plugin::PodResizeValidator) {
+        pods::check_resize(w, object, old, operation)?;
+    }
+    Ok(())
 }
 
 /// 403 as plugins word it: `pods "x" is forbidden: …`.

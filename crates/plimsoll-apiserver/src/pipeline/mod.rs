@@ -26,6 +26,7 @@ use crate::store::{Key, Record, StoreError};
 pub use create::create;
 pub use delete::{Deleted, delete, returns_object};
 pub use meta::ensure_namespace;
+pub(crate) use meta::generate_name;
 pub use update::{Change, Part, check_identity, update};
 
 /// What became of a write.

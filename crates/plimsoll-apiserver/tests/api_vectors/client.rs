@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use plimsoll_apiserver::auth::{AuthConfig, User};
 use plimsoll_apiserver::time::Clock;
-use plimsoll_apiserver::{ApiService, Server, ServerConfig};
+use plimsoll_apiserver::{ApiService, Plugin, Plugins, Server, ServerConfig};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -23,11 +23,13 @@ impl Clock for RecordedTime {
     }
 }
 
-/// A fresh server, as the recording one was: RBAC, anonymous requests authorized like others.
+/// A fresh server, as the recording one was: RBAC, anonymous requests authorized like others, no admission of service
+/// accounts.
 pub async fn server() -> Arc<Server> {
     let auth = AuthConfig { anonymous: true, ..AuthConfig::default() };
     let clock = Arc::new(RecordedTime(std::time::Instant::now()));
-    Server::new(ServerConfig { auth, clock, ..ServerConfig::default() }).await.unwrap()
+    let plugins = Plugins::default().without(Plugin::ServiceAccount);
+    Server::new(ServerConfig { auth, clock, plugins, ..ServerConfig::default() }).await.unwrap()
 }
 
 /// The service for a user named in a step.

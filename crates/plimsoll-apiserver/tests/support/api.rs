@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use plimsoll_apiserver::auth::User;
-use plimsoll_apiserver::{ApiService, Server, ServerConfig};
+use plimsoll_apiserver::{ApiService, Plugin, Server, ServerConfig};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -20,8 +20,9 @@ pub struct Api {
 }
 
 impl Api {
-    /// The administrator of a new server.
-    pub async fn new(config: ServerConfig) -> Self {
+    /// The administrator of a new server. No controller makes accounts there, so pods go without.
+    pub async fn new(mut config: ServerConfig) -> Self {
+        config.plugins = config.plugins.without(Plugin::ServiceAccount);
         Self::of(Server::new(config).await.unwrap())
     }
 

@@ -29,7 +29,9 @@ impl World {
         let config = ServerConfig { clock: Arc::new(clock.clone()), ..ServerConfig::default() };
         let server = Server::new(config).await.unwrap();
         let client: Arc<dyn Client> = Arc::new(ServerClient::new(Arc::clone(&server)));
-        let controllers = Controllers::start(&client, &clock, Options { nodes: true, ..Options::default() });
+        let mut options = Options { nodes: true, ..Options::default() };
+        options.namespaces.service_account = true;
+        let controllers = Controllers::start(&client, &clock, options);
         let kubelet = tokio::spawn(kubelet(Api::of(Arc::clone(&server)), clock.clone()));
         Self { api: Api::of(server), clock, controllers, kubelet }
     }

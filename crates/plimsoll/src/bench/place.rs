@@ -14,7 +14,7 @@ use plimsoll_apiserver::control::event_ttl::DEFAULT_TTL;
 use plimsoll_apiserver::http::listener;
 use plimsoll_apiserver::http::tls::Credentials;
 use plimsoll_apiserver::store::Durability;
-use plimsoll_apiserver::{Server, ServerConfig};
+use plimsoll_apiserver::{Plugin, Plugins, Server, ServerConfig};
 use plimsoll_runtime::Roles;
 use plimsoll_runtime::api::{Api, NODES, PatchKind};
 use plimsoll_runtime::json;
@@ -92,6 +92,7 @@ impl Place {
                 durability: storage.durability,
                 token: Some(credentials.token.clone()),
                 root_ca: None,
+                plugins: Plugins::default(),
                 audit: None,
                 address: address.clone(),
                 kueue: true,
@@ -114,6 +115,8 @@ impl Place {
                     ..AuthConfig::default()
                 },
                 address: address.clone(),
+                // As upstream.rs starts kube-apiserver: there is no controller to make accounts.
+                plugins: Plugins::default().without(Plugin::ServiceAccount),
                 ..ServerConfig::default()
             };
             (Server::new(config).await?, None)

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use plimsoll_apiserver::Plugins;
 use plimsoll_apiserver::audit::Audit;
 use plimsoll_apiserver::http::listener;
 use plimsoll_apiserver::http::tls::{Credentials, write_private};
@@ -44,6 +45,8 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         true => None,
         false => Some(without_limits(configure::settings(&args.files, roles)?)),
     };
+    let plugins = Plugins::choose(&args.enable_admission_plugins, &args.disable_admission_plugins);
+    let plugins = plugins.map_err(anyhow::Error::msg)?;
     let audit = match (&args.audit_log_path, &args.audit_policy_file) {
         (Some(log), Some(policy)) => Some(Audit::open(log, policy).map_err(anyhow::Error::msg)?),
         _ => None,
@@ -73,6 +76,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         durability: args.durability,
         token: Some(credentials.token.clone()),
         root_ca: Some(credentials.ca.clone()),
+        plugins,
         audit,
         address: reachable(address),
         kueue: !args.no_queueing,

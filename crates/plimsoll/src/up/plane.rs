@@ -13,7 +13,7 @@ use plimsoll_apiserver::control::inprocess::ServerClient;
 use plimsoll_apiserver::control::namespace::NamespaceOptions;
 use plimsoll_apiserver::control::{self, Controllers};
 use plimsoll_apiserver::store::Durability;
-use plimsoll_apiserver::{Server, ServerConfig};
+use plimsoll_apiserver::{Plugins, Server, ServerConfig};
 use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
@@ -37,6 +37,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// Certificate of the authority, PEM: goes into every namespace as `kube-root-ca.crt`.
     pub root_ca: Option<String>,
+    /// Admission plugins that are on.
+    pub plugins: Plugins,
     /// Where requests are recorded.
     pub audit: Option<Arc<Audit>>,
     /// Address that clients are told in discovery.
@@ -78,6 +80,7 @@ impl Plane {
                 tokens: settings.token.iter().map(|t| (t.clone(), User::admin())).collect(),
                 ..AuthConfig::default()
             },
+            plugins: settings.plugins,
             audit: settings.audit.clone(),
             address: settings.address.clone(),
             requests_in_flight: settings.requests_in_flight,
