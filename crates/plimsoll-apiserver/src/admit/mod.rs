@@ -5,6 +5,7 @@ mod limits;
 mod namespace;
 mod objects;
 pub mod plugins;
+mod pod_security;
 mod pods;
 pub mod policies;
 mod priority;
@@ -157,7 +158,7 @@ pub async fn validate(
     // Not a plugin upstream: the registry of priority classes protects its own.
     priority::protect(w, operation)?;
     if let Some(object) = object {
-        validate_builtin(w, object, old, operation)?;
+        validate_builtin(w, object, old, operation).await?;
     }
     if on(w, Plugin::ValidatingAdmissionPolicy) {
         policies::validate(w, object, old, operation).await?;
@@ -175,8 +176,8 @@ pub async fn validate(
     Ok(Charge::default())
 }
 
-fn validate_builtin(
-    w: &Write,
+async fn validate_builtin(
+    w: &mut Write,
     object: &Value,
     old: Option<&Value>,
     operation: Operation,
@@ -186,6 +187,9 @@ fn validate_builtin(
     }
     if on(w, Plugin::ServiceAccount) {
         service_account::validate(w, object, operation)?;
+    }
+    if on(w, Plugin::PodSecurity) {
+        pod_security::validate(w, object, old, operation).await?;
     }
     if on(w, Plugin::Priority) {
         priority::validate(w, object, operation)?;

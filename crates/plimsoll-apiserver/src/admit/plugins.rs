@@ -12,6 +12,8 @@ pub enum Plugin {
     ServiceAccount,
     /// Taint of new nodes.
     TaintNodesByCondition,
+    /// Pod Security Standards.
+    PodSecurity,
     /// Numbers of priority classes.
     Priority,
     /// Tolerations of nodes that are not ready or unreachable.
@@ -60,7 +62,7 @@ const ROWS: [Row; 41] = [
     ("TaintNodesByCondition", Some(Plugin::TaintNodesByCondition), true),
     ("AlwaysPullImages", None, false),
     ("ImagePolicyWebhook", None, false),
-    ("PodSecurity", None, true),
+    ("PodSecurity", Some(Plugin::PodSecurity), true),
     ("PodNodeSelector", None, false),
     ("Priority", Some(Plugin::Priority), true),
     ("DefaultTolerationSeconds", Some(Plugin::DefaultTolerationSeconds), true),
