@@ -3,7 +3,9 @@
 mod amounts;
 mod limits;
 mod namespace;
+mod node_restriction;
 mod objects;
+mod owners;
 pub mod plugins;
 mod pod_security;
 mod pods;
@@ -107,7 +109,7 @@ async fn builtin(
     operation: Operation,
 ) -> Result<(), ApiError> {
     if !matches!(operation, Operation::Create | Operation::Update) {
-        return Ok(());
+        return restrict(w, object, old, operation);
     }
     if on(w, Plugin::LimitRanger) {
         limits::default(w, object, old, operation);
@@ -115,6 +117,7 @@ async fn builtin(
     if on(w, Plugin::ServiceAccount) {
         service_account::admit(w, object, operation).await?;
     }
+    restrict(w, object, old, operation)?;
     if on(w, Plugin::TaintNodesByCondition) {
         objects::taint_new_node(w, object, operation);
     }
@@ -140,6 +143,10 @@ async fn builtin(
         pods::label_topology(w, object, operation);
     }
     Ok(())
+}
+
+fn restrict(w: &Write, object: &Value, old: Option<&Value>, operation: Operation) -> Result<(), ApiError> {
+    if on(w, Plugin::NodeRestriction) { node_restriction::check(w, object, old, operation) } else { Ok(()) }
 }
 
 /// Admission that only looks. `object`: the new state, `None` for a deletion.
@@ -193,6 +200,9 @@ async fn validate_builtin(
     }
     if on(w, Plugin::Priority) {
         priority::validate(w, object, operation)?;
+    }
+    if on(w, Plugin::OwnerReferencesPermissionEnforcement) {
+        owners::check(w, object, old, operation)?;
     }
     if on(w, Plugin::PersistentVolumeClaimResize) {
         objects::check_claim_resize(w, object, old, operation)?;

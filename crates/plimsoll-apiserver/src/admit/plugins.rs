@@ -10,6 +10,8 @@ pub enum Plugin {
     LimitRanger,
     /// Accounts, pull secrets and tokens of pods.
     ServiceAccount,
+    /// What kubelets may write.
+    NodeRestriction,
     /// Taint of new nodes.
     TaintNodesByCondition,
     /// Pod Security Standards.
@@ -22,6 +24,8 @@ pub enum Plugin {
     DefaultStorageClass,
     /// Finalizers of volumes and claims.
     StorageObjectInUseProtection,
+    /// Who may set owners.
+    OwnerReferencesPermissionEnforcement,
     /// Which claims grow.
     PersistentVolumeClaimResize,
     /// Overhead and scheduling of runtime classes.
@@ -58,7 +62,7 @@ const ROWS: [Row; 41] = [
     ("LimitPodHardAntiAffinityTopology", None, false),
     ("LimitRanger", Some(Plugin::LimitRanger), true),
     ("ServiceAccount", Some(Plugin::ServiceAccount), true),
-    ("NodeRestriction", None, false),
+    ("NodeRestriction", Some(Plugin::NodeRestriction), false),
     ("TaintNodesByCondition", Some(Plugin::TaintNodesByCondition), true),
     ("AlwaysPullImages", None, false),
     ("ImagePolicyWebhook", None, false),
@@ -72,7 +76,7 @@ const ROWS: [Row; 41] = [
     ("DefaultStorageClass", Some(Plugin::DefaultStorageClass), true),
     ("StorageObjectInUseProtection", Some(Plugin::StorageObjectInUseProtection), true),
     ("PodGroupProtection", None, true),
-    ("OwnerReferencesPermissionEnforcement", None, false),
+    ("OwnerReferencesPermissionEnforcement", Some(Plugin::OwnerReferencesPermissionEnforcement), false),
     ("PersistentVolumeClaimResize", Some(Plugin::PersistentVolumeClaimResize), true),
     ("RuntimeClass", Some(Plugin::RuntimeClass), true),
     ("CertificateApproval", Some(Plugin::CertificateApproval), true),

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value, clippy::too_many_lines)]
 
 mod accounts;
+mod nodes;
+mod owners;
 mod security;
 #[path = "../support/mod.rs"]
 mod support;

@@ -16,13 +16,15 @@ use super::{Operation, forbidden, subject};
 use crate::pipeline::{Write, generate_name};
 use crate::store::{Key, Record};
 
+pub(super) use secrets::{has_config_maps, has_secrets};
+
 /// The account of pods that name none.
 const DEFAULT: &str = "default";
 /// Prefix of the name of the volume with the token.
 const VOLUME: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Marks pods that kubelets show for those that they run from files.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// Lifetime that is asked for tokens: an hour, and seven seconds by which upstream tells these tokens from others
 /// (`WarnOnlyBoundTokenExpirationSeconds`).

@@ -46,10 +46,23 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Whether a pod refers to any Secret (`VisitPodSecretNames`).
-fn has_secrets(pod: &Value) -> bool {
+pub fn has_secrets(pod: &Value) -> bool {
     !list(&pod["spec"]["imagePullSecrets"]).is_empty()
         || containers(pod).any(|c| references(c).next().is_some())
         || list(&pod["spec"]["volumes"]).iter().any(holds_secret)
+}
+
+/// Whether a pod refers to any ConfigMap (`VisitPodConfigmapNames`).
+pub fn has_config_maps(pod: &Value) -> bool {
+    let in_environment = |c: &Value| {
+        list(&c["env"]).iter().any(|env| env["valueFrom"]["configMapKeyRef"].is_object())
+            || list(&c["envFrom"]).iter().any(|from| from["configMapRef"].is_object())
+    };
+    let in_volume = |v: &Value| {
+        let mut sources = list(&v["projected"]["sources"]).iter();
+        v["configMap"].is_object() || sources.any(|source| source["configMap"].is_object())
+    };
+    containers(pod).any(in_environment) || list(&pod["spec"]["volumes"]).iter().any(in_volume)
 }
 
 fn holds_secret(volume: &Value) -> bool {
