@@ -78,8 +78,12 @@ fn is_pod(w: &Write) -> bool {
 /// 403 for an account that does not exist; for a default account after a wait, because its controller makes it soon
 /// after its namespace.
 pub async fn admit(w: &Write, pod: &mut Value, operation: Operation) -> Result<(), ApiError> {
-    if operation != Operation::Create || !is_pod(w) || !pod["spec"].is_object() || is_mirror(pod) {
+    if operation != Operation::Create || !is_pod(w) || !pod["spec"].is_object() {
         return Ok(());
+    }
+    // Upstream looks at references here already, before the object is validated.
+    if is_mirror(pod) {
+        return validate(w, pod, operation);
     }
     let named = pod["spec"]["serviceAccountName"].as_str().filter(|n| !n.is_empty());
     let name = named.unwrap_or(DEFAULT).to_owned();
@@ -93,10 +97,14 @@ pub async fn admit(w: &Write, pod: &mut Value, operation: Operation) -> Result<(
         mount_token(&mut pod["spec"]);
     }
     let own = pod["spec"]["imagePullSecrets"].as_array().is_some_and(|own| !own.is_empty());
-    if let Some(secrets) = account.image_pull_secrets.filter(|secrets| !own && !secrets.is_empty()) {
-        pod["spec"]["imagePullSecrets"] = secrets.iter().map(|s| json!({"name": s.name})).collect();
+    let pull = account.image_pull_secrets.as_deref().filter(|secrets| !own && !secrets.is_empty());
+    if let Some(pull) = pull {
+        pod["spec"]["imagePullSecrets"] = pull.iter().map(|s| json!({"name": s.name})).collect();
     }
-    Ok(())
+    if !account.enforces_mountable() {
+        return Ok(());
+    }
+    secrets::of_pod(pod, &name, &account).map_err(|why| forbidden(w, pod, &why))
 }
 
 /// Checks what a pod refers to when it is created or gets ephemeral containers.
