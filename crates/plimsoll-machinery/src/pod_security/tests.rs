@@ -273,7 +273,9 @@ fn labels_say_what_is_asked_for() {
         (format!("{} {} {}", policy.enforce, policy.audit, policy.warn), errors.join("; "))
     };
     let none = "privileged:latest";
-    let rows: [(&[(&str, &str)], String, &str); 8] = [
+    /// Labels of the namespace, the policy they make, and the errors.
+    type Row<'a> = (&'a [(&'a str, &'a str)], String, &'a str);
+    let rows: [Row<'_>; 8] = [
         (&[], format!("{none} {none} {none}"), ""),
         (&[("enforce", "baseline")], format!("baseline:latest {none} baseline:latest"), ""),
         (

@@ -127,7 +127,7 @@ impl Plane {
             server.set_log_source(Arc::new(Logs { server: Arc::downgrade(&server), speed }));
             let options = plimsoll_sim::Options { speed, ..plimsoll_sim::Options::default() };
             let (api, stop) = (api.writing_as("kubelet"), stop.clone());
-            supervisor.spawn("kubelets", move || simulated::run(api.clone(), options.clone(), stop.clone()));
+            supervisor.spawn("kubelets", move || simulated::run(api.clone(), options, stop.clone()));
         }
         Ok(Self { server, api, controllers, runtime, stop, supervisor })
     }
