@@ -21,7 +21,7 @@ const BACKLOG: usize = 64;
 /// Least time between two steps: in a burst, events are gathered instead of waking the thread for each. One that comes
 /// alone does not wait.
 const GATHER: Duration = Duration::from_micros(500);
-/// Longest sleep, so that a stepping wall clock can't stop the engine.
+/// Longest sleep when nothing is due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 enum Input {
@@ -147,7 +147,7 @@ fn run(
         let sleep = match engine.next_wake() {
             Some(at) => {
                 let left = at.since(clock::now()).0;
-                Duration::from_nanos(u64::try_from(left).unwrap_or(0)).min(LONGEST_SLEEP)
+                Duration::from_nanos(u64::try_from(left).unwrap_or(0)).min(clock::SLICE)
             }
             None => LONGEST_SLEEP,
         };

@@ -118,7 +118,8 @@ pub async fn run(api: Api, options: Options, stop: CancellationToken) {
             });
         }
         let sleep = kubelet.next_wake().map_or(Duration::from_secs(3600), |at| {
-            Duration::from_nanos(u64::try_from(at.saturating_sub(clock::now().0)).unwrap_or(0))
+            let left = Duration::from_nanos(u64::try_from(at.saturating_sub(clock::now().0)).unwrap_or(0));
+            left.min(clock::SLICE)
         });
         let input = tokio::select! {
             () = stop.cancelled() => return,

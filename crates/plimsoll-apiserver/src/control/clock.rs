@@ -10,16 +10,39 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Inner>);
 
-#[derive(Debug)]
 enum Inner {
+    Wall(Arc<dyn crate::time::Clock>),
     Scaled { start: Instant, origin: Timestamp, speed: f64 },
     Manual { now: Mutex<Timestamp>, moved: watch::Sender<u64> },
 }
 
-/// Longest single wait; the waiter looks again afterwards.
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Wall(_) => f.write_str("Wall"),
+            Self::Scaled { speed, .. } => write!(f, "Scaled({speed})"),
+            Self::Manual { .. } => f.write_str("Manual"),
+        }
+    }
+}
+
+/// Longest single wait of a scaled clock; the waiter looks again afterwards.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Longest single wait for a time of day. Timers run on `CLOCK_MONOTONIC`, which stands still while a laptop sleeps and
+/// knows nothing of a clock that is set: whoever waits looks at the wall clock this often.
+const SLICE: Duration = Duration::from_secs(1);
 
 impl Clock {
+    /// The machine's wall clock: CronJobs and deadlines name times of day.
+    pub fn wall() -> Self {
+        Self::wall_from(Arc::new(crate::time::SystemClock))
+    }
+
+    /// A wall clock that is read elsewhere. It may jump; who waits notices within a second.
+    pub fn wall_from(source: Arc<dyn crate::time::Clock>) -> Self {
+        Self(Arc::new(Inner::Wall(source)))
+    }
+
     /// Starts now and runs `speed` times as fast as the wall clock (at least one thousandth).
     pub fn scaled(speed: f64) -> Self {
         Self::scaled_from(Timestamp::now(), speed)
@@ -39,6 +62,7 @@ impl Clock {
     /// Now.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
+            Inner::Wall(source) => source.now(),
             Inner::Scaled { start, origin, speed } => {
                 let passed = start.elapsed().as_secs_f64() * speed;
                 let passed = SignedDuration::try_from_secs_f64(passed).unwrap_or(SignedDuration::MAX);
@@ -62,15 +86,8 @@ impl Clock {
     pub async fn sleep_until(&self, until: Option<Timestamp>) {
         let Some(until) = until else { return std::future::pending().await };
         match &*self.0 {
-            Inner::Scaled { speed, .. } => loop {
-                let left = until.duration_since(self.now());
-                if left <= SignedDuration::ZERO {
-                    return;
-                }
-                let real = (left.as_secs_f64() / speed).min(MAX_WAIT.as_secs_f64());
-                // A timer has a resolution of a millisecond.
-                tokio::time::sleep(Duration::from_secs_f64(real.max(0.001))).await;
-            },
+            Inner::Wall(_) => self.sleep_in_slices(until, 1.0, SLICE).await,
+            Inner::Scaled { speed, .. } => self.sleep_in_slices(until, *speed, MAX_WAIT).await,
             Inner::Manual { moved, .. } => {
                 let mut moved = moved.subscribe();
                 while self.now() < until {
@@ -82,11 +99,54 @@ impl Clock {
             }
         }
     }
+
+    async fn sleep_in_slices(&self, until: Timestamp, speed: f64, slice: Duration) {
+        loop {
+            let left = until.duration_since(self.now());
+            if left <= SignedDuration::ZERO {
+                return;
+            }
+            let real = (left.as_secs_f64() / speed).min(slice.as_secs_f64());
+            // A timer has a resolution of a millisecond.
+            tokio::time::sleep(Duration::from_secs_f64(real.max(0.001))).await;
+        }
+    }
 }
 
 /// The server's clock can be the controllers' clock, and should.
 impl crate::time::Clock for Clock {
     fn now(&self) -> Timestamp {
         Self::now(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that sleeps: its timers stand still and its wall clock goes on.
+    struct Jumping(Mutex<Timestamp>);
+
+    impl crate::time::Clock for Jumping {
+        fn now(&self) -> Timestamp {
+            *self.0.lock().unwrap()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_jump_of_the_wall_clock_ends_a_wait() {
+        let source = Arc::new(Jumping(Mutex::new(Timestamp::UNIX_EPOCH)));
+        let clock = Clock::wall_from(Arc::clone(&source) as _);
+        let due = Timestamp::from_second(8 * 3600).unwrap();
+        let began = tokio::time::Instant::now();
+        let waiting = clock.sleep_until(Some(due));
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(tokio::time::timeout(Duration::from_secs(30), waiting.as_mut()).await.is_err());
+        *source.0.lock().unwrap() = due;
+        waiting.await;
+        assert!(began.elapsed() <= Duration::from_secs(31), "{:?}", began.elapsed());
+        // A clock that is set back is waited for.
+        *source.0.lock().unwrap() = Timestamp::UNIX_EPOCH;
+        assert!(tokio::time::timeout(Duration::from_secs(30), clock.sleep_until(Some(due))).await.is_err());
     }
 }

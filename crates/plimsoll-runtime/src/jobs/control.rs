@@ -72,6 +72,8 @@ struct State {
 pub struct Queue {
     state: Arc<Mutex<State>>,
     wake: Arc<Notify>,
+    /// Wakes keys that wait for a time of day.
+    jumped: Arc<Notify>,
 }
 
 impl std::fmt::Debug for Queue {
@@ -113,7 +115,11 @@ impl Queue {
     fn add_later(&self, key: Key, after: Duration) {
         let queue = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(after).await;
+            // Early is no harm: what is to be done, and when, is planned again.
+            tokio::select! {
+                () = tokio::time::sleep(after) => {}
+                () = queue.jumped.notified() => {}
+            }
             queue.add(key);
         });
     }
@@ -238,6 +244,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
         () = context.synced.wait() => {}
     }
     super::multikueue::warn(&context.cache);
+    let mut jumps = clock::Jumps::default();
     let mut tasks = tokio::task::JoinSet::new();
     loop {
         let paused = context.health.paused();
@@ -258,6 +265,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
             () = queue.wake.notified(), if tasks.len() < WORKERS && !paused => {}
             () = context.health.resumed(), if paused => {}
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            () = jumps.next() => queue.jumped.notify_waiters(),
             // A follower looks again, in case it has become the leader.
             () = tokio::time::sleep(Duration::from_millis(200)), if !context.claim.held() => {}
         }
