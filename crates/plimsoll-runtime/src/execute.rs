@@ -73,7 +73,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
         let paused = context.health.paused();
         let waiting = Group::ALL.map(|group| lanes.has(group) && !paused);
         tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => return finish(tasks).await,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => match done {
                 Ok(lane) => lanes.done(lane),
                 // The engine waits for an answer that never comes.
@@ -96,6 +96,16 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
                 }
             }
         }
+    }
+}
+
+/// Time that writes under way get to finish at a stop; those that wait are dropped with their lanes.
+pub const GRACE: Duration = Duration::from_secs(1);
+
+async fn finish(mut tasks: tokio::task::JoinSet<Lane>) {
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, all).await.is_err() {
+        tracing::debug!("writes were cut off by the stop");
     }
 }
 

@@ -177,6 +177,18 @@ async fn pause(health: Health, inbox: driver::Inbox, stop: CancellationToken) {
     }
 }
 
+/// Lets events that wait at a stop be written for a moment. All of them may take minutes at the rate that a client has.
+async fn until_stopped(events: impl Future<Output = ()>, stop: CancellationToken) {
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(execute::GRACE).await;
+    };
+    tokio::select! {
+        () = events => {}
+        () = late => tracing::debug!("events were cut off by the stop"),
+    }
+}
+
 impl Runtime {
     /// For metrics and health.
     pub fn monitor(&self) -> Monitor {
@@ -201,7 +213,8 @@ impl Runtime {
             driver::start(settings.engine(), resources.len(), &supervisor)?;
         let api = api.writing_as("kueue-admission");
         let (recorder, writer) = Recorder::new(api.limited(&settings.events()));
-        supervisor.spawn("event recorder", move || writer.clone().run());
+        let stopping = stop.clone();
+        supervisor.spawn("event recorder", move || until_stopped(writer.clone().run(), stopping.clone()));
         let queue = control::Queue::default();
         let synced = ingest::Synced::new(resources.len());
         let health = Health::default();
