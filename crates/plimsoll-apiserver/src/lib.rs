@@ -13,6 +13,7 @@ mod heavy;
 pub mod http;
 mod machine;
 pub mod pipeline;
+pub mod private;
 mod served;
 pub mod server;
 pub mod store;

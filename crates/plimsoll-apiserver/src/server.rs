@@ -11,6 +11,7 @@ use http::{Request, Response};
 use plimsoll_machinery::{Kind, KindTable, builtin};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::admit::plugins::Plugins;
 use crate::admit::policies::Policies;
@@ -401,12 +402,12 @@ impl Server {
 
     /// A client in this process, as a user.
     pub fn service_as(self: &Arc<Self>, user: User) -> ApiService {
-        ApiService { server: Arc::clone(self), identity: Some(Arc::new(user)) }
+        ApiService { server: Arc::clone(self), identity: Some(Arc::new(user)), stop: None }
     }
 
     /// The service for connections: every request is authenticated.
     pub fn authenticating_service(self: &Arc<Self>) -> ApiService {
-        ApiService { server: Arc::clone(self), identity: None }
+        ApiService { server: Arc::clone(self), identity: None, stop: None }
     }
 }
 
@@ -424,9 +425,16 @@ fn signer(data: Option<&std::path::Path>) -> Result<Signer, ServerError> {
 pub struct ApiService {
     server: Arc<Server>,
     identity: Option<Arc<User>>,
+    stop: Option<CancellationToken>,
 }
 
 impl ApiService {
+    /// Ends answers that would go on (watches, followed logs) with `stop`, as the end of their streams.
+    #[must_use]
+    pub fn until(self, stop: CancellationToken) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
     /// The server behind it.
     pub const fn server(&self) -> &Arc<Server> {
         &self.server
@@ -448,6 +456,14 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let this = self.clone();
-        Box::pin(async move { Ok(handle(&this.server, request, this.identity.as_deref()).await) })
+        Box::pin(async move {
+            let answer = handle(&this.server, request, this.identity.as_deref()).await;
+            Ok(match this.stop {
+                Some(stop) if answer.body().is_endless() => {
+                    answer.map(|body| body.until(stop.cancelled_owned()))
+                }
+                _ => answer,
+            })
+        })
     }
 }

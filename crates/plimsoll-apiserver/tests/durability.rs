@@ -228,7 +228,11 @@ async fn a_crash_on_a_full_disk_loses_nothing_acknowledged() {
             acknowledged += 1;
         }
         let image = disk.bytes.lock().unwrap().clone();
-        let after = Disk { bytes: Arc::new(Mutex::new(image)), room: Arc::new(AtomicU64::new(u64::MAX)) };
+        let after = Disk {
+            bytes: Arc::new(Mutex::new(image)),
+            room: Arc::new(AtomicU64::new(u64::MAX)),
+            ..Disk::default()
+        };
         let store = Store::open_with(after.opener(), Durability::Durable).unwrap();
         assert_eq!(value_of(&store, "first"), Some(0));
         let found = value_of(&store, "counter").unwrap_or(0);
@@ -366,13 +370,60 @@ async fn a_dropped_store_writes_what_it_owes() {
     assert_eq!((store.metrics().objects, store.current_revision()), (50, 51));
 }
 
-#[test]
-fn a_file_that_is_no_journal_is_refused() {
+/// What a process leaves that is killed while it creates the journal, now and in versions that created it in place.
+#[tokio::test]
+async fn what_an_unfinished_first_start_left_is_removed() {
+    let fresh = TempDir::new("fresh");
+    Store::open(&fresh.0, Durability::Durable).unwrap().close().await;
+    let whole = std::fs::read(fresh.0.join("plimsoll.redb")).unwrap();
+    let mut header = vec![0; whole.len()];
+    header[9..320].copy_from_slice(&whole[9..320]);
+    let states: [(&str, &[u8]); 6] = [
+        ("plimsoll.redb.new", b""),
+        ("plimsoll.redb.new", &header),
+        ("plimsoll.redb.new", &whole[..5000]),
+        ("plimsoll.redb", b""),
+        ("plimsoll.redb", &vec![0; whole.len()]),
+        ("plimsoll.redb", &header),
+    ];
+    for (n, (name, left)) in states.into_iter().enumerate() {
+        let dir = TempDir::new(&format!("unfinished-{n}"));
+        std::fs::create_dir_all(&dir.0).unwrap();
+        std::fs::write(dir.0.join(name), left).unwrap();
+        for round in 1..3 {
+            let store =
+                Store::open(&dir.0, Durability::Durable).unwrap_or_else(|e| panic!("{name} {n}: {e}"));
+            put(&store, &format!("o{round}"), 1).await.unwrap();
+            assert_eq!(store.metrics().objects, round);
+            store.close().await;
+        }
+        assert!(!dir.0.join("plimsoll.redb.new").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_refused_and_stays_as_it_is() {
     let dir = TempDir::new("garbage");
-    std::fs::create_dir_all(&dir.0).unwrap();
-    std::fs::write(dir.0.join("plimsoll.redb"), vec![0x5a; 20_000]).unwrap();
-    let error = Store::open(&dir.0, Durability::Durable).map(|_| ()).unwrap_err();
-    assert!(matches!(error, OpenError::Journal(_)), "{error}");
+    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    put(&store, "x", 1).await.unwrap();
+    store.close().await;
+    drop(store);
+    let path = dir.0.join("plimsoll.redb");
+    let whole = std::fs::read(&path).unwrap();
+    let mut without_magic = whole.clone();
+    without_magic[..9].fill(0);
+    let mut other_magic = whole.clone();
+    other_magic[0] = b'x';
+    for damaged in [vec![0x5a; 20_000], without_magic, other_magic, whole[..4096].to_vec()] {
+        std::fs::write(&path, &damaged).unwrap();
+        let error = Store::open(&dir.0, Durability::Durable).map(|_| ()).unwrap_err();
+        assert!(matches!(error, OpenError::Journal(_)), "{error}");
+        let shown = error.to_string();
+        assert!(shown.contains("plimsoll.redb: ") && shown.contains("restore it"), "{shown}");
+        assert!(std::fs::read(&path).unwrap() == damaged, "the damaged journal was changed");
+    }
+    std::fs::write(&path, &whole).unwrap();
+    assert_eq!(value_of(&Store::open(&dir.0, Durability::Durable).unwrap(), "x"), Some(1));
     let file = dir.0.join("a-file");
     std::fs::write(&file, "x").unwrap();
     let error = Store::open(&file, Durability::Durable).map(|_| ()).unwrap_err();

@@ -85,6 +85,15 @@ impl Durability {
     }
 }
 
+impl From<Durability> for plimsoll_apiserver::store::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::Durable => Self::Durable,
+            Durability::Relaxed => Self::Relaxed,
+        }
+    }
+}
+
 /// Configuration files of the engine.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Files {
@@ -121,7 +130,8 @@ pub struct Up {
     /// Node manifests to simulate instead (YAML or JSON, several documents).
     #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
     pub nodes_file: Option<PathBuf>,
-    /// Directory that keeps everything, credentials too; without it nothing outlives the process.
+    /// Directory that keeps everything, credentials too; without it nothing outlives the process. Closed to other users
+    /// unless it holds other things.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// How many times faster than real time pods run.

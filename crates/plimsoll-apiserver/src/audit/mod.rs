@@ -11,10 +11,11 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::auth::{Attributes, User};
 use crate::http::info::RequestInfo;
+use crate::private;
 use crate::time::Clock;
 use policy::{Level, Policy, Stage, Verdict};
 
@@ -29,7 +30,14 @@ pub type Annotations = Arc<Mutex<BTreeMap<String, String>>>;
 /// An audit log that is being written.
 pub struct Audit {
     policy: Policy,
-    lines: mpsc::Sender<Vec<u8>>,
+    lines: mpsc::Sender<Entry>,
+}
+
+/// What the writer gets.
+enum Entry {
+    Line(Vec<u8>),
+    /// Answered when all lines before it are in the file.
+    Flush(oneshot::Sender<()>),
 }
 
 impl std::fmt::Debug for Audit {
@@ -48,7 +56,7 @@ impl Audit {
         let named = |path: &Path, why: String| format!("--audit-log-path {}: {why}", path.display());
         let text = std::fs::read_to_string(policy).map_err(|e| of_policy(e.to_string()))?;
         let policy = Policy::parse(&text).map_err(of_policy)?;
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+        let file = private::open_through(log, std::fs::OpenOptions::new().create(true).append(true));
         let file = file.map_err(|e| named(log, e.to_string()))?;
         let (lines, receiver) = mpsc::channel(QUEUE);
         std::thread::Builder::new()
@@ -57,18 +65,35 @@ impl Audit {
             .map_err(|e| named(log, e.to_string()))?;
         Ok(Arc::new(Self { policy, lines }))
     }
+
+    /// Waits until the events of all requests before now are in the file.
+    pub async fn flush(&self) {
+        let (answer, flushed) = oneshot::channel();
+        if self.lines.send(Entry::Flush(answer)).await.is_ok() {
+            let _ = flushed.await;
+        }
+    }
 }
 
 /// Writes lines; what has come is in the file as soon as nothing more is waiting.
-fn write(file: std::fs::File, mut lines: mpsc::Receiver<Vec<u8>>) {
+fn write(file: std::fs::File, mut entries: mpsc::Receiver<Entry>) {
     let mut file = std::io::BufWriter::new(file);
-    while let Some(line) = lines.blocking_recv() {
-        let mut done = file.write_all(&line);
-        while let Ok(line) = lines.try_recv() {
-            done = done.and_then(|()| file.write_all(&line));
+    while let Some(first) = entries.blocking_recv() {
+        let (mut done, mut flushed) = (Ok(()), Vec::new());
+        let mut next = Some(first);
+        while let Some(entry) = next {
+            match entry {
+                Entry::Line(line) => done = done.and_then(|()| file.write_all(&line)),
+                Entry::Flush(answer) => flushed.push(answer),
+            }
+            next = entries.try_recv().ok();
         }
         if let Err(error) = done.and_then(|()| file.flush()) {
             tracing::error!(%error, "the audit log can't be written");
+        }
+        for answer in flushed {
+            // Whoever asked may have gone.
+            let _ = answer.send(());
         }
     }
 }
@@ -241,7 +266,7 @@ impl Record {
     async fn stage(&mut self, stage: Stage) {
         if let Some(line) = self.line(stage) {
             // The writer lives as long as the process.
-            let _ = self.audit.lines.send(line).await;
+            let _ = self.audit.lines.send(Entry::Line(line)).await;
         }
     }
 
@@ -263,7 +288,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         if !self.is_done
             && let Some(line) = self.line(Stage::ResponseComplete)
-            && self.audit.lines.try_send(line).is_err()
+            && self.audit.lines.try_send(Entry::Line(line)).is_err()
         {
             tracing::warn!("an audit event was dropped");
         }

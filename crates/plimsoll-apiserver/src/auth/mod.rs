@@ -89,6 +89,8 @@ pub struct PeerCertificate {
     pub common_name: String,
     /// Organizations: the groups.
     pub organizations: Vec<String>,
+    /// UID of the user, mostly empty.
+    pub uid: String,
     /// SHA-256 of the certificate, in lower-case hexadecimal.
     pub fingerprint: String,
 }
@@ -104,7 +106,7 @@ pub enum Mode {
 }
 
 /// Settings of authentication and authorization.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AuthConfig {
     /// Bearer tokens and their users.
     pub tokens: Vec<(String, User)>,
@@ -118,6 +120,18 @@ pub struct AuthConfig {
 impl Default for AuthConfig {
     fn default() -> Self {
         Self { tokens: Vec::new(), anonymous: true, mode: Mode::default() }
+    }
+}
+
+/// Without the tokens.
+impl std::fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let users: Vec<&str> = self.tokens.iter().map(|(_, user)| user.name.as_str()).collect();
+        f.debug_struct("AuthConfig")
+            .field("tokens_of", &users)
+            .field("anonymous", &self.anonymous)
+            .field("mode", &self.mode)
+            .finish()
     }
 }
 
@@ -135,6 +149,7 @@ impl AuthConfig {
         if let Some(peer) = peer.filter(|p| !p.common_name.is_empty()) {
             let groups: Vec<&str> = peer.organizations.iter().map(String::as_str).collect();
             let mut user = User::new(&peer.common_name, &groups);
+            user.uid.clone_from(&peer.uid);
             user.extra.insert(
                 "authentication.kubernetes.io/credential-id".to_owned(),
                 vec![format!("X509SHA256={}", peer.fingerprint)],

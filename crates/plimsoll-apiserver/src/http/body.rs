@@ -13,6 +13,8 @@ pub struct Body {
     inner: Inner,
     /// Dropped when the body has been sent or given up.
     kept: Option<Box<dyn Any + Send>>,
+    /// Whether it goes on for as long as its client listens.
+    endless: bool,
 }
 
 /// The answer can't be completed: the connection or stream is reset, so that no client takes it for whole.
@@ -29,7 +31,7 @@ enum Inner {
 
 impl Body {
     const fn new(inner: Inner) -> Self {
-        Self { inner, kept: None }
+        Self { inner, kept: None, endless: false }
     }
 
     /// No body.
@@ -62,9 +64,26 @@ impl Body {
         self
     }
 
+    /// Whether it goes on for as long as its client listens, as a watch does.
+    pub const fn is_endless(&self) -> bool {
+        self.endless
+    }
+
+    /// Ends an endless body early; others stay whole.
+    #[must_use]
+    pub fn until(mut self, end: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.inner = match self.inner {
+            Inner::Stream(stream) if self.endless => {
+                Inner::Stream(Box::pin(futures::StreamExt::take_until(stream, end)))
+            }
+            other => other,
+        };
+        self
+    }
+
     /// A stream of buffers, each sent as it comes.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self::pieces(futures::StreamExt::map(stream, Ok))
+        Self { endless: true, ..Self::pieces(futures::StreamExt::map(stream, Ok)) }
     }
 
     /// As [`Body::stream`], of an answer that is incomplete without its end.

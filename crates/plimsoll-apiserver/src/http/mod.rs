@@ -2,6 +2,7 @@
 
 pub mod body;
 mod components;
+pub mod credentials;
 pub mod discovery;
 mod generic;
 pub mod info;

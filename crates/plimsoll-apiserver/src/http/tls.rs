@@ -1,299 +1,107 @@
-//! Credentials: the laptop's own certificate authority, the server's certificate, the administrator's
-//! certificate and token, and the kubeconfig that carries them.
+//! Who is at the other end of a TLS connection.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use rand::RngExt;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
+use x509_parser::asn1_rs::{Any, Tag};
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid, asn1_rs::oid};
 
+pub use super::credentials::{Credentials, CredentialsError};
 use crate::auth::PeerCertificate;
 
-/// Names and addresses the server's certificate is good for.
-const NAMES: [&str; 8] = [
-    "localhost",
-    "127.0.0.1",
-    "::1",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
-    "10.0.0.1",
-];
+/// UID of a user in a subject (apiserver's `asn1util.X509UID`).
+const USER_UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
-/// Why credentials could not be made or read.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// A file.
-    #[error("{path}: {source}")]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A certificate or key.
-    #[error("certificates: {0}")]
-    Certificate(#[from] rcgen::Error),
-    /// TLS settings.
-    #[error("TLS: {0}")]
-    Tls(String),
-}
-
-/// All that is needed to serve and to connect.
-#[derive(Clone)]
-pub struct Credentials {
-    /// Certificate of the authority, PEM.
-    pub ca: String,
-    /// Certificate of the server, PEM.
-    pub server_certificate: String,
-    server_key: String,
-    /// Certificate of the administrator, PEM.
-    pub client_certificate: String,
-    client_key: String,
-    /// The administrator's bearer token.
-    pub token: String,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("ca", &self.ca).finish_non_exhaustive()
-    }
-}
-
-const FILES: [&str; 6] = ["ca.crt", "server.crt", "server.key", "admin.crt", "admin.key", "token"];
-
-impl Credentials {
-    /// New credentials, good for `hosts` besides the usual local names.
-    ///
-    /// # Errors
-    /// Key generation failed.
-    pub fn generate(hosts: &[String]) -> Result<Self, CredentialsError> {
-        let ca_key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::<String>::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        params.distinguished_name.push(DnType::CommonName, "plimsoll-ca");
-        let ca = params.self_signed(&ca_key)?.pem();
-        let issuer = Issuer::new(params, ca_key);
-
-        let mut names: Vec<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
-        names.extend(hosts.iter().filter(|h| !NAMES.contains(&h.as_str())).cloned());
-        let server_key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, "plimsoll-apiserver");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let server_certificate = params.signed_by(&server_key, &issuer)?.pem();
-
-        let client_key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::<String>::new())?;
-        params.distinguished_name.push(DnType::CommonName, "admin");
-        params.distinguished_name.push(DnType::OrganizationName, crate::auth::MASTERS);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let client_certificate = params.signed_by(&client_key, &issuer)?.pem();
-
-        let secret: [u8; 24] = rand::rng().random();
-        Ok(Self {
-            ca,
-            server_certificate,
-            server_key: server_key.serialize_pem(),
-            client_certificate,
-            client_key: client_key.serialize_pem(),
-            token: secret.iter().map(|b| format!("{b:02x}")).collect(),
-        })
-    }
-
-    /// The credentials in a directory, made if they aren't there. Only the owner can read them.
-    ///
-    /// # Errors
-    /// The directory can't be used.
-    pub fn load_or_create(dir: &Path, hosts: &[String]) -> Result<Self, CredentialsError> {
-        let path = |name: &str| dir.join(name);
-        let file = |path: PathBuf| move |source| CredentialsError::File { path, source };
-        if FILES.iter().all(|f| path(f).exists()) {
-            let read = |name: &str| std::fs::read_to_string(path(name)).map_err(file(path(name)));
-            return Ok(Self {
-                ca: read("ca.crt")?,
-                server_certificate: read("server.crt")?,
-                server_key: read("server.key")?,
-                client_certificate: read("admin.crt")?,
-                client_key: read("admin.key")?,
-                token: read("token")?.trim().to_owned(),
-            });
-        }
-        let new = Self::generate(hosts)?;
-        std::fs::create_dir_all(dir).map_err(file(dir.to_owned()))?;
-        let contents = [
-            &new.ca,
-            &new.server_certificate,
-            &new.server_key,
-            &new.client_certificate,
-            &new.client_key,
-            &new.token,
-        ];
-        for (name, text) in FILES.iter().zip(contents) {
-            write_private(&path(name), text).map_err(file(path(name)))?;
-        }
-        Ok(new)
-    }
-
-    /// Settings of a TLS listener: our certificate, and client certificates of our authority if they are sent.
-    ///
-    /// # Errors
-    /// The certificates can't be used.
-    pub fn tls(&self) -> Result<Arc<rustls::ServerConfig>, CredentialsError> {
-        let bad = |e: &dyn std::fmt::Display| CredentialsError::Tls(e.to_string());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        for der in CertificateDer::pem_slice_iter(self.ca.as_bytes()) {
-            roots.add(der.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
-        }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .allow_unauthenticated()
-            .build()
-            .map_err(|e| bad(&e))?;
-        let chain: Vec<CertificateDer<'static>> =
-            CertificateDer::pem_slice_iter(self.server_certificate.as_bytes())
-                .collect::<Result<_, _>>()
-                .map_err(|e| bad(&e))?;
-        let key = PrivateKeyDer::from_pem_slice(self.server_key.as_bytes()).map_err(|e| bad(&e))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|e| bad(&e))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
-            .map_err(|e| bad(&e))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
-
-    /// A kubeconfig for a server at `url` (`https://127.0.0.1:6443`).
-    pub fn kubeconfig(&self, url: &str) -> String {
-        let b64 = |text: &str| BASE64_STANDARD.encode(text);
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: plimsoll\npreferences: {{}}\nclusters:\n\
-             - name: plimsoll\n  cluster:\n    server: {url}\n    certificate-authority-data: {}\n\
-             contexts:\n- name: plimsoll\n  context:\n    cluster: plimsoll\n    user: plimsoll-admin\n\
-             users:\n- name: plimsoll-admin\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n    \
-             token: {}\n",
-            b64(&self.ca),
-            b64(&self.client_certificate),
-            b64(&self.client_key),
-            self.token
-        )
-    }
-}
-
-/// Writes a file that only its owner can read, replacing what is there.
+/// The subject of a certificate that has been verified, read as Go's `crypto/x509` and apiserver's
+/// `CommonNameUserConversion` read it: the last common name counts, all organizations do, and a certificate that Go
+/// couldn't read is nobody's.
 ///
 /// # Errors
-/// As of the file system.
-pub fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.mode(0o600);
-    }
-    let mut file = options.open(path)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-    }
-    file.write_all(text.as_bytes())
-}
-
-/// The subject of a certificate that has been verified.
-pub fn peer(certificate: &CertificateDer<'_>) -> PeerCertificate {
-    let (common_name, organizations) = subject(certificate).unwrap_or_default();
-    let fingerprint = Sha256::digest(certificate).iter().map(|b| format!("{b:02x}")).collect();
-    PeerCertificate { common_name, organizations, fingerprint }
-}
-
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OID: u8 = 0x06;
-const VERSION: u8 = 0xa0;
-
-/// One element of DER: tag, contents, what follows.
-fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let count = usize::from(first & 0x7f);
-        if count == 0 || count > 4 || rest.len() < count {
-            return None;
+/// What can't be read.
+pub fn peer(certificate: &CertificateDer<'_>) -> Result<PeerCertificate, String> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|e| e.to_string())?;
+    let (mut common_name, mut organizations, mut uids) = (String::new(), Vec::new(), Vec::new());
+    for attribute in parsed.subject().iter_attributes() {
+        // Values that Go can't read make it refuse the certificate, whatever they stand for.
+        let value = text(attribute.attr_value())?;
+        let kind = attribute.attr_type();
+        if *kind == OID_X509_COMMON_NAME {
+            common_name = value;
+        } else if *kind == OID_X509_ORGANIZATION_NAME {
+            organizations.push(value);
+        } else if *kind == USER_UID {
+            uids.push(value);
         }
-        let (digits, rest) = rest.split_at(count);
-        (digits.iter().fold(0, |n, d| (n << 8) | usize::from(*d)), rest)
+    }
+    let uid = match uids.as_slice() {
+        [] => String::new(),
+        [uid] if uid.is_empty() => return Err("UID cannot be an empty string".to_owned()),
+        [uid] => uid.clone(),
+        _ => return Err(format!("expected 1 UID, but found multiple: [{}]", uids.join(" "))),
     };
-    (rest.len() >= length).then(|| {
-        let (contents, rest) = rest.split_at(length);
-        (tag, contents, rest)
-    })
+    let fingerprint = Sha256::digest(certificate).iter().map(|b| format!("{b:02x}")).collect();
+    Ok(PeerCertificate { common_name, organizations, uid, fingerprint })
 }
 
-/// Common name and organizations of a certificate's subject.
-fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
-    let (_, certificate, _) = element(der)?;
-    let (_, mut fields, _) = element(certificate)?;
-    if fields.first() == Some(&VERSION) {
-        (_, _, fields) = element(fields)?;
-    }
-    // Serial number, algorithm, issuer, validity come before the subject.
-    for _ in 0..4 {
-        (_, _, fields) = element(fields)?;
-    }
-    let (tag, mut names, _) = element(fields)?;
-    if tag != SEQUENCE {
-        return None;
-    }
-    let (mut common_name, mut organizations) = (String::new(), Vec::new());
-    while !names.is_empty() {
-        let (tag, set, rest) = element(names)?;
-        names = rest;
-        if tag != SET {
-            return None;
+/// A string of a name in any of the encodings that Go reads (`parseASN1String` of `crypto/x509/parser.go`).
+fn text(value: &Any<'_>) -> Result<String, String> {
+    let bytes = value.data;
+    let utf8 = || std::str::from_utf8(bytes).map(str::to_owned);
+    match value.tag() {
+        Tag::Utf8String => utf8().map_err(|_| "invalid UTF-8 string".to_owned()),
+        // Latin-1 in practice, whatever the standard says.
+        Tag::TeletexString => Ok(bytes.iter().copied().map(char::from).collect()),
+        Tag::PrintableString if bytes.iter().copied().all(is_printable) => {
+            utf8().map_err(|_| "invalid PrintableString".to_owned())
         }
-        let (_, pair, _) = element(set)?;
-        let (tag, oid, value) = element(pair)?;
-        let (_, text, _) = element(value)?;
-        let text = String::from_utf8_lossy(text).into_owned();
-        match (tag, oid) {
-            (OID, COMMON_NAME) => common_name = text,
-            (OID, ORGANIZATION) => organizations.push(text),
-            _ => {}
+        Tag::PrintableString => Err("invalid PrintableString".to_owned()),
+        Tag::Ia5String if bytes.is_ascii() => utf8().map_err(|_| "invalid IA5String".to_owned()),
+        Tag::Ia5String => Err("invalid IA5String".to_owned()),
+        Tag::NumericString if bytes.iter().all(|b| b.is_ascii_digit() || *b == b' ') => {
+            utf8().map_err(|_| "invalid NumericString".to_owned())
         }
+        Tag::NumericString => Err("invalid NumericString".to_owned()),
+        Tag::BmpString => bmp(bytes),
+        tag => Err(format!("unsupported string type: {}", tag.0)),
     }
-    Some((common_name, organizations))
+}
+
+/// As `isPrintable` of `crypto/x509/parser.go`, with the two characters beyond the standard that it lets pass.
+fn is_printable(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(&b)
+}
+
+/// Two bytes a character, without surrogates and what stands for no character; a zero at the end is dropped.
+fn bmp(bytes: &[u8]) -> Result<String, String> {
+    let (pairs, []) = bytes.as_chunks::<2>() else { return Err("invalid BMPString".to_owned()) };
+    let pairs = pairs.strip_suffix(&[[0, 0]]).unwrap_or(pairs);
+    let read = |pair: &[u8; 2]| match u16::from_be_bytes(*pair) {
+        0xfffe | 0xffff | 0xfdd0..=0xfdef => None,
+        unit => char::from_u32(u32::from(unit)),
+    };
+    pairs.iter().map(read).collect::<Option<_>>().ok_or_else(|| "invalid BMPString".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rcgen::string::{BmpString, Ia5String, PrintableString, TeletexString};
+    use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
+    use rustls::pki_types::pem::PemObject;
+
+    fn certificate(subject: &[(DnType, DnValue)]) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in subject {
+            params.distinguished_name.push(kind.clone(), value.clone());
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
 
     #[test]
     fn the_administrators_certificate_says_who_it_is() {
         let credentials = Credentials::generate(&[]).unwrap();
         let der = CertificateDer::from_pem_slice(credentials.client_certificate.as_bytes()).unwrap();
-        let peer = peer(&der);
+        let peer = peer(&der).unwrap();
         assert_eq!(peer.common_name, "admin");
         assert_eq!(peer.organizations, ["system:masters"]);
         assert_eq!(peer.fingerprint.len(), 64);
@@ -301,9 +109,117 @@ mod tests {
     }
 
     #[test]
+    fn subjects_are_read_in_every_encoding_that_go_reads() {
+        let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+        for (value, want) in [
+            (DnValue::Utf8String("zoë".into()), "zoë"),
+            (DnValue::PrintableString(PrintableString::try_from("zoe").unwrap()), "zoe"),
+            (DnValue::Ia5String(Ia5String::try_from("zoe@x").unwrap()), "zoe@x"),
+            (DnValue::TeletexString(TeletexString::try_from("zoe").unwrap()), "zoe"),
+            (DnValue::BmpString(BmpString::try_from("zoë").unwrap()), "zoë"),
+        ] {
+            let der = certificate(&[
+                (DnType::OrganizationName, value.clone()),
+                (DnType::CommonName, value.clone()),
+                (uid(), value),
+            ]);
+            let peer = peer(&der).unwrap();
+            assert_eq!((peer.common_name.as_str(), peer.uid.as_str()), (want, want));
+            assert_eq!(peer.organizations, [want]);
+        }
+        let der = certificate(&[(DnType::CommonName, "x".into()), (uid(), "".into())]);
+        assert_eq!(peer(&der), Err("UID cannot be an empty string".to_owned()));
+    }
+
+    fn tlv(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
+        let contents = contents.concat();
+        let mut out = vec![tag];
+        match contents.len() {
+            short @ 0..0x80 => out.push(short as u8),
+            long => out.extend([0x82, (long >> 8) as u8, long as u8]),
+        }
+        out.extend(contents);
+        out
+    }
+
+    /// Type, tag and contents of an attribute.
+    type Attribute<'a> = (&'a [u8], u8, &'a [u8]);
+
+    /// The certificate of somebody with another subject, which no library would make.
+    fn with_subject(sets: &[&[Attribute<'_>]]) -> CertificateDer<'static> {
+        let der = certificate(&[]);
+        let sets: Vec<Vec<u8>> = sets
+            .iter()
+            .map(|pairs| {
+                let pairs: Vec<Vec<u8>> = pairs
+                    .iter()
+                    .map(|(oid, tag, value)| tlv(0x30, &[&tlv(6, &[oid]), &tlv(*tag, &[value])]))
+                    .collect();
+                tlv(0x31, &pairs.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            })
+            .collect();
+        let subject = tlv(0x30, &sets.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+        let tbs = parsed.tbs_certificate.as_ref();
+        // The subject is the second of two empty names; the times lie between them.
+        let empty = [0x30, 0];
+        let at = tbs.windows(2).enumerate().filter(|(_, w)| *w == empty).map(|(i, _)| i).nth(1).unwrap();
+        let head = tbs.len() - tlv_contents(tbs).len();
+        let new = tlv(0x30, &[&tbs[head..at], &subject, &tbs[at + 2..]]);
+        let rest = &tlv_contents(&der)[tbs.len()..];
+        tlv(0x30, &[&new, rest]).into()
+    }
+
+    fn tlv_contents(der: &[u8]) -> &[u8] {
+        match der[1] {
+            0x82 => &der[4..],
+            0x81 => &der[3..],
+            _ => &der[2..],
+        }
+    }
+
+    #[test]
+    fn odd_subjects_are_read_as_go_reads_them() {
+        const CN: &[u8] = &[0x55, 4, 3];
+        const O: &[u8] = &[0x55, 4, 10];
+        const UTF8: u8 = 12;
+        const PRINTABLE: u8 = 19;
+        const BMP: u8 = 30;
+        // Several names, in one set and in many: the last common name, all organizations.
+        let der = with_subject(&[
+            &[(O, UTF8, b"a"), (CN, UTF8, b"first")],
+            &[(CN, PRINTABLE, b"second")],
+            &[(O, UTF8, b"b"), (O, PRINTABLE, b"c")],
+        ]);
+        let found = peer(&der).unwrap();
+        assert_eq!(
+            (found.common_name.as_str(), found.organizations.join(" ")),
+            ("second", "a b c".to_owned())
+        );
+        assert_eq!(peer(&with_subject(&[&[(CN, BMP, b"\0a\0b\0\0")]])).unwrap().common_name, "ab");
+        assert_eq!(peer(&with_subject(&[&[(CN, 20, b"\xe9")]])).unwrap().common_name, "é");
+        assert_eq!(peer(&with_subject(&[])).unwrap().common_name, "");
+        for (tag, bytes) in [
+            (UTF8, &b"\xff"[..]),
+            (PRINTABLE, b"a_b"),
+            (PRINTABLE, b"a@b"),
+            (22, b"\xe9"),
+            (18, b"a"),
+            (BMP, b"abc"),
+            (BMP, b"\xd8\x00"),
+            // An integer, and bytes.
+            (2, b"\x01"),
+            (4, b"a"),
+        ] {
+            let found = peer(&with_subject(&[&[(CN, UTF8, b"admin")], &[(O, tag, bytes)]]));
+            assert!(found.is_err(), "{tag} {bytes:?}: {found:?}");
+        }
+    }
+
+    #[test]
     fn broken_certificates_are_nobodys() {
         for bytes in [&[][..], &[0x30], &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff], &[0x30, 0x02, 0x30, 0x00]] {
-            assert_eq!(subject(bytes), None);
+            assert!(peer(&CertificateDer::from(bytes)).is_err());
         }
     }
 }

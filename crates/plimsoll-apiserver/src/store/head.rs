@@ -75,10 +75,14 @@ pub(super) struct Head {
     pending: HashMap<Key, Pending>,
     /// Objects that the journal doesn't have as they are visible, because it failed.
     pub dirty: BTreeSet<Key>,
+    /// Answers that show writes up to a revision, which are not durable yet.
+    waiting: Vec<(u64, Ack)>,
     /// Why the journal refuses writes.
     failure: Option<String>,
     closed: bool,
 }
+
+type Ack = oneshot::Sender<Result<(), StoreError>>;
 
 struct Pending {
     revision: u64,
@@ -87,7 +91,14 @@ struct Pending {
 
 impl Head {
     pub fn new(revision: u64) -> Self {
-        Self { revision, pending: HashMap::new(), dirty: BTreeSet::new(), failure: None, closed: false }
+        Self {
+            revision,
+            pending: HashMap::new(),
+            dirty: BTreeSet::new(),
+            waiting: Vec::new(),
+            failure: None,
+            closed: false,
+        }
     }
 
     /// State of an object that has writes which are not visible yet.
@@ -113,10 +124,27 @@ impl Head {
         }
     }
 
+    /// Writes up to a revision are durable and visible.
+    pub fn reached(&mut self, revision: u64) {
+        for (_, ack) in self.waiting.extract_if(.., |(at, _)| *at <= revision) {
+            // Whoever asked may have gone.
+            let _ = ack.send(Ok(()));
+        }
+    }
+
     /// The journal has failed: nothing that isn't visible will become so.
     pub fn fail(&mut self, why: &str) {
         self.failure = Some(why.to_owned());
         self.pending.clear();
+        for (_, ack) in self.waiting.drain(..) {
+            let _ = ack.send(Err(StoreError::Journal(why.to_owned())));
+        }
+    }
+
+    fn wait_for(&mut self, revision: u64) -> Answer {
+        let (ack, answer) = oneshot::channel();
+        self.waiting.push((revision, ack));
+        answer
     }
 
     /// The journal could not be brought back, for this reason.
@@ -217,6 +245,43 @@ fn submit(
         journal.push(Job { change, ack, _permit: permit });
     }
     Ok((record, answer))
+}
+
+/// Waits until everything that [`super::Store::latest`] may have shown is durable.
+pub(super) async fn settled(inner: &Inner) -> Result<(), StoreError> {
+    let answer = {
+        let mut head = inner.head();
+        if head.pending.is_empty() {
+            return Ok(());
+        }
+        let revision = head.revision;
+        head.wait_for(revision)
+    };
+    answer.await.unwrap_or(Err(StoreError::Closed))
+}
+
+/// Waits until a record that [`super::Store::latest`] gave is durable.
+pub(super) async fn confirm(inner: &Inner, record: &Record) -> Result<(), StoreError> {
+    if inner.journal.as_ref().is_none_or(|j| j.durability == Durability::Relaxed) {
+        return Ok(());
+    }
+    let answer = {
+        let mut head = inner.head();
+        match head.pending.get(&record.key) {
+            Some(pending) if pending.revision == record.revision => head.wait_for(record.revision),
+            Some(Pending { record: Some(current), .. }) => {
+                return Err(StoreError::Conflict { current: Arc::clone(current) });
+            }
+            Some(Pending { record: None, .. }) => return Err(StoreError::NotFound),
+            // Not pending: visible and durable, replaced by a later write, or lost with the journal.
+            None => match inner.read().get(&record.key) {
+                Some(current) if current.revision == record.revision => return Ok(()),
+                Some(current) => return Err(StoreError::Conflict { current: Arc::clone(current) }),
+                None => return Err(StoreError::NotFound),
+            },
+        }
+    };
+    answer.await.unwrap_or(Err(StoreError::Closed))
 }
 
 /// Refuses further writes and waits until the journal's thread is gone.

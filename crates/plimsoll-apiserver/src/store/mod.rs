@@ -22,6 +22,7 @@
 mod aging;
 mod change;
 mod common;
+mod directory;
 mod encode;
 mod error;
 mod head;
@@ -40,6 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::{Duration, Instant};
 
 pub use change::{Change, ChangeKind, View};
+pub use directory::Directory;
 pub use encode::Encoded;
 pub use error::{OpenError, StoreError};
 pub use head::{Expected, Op, Write};
@@ -64,6 +66,12 @@ pub const FIRST_REVISION: u64 = 1;
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("revision", &self.current_revision()).finish_non_exhaustive()
+    }
 }
 
 struct Inner {
@@ -131,7 +139,15 @@ impl Store {
     /// # Errors
     /// The directory can't be used, another process has it open, or its contents are not readable.
     pub fn open(dir: &Path, durability: Durability) -> Result<Self, OpenError> {
-        let (opener, path) = journal::directory_opener(dir)?;
+        Self::open_in(Directory::lock(dir, &[])?, durability)
+    }
+
+    /// Opens the store in a directory that is locked already.
+    ///
+    /// # Errors
+    /// The journal can't be created or read.
+    pub fn open_in(directory: Directory, durability: Durability) -> Result<Self, OpenError> {
+        let (opener, path) = journal::directory_opener(directory);
         Self::open_at(opener, Some(path), durability)
     }
 
@@ -218,13 +234,30 @@ impl Store {
     /// The object, as the next write will find it: with changes that are not durable yet.
     ///
     /// For read-modify-write only: what is read here may be shown to nobody before a write that builds on it has
-    /// been acknowledged.
+    /// been acknowledged, or [`Store::confirm`] or [`Store::settled`] have returned.
     pub fn latest(&self, key: &Key) -> Option<Arc<Record>> {
         let head = self.inner.head();
         match head.pending(key) {
             Some(pending) => pending.cloned(),
             None => self.inner.read().get(key).cloned(),
         }
+    }
+
+    /// Waits until what [`Store::latest`] gave is durable, for an answer that shows it without a write of its own.
+    ///
+    /// # Errors
+    /// The record has been replaced or removed meanwhile, or the journal refused it.
+    pub async fn confirm(&self, record: &Record) -> Result<(), StoreError> {
+        head::confirm(&self.inner, record).await
+    }
+
+    /// Waits until all writes are durable that [`Store::latest`] may have shown before now, for an answer that follows
+    /// from them (that an object is not there, or in the way).
+    ///
+    /// # Errors
+    /// The journal refused them: what was seen is not so.
+    pub async fn settled(&self) -> Result<(), StoreError> {
+        head::settled(&self.inner).await
     }
 
     /// All objects of a resource, in a namespace or everywhere, now. Constant time.

@@ -9,7 +9,7 @@ pub mod world;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use plimsoll_apiserver::store::Opener;
 
@@ -34,6 +34,8 @@ pub struct Disk {
     pub bytes: Arc<Mutex<Vec<u8>>>,
     /// Bytes that still fit.
     pub room: Arc<AtomicU64>,
+    /// Whether syncs wait.
+    pub held: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Disk {
@@ -41,6 +43,12 @@ impl Disk {
     pub fn opener(&self) -> Opener {
         let disk = self.clone();
         Box::new(move || redb::Database::builder().create_with_backend(disk.clone()))
+    }
+
+    /// Holds back syncs, or lets them go.
+    pub fn hold(&self, hold: bool) {
+        *self.held.0.lock().unwrap() = hold;
+        self.held.1.notify_all();
     }
 
     /// From now on only so many bytes fit.
@@ -67,6 +75,7 @@ impl redb::StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        drop(self.held.1.wait_while(self.held.0.lock().unwrap(), |held| *held).unwrap());
         if self.room.load(Ordering::SeqCst) == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 

@@ -13,7 +13,7 @@ use plimsoll_apiserver::auth::{AuthConfig, User};
 use plimsoll_apiserver::control::event_ttl::DEFAULT_TTL;
 use plimsoll_apiserver::http::listener;
 use plimsoll_apiserver::http::tls::Credentials;
-use plimsoll_apiserver::store::Durability;
+use plimsoll_apiserver::store::Store;
 use plimsoll_apiserver::{Plugin, Plugins, Server, ServerConfig};
 use plimsoll_runtime::Roles;
 use plimsoll_runtime::api::{Api, NODES, PatchKind};
@@ -33,15 +33,6 @@ pub struct Storage {
     pub data: Option<PathBuf>,
     /// When a write counts as done.
     pub durability: cli::Durability,
-}
-
-impl Storage {
-    fn store_durability(&self) -> Durability {
-        match self.durability {
-            cli::Durability::Durable => Durability::Durable,
-            cli::Durability::Relaxed => Durability::Relaxed,
-        }
-    }
 }
 
 /// What a server of our own has.
@@ -86,10 +77,14 @@ impl Place {
             What::Everything { speed, event_ttl } => (Some(speed), event_ttl),
             _ => (None, DEFAULT_TTL),
         };
+        let store = match &storage.data {
+            Some(dir) => Store::open(dir, storage.durability.into())?,
+            None => Store::in_memory(),
+        };
         let (server, plane) = if what != What::Api {
             let settings = Settings {
+                store,
                 data: storage.data.clone(),
-                durability: storage.durability,
                 token: Some(credentials.token.clone()),
                 root_ca: None,
                 plugins: Plugins::default(),
@@ -109,7 +104,6 @@ impl Place {
         } else {
             let config = ServerConfig {
                 data: storage.data.clone(),
-                durability: storage.store_durability(),
                 auth: AuthConfig {
                     tokens: vec![(credentials.token.clone(), User::admin())],
                     ..AuthConfig::default()
@@ -119,7 +113,7 @@ impl Place {
                 plugins: Plugins::default().without(Plugin::ServiceAccount),
                 ..ServerConfig::default()
             };
-            (Server::new(config).await?, None)
+            (Server::over(config, store).await?, None)
         };
         let stop = CancellationToken::new();
         let tls = credentials.tls()?;

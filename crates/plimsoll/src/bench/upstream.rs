@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use plimsoll_apiserver::http::tls::Credentials;
+use plimsoll_apiserver::private;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
@@ -32,7 +33,8 @@ impl Upstream {
     /// # Errors
     /// A program is not there, ends, or does not answer.
     pub async fn start(assets: &Path, dir: PathBuf, durable: bool) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        // Keys and tokens go there.
+        private::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
         let pki = dir.join("pki");
         let credentials = Credentials::load_or_create(&pki, &[])?;
         let url = format!("https://127.0.0.1:{}", free_port()?);

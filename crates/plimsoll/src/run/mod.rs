@@ -17,6 +17,7 @@ use plimsoll_runtime::{Roles, Runtime};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::up::stop;
 use crate::{cli, configure, say, up};
 
 /// Longest pause between tries to reach a server that is not there yet.
@@ -61,7 +62,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         why = supervisor.fatal().wait() => Err(anyhow::anyhow!(why)),
     };
     stop.cancel();
-    supervisor.wait().await;
+    stop::waiting("webhooks, metrics and the lease to be released", supervisor.wait()).await;
     ended
 }
 
@@ -107,7 +108,8 @@ async fn lead(
             Err(anyhow::anyhow!("gives up the lease because it makes no progress: {why}"))
         }
     };
-    runtime.stop().await;
+    stop::end_at_next_signal();
+    stop::waiting("the engine", runtime.stop()).await;
     ended
 }
 

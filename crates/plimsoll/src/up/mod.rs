@@ -6,6 +6,7 @@ mod hook;
 mod logs;
 mod nodes;
 pub mod plane;
+pub mod stop;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,10 @@ use anyhow::{Context, bail};
 use plimsoll_apiserver::Plugins;
 use plimsoll_apiserver::audit::Audit;
 use plimsoll_apiserver::http::listener;
-use plimsoll_apiserver::http::tls::{Credentials, write_private};
-use serde_json::json;
+use plimsoll_apiserver::http::tls::Credentials;
+use plimsoll_apiserver::private;
+use plimsoll_apiserver::store::{Directory, Store};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +28,7 @@ use crate::{cli, configure, say};
 use plane::{Plane, Settings};
 use plimsoll_runtime::Roles;
 use plimsoll_runtime::metrics::{Board, Role};
+use stop::Signals;
 
 /// A server in the same process needs no protection from its clients.
 fn without_limits(mut settings: plimsoll_runtime::Settings) -> plimsoll_runtime::Settings {
@@ -39,6 +43,7 @@ fn without_limits(mut settings: plimsoll_runtime::Settings) -> plimsoll_runtime:
 pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     let began = Instant::now();
     crate::logging::started("up");
+    let mut signals = Signals::catch().context("catching signals")?;
     let nodes = nodes::objects(&args)?;
     let roles = Roles { queueing: !args.no_queueing, placement: !args.no_placement };
     let engine = match args.no_scheduler || (args.no_queueing && args.no_placement) {
@@ -47,37 +52,38 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     };
     let plugins = Plugins::choose(&args.enable_admission_plugins, &args.disable_admission_plugins);
     let plugins = plugins.map_err(anyhow::Error::msg)?;
+    // Another process may have the directory: nothing is written before it is ours.
+    let data = lock(&args)?;
     let audit = match (&args.audit_log_path, &args.audit_policy_file) {
         (Some(log), Some(policy)) => Some(Audit::open(log, policy).map_err(anyhow::Error::msg)?),
         _ => None,
     };
-    let count = nodes.len();
     let listener = listen(SocketAddr::new(args.bind, args.port), "--port").await?;
     let address = listener.local_addr().context("the listener's address")?;
-    let url = format!("https://{}", reachable(address));
     if !address.ip().is_loopback() {
         say::error(&format!(
             "warning: {address} can be reached from the network; the kubeconfig is the key to it"
         ));
     }
-    let credentials = match &args.data {
-        Some(dir) => {
-            std::fs::create_dir_all(dir).with_context(|| format!("--data {}", dir.display()))?;
-            Credentials::load_or_create(&dir.join("pki"), &[address.ip().to_string()])
-                .with_context(|| format!("--data {}", dir.display()))?
-        }
-        None => Credentials::generate(&[address.ip().to_string()])?,
+    let named =
+        || args.data.as_ref().map_or("credentials".to_owned(), |dir| format!("--data {}", dir.display()));
+    let hosts = hosts(address);
+    let credentials = match &data {
+        Some(directory) => Credentials::load_or_create(&directory.pki(), &hosts),
+        None => Credentials::generate(&hosts),
     };
-    let kubeconfig = kubeconfig_path(&args);
-    write_kubeconfig(&kubeconfig, &credentials.kubeconfig(&url))?;
-
+    let credentials = credentials.with_context(named)?;
+    let store = match data {
+        Some(directory) => Store::open_in(directory, args.durability.into()).with_context(named)?,
+        None => Store::in_memory(),
+    };
     let settings = Settings {
+        store: store.clone(),
         data: args.data.clone(),
-        durability: args.durability,
         token: Some(credentials.token.clone()),
         root_ca: Some(credentials.ca.clone()),
         plugins,
-        audit,
+        audit: audit.clone(),
         address: reachable(address),
         kueue: !args.no_queueing,
         event_ttl: args.event_ttl,
@@ -85,10 +91,62 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         engine,
         speed: Some(args.speed),
     };
-    let plane = Plane::start(&settings).await?;
+    let start = serve(&args, &settings, &credentials, listener, nodes, began);
+    let ended = tokio::select! {
+        () = signals.next() => {
+            signals.end_at_once();
+            Ok(())
+        }
+        started = start => match started {
+            Ok(serving) => serving.until(signals).await,
+            Err(e) => Err(e),
+        },
+    };
+    if let Some(audit) = audit {
+        stop::waiting("the audit log", audit.flush()).await;
+    }
+    // Writes that are acknowledged and not yet on disk.
+    stop::waiting("the journal", store.close()).await;
+    ended
+}
+
+/// Locks the data directory.
+fn lock(args: &cli::Up) -> anyhow::Result<Option<Directory>> {
+    let Some(dir) = &args.data else { return Ok(None) };
+    let also = [&args.audit_log_path, &args.audit_policy_file, &args.kubeconfig];
+    let also: Vec<&Path> = also.into_iter().flatten().map(PathBuf::as_path).collect();
+    Directory::lock(dir, &also).with_context(|| format!("--data {}", dir.display())).map(Some)
+}
+
+/// What the serving certificate must name besides the usual local names. A wildcard is no address that anybody connects to.
+fn hosts(address: SocketAddr) -> Vec<String> {
+    if address.ip().is_unspecified() { Vec::new() } else { vec![address.ip().to_string()] }
+}
+
+/// A control plane that serves.
+struct Serving {
+    plane: Plane,
+    stop: CancellationToken,
+    listener: tokio::task::JoinHandle<()>,
+}
+
+/// Starts everything and says so.
+async fn serve(
+    args: &cli::Up,
+    settings: &Settings,
+    credentials: &Credentials,
+    listener: TcpListener,
+    nodes: Vec<Value>,
+    began: Instant,
+) -> anyhow::Result<Serving> {
+    let url = format!("https://{}", settings.address);
+    let count = nodes.len();
+    let plane = Plane::start(settings).await?;
+    let kubeconfig = kubeconfig_path(args);
+    write_kubeconfig(&kubeconfig, &credentials.kubeconfig(&url))?;
     let stop = CancellationToken::new();
     let tls = credentials.tls().context("certificates")?;
-    let serving = tokio::spawn(listener::serve(Arc::clone(&plane.server), listener, tls, stop.clone()));
+    let listener = tokio::spawn(listener::serve(Arc::clone(&plane.server), listener, tls, stop.clone()));
     plane.create_nodes(nodes).await?;
     let board = Board::default();
     board.is(if plane.monitor().is_some() { Role::Standalone } else { Role::Follower });
@@ -99,24 +157,29 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     supervisors.iter().for_each(|s| board.supervises(s.clone()));
     let [supervisor, _] = &supervisors;
     let metrics = crate::run::metrics::start(args.metrics_bind_address, &board, supervisor, &stop).await?;
-    announce(&args, &kubeconfig, &url, metrics.as_deref(), count, began);
+    announce(args, &kubeconfig, &url, metrics.as_deref(), count, began);
+    Ok(Serving { plane, stop, listener })
+}
 
-    let ended = tokio::select! {
-        () = signal() => {
-            tracing::info!("Stopping: asked to by a signal");
-            Ok(())
-        }
-        why = plane.failed() => Err(anyhow::anyhow!(why)),
-    };
-    // A second signal does not wait for anything.
-    tokio::spawn(async {
-        signal().await;
-        std::process::exit(130);
-    });
-    stop.cancel();
-    plane.stop().await;
-    let _ = serving.await;
-    ended
+impl Serving {
+    /// Serves until a signal comes or the engine fails, then lets go of everything but the store.
+    async fn until(self, mut signals: Signals) -> anyhow::Result<()> {
+        let Self { plane, stop, listener } = self;
+        let ended = tokio::select! {
+            () = signals.next() => {
+                tracing::info!("Stopping: asked to by a signal");
+                Ok(())
+            }
+            why = plane.failed() => Err(anyhow::anyhow!(why)),
+        };
+        signals.end_at_once();
+        stop.cancel();
+        let requests = stop::waiting("requests under way", async {
+            let _ = listener.await;
+        });
+        tokio::join!(plane.stop(), requests);
+        ended
+    }
 }
 
 /// The address that clients should use: a wildcard is reached through loopback.
@@ -154,9 +217,9 @@ fn kubeconfig_path(args: &cli::Up) -> PathBuf {
 fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
     let at = || format!("--kubeconfig {}", path.display());
     if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-        std::fs::create_dir_all(dir).with_context(at)?;
+        private::create_dir_all(dir).with_context(at)?;
     }
-    write_private(path, text).with_context(at)
+    private::write_through(path, text).with_context(at)
 }
 
 fn announce(
@@ -199,18 +262,10 @@ fn announce(
 
 /// Waits for Ctrl-C or SIGTERM.
 pub async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut term) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = term.recv() => {}
-            }
-            return;
-        }
+    match Signals::catch() {
+        Ok(mut signals) => signals.next().await,
+        Err(_) => drop(tokio::signal::ctrl_c().await),
     }
-    let _ = tokio::signal::ctrl_c().await;
 }
 
 #[cfg(test)]

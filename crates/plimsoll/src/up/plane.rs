@@ -12,7 +12,7 @@ use plimsoll_apiserver::control::clock::Clock;
 use plimsoll_apiserver::control::inprocess::ServerClient;
 use plimsoll_apiserver::control::namespace::NamespaceOptions;
 use plimsoll_apiserver::control::{self, Controllers};
-use plimsoll_apiserver::store::Durability;
+use plimsoll_apiserver::store::Store;
 use plimsoll_apiserver::{Plugins, Server, ServerConfig};
 use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::Api;
@@ -24,15 +24,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::direct::Embedded;
 use super::logs::Logs;
-use crate::cli;
+use super::stop::waiting;
 
 /// What the control plane is like.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
-    /// Directory of the store.
+    /// Where objects live. Whoever opened it closes it.
+    pub store: Store,
+    /// Its directory, for the key that signs tokens.
     pub data: Option<PathBuf>,
-    /// When a write counts as done.
-    pub durability: cli::Durability,
     /// The administrator's bearer token.
     pub token: Option<String>,
     /// Certificate of the authority, PEM: goes into every namespace as `kube-root-ca.crt`.
@@ -72,10 +72,6 @@ impl Plane {
     pub async fn start(settings: &Settings) -> anyhow::Result<Self> {
         let config = ServerConfig {
             data: settings.data.clone(),
-            durability: match settings.durability {
-                cli::Durability::Durable => Durability::Durable,
-                cli::Durability::Relaxed => Durability::Relaxed,
-            },
             auth: AuthConfig {
                 tokens: settings.token.iter().map(|t| (t.clone(), User::admin())).collect(),
                 ..AuthConfig::default()
@@ -86,10 +82,11 @@ impl Plane {
             requests_in_flight: settings.requests_in_flight,
             ..ServerConfig::default()
         };
-        let server = Server::new(config).await.with_context(|| match &settings.data {
-            Some(dir) => format!("--data {}", dir.display()),
-            None => "starting the API server".into(),
-        })?;
+        let server =
+            Server::over(config, settings.store.clone()).await.with_context(|| match &settings.data {
+                Some(dir) => format!("--data {}", dir.display()),
+                None => "starting the API server".into(),
+            })?;
         let rules = settings.engine.as_ref().map(|e| e.rules.clone()).unwrap_or_default();
         let cache = Cache::with_rules(rules);
         if settings.engine.as_ref().is_some_and(|e| e.roles.queueing) {
@@ -100,7 +97,7 @@ impl Plane {
         let namespaces = NamespaceOptions { root_ca: settings.root_ca.clone(), service_account: true };
         let controllers = Controllers::start(
             &writer,
-            &Clock::scaled(1.0),
+            &Clock::wall(),
             control::Options {
                 namespaces,
                 // Without kubelets no node would ever report.
@@ -166,13 +163,13 @@ impl Plane {
         }
     }
 
-    /// Stops everything and waits for it.
+    /// Stops everything but the listener and waits for it.
     pub async fn stop(self) {
         self.stop.cancel();
         if let Some(runtime) = self.runtime {
-            runtime.stop().await;
+            waiting("the engine", runtime.stop()).await;
         }
-        self.controllers.stop().await;
-        self.supervisor.wait().await;
+        waiting("the controllers", self.controllers.stop()).await;
+        waiting("the simulated kubelets", self.supervisor.wait()).await;
     }
 }

@@ -52,6 +52,12 @@ impl Up {
 
     pub async fn start_in(dir: PathBuf, args: &[&str]) -> Self {
         let kubeconfig = dir.join("kubeconfig");
+        Self::start_with(dir, &kubeconfig, args).await
+    }
+
+    /// With the kubeconfig somewhere else; `dir` goes with this.
+    pub async fn start_with(dir: PathBuf, kubeconfig: &Path, args: &[&str]) -> Self {
+        let kubeconfig = kubeconfig.to_owned();
         let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
         let mut child = binary()
             .args(["up", "--output", "json", "--kubeconfig"])
@@ -85,6 +91,11 @@ impl Up {
     pub fn interrupt(&mut self) -> Option<i32> {
         let done = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert!(done.success());
+        self.child.wait().unwrap().code()
+    }
+
+    /// Waits for the end and gives the exit code.
+    pub fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::User;
-use crate::http::tls::write_private;
+use crate::http::credentials::pem_error;
+use crate::private;
 
 pub use verify::{Lookup, verify};
 
@@ -82,15 +83,21 @@ impl Signer {
     pub fn load_or_create(path: &Path) -> Result<Self, String> {
         match std::fs::read(path) {
             Ok(pem) => {
-                let key = PrivatePkcs8KeyDer::from_pem_slice(&pem).map_err(|e| e.to_string())?;
-                Self::of(key.secret_pkcs8_der())
+                let broken = |why: String| {
+                    format!(
+                        "{why}; restore it from a copy, or remove it: the next start makes a new one, and tokens of \
+                         service accounts issued before are no longer accepted"
+                    )
+                };
+                let key = PrivatePkcs8KeyDer::from_pem_slice(&pem).map_err(|e| broken(pem_error(&e)))?;
+                Self::of(key.secret_pkcs8_der()).map_err(broken)
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let key = Self::new_key()?;
                 if let Some(dir) = path.parent() {
-                    std::fs::create_dir_all(dir).map_err(|e| e.to_string())?;
+                    private::create_dir_all(dir).map_err(|e| e.to_string())?;
                 }
-                write_private(path, &pem(&key)).map_err(|e| e.to_string())?;
+                private::write(path, &pem(&key)).map_err(|e| e.to_string())?;
                 Self::of(&key)
             }
             Err(e) => Err(e.to_string()),

@@ -111,7 +111,8 @@ pub async fn serve_within(
             () = stop.cancelled() => break,
             place = connections.open() => place,
         };
-        let (acceptor, service, stop) = (acceptor.clone(), server.authenticating_service(), stop.clone());
+        let (acceptor, stop) = (acceptor.clone(), stop.clone());
+        let service = server.authenticating_service().until(stop.clone());
         tasks.spawn(async move {
             let connection = Arc::clone(&place.connection);
             tokio::select! {
@@ -172,13 +173,20 @@ async fn serve_one(
     stop: CancellationToken,
 ) {
     let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
+    let shaken = tokio::select! {
+        () = stop.cancelled() => return,
+        shaken = tokio::time::timeout(limits.handshake, acceptor.accept(stream)) => shaken,
+    };
+    let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => return tracing::debug!(error = %e, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
     let tls = stream.get_ref().1;
-    let peer = tls.peer_certificates().and_then(<[_]>::first).map(super::tls::peer);
+    let peer = match tls.peer_certificates().and_then(<[_]>::first).map(super::tls::peer).transpose() {
+        Ok(peer) => peer,
+        Err(e) => return tracing::debug!(error = %e, "the client certificate can't be read"),
+    };
     let builder = http(limits, tls.alpn_protocol());
     let service = WithPeer { service, peer, from, connection: Arc::clone(connection) };
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));

@@ -1,15 +1,17 @@
 //! What is on disk, and how it is read and written.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{Read, Seek, Write as _};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::super::{ChangeKind, FIRST_REVISION, Key, OpenError, Record};
+use super::super::{ChangeKind, Directory, FIRST_REVISION, Key, OpenError, Record};
 use super::{Durability, Job, Opener};
+use crate::private;
 
 /// `resource NUL namespace NUL name` → revision, place of the stamp, JSON.
 const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
@@ -36,9 +38,6 @@ const COMPACT_FACTOR: u64 = 4;
 /// redb's page cache, in bytes. Everything is in memory anyway, so it only serves writes.
 const CACHE_BYTES: usize = 32 << 20;
 
-const FILE_NAME: &str = "plimsoll.redb";
-const LOCK_NAME: &str = "lock";
-
 /// What a start finds.
 pub(in super::super) struct Loaded {
     pub revision: u64,
@@ -59,37 +58,67 @@ pub(in super::super) struct Journal {
     pub(super) durability: Durability,
 }
 
-/// Locks a directory, which is created if need be, and makes databases in it. The lock lives as long as the opener.
-pub(in super::super) fn directory_opener(dir: &Path) -> Result<(Opener, PathBuf), OpenError> {
-    let shown = dir.display().to_string();
-    let refused = |source| OpenError::Directory { dir: shown.clone(), source };
-    fs::create_dir_all(dir).map_err(refused)?;
-    let path = dir.join(LOCK_NAME);
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
-    let mut lock = file.map_err(refused)?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::Error(source)) => return Err(refused(source)),
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            // Only to be helpful.
-            let _ = lock.read_to_string(&mut pid);
-            let pid = pid.trim();
-            let holder = if pid.is_empty() { String::new() } else { format!(" (pid {pid})") };
-            return Err(OpenError::InUse { dir: shown, holder });
-        }
-    }
-    // Likewise: a full disk must not keep anybody from reading.
-    let _ =
-        lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
-    let lock = Arc::new(lock);
-    let path = dir.join(FILE_NAME);
-    let file = path.clone();
+/// Opens the journal of a directory, which stays locked as long as the opener lives.
+pub(in super::super) fn directory_opener(directory: Directory) -> (Opener, PathBuf) {
+    let path = directory.journal();
+    let opened = AtomicBool::new(false);
     let opener: Opener = Box::new(move || {
-        let _held = &lock;
-        Database::builder().set_cache_size(CACHE_BYTES).create(&file)
+        // One that was there and is gone must not come back empty: memory is the truth then.
+        if !opened.load(Ordering::Relaxed) {
+            create(&directory)?;
+        }
+        let file = private::open(&directory.journal(), File::options().read(true).write(true))?;
+        let db = Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?;
+        opened.store(true, Ordering::Relaxed);
+        Ok(db)
     });
-    Ok((opener, path))
+    (opener, path)
+}
+
+/// Creates the journal if there is none: under another name, synced, then renamed. A process that is killed meanwhile
+/// leaves nothing that looks like a journal.
+fn create(directory: &Directory) -> Result<(), redb::DatabaseError> {
+    let (path, new) = (directory.journal(), directory.new_journal());
+    private::remove_if_there(&new)?;
+    if is_unfinished(&path)? {
+        tracing::warn!(path = %path.display(), "removing a journal that was never finished: it holds nothing");
+        private::remove_if_there(&path)?;
+    }
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let file = private::open(&new, File::options().read(true).write(true).create_new(true))?;
+    let copy = file.try_clone()?;
+    drop(Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?);
+    copy.sync_all()?;
+    Ok(private::rename(&new, &path)?)
+}
+
+/// Bytes of redb's header page.
+const HEADER: usize = 4096;
+/// Bytes at the beginning that redb writes last when it creates a file, and never takes away.
+const MAGIC: usize = 9;
+/// No file is larger while redb creates it.
+const LARGEST_UNFINISHED: u64 = 16 << 20;
+
+/// Whether a file is what a process left that was killed while redb created it (`TransactionalMemory::new`), as versions
+/// did that created it under its own name: without the magic number, and without anything after the header.
+fn is_unfinished(path: &Path) -> std::io::Result<bool> {
+    let mut file = match private::open(path, File::options().read(true)) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    if file.metadata()?.len() > LARGEST_UNFINISHED {
+        return Ok(false);
+    }
+    let mut bytes = Vec::new();
+    let magic = file.by_ref().take(MAGIC as u64).read_to_end(&mut bytes)?;
+    if bytes.iter().any(|b| *b != 0) {
+        return Ok(false);
+    }
+    file.read_to_end(&mut bytes)?;
+    Ok(magic < MAGIC || bytes.iter().skip(HEADER).all(|b| *b == 0))
 }
 
 impl Journal {
@@ -98,7 +127,7 @@ impl Journal {
         path: Option<PathBuf>,
         durability: Durability,
     ) -> Result<(Self, Loaded), OpenError> {
-        let db = opener().map_err(|e| OpenError::Journal(e.to_string()))?;
+        let db = opener().map_err(|e| OpenError::Journal(named(path.as_deref(), &e)))?;
         let mut journal = Self { opener, path, compacted: 0, db: Some(db), durability };
         let loaded = journal.load()?;
         journal.compact(loaded.records.iter().map(|r| r.json.len() as u64).sum());
@@ -136,9 +165,10 @@ impl Journal {
         let Some(db) = &self.db else {
             return Err(OpenError::Journal("not open".to_owned()));
         };
-        let revision = self.greet(db).map_err(|e| OpenError::Journal(e.to_string()))??;
-        let records = read_all(db).map_err(|e| OpenError::Journal(e.to_string()))?;
-        let records = records.into_iter().collect::<Result<Vec<_>, _>>().map_err(OpenError::Journal)?;
+        let broken = |why: &dyn std::fmt::Display| OpenError::Journal(named(self.path.as_deref(), why));
+        let revision = self.greet(db).map_err(|e| broken(&e))??;
+        let records = read_all(db).map_err(|e| broken(&e))?;
+        let records = records.into_iter().collect::<Result<Vec<_>, _>>().map_err(|e| broken(&e))?;
         Ok(Loaded { revision, records })
     }
 
@@ -229,6 +259,17 @@ impl Journal {
             Ok(())
         };
         mark().map_err(|e| e.to_string())
+    }
+}
+
+/// What is wrong with a journal, and where it is.
+fn named(path: Option<&Path>, why: &dyn std::fmt::Display) -> String {
+    match path {
+        Some(path) => format!(
+            "{}: {why}; restore it from a copy, or move it away to begin with nothing",
+            path.display()
+        ),
+        None => why.to_string(),
     }
 }
 

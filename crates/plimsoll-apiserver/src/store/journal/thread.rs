@@ -94,6 +94,7 @@ fn settle(journal: &Journal, jobs: Vec<Job>, store: &Weak<Inner>) {
         inner.publish(jobs.iter().map(|j| &j.change));
         let mut head = inner.head();
         jobs.iter().for_each(|j| head.settle(&j.change));
+        head.reached(jobs.last().map_or(0, |j| j.change.revision()));
     }
     for job in jobs {
         if let Some(ack) = job.ack {
