@@ -3,7 +3,7 @@
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Updated, Write, authorize, devices, is_service, meta, service};
+use super::{Updated, Write, authorize, devices, is_service, meta, service, settled};
 use crate::store::{Expected, StoreError};
 use crate::{admit, convert, machine};
 
@@ -14,7 +14,12 @@ const MAX_NAME_ATTEMPTS: usize = 8;
 ///
 /// # Errors
 /// Whatever admission, validation or the store refuse.
-pub async fn create(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
+pub async fn create(w: &mut Write, object: Value) -> Result<Updated, ApiError> {
+    let result = create_unowned(w, object).await;
+    settled(w, result).await
+}
+
+async fn create_unowned(w: &mut Write, mut object: Value) -> Result<Updated, ApiError> {
     meta::ensure_namespace(&mut object, w.kind.namespaced, &w.namespace)?;
     w.name = meta::text(&object, "name").to_owned();
     meta::drop_deletion(&mut object);

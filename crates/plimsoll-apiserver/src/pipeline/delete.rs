@@ -4,9 +4,9 @@ use jiff::SignedDuration;
 use plimsoll_machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Write, meta};
+use super::{Write, meta, settled};
 use crate::http::options::{DeleteOptions, Propagation};
-use crate::store::{Expected, StoreError};
+use crate::store::{Expected, Record, StoreError};
 use crate::{admit, convert, machine};
 
 const ORPHAN: &str = "orphan";
@@ -47,6 +47,11 @@ pub enum Deleted {
 /// # Errors
 /// Not found, broken preconditions, what admission refuses.
 pub async fn delete(w: &mut Write, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    let result = delete_repeatedly(w, options).await;
+    settled(w, result).await
+}
+
+async fn delete_repeatedly(w: &mut Write, options: &DeleteOptions) -> Result<Deleted, ApiError> {
     for _ in 0..MAX_ATTEMPTS {
         match attempt(w, options).await? {
             Some(done) => return Ok(done),
@@ -78,7 +83,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
         plan(w, &mut new, options)
     };
     if let Step::Nothing = step {
-        return Ok(Some(Deleted::Pending(old)));
+        return confirmed(w, &record, Deleted::Pending(old)).await;
     }
     let _ = admit::validate(w, None, Some(&old), admit::Operation::Delete).await?;
     let stored = convert::webhook::stored(&w.server, &w.kind, new.clone()).await?;
@@ -101,8 +106,11 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
                 Err(e) => return Err(w.store_error(&e, &name)),
             }
         }
-        if !then_remove {
+        if !then_remove && marked {
             return Ok(Some(Deleted::Pending(new)));
+        }
+        if !then_remove {
+            return confirmed(w, &record, Deleted::Pending(new)).await;
         }
     }
     match w.server.remove(key, expected, None).await {
@@ -114,10 +122,20 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
         Err(StoreError::Conflict { .. } | StoreError::NotFound)
             if marked && w.server.store().latest(&w.key(&name)).is_none() =>
         {
+            w.server.store().settled().await.map_err(|e| w.store_error(&e, &name))?;
             Ok(Some(Deleted::Gone(new)))
         }
         Err(StoreError::Conflict { .. } | StoreError::NotFound) => Ok(None),
         Err(e) => Err(w.store_error(&e, &name)),
+    }
+}
+
+/// An answer that shows a record as it was found, once it is durable; `None`: it has changed meanwhile.
+async fn confirmed(w: &Write, record: &Record, answer: Deleted) -> Result<Option<Deleted>, ApiError> {
+    match w.server.store().confirm(record).await {
+        Ok(()) => Ok(Some(answer)),
+        Err(StoreError::Conflict { .. } | StoreError::NotFound) => Ok(None),
+        Err(e) => Err(w.store_error(&e, &w.name)),
     }
 }
 

@@ -150,6 +150,15 @@ impl Write {
     }
 }
 
+/// An answer without a write of its own follows from writes of others: it waits until they are durable, so that a crash
+/// can't take back what a client was told.
+async fn settled<T>(w: &Write, result: Result<T, ApiError>) -> Result<T, ApiError> {
+    if result.is_err() || w.dry_run {
+        w.server.store().settled().await.map_err(|e| w.store_error(&e, &w.name))?;
+    }
+    result
+}
+
 /// Whether the write is of a core Service itself.
 fn is_service(w: &Write) -> bool {
     w.kind.gvk.group.is_empty() && w.kind.plural == "services" && w.subresource.is_empty()

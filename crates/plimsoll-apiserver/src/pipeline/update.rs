@@ -7,7 +7,7 @@ use plimsoll_machinery::{ApiError, FieldError, Gvk};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
-use super::{Admission, Updated, Write, create, devices, is_service, meta, service, uid_conflict};
+use super::{Admission, Updated, Write, create, devices, is_service, meta, service, settled, uid_conflict};
 use crate::store::{Encoded, Expected, Key, Record, StoreError};
 use crate::{admit, convert, machine};
 
@@ -76,6 +76,11 @@ fn needs_version(w: &Write) -> bool {
 /// # Errors
 /// Whatever admission, validation or the store refuse.
 pub async fn update(w: &mut Write, change: Change<'_>) -> Result<Updated, ApiError> {
+    let result = update_repeatedly(w, change).await;
+    settled(w, result).await
+}
+
+async fn update_repeatedly(w: &mut Write, change: Change<'_>) -> Result<Updated, ApiError> {
     let patch = !matches!(change, Change::Replace(_));
     let internal = matches!(change, Change::Internal(_) | Change::Part(_));
     let attempts = if internal { MAX_ATTEMPTS } else { MAX_PATCH_ATTEMPTS };
@@ -193,6 +198,8 @@ async fn commit(
 /// Stores what becomes of a record, unless it is the same.
 async fn store(w: &mut Write, key: Key, record: &Arc<Record>, encoded: Encoded) -> Attempt<Arc<Record>> {
     if encoded.is_stored_in(record) {
+        // It may be another's write that is on its way to the disk.
+        w.server.store().confirm(record).await.map_err(|e| retryable(w, &e, &w.name))?;
         return Ok(Arc::clone(record));
     }
     let result = w.server.put_encoded(key, Expected::Revision(record.revision), encoded).await;
