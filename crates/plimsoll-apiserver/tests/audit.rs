@@ -156,3 +156,57 @@ async fn impersonation_is_recorded_with_its_constraint() {
     assert_eq!(events[1]["impersonatedUser"]["groups"], json!(["system:masters", "system:authenticated"]));
     assert_eq!(constraint(&events[1]), Value::Null);
 }
+
+/// Controllers have no connection, and their writes stand in the log as anybody's.
+#[tokio::test]
+async fn writes_of_controllers_are_recorded_with_their_user() {
+    use plimsoll_apiserver::control::client::{Client as _, Deletion, Target, resources};
+    use plimsoll_apiserver::control::inprocess::ServerClient;
+
+    let (api, log) = world().await;
+    let controllers = ServerClient::new(std::sync::Arc::clone(&api.server));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "b"}});
+    let target = Target::create(&resources::CONFIG_MAPS, "default");
+    let mut made = controllers.create(target, map.clone()).await.unwrap();
+    assert_eq!(controllers.create(target, map).await.unwrap_err().code, 409);
+    made["data"]["a"] = json!("c");
+    let target = Target::object(&resources::CONFIG_MAPS, "default", "m");
+    controllers.update(target, made).await.unwrap();
+    controllers.delete(target, Deletion::default()).await.unwrap();
+    let pod = Target::object(&resources::PODS, "default", "p").part("status");
+    let none = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    assert_eq!(controllers.update(pod, none).await.unwrap_err().code, 404);
+    let events = log.wait(5).await;
+    let shown: Vec<_> = events
+        .iter()
+        .map(|e| {
+            let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+            let code = e["responseStatus"]["code"].as_u64().unwrap_or_default();
+            (text(&e["verb"]), text(&e["requestURI"]), text(&e["stage"]), code)
+        })
+        .collect();
+    let row =
+        |verb: &str, uri: &str, stage: &str, code| (verb.to_owned(), uri.to_owned(), stage.to_owned(), code);
+    let one = format!("{MAPS}/m");
+    let status = "/api/v1/namespaces/default/pods/p/status";
+    assert_eq!(
+        shown,
+        [
+            row("create", MAPS, "ResponseComplete", 201),
+            row("create", MAPS, "ResponseComplete", 409),
+            row("update", &one, "ResponseComplete", 200),
+            row("delete", &one, "ResponseComplete", 200),
+            row("update", status, "ResponseComplete", 404),
+        ]
+    );
+    for event in &events {
+        assert_eq!(event["user"]["username"], "system:kube-controller-manager", "{event}");
+        assert!(event["userAgent"].as_str().unwrap().starts_with("kube-controller-manager/"), "{event}");
+    }
+    assert_eq!(events[0]["annotations"]["authorization.k8s.io/decision"], "allow");
+    assert_eq!(events[2]["requestObject"]["data"]["a"], "c");
+    assert_eq!(events[2]["responseObject"]["data"]["a"], "c");
+    assert_eq!(events[2]["objectRef"]["name"], "m");
+    assert_eq!(events[1]["responseStatus"]["reason"], "AlreadyExists");
+    assert_eq!(events[4]["objectRef"]["subresource"], "status");
+}
