@@ -9,12 +9,19 @@ use super::{StoreError, metrics};
 
 /// An object as JSON with a hole where `metadata.resourceVersion` goes, so that the costly part of a write happens
 /// outside the lock that assigns revisions.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Encoded {
     head: Vec<u8>,
     tail: Vec<u8>,
     uid: String,
     labels: BTreeMap<String, String>,
+}
+
+/// Without the object, which may be a Secret.
+impl std::fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoded").field("uid", &self.uid).field("len", &self.len()).finish_non_exhaustive()
+    }
 }
 
 impl Encoded {

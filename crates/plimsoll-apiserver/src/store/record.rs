@@ -37,7 +37,7 @@ impl Key {
 }
 
 /// One version of one object.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Record {
     /// Where it lives.
     pub key: Key,
@@ -53,6 +53,18 @@ pub struct Record {
     pub(super) stamp: usize,
     /// What the object is known to conform to.
     pub(super) fit: Fit,
+}
+
+/// Without the object, which may be a Secret.
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { key, revision, uid, .. } = self;
+        f.debug_struct("Record")
+            .field("key", key)
+            .field("revision", revision)
+            .field("uid", uid)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Fingerprint of the schema that an object is known to conform to as it is; 0: none.
