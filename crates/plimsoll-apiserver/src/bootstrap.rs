@@ -51,7 +51,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), ServerError> {
     let objects: Vec<Value> = namespaces().chain(priority_classes()).chain(bootstrap::objects()).collect();
     create_all(server, objects).await?;
     keep_flow_control(server).await?;
-    crate::custom::load(server);
+    crate::custom::load(server).await;
     server.store().forget_changes();
     crate::custom::resume(server);
     Ok(())

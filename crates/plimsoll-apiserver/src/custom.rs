@@ -28,11 +28,16 @@ pub fn is_definition(kind: &Kind) -> bool {
     kind.storage == RESOURCE
 }
 
-/// Serves what the store holds; for the start.
-pub fn load(server: &Server) {
-    for record in server.store().list(RESOURCE, None).iter() {
-        if let Ok(definition) = record.value() {
+/// Serves what the store holds; for the start. A process that was killed between a definition and its status left one
+/// that nobody would write again: it is accepted now, as apiextensions' controllers look at all of them when they start.
+pub async fn load(server: &Arc<Server>) {
+    let records: Vec<Arc<Record>> = server.store().list(RESOURCE, None).iter().cloned().collect();
+    for record in &records {
+        let Ok(definition) = record.value() else { continue };
+        if established(&definition) || is_deleted(&definition) {
             serve(server, &record.key, &definition);
+        } else {
+            written(server, record).await;
         }
     }
 }

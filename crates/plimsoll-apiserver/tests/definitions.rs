@@ -119,6 +119,22 @@ async fn a_restart_goes_on_with_a_deletion() {
     assert!(store.list("test.dev/ships", None).iter().next().is_none());
 }
 
+/// A process that is killed between a definition and its status leaves one that is not served.
+#[tokio::test]
+async fn a_restart_accepts_definitions_without_a_status() {
+    let store = Store::in_memory();
+    let mut object = definition();
+    object["metadata"] =
+        json!({"name": "ships.test.dev", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"});
+    let key = Key::new("apiextensions.k8s.io/customresourcedefinitions", "", "ships.test.dev");
+    store.commit(Write::put(key, Expected::Absent, &object).unwrap()).await.unwrap();
+    let api = Api::of(Server::over(ServerConfig::default(), store).await.unwrap());
+    create(&api, SHIPS, &ship("a")).await;
+    let (_, found) = api.send("GET", CRD, None).await;
+    let conditions = found["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True"), "{found}");
+}
+
 #[tokio::test]
 async fn writes_to_a_definition_that_goes_start_no_more_work() {
     let api = Api::new(ServerConfig::default()).await;
