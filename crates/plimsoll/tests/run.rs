@@ -121,7 +121,7 @@ async fn webhooks_are_served_registered_and_asked() {
     let (mut run, first) = Run::start(&up.kubeconfig, &["--leader-elect=false", "--webhook-port", "0"]);
     let url = first["webhooks"].as_str().unwrap().to_owned();
     for (plural, name, count) in
-        [("mutatingwebhookconfigurations", MUTATING, 5), ("validatingwebhookconfigurations", VALIDATING, 7)]
+        [("mutatingwebhookconfigurations", MUTATING, 7), ("validatingwebhookconfigurations", VALIDATING, 12)]
     {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
         let configuration = up.api.get_path(&path).await.unwrap();

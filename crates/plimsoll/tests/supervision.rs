@@ -164,3 +164,25 @@ async fn a_panic_of_the_journal_ends_the_process_and_keeps_what_was_acknowledged
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// Without a listener nobody gets in, and without its thread the audit log lacks requests that were answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_of_the_listener_or_of_the_audit_log_ends_the_process() {
+    for (place, reason) in [
+        ("listener", "error: the listener of the API server has ended: "),
+        ("audit", "error: the audit log's thread has ended"),
+    ] {
+        let dir = common::directory();
+        let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
+        std::fs::write(dir.join("policy"), policy).unwrap();
+        let paths = ["audit.log", "policy"].map(|name| dir.join(name).to_str().unwrap().to_owned());
+        let args = ["--no-scheduler", "--audit-log-path", &paths[0], "--audit-policy-file", &paths[1]];
+        let (mut child, _) = up_with(place, &dir, &args);
+        // The answer, if there is one, is of no account.
+        let _ = client(&dir).await.get(MAPS, "default", "any").await;
+        let code = child.wait().unwrap().code();
+        let text = std::fs::read_to_string(dir.join("log")).unwrap();
+        assert_eq!(code, Some(1), "{place}: {text}");
+        assert!(text.contains(reason), "{place}: {text}");
+    }
+}

@@ -66,6 +66,11 @@ impl Audit {
         Ok(Arc::new(Self { policy, lines }))
     }
 
+    /// Waits until nothing writes the log any more, which happens only when its thread panics.
+    pub async fn ended(&self) {
+        self.lines.closed().await;
+    }
+
     /// Waits until the events of all requests before now are in the file.
     pub async fn flush(&self) {
         let (answer, flushed) = oneshot::channel();
@@ -79,6 +84,7 @@ impl Audit {
 fn write(file: std::fs::File, mut entries: mpsc::Receiver<Entry>) {
     let mut file = std::io::BufWriter::new(file);
     while let Some(first) = entries.blocking_recv() {
+        plimsoll_client::fault::point("audit", "");
         let (mut done, mut flushed) = (Ok(()), Vec::new());
         let mut next = Some(first);
         while let Some(entry) = next {

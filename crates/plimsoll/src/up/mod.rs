@@ -98,7 +98,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
             Ok(())
         }
         started = start => match started {
-            Ok(serving) => serving.until(signals).await,
+            Ok(serving) => serving.until(signals, audit.as_deref()).await,
             Err(e) => Err(e),
         },
     };
@@ -162,20 +162,36 @@ async fn serve(
 }
 
 impl Serving {
-    /// Serves until a signal comes or the engine fails, then lets go of everything but the store.
-    async fn until(self, mut signals: Signals) -> anyhow::Result<()> {
-        let Self { plane, stop, listener } = self;
+    /// Serves until a signal comes, or the engine, the listener or the audit log fails, then releases everything but the
+    /// store.
+    async fn until(self, mut signals: Signals, audit: Option<&Audit>) -> anyhow::Result<()> {
+        let Self { plane, stop, mut listener } = self;
+        let mut listens = true;
+        let unrecorded = async {
+            match audit {
+                Some(audit) => audit.ended().await,
+                None => std::future::pending().await,
+            }
+        };
         let ended = tokio::select! {
             () = signals.next() => {
                 tracing::info!("Stopping: asked to by a signal");
                 Ok(())
             }
             why = plane.failed() => Err(anyhow::anyhow!(why)),
+            over = &mut listener => {
+                listens = false;
+                let why = over.err().map_or_else(String::new, |e| format!(": {e}"));
+                Err(anyhow::anyhow!("the listener of the API server has ended{why}"))
+            }
+            () = unrecorded => Err(anyhow::anyhow!("the audit log's thread has ended; requests would not be recorded")),
         };
         signals.end_at_once();
         stop.cancel();
         let requests = stop::waiting("requests under way", async {
-            let _ = listener.await;
+            if listens {
+                let _ = listener.await;
+            }
         });
         tokio::join!(plane.stop(), requests);
         ended

@@ -98,6 +98,7 @@ pub async fn serve_within(
             () = stop.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
+        plimsoll_client::fault::point("listener", "");
         let (stream, from) = match accepted {
             Ok((stream, from)) => (stream, from.ip()),
             Err(e) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::{self, Engine, EngineConfig};
+use crate::engine::{self, Answer, Engine, EngineConfig};
 use crate::model::{
     Container, LabelSelector, Node, Phase, Pod, PodSpec, Resources, Taint, TaintEffect, Toleration,
 };
@@ -83,6 +83,8 @@ pub(super) struct World {
     version: u64,
     pub(super) notes: Vec<Note>,
     failed_pods: BTreeSet<String>,
+    /// Whether no pod can be ended.
+    broken: bool,
 }
 
 impl World {
@@ -103,6 +105,7 @@ impl World {
             version: 1,
             notes: Vec::new(),
             failed_pods: BTreeSet::new(),
+            broken: false,
         };
         let flavor = ResourceFlavor { name: "f".into(), topology: "t".into(), ..ResourceFlavor::default() };
         let quota = ResourceQuota { resource: "cpu".into(), nominal: 1_000_000, ..ResourceQuota::default() };
@@ -214,8 +217,12 @@ impl World {
                         }
                     }
                     engine::Action::Queueing(Action::Record(_, notes)) => self.notes.extend(notes),
-                    engine::Action::Queueing(Action::FailPod { name, .. }) => {
-                        self.failed_pods.insert(name);
+                    engine::Action::Queueing(action @ Action::FailPod { .. }) => {
+                        let answer = if self.broken { Answer::Failed("no".into()) } else { Answer::Done };
+                        if let (Action::FailPod { name, .. }, false) = (&action, self.broken) {
+                            self.failed_pods.insert(name.clone());
+                        }
+                        answers.push(Event::Answered { action: Box::new(action), answer });
                     }
                     _ => {}
                 }
@@ -566,6 +573,23 @@ fn pods_sent_to_a_failed_node_are_ended() {
     assert_eq!(w.failed_pods.iter().collect::<Vec<_>>(), ["late", "p"]);
     w.show_pod("j", "good", "a-1-y", |_| {});
     assert_eq!(w.failed_pods.len(), 2);
+}
+
+/// Ending a pod fails for a while: it is ended afterwards, and the tries grow rarer.
+#[test]
+fn a_pod_that_could_not_be_ended_is_ended_later() {
+    let mut w = World::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+    w.submit(job("j", 2, request(Some("rack"), None, &[])));
+    w.show_pod("j", "p", "a-1-x", |_| {});
+    w.broken = true;
+    w.change_node("a-1-x", |n| n.ready = false);
+    for _ in 0..10 {
+        w.wait(64);
+        assert!(w.failed_pods.is_empty());
+    }
+    w.broken = false;
+    w.wait(64);
+    assert_eq!(w.failed_pods.iter().collect::<Vec<_>>(), ["p"]);
 }
 
 fn provisioned(w: &mut World, state: CheckState, selector: Option<(&str, &str)>) {
