@@ -5,6 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::example;
+
 const USAGE: &str = "usage: cargo xtask chaos [--duration 10m] [--seed N] [--binary target/release/plimsoll]";
 
 struct Options {
@@ -22,16 +24,16 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     };
     let shown = binary.display().to_string();
     ensure!(binary.exists(), "--binary: there is no {shown}; cargo build --release makes it");
-    let mut chaos = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    // With the features of the whole workspace, as its tests have built it already.
+    let mut chaos = Command::new(example::build(root, "chaos", &["--workspace"])?);
     chaos
         .current_dir(root)
-        .args(["run", "--quiet", "-p", "plimsoll", "--example", "chaos"])
         .env("PLIMSOLL_BINARY", binary)
         .env("PLIMSOLL_CHAOS_SECONDS", options.seconds.to_string());
     if let Some(seed) = options.seed {
         chaos.env("PLIMSOLL_CHAOS_SEED", seed.to_string());
     }
-    let status = chaos.status().context("cargo run")?;
+    let status = chaos.status().context("chaos")?;
     ensure!(status.success(), "chaos: something was wrong; see above");
     Ok(())
 }

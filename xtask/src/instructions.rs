@@ -6,10 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::example;
 
 const BASELINE: &str = "xtask/instructions.txt";
 /// Growth in percent that fails.
@@ -33,7 +35,7 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         println!("instructions: skipped, there is no valgrind here");
         return Ok(());
     }
-    let program = build(root)?;
+    let program = example::build(root, "placement_work", &["--release", "-p", "plimsoll-core"])?;
     let compiler = compiler()?;
     let path = root.join(BASELINE);
     let baseline = if bless { Baseline::default() } else { Baseline::read(&path)? };
@@ -72,25 +74,6 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
 }
 
 /// Builds the run and says where it is.
-fn build(root: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let out = Command::new(cargo)
-        .current_dir(root)
-        .args(["build", "--release", "--quiet", "-p", "plimsoll-core", "--example", "placement_work"])
-        .args(["--message-format", "json"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cargo build")?;
-    ensure!(out.status.success(), "the example placement_work does not build");
-    let said = String::from_utf8_lossy(&out.stdout);
-    let mut programs = said.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let ours = message["target"]["name"] == "placement_work";
-        ours.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
-    });
-    programs.next_back().context("cargo does not say where placement_work is")
-}
-
 /// Version and target: counts of others can't be compared.
 fn compiler() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod deploy;
+mod example;
 mod instructions;
 mod picture;
 mod protobuf;
