@@ -13,8 +13,8 @@ enum Part {
     Admins,
     /// `batch-admin` and `batch-user`: runs jobs.
     Batch,
-    /// All of them: reads what tenants have in their namespaces.
-    Everybody,
+    /// Every role: reads what tenants have in their namespaces.
+    All,
 }
 
 impl Part {
@@ -22,13 +22,13 @@ impl Part {
         let batch = |who: &str| format!("rbac.kueue.x-k8s.io/batch-{who}");
         let to = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
         let mut labels = vec![batch("admin")];
-        if matches!(self, Self::Batch | Self::Everybody) {
+        if matches!(self, Self::Batch | Self::All) {
             labels.push(batch("user"));
         }
-        if matches!(self, Self::Admins | Self::Everybody) {
+        if matches!(self, Self::Admins | Self::All) {
             labels.push(to("admin"));
         }
-        if self == Self::Everybody {
+        if self == Self::All {
             labels.extend([to("edit"), to("view")]);
         }
         labels
@@ -53,10 +53,10 @@ const fn kueue(plural: &'static str, kind: &'static str, status: bool, viewer: P
 
 const ROWS: [Row; 8] = [
     kueue("clusterqueues", "clusterqueue", true, Part::Admins),
-    kueue("localqueues", "localqueue", true, Part::Everybody),
+    kueue("localqueues", "localqueue", true, Part::All),
     kueue("resourceflavors", "resourceflavor", false, Part::Admins),
     kueue("topologies", "topology", false, Part::Admins),
-    kueue("workloads", "workload", true, Part::Everybody),
+    kueue("workloads", "workload", true, Part::All),
     kueue("cohorts", "cohort", false, Part::Admins),
     Row {
         prefix: "kueue",
@@ -65,7 +65,7 @@ const ROWS: [Row; 8] = [
         kind: "job",
         status: true,
         editor: Part::Batch,
-        viewer: Part::Everybody,
+        viewer: Part::All,
     },
     Row {
         prefix: "plimsoll",

@@ -37,7 +37,7 @@ fn audience(r: &Request<'_>, pod: &Value) -> Result<(), ApiError> {
     let audiences = r.object["spec"]["audiences"].as_array().map_or(&[][..], Vec::as_slice);
     let wanted = match audiences {
         [] => "",
-        // Whoever names no audience has been given this one by now.
+        // Defaulting has set this audience where the request names none.
         [one] if one == ISSUER => "",
         [one] => one.as_str().unwrap_or(""),
         _ => return r.refuse("node may only request 0 or 1 audiences"),
