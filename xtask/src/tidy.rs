@@ -38,7 +38,7 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
     ),
     ("crates/plimsoll-api/src", PURE, "wire types and conversions are pure"),
     ("crates/plimsoll-machinery/src", PURE, "object machinery is pure"),
-    ("crates/plimsoll-sim/src", PURE, "the simulator gets its time as an argument"),
+    ("crates/plimsoll-kubelet/src", PURE, "simulated kubelets get their time as an argument"),
     ("crates", &["serde_yaml", "k8s_pb::"], "use serde-saphyr; protobuf goes through the generated table"),
 ];
 

@@ -16,17 +16,17 @@ pub fn now() -> Time {
 
 /// `metav1.Time`: RFC 3339 in UTC with whole seconds.
 pub fn text(at: Time) -> String {
-    plimsoll_sim::time::seconds_text(at.0)
+    plimsoll_kubelet::time::seconds_text(at.0)
 }
 
 /// `metav1.MicroTime`.
 pub fn micro_text(at: Time) -> String {
-    plimsoll_sim::time::micros_text(at.0)
+    plimsoll_kubelet::time::micros_text(at.0)
 }
 
 /// Reads either form.
 pub fn parse(text: &str) -> Option<Time> {
-    plimsoll_sim::time::parse(text).map(Time)
+    plimsoll_kubelet::time::parse(text).map(Time)
 }
 
 /// Notices when the wall clock and the timers part: after the machine has slept, or when its clock is set.

@@ -1,11 +1,11 @@
-//! Runs the simulated kubelets (`plimsoll-sim`) against an API server: watches in, writes out.
+//! Runs the simulated kubelets (`plimsoll-kubelet`) against an API server: watches in, writes out.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use plimsoll_client::fault;
-use plimsoll_sim::kubelet::view::PodView;
-use plimsoll_sim::{Kubelet, MILLISECOND, Options, Write};
+use plimsoll_kubelet::kubelet::view::PodView;
+use plimsoll_kubelet::{Kubelet, MILLISECOND, Options, Write};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -158,7 +158,7 @@ fn report_if_lost(api: &Api, input: &Input) {
     let Input::Node { name, lost: true, .. } = input else { return };
     let (api, name) = (api.clone(), name.clone());
     tokio::spawn(async move {
-        let status = json!({"status": {"conditions": plimsoll_sim::nodes::conditions(clock::now().0)}});
+        let status = json!({"status": {"conditions": plimsoll_kubelet::nodes::conditions(clock::now().0)}});
         if let Err(e) = api.patch(NODES, "", &name, "status", PatchKind::Strategic, &status).await {
             tracing::debug!(error = %e, name, "a node's report was lost");
         }

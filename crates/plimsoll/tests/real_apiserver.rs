@@ -172,9 +172,9 @@ async fn a_real_kube_apiserver_is_served_with_the_rights_of_deploy() {
     let account = upstream.kubeconfig.with_file_name("account");
     common::account_kubeconfig(&upstream.kubeconfig, &account).await;
     let stop = CancellationToken::new();
-    let options = plimsoll_sim::Options { speed: 10.0, ..plimsoll_sim::Options::default() };
+    let options = plimsoll_kubelet::Options { speed: 10.0, ..plimsoll_kubelet::Options::default() };
     let now = plimsoll_runtime::clock::now().0;
-    let nodes = (0..4).map(|i| plimsoll_sim::nodes::node(i, &Default::default(), now)).collect();
+    let nodes = (0..4).map(|i| plimsoll_kubelet::nodes::node(i, &Default::default(), now)).collect();
     simulated::create_nodes(&api, nodes).await.unwrap();
     // Admission taints new nodes; who would take it away is not here.
     for i in 0..4 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
-use plimsoll_sim::nodes::{Shape, node};
+use plimsoll_kubelet::nodes::{Shape, node};
 
 use super::cases::{pods, rss};
 use super::client::JSON;

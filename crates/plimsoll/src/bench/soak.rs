@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use plimsoll_apiserver::store::Store;
-use plimsoll_sim::nodes::{Shape, node};
+use plimsoll_kubelet::nodes::{Shape, node};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

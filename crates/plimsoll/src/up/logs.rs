@@ -7,10 +7,10 @@ use bytes::Bytes;
 use plimsoll_apiserver::http::body::Body;
 use plimsoll_apiserver::store::Key;
 use plimsoll_apiserver::{LogRequest, LogSource, Server};
+use plimsoll_kubelet::SECOND;
+use plimsoll_kubelet::logs::{Error, Line, lines};
+use plimsoll_kubelet::time::micros_text;
 use plimsoll_machinery::ApiError;
-use plimsoll_sim::SECOND;
-use plimsoll_sim::logs::{Error, Line, lines};
-use plimsoll_sim::time::micros_text;
 use serde_json::Value;
 
 /// How often a followed log is looked at.

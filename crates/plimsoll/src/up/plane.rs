@@ -122,7 +122,7 @@ impl Plane {
         let supervisor = Supervisor::new(stop.clone());
         if let Some(speed) = settings.speed {
             server.set_log_source(Arc::new(Logs { server: Arc::downgrade(&server), speed }));
-            let options = plimsoll_sim::Options { speed, ..plimsoll_sim::Options::default() };
+            let options = plimsoll_kubelet::Options { speed, ..plimsoll_kubelet::Options::default() };
             let (api, stop) = (api.writing_as("kubelet"), stop.clone());
             supervisor.spawn("kubelets", move || simulated::run(api.clone(), options, stop.clone()));
         }

@@ -1,4 +1,4 @@
-//! Virtual time and simulated kubelets. Pure: time comes in as an argument, writes go out as data.
+//! Simulated kubelets. Pure: time comes in as an argument, writes go out as data.
 //!
 //! - [`Kubelet`] runs the pods of all simulated nodes as a stage machine, in the manner of KWOK.
 //! - [`nodes`] makes Node and Lease objects.
