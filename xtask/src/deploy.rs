@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use plimsoll_api::roles;
 use plimsoll_api::webhooks::{CONVERT, NAMESPACE, SERVICE, configurations};
-use plimsoll_machinery::crd::kueue_definitions;
+use plimsoll_apimachinery::crd::kueue_definitions;
 use serde_json::{Value, json};
 
 const HEAD: &str = "# Made by `cargo xtask deploy`; don't edit.\n";

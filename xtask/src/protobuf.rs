@@ -1,7 +1,7 @@
 //! `cargo xtask protobuf --from DIR`: field numbers of the built-in kinds, from the sources of the published crate
 //! `k8s-pb` (`DIR` is its directory in the registry's cache).
 //!
-//! Writes `crates/plimsoll-machinery/data/protobuf.txt`: one message per line, its name and its fields as
+//! Writes `crates/plimsoll-apimachinery/data/protobuf.txt`: one message per line, its name and its fields as
 //! `json=<number><type>`. Types: `s` string, `y` bytes, `b` bool, `i` varint, `d` double, `m<line>` message (counted
 //! from 0). Before the type `*` means repeated, `%` a map with string keys, `^` a message whose fields stand in the
 //! parent in JSON. JSON names come from the table of built-in kinds.
@@ -13,8 +13,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 
-const TABLE: &str = "crates/plimsoll-machinery/data/kubernetes-1.36.json.zst";
-const OUTPUT: &str = "crates/plimsoll-machinery/data/protobuf.txt";
+const TABLE: &str = "crates/plimsoll-apimachinery/data/kubernetes-1.36.json.zst";
+const OUTPUT: &str = "crates/plimsoll-apimachinery/data/protobuf.txt";
 
 /// Messages needed beside the kinds.
 const ALWAYS: &[&str] = &[

@@ -1,6 +1,6 @@
 //! `cargo xtask schemas`: the table of built-in kinds, from the recorded OpenAPI and discovery documents.
 //!
-//! Reads `vectors/api`, writes two compressed JSON files into `crates/plimsoll-machinery/data`:
+//! Reads `vectors/api`, writes two compressed JSON files into `crates/plimsoll-apimachinery/data`:
 //! `kubernetes-1.36.json.zst` (schemas by name, groups with their resources; read at every start) and
 //! `kubernetes-1.36-paths.json.zst` (paths and operations per group version; read when OpenAPI is served).
 
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::{Map, Value, json};
 
-const DATA: &str = "crates/plimsoll-machinery/data";
+const DATA: &str = "crates/plimsoll-apimachinery/data";
 
 /// Writes the table.
 pub fn run(root: &Path) -> Result<()> {

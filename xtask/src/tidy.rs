@@ -37,7 +37,7 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
         "the core is pure",
     ),
     ("crates/plimsoll-api/src", PURE, "wire types and conversions are pure"),
-    ("crates/plimsoll-machinery/src", PURE, "object machinery is pure"),
+    ("crates/plimsoll-apimachinery/src", PURE, "API machinery is pure"),
     ("crates/plimsoll-kubelet/src", PURE, "simulated kubelets get their time as an argument"),
     ("crates", &["serde_yaml", "k8s_pb::"], "use serde-saphyr; protobuf goes through the generated table"),
 ];

@@ -1,6 +1,6 @@
 //! The manifests of Kueue's kinds (`kueue.x-k8s.io`) and of our own (`plimsoll.dev`), written for this project.
 //!
-//! They name built-in types by `x-plimsoll-embed`; `plimsoll_machinery::crd::kueue_definitions` has them written
+//! They name built-in types by `x-plimsoll-embed`; `plimsoll_apimachinery::crd::kueue_definitions` has them written
 //! out in full.
 
 /// File name and text of each manifest, by plural name.

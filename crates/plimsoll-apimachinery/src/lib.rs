@@ -1,4 +1,4 @@
-//! Kubernetes object machinery without IO: what an API server does *to an object*.
+//! Kubernetes API machinery without IO: what an API server does *to an object*.
 //!
 //! Everything here is a function of its arguments: no async, no network, no files, no clock. The server
 //! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::{ApiError, Gvk};
+use plimsoll_apimachinery::{ApiError, Gvk};
 use serde_json::{Value, json};
 
 use crate::auth::{User, bootstrap};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use plimsoll_machinery::{ApiError, Gvk, Kind, crd};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind, crd};
 use serde_json::{Value, json};
 
 use crate::auth::User;
@@ -148,7 +148,7 @@ fn serve(server: &Server, key: &Key, known: &Value) {
     }
 }
 
-fn remove_rows(table: &mut plimsoll_machinery::KindTable, definition: &Value) {
+fn remove_rows(table: &mut plimsoll_apimachinery::KindTable, definition: &Value) {
     let group = definition["spec"]["group"].as_str().unwrap_or("");
     let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or("");
     let versions: Vec<String> = table

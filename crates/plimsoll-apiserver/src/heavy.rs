@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use plimsoll_machinery::decode::depth::STACK;
+use plimsoll_apimachinery::decode::depth::STACK;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plimsoll_machinery::{ApiError, Kind};
+use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::Value;
 
 use crate::server::Server;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use plimsoll_machinery::{Kind, KindTable, builtin};
+use plimsoll_apimachinery::{Kind, KindTable, builtin};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -99,7 +99,7 @@ pub trait LogSource: Send + Sync + 'static {
     ///
     /// # Errors
     /// What the answer shall be instead.
-    fn logs(&self, request: &LogRequest<'_>) -> Result<Body, plimsoll_machinery::ApiError>;
+    fn logs(&self, request: &LogRequest<'_>) -> Result<Body, plimsoll_apimachinery::ApiError>;
 }
 
 /// What `pods/log` asks for.

@@ -4,8 +4,8 @@
 
 mod support;
 
+use plimsoll_apimachinery::decode::depth::{MAX_DEPTH, STACK};
 use plimsoll_apiserver::ServerConfig;
-use plimsoll_machinery::decode::depth::{MAX_DEPTH, STACK};
 use serde_json::{Value, json};
 use support::api::Api;
 

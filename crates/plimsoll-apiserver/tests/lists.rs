@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
+use plimsoll_apimachinery::proto;
 use plimsoll_apiserver::{Server, ServerConfig};
-use plimsoll_machinery::proto;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use support::api::Api;
@@ -58,7 +58,7 @@ async fn get(server: &Arc<Server>, path: &str, accept: &str) -> (http::HeaderMap
 fn read(accept: &str, body: &[u8]) -> Value {
     match accept {
         _ if accept.starts_with(PROTOBUF) => proto::decode_body(body).unwrap(),
-        _ if accept.contains("yaml") => plimsoll_machinery::decode::yaml(body).unwrap(),
+        _ if accept.contains("yaml") => plimsoll_apimachinery::decode::yaml(body).unwrap(),
         _ => serde_json::from_slice(body).unwrap(),
     }
 }

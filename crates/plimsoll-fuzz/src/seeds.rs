@@ -289,8 +289,8 @@ pub fn messages() -> Vec<Vec<u8>> {
             Some((group, version)) => (group.to_owned(), version.to_owned()),
             None => (String::new(), text("apiVersion")),
         };
-        let gvk = plimsoll_machinery::Gvk { group, version, kind: text("kind") };
-        plimsoll_machinery::proto::encode(&gvk, &object)
+        let gvk = plimsoll_apimachinery::Gvk { group, version, kind: text("kind") };
+        plimsoll_apimachinery::proto::encode(&gvk, &object)
     });
     encoded.filter(|b| b.len() <= crate::MAX_INPUT).collect()
 }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Address space, which costs nothing until an object is nested that deep.
-        .thread_stack_size(plimsoll_machinery::decode::depth::STACK)
+        .thread_stack_size(plimsoll_apimachinery::decode::depth::STACK)
         .build()
     {
         Ok(runtime) => runtime,

@@ -42,7 +42,7 @@ fn generated_manifests_are_up_to_date() {
     let hint = "run `cargo xtask deploy`";
     assert_eq!(documents("webhooks.yaml"), configurations(client, NAMESPACE), "{hint}");
     assert_eq!(documents("roles.yaml"), plimsoll_api::roles::objects(), "{hint}");
-    let definitions = plimsoll_machinery::crd::kueue_definitions();
+    let definitions = plimsoll_apimachinery::crd::kueue_definitions();
     let listed = files().iter().filter(|f| f.starts_with("crds/")).count();
     assert_eq!(listed, definitions.len(), "kustomization.yaml lists every definition");
     for definition in definitions {

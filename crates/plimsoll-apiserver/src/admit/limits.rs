@@ -1,7 +1,7 @@
 //! LimitRanger: defaults and bounds of a namespace's LimitRanges.
 
 use plimsoll_api::quantity::Quantity;
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::amounts::{Amounts, Part, View, amounts, total};

@@ -19,7 +19,7 @@ pub mod webhooks;
 
 use self::plugins::Plugin;
 use self::quota::Charge;
-use plimsoll_machinery::{ApiError, Details, Gvk};
+use plimsoll_apimachinery::{ApiError, Details, Gvk};
 use serde_json::Value;
 
 use crate::pipeline::{Admission, Write};

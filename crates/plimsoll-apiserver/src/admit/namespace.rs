@@ -1,6 +1,6 @@
 //! NamespaceLifecycle.
 
-use plimsoll_machinery::{ApiError, Cause};
+use plimsoll_apimachinery::{ApiError, Cause};
 use serde_json::Value;
 
 use super::{Operation, forbidden, forbidden_named};

@@ -2,7 +2,7 @@
 //! PersistentVolumeClaimResize.
 
 use plimsoll_api::quantity::Quantity;
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};

@@ -1,7 +1,7 @@
 //! OwnerReferencesPermissionEnforcement (`plugin/pkg/admission/gc`): who sets owners can delete the object, and who lets it
 //! hold up the deletion of an owner can set the finalizers of that one.
 
-use plimsoll_machinery::{ApiError, Gvk};
+use plimsoll_apimachinery::{ApiError, Gvk};
 use serde_json::Value;
 
 use super::{Operation, forbidden, resource_group};

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use plimsoll_machinery::pod_security::{
+use plimsoll_apimachinery::pod_security::{
     Level, LevelVersion, Policy, details, evaluate, is_significant, pod_of, reasons,
 };
-use plimsoll_machinery::{ApiError, FieldError};
+use plimsoll_apimachinery::{ApiError, FieldError};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_api::quantity::Quantity;
-use plimsoll_machinery::{ApiError, Cause};
+use plimsoll_apimachinery::{ApiError, Cause};
 use serde_json::{Value, json};
 
 use super::amounts::{Part, View, amounts, total};

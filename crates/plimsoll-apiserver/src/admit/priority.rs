@@ -1,6 +1,6 @@
 //! Priority: pods get the number and the preemption policy of their class; there is one default class.
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, forbidden_named, subject};

@@ -1,6 +1,6 @@
 //! RuntimeClass: pods get the overhead, node selector and tolerations of their class.
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};

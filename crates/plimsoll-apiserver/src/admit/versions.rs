@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::webhook::{Attributes, Target};
-use plimsoll_machinery::{ApiError, Gvk, Kind};
+use plimsoll_apimachinery::webhook::{Attributes, Target};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind};
 use serde_json::Value;
 
 use crate::convert;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::join_all;
-use plimsoll_machinery::webhook::{
+use plimsoll_apimachinery::webhook::{
     Attributes, Reinvocation, Stage, Target, Verdict, Webhook, apply_patch, compile, http_error, review,
 };
-use plimsoll_machinery::{ApiError, Gvk, Kind, decode, webhook};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind, decode, webhook};
 use serde_json::Value;
 
 use super::versions::{View, Views};

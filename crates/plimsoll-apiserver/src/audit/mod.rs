@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
 use jiff::Timestamp;
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 

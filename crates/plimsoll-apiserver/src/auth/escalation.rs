@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_machinery::ApiError;
-use plimsoll_machinery::decode::go_quote;
+use plimsoll_apimachinery::ApiError;
+use plimsoll_apimachinery::decode::go_quote;
 use serde_json::Value;
 
 use super::rbac::{Rule, UserRules, compact};

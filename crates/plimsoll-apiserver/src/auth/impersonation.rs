@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderValue};
-use plimsoll_machinery::decode::go_quote;
-use plimsoll_machinery::{ApiError, FieldError, validate};
+use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::{ApiError, FieldError, validate};
 
 use super::{ANONYMOUS, AUTHENTICATED, Attributes, MASTERS, Rbac, UNAUTHENTICATED, User, forbidden};
 

@@ -11,8 +11,8 @@ pub mod tokens;
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
-use plimsoll_machinery::decode::go_quote;
-use plimsoll_machinery::{ApiError, Details};
+use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::{ApiError, Details};
 use serde_json::{Value, json};
 
 pub use rbac::{Attributes, Decision, Rbac};

@@ -1,6 +1,6 @@
 //! The review kinds: objects that are only created, never stored, and carry an answer in their status.
 
-use plimsoll_machinery::{ApiError, FieldError, Kind};
+use plimsoll_apimachinery::{ApiError, FieldError, Kind};
 use serde_json::{Value, json};
 
 use super::tokens::ISSUER;

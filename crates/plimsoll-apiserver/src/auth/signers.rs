@@ -1,7 +1,7 @@
 //! Who may approve and sign requests for certificates (`plugin/pkg/admission/certificates`: CertificateApproval and
 //! CertificateSigning).
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::Value;
 
 use super::Attributes;

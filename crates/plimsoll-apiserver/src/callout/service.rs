@@ -1,7 +1,7 @@
 //! Where the endpoints of a Service are. Nothing routes to cluster addresses here, so a webhook behind a Service is
 //! called at one of its endpoints, as with upstream's `--enable-aggregator-routing`.
 
-use plimsoll_machinery::validate::endpoint_address;
+use plimsoll_apimachinery::validate::endpoint_address;
 use serde_json::Value;
 
 use crate::store::{Key, Store};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use plimsoll_machinery::select::LabelSelector;
+use plimsoll_apimachinery::select::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch::Receiver;

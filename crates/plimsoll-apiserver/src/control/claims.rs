@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use plimsoll_machinery::{ApiError, Kind, KindTable};
+use plimsoll_apimachinery::{ApiError, Kind, KindTable};
 use serde_json::Value;
 
 use crate::store::{Key, Store};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_machinery::{ApiError, Gvk};
+use plimsoll_apimachinery::{ApiError, Gvk};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;

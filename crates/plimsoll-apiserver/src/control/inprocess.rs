@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Uri};
-use plimsoll_machinery::{ApiError, Gvk, Kind, KindTable};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind, KindTable};
 use serde_json::{Value, json};
 
 use super::client::{Client, Deletion, Propagation, Reply, Target};

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::client::{Client, Deletion, Resource, Target, modify, resources};

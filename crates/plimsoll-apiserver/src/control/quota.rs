@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_machinery::KindTable;
+use plimsoll_apimachinery::KindTable;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch::Receiver;

@@ -8,9 +8,9 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, select_all};
 use futures::stream::FuturesUnordered;
 use jiff::SignedDuration;
+use plimsoll_apimachinery::ApiError;
 use plimsoll_client::fault;
 use plimsoll_client::supervise::caught;
-use plimsoll_machinery::ApiError;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 

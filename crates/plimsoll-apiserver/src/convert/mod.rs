@@ -7,7 +7,7 @@ mod autoscaling;
 pub mod shared;
 pub mod webhook;
 
-use plimsoll_machinery::{Gvk, Kind};
+use plimsoll_apimachinery::{Gvk, Kind};
 use serde_json::{Map, Value, json};
 
 use crate::store::Record;
@@ -50,7 +50,7 @@ pub fn to_served(kind: &Kind, object: Value) -> Value {
     }
     let converted = convert(object, &target);
     // Fields that one version writes when empty and the other doesn't.
-    match plimsoll_machinery::decode::conform(kind, converted.clone()) {
+    match plimsoll_apimachinery::decode::conform(kind, converted.clone()) {
         Ok(conformed) => conformed.object,
         Err(_) => converted,
     }

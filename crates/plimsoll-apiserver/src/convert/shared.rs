@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use plimsoll_machinery::ApiError;
-use plimsoll_machinery::crd::Conversion;
+use plimsoll_apimachinery::ApiError;
+use plimsoll_apimachinery::crd::Conversion;
 use serde_json::Value;
 use tokio::sync::watch;
 

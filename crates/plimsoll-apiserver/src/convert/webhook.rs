@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_machinery::crd::{Conversion, ConversionRequest};
-use plimsoll_machinery::webhook::http_error;
-use plimsoll_machinery::{ApiError, Gvk, Kind};
+use plimsoll_apimachinery::crd::{Conversion, ConversionRequest};
+use plimsoll_apimachinery::webhook::http_error;
+use plimsoll_apimachinery::{ApiError, Gvk, Kind};
 use serde_json::Value;
 
 use super::shared::Wanted;
@@ -134,7 +134,7 @@ pub(super) async fn ask(
     let from = objects.first().map(kind_of).unwrap_or_default();
     let request = ConversionRequest { from: &from, to: target, uid: &uid, objects };
     let review = hook.review(&request).map_err(error)?;
-    let url = plimsoll_machinery::webhook::url(&hook.client, TIMEOUT);
+    let url = plimsoll_apimachinery::webhook::url(&hook.client, TIMEOUT);
     let limit = Duration::from_secs(u64::from(TIMEOUT));
     let failed = |why: &str| {
         let kind = format!("{}, Kind={}", from.api_version(), from.kind);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use plimsoll_machinery::{Gvk, Kind};
+use plimsoll_apimachinery::{Gvk, Kind};
 use serde_json::{Value, json};
 
 use super::config;

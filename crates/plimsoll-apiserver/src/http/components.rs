@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_machinery::{ApiError, Details, Kind};
+use plimsoll_apimachinery::{ApiError, Details, Kind};
 use serde_json::{Value, json};
 
 use super::generic::present;

@@ -1,7 +1,7 @@
 //! Documents about the API: discovery, version, root paths, OpenAPI.
 
 use http::header;
-use plimsoll_machinery::{ApiError, discovery};
+use plimsoll_apimachinery::{ApiError, discovery};
 use serde_json::json;
 
 use super::info::Shape;
@@ -229,11 +229,11 @@ fn openapi_v2(req: &Req) -> Result<Reply, ApiError> {
     let Some(form) = accepted(req).find(|t| is_json(t) || BINARY_V2.contains(t)) else {
         return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new() });
     };
-    let document = plimsoll_machinery::openapi::v2(&req.table, GIT_VERSION);
+    let document = plimsoll_apimachinery::openapi::v2(&req.table, GIT_VERSION);
     let (bytes, media_type) = if is_json(form) {
         (serde_json::to_vec(&document).map_err(ApiError::internal)?, "application/json")
     } else {
-        (plimsoll_machinery::openapi::v2_binary(&document), BINARY_V2[0])
+        (plimsoll_apimachinery::openapi::v2_binary(&document), BINARY_V2[0])
     };
     let etag = format!("\"{}\"", machine::hash(&bytes));
     let (status, payload) = if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
@@ -271,7 +271,7 @@ fn openapi_document(req: &Req, name: &str) -> Result<Reply, ApiError> {
         Payload::Raw(document.bytes.clone(), "application/json")
     } else {
         let value = serde_json::from_slice(&document.bytes).map_err(ApiError::internal)?;
-        Payload::Raw(plimsoll_machinery::openapi::document_binary(&value).into(), BINARY_V3[0])
+        Payload::Raw(plimsoll_apimachinery::openapi::document_binary(&value).into(), BINARY_V3[0])
     };
     let mut reply = Reply { status: 200, payload, headers: Vec::new() };
     if req.query.non_empty("hash").is_some() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, header};
-use plimsoll_machinery::{ApiError, Details, Kind};
+use plimsoll_apimachinery::{ApiError, Details, Kind};
 use serde_json::{Value, json};
 
 use super::negotiate::{Accepted, Endpoint, Format, MetaVersion, Transform, negotiate};

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_machinery::decode::go_quote;
-use plimsoll_machinery::page::Token;
-use plimsoll_machinery::select::Selector;
-use plimsoll_machinery::{ApiError, Kind};
+use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::page::Token;
+use plimsoll_apimachinery::select::Selector;
+use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::{Value, json};
 
 use super::Req;

@@ -1,6 +1,6 @@
 //! Probes and metrics.
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 
 use super::{Req, method_not_allowed, reply::Payload, reply::Reply};
 use crate::auth::tokens;

@@ -27,8 +27,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use plimsoll_machinery::decode::depth;
-use plimsoll_machinery::{ApiError, KindTable, apply};
+use plimsoll_apimachinery::decode::depth;
+use plimsoll_apimachinery::{ApiError, KindTable, apply};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
@@ -314,8 +314,8 @@ fn readable(req: &Req) -> Option<serde_json::Value> {
     }
     depth::from_slice(&req.body)
         .ok()
-        .or_else(|| plimsoll_machinery::proto::decode_body(&req.body).ok())
-        .or_else(|| plimsoll_machinery::decode::yaml(&req.body).ok())
+        .or_else(|| plimsoll_apimachinery::proto::decode_body(&req.body).ok())
+        .or_else(|| plimsoll_apimachinery::decode::yaml(&req.body).ok())
 }
 
 /// Who asks.
@@ -406,7 +406,8 @@ where
 /// 429, as upstream's limit of requests in flight says it.
 fn too_many() -> ApiError {
     let mut e = ApiError::new(429, "TooManyRequests", "too many requests, please try again later");
-    e.details = Some(Box::new(plimsoll_machinery::Details { retry_after_seconds: 1, ..Default::default() }));
+    e.details =
+        Some(Box::new(plimsoll_apimachinery::Details { retry_after_seconds: 1, ..Default::default() }));
     e
 }
 

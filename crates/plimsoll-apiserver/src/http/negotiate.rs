@@ -1,7 +1,7 @@
 //! Content negotiation: `Accept` and `Content-Type`, as `k8s.io/apiserver/endpoints/handlers/negotiation`
 //! and go-restful decide it.
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 
 /// How bodies are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Options of requests, from the query or (for deletions) the body, with upstream's validation
 //! (`metav1/validation`, `internalversion/validation`).
 
-use plimsoll_machinery::decode::{FieldValidation, go_quote};
-use plimsoll_machinery::{ApiError, FieldError, FieldErrorKind};
+use plimsoll_apimachinery::decode::{FieldValidation, go_quote};
+use plimsoll_apimachinery::{ApiError, FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use super::query::Query;

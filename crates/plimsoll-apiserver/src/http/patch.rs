@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::header;
-use plimsoll_machinery::{ApiError, Kind};
+use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::Value;
 
 use super::Req;

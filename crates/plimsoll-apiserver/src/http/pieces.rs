@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use plimsoll_machinery::proto::ListWriter;
-use plimsoll_machinery::{ApiError, Gvk, Kind};
+use plimsoll_apimachinery::proto::ListWriter;
+use plimsoll_apimachinery::{ApiError, Gvk, Kind};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc};
 

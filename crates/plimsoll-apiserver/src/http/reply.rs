@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use plimsoll_machinery::ApiError;
-use plimsoll_machinery::decode::depth;
+use plimsoll_apimachinery::ApiError;
+use plimsoll_apimachinery::decode::depth;
 use serde_json::{Value, json};
 
 use super::body::Body;

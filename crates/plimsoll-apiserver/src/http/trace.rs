@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use tracing::{Level, Span, enabled, info, info_span, warn};
 
 use super::PeerAddress;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use plimsoll_machinery::select::Selector;
-use plimsoll_machinery::{ApiError, Kind, KindTable};
+use plimsoll_apimachinery::select::Selector;
+use plimsoll_apimachinery::{ApiError, Kind, KindTable};
 use rand::RngExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -1,8 +1,8 @@
 //! Server-side apply.
 
 use jiff::Timestamp;
-use plimsoll_machinery::decode::{self as codec, FieldValidation};
-use plimsoll_machinery::{ApiError, Kind, apply as owners, crd};
+use plimsoll_apimachinery::decode::{self as codec, FieldValidation};
+use plimsoll_apimachinery::{ApiError, Kind, apply as owners, crd};
 use serde_json::{Value, json};
 
 use super::default;

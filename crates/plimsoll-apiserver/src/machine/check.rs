@@ -1,6 +1,6 @@
 //! What is wrong with an object, and what its writer is told besides.
 
-use plimsoll_machinery::{ApiError, FieldError, Kind, builtin, crd, validate};
+use plimsoll_apimachinery::{ApiError, FieldError, Kind, builtin, crd, validate};
 use serde_json::Value;
 
 use super::read::gvk_of;

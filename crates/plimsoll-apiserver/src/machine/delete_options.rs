@@ -1,6 +1,6 @@
 //! The DeleteOptions in the body of a deletion.
 
-use plimsoll_machinery::{ApiError, decode as codec, proto};
+use plimsoll_apimachinery::{ApiError, decode as codec, proto};
 use serde_json::{Value, json};
 
 use super::json_error;

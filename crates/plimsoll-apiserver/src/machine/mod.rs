@@ -1,5 +1,5 @@
-//! The one place where this crate calls what `plimsoll-machinery` does to objects, so that the pipeline reads
-//! the same whatever the machinery learns.
+//! The one place where this crate calls what `plimsoll-apimachinery` does to objects, so that the pipeline reads
+//! the same whatever the API machinery learns.
 
 mod apply;
 mod check;
@@ -11,8 +11,8 @@ mod schemas;
 mod selector;
 mod show;
 
-pub use plimsoll_machinery::apply::Scaled;
-pub use plimsoll_machinery::table::TableOptions;
+pub use plimsoll_apimachinery::apply::Scaled;
+pub use plimsoll_apimachinery::table::TableOptions;
 
 pub use apply::{apply, check_apply, parse_apply, strict_apply};
 pub use check::{deprecation, invalid, invalid_object, validate_create, validate_update, warnings};

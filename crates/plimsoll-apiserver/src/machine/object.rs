@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use plimsoll_machinery::{
+use plimsoll_apimachinery::{
     ApiError, Gvk, Kind, KindTable, apply as owners, builtin, crd, decode as codec, strategy,
 };
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub fn default(kind: &Kind, object: &mut Value) {
     if kind.custom.is_some() {
         crd::default_object(kind, object);
     } else {
-        plimsoll_machinery::default::apply_defaults(kind, object);
+        plimsoll_apimachinery::default::apply_defaults(kind, object);
     }
 }
 

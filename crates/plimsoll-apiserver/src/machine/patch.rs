@@ -1,7 +1,7 @@
 //! Patches: JSON, merge and strategic, and the patched document, read as an object of its kind again.
 
-use plimsoll_machinery::decode::{self as codec, FieldValidation};
-use plimsoll_machinery::{ApiError, Gvk, Kind, builtin, patch};
+use plimsoll_apimachinery::decode::{self as codec, FieldValidation};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind, builtin, patch};
 use serde_json::{Map, Value};
 
 use super::read::gvk_of;

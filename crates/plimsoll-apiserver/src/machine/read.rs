@@ -1,7 +1,7 @@
 //! Bodies as objects of their kind.
 
-use plimsoll_machinery::decode::{self as codec, FieldValidation};
-use plimsoll_machinery::{ApiError, Gvk, Kind, proto};
+use plimsoll_apimachinery::decode::{self as codec, FieldValidation};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind, proto};
 use serde_json::Value;
 
 use crate::http::negotiate::Format;

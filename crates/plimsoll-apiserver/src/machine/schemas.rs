@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_machinery::{KindTable, openapi};
+use plimsoll_apimachinery::{KindTable, openapi};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

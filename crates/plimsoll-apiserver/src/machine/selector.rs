@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_machinery::select::LabelSelector;
+use plimsoll_apimachinery::select::LabelSelector;
 use serde_json::Value;
 
 /// Whether a `metav1.LabelSelector` selects labels. An absent one selects nothing, an empty one everything.

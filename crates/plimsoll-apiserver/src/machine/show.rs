@@ -1,8 +1,8 @@
 //! Objects in other forms than their own: protobuf and tables.
 
 use jiff::Timestamp;
-use plimsoll_machinery::table::{IncludeObject, TableOptions, is_sorted, to_table};
-use plimsoll_machinery::{ApiError, Kind, proto};
+use plimsoll_apimachinery::table::{IncludeObject, TableOptions, is_sorted, to_table};
+use plimsoll_apimachinery::{ApiError, Kind, proto};
 use serde_json::{Value, json};
 
 use super::read::gvk_of;

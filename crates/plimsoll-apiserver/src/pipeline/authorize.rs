@@ -1,6 +1,6 @@
 //! Authorization of what a request turns into on its way.
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 
 use super::Write;
 use crate::auth::{self, Attributes};

@@ -1,6 +1,6 @@
 //! Create.
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Updated, Write, authorize, devices, is_service, meta, service, settled};

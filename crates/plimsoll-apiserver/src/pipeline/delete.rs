@@ -1,7 +1,7 @@
 //! Delete: preconditions, grace, finalizers, propagation (`registry/rest/delete.go`, `registry/generic/store.go`).
 
 use jiff::SignedDuration;
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Write, meta, settled};

@@ -1,7 +1,7 @@
 //! Who may ask for administrative access to devices: claims in namespaces that say so (`AuthorizedForAdmin` and
 //! `AuthorizedForAdminStatus` of `pkg/registry/resource`).
 
-use plimsoll_machinery::FieldError;
+use plimsoll_apimachinery::FieldError;
 use serde_json::Value;
 
 use super::Write;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
 

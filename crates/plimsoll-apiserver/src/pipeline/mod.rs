@@ -15,7 +15,7 @@ mod update;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use plimsoll_machinery::{ApiError, Kind, KindTable};
+use plimsoll_apimachinery::{ApiError, Kind, KindTable};
 use serde_json::Value;
 
 use crate::audit::Annotations;

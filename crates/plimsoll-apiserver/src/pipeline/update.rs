@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::decode::go_quote;
-use plimsoll_machinery::{ApiError, FieldError, Gvk};
+use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::{ApiError, FieldError, Gvk};
 use serde_json::{Value, json};
 
 use super::create::create_owned;

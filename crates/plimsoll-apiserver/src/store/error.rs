@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 
 use super::Record;
 
@@ -100,14 +100,14 @@ impl StoreError {
 /// 504 with the cause by which clients know that they may just wait (apimachinery `NewTooLargeResourceVersionError`).
 fn too_large(message: &str) -> ApiError {
     let mut error = ApiError::new(504, "Timeout", format!("Timeout: {message}"));
-    error.details = Some(Box::new(plimsoll_machinery::Details {
-        causes: vec![plimsoll_machinery::Cause {
+    error.details = Some(Box::new(plimsoll_apimachinery::Details {
+        causes: vec![plimsoll_apimachinery::Cause {
             reason: "ResourceVersionTooLarge".to_owned(),
             message: "Too large resource version".to_owned(),
             field: String::new(),
         }],
         retry_after_seconds: 1,
-        ..plimsoll_machinery::Details::default()
+        ..plimsoll_apimachinery::Details::default()
     }));
     error
 }

@@ -119,7 +119,7 @@ impl Record {
     /// # Errors
     /// The JSON isn't JSON (a bug, or a journal from elsewhere).
     pub fn value(&self) -> Result<serde_json::Value, StoreError> {
-        plimsoll_machinery::decode::depth::from_stored(&self.json)
+        plimsoll_apimachinery::decode::depth::from_stored(&self.json)
             .map_err(|e| StoreError::Corrupt(format!("{} {}: {e}", self.key.resource, self.key.path())))
     }
 

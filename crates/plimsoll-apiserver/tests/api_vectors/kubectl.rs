@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use plimsoll_apimachinery::Kind;
 use plimsoll_apiserver::Server;
 use plimsoll_apiserver::store::{Expected, Key, Write};
-use plimsoll_machinery::Kind;
 use serde_json::{Value, json};
 
 use crate::bind::is_template;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_machinery::{Kind, KindTable};
+use plimsoll_apimachinery::{Kind, KindTable};
 use serde_json::{Value, json};
 
 /// The namespace of all namespaced objects.

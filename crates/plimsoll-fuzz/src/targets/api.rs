@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use plimsoll_machinery::cel::eval::{self, Budget, Scope};
-use plimsoll_machinery::cel::{Program, check};
-use plimsoll_machinery::decode::{self, FieldValidation, Format};
-use plimsoll_machinery::{Gvk, Kind, KindTable, apply, builtin, default, patch, proto, validate};
+use plimsoll_apimachinery::cel::eval::{self, Budget, Scope};
+use plimsoll_apimachinery::cel::{Program, check};
+use plimsoll_apimachinery::decode::{self, FieldValidation, Format};
+use plimsoll_apimachinery::{Gvk, Kind, KindTable, apply, builtin, default, patch, proto, validate};
 use serde_json::{Value, json};
 
 static TABLE: LazyLock<KindTable> = LazyLock::new(builtin::table);

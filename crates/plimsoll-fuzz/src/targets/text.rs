@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use plimsoll_api::Quantity;
-use plimsoll_machinery::builtin;
-use plimsoll_machinery::page::Token;
-use plimsoll_machinery::select::{FieldSelector, LabelSelector};
+use plimsoll_apimachinery::builtin;
+use plimsoll_apimachinery::page::Token;
+use plimsoll_apimachinery::select::{FieldSelector, LabelSelector};
 use serde_json::json;
 
 /// Parses a quantity; its canonical form must be the same amount and canonical itself.

@@ -1,7 +1,7 @@
 //! The objects of the load, encoded before the clock runs.
 
 use bytes::Bytes;
-use plimsoll_machinery::{Gvk, proto};
+use plimsoll_apimachinery::{Gvk, proto};
 use serde_json::{Value, json};
 
 use super::client::{JSON, PROTOBUF};

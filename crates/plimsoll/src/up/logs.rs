@@ -4,13 +4,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_apimachinery::ApiError;
 use plimsoll_apiserver::http::body::Body;
 use plimsoll_apiserver::store::Key;
 use plimsoll_apiserver::{LogRequest, LogSource, Server};
 use plimsoll_kubelet::SECOND;
 use plimsoll_kubelet::logs::{Error, Line, lines};
 use plimsoll_kubelet::time::micros_text;
-use plimsoll_machinery::ApiError;
 use serde_json::Value;
 
 /// How often a followed log is looked at.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use plimsoll_api::config;
+use plimsoll_apimachinery::{Gvk, Kind, builtin, decode};
 use plimsoll_kubelet::nodes::{Shape, complete, node};
-use plimsoll_machinery::{Gvk, Kind, builtin, decode};
 use serde_json::Value;
 
 use crate::cli;

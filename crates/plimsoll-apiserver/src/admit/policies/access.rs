@@ -1,7 +1,7 @@
 //! The author of a policy or a binding must be able to read its parameters, because expressions show them
 //! (`pkg/registry/admissionregistration/validatingadmissionpolicy/authz.go`, `…policybinding/authz.go`).
 
-use plimsoll_machinery::{FieldError, Gvk};
+use plimsoll_apimachinery::{FieldError, Gvk};
 use serde_json::Value;
 
 use crate::auth::{Attributes, MASTERS, User};

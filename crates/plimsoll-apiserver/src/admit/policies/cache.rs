@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_machinery::policy::{Binding, Policy};
+use plimsoll_apimachinery::policy::{Binding, Policy};
 
 use crate::store::Store;
 

@@ -7,10 +7,12 @@ mod params;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use plimsoll_machinery::cel::eval::{Asked, Decision};
-use plimsoll_machinery::policy::{Action, Annotation, Binding, Outcome, Policy, Request, Verdict, is_exempt};
-use plimsoll_machinery::webhook::{Attributes, Target};
-use plimsoll_machinery::{ApiError, Cause};
+use plimsoll_apimachinery::cel::eval::{Asked, Decision};
+use plimsoll_apimachinery::policy::{
+    Action, Annotation, Binding, Outcome, Policy, Request, Verdict, is_exempt,
+};
+use plimsoll_apimachinery::webhook::{Attributes, Target};
+use plimsoll_apimachinery::{ApiError, Cause};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

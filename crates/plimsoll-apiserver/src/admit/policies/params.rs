@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::Kind;
-use plimsoll_machinery::policy::ParamRef;
-use plimsoll_machinery::webhook::labels_of;
+use plimsoll_apimachinery::Kind;
+use plimsoll_apimachinery::policy::ParamRef;
+use plimsoll_apimachinery::webhook::labels_of;
 use serde_json::Value;
 
 use crate::convert;

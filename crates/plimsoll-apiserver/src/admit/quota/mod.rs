@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use plimsoll_api::quantity::{Format, Quantity};
-use plimsoll_machinery::{ApiError, Kind, KindTable};
+use plimsoll_apimachinery::{ApiError, Kind, KindTable};
 use serde_json::{Value, json};
 
 use super::amounts::{Amounts, amounts};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_machinery::Kind;
+use plimsoll_apimachinery::Kind;
 use serde_json::Value;
 
 /// Whether the scopes of a quota (its `spec`) take an object in. Only pods and claims have any.
@@ -39,7 +39,7 @@ impl<'a> Requirement<'a> {
         let spec = &pod["spec"];
         let best_effort = || {
             let spec = spec.as_object().cloned().unwrap_or_default();
-            plimsoll_machinery::strategy::qos_class(&spec) == "BestEffort"
+            plimsoll_apimachinery::strategy::qos_class(&spec) == "BestEffort"
         };
         match self.scope {
             "Terminating" => is_terminating(pod),
@@ -99,7 +99,7 @@ fn crosses_namespaces(spec: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_machinery::Kind;
+    use plimsoll_apimachinery::Kind;
     use serde_json::json;
 
     use super::*;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::quantity::{Format, Quantity};
-use plimsoll_machinery::Kind;
+use plimsoll_apimachinery::Kind;
 use serde_json::Value;
 
 use super::super::amounts::{Part, View, is_set_for_pod, total};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use rand::RngExt;
 use serde::Deserialize;
 use serde_json::{Value, json};

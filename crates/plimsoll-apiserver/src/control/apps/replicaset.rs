@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 

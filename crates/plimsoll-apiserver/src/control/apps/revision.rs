@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

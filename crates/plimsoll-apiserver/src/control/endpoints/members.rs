@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use plimsoll_machinery::validate::endpoint_address;
+use plimsoll_apimachinery::validate::endpoint_address;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

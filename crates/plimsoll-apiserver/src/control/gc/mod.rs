@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use plimsoll_machinery::{ApiError, Gvk, Kind, KindTable};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind, KindTable};
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
@@ -340,7 +340,7 @@ impl Controller for GarbageCollector {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_machinery::crd;
+    use plimsoll_apimachinery::crd;
 
     use super::*;
 

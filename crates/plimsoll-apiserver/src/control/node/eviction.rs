@@ -90,7 +90,7 @@ impl TaintEviction {
         self.recorder.record(subject, Event::new(EventType::Normal, "TaintManagerEviction", message));
     }
 
-    async fn evict(&self, pod: &Pod, now: Timestamp) -> Result<(), plimsoll_machinery::ApiError> {
+    async fn evict(&self, pod: &Pod, now: Timestamp) -> Result<(), plimsoll_apimachinery::ApiError> {
         let meta = &pod.metadata;
         let target = Target::object(&resources::PODS, &meta.namespace, &meta.name);
         let condition = json!({

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;

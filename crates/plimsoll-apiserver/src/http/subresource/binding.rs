@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::{ApiError, Details, Kind, Subresource};
+use plimsoll_apimachinery::{ApiError, Details, Kind, Subresource};
 use serde_json::{Map, Value, json};
 
 use super::super::Req;
@@ -278,7 +278,7 @@ mod tests {
             pod in pod(), uid in some(&["u-1", "u-2", ""]), version in some(&["1"]), labels in some(&[json!({"z": "1"}), json!({})]),
             annotations in some(&[json!({"note": "x"})]),
         ) {
-            let kinds = plimsoll_machinery::builtin::table();
+            let kinds = plimsoll_apimachinery::builtin::table();
             let pods = kinds.resource("", "v1", "pods").unwrap();
             let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
             let binding = json!({

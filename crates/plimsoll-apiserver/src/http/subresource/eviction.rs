@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::{ApiError, Cause, Details, Kind, Subresource};
+use plimsoll_apimachinery::{ApiError, Cause, Details, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::super::Req;

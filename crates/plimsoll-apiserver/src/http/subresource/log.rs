@@ -1,6 +1,6 @@
 //! `pods/log`.
 
-use plimsoll_machinery::{ApiError, Kind};
+use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::Value;
 
 use super::super::Req;

@@ -10,7 +10,7 @@ mod token;
 use std::sync::Arc;
 
 use http::Method;
-use plimsoll_machinery::{ApiError, Details, Gvk, Kind, KindTable, Subresource};
+use plimsoll_apimachinery::{ApiError, Details, Gvk, Kind, KindTable, Subresource};
 use serde_json::Value;
 
 use super::generic::{decode, key, negotiate_for, not_supported, present, present_written, write_of};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::{ApiError, FieldError, Kind, Subresource};
+use plimsoll_apimachinery::{ApiError, FieldError, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::super::Req;
@@ -226,7 +226,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_machinery::kinds::CustomKind;
+    use plimsoll_apimachinery::kinds::CustomKind;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_machinery::{ApiError, FieldError, Kind, Subresource};
+use plimsoll_apimachinery::{ApiError, FieldError, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::super::Req;

@@ -1,6 +1,6 @@
 //! Address families of Services in a cluster that has one (`initIPFamilyFields`).
 
-use plimsoll_machinery::{ApiError, FieldError, validate};
+use plimsoll_apimachinery::{ApiError, FieldError, validate};
 use serde_json::{Value, json};
 
 use super::{address, kind_of, refuse, texts, wants_address};

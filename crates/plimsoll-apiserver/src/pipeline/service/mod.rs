@@ -6,7 +6,7 @@ mod ports;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use plimsoll_machinery::{ApiError, FieldError};
+use plimsoll_apimachinery::{ApiError, FieldError};
 use rand::RngExt;
 use serde_json::{Value, json};
 

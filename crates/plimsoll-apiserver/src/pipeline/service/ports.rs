@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_machinery::{ApiError, FieldError};
+use plimsoll_apimachinery::{ApiError, FieldError};
 use rand::RngExt;
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-use plimsoll_machinery::{Gvk, Kind};
+use plimsoll_apimachinery::{Gvk, Kind};
 use serde_json::json;
 
 use super::*;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_machinery::ApiError;
+use plimsoll_apimachinery::ApiError;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 
