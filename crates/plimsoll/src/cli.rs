@@ -8,15 +8,15 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::describe::{Completion, Man, Version};
 
-/// Batch and AI scheduler for Kubernetes: queueing and placement in one engine.
+/// Batch and AI scheduler for Kubernetes: admission and scheduling in one engine.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version = env!("PLIMSOLL_LONG_VERSION"), about)]
 pub struct Cli {
-    /// What to log, to standard error: a level (off, error, warn, info, debug, trace), targets with levels
+    /// Log filter for standard error: a level (off, error, warn, info, debug, trace), targets with levels
     /// (plimsoll_runtime=debug), or both.
     #[arg(long, global = true, env = "PLIMSOLL_LOG", default_value = "warn", value_name = "FILTER")]
     pub log: crate::logging::Filter,
-    /// Format of the log.
+    /// Log format.
     #[arg(
         long,
         global = true,
@@ -29,7 +29,7 @@ pub struct Cli {
     /// Send OpenTelemetry traces of admissions to this collector (OTLP over HTTP), such as http://127.0.0.1:4318.
     #[arg(long, global = true, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub tracing_endpoint: Option<String>,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -37,46 +37,46 @@ pub struct Cli {
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a control plane on this machine: API server, engine, controllers and simulated nodes.
+    /// Start a local control plane: API server, engine, controllers and simulated nodes.
     Up(Up),
-    /// Queue and place in a cluster.
+    /// Run the controllers against a cluster.
     Run(Run),
-    /// Print the version: of the program, and of the Kubernetes and Kueue APIs that it speaks.
+    /// Print the version of the program, and of the Kubernetes and Kueue APIs that it serves.
     Version(Version),
     /// Print the completion script of a shell.
     Completion(Completion),
     /// Print a manual page (roff).
     Man(Man),
-    /// Measure.
+    /// Run benchmarks.
     Bench {
-        /// What to measure.
+        /// The benchmark.
         #[command(subcommand)]
         what: Bench,
     },
 }
 
-/// How output is written.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Text.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// When a write counts as done.
+/// When a write is acknowledged: after fsync, or at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
-    /// When it is on disk.
+    /// After fsync.
     #[default]
     Durable,
-    /// At once; a crash of the machine may take back the last moment.
+    /// At once: a crash of the machine may lose the last writes.
     Relaxed,
 }
 
 impl Durability {
-    /// As it is written on the command line.
+    /// The value's name on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Durable => "durable",
@@ -106,8 +106,8 @@ pub struct Files {
     /// kube-scheduler's feature gates, as its --feature-gates: Name=true,Other=false.
     #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true)]
     pub scheduler_feature_gates: String,
-    /// Admit by quota alone, as Kueue does, also where nodes have no room. Needed where a cluster autoscaler brings
-    /// nodes only for pods that are pending.
+    /// Admit by quota alone, as Kueue does, even if no node has capacity. Required with a cluster autoscaler that adds
+    /// nodes for pending pods only.
     #[arg(long)]
     pub no_joint_admission: bool,
 }
@@ -115,67 +115,67 @@ pub struct Files {
 /// `plimsoll up`.
 #[derive(Debug, Args)]
 pub struct Up {
-    /// Port of the API server; 0 takes a free one.
+    /// Port of the API server; 0: a free one.
     #[arg(long, default_value_t = 6443)]
     pub port: u16,
-    /// Address of the API server. Anything but a loopback address lets others on your network try to connect.
+    /// Address of the API server. An address other than loopback exposes the server to your network.
     #[arg(long, default_value = "127.0.0.1")]
     pub bind: IpAddr,
-    /// Where to write the kubeconfig [default: kubeconfig under --data, else plimsoll.kubeconfig].
+    /// File to write the kubeconfig to [default: kubeconfig under --data, else plimsoll.kubeconfig].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Number of simulated nodes.
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub nodes: usize,
-    /// Node manifests to simulate instead (YAML or JSON, several documents).
+    /// Manifests of the nodes to simulate (YAML or JSON, several documents).
     #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
     pub nodes_file: Option<PathBuf>,
-    /// Directory that keeps everything, credentials too; without it nothing outlives the process. Closed to other users
-    /// unless it holds other things.
+    /// Directory of the store and of the credentials; without it all state ends with the process. Closed to other users
+    /// unless it has other contents.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// How many times faster than real time pods run.
+    /// Speed of simulated pods as a multiple of real time.
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = speed)]
     pub speed: f64,
-    /// When a write counts as done.
+    /// When a write is acknowledged: after fsync, or at once.
     #[arg(long, value_enum, default_value_t)]
     pub durability: Durability,
-    /// No engine: only the API server with Kueue's kinds, the controllers and the simulated nodes. `plimsoll run` or
-    /// any other scheduler does the rest from outside.
+    /// Start without the engine: API server with Kueue's kinds, controllers and simulated nodes only, for `plimsoll run`
+    /// or any other scheduler.
     #[arg(long, conflicts_with_all = ["config", "scheduler_config", "no_joint_admission"])]
     pub no_scheduler: bool,
-    /// No queueing, and nothing of Kueue's: neither its kinds nor its webhooks. Kueue can be installed instead.
+    /// Start without queueing and without Kueue's kinds and webhooks, so that Kueue can be installed.
     #[arg(long, conflicts_with_all = ["config", "no_joint_admission", "no_scheduler"])]
     pub no_queueing: bool,
-    /// No placement: pods stay pending until another scheduler places them, such as kube-scheduler.
+    /// Start without the scheduler: pods stay pending until another one, such as kube-scheduler, binds them.
     #[arg(long, conflicts_with_all = ["scheduler_config", "no_joint_admission", "no_scheduler"])]
     pub no_placement: bool,
-    /// Where to record requests: lines of audit.k8s.io/v1 events are added to this file.
+    /// File to append audit events to, one audit.k8s.io/v1 object per line.
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     pub audit_log_path: Option<PathBuf>,
-    /// Which requests to record and how much of them: kind Policy, audit.k8s.io/v1.
+    /// Audit policy file: kind Policy, audit.k8s.io/v1.
     #[arg(long, value_name = "FILE", requires = "audit_log_path")]
     pub audit_policy_file: Option<PathBuf>,
-    /// Requests that only read and are served at one time; priority and fairness divides these and those of
+    /// Maximum number of read requests in flight; priority and fairness divides the sum of this and
     /// --max-mutating-requests-inflight among all clients.
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_requests_inflight: u32,
-    /// Requests that write and are served at one time, to be added to --max-requests-inflight.
+    /// Maximum number of write requests in flight, added to --max-requests-inflight.
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub max_mutating_requests_inflight: u32,
-    /// Admission plugins to enable beside those that kube-apiserver enables by default, separated by commas.
+    /// Admission plugins to enable in addition to kube-apiserver's defaults, comma-separated.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plugins to disable although kube-apiserver enables them by default, separated by commas.
+    /// Admission plugins of kube-apiserver's defaults to disable, comma-separated.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
-    /// How long events stay: 90s, 15m, 2h.
+    /// Time to live of events: 90s, 15m, 2h.
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = duration)]
     pub event_ttl: Duration,
-    /// How to say that it is ready.
+    /// Format of the message that the control plane is ready.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
-    /// Where `/metrics`, `/healthz`, `/livez` and `/readyz` are served, as ADDRESS:PORT or :PORT; 0: nowhere.
+    /// Address of `/metrics`, `/healthz`, `/livez` and `/readyz`, as ADDRESS:PORT or :PORT; 0 disables them.
     #[arg(long, default_value = "0", value_name = "ADDRESS", value_parser = bind)]
     pub metrics_bind_address: Bind,
     /// Configuration files.
@@ -200,22 +200,22 @@ pub struct Run {
     /// Context in the kubeconfig.
     #[arg(long)]
     pub context: Option<String>,
-    /// Queue workloads, as Kueue does [default: both roles].
+    /// Run Kueue's role only: admit workloads [default: both roles].
     #[arg(long)]
     pub queueing: bool,
-    /// Place pods, as kube-scheduler does [default: both roles].
+    /// Run kube-scheduler's role only: bind pods to nodes [default: both roles].
     #[arg(long)]
     pub placement: bool,
-    /// Who writes where several run.
+    /// Leader election.
     #[command(flatten)]
     pub election: Election,
     /// Admission and conversion webhooks.
     #[command(flatten)]
     pub webhooks: Webhooks,
-    /// Where `/metrics`, `/healthz`, `/livez` and `/readyz` are served, as ADDRESS:PORT or :PORT; 0: nowhere.
+    /// Address of `/metrics`, `/healthz`, `/livez` and `/readyz`, as ADDRESS:PORT or :PORT; 0 disables them.
     #[arg(long, default_value = "127.0.0.1:10251", value_name = "ADDRESS", value_parser = bind)]
     pub metrics_bind_address: Bind,
-    /// How to say that it runs.
+    /// Format of the message that the controllers run.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
     /// Configuration files.
@@ -226,45 +226,45 @@ pub struct Run {
 /// Leader election: kube-scheduler's flags, names and defaults.
 #[derive(Clone, Debug, Args)]
 pub struct Election {
-    /// Act only while holding a Lease, so that several can run and one acts. `--leader-elect=false`: only where
-    /// nothing else runs with the same roles.
+    /// Act while holding a Lease only, so that one of several replicas acts. Set `--leader-elect=false` only if no other
+    /// process has the same roles.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           action = ArgAction::Set, value_name = "BOOL")]
     pub leader_elect: bool,
-    /// How long others wait after the last renewal before they take over.
+    /// Time that other replicas wait after the last renewal before they acquire the Lease.
     #[arg(long, default_value = "15s", value_name = "TIME", value_parser = duration)]
     pub leader_elect_lease_duration: Duration,
-    /// How long the leader tries to renew before it gives up.
+    /// Time that the leader retries a renewal before it ends.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub leader_elect_renew_deadline: Duration,
-    /// Pause between tries.
+    /// Time between attempts to acquire or renew the Lease.
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = duration)]
     pub leader_elect_retry_period: Duration,
     /// Namespace of the Lease.
     #[arg(long, alias = "lease-namespace", default_value = "kube-system", value_name = "NAME")]
     pub leader_elect_resource_namespace: String,
-    /// Name of the Lease. With the name of another scheduler's Lease, only one of the two acts.
+    /// Name of the Lease. If another scheduler has the same Lease, only one of the two acts.
     #[arg(long, alias = "lease-name", default_value = "plimsoll", value_name = "NAME")]
     pub leader_elect_resource_name: String,
 }
 
-/// Webhooks over HTTPS: without them, jobs start before they are stopped again, plain pods are not queued, and
-/// Kueue's old version is not converted.
+/// Webhooks over HTTPS. Without them jobs start before they are suspended, plain pods are not queued, and Kueue's
+/// v1beta1 is not converted.
 #[derive(Clone, Debug, Args)]
 pub struct Webhooks {
-    /// Port of the webhooks; 0 takes a free one [default: none are served].
+    /// Port of the webhooks; 0: a free one [default: no webhooks].
     #[arg(long, value_name = "PORT")]
     pub webhook_port: Option<u16>,
     /// Address of the webhooks.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", requires = "webhook_port")]
     pub webhook_host: IpAddr,
-    /// Service by which the API server reaches the webhooks, in --namespace.
+    /// Service of the webhooks, in --namespace.
     #[arg(long, value_name = "NAME", requires = "webhook_port")]
     pub webhook_service: Option<String>,
-    /// Where the API server reaches the webhooks, without a Service [default: their address].
+    /// URL of the webhooks for the API server, without a Service [default: their address].
     #[arg(long, value_name = "URL", requires = "webhook_port", conflicts_with = "webhook_service", value_parser = base)]
     pub webhook_url: Option<String>,
-    /// Namespace of this process: of the Secret with the webhooks' certificates, and of the Service.
+    /// Namespace of the Secret with the webhooks' certificates, and of the Service.
     #[arg(long, env = "POD_NAMESPACE", default_value = plimsoll_api::webhooks::NAMESPACE, value_name = "NAME")]
     pub namespace: String,
 }
@@ -272,7 +272,7 @@ pub struct Webhooks {
 /// An address to listen on, or none.
 pub type Bind = Option<SocketAddr>;
 
-/// As controller-runtime reads it: `:8080` is all addresses, `0` none.
+/// Parses an address as controller-runtime does: `:8080` is all addresses, `0` none.
 fn bind(text: &str) -> Result<Option<SocketAddr>, String> {
     match text.strip_prefix(':') {
         _ if text == "0" => Ok(None),
@@ -284,7 +284,7 @@ fn bind(text: &str) -> Result<Option<SocketAddr>, String> {
     }
 }
 
-/// A URL to append paths to.
+/// Parses a URL that paths are appended to.
 fn base(text: &str) -> Result<String, String> {
     let uri: http::Uri = text.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
     if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
@@ -296,38 +296,38 @@ fn base(text: &str) -> Result<String, String> {
 /// `plimsoll bench`.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// The API server: writes, bindings, watches, lists, memory, start, and pods from creation to binding.
+    /// Benchmark the API server: writes, bindings, watches, lists, memory, start, and pods from creation to binding.
     Api(BenchApi),
-    /// A control plane under load for a long time: memory, journal, and what stays behind.
+    /// Run a control plane under load for a long time: memory, journal, leaked objects.
     Soak(BenchSoak),
-    /// Queueing: Kueue's published sizes in virtual time, and single decisions in large queues.
+    /// Benchmark admission: Kueue's published sizes in virtual time, and single decisions in large queues.
     Admission(BenchAdmission),
-    /// Placement: pods placed per second in process, time per decision, memory.
+    /// Benchmark scheduling: pods per second in process, time per decision, memory.
     Placement(BenchPlacement),
 }
 
 /// `plimsoll bench placement`.
 #[derive(Debug, Args)]
 pub struct BenchPlacement {
-    /// Rows to measure, by name [default: all].
+    /// Rows to run, by name [default: all].
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub rows: Vec<String>,
-    /// So many nodes instead of the workload's; pods in proportion.
+    /// Number of nodes instead of the workload's; pods in proportion.
     #[arg(long, value_name = "N", value_parser = count)]
     pub nodes: Option<usize>,
-    /// So many pods instead of the workload's.
+    /// Number of pods instead of the workload's.
     #[arg(long, value_name = "N", value_parser = count)]
     pub pods: Option<usize>,
-    /// Measure at 1,000, 10,000 and 100,000 nodes, print a table and draw the time of a decision into this file (SVG).
+    /// Run at 1,000, 10,000 and 100,000 nodes, print a table and draw the time of a decision into this file (SVG).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "pods"])]
     pub curve: Option<PathBuf>,
-    /// How to print the result.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
-    /// No progress bars.
+    /// Hide progress bars.
     #[arg(long)]
     pub quiet: bool,
-    /// Measures one row in this process.
+    /// Run one row in this process.
     #[arg(long, hide = true)]
     pub child: Option<String>,
 }
@@ -343,22 +343,22 @@ fn count(text: &str) -> Result<usize, String> {
 /// `plimsoll bench admission`.
 #[derive(Debug, Args)]
 pub struct BenchAdmission {
-    /// Descriptions of what to generate, instead of those that come with the program.
+    /// Generator configurations, instead of the built-in ones.
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// What to run, by name: baseline, large-scale, tas, single [default: all].
+    /// Rows to run, by name: baseline, large-scale, tas, single [default: all].
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub rows: Vec<String>,
-    /// Factor of the number of workloads per ClusterQueue: 0.1 for a quick look.
+    /// Factor of the number of workloads per ClusterQueue: 0.1 for a quick run.
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
     pub scale: f64,
-    /// Writes per second of a second run with a limited client, as in Kueue's own test; 0: only without a limit.
+    /// Writes per second of a second run with a throttled client, as in Kueue's own test; 0: without this run.
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub writes: u32,
-    /// How to print the result.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
-    /// No progress bars.
+    /// Hide progress bars.
     #[arg(long)]
     pub quiet: bool,
 }
@@ -366,35 +366,35 @@ pub struct BenchAdmission {
 /// `plimsoll bench api`.
 #[derive(Debug, Args)]
 pub struct BenchApi {
-    /// Rows to measure, by name [default: all].
+    /// Rows to run, by name [default: all].
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub rows: Vec<String>,
-    /// Factor of all sizes: 0.1 for a quick look.
+    /// Factor of all sizes: 0.1 for a quick run.
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
     pub scale: f64,
-    /// Connections of the rows that write from several.
+    /// Number of connections of the rows that write over several.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub connections: u16,
-    /// Measure the API server of this kubeconfig instead of one of our own. A namespace is made there and removed.
+    /// Kubeconfig of an API server to benchmark instead of the embedded one. A namespace is created there and deleted.
     #[arg(long, value_name = "KUBECONFIG")]
     pub server: Option<PathBuf>,
-    /// Measure kube-apiserver side by side: the programs `etcd` and `kube-apiserver` of this directory get the same load
-    /// from the same client, in turns with ours. Where no write needs to be on disk, etcd runs without fsync too.
+    /// Directory of `etcd` and `kube-apiserver`, to benchmark in turns with the embedded API server: same load, same
+    /// client. etcd runs without fsync where the embedded server does.
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     pub kube_apiserver: Option<PathBuf>,
-    /// Directory under which stores are made and removed [default: the system's for temporary files].
+    /// Directory for temporary stores [default: the system's for temporary files].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// When a write counts as done [default: durable in the rows about that, relaxed in the others].
+    /// When a write is acknowledged [default: durable in the rows that measure it, relaxed in the others].
     #[arg(long, value_enum)]
     pub durability: Option<Durability>,
-    /// How to print the result.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
-    /// No progress bars.
+    /// Hide progress bars.
     #[arg(long)]
     pub quiet: bool,
-    /// Measures one row in this process; with --kube-apiserver, that one.
+    /// Run one row in this process; with --kube-apiserver, on that server.
     #[arg(long, hide = true)]
     pub child: Option<String>,
 }
@@ -402,28 +402,28 @@ pub struct BenchApi {
 /// `plimsoll bench soak`.
 #[derive(Debug, Args)]
 pub struct BenchSoak {
-    /// How long: 90s, 15m, 2h.
+    /// Duration of the run: 90s, 15m, 2h.
     #[arg(long, default_value = "2h", value_name = "TIME", value_parser = duration)]
     pub duration: Duration,
-    /// Jobs a second.
+    /// Jobs created per second.
     #[arg(long, default_value_t = 10.0, value_name = "N", value_parser = rate)]
     pub jobs: f64,
-    /// Clients that connect, watch for a moment and leave.
+    /// Number of clients that connect, watch for a moment and disconnect.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub watchers: usize,
-    /// How long events stay; memory grows at least until the first ones go.
+    /// Time to live of events; memory grows at least until the first ones expire.
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = duration)]
     pub event_ttl: Duration,
-    /// Directory under which the store is made and removed [default: the system's for temporary files].
+    /// Directory for the temporary store [default: the system's for temporary files].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// When a write counts as done.
+    /// When a write is acknowledged: after fsync, or at once.
     #[arg(long, value_enum, default_value_t)]
     pub durability: Durability,
-    /// How to print the result.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
-    /// No progress bar.
+    /// Hide the progress bar.
     #[arg(long)]
     pub quiet: bool,
 }

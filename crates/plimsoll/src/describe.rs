@@ -11,20 +11,20 @@ use crate::{cli, say};
 /// `plimsoll version`.
 #[derive(Debug, Args)]
 pub struct Version {
-    /// How to print it.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Format,
 }
 
-/// How the version is written: kubectl's formats, and text.
+/// Output format of the version: kubectl's, and text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Text.
     #[default]
     Text,
     /// One JSON object.
     Json,
-    /// The same as YAML.
+    /// YAML.
     Yaml,
 }
 
