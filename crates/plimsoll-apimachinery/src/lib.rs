@@ -3,16 +3,20 @@
 //! Everything here is a function of its arguments: no async, no network, no files, no clock. The server
 //! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
 
+pub mod amounts;
 pub mod apply;
 pub mod builtin;
 pub mod cel;
 pub mod crd;
 pub mod decode;
 pub mod default;
+pub mod default_class;
 pub mod discovery;
 pub mod error;
 pub mod jsonpath;
+pub mod key;
 pub mod kinds;
+pub mod meta;
 mod obj;
 pub mod openapi;
 pub mod page;
@@ -20,6 +24,7 @@ pub mod patch;
 pub mod pod_security;
 pub mod policy;
 pub mod proto;
+pub mod quota;
 pub mod schema;
 pub mod select;
 pub mod strategy;
@@ -30,5 +35,6 @@ pub mod validate;
 pub mod webhook;
 
 pub use error::{ApiError, Cause, Details, FieldError, FieldErrorKind};
+pub use key::{Key, ObjectLister};
 pub use kinds::{Gvk, Kind, KindTable, Subresource};
 pub use schema::{Leaf, Presence, Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};

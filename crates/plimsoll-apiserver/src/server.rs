@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use plimsoll_apimachinery::{Kind, KindTable, builtin};
+use plimsoll_client::Clock;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use crate::custom::CleanUps;
 use crate::flow::{self, FlowControl};
 use crate::http::{body::Body, handle};
 use crate::store::{Durability, Expected, Key, OpenError, Record, Store, StoreError};
-use crate::time::{Clock, SystemClock};
 
 /// Settings of a server.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub struct ServerConfig {
     /// When a write counts as done.
     pub durability: Durability,
     /// The clock.
-    pub clock: Arc<dyn Clock>,
+    pub clock: Clock,
     /// Authentication and authorization.
     pub auth: AuthConfig,
     /// Admission plugins that are on.
@@ -58,7 +58,7 @@ impl Default for ServerConfig {
         Self {
             data: None,
             durability: Durability::default(),
-            clock: Arc::new(SystemClock),
+            clock: Clock::wall(),
             auth: AuthConfig::default(),
             plugins: Plugins::default(),
             audit: None,

@@ -1,22 +1,6 @@
-//! The clock, and times as the API writes them.
+//! Times as objects have them.
 
 use jiff::Timestamp;
-
-/// Where the server reads the time. Simulated time runs through here as well.
-pub trait Clock: Send + Sync + 'static {
-    /// Now.
-    fn now(&self) -> Timestamp;
-}
-
-/// The machine's clock.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-}
 
 /// `metav1.Time`: whole seconds.
 pub fn seconds(t: Timestamp) -> String {

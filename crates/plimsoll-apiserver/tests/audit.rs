@@ -160,8 +160,8 @@ async fn impersonation_is_recorded_with_its_constraint() {
 /// Controllers have no connection, and their writes stand in the log as anybody's.
 #[tokio::test]
 async fn writes_of_controllers_are_recorded_with_their_user() {
-    use plimsoll_apiserver::control::client::{Client as _, Deletion, Target, resources};
-    use plimsoll_apiserver::control::inprocess::ServerClient;
+    use plimsoll_apiserver::inprocess::ServerClient;
+    use plimsoll_client::{Client as _, Deletion, Target, resources};
 
     let (api, log) = world().await;
     let controllers = ServerClient::new(std::sync::Arc::clone(&api.server));

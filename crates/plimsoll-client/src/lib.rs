@@ -1,6 +1,27 @@
-//! What controllers and servers of one process share, whichever API server they talk to.
+//! The kit of everything that talks to an API server (client-go's part): informers, work queues, the loop that controllers
+//! run in, event recorder, clock, supervised tasks.
 
+pub mod api;
+pub mod clock;
+pub mod controller;
+pub mod event_recorder;
 pub mod fault;
+pub mod informer;
+pub mod reader;
+mod reflector;
+pub mod resource;
+pub mod shared;
 pub mod supervise;
+pub mod workqueue;
 
+pub use api::{Client, Deletion, Propagation, Reply, Target, modify};
+pub use clock::{Clock, SystemTime, TimeSource};
+pub use controller::{Controller, Outcome};
+pub use event_recorder::{Event, EventRecorder, EventType, Subject};
+pub use informer::Informer;
+pub use reader::{Change, Expired, ObjectWatch, Reader, StoredObject};
+pub use reflector::{Decode, IndexFn};
+pub use resource::{Resource, resources};
+pub use shared::SharedInformers;
 pub use supervise::{Fatal, Supervisor};
+pub use workqueue::{Backoff, WorkQueue};

@@ -2,6 +2,7 @@
 
 mod fields;
 mod labels;
+mod metav1;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 pub use fields::{FieldRequirement, FieldSelector};
 pub use labels::{LabelSelector, Operator, Requirement};
+pub use metav1::{selector_text, selects};
 
 use crate::error::ApiError;
 use crate::kinds::Kind;

@@ -4,9 +4,9 @@ use plimsoll_api::quantity::Quantity;
 use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
-use super::amounts::{Amounts, Part, View, amounts, total};
 use super::{Operation, forbidden, subject};
 use crate::pipeline::Write;
+use plimsoll_apimachinery::amounts::{Amounts, Part, View, amounts, total};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 const CONTAINERS: [(&str, &str); 2] = [("containers", "container"), ("initContainers", "init container")];

@@ -1,6 +1,5 @@
 //! Built-in admission, in upstream's order of plugins, and webhooks.
 
-mod amounts;
 mod limits;
 mod namespace;
 mod node_restriction;
@@ -23,8 +22,6 @@ use plimsoll_apimachinery::{ApiError, Details, Gvk};
 use serde_json::Value;
 
 use crate::pipeline::{Admission, Write};
-
-pub(crate) use objects::default_class;
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

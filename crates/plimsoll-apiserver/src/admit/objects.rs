@@ -3,16 +3,14 @@
 
 use plimsoll_api::quantity::Quantity;
 use plimsoll_apimachinery::ApiError;
+use plimsoll_apimachinery::default_class::{default_ingress_class_name, default_storage_class_name};
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
 use crate::pipeline::Write;
-use crate::store::{Key, Store};
+use crate::store::Key;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
-const DEFAULT_INGRESS_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// A new node is tainted until its controller knows better.
@@ -45,30 +43,11 @@ pub fn default_storage_class(w: &Write, claim: &mut Value, operation: Operation)
     {
         return;
     }
-    if let Some(class) = default_class(w.server.store())
+    if let Some(class) = default_storage_class_name(w.server.store())
         && claim["spec"].is_object()
     {
         claim["spec"]["storageClassName"] = json!(class);
     }
-}
-
-/// The storage class of claims that name none.
-pub(crate) fn default_class(store: &Store) -> Option<String> {
-    newest_marked(store, "storage.k8s.io/storageclasses", &[DEFAULT_CLASS, BETA_DEFAULT_CLASS])
-}
-
-/// The name of the object that is marked as default: of several the newest, then by name.
-fn newest_marked(store: &Store, resource: &str, marks: &[&str]) -> Option<String> {
-    let all = store.list(resource, None);
-    let default = all
-        .iter()
-        .filter_map(|r| r.value().ok())
-        .filter(|c| marks.iter().any(|mark| c["metadata"]["annotations"][mark] == "true"))
-        .max_by_key(|c| {
-            let text = |f: &str| c["metadata"][f].as_str().unwrap_or("").to_owned();
-            (text("creationTimestamp"), std::cmp::Reverse(text("name")))
-        });
-    default?["metadata"]["name"].as_str().map(str::to_owned)
 }
 
 /// A new Ingress without a class, by its field or the old annotation, gets the default one, if there is one.
@@ -80,7 +59,7 @@ pub fn default_ingress_class(w: &Write, ingress: &mut Value, operation: Operatio
     {
         return;
     }
-    let class = newest_marked(w.server.store(), "networking.k8s.io/ingressclasses", &[DEFAULT_INGRESS_CLASS]);
+    let class = default_ingress_class_name(w.server.store());
     if let Some(class) = class
         && ingress["spec"].is_object()
     {

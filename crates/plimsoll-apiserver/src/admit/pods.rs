@@ -6,10 +6,10 @@ use plimsoll_api::quantity::Quantity;
 use plimsoll_apimachinery::{ApiError, Cause};
 use serde_json::{Value, json};
 
-use super::amounts::{Part, View, amounts, total};
 use super::{Operation, forbidden, subject};
 use crate::pipeline::Write;
 use crate::store::{Key, Record};
+use plimsoll_apimachinery::amounts::{Part, View, amounts, total};
 
 const SECONDS: i64 = 300;
 
@@ -101,7 +101,9 @@ pub fn check_resize(
     for (resource, shown) in
         [("cpu", Quantity::milli_value as fn(Quantity) -> i64), ("memory", Quantity::value)]
     {
-        let of = |amounts: &super::amounts::Amounts| amounts.get(resource).copied().unwrap_or_default();
+        let of = |amounts: &plimsoll_apimachinery::amounts::Amounts| {
+            amounts.get(resource).copied().unwrap_or_default()
+        };
         let (wanted, there) = (of(&wanted), of(&there));
         if wanted > there {
             short.push(format!("{resource}, requested: {}, allocatable: {}", shown(wanted), shown(there)));

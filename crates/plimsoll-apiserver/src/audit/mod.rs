@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::auth::{Attributes, User};
 use crate::http::info::RequestInfo;
 use crate::private;
-use crate::time::Clock;
+use plimsoll_client::Clock;
 use policy::{Level, Policy, Stage, Verdict};
 
 /// Events on their way to the file; when there are more, requests wait.
@@ -107,7 +107,7 @@ fn write(file: std::fs::File, mut entries: mpsc::Receiver<Entry>) {
 /// What is recorded of one request.
 pub struct Record {
     audit: Arc<Audit>,
-    clock: Arc<dyn Clock>,
+    clock: Clock,
     verdict: Verdict,
     event: Value,
     is_done: bool,
@@ -117,7 +117,7 @@ impl Record {
     /// A request has come. `path`: with its query.
     pub fn new(
         audit: Arc<Audit>,
-        clock: Arc<dyn Clock>,
+        clock: Clock,
         headers: &HeaderMap,
         uri: &http::Uri,
         info: &RequestInfo,

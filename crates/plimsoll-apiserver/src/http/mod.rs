@@ -142,7 +142,7 @@ where
     let config = server.config();
     let mut record = config.audit.as_ref().map(|audit| {
         let address = parts.extensions.get::<PeerAddress>().map(|a| a.0);
-        let clock = Arc::clone(&config.clock);
+        let clock = config.clock.clone();
         Record::new(Arc::clone(audit), clock, &parts.headers, &parts.uri, &info, address)
     });
     let who = identify(server, &parts.headers, peer, identity);

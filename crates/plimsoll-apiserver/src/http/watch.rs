@@ -20,8 +20,8 @@ use super::reply::{Payload, Reply};
 use crate::flow::Beginning;
 use crate::server::Server;
 use crate::store::{Change, ChangeKind, Record, Snapshot, StoreError, Watch};
-use crate::time::Clock;
 use crate::{convert, heavy, machine, served};
+use plimsoll_client::Clock;
 
 /// Watches without `timeoutSeconds` live this long to twice this long, in seconds (`--min-request-timeout`).
 const MIN_TIMEOUT: u64 = 1800;
@@ -56,7 +56,7 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
         kind: Arc::clone(kind),
         accepted: req.accepted,
         table: table_options,
-        clock: Arc::clone(&req.server.config().clock),
+        clock: req.server.config().clock.clone(),
     };
     let filter = Filter { kind: Arc::clone(kind), selector, name: req.info.name.clone() };
     let start = match begin(req, kind, &options).await? {
@@ -420,7 +420,7 @@ struct Encoder {
     accepted: Accepted,
     /// Headers are sent with the first event only.
     table: Option<machine::TableOptions>,
-    clock: Arc<dyn Clock>,
+    clock: Clock,
 }
 
 impl Encoder {

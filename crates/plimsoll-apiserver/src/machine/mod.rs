@@ -1,5 +1,5 @@
 //! The one place where this crate calls what `plimsoll-apimachinery` does to objects, so that the pipeline reads
-//! the same whatever the API machinery learns.
+//! the same whatever the machinery learns.
 
 mod apply;
 mod check;
@@ -8,10 +8,10 @@ mod object;
 mod patch;
 mod read;
 mod schemas;
-mod selector;
 mod show;
 
 pub use plimsoll_apimachinery::apply::Scaled;
+pub use plimsoll_apimachinery::select::{selector_text, selects};
 pub use plimsoll_apimachinery::table::TableOptions;
 
 pub use apply::{apply, check_apply, parse_apply, strict_apply};
@@ -24,5 +24,4 @@ pub use object::{
 pub use patch::{PatchType, apply_patch, unsupported_patch};
 pub use read::{decode, json_error, unread};
 pub use schemas::{hash, openapi_document, openapi_index};
-pub use selector::{selector_text, selects};
 pub use show::{has_protobuf, is_sorted_table, protobuf_event, table, table_options, to_protobuf};

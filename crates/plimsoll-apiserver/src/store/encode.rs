@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::record::{Fit, Key, Record, digits};
+use super::Key;
+use super::record::{Fit, Record, digits};
 use super::{StoreError, metrics};
 
 /// An object as JSON with a hole where `metadata.resourceVersion` goes, so that the costly part of a write happens

@@ -21,7 +21,6 @@
 
 mod aging;
 mod change;
-mod common;
 mod directory;
 mod encode;
 mod error;
@@ -29,12 +28,12 @@ mod head;
 mod journal;
 mod metrics;
 mod parts;
+mod reader;
 mod record;
 mod snapshot;
 mod table;
 mod watch;
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -48,13 +47,13 @@ pub use head::{Expected, Op, Write};
 pub use journal::{Durability, Opener};
 pub use metrics::StoreMetrics;
 pub use parts::{Fields, Parts};
-pub use record::{Key, Record};
+pub use plimsoll_apimachinery::Key;
+pub use record::Record;
 pub use snapshot::Snapshot;
 pub use table::{WINDOW, Window};
 pub use watch::{Watch, WatchEnd};
 
 use aging::Aging;
-use common::Common;
 use metrics::Counters;
 use snapshot::SnapshotCache;
 use table::Table;
@@ -85,7 +84,8 @@ struct Inner {
     revision: tokio::sync::watch::Sender<u64>,
     journal: Option<journal::Handle>,
     counters: Counters,
-    common: Common,
+    /// Reflectors that informers on this store share.
+    informers: plimsoll_client::SharedInformers,
     /// Why nothing can be written any more.
     fatal: plimsoll_client::Fatal,
 }
@@ -184,7 +184,7 @@ impl Store {
             revision: tokio::sync::watch::Sender::new(revision),
             journal,
             counters: Counters::default(),
-            common: Common::default(),
+            informers: plimsoll_client::SharedInformers::default(),
             fatal: plimsoll_client::Fatal::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -193,11 +193,6 @@ impl Store {
     /// Why the process has to end: the journal is gone, and no write can be kept any more.
     pub fn fatal(&self) -> &plimsoll_client::Fatal {
         &self.inner.fatal
-    }
-
-    /// What all who use this store have in common by this name and of this type; made if nobody has it at the moment.
-    pub fn common<T: Any + Send + Sync>(&self, name: &Arc<str>, make: impl FnOnce() -> T) -> Arc<T> {
-        self.inner.common.get(name, make)
     }
 
     /// The newest visible revision.

@@ -1,40 +1,13 @@
-//! Keys and records.
+//! Records: objects as the store keeps them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use plimsoll_apimachinery::Key;
 use serde::Deserialize;
 
 use super::{Encoded, StoreError};
-
-/// Where an object lives. `resource` is `Kind::storage` (`group/plural`); namespace is empty for cluster scope.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// `group/plural`.
-    pub resource: Arc<str>,
-    /// Namespace, empty for cluster scope.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl Key {
-    /// A key from its parts.
-    pub fn new(resource: impl Into<Arc<str>>, namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { resource: resource.into(), namespace: namespace.into(), name: name.into() }
-    }
-
-    /// `namespace/name`, or the name alone for cluster scope: the order of lists, as of etcd's keys.
-    pub fn path(&self) -> String {
-        if self.namespace.is_empty() {
-            self.name.clone()
-        } else {
-            [&self.namespace, "/", &self.name].concat()
-        }
-    }
-}
 
 /// One version of one object.
 #[derive(Clone)]

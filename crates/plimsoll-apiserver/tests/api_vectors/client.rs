@@ -8,15 +8,15 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use plimsoll_apiserver::auth::{AuthConfig, User};
-use plimsoll_apiserver::time::Clock;
 use plimsoll_apiserver::{ApiService, Plugin, Plugins, Server, ServerConfig};
+use plimsoll_client::{Clock, TimeSource};
 use serde_json::Value;
 use tower::ServiceExt;
 
 /// The time goes on from the day the scenarios were recorded: some answers hold the age of a fixed date.
 struct RecordedTime(std::time::Instant);
 
-impl Clock for RecordedTime {
+impl TimeSource for RecordedTime {
     fn now(&self) -> Timestamp {
         let recorded: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         recorded + self.0.elapsed()
@@ -27,7 +27,7 @@ impl Clock for RecordedTime {
 /// accounts.
 pub async fn server() -> Arc<Server> {
     let auth = AuthConfig { anonymous: true, ..AuthConfig::default() };
-    let clock = Arc::new(RecordedTime(std::time::Instant::now()));
+    let clock = Clock::wall_from(Arc::new(RecordedTime(std::time::Instant::now())));
     let plugins = Plugins::default().without(Plugin::ServiceAccount);
     Server::new(ServerConfig { auth, clock, plugins, ..ServerConfig::default() }).await.unwrap()
 }

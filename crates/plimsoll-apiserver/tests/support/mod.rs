@@ -5,7 +5,6 @@
 pub mod api;
 pub mod front;
 pub mod https;
-pub mod world;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

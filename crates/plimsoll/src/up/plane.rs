@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use plimsoll_apiserver::audit::Audit;
 use plimsoll_apiserver::auth::{AuthConfig, User};
-use plimsoll_apiserver::control::client::Client;
-use plimsoll_apiserver::control::clock::Clock;
-use plimsoll_apiserver::control::inprocess::ServerClient;
-use plimsoll_apiserver::control::namespace::NamespaceOptions;
-use plimsoll_apiserver::control::{self, Controllers};
+use plimsoll_apiserver::inprocess::ServerClient;
 use plimsoll_apiserver::store::Store;
 use plimsoll_apiserver::{Plugins, Server, ServerConfig};
+use plimsoll_client::Client;
+use plimsoll_client::Clock;
 use plimsoll_client::Supervisor;
+use plimsoll_controllers::Controllers;
+use plimsoll_controllers::namespace::NamespaceOptions;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::Claim;
@@ -98,7 +98,7 @@ impl Plane {
         let controllers = Controllers::start(
             &writer,
             &Clock::wall(),
-            control::Options {
+            plimsoll_controllers::Options {
                 namespaces,
                 // Without kubelets no node would ever report.
                 nodes: settings.speed.is_some(),

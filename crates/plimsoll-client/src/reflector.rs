@@ -1,0 +1,289 @@
+//! What all informers of a resource have in common: its parsed objects and their indexes, kept current once for all of
+//! them (client-go's shared informers).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::reader::{ObjectWatch, Reader, StoredObject};
+
+/// Index of an object: things with the same one are found together.
+pub type IndexFn<T> = fn(&T) -> Option<String>;
+
+/// Reads an object as a `T`; `None`: it is none.
+pub type Decode<T> = fn(&dyn StoredObject) -> Option<T>;
+
+/// Reports that wait for a reader before those about the same object are put together.
+const CROWD: usize = 4096;
+
+/// The objects of one resource as `T`.
+pub(crate) struct Reflector<T> {
+    reader: Arc<dyn Reader>,
+    resource: Arc<str>,
+    decode: Decode<T>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    watch: Box<dyn ObjectWatch>,
+    /// Nothing has been read yet.
+    fresh: bool,
+    /// By `namespace/name`.
+    items: BTreeMap<Arc<str>, Arc<T>>,
+    indexes: Vec<Index<T>>,
+    /// By number; `None`: gone.
+    listeners: Vec<Option<Listener<T>>>,
+}
+
+struct Index<T> {
+    of: IndexFn<T>,
+    paths: HashMap<String, BTreeSet<Arc<str>>>,
+}
+
+/// What one informer has not been told yet.
+struct Listener<T> {
+    /// It has been told nothing so far.
+    fresh: bool,
+    waiting: Vec<Delta<T>>,
+    /// At this many they are put together.
+    limit: usize,
+}
+
+/// An object before and after.
+pub(crate) struct Delta<T> {
+    /// `namespace/name`.
+    pub path: Arc<str>,
+    /// Before; `None`: it wasn't there.
+    pub old: Option<Arc<T>>,
+    /// After; `None`: it is gone.
+    pub new: Option<Arc<T>>,
+}
+
+impl<T> Clone for Delta<T> {
+    fn clone(&self) -> Self {
+        Self { path: Arc::clone(&self.path), old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+impl<T> Reflector<T> {
+    pub fn new(reader: &Arc<dyn Reader>, resource: &Arc<str>, decode: Decode<T>) -> Self {
+        let (_, watch) = reader.list_and_watch(resource);
+        let (items, indexes, listeners) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let state = State { watch, fresh: true, items, indexes, listeners };
+        Self { reader: Arc::clone(reader), resource: Arc::clone(resource), decode, state: Mutex::new(state) }
+    }
+
+    /// Adds a listener; its number.
+    pub fn join(&self) -> usize {
+        let mut state = self.lock();
+        let listener = Some(Listener { fresh: true, waiting: Vec::new(), limit: CROWD });
+        match state.listeners.iter().position(Option::is_none) {
+            Some(at) => {
+                state.listeners[at] = listener;
+                at
+            }
+            None => {
+                state.listeners.push(listener);
+                state.listeners.len() - 1
+            }
+        }
+    }
+
+    /// Removes a listener.
+    pub fn leave(&self, listener: usize) {
+        if let Some(slot) = self.lock().listeners.get_mut(listener) {
+            *slot = None;
+        }
+    }
+
+    /// Makes objects findable by an index; its number.
+    pub fn index(&self, of: IndexFn<T>) -> usize {
+        let mut state = self.lock();
+        // Functions with the same code may be one or several: either is right.
+        if let Some(at) = state.indexes.iter().position(|i| std::ptr::fn_addr_eq(i.of, of)) {
+            return at;
+        }
+        let mut index = Index { of, paths: HashMap::new() };
+        for (path, item) in &state.items {
+            index.change(path, None, Some(item));
+        }
+        state.indexes.push(index);
+        state.indexes.len() - 1
+    }
+
+    pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.lock().watch.signal()
+    }
+
+    /// Takes in everything that is visible in the store, and gives what a listener has not been told.
+    pub fn refresh(&self, listener: usize) -> Vec<Delta<T>> {
+        let mut state = self.lock();
+        self.take_in(&mut state);
+        let State { items, listeners, .. } = &mut *state;
+        let Some(Some(listener)) = listeners.get_mut(listener) else { return Vec::new() };
+        if std::mem::take(&mut listener.fresh) {
+            let all = items.iter();
+            return all.map(|(p, i)| Delta { path: p.clone(), old: None, new: Some(i.clone()) }).collect();
+        }
+        listener.limit = CROWD;
+        std::mem::take(&mut listener.waiting)
+    }
+
+    fn take_in(&self, state: &mut State<T>) {
+        if std::mem::take(&mut state.fresh) {
+            self.relist(state);
+        }
+        let mut changes = Vec::new();
+        loop {
+            match state.watch.try_next() {
+                Ok(Some(change)) => changes.push(change),
+                Ok(None) => break,
+                // The window has run away: everything anew.
+                Err(_) => {
+                    changes.clear();
+                    self.relist(state);
+                }
+            }
+        }
+        // What has changed once more is not parsed.
+        let keep = lasting(changes.iter().map(|c| ((c.object.key(), c.object.uid()), c.is_deleted)));
+        for (change, _) in changes.iter().zip(keep).filter(|(_, keep)| *keep) {
+            let new = if change.is_deleted { None } else { (self.decode)(&*change.object) };
+            state.put(&change.object.key().path(), new);
+        }
+    }
+
+    fn relist(&self, state: &mut State<T>) {
+        let (list, watch) = self.reader.list_and_watch(&self.resource);
+        state.watch = watch;
+        let mut gone: BTreeSet<Arc<str>> = state.items.keys().cloned().collect();
+        for object in &list {
+            let path = object.key().path();
+            gone.remove(path.as_str());
+            state.put(&path, (self.decode)(&**object));
+        }
+        for path in gone {
+            state.put(&path, None);
+        }
+    }
+
+    pub fn get(&self, path: &str) -> Option<Arc<T>> {
+        self.lock().items.get(path).cloned()
+    }
+
+    /// Objects that an index finds, in order of their paths.
+    pub fn indexed(&self, index: usize, wanted: &str) -> Vec<Arc<T>> {
+        let state = self.lock();
+        let paths = state.indexes.get(index).and_then(|i| i.paths.get(wanted)).into_iter().flatten();
+        paths.filter_map(|path| state.items.get(path).cloned()).collect()
+    }
+
+    /// Looks at objects whose paths begin like this, in order, until told to stop.
+    pub fn each(&self, prefix: &str, mut look: impl FnMut(&Arc<T>) -> bool) {
+        let state = self.lock();
+        let from = (std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded);
+        let found = state.items.range::<str, _>(from).take_while(|(path, _)| path.starts_with(prefix));
+        for (_, item) in found {
+            if !look(item) {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    fn put(&mut self, path: &str, new: Option<T>) {
+        let new = new.map(Arc::new);
+        let (path, old) = match (self.items.get_key_value(path), &new) {
+            (None, None) => return,
+            (None, Some(_)) => (Arc::from(path), None),
+            (Some((path, old)), _) => (Arc::clone(path), Some(Arc::clone(old))),
+        };
+        match &new {
+            Some(new) => self.items.insert(Arc::clone(&path), Arc::clone(new)),
+            None => self.items.remove(&path),
+        };
+        for index in &mut self.indexes {
+            index.change(&path, old.as_deref(), new.as_deref());
+        }
+        let delta = Delta { path, old, new };
+        for listener in self.listeners.iter_mut().flatten().filter(|r| !r.fresh) {
+            listener.tell(&delta);
+        }
+    }
+}
+
+impl<T> Index<T> {
+    fn change(&mut self, path: &Arc<str>, old: Option<&T>, new: Option<&T>) {
+        let (old, new) = (old.and_then(self.of), new.and_then(self.of));
+        if old == new {
+            return;
+        }
+        if let Some(old) = old
+            && let Some(paths) = self.paths.get_mut(&old)
+        {
+            paths.remove(path);
+            if paths.is_empty() {
+                self.paths.remove(&old);
+            }
+        }
+        if let Some(new) = new {
+            self.paths.entry(new).or_default().insert(Arc::clone(path));
+        }
+    }
+}
+
+impl<T> Listener<T> {
+    fn tell(&mut self, delta: &Delta<T>) {
+        self.waiting.push(delta.clone());
+        if self.waiting.len() >= self.limit {
+            merge(&mut self.waiting);
+            self.limit = CROWD.max(self.waiting.len() * 2);
+        }
+    }
+}
+
+/// Puts together what follows one another on the same object.
+fn merge<T>(waiting: &mut Vec<Delta<T>>) {
+    let keep = lasting(waiting.iter().map(|delta| (&*delta.path, delta.new.is_none())));
+    // What was before the states that are left out.
+    let mut before: HashMap<Arc<str>, Option<Arc<T>>> = HashMap::new();
+    let mut joined: Vec<Delta<T>> = Vec::new();
+    for (mut delta, keep) in waiting.drain(..).zip(keep) {
+        if keep {
+            if let Some(old) = before.remove(&delta.path) {
+                delta.old = old;
+            }
+            joined.push(delta);
+        } else {
+            before.entry(delta.path).or_insert(delta.old);
+        }
+    }
+    *waiting = joined;
+}
+
+/// Which of the states of objects, one after another, are to be seen: those after which the same object didn't change once
+/// more. States come with whether the object is gone; its end is never left out, nor its last state before that.
+fn lasting<K: Eq + Hash>(
+    states: impl DoubleEndedIterator<Item = (K, bool)> + ExactSizeIterator,
+) -> Vec<bool> {
+    if states.len() == 1 {
+        return vec![true];
+    }
+    let mut later: HashSet<K> = HashSet::new();
+    let mut keep = Vec::with_capacity(states.len());
+    for (object, gone) in states.rev() {
+        keep.push(if gone {
+            later.remove(&object);
+            true
+        } else {
+            later.insert(object)
+        });
+    }
+    keep.reverse();
+    keep
+}

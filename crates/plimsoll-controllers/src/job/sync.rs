@@ -1,0 +1,506 @@
+//! What to do about a Job: a function of the Job, its pods and the time (`syncJob` of upstream's Job controller).
+//!
+//! It has three parts, because what it says of the status depends on what could be done:
+//! [`JobSync::begin`] decides which pods to make or delete; [`JobSync::track`], told what came of that, decides which
+//! finished pods to count; [`JobSync::finish`], told which of those were released, ends it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::backoff::Record;
+use super::indexes::Indexes;
+use super::model::{Condition, Job, Uncounted};
+use super::plan::{Action, plan};
+use super::policy::{self, Verdict};
+use crate::pod::Pod;
+use plimsoll_apimachinery::meta::Time;
+use plimsoll_client::{Event, EventType};
+
+/// Finished pods that may wait to be counted at a time, so that the status stays small.
+const MAX_UNCOUNTED_PODS: usize = 500;
+
+/// What came of an [`Action`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Pods made.
+    pub created: i32,
+    /// Pods deleted (or found gone).
+    pub deleted: i32,
+    /// How many of the pods whose deletion was tried were ready.
+    pub deleted_ready: i32,
+}
+
+/// What [`JobSync::track`] wants.
+#[derive(Clone, Debug, Default)]
+pub struct Tracking {
+    /// Whether the status must be written before anything else.
+    pub flush: bool,
+    /// Pods whose finalizer can go then.
+    pub release: Vec<Arc<Pod>>,
+    /// Whether there are more pods to count than could be taken on.
+    partial: bool,
+}
+
+/// What [`JobSync::finish`] wants.
+#[derive(Clone, Debug, Default)]
+pub struct Finish {
+    /// Whether the status must be written.
+    pub flush: bool,
+    /// Events to record after that.
+    pub events: Vec<Event>,
+}
+
+/// One look at a Job. `job.status` is what its status should be.
+#[derive(Clone, Debug)]
+pub struct JobSync {
+    /// The Job.
+    pub job: Job,
+    /// What to do about pods.
+    pub action: Action,
+    /// When to look again at the latest.
+    pub again: Option<SignedDuration>,
+    /// Failures, once the status has been written.
+    pub backoff: Record,
+    /// Events of this part of the work.
+    pub events: Vec<Event>,
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) active_pods: Vec<Arc<Pod>>,
+    pub(super) now: Timestamp,
+    pub(super) succeeded: i32,
+    pub(super) terminating: i32,
+    pub(super) succeeded_indexes: Indexes,
+    pub(super) failed_indexes: Option<Indexes>,
+    /// Failed pods that stay until they are replaced, because the replacement goes on with their failure count.
+    pub(super) kept_for_index: BTreeMap<i32, Arc<Pod>>,
+    counted_indexes: Indexes,
+    active: i32,
+    ready: i32,
+    failed: i32,
+    uncounted: Uncounted,
+    finished: Option<Condition>,
+    manages: bool,
+    flush: bool,
+    tracked: HashSet<String>,
+}
+
+impl JobSync {
+    /// Looks at a Job that is neither finished nor somebody else's, and at all its pods.
+    pub fn begin(mut job: Job, pods: Vec<Arc<Pod>>, now: Timestamp, backoff: Record) -> Self {
+        let uncounted = job.status.uncounted_terminated_pods.get_or_insert_default().clone();
+        let active_pods: Vec<_> = pods.iter().filter(|p| p.is_active()).cloned().collect();
+        let mut sync = Self {
+            action: Action::None,
+            again: None,
+            backoff,
+            events: Vec::new(),
+            active: count(active_pods.iter()),
+            ready: count(active_pods.iter().filter(|p| p.is_ready())),
+            terminating: count(pods.iter().filter(|p| p.is_terminating())),
+            tracked: pods.iter().filter(|p| p.is_tracked()).map(|p| p.metadata.uid.clone()).collect(),
+            job,
+            pods,
+            active_pods,
+            now,
+            succeeded: 0,
+            failed: 0,
+            counted_indexes: Indexes::default(),
+            succeeded_indexes: Indexes::default(),
+            failed_indexes: None,
+            kept_for_index: BTreeMap::new(),
+            uncounted,
+            finished: None,
+            manages: false,
+            flush: false,
+        };
+        sync.count_finished();
+        if sync.job.status.start_time.is_none() && !sync.job.is_suspended() {
+            sync.job.status.start_time = Some(Time::whole(now));
+        }
+        sync.judge();
+        if sync.finished.is_some() {
+            sync.action = Action::DeleteKeepingFinalizers(sync.active_pods.clone());
+        } else if sync.job.metadata.deletion_timestamp.is_none() {
+            sync.manages = true;
+            let (action, wait) = plan(&sync);
+            sync.action = action;
+            sync.again = sync.again.into_iter().chain(wait).min();
+        }
+        sync
+    }
+
+    /// Pods that have ended and are not in the counters yet.
+    fn new_finished(&self, uncounted: &[String], ended: impl Fn(&Pod) -> bool) -> Vec<Arc<Pod>> {
+        let valid = |p: &&Arc<Pod>| {
+            p.is_tracked()
+                && !uncounted.contains(&p.metadata.uid)
+                && (!self.job.is_indexed() || p.index_of(&self.job).is_some())
+        };
+        self.pods.iter().filter(valid).filter(|p| ended(p)).cloned().collect()
+    }
+
+    fn count_finished(&mut self) {
+        let succeeded = self.new_finished(&self.uncounted.succeeded, Pod::has_succeeded);
+        let failed = self.new_finished(&self.uncounted.failed, |p| p.has_failed(&self.job));
+        let status = &self.job.status;
+        self.succeeded = status.succeeded + count(succeeded.iter()) + count(self.uncounted.succeeded.iter());
+        let counting = failed.iter().filter(|p| policy::judge(&self.job, p) != Verdict::Ignore);
+        self.failed = status.failed + count(counting) + count(self.uncounted.failed.iter());
+        self.backoff = self.backoff.after(&succeeded, &failed);
+    }
+
+    /// Whether and how the Job ends. The order matters, because several causes may apply at once.
+    fn judge(&mut self) {
+        let met = self.job.condition("SuccessCriteriaMet").filter(|c| c.is_true());
+        self.finished = met.cloned().or_else(|| self.failure());
+        if self.job.is_indexed() {
+            self.judge_indexes();
+        }
+    }
+
+    fn failure(&mut self) -> Option<Condition> {
+        let job = &self.job;
+        if let Some(target) = job.condition("FailureTarget").filter(|c| c.is_true()) {
+            return Some(self.condition("Failed", &target.reason, &target.message));
+        }
+        let failing =
+            self.pods.iter().filter(|p| p.has_failed(job)).find_map(|p| match policy::judge(job, p) {
+                Verdict::FailJob(message) => Some(message),
+                _ => None,
+            });
+        if let Some(message) = failing {
+            return Some(self.condition("FailureTarget", "PodFailurePolicy", &message));
+        }
+        if self.failed > job.backoff_limit() || self.restarted_too_often() {
+            let message = "Job has reached the specified backoff limit";
+            return Some(self.condition("FailureTarget", "BackoffLimitExceeded", message));
+        }
+        let left = self.deadline()?;
+        if left > SignedDuration::ZERO {
+            self.again = Some(left);
+            return None;
+        }
+        let message = "Job was active longer than specified deadline";
+        Some(self.condition("FailureTarget", "DeadlineExceeded", message))
+    }
+
+    /// Time until `activeDeadlineSeconds` is over.
+    fn deadline(&self) -> Option<SignedDuration> {
+        let allowed = SignedDuration::from_secs(self.job.spec.active_deadline_seconds?);
+        let start = self.job.status.start_time.filter(|_| !self.job.is_suspended())?;
+        Some(allowed - self.now.duration_since(start.0))
+    }
+
+    /// With `restartPolicy: OnFailure` restarts count as failures.
+    fn restarted_too_often(&self) -> bool {
+        if self.job.spec.template["spec"]["restartPolicy"] != "OnFailure" {
+            return false;
+        }
+        let running = |p: &&Arc<Pod>| matches!(p.status.phase.as_str(), "Running" | "Pending");
+        let restarts = self.pods.iter().filter(running).map(|p| p.restarts()).fold(0, i32::saturating_add);
+        let limit = self.job.backoff_limit();
+        if limit == 0 { restarts > 0 } else { restarts >= limit }
+    }
+
+    fn judge_indexes(&mut self) {
+        let job = &self.job;
+        let completions = job.indexes();
+        let tracked = || self.pods.iter().filter(|p| p.is_tracked());
+        self.counted_indexes = Indexes::parse(&job.status.completed_indexes, completions);
+        let succeeded = tracked().filter(|p| p.has_succeeded()).filter_map(|p| p.index_of(job)).collect();
+        self.succeeded_indexes = self.counted_indexes.with(&succeeded);
+        self.succeeded = self.succeeded_indexes.total();
+        if let Some(limit) = job.backoff_limit_per_index() {
+            let before = job.status.failed_indexes.as_deref().unwrap_or_default();
+            let failed = tracked().filter(|p| index_failed(job, p, limit)).filter_map(|p| p.index_of(job));
+            let failed = Indexes::parse(before, completions).with(&failed.collect());
+            let total = failed.total();
+            if self.finished.is_none() {
+                let all = total.saturating_add(self.succeeded) >= completions;
+                if job.spec.max_failed_indexes.is_some_and(|max| total > max) {
+                    let message = "Job has exceeded the specified maximal number of failed indexes";
+                    self.finished =
+                        Some(self.condition("FailureTarget", "MaxFailedIndexesExceeded", message));
+                } else if total > 0 && all {
+                    self.finished =
+                        Some(self.condition("FailureTarget", "FailedIndexes", "Job has failed indexes"));
+                }
+            }
+            self.failed_indexes = Some(failed);
+            self.kept_for_index = self.keep_for_indexes();
+        }
+        if self.finished.is_none()
+            && let Some(policy) = &self.job.spec.success_policy
+            && let Some(message) = policy::success(policy, completions, &self.succeeded_indexes)
+        {
+            self.finished = Some(self.condition("SuccessCriteriaMet", "SuccessPolicy", &message));
+        }
+    }
+
+    fn keep_for_indexes(&self) -> BTreeMap<i32, Arc<Pod>> {
+        let active: BTreeSet<i32> = self.active_pods.iter().filter_map(|p| p.index()).collect();
+        let open = |i: &i32| {
+            !self.succeeded_indexes.has(*i)
+                && !self.failed_indexes.as_ref().is_some_and(|f| f.has(*i))
+                && !active.contains(i)
+        };
+        let mut kept: BTreeMap<i32, Arc<Pod>> = BTreeMap::new();
+        for pod in self.new_finished(&[], |p| p.has_failed(&self.job)) {
+            let Some(index) = pod.index_of(&self.job).filter(open) else { continue };
+            let later = kept.get(&index).is_none_or(|last| {
+                last.all_index_failures() <= pod.all_index_failures()
+                    && pod.finished_at() >= last.finished_at()
+            });
+            if later {
+                kept.insert(index, pod);
+            }
+        }
+        kept
+    }
+
+    pub(super) fn condition(&self, kind: &str, reason: &str, message: &str) -> Condition {
+        let now = Some(Time::whole(self.now));
+        Condition {
+            kind: kind.to_owned(),
+            status: "True".to_owned(),
+            last_probe_time: now,
+            last_transition_time: now,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+
+    /// Sets a condition; whether that changed anything. A condition that is false isn't added.
+    fn set_condition(&mut self, new: Condition) -> bool {
+        let conditions = &mut self.job.status.conditions;
+        match conditions.iter_mut().find(|c| c.kind == new.kind) {
+            Some(old) => {
+                let same = old.status == new.status && old.reason == new.reason && old.message == new.message;
+                if !same {
+                    *old = new;
+                }
+                !same
+            }
+            None if new.status == "False" => false,
+            None => {
+                conditions.push(new);
+                true
+            }
+        }
+    }
+
+    /// The action has been taken, as far as it could be: which finished pods are counted now.
+    pub fn track(&mut self, done: Done) -> Tracking {
+        let pods_before = self.active;
+        self.active += done.created - done.deleted;
+        self.terminating += done.deleted;
+        self.ready -= done.deleted_ready;
+        if matches!(self.action, Action::Wait) {
+            // Upstream reports no active pods while it waits for the backoff.
+            self.active = 0;
+        }
+        if self.finished.is_some() {
+            if done.deleted != pods_before {
+                self.finished = None;
+            }
+        } else if self.is_complete() {
+            let message = "Reached expected number of succeeded pods";
+            self.finished = Some(self.condition("SuccessCriteriaMet", "CompletionsReached", message));
+        } else if self.manages {
+            self.note_suspension();
+        }
+        let status = &mut self.job.status;
+        self.flush |= self.active != status.active
+            || status.ready != Some(self.ready)
+            || status.terminating != Some(self.terminating);
+        status.active = self.active;
+        status.ready = Some(self.ready);
+        status.terminating = Some(self.terminating);
+        self.take_uncounted()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.active == 0
+            && match self.job.spec.completions {
+                // A work queue: once a pod has succeeded and the rest has ended.
+                None => self.succeeded > 0,
+                Some(completions) => self.succeeded >= completions,
+            }
+    }
+
+    fn note_suspension(&mut self) {
+        let suspended = self.job.is_suspended();
+        let mut condition = if suspended {
+            self.condition("Suspended", "JobSuspended", "Job suspended")
+        } else {
+            self.condition("Suspended", "JobResumed", "Job resumed")
+        };
+        if !suspended {
+            condition.status = "False".to_owned();
+        }
+        let message = condition.message.clone();
+        if self.set_condition(condition) {
+            self.flush = true;
+            let reason = if suspended { "Suspended" } else { "Resumed" };
+            self.events.push(Event::new(EventType::Normal, reason, message));
+            if !suspended {
+                // The deadline counts the time without interruption.
+                self.job.status.start_time = Some(Time::whole(self.now));
+            }
+        }
+    }
+
+    fn take_uncounted(&mut self) -> Tracking {
+        self.flush |= self.settle_uncounted();
+        let indexed = self.job.is_indexed();
+        if indexed {
+            self.pods.sort_by_key(|p| p.index().unwrap_or(-1));
+        }
+        let mut tracking = Tracking::default();
+        let mut new_indexes = BTreeSet::new();
+        let mut new = Uncounted::default();
+        for pod in self.pods.iter().filter(|p| p.is_tracked()) {
+            let failed = pod.has_failed(&self.job);
+            if !self.can_release(pod, failed) {
+                continue;
+            }
+            tracking.release.push(Arc::clone(pod));
+            let uid = &pod.metadata.uid;
+            let known_failed = self.uncounted.failed.contains(uid);
+            if pod.has_succeeded() && !known_failed {
+                let index = pod.index_of(&self.job);
+                if let Some(index) = index.filter(|i| indexed && !self.counted_indexes.has(*i)) {
+                    new_indexes.insert(index);
+                } else if !indexed && !self.uncounted.succeeded.contains(uid) {
+                    new.succeeded.push(uid.clone());
+                }
+            } else if failed || self.ends_in_failure() {
+                let valid = !indexed || pod.index_of(&self.job).is_some();
+                if !known_failed && valid && policy::judge(&self.job, pod) != Verdict::Ignore {
+                    new.failed.push(uid.clone());
+                }
+            }
+            let waiting = self.job.status.uncounted_terminated_pods.as_ref();
+            let waiting = waiting.map_or(0, |u| u.succeeded.len() + u.failed.len());
+            if new_indexes.len() + new.succeeded.len() + new.failed.len() + waiting >= MAX_UNCOUNTED_PODS {
+                tracking.partial = true;
+                break;
+            }
+        }
+        self.flush |= !new_indexes.is_empty() || !new.succeeded.is_empty() || !new.failed.is_empty();
+        let uncounted = self.job.status.uncounted_terminated_pods.get_or_insert_default();
+        uncounted.succeeded.append(&mut new.succeeded);
+        uncounted.failed.append(&mut new.failed);
+        if indexed {
+            self.note_indexes(&new_indexes);
+        }
+        self.note_interim_condition();
+        tracking.flush = std::mem::take(&mut self.flush);
+        tracking
+    }
+
+    /// Whether every pod that hasn't succeeded counts as failed, because the Job ends.
+    fn ends_in_failure(&self) -> bool {
+        self.finished.as_ref().is_some_and(|c| c.kind != "SuccessCriteriaMet")
+    }
+
+    fn can_release(&self, pod: &Pod, failed: bool) -> bool {
+        if self.job.metadata.deletion_timestamp.is_some() || self.finished.is_some() || pod.has_succeeded() {
+            return true;
+        }
+        let kept = pod.index().and_then(|i| self.kept_for_index.get(&i));
+        failed && kept.is_none_or(|kept| kept.metadata.uid != pod.metadata.uid)
+    }
+
+    fn note_indexes(&mut self, new: &BTreeSet<i32>) {
+        self.succeeded_indexes = self.succeeded_indexes.with(new);
+        let completed = self.succeeded_indexes.to_string();
+        let failed = self.failed_indexes.as_ref().map(Indexes::to_string);
+        let status = &mut self.job.status;
+        self.flush |= completed != status.completed_indexes || failed != status.failed_indexes;
+        status.succeeded = self.succeeded_indexes.total();
+        status.completed_indexes = completed;
+        status.failed_indexes = failed;
+    }
+
+    /// What the end will be is in the status before the first pod is released, so that it can't change any more.
+    fn note_interim_condition(&mut self) {
+        let Some(interim) = self.finished.take() else { return };
+        let last = match interim.kind.as_str() {
+            "FailureTarget" => "Failed",
+            "SuccessCriteriaMet" => "Complete",
+            _ => {
+                self.finished = Some(interim);
+                return;
+            }
+        };
+        self.finished = Some(self.condition(last, &interim.reason, &interim.message));
+        if self.job.condition(&interim.kind).is_none() {
+            self.job.status.conditions.push(interim);
+            self.flush = true;
+        }
+    }
+
+    /// Moves pods that have lost their finalizer from the uncounted to the counters; whether there were any.
+    fn settle_uncounted(&mut self) -> bool {
+        let status = &mut self.job.status;
+        let uncounted = status.uncounted_terminated_pods.get_or_insert_default();
+        let before = (uncounted.succeeded.len(), uncounted.failed.len());
+        uncounted.succeeded.retain(|uid| self.tracked.contains(uid));
+        uncounted.failed.retain(|uid| self.tracked.contains(uid));
+        let settled = |before: usize, after: usize| i32::try_from(before - after).unwrap_or(i32::MAX);
+        let (succeeded, failed) =
+            (settled(before.0, uncounted.succeeded.len()), settled(before.1, uncounted.failed.len()));
+        status.succeeded = status.succeeded.saturating_add(succeeded);
+        status.failed = status.failed.saturating_add(failed);
+        succeeded + failed > 0
+    }
+
+    /// These pods have lost their finalizer; whether the status must be written for it.
+    pub fn released<'a>(&mut self, uids: impl IntoIterator<Item = &'a str>) -> bool {
+        for uid in uids {
+            self.tracked.remove(uid);
+        }
+        self.flush |= self.settle_uncounted();
+        self.flush
+    }
+
+    /// Ends the Job if all its pods are counted and gone.
+    pub fn finish(&mut self, tracking: &Tracking) -> Finish {
+        let uncounted = self.job.status.uncounted_terminated_pods.as_ref();
+        let waiting = uncounted.is_some_and(|u| !u.succeeded.is_empty() || !u.failed.is_empty());
+        let end = match self.finished.clone() {
+            Some(end) if !tracking.partial && !waiting && self.terminating <= 0 => end,
+            _ => return Finish { flush: self.flush, events: Vec::new() },
+        };
+        let mut events = Vec::new();
+        if end.kind == "Complete" {
+            self.job.status.completion_time = end.last_transition_time;
+            let wanted = self.job.spec.completions;
+            if wanted.is_some_and(|wanted| self.job.status.succeeded > wanted) {
+                let message = "Too many succeeded pods running after completion count reached";
+                events.push(Event::new(EventType::Warning, "TooManySucceededPods", message));
+            }
+            events.push(Event::new(EventType::Normal, "Completed", "Job completed"));
+        } else {
+            events.push(Event::new(EventType::Warning, &end.reason, &end.message));
+        }
+        self.set_condition(end);
+        Finish { flush: true, events }
+    }
+}
+
+/// Whether a failed pod makes its index fail for good.
+fn index_failed(job: &Job, pod: &Pod, limit: i32) -> bool {
+    pod.has_failed(job)
+        && match policy::judge(job, pod) {
+            Verdict::FailIndex => true,
+            Verdict::Ignore => false,
+            Verdict::Count | Verdict::FailJob(_) => pod.index_failures() >= limit,
+        }
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> i32 {
+    i32::try_from(items.count()).unwrap_or(i32::MAX)
+}
