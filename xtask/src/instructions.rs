@@ -1,6 +1,6 @@
 //! `cargo xtask instructions`: how many instructions placement executes per pod, against the checked-in baseline.
 //!
-//! A fixed run (`crates/plimsoll-core/examples/placement_work.rs`, release build) under Callgrind, from which the same
+//! A fixed run (`crates/plimsoll-scheduler/examples/placement_work.rs`, release build) under Callgrind, from which the same
 //! run with one pod is subtracted, so that starting up and making nodes don't count. Instructions, unlike times, hardly
 //! depend on the machine's load.
 
@@ -35,7 +35,7 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         println!("instructions: skipped, there is no valgrind here");
         return Ok(());
     }
-    let program = example::build(root, "placement_work", &["--release", "-p", "plimsoll-core"])?;
+    let program = example::build(root, "placement_work", &["--release", "-p", "plimsoll-scheduler"])?;
     let compiler = compiler()?;
     let path = root.join(BASELINE);
     let baseline = if bless { Baseline::default() } else { Baseline::read(&path)? };

@@ -1,6 +1,6 @@
 //! A small deterministic mutator that knows a little about JSON and YAML.
 
-use plimsoll_core::rng::Rng;
+use plimsoll_state::rng::Rng;
 
 /// Values that break things, put in place of numbers and strings.
 const TOKENS: &[&str] = &[

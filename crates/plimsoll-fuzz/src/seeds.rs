@@ -229,7 +229,7 @@ pub fn admissions() -> Vec<Vec<u8>> {
 
 /// Bytes without meaning, for targets that read them as decisions.
 pub fn noise() -> Vec<Vec<u8>> {
-    let mut rng = plimsoll_core::rng::Rng::new(11);
+    let mut rng = plimsoll_state::rng::Rng::new(11);
     (1..24usize).map(|n| (0..n * 60).map(|_| rng.below(256) as u8).collect()).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 
 /// Longest single wait for a time of day: timers run on `CLOCK_MONOTONIC`, which stands still while a machine sleeps and
 /// knows nothing of a clock that is set.

@@ -1,10 +1,8 @@
 //! Log events of decisions, with the messages and field names of Kueue's and kube-scheduler's own logs: each when its write
 //! has been confirmed. Objects are written `namespace/name`. Nothing is formatted for a level that is off.
 
-use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
-use plimsoll_core::queueing::{
-    Action as QueueAction, Admission, Condition, WorkloadKey, WorkloadUpdate, cond,
-};
+use plimsoll_queueing::{Action as QueueAction, Admission, Condition, WorkloadKey, WorkloadUpdate, cond};
+use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, PodRef};
 use serde_json::Value;
 use tracing::{Level, Span, debug, enabled, info, info_span, warn};
 
@@ -105,7 +103,7 @@ pub fn unwritten(key: &WorkloadKey, error: &str) {
 }
 
 /// A workload has been preempted: the engine's note about it on the preemptor.
-pub fn noted(key: &WorkloadKey, notes: &[plimsoll_core::queueing::Note]) {
+pub fn noted(key: &WorkloadKey, notes: &[plimsoll_queueing::Note]) {
     if !enabled!(Level::INFO) {
         return;
     }
@@ -138,9 +136,9 @@ pub fn queued(action: &QueueAction) {
 }
 
 /// A binding has been answered.
-pub fn bound(pod: &PodRef, node: &str, answer: &PlaceEvent) {
+pub fn bound(pod: &PodRef, node: &str, answer: &SchedulerEvent) {
     match answer {
-        PlaceEvent::BindFailed { message, .. } => {
+        SchedulerEvent::BindFailed { message, .. } => {
             warn!(pod = %Pod(pod), node, err = message, "Failed to bind pod");
         }
         _ => info!(pod = %Pod(pod), node, "Successfully bound pod to node"),
@@ -148,9 +146,9 @@ pub fn bound(pod: &PodRef, node: &str, answer: &PlaceEvent) {
 }
 
 /// An action of placement has been carried out that has no answer of its own.
-pub fn placed(action: &PlaceAction) {
+pub fn placed(action: &SchedulerAction) {
     match action {
-        PlaceAction::Unschedulable { pod, reason, message, nominated_node } => {
+        SchedulerAction::Unschedulable { pod, reason, message, nominated_node } => {
             let nominated = nominated_node.as_deref().unwrap_or_default();
             match *reason {
                 "Unschedulable" => info!(
@@ -160,7 +158,7 @@ pub fn placed(action: &PlaceAction) {
                 _ => warn!(pod = %Pod(pod), err = message, "Error scheduling pod; retrying"),
             }
         }
-        PlaceAction::Preempt { victim, preemptor, .. } => {
+        SchedulerAction::Preempt { victim, preemptor, .. } => {
             info!(preemptor = %Pod(preemptor), victim = %Pod(victim), "Preemptor Pod preempted victim Pod");
         }
         _ => {}

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use plimsoll_client::{Supervisor, fault};
-use plimsoll_core::queueing::MetricFamily;
-use plimsoll_core::{Action, Engine, EngineConfig, Event};
+use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_queueing::MetricFamily;
 use tokio::sync::oneshot;
 
 use crate::clock;
@@ -116,7 +116,8 @@ fn run(
     rx: &Receiver<Input>,
     out: &tokio::sync::mpsc::Sender<Vec<Action>>,
 ) {
-    let profiles = config.place.iter().flat_map(|p| &p.profiles).map(|p| p.scheduler_name.clone()).collect();
+    let profiles =
+        config.scheduler.iter().flat_map(|p| &p.profiles).map(|p| p.scheduler_name.clone()).collect();
     let mut observer = Observer::new(profiles);
     let mut engine = Engine::new(config);
     let mut gathered = Gathered { events: Vec::new(), waiting: lists, paused: false };
@@ -199,7 +200,7 @@ impl Gathered {
 
 /// Cycles of queueing until now.
 fn attempts(engine: &Engine) -> [u64; 2] {
-    engine.queueing().map(plimsoll_core::queueing::Queueing::attempts).unwrap_or_default()
+    engine.queueing().map(plimsoll_queueing::Queueing::attempts).unwrap_or_default()
 }
 
 fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
@@ -209,7 +210,7 @@ fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
         families
     });
     let queueing = queueing.unwrap_or_default();
-    let place = engine.place().map(|p| observer.families(p.queue_counts())).unwrap_or_default();
+    let place = engine.scheduler().map(|p| observer.families(p.queue_counts())).unwrap_or_default();
     // Whoever asked may have given up.
     let _ = to.send((queueing, place));
 }

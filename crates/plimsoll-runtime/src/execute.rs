@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, PodRef};
-use plimsoll_core::queueing::{Action as QueueAction, Event as QueueEvent, WorkloadKey, WorkloadUpdate};
-use plimsoll_core::{Action, Answer, Event};
+use plimsoll_engine::{Action, Event};
+use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, WorkloadKey, WorkloadUpdate};
+use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, PodRef};
+use plimsoll_state::Answer;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -153,13 +154,15 @@ async fn may_begin(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::AL
 /// Hands on what needs no write of its own.
 fn hand_on(action: &Action, context: &Context) {
     match action {
-        Action::Place(PlaceAction::Record { pod, note }) => context.recorder.record(pod_note(pod, note)),
+        Action::Scheduler(SchedulerAction::Record { pod, note }) => {
+            context.recorder.record(pod_note(pod, note))
+        }
         Action::Queueing(QueueAction::Record(key, notes)) => {
             decisions::noted(key, notes);
             record(context, key, notes);
         }
         Action::Queueing(status) => context.statuses.put(status),
-        Action::Place(_) => {}
+        Action::Scheduler(_) => {}
     }
 }
 
@@ -168,44 +171,44 @@ async fn carry_out(action: Action, context: &Context) {
         return refuse(action, context, "this process does not lead");
     }
     match action {
-        Action::Place(action) => carry_out_place(action, context).await,
+        Action::Scheduler(action) => carry_out_place(action, context).await,
         Action::Queueing(action) => carry_out_queueing(action, context).await,
     }
 }
 
-async fn carry_out_place(action: PlaceAction, context: &Context) {
+async fn carry_out_place(action: SchedulerAction, context: &Context) {
     let answer = match &action {
-        PlaceAction::Bind { pod, node } => return bind(pod, node, context).await,
-        PlaceAction::Prepare { pod, node, what } => {
+        SchedulerAction::Bind { pod, node } => return bind(pod, node, context).await,
+        SchedulerAction::Prepare { pod, node, what } => {
             let event = match crate::prepare::write(&context.api, pod, node, what).await {
-                Ok(()) => PlaceEvent::Prepared(pod.uid.clone()),
-                Err(message) => PlaceEvent::BindFailed { uid: pod.uid.clone(), message },
+                Ok(()) => SchedulerEvent::Prepared(pod.uid.clone()),
+                Err(message) => SchedulerEvent::BindFailed { uid: pod.uid.clone(), message },
             };
-            return context.inbox.send(Event::Place(event));
+            return context.inbox.send(Event::Scheduler(event));
         }
-        PlaceAction::Extend { pod, extender, call, what } => {
+        SchedulerAction::Extend { pod, extender, call, what } => {
             let answer = context.extenders.ask(&context.api, *extender, pod, what).await;
             let event =
-                PlaceEvent::Extended { uid: pod.uid.clone(), extender: *extender, call: *call, answer };
-            return context.inbox.send(Event::Place(event));
+                SchedulerEvent::Extended { uid: pod.uid.clone(), extender: *extender, call: *call, answer };
+            return context.inbox.send(Event::Scheduler(event));
         }
-        PlaceAction::Unschedulable { pod, reason, message, nominated_node } => {
+        SchedulerAction::Unschedulable { pod, reason, message, nominated_node } => {
             unschedulable(pod, reason, message, nominated_node.as_deref(), context).await
         }
-        PlaceAction::Preempt { victim, message, .. } => preempt(victim, message, context).await,
-        PlaceAction::ClearNomination { pod } => {
+        SchedulerAction::Preempt { victim, message, .. } => preempt(victim, message, context).await,
+        SchedulerAction::ClearNomination { pod } => {
             let patch = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": null}});
             let done = retry(|| {
                 context.api.patch(PODS, &pod.namespace, &pod.name, "status", PatchKind::Merge, &patch)
             });
             answer_of("clearing a nomination", done.await)
         }
-        PlaceAction::Record { .. } => return,
+        SchedulerAction::Record { .. } => return,
     };
     if matches!(answer, Answer::Done) {
         decisions::placed(&action);
     }
-    answered(Action::Place(action), answer, context);
+    answered(Action::Scheduler(action), answer, context);
 }
 
 async fn carry_out_queueing(action: QueueAction, context: &Context) {
@@ -240,7 +243,9 @@ async fn carry_out_queueing(action: QueueAction, context: &Context) {
 /// Tells the engine what became of an action that has no event of its own.
 fn answered(action: Action, answer: Answer, context: &Context) {
     context.inbox.send(match action {
-        Action::Place(action) => Event::Place(PlaceEvent::Answered { action: Box::new(action), answer }),
+        Action::Scheduler(action) => {
+            Event::Scheduler(SchedulerEvent::Answered { action: Box::new(action), answer })
+        }
         Action::Queueing(action) => {
             Event::Queueing(QueueEvent::Answered { action: Box::new(action), answer })
         }
@@ -250,25 +255,25 @@ fn answered(action: Action, answer: Answer, context: &Context) {
 /// Answers an action that is not tried at all.
 fn refuse(action: Action, context: &Context, why: &str) {
     match &action {
-        Action::Place(PlaceAction::Bind { pod, .. } | PlaceAction::Prepare { pod, .. }) => {
-            let event = PlaceEvent::BindFailed { uid: pod.uid.clone(), message: why.to_owned() };
-            context.inbox.send(Event::Place(event));
+        Action::Scheduler(SchedulerAction::Bind { pod, .. } | SchedulerAction::Prepare { pod, .. }) => {
+            let event = SchedulerEvent::BindFailed { uid: pod.uid.clone(), message: why.to_owned() };
+            context.inbox.send(Event::Scheduler(event));
         }
-        Action::Place(PlaceAction::Extend { pod, extender, call, .. }) => {
+        Action::Scheduler(SchedulerAction::Extend { pod, extender, call, .. }) => {
             let (uid, answer) = (pod.uid.clone(), Err(why.to_owned()));
-            let event = PlaceEvent::Extended { uid, extender: *extender, call: *call, answer };
-            context.inbox.send(Event::Place(event));
+            let event = SchedulerEvent::Extended { uid, extender: *extender, call: *call, answer };
+            context.inbox.send(Event::Scheduler(event));
         }
         Action::Queueing(QueueAction::UpdateWorkload(update)) => failed(update, context, why),
-        Action::Place(
-            PlaceAction::Unschedulable { .. }
-            | PlaceAction::Preempt { .. }
-            | PlaceAction::ClearNomination { .. },
+        Action::Scheduler(
+            SchedulerAction::Unschedulable { .. }
+            | SchedulerAction::Preempt { .. }
+            | SchedulerAction::ClearNomination { .. },
         )
         | Action::Queueing(QueueAction::DeactivateWorkload { .. } | QueueAction::FailPod { .. }) => {
             answered(action, Answer::Failed(why.to_owned()), context);
         }
-        Action::Place(PlaceAction::Record { .. })
+        Action::Scheduler(SchedulerAction::Record { .. })
         | Action::Queueing(
             QueueAction::Record(..)
             | QueueAction::ClusterQueueStatus(..)
@@ -327,14 +332,16 @@ async fn bind(pod: &PodRef, node: &str, context: &Context) {
     });
     let done = retry(|| context.api.create_sub(PODS, &pod.namespace, &pod.name, "binding", &binding)).await;
     let event = match done {
-        Ok(_) => PlaceEvent::Bound(pod.uid.clone()),
+        Ok(_) => SchedulerEvent::Bound(pod.uid.clone()),
         // An earlier try may have been carried out without an answer.
-        Err(e) if e.is_conflict() && bound(pod, node, context).await => PlaceEvent::Bound(pod.uid.clone()),
-        Err(e) => PlaceEvent::BindFailed { uid: pod.uid.clone(), message: e.to_string() },
+        Err(e) if e.is_conflict() && bound(pod, node, context).await => {
+            SchedulerEvent::Bound(pod.uid.clone())
+        }
+        Err(e) => SchedulerEvent::BindFailed { uid: pod.uid.clone(), message: e.to_string() },
     };
     decisions::bound(pod, node, &event);
     journey::bound(pod, node, &event, &context.cache);
-    context.inbox.send(Event::Place(event));
+    context.inbox.send(Event::Scheduler(event));
 }
 
 /// Whether the API server has the pod on this node.
@@ -354,7 +361,7 @@ async fn fail(pod: PodRef, context: &Context) -> Answer {
     let kind = PatchKind::Strategic;
     let done = retry(|| context.api.patch(PODS, &pod.namespace, &pod.name, "status", kind, &patch)).await;
     if done.is_ok() {
-        let note = plimsoll_core::place::Note {
+        let note = plimsoll_scheduler::Note {
             warning: false,
             reason: "PodTerminatedByKueue",
             action: "PodTerminated",
@@ -401,7 +408,7 @@ async fn preempt(victim: &PodRef, message: &str, context: &Context) -> Answer {
     answer_of("deleting a victim", done.await)
 }
 
-fn pod_note(pod: &PodRef, note: &plimsoll_core::place::Note) -> Note {
+fn pod_note(pod: &PodRef, note: &plimsoll_scheduler::Note) -> Note {
     Note {
         subject: Subject {
             api_version: "v1".into(),
@@ -420,7 +427,7 @@ fn pod_note(pod: &PodRef, note: &plimsoll_core::place::Note) -> Note {
     }
 }
 
-fn record(context: &Context, key: &WorkloadKey, notes: &[plimsoll_core::queueing::Note]) {
+fn record(context: &Context, key: &WorkloadKey, notes: &[plimsoll_queueing::Note]) {
     let object = context.cache.get(Kind::Workload, &key.namespace, &key.name);
     let subject = Subject {
         api_version: WORKLOADS.api_version.into(),

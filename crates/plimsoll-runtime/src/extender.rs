@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use plimsoll_core::place::{Extender, ExtenderAnswer, ExtenderCall, ExtenderVictims, PodRef};
+use plimsoll_scheduler::{Extender, ExtenderAnswer, ExtenderCall, ExtenderVictims, PodRef};
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 

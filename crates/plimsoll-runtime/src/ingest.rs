@@ -1,12 +1,12 @@
 //! From watches to the engine, the cache and the job integrations.
 
+use plimsoll_state::ObjectEvent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use plimsoll_client::fault;
-use plimsoll_core::Event;
-use plimsoll_core::place::Event as PlaceEvent;
+use plimsoll_engine::Event;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -264,14 +264,16 @@ impl Sinks {
         }
         if resource == api::NODES {
             match plimsoll_api::convert::node(bytes) {
-                Ok(node) => self.inbox.send(Event::Place(PlaceEvent::NodeUpsert(Box::new(node)))),
+                Ok(node) => self.inbox.send(Event::Object(ObjectEvent::NodeUpsert(Box::new(node)))),
                 Err(e) => left_out(resource, meta, &e),
             }
             return;
         }
         if self.roles.placement {
             match plimsoll_api::convert::cluster_object(resource.kind, bytes) {
-                Ok(Some(object)) => self.inbox.send(Event::Place(PlaceEvent::ObjectUpsert(Box::new(object)))),
+                Ok(Some(object)) => {
+                    self.inbox.send(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))))
+                }
                 Ok(None) => {}
                 Err(e) => left_out(resource, meta, &e),
             }
@@ -316,7 +318,7 @@ impl Sinks {
     fn pod(&self, meta: &watch::Meta, bytes: &[u8]) {
         if self.roles.placement {
             match plimsoll_api::convert::pod(bytes) {
-                Ok(pod) => self.inbox.send(Event::Place(PlaceEvent::PodUpsert(Box::new(pod)))),
+                Ok(pod) => self.inbox.send(Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))),
                 Err(e) => left_out(api::PODS, meta, &e),
             }
         }
@@ -332,7 +334,7 @@ impl Sinks {
     fn delete(&self, resource: Resource, namespace: &str, name: &str, uid: &str) {
         if resource == api::PODS {
             if self.roles.placement {
-                self.inbox.send(Event::Place(PlaceEvent::PodDelete(uid.to_owned())));
+                self.inbox.send(Event::Object(ObjectEvent::PodDelete(uid.to_owned())));
             }
             if let Some(old) = self.cache.remove(Kind::Pod, namespace, name) {
                 self.queue.touched(Kind::Pod, &old);
@@ -340,12 +342,13 @@ impl Sinks {
             return;
         }
         if resource == api::NODES {
-            self.inbox.send(Event::Place(PlaceEvent::NodeDelete(name.to_owned())));
+            self.inbox.send(Event::Object(ObjectEvent::NodeDelete(name.to_owned())));
             return;
         }
         if self.roles.placement {
-            let event = PlaceEvent::ObjectDelete(resource.kind.into(), namespace.to_owned(), name.to_owned());
-            self.inbox.send(Event::Place(event));
+            let event =
+                ObjectEvent::ObjectDelete(resource.kind.into(), namespace.to_owned(), name.to_owned());
+            self.inbox.send(Event::Object(event));
         }
         if !self.roles.queueing {
             return;

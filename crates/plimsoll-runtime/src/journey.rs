@@ -1,9 +1,9 @@
 //! The way of an admission from the job to its bound pods, as steps with a begin and an end, for an exporter of traces
 //! (target [`TARGET`], level trace). All steps of one workload carry its UID. Without an exporter nothing is computed.
 
-use plimsoll_core::Time;
-use plimsoll_core::place::{Event as PlaceEvent, PodRef};
-use plimsoll_core::queueing::WorkloadUpdate;
+use plimsoll_queueing::WorkloadUpdate;
+use plimsoll_scheduler::{Event as SchedulerEvent, PodRef};
+use plimsoll_state::Time;
 use serde_json::Value;
 use tracing::Level;
 
@@ -75,8 +75,8 @@ pub fn started(job_uid: &str, job: &str, cache: &Cache) {
 }
 
 /// A pod has been bound: from its creation. Pods without a workload are left out.
-pub fn bound(pod: &PodRef, node: &str, answer: &PlaceEvent, cache: &Cache) {
-    if !wanted() || !matches!(answer, PlaceEvent::Bound(_)) {
+pub fn bound(pod: &PodRef, node: &str, answer: &SchedulerEvent, cache: &Cache) {
+    if !wanted() || !matches!(answer, SchedulerEvent::Bound(_)) {
         return;
     }
     let Some(object) = cache.get(Kind::Pod, &pod.namespace, &pod.name) else { return };

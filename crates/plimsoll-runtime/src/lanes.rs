@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use plimsoll_core::Action;
-use plimsoll_core::place::{Action as PlaceAction, ExtenderCall};
-use plimsoll_core::queueing::{Action as QueueAction, WorkloadKey};
+use plimsoll_engine::Action;
+use plimsoll_queueing::{Action as QueueAction, WorkloadKey};
+use plimsoll_scheduler::{Action as SchedulerAction, ExtenderCall};
 
 /// Of so many writes one explains something where explanations wait, however many decisions do.
 const EXPLAINED: u32 = 16;
@@ -41,23 +41,23 @@ impl Lane {
     /// Where an action belongs; `None`: it needs no lane.
     pub fn of(action: &Action) -> Option<Self> {
         match action {
-            Action::Place(
-                PlaceAction::Bind { pod, .. }
-                | PlaceAction::Prepare { pod, .. }
-                | PlaceAction::Unschedulable { pod, .. }
-                | PlaceAction::ClearNomination { pod },
+            Action::Scheduler(
+                SchedulerAction::Bind { pod, .. }
+                | SchedulerAction::Prepare { pod, .. }
+                | SchedulerAction::Unschedulable { pod, .. }
+                | SchedulerAction::ClearNomination { pod },
             ) => Some(Self::Pod(pod.uid.clone())),
-            Action::Place(PlaceAction::Extend { pod, extender, what, .. }) => Some(match what {
+            Action::Scheduler(SchedulerAction::Extend { pod, extender, what, .. }) => Some(match what {
                 ExtenderCall::Bind(_) => Self::Pod(pod.uid.clone()),
                 _ => Self::Extender(pod.uid.clone(), *extender),
             }),
-            Action::Place(PlaceAction::Preempt { victim, .. }) => Some(Self::Pod(victim.uid.clone())),
+            Action::Scheduler(SchedulerAction::Preempt { victim, .. }) => Some(Self::Pod(victim.uid.clone())),
             Action::Queueing(QueueAction::UpdateWorkload(update)) => Some(Self::Workload(update.key.clone())),
             Action::Queueing(QueueAction::DeactivateWorkload { key, .. }) => {
                 Some(Self::Workload(key.clone()))
             }
             Action::Queueing(QueueAction::FailPod { uid, .. }) => Some(Self::Pod(uid.clone())),
-            Action::Place(PlaceAction::Record { .. }) | Action::Queueing(_) => None,
+            Action::Scheduler(SchedulerAction::Record { .. }) | Action::Queueing(_) => None,
         }
     }
 
@@ -74,7 +74,7 @@ impl Lane {
 fn explains(action: &Action) -> bool {
     match action {
         Action::Queueing(QueueAction::UpdateWorkload(update)) => update.explains(),
-        Action::Place(PlaceAction::Unschedulable { nominated_node, .. }) => nominated_node.is_none(),
+        Action::Scheduler(SchedulerAction::Unschedulable { nominated_node, .. }) => nominated_node.is_none(),
         _ => false,
     }
 }
@@ -100,8 +100,8 @@ fn overtake(waiting: Action, next: &mut Action) -> Overtaken {
         }
         // A pod that gets a node, or another reason, waits for the former reason no more.
         (
-            waiting @ Action::Place(PlaceAction::Unschedulable { .. }),
-            Action::Place(PlaceAction::Unschedulable { .. } | PlaceAction::Bind { .. }),
+            waiting @ Action::Scheduler(SchedulerAction::Unschedulable { .. }),
+            Action::Scheduler(SchedulerAction::Unschedulable { .. } | SchedulerAction::Bind { .. }),
         ) => Overtaken::Superseded(waiting),
         (waiting, _) => Overtaken::Stays(waiting),
     }
@@ -226,8 +226,8 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::place::PodRef;
-    use plimsoll_core::queueing::{Admission, Condition, Note, WorkloadUpdate, cond};
+    use plimsoll_queueing::{Admission, Condition, Note, WorkloadUpdate, cond};
+    use plimsoll_scheduler::PodRef;
     use proptest::prelude::*;
 
     use super::*;
@@ -296,14 +296,14 @@ mod tests {
     fn a_pod_that_gets_a_node_waits_for_nothing() {
         let pod = |uid: &str| PodRef { uid: uid.into(), ..PodRef::default() };
         let why = |uid: &str, nominated: Option<&str>| {
-            Action::Place(PlaceAction::Unschedulable {
+            Action::Scheduler(SchedulerAction::Unschedulable {
                 pod: pod(uid),
                 reason: "Unschedulable",
                 message: "0/1 nodes are available".into(),
                 nominated_node: nominated.map(str::to_owned),
             })
         };
-        let bind = |uid: &str| Action::Place(PlaceAction::Bind { pod: pod(uid), node: "n".into() });
+        let bind = |uid: &str| Action::Scheduler(SchedulerAction::Bind { pod: pod(uid), node: "n".into() });
         let mut lanes = Lanes::default();
         let mut all = [why("a", None), bind("a"), why("b", Some("n")), bind("b"), why("c", None)];
         let superseded: Vec<Action> = all.clone().into_iter().filter_map(|a| put(&mut lanes, a)).collect();

@@ -179,7 +179,7 @@ fn decide(
     (now, wall): (i64, i64),
     timing: Timing,
 ) -> Step {
-    let at = clock::micro_text(plimsoll_core::Time(wall));
+    let at = clock::micro_text(plimsoll_state::Time(wall));
     // Whole seconds in the Lease; never less than what the holder relies on.
     let seconds = i64::try_from(timing.lease.as_millis().div_ceil(1000)).unwrap_or(15);
     let Some(lease) = read else {

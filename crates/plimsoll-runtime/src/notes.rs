@@ -202,7 +202,7 @@ fn namespace(note: &Note) -> &str {
     if note.subject.namespace.is_empty() { "default" } else { &note.subject.namespace }
 }
 
-fn render(note: &Note, name: &str, now: plimsoll_core::Time) -> Value {
+fn render(note: &Note, name: &str, now: plimsoll_state::Time) -> Value {
     let mut message = note.message.clone();
     if message.len() > MAX_NOTE {
         let mut cut = MAX_NOTE - 4;
@@ -250,7 +250,7 @@ mod tests {
             reporter: "x",
             instance: String::new(),
         };
-        let event = render(&note, "n.1", plimsoll_core::Time(0));
+        let event = render(&note, "n.1", plimsoll_state::Time(0));
         let text = event["note"].as_str().unwrap();
         assert!(text.len() <= MAX_NOTE && text.ends_with("ä ..."), "{}", text.len());
         assert_eq!(event["metadata"]["namespace"], "default");

@@ -1,8 +1,8 @@
 //! Writes what a pod needs before it is bound: devices for its claims, volumes for its volume claims
 //! (PreBind of kube-scheduler's DynamicResources and VolumeBinding), a claim for its extended resources.
 
-use plimsoll_core::model::AllocatedDevice;
-use plimsoll_core::place::{DeviceGrant, ExtendedClaim, PodRef, Preparation};
+use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, PodRef, Preparation};
+use plimsoll_state::model::AllocatedDevice;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Error, PODS, PatchKind, Resource};

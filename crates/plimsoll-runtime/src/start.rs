@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_api::config::ClientConnection;
 use plimsoll_client::Supervisor;
-use plimsoll_core::{EngineConfig, place, queueing};
+use plimsoll_engine::EngineConfig;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
@@ -41,9 +41,9 @@ pub struct Settings {
     /// What it does.
     pub roles: Roles,
     /// Configuration of placement.
-    pub place: place::Config,
+    pub place: plimsoll_scheduler::Config,
     /// Configuration of queueing.
-    pub queueing: queueing::Config,
+    pub queueing: plimsoll_queueing::Config,
     /// Joint admission, with both roles.
     pub joint: bool,
     /// Which jobs are queued, and what is kept of them.
@@ -58,8 +58,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             roles: Roles { queueing: true, placement: true },
-            place: place::Config::default(),
-            queueing: queueing::Config::default(),
+            place: plimsoll_scheduler::Config::default(),
+            queueing: plimsoll_queueing::Config::default(),
             joint: true,
             rules: Rules::default(),
             queueing_client: None,
@@ -95,11 +95,12 @@ impl Settings {
 
     fn engine(&self) -> EngineConfig {
         let selector = Arc::new(plimsoll_api::device_cel::CelSelector::default());
-        let place = || place::Config { device_selector: Some(selector.clone()), ..self.place.clone() };
+        let place =
+            || plimsoll_scheduler::Config { device_selector: Some(selector.clone()), ..self.place.clone() };
         let queueing =
-            || queueing::Config { device_selector: Some(selector.clone()), ..self.queueing.clone() };
+            || plimsoll_queueing::Config { device_selector: Some(selector.clone()), ..self.queueing.clone() };
         EngineConfig {
-            place: self.roles.placement.then(place),
+            scheduler: self.roles.placement.then(place),
             queueing: self.roles.queueing.then(queueing),
             joint: self.joint,
         }
@@ -203,8 +204,10 @@ impl Runtime {
     /// When the system gives no thread for the engine.
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
-        let gangs = |p: &place::Profile| {
-            ["preEnqueue", "permit"].iter().any(|at| p.plugins.enabled(at, place::PluginId::GangScheduling))
+        let gangs = |p: &plimsoll_scheduler::Profile| {
+            ["preEnqueue", "permit"]
+                .iter()
+                .any(|at| p.plugins.enabled(at, plimsoll_scheduler::PluginId::GangScheduling))
         };
         let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs));
         let stop = CancellationToken::new();

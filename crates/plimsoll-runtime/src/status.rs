@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_client::supervise::caught;
-use plimsoll_core::queueing::{Action, QueueStatus, RunWindowStatus};
+use plimsoll_queueing::{Action, QueueStatus, RunWindowStatus};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

@@ -36,7 +36,7 @@ const SCHEDULER_PROCESS: [(&str, &str); 5] = [
 ];
 
 /// Least time between two writes of why a workload waits. People read them, nothing acts on them.
-pub const EXPLAIN_EVERY: plimsoll_core::Duration = plimsoll_core::Duration::from_seconds(1);
+pub const EXPLAIN_EVERY: plimsoll_state::Duration = plimsoll_state::Duration::from_seconds(1);
 
 /// What Kueue does without a file.
 const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
@@ -113,7 +113,7 @@ fn told(files: &Files, settings: &Settings) {
     );
 }
 
-type Placement = (plimsoll_core::place::Config, Option<config::ClientConnection>);
+type Placement = (plimsoll_scheduler::Config, Option<config::ClientConnection>);
 
 fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<Placement> {
     let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None)) };
@@ -147,7 +147,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
     Ok(std::fs::read_to_string(path)?)
 }
 
-type Queueing = (plimsoll_core::queueing::Config, Rules, Option<config::ClientConnection>);
+type Queueing = (plimsoll_queueing::Config, Rules, Option<config::ClientConnection>);
 
 fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;

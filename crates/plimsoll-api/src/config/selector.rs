@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::model::{LabelSelector as Selector, Operator, Requirement as Condition};
+use plimsoll_state::model::{LabelSelector as Selector, Operator, Requirement as Condition};
 use serde::Deserialize;
 
 #[derive(Debug, Default, Deserialize)]

@@ -3,7 +3,7 @@
 use super::{Result, bad};
 use crate::Quantity;
 use crate::lean::meta::{RawQuantity, RawResources};
-use plimsoll_core::model::Resources;
+use plimsoll_state::model::Resources;
 
 /// Amounts by resource name: cpu in millicores, everything else in whole units, rounded up.
 pub(crate) fn resources(field: &str, raw: RawResources) -> Result<Resources> {

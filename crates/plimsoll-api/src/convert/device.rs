@@ -8,7 +8,7 @@ use super::{Result, bad, decode, owners, required};
 use crate::Quantity;
 use crate::lean::device as lean;
 use crate::lean::meta::Map;
-use plimsoll_core::model::{
+use plimsoll_state::model::{
     AllocatedDevice, AttributeValue, Counters, Device, DeviceAllocation, DeviceAlternative, DeviceClass,
     DeviceConstraint, DeviceCount, DeviceRequest, DeviceTaint, DeviceToleration, Reach, ResourceClaim,
     ResourceSlice,

@@ -18,8 +18,8 @@ pub(crate) use pod::{node_affinity, spread};
 pub use pod::{pod, pod_spec_from_value};
 pub use selector::{label_selector_from_value, node_selector_from_value};
 
-use plimsoll_core::Time;
-use plimsoll_core::model::{OwnerRef, StringMap};
+use plimsoll_state::Time;
+use plimsoll_state::model::{OwnerRef, StringMap};
 
 use crate::lean::meta::{Map, OwnerReference};
 
@@ -95,11 +95,11 @@ pub(crate) fn owners(list: Option<Vec<OwnerReference>>) -> Vec<OwnerRef> {
     list.unwrap_or_default().into_iter().map(one).collect()
 }
 
-pub(crate) fn taint_from_value(value: &serde_json::Value) -> Result<plimsoll_core::model::Taint> {
+pub(crate) fn taint_from_value(value: &serde_json::Value) -> Result<plimsoll_state::model::Taint> {
     node::taint(decode_value("Taint", value)?)
 }
 
-pub(crate) fn toleration_from_value(value: &serde_json::Value) -> Result<plimsoll_core::model::Toleration> {
+pub(crate) fn toleration_from_value(value: &serde_json::Value) -> Result<plimsoll_state::model::Toleration> {
     pod::toleration(decode_value("Toleration", value)?)
 }
 

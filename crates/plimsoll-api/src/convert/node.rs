@@ -4,8 +4,8 @@ use super::pod::taint_effect;
 use super::{ConvertError, Result, amount, bad, decode, required, string_map, time};
 use crate::lean::meta::Condition;
 use crate::lean::node as lean;
-use plimsoll_core::Time;
-use plimsoll_core::model::{ImageState, Node, Taint};
+use plimsoll_state::Time;
+use plimsoll_state::model::{ImageState, Node, Taint};
 
 /// A Node from its JSON bytes.
 ///

@@ -6,8 +6,8 @@ use super::storage;
 use super::{ConvertError, Result, bad, decode, required, string_map};
 use crate::lean::meta::ObjectMeta;
 use crate::lean::objects as lean;
-use plimsoll_core::model::{LabelSelector, Operator, Requirement, StringMap};
-use plimsoll_core::place::ClusterObject;
+use plimsoll_state::ClusterObject;
+use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
 
 /// An object of `kind` from its JSON bytes; `None` for kinds that placement does not look at.
 ///

@@ -4,8 +4,8 @@ use super::selector::{label_selector, node_selector, term};
 use super::{ConvertError, Result, amount, bad, decode, decode_value, optional_time, owners, required};
 use super::{string_map, time};
 use crate::lean::pod as lean;
-use plimsoll_core::Time;
-use plimsoll_core::model::{
+use plimsoll_state::Time;
+use plimsoll_state::model::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, Phase, Pod, PodAffinity,
     PodAffinityTerm, PodClaimSource, PodCondition, PodResourceClaim, PodSpec, PodStatus, PreemptionPolicy,
     PreferredSchedulingTerm, Protocol, RestartPolicy, SpreadConstraint, TaintEffect, Toleration,

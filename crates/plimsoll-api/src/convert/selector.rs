@@ -2,7 +2,7 @@
 
 use super::{ConvertError, Result, bad, decode_value, string_map};
 use crate::lean::selector as lean;
-use plimsoll_core::model::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
+use plimsoll_state::model::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
 
 /// A label selector from its JSON form.
 ///

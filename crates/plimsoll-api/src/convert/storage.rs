@@ -5,7 +5,7 @@ use super::selector::{label_selector, node_selector};
 use super::{Result, amount, bad, decode, owners, required, string_map};
 use crate::lean::meta::RawResources;
 use crate::lean::storage as lean;
-use plimsoll_core::model::{
+use plimsoll_state::model::{
     AccessMode, BindingMode, ClaimRef, CsiDriver, CsiNode, CsiNodeDriver, PersistentVolume,
     PersistentVolumeClaim, StorageCapacity, StorageClass, VolumeAttachment,
 };

@@ -1,5 +1,5 @@
 use super::*;
-use plimsoll_core::model::{Phase, TaintEffect, TolerationOperator};
+use plimsoll_state::model::{Phase, TaintEffect, TolerationOperator};
 
 #[test]
 fn a_pod_is_read_with_defaults_and_without_managed_fields() {

@@ -1,14 +1,14 @@
 //! Kueue objects → the engine's model. API defaults that decide something are applied here.
 
-use plimsoll_core::Time;
-use plimsoll_core::model::{Resources, StringMap};
-use plimsoll_core::queueing::{
+use plimsoll_queueing::{
     Admission, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort, Condition, Delayed,
     EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LocalQueue, PodSet, PodSetAssignment,
     PodSetUpdate, PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
     ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment,
     TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
+use plimsoll_state::Time;
+use plimsoll_state::model::{Resources, StringMap};
 use serde_json::Value;
 
 use crate::convert::{ConvertError, Result, bad, label_selector_from_value, pod_spec_from_value, time};
@@ -299,7 +299,7 @@ fn answers_to(meta: &Value) -> Vec<(TargetKind, String)> {
 fn pod_set((index, podset): (usize, &Value)) -> Result<PodSet> {
     let template = &podset["template"];
     let spec = match &template["spec"] {
-        Value::Null => plimsoll_core::model::PodSpec::default(),
+        Value::Null => plimsoll_state::model::PodSpec::default(),
         spec => pod_spec_from_value(spec).map_err(|e| ConvertError::Field {
             field: format!("spec.podSets[{index}].template.spec"),
             message: e.to_string(),

@@ -1,6 +1,6 @@
 //! The annotation `plimsoll.dev/depends-on`: `[kind/]name[:outcome]`, separated by commas.
 
-use plimsoll_core::queueing::{Dependency, Outcome, TargetKind};
+use plimsoll_queueing::{Dependency, Outcome, TargetKind};
 
 /// Annotation on a Job, the pods of a group, or a Workload: what has to come true before it is queued.
 pub const DEPENDS_ON: &str = "plimsoll.dev/depends-on";

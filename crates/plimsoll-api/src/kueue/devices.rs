@@ -1,8 +1,8 @@
 //! Claim templates, device classes and devices → what quota needs of them (Kueue KEP-2941).
 
-use plimsoll_core::Time;
-use plimsoll_core::model::ResourceSlice;
-use plimsoll_core::queueing::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
+use plimsoll_queueing::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
+use plimsoll_state::Time;
+use plimsoll_state::model::ResourceSlice;
 use serde_json::Value;
 
 use super::decode::{name, text};
@@ -64,7 +64,7 @@ pub(super) fn resource_slice(object: &Value) -> std::result::Result<ResourceSlic
 mod tests {
     use super::super::{delete_event, upsert_event};
     use super::*;
-    use plimsoll_core::queueing::Event;
+    use plimsoll_queueing::Event;
     use serde_json::json;
 
     #[test]

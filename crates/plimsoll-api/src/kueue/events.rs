@@ -1,7 +1,7 @@
 //! Objects → events of queueing, for every kind that queueing looks at.
 
-use plimsoll_core::model::Resources;
-use plimsoll_core::queueing::{AdmissionCheck, Event, LimitRange, LimitRangeItem, Topology, WorkloadKey};
+use plimsoll_queueing::{AdmissionCheck, Event, LimitRange, LimitRangeItem, Topology, WorkloadKey};
+use plimsoll_state::model::Resources;
 use serde_json::Value;
 
 use super::decode::{self, amounts, name, strings, text};

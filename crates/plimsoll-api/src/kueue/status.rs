@@ -1,10 +1,10 @@
 //! The engine's answers → statuses of Kueue objects, as JSON merge patches.
 
-use plimsoll_core::Time;
-use plimsoll_core::model::Resources;
-use plimsoll_core::queueing::{
+use plimsoll_queueing::{
     Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, TopologyAssignment, Used, WorkloadUpdate,
 };
+use plimsoll_state::Time;
+use plimsoll_state::model::Resources;
 use serde_json::{Map, Value, json};
 
 use crate::quantity::{Format, Quantity};
@@ -90,7 +90,7 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
         out.insert("resourceRequests".into(), Value::Array(rows));
     }
     if let Some(evictions) = &update.evictions {
-        let row = |e: &plimsoll_core::queueing::EvictionCount| json!({"reason": e.reason, "underlyingCause": e.cause, "count": e.count});
+        let row = |e: &plimsoll_queueing::EvictionCount| json!({"reason": e.reason, "underlyingCause": e.cause, "count": e.count});
         let rows: Vec<Value> = evictions.iter().map(row).collect();
         out.insert("schedulingStats".into(), json!({ "evictions": rows }));
     }
@@ -103,7 +103,7 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
         out.insert("accumulatedPastExecutionTimeSeconds".into(), json!(seconds));
     }
     if let Some(gates) = &update.preemption_gates {
-        let row = |g: &plimsoll_core::queueing::PreemptionGateState| {
+        let row = |g: &plimsoll_queueing::PreemptionGateState| {
             let position = if g.open { "Open" } else { "Closed" };
             json!({"name": g.name, "position": position, "lastTransitionTime": time(g.transition)})
         };

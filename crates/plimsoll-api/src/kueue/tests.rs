@@ -1,6 +1,6 @@
 use super::*;
-use plimsoll_core::Time;
-use plimsoll_core::queueing::{Condition, QueueStatus, WorkloadUpdate};
+use plimsoll_queueing::{Condition, QueueStatus, WorkloadUpdate};
+use plimsoll_state::Time;
 use serde_json::{Value, json};
 
 fn rows(file: &str) -> Vec<Value> {

@@ -9,8 +9,8 @@
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp, ToSpan};
-use plimsoll_core::Time;
-use plimsoll_core::queueing::{Calendar, Hours};
+use plimsoll_queueing::{Calendar, Hours};
+use plimsoll_state::Time;
 
 use super::cron::Cron;
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use jiff::tz::TimeZone;
-use plimsoll_core::queueing::{Chosen, RunWindow, RunWindowStatus};
-use plimsoll_core::time::Duration;
+use plimsoll_queueing::{Chosen, RunWindow, RunWindowStatus};
+use plimsoll_state::time::Duration;
 use serde_json::{Value, json};
 
 pub use calendar::{Window, Zoned};

@@ -1,8 +1,8 @@
 //! Windows against every minute, and what is said of mistakes.
 
 use jiff::{Timestamp, ToSpan};
-use plimsoll_core::Time;
-use plimsoll_core::queueing::{Calendar, Hours};
+use plimsoll_queueing::{Calendar, Hours};
+use plimsoll_state::Time;
 use serde_json::json;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! One kind of row each.
 
 use plimsoll_api::kueue::{amount, workload_name_with};
-use plimsoll_core::queueing::QuotaNode;
+use plimsoll_queueing::QuotaNode;
 use serde_json::{Map, Value, json};
 
 use super::compare::differences;

@@ -1,11 +1,13 @@
 //! An API server in miniature: keeps the objects, carries out what the engine asks for, and answers.
 
+use plimsoll_state::ObjectEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_api::convert;
 use plimsoll_api::kueue::{self, upsert_event};
-use plimsoll_core::queueing::{self, QueueStatus, Waiting, WorkloadKey, WorkloadUpdate};
-use plimsoll_core::{Action, Duration, Engine, EngineConfig, Event, Time, place};
+use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_queueing::{QueueStatus, Waiting, WorkloadKey, WorkloadUpdate};
+use plimsoll_state::{Duration, Time};
 use serde_json::{Map, Value, json};
 
 pub struct World {
@@ -34,7 +36,7 @@ impl World {
             plimsoll_api::config::kueue::queueing(&row["configuration"]).map_err(|e| e.to_string())?;
         let now = row["now"].as_str().unwrap_or("2026-01-01T10:00:00Z");
         let now: jiff::Timestamp = now.parse().map_err(|e| format!("now: {e}"))?;
-        let engine = Engine::new(EngineConfig { place: None, queueing: Some(queueing), joint: false });
+        let engine = Engine::new(EngineConfig { scheduler: None, queueing: Some(queueing), joint: false });
         let mut world = Self {
             engine,
             now: Time::from_seconds(now.as_second()),
@@ -58,11 +60,11 @@ impl World {
         Ok(match object["kind"].as_str().unwrap_or_default() {
             "Node" => {
                 let node = convert::node(bytes.as_bytes()).map_err(fail)?;
-                Some(Event::Place(place::Event::NodeUpsert(Box::new(node))))
+                Some(Event::Object(ObjectEvent::NodeUpsert(Box::new(node))))
             }
             "Pod" => {
                 let pod = convert::pod(bytes.as_bytes()).map_err(fail)?;
-                Some(Event::Place(place::Event::PodUpsert(Box::new(pod))))
+                Some(Event::Object(ObjectEvent::PodUpsert(Box::new(pod))))
             }
             "Workload" => {
                 let mut object = object.clone();
@@ -102,7 +104,7 @@ impl World {
             .workloads
             .values()
             .filter(|w| is_true(w, "Evicted") && is_true(w, "QuotaReserved"))
-            .map(|w| Event::Queueing(queueing::Event::WorkloadStopped(workload_key(w))))
+            .map(|w| Event::Queueing(plimsoll_queueing::Event::WorkloadStopped(workload_key(w))))
             .collect();
         self.settle(stopped);
         self.now = self.now.plus(Duration::from_seconds(1));
@@ -112,8 +114,10 @@ impl World {
         let mut events = Vec::new();
         for action in actions {
             match action {
-                Action::Queueing(queueing::Action::UpdateWorkload(u)) => events.extend(self.update(&u)),
-                Action::Queueing(queueing::Action::LocalQueueStatus(ns, name, s)) => {
+                Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) => {
+                    events.extend(self.update(&u))
+                }
+                Action::Queueing(plimsoll_queueing::Action::LocalQueueStatus(ns, name, s)) => {
                     self.local_queues.insert(format!("{ns}/{name}"), (*s).clone());
                 }
                 _ => {}
@@ -132,7 +136,7 @@ impl World {
         merge(&mut object["status"], &patch);
         object["metadata"]["resourceVersion"] = version.to_string().into();
         let upsert = upsert_event(object).expect("our own status can be read").expect("a Workload");
-        let written = queueing::Event::Written { key: u.key.clone(), id: u.id, version };
+        let written = plimsoll_queueing::Event::Written { key: u.key.clone(), id: u.id, version };
         vec![Event::Queueing(upsert), Event::Queueing(written)]
     }
 

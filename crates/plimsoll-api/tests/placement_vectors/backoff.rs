@@ -1,8 +1,8 @@
 //! Backoff durations.
 
 use crate::Differences;
-use plimsoll_core::Duration;
-use plimsoll_core::place::Backoff;
+use plimsoll_scheduler::Backoff;
+use plimsoll_state::Duration;
 use serde_json::Value;
 
 fn number(v: &Value, key: &str) -> i64 {

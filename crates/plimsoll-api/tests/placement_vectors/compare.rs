@@ -1,7 +1,7 @@
 //! Comparing a verdict with what is expected.
 
 use crate::Differences;
-use plimsoll_core::place::{Rejection, Verdict};
+use plimsoll_scheduler::{Rejection, Verdict};
 use serde_json::{Map, Value, json};
 
 fn rejection(r: &Rejection) -> Value {
@@ -64,7 +64,7 @@ fn preemption(v: &Verdict) -> Value {
         let text = v.message.as_ref().map_or("", |(s, f)| f[s.len().min(f.len())..].trim_start());
         return json!({"none": text});
     }
-    let one = |c: &plimsoll_core::place::Victims| {
+    let one = |c: &plimsoll_scheduler::Victims| {
         (c.node.clone(), json!({"victims": c.victims, "pdbViolations": c.violations}))
     };
     let all: Map<String, Value> = v.candidates.iter().map(one).collect();

@@ -1,8 +1,8 @@
 //! Queueing hints.
 
 use crate::{Differences, scenario};
-use plimsoll_core::Time;
-use plimsoll_core::place::{Config, Event, Placement, PluginId, Seen};
+use plimsoll_scheduler::{Config, PluginId, Scheduler, Seen};
+use plimsoll_state::{ObjectEvent, Time};
 use serde_json::Value;
 
 pub fn run(v: &Value) -> Differences {
@@ -20,20 +20,22 @@ fn seen(v: &Value) -> Result<Option<Seen>, String> {
         return Ok(None);
     }
     Ok(Some(match scenario::event(v)? {
-        Event::NodeUpsert(n) => Seen::Node(n),
-        Event::PodUpsert(p) => Seen::Pod(p),
-        Event::ObjectUpsert(o) => Seen::Object(o),
-        _ => return Err("not an object".to_owned()),
+        ObjectEvent::NodeUpsert(n) => Seen::Node(n),
+        ObjectEvent::PodUpsert(p) => Seen::Pod(p),
+        ObjectEvent::ObjectUpsert(o) => Seen::Object(o),
+        ObjectEvent::NodeDelete(_) | ObjectEvent::PodDelete(_) | ObjectEvent::ObjectDelete(..) => {
+            return Err("not an object".to_owned());
+        }
     }))
 }
 
 fn try_run(v: &Value) -> Result<bool, String> {
-    let mut placement = Placement::new(Config::default());
+    let mut placement = Scheduler::new(Config::default());
     let now = Time::from_seconds(1_930_000_000);
     for object in v["objects"].as_array().into_iter().flatten() {
-        placement.absorb(now, scenario::event(object)?);
+        placement.handle_object(now, &scenario::event(object)?);
     }
-    placement.absorb(now, scenario::event(&v["pod"])?);
+    placement.handle_object(now, &scenario::event(&v["pod"])?);
     let plugin = v["plugin"].as_str().and_then(PluginId::by_name).ok_or("unknown plugin")?;
     let event = (v["event"]["resource"].as_str().unwrap_or(""), v["event"]["action"].as_str().unwrap_or(""));
     placement

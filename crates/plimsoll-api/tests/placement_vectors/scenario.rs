@@ -2,8 +2,8 @@
 
 use crate::{Differences, compare};
 use plimsoll_api::convert;
-use plimsoll_core::Time;
-use plimsoll_core::place::{Config, Event, Placement, Profile};
+use plimsoll_scheduler::{Config, Profile, Scheduler};
+use plimsoll_state::{ObjectEvent, Time};
 use serde_json::Value;
 
 fn text<'a>(v: &'a Value, path: &str) -> &'a str {
@@ -21,7 +21,7 @@ pub fn uid(o: &Value) -> String {
 }
 
 /// The event that tells the engine of an object.
-pub fn event(object: &Value) -> Result<Event, String> {
+pub fn event(object: &Value) -> Result<ObjectEvent, String> {
     let mut object = object.clone();
     let id = uid(&object);
     if let Some(m) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -31,10 +31,10 @@ pub fn event(object: &Value) -> Result<Event, String> {
     let kind = text(&object, "/kind");
     let fail = |e: convert::ConvertError| format!("{kind}: {e}");
     Ok(match kind {
-        "Node" => Event::NodeUpsert(Box::new(convert::node(&bytes).map_err(fail)?)),
-        "Pod" => Event::PodUpsert(Box::new(convert::pod(&bytes).map_err(fail)?)),
+        "Node" => ObjectEvent::NodeUpsert(Box::new(convert::node(&bytes).map_err(fail)?)),
+        "Pod" => ObjectEvent::PodUpsert(Box::new(convert::pod(&bytes).map_err(fail)?)),
         other => match convert::cluster_object(other, &bytes).map_err(fail)? {
-            Some(object) => Event::ObjectUpsert(Box::new(object)),
+            Some(object) => ObjectEvent::ObjectUpsert(Box::new(object)),
             None => return Err(format!("kind {other} is not taken in")),
         },
     })
@@ -49,12 +49,12 @@ pub fn profile(v: &Value) -> Result<Profile, String> {
 }
 
 /// An engine that knows the vector's objects.
-pub fn placement(v: &Value) -> Result<Placement, String> {
+pub fn placement(v: &Value) -> Result<Scheduler, String> {
     let selector = std::sync::Arc::new(plimsoll_api::device_cel::CelSelector::default());
     let config = Config { profiles: vec![profile(v)?], device_selector: Some(selector), ..Config::default() };
-    let mut placement = Placement::new(config);
+    let mut placement = Scheduler::new(config);
     for object in v["objects"].as_array().into_iter().flatten() {
-        placement.absorb(Time::from_seconds(1_930_000_000), event(object)?);
+        placement.handle_object(Time::from_seconds(1_930_000_000), &event(object)?);
     }
     placement.check();
     Ok(placement)

@@ -1,7 +1,7 @@
 //! Several pods one after another, each counted before the next.
 
 use crate::{Differences, scenario};
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 use serde_json::Value;
 
 pub fn run(v: &Value) -> Differences {
@@ -16,7 +16,7 @@ fn try_run(v: &Value) -> Result<Differences, String> {
     let now = Time::from_seconds(1_930_000_000);
     let queue = v["queue"].as_array().ok_or("no queue")?;
     for pod in queue {
-        placement.absorb(now, scenario::event(pod)?);
+        placement.handle_object(now, &scenario::event(pod)?);
     }
     let mut out = Vec::new();
     let steps = v["expect"].as_array().ok_or("no steps")?;
@@ -37,7 +37,7 @@ fn try_run(v: &Value) -> Result<Differences, String> {
                 }
                 let mut placed = pod.clone();
                 placed["spec"]["nodeName"] = want["chosen"].clone();
-                placement.absorb(now, scenario::event(&placed)?);
+                placement.handle_object(now, &scenario::event(&placed)?);
             }
         }
     }

@@ -1,26 +1,28 @@
 //! Configuration files.
 
-use plimsoll_core::{Engine, EngineConfig, Event, Time, place, queueing};
+use plimsoll_engine::{Engine, EngineConfig, Event};
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::Time;
 
 /// Reads a `KubeSchedulerConfiguration`; what is accepted must run.
 pub fn scheduler(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(config) = plimsoll_api::config::scheduler::read(text) else { return };
-    let mut engine = Engine::new(EngineConfig { place: Some(config), queueing: None, joint: false });
+    let mut engine = Engine::new(EngineConfig { scheduler: Some(config), queueing: None, joint: false });
     let mut events = Vec::new();
     for i in 0..3 {
-        let node = plimsoll_core::model::Node {
+        let node = plimsoll_state::model::Node {
             name: format!("n{i}"),
             allocatable: [("cpu", 4000), ("memory", 1 << 34), ("pods", 110)]
                 .map(|(k, v)| (k.to_owned(), v))
                 .into(),
             ..Default::default()
         };
-        events.push(Event::Place(place::Event::NodeUpsert(Box::new(node))));
+        events.push(Event::Object(ObjectEvent::NodeUpsert(Box::new(node))));
         let mut pod =
-            plimsoll_core::model::Pod { uid: format!("u{i}"), name: format!("p{i}"), ..Default::default() };
+            plimsoll_state::model::Pod { uid: format!("u{i}"), name: format!("p{i}"), ..Default::default() };
         pod.spec.scheduler_name = "default-scheduler".to_owned();
-        events.push(Event::Place(place::Event::PodUpsert(Box::new(pod))));
+        events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod))));
     }
     engine.step(Time::from_seconds(1), &mut events, &mut Vec::new());
     engine.check();
@@ -30,8 +32,9 @@ pub fn scheduler(bytes: &[u8]) {
 pub fn kueue(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(config) = plimsoll_api::config::kueue::read(text, "kueue-system") else { return };
-    let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config.queueing), joint: false });
-    let namespace = queueing::Event::NamespaceUpsert("ns".to_owned(), Default::default());
+    let mut engine =
+        Engine::new(EngineConfig { scheduler: None, queueing: Some(config.queueing), joint: false });
+    let namespace = plimsoll_queueing::Event::NamespaceUpsert("ns".to_owned(), Default::default());
     engine.step(Time::from_seconds(1), &mut vec![Event::Queueing(namespace)], &mut Vec::new());
     engine.check();
 }

@@ -1,6 +1,8 @@
 //! Any sequence of events, hostile objects and clock jumps through the engine.
 
-use plimsoll_core::{Action, Engine, EngineConfig, Event, Time, place, queueing};
+use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::Time;
 
 use super::{hostile, snapshot};
 use crate::Cursor;
@@ -11,25 +13,34 @@ const MAX_STEPS: usize = 300;
 /// One byte of the input chooses the extenders and how much is looked at.
 fn config(choice: u8) -> EngineConfig {
     let verb = |bit: u8| if choice & bit == 0 { String::new() } else { "verb".to_owned() };
-    let extender = place::Extender {
+    let extender = plimsoll_scheduler::Extender {
         filter_verb: verb(2),
         prioritize_verb: verb(4),
         preempt_verb: verb(8),
         bind_verb: verb(16),
         weight: i64::MAX,
         ignorable: choice & 32 != 0,
-        ..place::Extender::default()
+        ..plimsoll_scheduler::Extender::default()
     };
-    let gangs = place::PluginSet::with_gates(&place::UserPlugins::default(), choice & 64 != 0);
-    let second = place::Profile { scheduler_name: "second".to_owned(), ..place::Profile::default() };
-    let first = place::Profile { plugins: gangs.unwrap_or_default(), ..place::Profile::default() };
-    let place = place::Config {
+    let gangs = plimsoll_scheduler::PluginSet::with_gates(
+        &plimsoll_scheduler::UserPlugins::default(),
+        choice & 64 != 0,
+    );
+    let second = plimsoll_scheduler::Profile {
+        scheduler_name: "second".to_owned(),
+        ..plimsoll_scheduler::Profile::default()
+    };
+    let first = plimsoll_scheduler::Profile {
+        plugins: gangs.unwrap_or_default(),
+        ..plimsoll_scheduler::Profile::default()
+    };
+    let place = plimsoll_scheduler::Config {
         profiles: vec![first, second],
         decisions_per_step: 64,
         extenders: if choice & 1 == 0 { Vec::new() } else { vec![extender] },
-        ..place::Config::default()
+        ..plimsoll_scheduler::Config::default()
     };
-    EngineConfig { place: Some(place), queueing: Some(queueing::Config::default()), joint: true }
+    EngineConfig { scheduler: Some(place), queueing: Some(plimsoll_queueing::Config::default()), joint: true }
 }
 
 /// Reads the bytes as a sequence of events, steps and answers.
@@ -42,11 +53,11 @@ pub fn run(bytes: &[u8]) {
             break;
         }
         match c.below(12) {
-            0 | 1 => events.push(place::Event::NodeUpsert(Box::new(hostile::node(&mut c)))),
-            2 => events.push(place::Event::NodeDelete(hostile::node_name(&mut c))),
-            3..=6 => events.push(place::Event::PodUpsert(Box::new(hostile::pod(&mut c)))),
-            7 => events.push(place::Event::PodDelete(hostile::id(&mut c))),
-            8 => events.push(place::Event::ObjectUpsert(Box::new(hostile::object(&mut c)))),
+            0 | 1 => events.push(Event::Object(ObjectEvent::NodeUpsert(Box::new(hostile::node(&mut c))))),
+            2 => events.push(Event::Object(ObjectEvent::NodeDelete(hostile::node_name(&mut c)))),
+            3..=6 => events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(hostile::pod(&mut c))))),
+            7 => events.push(Event::Object(ObjectEvent::PodDelete(hostile::id(&mut c)))),
+            8 => events.push(Event::Object(ObjectEvent::ObjectUpsert(Box::new(hostile::object(&mut c))))),
             9 => events.extend(answers(&mut c, &mut actions)),
             _ => {
                 now = now.plus(hostile::span(&mut c));
@@ -57,20 +68,22 @@ pub fn run(bytes: &[u8]) {
     step(&mut engine, now, &mut events, &mut actions);
 }
 
-fn step(engine: &mut Engine, now: Time, events: &mut Vec<place::Event>, actions: &mut Vec<Action>) {
-    let mut all = events.drain(..).map(Event::Place).collect();
-    engine.step(now, &mut all, actions);
+fn step(engine: &mut Engine, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
+    engine.step(now, events, actions);
     engine.check();
     let _ = engine.next_wake();
 }
 
 /// Answers to some of the actions, or to something nobody asked.
-fn answers(c: &mut Cursor<'_>, actions: &mut Vec<Action>) -> Vec<place::Event> {
+fn answers(c: &mut Cursor<'_>, actions: &mut Vec<Action>) -> Vec<Event> {
     if actions.is_empty() {
-        return vec![place::Event::BindFailed { uid: hostile::id(c), message: hostile::name(c) }];
+        return vec![Event::Scheduler(plimsoll_scheduler::Event::BindFailed {
+            uid: hostile::id(c),
+            message: hostile::name(c),
+        })];
     }
     let take = c.below(actions.len().min(255) + 1);
     let good = !c.once_in(3);
     let given = actions.drain(..take).filter_map(|a| snapshot::answer(&a, good));
-    given.filter_map(|e| if let Event::Place(e) = e { Some(e) } else { None }).collect()
+    given.filter(|e| matches!(e, Event::Scheduler(_))).collect()
 }

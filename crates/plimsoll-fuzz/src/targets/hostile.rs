@@ -1,14 +1,14 @@
 //! Objects that no API server would let in, made from bytes.
 
-use plimsoll_core::model::{
+use plimsoll_state::ClusterObject;
+use plimsoll_state::model::{
     Affinity, Container, ContainerPort, LabelSelector, Node, NodeAffinity, NodeSelector, NodeSelectorTerm,
     Operator, PersistentVolume, PersistentVolumeClaim, Phase, Pod, PodAffinity, PodAffinityTerm,
     PodClaimSource, PodResourceClaim, PreemptionPolicy, PreferredSchedulingTerm, Protocol, Requirement,
     Resources, RestartPolicy, SpreadConstraint, StorageClass, StringMap, Taint, TaintEffect, Toleration,
     TolerationOperator, UnsatisfiableAction, Volume, VolumeSource, WeightedPodAffinityTerm,
 };
-use plimsoll_core::place::ClusterObject;
-use plimsoll_core::{Duration, Time};
+use plimsoll_state::{Duration, Time};
 
 use crate::Cursor;
 

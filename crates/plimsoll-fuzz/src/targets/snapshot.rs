@@ -2,7 +2,9 @@
 
 use plimsoll_api::config::{kueue as kueue_config, scheduler};
 use plimsoll_api::{convert, kueue};
-use plimsoll_core::{Action, Answer, Duration, Engine, EngineConfig, Event, Time, place, queueing};
+use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::{Answer, Duration, Time};
 use serde_json::Value;
 
 const START: Time = Time::from_seconds(1_930_000_000);
@@ -28,15 +30,15 @@ fn events(object: &Value) -> Vec<Event> {
     let bytes = object.to_string();
     let bytes = bytes.as_bytes();
     let place = match object["kind"].as_str().unwrap_or_default() {
-        "Node" => convert::node(bytes).ok().map(|n| place::Event::NodeUpsert(Box::new(n))),
-        "Pod" => convert::pod(bytes).ok().map(|p| place::Event::PodUpsert(Box::new(p))),
+        "Node" => convert::node(bytes).ok().map(|n| ObjectEvent::NodeUpsert(Box::new(n))),
+        "Pod" => convert::pod(bytes).ok().map(|p| ObjectEvent::PodUpsert(Box::new(p))),
         kind => {
             let object = convert::cluster_object(kind, bytes).ok().flatten();
-            object.map(|o| place::Event::ObjectUpsert(Box::new(o)))
+            object.map(|o| ObjectEvent::ObjectUpsert(Box::new(o)))
         }
     };
     let queueing = kueue::upsert_event(object).ok().flatten();
-    place.map(Event::Place).into_iter().chain(queueing.map(Event::Queueing)).collect()
+    place.map(Event::Object).into_iter().chain(queueing.map(Event::Queueing)).collect()
 }
 
 /// Takes everything in, decides, answers half of what is asked, and takes everything away again.
@@ -55,11 +57,11 @@ fn run(engine: &mut Engine, input: &Value) {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
         let event = match kind.as_str() {
-            "Node" => place::Event::NodeDelete(name.clone()),
-            "Pod" => place::Event::PodDelete(uid(object)),
-            _ => place::Event::ObjectDelete(kind.clone(), namespace.clone(), name.clone()),
+            "Node" => ObjectEvent::NodeDelete(name.clone()),
+            "Pod" => ObjectEvent::PodDelete(uid(object)),
+            _ => ObjectEvent::ObjectDelete(kind.clone(), namespace.clone(), name.clone()),
         };
-        pending.push(Event::Place(event));
+        pending.push(Event::Object(event));
         pending.extend(kueue::delete_event(&kind, &namespace, &name).map(Event::Queueing));
     }
     engine.step(now, &mut pending, &mut Vec::new());
@@ -67,8 +69,8 @@ fn run(engine: &mut Engine, input: &Value) {
 }
 
 /// What an agreeable extender answers.
-fn extended(what: &place::ExtenderCall) -> place::ExtenderAnswer {
-    use place::{ExtenderAnswer as A, ExtenderCall as C};
+fn extended(what: &plimsoll_scheduler::ExtenderCall) -> plimsoll_scheduler::ExtenderAnswer {
+    use plimsoll_scheduler::{ExtenderAnswer as A, ExtenderCall as C};
     match what {
         C::Filter(nodes) => {
             let kept = nodes.iter().skip(1).cloned().collect();
@@ -77,7 +79,8 @@ fn extended(what: &place::ExtenderCall) -> place::ExtenderAnswer {
         }
         C::Prioritize(nodes) => A::Prioritize(nodes.iter().map(|n| (n.clone(), i64::MAX)).collect()),
         C::Preempt(plans) => {
-            let uids = |p: &place::ExtenderVictims| p.pods.iter().map(|v| v.uid.clone()).collect();
+            let uids =
+                |p: &plimsoll_scheduler::ExtenderVictims| p.pods.iter().map(|v| v.uid.clone()).collect();
             A::Preempt(plans.iter().map(|p| (p.node.clone(), uids(p), i64::MIN)).collect())
         }
         C::Bind(_) => A::Bound,
@@ -88,31 +91,31 @@ fn extended(what: &place::ExtenderCall) -> place::ExtenderAnswer {
 pub fn answer(action: &Action, good: bool) -> Option<Event> {
     let message = "Operation cannot be fulfilled".to_owned();
     Some(match action {
-        Action::Place(place::Action::Prepare { pod, .. }) if good => {
-            Event::Place(place::Event::Prepared(pod.uid.clone()))
+        Action::Scheduler(plimsoll_scheduler::Action::Prepare { pod, .. }) if good => {
+            Event::Scheduler(plimsoll_scheduler::Event::Prepared(pod.uid.clone()))
         }
-        Action::Place(place::Action::Bind { pod, .. }) if good => {
-            Event::Place(place::Event::Bound(pod.uid.clone()))
+        Action::Scheduler(plimsoll_scheduler::Action::Bind { pod, .. }) if good => {
+            Event::Scheduler(plimsoll_scheduler::Event::Bound(pod.uid.clone()))
         }
-        Action::Place(place::Action::Bind { pod, .. } | place::Action::Prepare { pod, .. }) => {
-            Event::Place(place::Event::BindFailed { uid: pod.uid.clone(), message })
-        }
-        Action::Place(place::Action::Extend { pod, extender, call, what }) => {
+        Action::Scheduler(
+            plimsoll_scheduler::Action::Bind { pod, .. } | plimsoll_scheduler::Action::Prepare { pod, .. },
+        ) => Event::Scheduler(plimsoll_scheduler::Event::BindFailed { uid: pod.uid.clone(), message }),
+        Action::Scheduler(plimsoll_scheduler::Action::Extend { pod, extender, call, what }) => {
             let (uid, extender, call) = (pod.uid.clone(), *extender, *call);
             let answer = if good { Ok(extended(what)) } else { Err(message) };
-            Event::Place(place::Event::Extended { uid, extender, call, answer })
+            Event::Scheduler(plimsoll_scheduler::Event::Extended { uid, extender, call, answer })
         }
-        Action::Place(
-            action @ (place::Action::Preempt { .. }
-            | place::Action::Unschedulable { .. }
-            | place::Action::ClearNomination { .. }),
+        Action::Scheduler(
+            action @ (plimsoll_scheduler::Action::Preempt { .. }
+            | plimsoll_scheduler::Action::Unschedulable { .. }
+            | plimsoll_scheduler::Action::ClearNomination { .. }),
         ) if !good => {
             let (action, answer) = (Box::new(action.clone()), Answer::Failed(message));
-            Event::Place(place::Event::Answered { action, answer })
+            Event::Scheduler(plimsoll_scheduler::Event::Answered { action, answer })
         }
-        Action::Queueing(queueing::Action::UpdateWorkload(update)) if !good => {
+        Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(update)) if !good => {
             let (key, id) = (update.key.clone(), update.id);
-            Event::Queueing(queueing::Event::WriteFailed { key, id, message })
+            Event::Queueing(plimsoll_queueing::Event::WriteFailed { key, id, message })
         }
         _ => return None,
     })
@@ -122,19 +125,23 @@ pub fn answer(action: &Action, good: bool) -> Option<Event> {
 pub fn placement(bytes: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
     let profile = input.get("profile").cloned();
-    let Ok(profile) = profile.map_or_else(|| Ok(place::Profile::default()), scheduler::profile_from_value)
+    let Ok(profile) =
+        profile.map_or_else(|| Ok(plimsoll_scheduler::Profile::default()), scheduler::profile_from_value)
     else {
         return;
     };
     let selector = std::sync::Arc::new(plimsoll_api::device_cel::CelSelector::default());
-    let config =
-        place::Config { profiles: vec![profile], device_selector: Some(selector), ..Default::default() };
-    run(&mut Engine::new(EngineConfig { place: Some(config), queueing: None, joint: false }), &input);
+    let config = plimsoll_scheduler::Config {
+        profiles: vec![profile],
+        device_selector: Some(selector),
+        ..Default::default()
+    };
+    run(&mut Engine::new(EngineConfig { scheduler: Some(config), queueing: None, joint: false }), &input);
 }
 
 /// Queues and workloads.
 pub fn admission(bytes: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
     let Ok(config) = kueue_config::queueing(&input["configuration"]) else { return };
-    run(&mut Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false }), &input);
+    run(&mut Engine::new(EngineConfig { scheduler: None, queueing: Some(config), joint: false }), &input);
 }

@@ -1,6 +1,6 @@
 //! `batch/v1` Jobs (framework `batch/job`, spec section 4.4).
 
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 use serde_json::{Value, json};
 
 use super::{Env, Found, Integration, Write, names, note, patch, podset, workload};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_client::{Supervisor, fault};
-use plimsoll_core::Event;
-use plimsoll_core::queueing::{Event as QueueEvent, WorkloadKey};
+use plimsoll_engine::Event;
+use plimsoll_queueing::{Event as QueueEvent, WorkloadKey};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

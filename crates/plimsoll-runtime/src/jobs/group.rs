@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 use serde_json::{Value, json};
 
 use super::pod::{ended, gated, podset_of, ready, release, stop_reason, suspended, terminate, ungate};

@@ -26,7 +26,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 use serde_json::Value;
 
 use crate::api::Resource;

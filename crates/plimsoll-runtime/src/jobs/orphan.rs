@@ -53,7 +53,7 @@ fn finish(wl: &Value, may_finish: bool, env: Env<'_>) -> Vec<Write> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::Time;
+    use plimsoll_state::Time;
     use serde_json::json;
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Single plain pods (framework `pod`, Kueue KEP-976, spec section 4.5).
 
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 use serde_json::{Value, json};
 
 use super::{Env, Found, Integration, Write, names, note, patch, patch_status, podset, workload};

@@ -1,6 +1,6 @@
 //! How long workloads are kept once they are over (`objectRetentionPolicies`, Kueue KEP-1618).
 
-use plimsoll_core::time::Duration;
+use plimsoll_state::time::Duration;
 use serde_json::Value;
 
 use super::{Env, Write, note};
@@ -37,13 +37,13 @@ pub(super) fn plan(namespace: &str, name: &str, env: Env<'_>) -> Vec<Write> {
 }
 
 /// Since when a condition holds.
-fn since(wl: &Value, kind: &str) -> Option<plimsoll_core::Time> {
+fn since(wl: &Value, kind: &str) -> Option<plimsoll_state::Time> {
     let condition = json::condition(wl, kind).filter(|c| c["status"] == "True")?;
     clock::parse(json::text(condition, &["lastTransitionTime"]))
 }
 
 /// A later look, unless the time has come.
-fn after_a_while(from: plimsoll_core::Time, after: Duration, env: Env<'_>) -> Option<Vec<Write>> {
+fn after_a_while(from: plimsoll_state::Time, after: Duration, env: Env<'_>) -> Option<Vec<Write>> {
     let left = from.plus(after).since(env.now);
     if left <= Duration::ZERO {
         return None;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::cache::Cache;
     use crate::jobs::rules::Rules;
-    use plimsoll_core::Time;
+    use plimsoll_state::Time;
     use serde_json::json;
 
     const START: i64 = 1_700_000_000;

@@ -1,8 +1,8 @@
 //! Which jobs are queued and what is kept of them: the parts of Kueue's configuration that job integrations and
 //! their webhooks follow.
 
-use plimsoll_core::model::{LabelSelector, Operator, Requirement, StringMap};
-use plimsoll_core::time::Duration;
+use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
+use plimsoll_state::time::Duration;
 use serde_json::Value;
 
 use super::names;

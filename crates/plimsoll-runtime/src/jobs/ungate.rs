@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_core::queueing::TopologyAssignment;
+use plimsoll_queueing::TopologyAssignment;
 use serde_json::{Value, json};
 
 use super::{Env, Write, names, patch};

@@ -1,6 +1,6 @@
 //! Making and changing Workload objects.
 
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 use serde_json::{Map, Value, json};
 
 use super::{Env, Integration, Write, names, note, notes};

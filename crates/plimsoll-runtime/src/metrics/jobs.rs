@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_core::Time;
-use plimsoll_core::queueing::{MetricFamily, MetricKind, MetricSample};
+use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample};
+use plimsoll_state::Time;
 use serde_json::Value;
 
 use super::observe::Histogram;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use plimsoll_client::Supervisor;
-use plimsoll_core::queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
+use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

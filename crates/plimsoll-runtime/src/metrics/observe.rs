@@ -1,12 +1,15 @@
 //! kube-scheduler's metrics (spec section 8.1), from what goes into the engine and what comes out of it: the engine
 //! has no clock, and who watches it from outside can't slow it down.
 
+use plimsoll_state::ObjectEvent;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use plimsoll_core::place::{Action as PlaceAction, Event as PlaceEvent, QueueCounts};
-use plimsoll_core::queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
-use plimsoll_core::{Action, Event, Time};
+use plimsoll_engine::{Action, Event};
+use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
+use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, QueueCounts};
+use plimsoll_state::Time;
+use plimsoll_state::model::Pod;
 
 /// Observations in buckets.
 #[derive(Clone, Debug)]
@@ -141,56 +144,52 @@ impl Observer {
         }]
     }
 
-    /// Sees an event before the engine does.
+    /// Observes an event before the engine handles it.
     pub fn event(&mut self, event: &Event, now: Time) {
-        let Event::Place(event) = event else { return };
         match event {
-            PlaceEvent::PodUpsert(pod) => {
-                if !pod.spec.node_name.is_empty() {
-                    // The watch may be faster than the answer to our write.
-                    match self.waiting.get(&pod.uid) {
-                        Some(waiting) if waiting.binding => self.bound(&pod.uid, now),
-                        _ => drop(self.waiting.remove(&pod.uid)),
-                    }
-                    return;
-                }
-                if !self.profiles.contains(&pod.spec.scheduler_name) {
-                    return;
-                }
-                let free = pod.spec.scheduling_gates.is_empty();
-                let known = self.waiting.get_mut(&pod.uid);
-                let opened = free && known.as_ref().is_none_or(|w| w.since.is_none());
-                let first = known.is_none();
-                match known {
-                    Some(known) if opened => known.since = Some(now),
-                    Some(_) => {}
-                    None => {
-                        let profile = pod.spec.scheduler_name.as_str().into();
-                        let waiting = Waiting {
-                            profile,
-                            since: free.then_some(now),
-                            attempts: 0,
-                            took: 0.0,
-                            binding: false,
-                        };
-                        self.waiting.insert(pod.uid.clone(), waiting);
-                    }
-                }
-                match (first, free) {
-                    (true, true) => self.count("active", "UnscheduledPodAdd"),
-                    (true, false) => self.count("gated", "UnscheduledPodAdd"),
-                    (false, true) if opened => self.count("active", "UnscheduledPodUpdate"),
-                    _ => {}
-                }
-            }
-            PlaceEvent::PodDelete(uid) => {
+            Event::Object(ObjectEvent::PodUpsert(pod)) => self.pod_upsert(pod, now),
+            Event::Object(ObjectEvent::PodDelete(uid)) => {
                 self.waiting.remove(uid);
             }
-            PlaceEvent::Bound(uid) => self.bound(uid, now),
-            PlaceEvent::BindFailed { uid, .. } => {
+            Event::Scheduler(SchedulerEvent::Bound(uid)) => self.bound(uid, now),
+            Event::Scheduler(SchedulerEvent::BindFailed { uid, .. }) => {
                 self.count("unschedulable", "ScheduleAttemptFailure");
                 self.ended(uid, Outcome::Error);
             }
+            Event::Object(_) | Event::Scheduler(_) | Event::Queueing(_) => {}
+        }
+    }
+
+    fn pod_upsert(&mut self, pod: &Pod, now: Time) {
+        if !pod.spec.node_name.is_empty() {
+            // The watch may be faster than the answer to our write.
+            match self.waiting.get(&pod.uid) {
+                Some(waiting) if waiting.binding => self.bound(&pod.uid, now),
+                _ => drop(self.waiting.remove(&pod.uid)),
+            }
+            return;
+        }
+        if !self.profiles.contains(&pod.spec.scheduler_name) {
+            return;
+        }
+        let free = pod.spec.scheduling_gates.is_empty();
+        let known = self.waiting.get_mut(&pod.uid);
+        let opened = free && known.as_ref().is_none_or(|w| w.since.is_none());
+        let first = known.is_none();
+        match known {
+            Some(known) if opened => known.since = Some(now),
+            Some(_) => {}
+            None => {
+                let profile = pod.spec.scheduler_name.as_str().into();
+                let since = free.then_some(now);
+                let waiting = Waiting { profile, since, attempts: 0, took: 0.0, binding: false };
+                self.waiting.insert(pod.uid.clone(), waiting);
+            }
+        }
+        match (first, free) {
+            (true, true) => self.count("active", "UnscheduledPodAdd"),
+            (true, false) => self.count("gated", "UnscheduledPodAdd"),
+            (false, true) if opened => self.count("active", "UnscheduledPodUpdate"),
             _ => {}
         }
     }
@@ -200,20 +199,22 @@ impl Observer {
         let mut decided: Vec<(&str, Outcome)> = Vec::new();
         let mut victims: BTreeMap<&str, u64> = BTreeMap::new();
         for action in actions {
-            let Action::Place(action) = action else { continue };
+            let Action::Scheduler(action) = action else { continue };
             match action {
                 // Counted as scheduled when the binding is written, as upstream does.
-                PlaceAction::Bind { pod, .. } | PlaceAction::Prepare { pod, .. } => {
+                SchedulerAction::Bind { pod, .. } | SchedulerAction::Prepare { pod, .. } => {
                     decided.push((&pod.uid, Outcome::Scheduled));
                 }
-                PlaceAction::Record { pod, note } if note.reason == "FailedScheduling" => {
+                SchedulerAction::Record { pod, note } if note.reason == "FailedScheduling" => {
                     if note.message.starts_with("skip schedule deleting pod") {
                         continue;
                     }
                     let error = note.message.starts_with("running ");
                     decided.push((&pod.uid, if error { Outcome::Error } else { Outcome::Unschedulable }));
                 }
-                PlaceAction::Preempt { preemptor, .. } => *victims.entry(&preemptor.uid).or_insert(0) += 1,
+                SchedulerAction::Preempt { preemptor, .. } => {
+                    *victims.entry(&preemptor.uid).or_insert(0) += 1
+                }
                 _ => {}
             }
         }
@@ -348,7 +349,7 @@ impl Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_core::place::{Note, PodRef};
+    use plimsoll_scheduler::{Note, PodRef};
 
     fn pod(uid: &str, gates: &[&str], node: &str) -> Event {
         let json = serde_json::json!({
@@ -357,7 +358,7 @@ mod tests {
                      "schedulingGates": gates.iter().map(|g| serde_json::json!({"name": g})).collect::<Vec<_>>()},
         });
         let pod = plimsoll_api::convert::pod(json.to_string().as_bytes()).unwrap();
-        Event::Place(PlaceEvent::PodUpsert(Box::new(pod)))
+        Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))
     }
 
     fn named(uid: &str) -> PodRef {
@@ -367,7 +368,7 @@ mod tests {
     fn failed(uid: &str, message: &str) -> Action {
         let note =
             Note { warning: true, reason: "FailedScheduling", action: "Scheduling", message: message.into() };
-        Action::Place(PlaceAction::Record { pod: named(uid), note })
+        Action::Scheduler(SchedulerAction::Record { pod: named(uid), note })
     }
 
     fn show(observer: &Observer) -> String {
@@ -388,15 +389,15 @@ mod tests {
             &[failed("a", "0/4 nodes are available: x"), failed("b", "running PreFilter plugin")],
             Duration::ZERO,
         );
-        let bind = PlaceAction::Bind { pod: named("a"), node: "n".into() };
+        let bind = SchedulerAction::Bind { pod: named("a"), node: "n".into() };
         let victim = |v: &str| {
             let message = String::new();
-            Action::Place(PlaceAction::Preempt { victim: named(v), preemptor: named("b"), message })
+            Action::Scheduler(SchedulerAction::Preempt { victim: named(v), preemptor: named("b"), message })
         };
-        o.step(&[Action::Place(bind), victim("x"), victim("y")], Duration::from_millis(3));
+        o.step(&[Action::Scheduler(bind), victim("x"), victim("y")], Duration::from_millis(3));
         // The watch and the answer both tell of the binding: it counts once.
         o.event(&pod("a", &[], "n"), s(103));
-        o.event(&Event::Place(PlaceEvent::Bound("a".into())), s(104));
+        o.event(&Event::Scheduler(SchedulerEvent::Bound("a".into())), s(104));
         let text = show(&o);
         for want in [
             "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"error\"} 1\n",
@@ -438,8 +439,8 @@ mod tests {
             o.event(&pod(uid, &[], ""), Time(0));
         }
         o.event(&pod("a", &[], "n"), Time(0));
-        o.event(&Event::Place(PlaceEvent::PodDelete("b".into())), Time(0));
-        o.event(&Event::Place(PlaceEvent::Bound("c".into())), Time(0));
+        o.event(&Event::Object(ObjectEvent::PodDelete("b".into())), Time(0));
+        o.event(&Event::Scheduler(SchedulerEvent::Bound("c".into())), Time(0));
         assert!(o.waiting.is_empty());
         let mut other = Observer::new(vec!["mine".into()]);
         other.event(&pod("a", &[], ""), Time(0));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_core::queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
+use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 
 /// `Content-Type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::place::DeviceSelector;
-use plimsoll_core::queueing::{CounterSource, DeviceMapping};
+use plimsoll_queueing::{CounterSource, DeviceMapping};
+use plimsoll_state::DeviceSelector;
 
 use super::{Errors, FeatureGates, wire};
 use crate::device_cel::CelSelector;

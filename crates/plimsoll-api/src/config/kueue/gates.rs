@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::queueing::Gates;
+use plimsoll_queueing::Gates;
 
 use crate::config::nearest;
 

@@ -9,11 +9,11 @@ mod process;
 mod tests;
 mod wire;
 
-use plimsoll_core::Duration;
-use plimsoll_core::model::{LabelSelector, Operator, Requirement};
-use plimsoll_core::queueing::{
+use plimsoll_queueing::{
     AdmissionFairSharing, Config, FairSharing, FairStrategy, Transformation, WaitForPodsReady,
 };
+use plimsoll_state::Duration;
+use plimsoll_state::model::{LabelSelector, Operator, Requirement};
 use serde_json::Value;
 
 pub use gates::FeatureGates;

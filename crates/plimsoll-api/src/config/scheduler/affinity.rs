@@ -1,7 +1,7 @@
 //! Arguments of NodeAffinity: `addedAffinity`, core/v1's NodeAffinity read strictly
 //! (`k8s.io/component-helpers/scheduling/corev1/nodeaffinity`).
 
-use plimsoll_core::model::NodeAffinity as Model;
+use plimsoll_state::model::NodeAffinity as Model;
 use serde::Deserialize;
 
 use super::args::Errors;

@@ -3,8 +3,8 @@
 use super::wire::PluginConfig;
 use super::{affinity, spread, validate};
 use crate::config::kueue::duration;
-use plimsoll_core::place::PluginId;
-use plimsoll_core::place::args::{Args, ResourceWeight, StrategyKind};
+use plimsoll_scheduler::PluginId;
+use plimsoll_scheduler::args::{Args, ResourceWeight, StrategyKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

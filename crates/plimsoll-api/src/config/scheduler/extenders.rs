@@ -2,8 +2,8 @@
 
 use super::wire;
 use crate::config::kueue::duration;
-use plimsoll_core::Duration;
-use plimsoll_core::place::{Extender, ExtenderTls, Profile};
+use plimsoll_scheduler::{Extender, ExtenderTls, Profile};
+use plimsoll_state::Duration;
 
 /// Used when `httpTimeout` is 0 (`DefaultExtenderTimeout`).
 const TIMEOUT: Duration = Duration::from_seconds(5);

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use crate::config::nearest;
-use plimsoll_core::place::{Config, PluginSet, Profile, UserPlugins};
+use plimsoll_scheduler::{Config, PluginSet, Profile, UserPlugins};
 
 /// Gates of 1.36 that touch scheduling, and their defaults. Others of Kubernetes are not the scheduler's.
 const KNOWN: [(&str, bool); 39] = [
@@ -124,7 +124,7 @@ impl Gates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_core::place::PluginId;
+    use plimsoll_scheduler::PluginId;
 
     #[test]
     fn gates_are_read() {

@@ -10,8 +10,8 @@ mod wire;
 
 pub use gates::Gates;
 
-use plimsoll_core::Duration;
-use plimsoll_core::place::{Backoff, Config, PluginId, PluginRef, PluginSet, Profile, UserPlugins, UserSet};
+use plimsoll_scheduler::{Backoff, Config, PluginId, PluginRef, PluginSet, Profile, UserPlugins, UserSet};
+use plimsoll_state::Duration;
 use serde_json::Value;
 
 pub use super::ConfigError;

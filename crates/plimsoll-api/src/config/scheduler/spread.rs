@@ -1,7 +1,7 @@
 //! Arguments of PodTopologySpread (upstream's `ValidatePodTopologySpreadArgs`).
 
-use plimsoll_core::model::UnsatisfiableAction;
-use plimsoll_core::place::args::Args;
+use plimsoll_scheduler::args::Args;
+use plimsoll_state::model::UnsatisfiableAction;
 use serde::Deserialize;
 
 use super::args::Errors;
@@ -65,7 +65,7 @@ pub(super) fn read(raw: TopologySpread, args: &mut Args, e: &mut Errors<'_>) {
         }
         match convert::spread(lean(c)) {
             Ok(c) => {
-                let same = |o: &plimsoll_core::model::SpreadConstraint| {
+                let same = |o: &plimsoll_state::model::SpreadConstraint| {
                     o.topology_key == c.topology_key && o.when_unsatisfiable == c.when_unsatisfiable
                 };
                 if out.iter().any(same) {

@@ -20,7 +20,7 @@ fn profiles_and_arguments_are_read() {
     .expect("valid");
     assert_eq!(c.backoff.max, Duration::from_seconds(20));
     assert_eq!(c.profiles[1].args.fit.resources[0].weight, 3);
-    assert!(!c.profiles[1].plugins.enabled("score", plimsoll_core::place::PluginId::ImageLocality));
+    assert!(!c.profiles[1].plugins.enabled("score", plimsoll_scheduler::PluginId::ImageLocality));
 }
 
 #[test]

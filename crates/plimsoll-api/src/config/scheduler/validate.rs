@@ -2,7 +2,7 @@
 
 use super::wire::{Configuration, LeaderElection};
 use crate::config::kueue::duration;
-use plimsoll_core::place::{Profile, UserPlugins};
+use plimsoll_scheduler::{Profile, UserPlugins};
 
 const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
 

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::engine::{Action, Engine, EngineConfig};
-use plimsoll_core::model::{LabelSelector, StringMap};
-use plimsoll_core::queueing::{self, Event};
-use plimsoll_core::time::Duration;
-use plimsoll_core::{Event as CoreEvent, Time};
+use plimsoll_engine::Event as CoreEvent;
+use plimsoll_engine::{Action, Engine, EngineConfig};
+use plimsoll_queueing::Event;
+use plimsoll_state::Time;
+use plimsoll_state::model::{LabelSelector, StringMap};
+use plimsoll_state::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -119,8 +120,8 @@ impl World {
 
     fn engine(quota: i64) -> Engine {
         let mut engine = Engine::new(EngineConfig {
-            place: None,
-            queueing: Some(queueing::Config::default()),
+            scheduler: None,
+            queueing: Some(plimsoll_queueing::Config::default()),
             joint: false,
         });
         let spec = json!({"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
@@ -132,7 +133,7 @@ impl World {
         let lq = json!({"metadata": {"namespace": "ns", "name": "q"}, "spec": {"clusterQueue": "cq"}});
         let mut batch: Vec<CoreEvent> = [
             Event::NamespaceUpsert("ns".into(), StringMap::new()),
-            Event::ResourceFlavorUpsert(Box::new(queueing::ResourceFlavor {
+            Event::ResourceFlavorUpsert(Box::new(plimsoll_queueing::ResourceFlavor {
                 name: "f".into(),
                 ..Default::default()
             })),
@@ -251,7 +252,7 @@ impl World {
     fn act(&mut self, actions: Vec<Action>) {
         let mut todo = std::collections::VecDeque::from(actions);
         while let Some(action) = todo.pop_front() {
-            let Action::Queueing(queueing::Action::UpdateWorkload(u)) = action else { continue };
+            let Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) = action else { continue };
             let (key, id) = (u.key.clone(), u.id);
             let fate = self.fate();
             let mut result = Err("no".to_owned());
@@ -322,7 +323,7 @@ impl World {
                     Ok(None)
                 }
                 Write::Stopped(namespace, name) => {
-                    let key = queueing::WorkloadKey { namespace, name };
+                    let key = plimsoll_queueing::WorkloadKey { namespace, name };
                     let mut actions = Vec::new();
                     let mut batch = vec![CoreEvent::Queueing(Event::WorkloadStopped(key))];
                     self.engine.step(self.now, &mut batch, &mut actions);

@@ -1,6 +1,6 @@
 //! From the conditions of a request to the state of its check (Kueue KEP-1136, spec section 2.11).
 
-use plimsoll_core::Time;
+use plimsoll_state::Time;
 use serde_json::{Map, Value, json};
 
 use super::config::Config;

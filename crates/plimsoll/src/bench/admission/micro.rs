@@ -2,11 +2,11 @@
 
 use std::time::{Duration as Real, Instant};
 
-use plimsoll_core::engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_core::queueing::{
+use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_queueing::{
     self, Admission, Cohort, Condition, PodSetAssignment, PreemptionRules, Workload, cond,
 };
-use plimsoll_core::time::{Duration, Time};
+use plimsoll_state::time::{Duration, Time};
 
 use super::shape::{Shape, cluster_queue, local_queue, workload};
 use crate::bench::report::Row;
@@ -18,10 +18,14 @@ const ROUNDS: usize = 5;
 const MAX_STEPS: usize = 10_000;
 
 fn engine() -> Engine {
-    Engine::new(EngineConfig { place: None, queueing: Some(queueing::Config::default()), joint: false })
+    Engine::new(EngineConfig {
+        scheduler: None,
+        queueing: Some(plimsoll_queueing::Config::default()),
+        joint: false,
+    })
 }
 
-fn absorb(engine: &mut Engine, events: Vec<queueing::Event>, now: Time) -> Vec<Action> {
+fn absorb(engine: &mut Engine, events: Vec<plimsoll_queueing::Event>, now: Time) -> Vec<Action> {
     let mut batch = events.into_iter().map(Event::Queueing).collect();
     let mut actions = Vec::new();
     engine.step(now, &mut batch, &mut actions);
@@ -29,7 +33,7 @@ fn absorb(engine: &mut Engine, events: Vec<queueing::Event>, now: Time) -> Vec<A
 }
 
 /// A workload that already holds `cpu` millicores in a ClusterQueue.
-fn holding(mut w: Workload, queue: usize, cpu: i64, at: Time) -> queueing::Event {
+fn holding(mut w: Workload, queue: usize, cpu: i64, at: Time) -> plimsoll_queueing::Event {
     let given = |kind: &str| Condition {
         kind: kind.into(),
         status: true,
@@ -48,11 +52,11 @@ fn holding(mut w: Workload, queue: usize, cpu: i64, at: Time) -> queueing::Event
             ..PodSetAssignment::default()
         }],
     }));
-    queueing::Event::WorkloadUpsert(Box::new(w))
+    plimsoll_queueing::Event::WorkloadUpsert(Box::new(w))
 }
 
 /// What a flavor and a namespace need, without queues.
-fn basics() -> anyhow::Result<Vec<queueing::Event>> {
+fn basics() -> anyhow::Result<Vec<plimsoll_queueing::Event>> {
     let mut none = Shape::read(
         "{name: x, cohorts: 1, queuesPerCohort: 1, nominalCpu: 1, borrowingCpu: 0, classes: [\
                             {name: a, perQueue: 1, everyMs: 1, runMs: 1, priority: 0, cpuMilli: 1}]}",
@@ -68,8 +72,10 @@ fn deep_queue() -> anyhow::Result<(Real, usize)> {
     let mut engine = engine();
     let mut events = basics()?;
     let rules = PreemptionRules::default();
-    events.push(queueing::Event::ClusterQueueUpsert(Box::new(cluster_queue(0, "", 1_000_000, None, rules))));
-    events.push(queueing::Event::LocalQueueUpsert(Box::new(local_queue(0))));
+    events.push(plimsoll_queueing::Event::ClusterQueueUpsert(Box::new(cluster_queue(
+        0, "", 1_000_000, None, rules,
+    ))));
+    events.push(plimsoll_queueing::Event::LocalQueueUpsert(Box::new(local_queue(0))));
     events.push(holding(workload("long", 0, 0, 999_000, NOW), 0, 999_000, NOW));
     let short = workload("short", 0, 0, 1000, NOW);
     events.push(holding(short.clone(), 0, 1000, NOW));
@@ -79,7 +85,7 @@ fn deep_queue() -> anyhow::Result<(Real, usize)> {
         let cpu = if shape == 0 { 500 } else { 2000 + shape as i64 };
         let at = NOW.plus(Duration::from_seconds(-(i as i64)));
         let w = workload(&format!("w{i}"), 0, shape as i32, cpu, at);
-        events.push(queueing::Event::WorkloadUpsert(Box::new(w)));
+        events.push(plimsoll_queueing::Event::WorkloadUpsert(Box::new(w)));
     }
     absorb(&mut engine, events, NOW);
     for _ in 0..MAX_STEPS {
@@ -88,7 +94,7 @@ fn deep_queue() -> anyhow::Result<(Real, usize)> {
         }
         absorb(&mut engine, Vec::new(), NOW);
     }
-    let gone = vec![queueing::Event::WorkloadDelete(short.key)];
+    let gone = vec![plimsoll_queueing::Event::WorkloadDelete(short.key)];
     let later = NOW.plus(Duration::from_seconds(1));
     let began = Instant::now();
     let mut actions = absorb(&mut engine, gone, later);
@@ -102,14 +108,15 @@ fn deep_queue() -> anyhow::Result<(Real, usize)> {
 }
 
 fn admits(a: &Action) -> bool {
-    matches!(a, Action::Queueing(queueing::Action::UpdateWorkload(u)) if matches!(u.admission, Some(Some(_))))
+    matches!(a, Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) if matches!(u.admission, Some(Some(_))))
 }
 
 /// A preemptor within its quota, 1,000 candidates that borrow in a tree of 100 ClusterQueues: how long one step
 /// takes that decides who goes, and how many go.
 fn preemption(fair: bool) -> anyhow::Result<(Real, usize)> {
-    let config = queueing::Config { fair_sharing: fair.then(Default::default), ..Default::default() };
-    let mut engine = Engine::new(EngineConfig { place: None, queueing: Some(config), joint: false });
+    let config =
+        plimsoll_queueing::Config { fair_sharing: fair.then(Default::default), ..Default::default() };
+    let mut engine = Engine::new(EngineConfig { scheduler: None, queueing: Some(config), joint: false });
     let mut events = basics()?;
     for c in 0..10 {
         let cohort = Cohort {
@@ -118,20 +125,20 @@ fn preemption(fair: bool) -> anyhow::Result<(Real, usize)> {
             fair_weight_nano: 1_000_000_000,
             ..Cohort::default()
         };
-        events.push(queueing::Event::CohortUpsert(Box::new(cohort)));
+        events.push(plimsoll_queueing::Event::CohortUpsert(Box::new(cohort)));
     }
     let rules = PreemptionRules { reclaim_within_cohort: 2, within_cluster_queue: 1, ..Default::default() };
     for q in 0..100 {
         // The first has all the quota, the others borrow.
         let nominal = if q == 0 { 1_000_000 } else { 0 };
-        events.push(queueing::Event::ClusterQueueUpsert(Box::new(cluster_queue(
+        events.push(plimsoll_queueing::Event::ClusterQueueUpsert(Box::new(cluster_queue(
             q,
             &format!("co-{}", q / 10),
             nominal,
             None,
             rules,
         ))));
-        events.push(queueing::Event::LocalQueueUpsert(Box::new(local_queue(q))));
+        events.push(plimsoll_queueing::Event::LocalQueueUpsert(Box::new(local_queue(q))));
     }
     for i in 0..1000 {
         let at = NOW.plus(Duration::from_seconds(-(i as i64)));
@@ -141,10 +148,10 @@ fn preemption(fair: bool) -> anyhow::Result<(Real, usize)> {
     absorb(&mut engine, events, NOW);
     let head = workload("head", 0, 100, 500_000, NOW);
     let began = Instant::now();
-    let actions = absorb(&mut engine, vec![queueing::Event::WorkloadUpsert(Box::new(head))], NOW);
+    let actions = absorb(&mut engine, vec![plimsoll_queueing::Event::WorkloadUpsert(Box::new(head))], NOW);
     let took = began.elapsed();
     let evicts = |a: &&Action| {
-        matches!(a, Action::Queueing(queueing::Action::UpdateWorkload(u))
+        matches!(a, Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u))
             if u.conditions.iter().any(|c| c.kind == cond::PREEMPTED && c.status))
     };
     let victims = actions.iter().filter(evicts).count();

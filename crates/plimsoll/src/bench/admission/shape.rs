@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use plimsoll_core::model::{Container, LabelSelector, Node, PodSpec, Resources};
-use plimsoll_core::queueing::{
+use plimsoll_queueing::{
     ClusterQueue, Event, FlavorQuotas, LocalQueue, PodSet, PreemptionRules, ResourceFlavor, ResourceGroup,
     ResourceQuota, Topology, TopologyRequest, Workload, WorkloadKey,
 };
-use plimsoll_core::time::{Duration, Time};
+use plimsoll_state::model::{Container, LabelSelector, Node, PodSpec, Resources};
+use plimsoll_state::time::{Duration, Time};
 use serde::Deserialize;
 
 /// Node label of a rack.

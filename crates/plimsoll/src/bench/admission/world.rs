@@ -1,15 +1,16 @@
 //! A shape played against the engine in virtual time: an API server that never fails, jobs that run as long as
 //! they said, and a clock around every step.
 
+use plimsoll_state::ObjectEvent;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration as Real, Instant};
 
 use indicatif::ProgressBar;
-use plimsoll_core::engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_core::queueing::{self, Condition, Workload, WorkloadUpdate, cond};
-use plimsoll_core::time::{Duration, Time};
-use plimsoll_core::{model::Node, place};
+use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_queueing::{Condition, Workload, WorkloadUpdate, cond};
 use plimsoll_runtime::lanes::{Group, Lane, Lanes};
+use plimsoll_state::model::Node;
+use plimsoll_state::time::{Duration, Time};
 
 use super::shape::{Job, Shape};
 
@@ -69,7 +70,7 @@ pub struct World<'a> {
     shape: &'a Shape,
     engine: Engine,
     slots: Vec<Slot>,
-    by_key: BTreeMap<queueing::WorkloadKey, usize>,
+    by_key: BTreeMap<plimsoll_queueing::WorkloadKey, usize>,
     now: Time,
     due: BTreeMap<(Time, u64), Due>,
     number: u64,
@@ -89,11 +90,11 @@ pub struct World<'a> {
 impl<'a> World<'a> {
     /// A world before its first creation. `writes` is the number of writes per second that get through.
     pub fn new(shape: &'a Shape, writes: Option<u32>) -> Self {
-        let queueing = queueing::Config {
+        let queueing = plimsoll_queueing::Config {
             explain_every: crate::configure::EXPLAIN_EVERY,
-            ..queueing::Config::default()
+            ..plimsoll_queueing::Config::default()
         };
-        let config = EngineConfig { place: None, queueing: Some(queueing), joint: false };
+        let config = EngineConfig { scheduler: None, queueing: Some(queueing), joint: false };
         Self {
             shape,
             engine: Engine::new(config),
@@ -116,7 +117,7 @@ impl<'a> World<'a> {
     pub fn run(mut self, progress: &ProgressBar) -> anyhow::Result<Outcome> {
         let (events, nodes) = self.shape.setup();
         let mut batch: Vec<Event> = events.into_iter().map(Event::Queueing).collect();
-        batch.extend(nodes.into_iter().map(|n: Node| Event::Place(place::Event::NodeUpsert(Box::new(n)))));
+        batch.extend(nodes.into_iter().map(|n: Node| Event::Object(ObjectEvent::NodeUpsert(Box::new(n)))));
         self.step(&mut batch);
         // What was only set up does not count.
         (self.outcome.engine, self.outcome.longest, self.outcome.steps) = (Real::ZERO, Real::ZERO, 0);
@@ -170,7 +171,7 @@ impl<'a> World<'a> {
         self.outcome.steps += 1;
         for action in actions {
             match action {
-                Action::Queueing(queueing::Action::UpdateWorkload(ref u)) => {
+                Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(ref u)) => {
                     self.outcome.records += u.notes.len();
                     if let Some(lane) = Lane::of(&action) {
                         self.lanes.push(lane, action);
@@ -178,8 +179,11 @@ impl<'a> World<'a> {
                         self.schedule(at, Due::Write);
                     }
                 }
-                Action::Queueing(queueing::Action::Record(_, notes)) => self.outcome.records += notes.len(),
-                Action::Queueing(queueing::Action::DeactivateWorkload { .. }) | Action::Place(_) => {}
+                Action::Queueing(plimsoll_queueing::Action::Record(_, notes)) => {
+                    self.outcome.records += notes.len()
+                }
+                Action::Queueing(plimsoll_queueing::Action::DeactivateWorkload { .. })
+                | Action::Scheduler(_) => {}
                 // Of statuses of queues only the latest counts, so they wait until nothing else is to be written.
                 Action::Queueing(_) => self.outcome.queue_writes += 1,
             }
@@ -190,7 +194,7 @@ impl<'a> World<'a> {
     fn next_write(&mut self, batch: &mut Vec<Event>) {
         let Some((lane, action)) = self.lanes.next(Group::Workloads) else { return };
         self.lanes.done(lane);
-        if let Action::Queueing(queueing::Action::UpdateWorkload(update)) = action {
+        if let Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(update)) = action {
             self.outcome.writes += 1;
             self.write(&update, batch);
         }
@@ -210,7 +214,7 @@ impl<'a> World<'a> {
 
     fn create(&mut self, job: Job, batch: &mut Vec<Event>) {
         self.by_key.insert(job.workload.key.clone(), self.slots.len());
-        batch.push(Event::Queueing(queueing::Event::WorkloadUpsert(Box::new(job.workload.clone()))));
+        batch.push(Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(job.workload.clone()))));
         let slot = Slot { class: job.class, at: job.at, workload: job.workload, round: 0, running: false };
         self.slots.push(slot);
     }
@@ -239,8 +243,13 @@ impl<'a> World<'a> {
         update.apply(&mut slot.workload.status);
         slot.workload.version = self.version;
         let key = update.key.clone();
-        batch.push(Event::Queueing(queueing::Event::Written { key, id: update.id, version: self.version }));
-        batch.push(Event::Queueing(queueing::Event::WorkloadUpsert(Box::new(slot.workload.clone()))));
+        batch.push(Event::Queueing(plimsoll_queueing::Event::Written {
+            key,
+            id: update.id,
+            version: self.version,
+        }));
+        batch
+            .push(Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(slot.workload.clone()))));
         let s = &slot.workload.status;
         let (admitted, evicted) = (s.is_true(cond::ADMITTED), s.is_true(cond::EVICTED));
         if s.is_true(cond::FINISHED) {
@@ -250,7 +259,7 @@ impl<'a> World<'a> {
             slot.round += 1;
             self.outcome.evictions += 1;
             self.start_or_stop(i, false);
-            batch.push(Event::Queueing(queueing::Event::WorkloadStopped(update.key.clone())));
+            batch.push(Event::Queueing(plimsoll_queueing::Event::WorkloadStopped(update.key.clone())));
         } else if admitted && !evicted && !slot.running {
             slot.round += 1;
             let (class, round, created) = (slot.class, slot.round, slot.at);
@@ -278,7 +287,8 @@ impl<'a> World<'a> {
             transition: self.now.truncate_to_second(),
             ..Condition::default()
         });
-        batch.push(Event::Queueing(queueing::Event::WorkloadUpsert(Box::new(slot.workload.clone()))));
+        batch
+            .push(Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(slot.workload.clone()))));
     }
 }
 

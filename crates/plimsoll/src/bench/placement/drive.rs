@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use indicatif::ProgressBar;
-use plimsoll_core::Time;
-use plimsoll_core::place::{Action, Config, Event, Placement};
+use plimsoll_scheduler::{Action, Config, Scheduler};
+use plimsoll_state::{ObjectEvent, Time};
 
 use super::workload::{Pods, Workload};
 use crate::bench::cases::rss;
@@ -56,13 +56,13 @@ fn cpu() -> Option<f64> {
 
 /// Makes the cluster, and measures.
 pub fn run(w: &Workload, bar: &ProgressBar) -> anyhow::Result<Outcome> {
-    let mut p = Placement::new(Config::default());
+    let mut p = Scheduler::new(Config::default());
     let mut now = Time::from_seconds(1000);
     for object in w.objects()? {
-        p.absorb(now, Event::ObjectUpsert(Box::new(object)));
+        p.handle_object(now, &ObjectEvent::ObjectUpsert(Box::new(object)));
     }
     for node in w.nodes.make()? {
-        p.absorb(now, node);
+        p.handle_object(now, &node);
     }
     for (set, pods) in w.init.iter().enumerate() {
         take_in(&mut p, now, pods, set + 1)?;
@@ -80,16 +80,16 @@ pub fn run(w: &Workload, bar: &ProgressBar) -> anyhow::Result<Outcome> {
     Ok(done)
 }
 
-fn take_in(p: &mut Placement, now: Time, pods: &Pods, set: usize) -> anyhow::Result<()> {
+fn take_in(p: &mut Scheduler, now: Time, pods: &Pods, set: usize) -> anyhow::Result<()> {
     for pod in pods.make(set)? {
-        p.absorb(now, pod);
+        p.handle_object(now, &pod);
     }
     Ok(())
 }
 
 /// Decides until nothing more happens. Victims of preemption are gone at once; clocks jump to the next thing to do
 /// while pods that preempted wait for their room.
-fn decide(p: &mut Placement, now: &mut Time, bar: &ProgressBar) -> Outcome {
+fn decide(p: &mut Scheduler, now: &mut Time, bar: &ProgressBar) -> Outcome {
     let mut out = Outcome::default();
     let mut victims: Vec<String> = Vec::new();
     let mut idle = 0;
@@ -111,7 +111,7 @@ fn decide(p: &mut Placement, now: &mut Time, bar: &ProgressBar) -> Outcome {
         });
         out.victims += victims.len();
         for uid in victims.drain(..) {
-            p.absorb(*now, Event::PodDelete(uid));
+            p.handle_object(*now, &ObjectEvent::PodDelete(uid));
         }
         bar.set_position(out.bound as u64);
         if acted {

@@ -1,8 +1,8 @@
 //! The workloads: data in `workloads.yaml`, made into the engine's objects.
 
 use anyhow::{Context, bail};
-use plimsoll_core::model::{Node, Pod};
-use plimsoll_core::place::{ClusterObject, Event};
+use plimsoll_state::model::{Node, Pod};
+use plimsoll_state::{ClusterObject, ObjectEvent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ impl Workload {
 
 impl Nodes {
     /// Makes the nodes.
-    pub fn make(&self) -> anyhow::Result<impl Iterator<Item = Event>> {
+    pub fn make(&self) -> anyhow::Result<impl Iterator<Item = ObjectEvent>> {
         let base = json!({
             "metadata": {"name": "n", "labels": {}},
             "status": {
@@ -100,7 +100,7 @@ impl Nodes {
             let mut node = Node { name: format!("node-{i:06}"), uid: format!("n{i}"), ..kind.clone() };
             node.labels.insert("kubernetes.io/hostname".into(), node.name.clone());
             node.labels.insert("topology.kubernetes.io/zone".into(), format!("zone-{}", i % ZONES));
-            Event::NodeUpsert(Box::new(node))
+            ObjectEvent::NodeUpsert(Box::new(node))
         };
         let count = self.count;
         Ok((0..count).filter_map(move |i| Some(labelled((i, kinds.get(i % kinds.len())?)))))
@@ -109,7 +109,7 @@ impl Nodes {
 
 impl Pods {
     /// Makes the pods; `set` keeps the names of different sets apart.
-    pub fn make(&self, set: usize) -> anyhow::Result<impl Iterator<Item = Event>> {
+    pub fn make(&self, set: usize) -> anyhow::Result<impl Iterator<Item = ObjectEvent>> {
         let base = json!({
             "metadata": {"name": "p", "namespace": "bench"},
             "spec": {
@@ -128,7 +128,7 @@ impl Pods {
         Ok((0..count).filter_map(move |i| {
             let kind = kinds.get(i % kinds.len())?;
             let pod = Pod { name: format!("pod-{set}-{i}"), uid: format!("uid-{set}-{i}"), ..kind.clone() };
-            Some(Event::PodUpsert(Box::new(pod)))
+            Some(ObjectEvent::PodUpsert(Box::new(pod)))
         }))
     }
 }

@@ -1,0 +1,169 @@
+//! The one entry into the engine and the two closed enums around it.
+
+use plimsoll_queueing::{NodeReservations, Queueing, WorkloadKey};
+use plimsoll_scheduler::Scheduler;
+use plimsoll_state::model::Pod;
+use plimsoll_state::{ObjectEvent, Time};
+
+/// What the engine needs to know before the first event.
+#[derive(Clone, Debug, Default)]
+pub struct EngineConfig {
+    /// Scheduler: profiles, backoff, seed. `None` leaves placement to another scheduler.
+    pub scheduler: Option<plimsoll_scheduler::Config>,
+    /// Queueing: fair sharing, resource rules. `None` leaves queueing to another controller.
+    pub queueing: Option<plimsoll_queueing::Config>,
+    /// Joint admission, where the engine does both: a workload is admitted only when all its pods are promised a place
+    /// on a node.
+    pub joint: bool,
+}
+
+/// Everything the outside can tell the engine.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A node, a pod, or an object that pods refer to changed.
+    Object(ObjectEvent),
+    /// The answer to an action of the scheduler.
+    Scheduler(plimsoll_scheduler::Event),
+    /// A queue, a quota or a workload changed, or the answer to an action of queueing.
+    Queueing(plimsoll_queueing::Event),
+}
+
+/// Everything the engine can ask the outside to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// A write that the scheduler asks for.
+    Scheduler(plimsoll_scheduler::Action),
+    /// A write that queueing asks for.
+    Queueing(plimsoll_queueing::Action),
+}
+
+/// The scheduler, as queueing sees it in joint admission.
+struct Reservations<'a>(&'a mut Scheduler);
+
+impl NodeReservations for Reservations<'_> {
+    fn reserve(&mut self, now: Time, workload: &WorkloadKey, pods: &[(String, Pod)]) -> Result<(), String> {
+        self.0.promise(now, &workload.namespace, &workload.name, pods)
+    }
+
+    fn release(&mut self, workload: &WorkloadKey) {
+        self.0.release(&workload.namespace, &workload.name);
+    }
+}
+
+/// The engine: queueing and placement over one state.
+#[derive(Debug)]
+pub struct Engine {
+    scheduler: Option<Scheduler>,
+    queueing: Option<Queueing>,
+    joint: bool,
+}
+
+impl Engine {
+    /// An engine with no objects.
+    pub fn new(config: EngineConfig) -> Self {
+        Self {
+            scheduler: config.scheduler.map(Scheduler::new),
+            queueing: config.queueing.map(Queueing::new),
+            joint: config.joint,
+        }
+    }
+
+    /// Absorbs `events` (drained), then decides once; appends what is to be done to `actions`.
+    ///
+    /// Work per call is bounded by the configured batch sizes, so a caller calls again at
+    /// [`Engine::next_wake`], which is `now` while work is left.
+    pub fn step(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
+        self.absorb(now, events);
+        self.keep_promises();
+        if let Some(queueing) = &mut self.queueing {
+            let mut nodes = self.scheduler.as_mut().filter(|_| self.joint).map(Reservations);
+            let nodes = nodes.as_mut().map(|n| n as &mut dyn NodeReservations);
+            queueing.decide_with(now, nodes, &mut |a| actions.push(Action::Queueing(a)));
+        }
+        self.keep_promises();
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.decide(now, &mut |a| actions.push(Action::Scheduler(a)));
+        }
+        self.keep_promises();
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
+    /// Absorbs `events` (drained) and brings what is said about the present state up to date, without
+    /// deciding anything new: the first half of [`Engine::step`]. For tests and for start-up, when the
+    /// first decision should wait until everything was seen.
+    pub fn settle(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
+        self.absorb(now, events);
+        if let Some(queueing) = &mut self.queueing {
+            queueing.settle(now, &mut |a| actions.push(Action::Queueing(a)));
+        }
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
+    /// Takes back places of workloads that are not admitted any more, and tells queueing of room on nodes.
+    fn keep_promises(&mut self) {
+        let (Some(scheduler), Some(queueing)) = (&mut self.scheduler, &mut self.queueing) else { return };
+        for key in queueing.take_unpromised() {
+            scheduler.release(&key.namespace, &key.name);
+        }
+        if scheduler.take_freed() {
+            queueing.nodes_freed();
+        }
+    }
+
+    fn absorb(&mut self, now: Time, events: &mut Vec<Event>) {
+        for event in events.drain(..) {
+            match event {
+                Event::Object(e) => {
+                    if let Some(queueing) = &mut self.queueing {
+                        queueing.handle_object(now, &e);
+                    }
+                    if let Some(scheduler) = &mut self.scheduler {
+                        scheduler.handle_object(now, &e);
+                    }
+                }
+                Event::Scheduler(e) => {
+                    if let Some(scheduler) = &mut self.scheduler {
+                        scheduler.handle(now, e);
+                    }
+                }
+                Event::Queueing(e) => {
+                    if let Some(queueing) = &mut self.queueing {
+                        queueing.absorb(now, e);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The earliest time at which [`Engine::step`] has something to do without a new event.
+    pub fn next_wake(&self) -> Option<Time> {
+        let scheduler = self.scheduler.as_ref().and_then(Scheduler::next_wake);
+        let queueing = self.queueing.as_ref().and_then(Queueing::next_wake);
+        [scheduler, queueing].into_iter().flatten().min()
+    }
+
+    /// Rebuilds the derived state from the ground state and compares.
+    ///
+    /// # Panics
+    /// When they differ: that is a bug in the engine, and going on would over-commit.
+    pub fn check(&self) {
+        if let Some(scheduler) = &self.scheduler {
+            scheduler.check();
+        }
+        if let Some(queueing) = &self.queueing {
+            queueing.check();
+        }
+    }
+
+    /// Scheduler, for questions (explain, metrics).
+    pub fn scheduler(&self) -> Option<&Scheduler> {
+        self.scheduler.as_ref()
+    }
+
+    /// Queueing, for questions (explain, metrics, statuses).
+    pub fn queueing(&self) -> Option<&Queueing> {
+        self.queueing.as_ref()
+    }
+}

@@ -1,0 +1,19 @@
+//! The Plimsoll engine: whether a workload may start, and where each of its pods runs.
+//!
+//! Everything that decides lives here, as one pure state machine. [`Engine::step`] is the only entry:
+//! it absorbs a batch of [`Event`]s, decides once with bounded work, and appends [`Action`]s.
+//!
+//! **Invariants of the whole crate**
+//! - No IO, async, clock, thread, global or unseeded randomness. Time is an argument.
+//! - Same configuration, seed and events give the same actions, byte for byte.
+//! - Ground state (what the API said) and derived state (what we computed from it) are apart;
+//!   [`Engine::check`] rebuilds the derived state and compares.
+//! - An action is a proposal. It may fail; failure comes back as an event and is undone.
+
+mod engine;
+
+pub use engine::{Action, Engine, EngineConfig, Event};
+pub use plimsoll_state::Answer;
+
+#[cfg(test)]
+mod joint_tests;

@@ -1,0 +1,97 @@
+//! What was tried per flavor, for reasons and events.
+
+use super::{Assignment, Mode, why};
+use crate::ids::{Flavor, Ids, Res};
+use crate::state::Group;
+
+/// Whether and how preemption could help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Possibility {
+    NoCandidates,
+    Preempt,
+    Reclaim,
+}
+
+impl Possibility {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NoCandidates => "NoCandidates",
+            Self::Preempt => "Preempt",
+            Self::Reclaim => "Reclaim",
+        }
+    }
+}
+
+/// How one flavor did.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) flavor: Flavor,
+    pub(crate) mode: Mode,
+    pub(crate) borrow: u32,
+    pub(crate) possibility: Option<Possibility>,
+    pub(crate) reasons: Vec<String>,
+    pub(crate) no_fit_reason: &'static str,
+}
+
+/// Adds what one resource's search found to what others of the podset found. A flavor of the group that the
+/// search did not come to doesn't provide the resource.
+pub(super) fn merge(all: &mut Vec<Attempt>, found: Vec<Attempt>, res: Res, group: Option<&Group>, ids: &Ids) {
+    let seen: Vec<Flavor> = found.iter().map(|a| a.flavor).collect();
+    for mut at in found {
+        at.reasons.sort_unstable();
+        at.reasons.dedup();
+        let Some(old) = all.iter_mut().find(|a| a.flavor == at.flavor) else {
+            all.push(at);
+            continue;
+        };
+        old.mode = old.mode.min(at.mode);
+        old.borrow = old.borrow.max(at.borrow);
+        old.possibility = match (old.possibility, at.possibility) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        old.reasons.extend(at.reasons);
+        old.reasons.sort_unstable();
+        old.reasons.dedup();
+        old.no_fit_reason = why::worse(old.no_fit_reason, at.no_fit_reason);
+    }
+    let Some(group) = group.filter(|_| !seen.is_empty()) else { return };
+    for at in all.iter_mut().filter(|a| group.flavors.contains(&a.flavor) && !seen.contains(&a.flavor)) {
+        at.mode = Mode::NoFit;
+        at.reasons.push(format!(
+            "flavor {} does not provide resource {}",
+            ids.flavor_name(at.flavor),
+            ids.resource_name(res)
+        ));
+        at.no_fit_reason = why::NO_FLAVOR;
+    }
+}
+
+/// The text `Flavors considered` of the event QuotaReserved, empty if there is nothing to say.
+pub(crate) fn considered(a: &Assignment, ids: &Ids) -> String {
+    let mut parts = Vec::new();
+    for ps in &a.pod_sets {
+        let tried: Vec<String> = ps
+            .attempts
+            .iter()
+            .filter(|t| !(t.mode == Mode::Fit && t.borrow == 0))
+            .map(|t| {
+                let mut text = match t.possibility {
+                    Some(p) => format!("preemptionMode={}", p.as_str()),
+                    None => format!("{:?}", t.mode),
+                };
+                if t.borrow > 0 {
+                    text.push_str(&format!(";borrow={}", t.borrow));
+                }
+                if !t.reasons.is_empty() {
+                    text.push_str(&format!(";{}", t.reasons.join(";")));
+                }
+                format!("{}({text})", ids.flavor_name(t.flavor))
+            })
+            .collect();
+        if !tried.is_empty() {
+            parts.push(format!("{}: {}", ps.name, tried.join(", ")));
+        }
+    }
+    parts.join(" | ")
+}

@@ -1,0 +1,362 @@
+//! The search among the flavors of one resource group.
+
+use super::{Attempt, LastTry, Mode, Pick, Pins, Possibility, why};
+use crate::amount::Amount;
+use crate::format;
+use crate::ids::{Flavor, Fr, Res};
+use crate::model::{FlavorFungibility, FlavorPreference};
+use crate::pending::WlId;
+use crate::state::{CqId, Group, Queueing, Total};
+use plimsoll_state::model::{NodeSelectorTerm, PodSpec, Requirement, StringMap, Taint, TaintEffect};
+
+/// How a resource of a flavor could be had, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    NoFit,
+    NoCandidates,
+    Preempt,
+    Reclaim,
+    Fit,
+}
+
+impl Way {
+    fn mode(self) -> Mode {
+        match self {
+            Self::NoFit => Mode::NoFit,
+            Self::NoCandidates | Self::Preempt | Self::Reclaim => Mode::Preempt,
+            Self::Fit => Mode::Fit,
+        }
+    }
+
+    fn possibility(self) -> Option<Possibility> {
+        match self {
+            Self::NoCandidates => Some(Possibility::NoCandidates),
+            Self::Preempt => Some(Possibility::Preempt),
+            Self::Reclaim => Some(Possibility::Reclaim),
+            Self::NoFit | Self::Fit => None,
+        }
+    }
+}
+
+/// A way and how far one has to go for the quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Grade {
+    way: Way,
+    borrow: u32,
+}
+
+impl Grade {
+    const WORST: Self = Self { way: Way::NoFit, borrow: u32::MAX };
+    const BEST: Self = Self { way: Way::Fit, borrow: 0 };
+
+    /// Whether this is strictly better. The meaning of the preference is that of Kueue's code, which is
+    /// the reverse of its API comment.
+    fn better_than(self, other: Self, preference: FlavorPreference) -> bool {
+        if self.way == Way::NoFit {
+            return false;
+        }
+        if other.way == Way::NoFit {
+            return true;
+        }
+        let blocked = |g: Self| g.way == Way::NoCandidates;
+        if blocked(self) != blocked(other) {
+            return !blocked(self);
+        }
+        match preference {
+            FlavorPreference::BorrowingOverPreemption => {
+                (self.way, std::cmp::Reverse(self.borrow)) > (other.way, std::cmp::Reverse(other.borrow))
+            }
+            FlavorPreference::PreemptionOverBorrowing => {
+                (std::cmp::Reverse(self.borrow), self.way) > (std::cmp::Reverse(other.borrow), other.way)
+            }
+        }
+    }
+
+    fn try_next(self, rules: FlavorFungibility) -> bool {
+        match self.way {
+            Way::NoFit | Way::NoCandidates => true,
+            Way::Preempt | Way::Reclaim if rules.try_next_when_can_preempt => true,
+            _ => self.borrow > 0 && rules.try_next_when_can_borrow,
+        }
+    }
+}
+
+/// What a search is for.
+pub(super) struct Search<'a> {
+    pub(super) id: WlId,
+    pub(super) cq: CqId,
+    /// Podsets, by index in the spec.
+    pub(super) members: &'a [usize],
+    /// What they ask for together.
+    pub(super) requests: &'a [(Res, i64)],
+    pub(super) pins: Option<&'a Pins>,
+    pub(super) last: Option<&'a LastTry>,
+    /// What the slice holds whose place the workload takes, per podset of the spec.
+    pub(super) replaced: Option<&'a [Total]>,
+}
+
+/// What a search found.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) picks: Vec<Pick>,
+    pub(super) reasons: Vec<String>,
+    pub(super) attempts: Vec<Attempt>,
+}
+
+impl Queueing {
+    /// Searches the group of `res` for a flavor that gives all its resources. `assumed` is what podsets
+    /// before this one took.
+    pub(super) fn find_flavor(&mut self, s: &Search<'_>, res: Res, assumed: &[(Fr, Amount)]) -> Found {
+        let rules = std::sync::Arc::clone(&self.cq(s.cq).rules);
+        let mut found = Found::default();
+        let Some(group) = rules.group_of(res).map(|g| &rules.groups[g]) else {
+            let name = self.ids.resource_name(res);
+            found.reasons.push(format!("resource {name} unavailable in ClusterQueue"));
+            return found;
+        };
+        let start = match s.last {
+            Some(last) if self.config.gates.flavor_fungibility => last.next(s.members[0], res),
+            _ => 0,
+        };
+        let (mut best, mut attempted) = (Grade::WORST, -1i32);
+        for (i, &flavor) in group.flavors.iter().enumerate().skip(start) {
+            attempted = i as i32;
+            if let Some(text) = self.unpinned(s, flavor, res) {
+                found.reasons.push(text);
+                continue;
+            }
+            if let Some(text) = self.flavor_mismatch(s, flavor, group) {
+                found.reasons.push(text.clone());
+                found.attempts.push(Attempt {
+                    flavor,
+                    mode: Mode::NoFit,
+                    borrow: 0,
+                    possibility: None,
+                    reasons: vec![text],
+                    no_fit_reason: why::NO_FLAVOR,
+                });
+                continue;
+            }
+            if let Some(text) = self.shut_flavor_text(flavor) {
+                found.reasons.push(text.clone());
+                found.attempts.push(Attempt {
+                    flavor,
+                    mode: Mode::NoFit,
+                    borrow: 0,
+                    possibility: None,
+                    reasons: vec![text],
+                    no_fit_reason: why::WINDOW,
+                });
+                continue;
+            }
+            let (grade, picks) = self.try_flavor(s, flavor, group, assumed, &mut found);
+            if !self.config.gates.flavor_fungibility {
+                if grade.way > best.way {
+                    (best, found.picks) = (grade, picks);
+                    if best.way == Way::Fit {
+                        break;
+                    }
+                }
+                continue;
+            }
+            if !grade.try_next(rules.fungibility) {
+                (best, found.picks) = (grade, picks);
+                break;
+            }
+            if grade.better_than(best, rules.fungibility.preference) {
+                (best, found.picks) = (grade, picks);
+            }
+        }
+        let seen_all = attempted == group.flavors.len() as i32 - 1;
+        let tried = if seen_all { -1 } else { attempted };
+        found.picks.iter_mut().for_each(|p| p.tried = tried);
+        if best.way == Way::Fit {
+            found.reasons.clear();
+        }
+        found
+    }
+
+    /// Tries one flavor for all resources of the group that are asked for.
+    fn try_flavor(
+        &mut self,
+        s: &Search<'_>,
+        flavor: Flavor,
+        group: &Group,
+        assumed: &[(Fr, Amount)],
+        found: &mut Found,
+    ) -> (Grade, Vec<Pick>) {
+        let rules = std::sync::Arc::clone(&self.cq(s.cq).rules);
+        let (mut worst, mut most, mut picks) = (Grade::BEST, 0, Vec::new());
+        let (mut reasons, mut no_fit) = (Vec::new(), "");
+        for &(res, amount) in s.requests.iter().filter(|(r, _)| group.covered.contains(r)) {
+            let fr = self.ids.pair(flavor, res);
+            let before = assumed.iter().find(|(f, _)| *f == fr).map_or(Amount::ZERO, |(_, a)| *a);
+            let (amount, other) = self.beyond_replaced(s, flavor, res, amount);
+            if let Some(text) = other {
+                reasons.push(text);
+                no_fit = why::worse(no_fit, why::NO_FLAVOR);
+                worst = Grade::WORST;
+            }
+            let (grade, text, reason) = self.try_column(s, fr, before, amount);
+            if let Some(text) = text {
+                reasons.push(text);
+                no_fit = why::worse(no_fit, reason);
+            }
+            most = most.max(grade.borrow);
+            if worst.better_than(grade, rules.fungibility.preference) {
+                worst = grade;
+            }
+            if worst.way != Way::NoFit {
+                picks.push(Pick { res, flavor, mode: grade.way.mode(), tried: 0, borrow: grade.borrow });
+            }
+        }
+        found.reasons.extend(reasons.iter().cloned());
+        found.attempts.push(Attempt {
+            flavor,
+            mode: worst.way.mode(),
+            borrow: most,
+            possibility: worst.way.possibility(),
+            reasons,
+            no_fit_reason: no_fit,
+        });
+        (worst, picks)
+    }
+
+    /// What is asked for beyond what the slice holds whose place is taken, and why the flavor may not be taken, if that
+    /// slice has another one.
+    fn beyond_replaced(
+        &self,
+        s: &Search<'_>,
+        flavor: Flavor,
+        res: Res,
+        amount: i64,
+    ) -> (i64, Option<String>) {
+        let Some(replaced) = s.replaced else { return (amount, None) };
+        let mut left = amount;
+        for total in s.members.iter().filter_map(|&m| replaced.get(m)) {
+            let original = total.flavors.iter().find(|(r, _)| *r == res).map(|(_, f)| *f);
+            if original != Some(flavor) {
+                let text = format!(
+                    "could not assign {} flavor since the original workload is assigned: {}",
+                    self.ids.flavor_name(flavor),
+                    original.map_or("", |f| self.ids.flavor_name(f))
+                );
+                return (left, Some(text));
+            }
+            left = left.saturating_sub(total.request(res));
+        }
+        (left, None)
+    }
+
+    /// How an amount of one column could be had; with text and reason when it doesn't simply fit.
+    fn try_column(
+        &mut self,
+        s: &Search<'_>,
+        fr: Fr,
+        assumed: Amount,
+        request: i64,
+    ) -> (Grade, Option<String>, &'static str) {
+        let Some(node) = self.cq(s.cq).node else { return (Grade::WORST, None, why::QUOTA) };
+        let (flavor, res) = self.ids.parts(fr);
+        let (flavor, res) = (self.ids.flavor_name(flavor).to_owned(), self.ids.resource_name(res).to_owned());
+        let (available, most) = (self.tree.available(node, fr), self.tree.potential(node, fr));
+        let wanted = assumed.add(Amount(request));
+        if wanted > most {
+            let text = format!(
+                "insufficient quota for {res} in flavor {flavor}, previously considered podsets requests \
+                 ({}) + current podset request ({}) > maximum capacity ({})",
+                format::amount(&res, assumed),
+                format::quantity(&res, request),
+                format::amount(&res, most),
+            );
+            return (Grade { way: Way::NoFit, borrow: 0 }, Some(text), why::TOO_MUCH);
+        }
+        let (borrow, part_of_tree) = self.tree.borrow_level(node, fr, wanted);
+        if wanted <= available {
+            return (Grade { way: Way::Fit, borrow }, None, "");
+        }
+        let more = format::amount(&res, wanted.sub(available));
+        let text = format!("insufficient unused quota for {res} in flavor {flavor}, {more} more needed");
+        let rules = &self.cq(s.cq).rules.preemption;
+        let while_borrowing = rules.borrow_within_cohort.lower_priority
+            || (self.config.fair_sharing.is_some() && rules.reclaim_within_cohort != 0);
+        if self.tree.quota(node, fr).nominal >= wanted || part_of_tree || while_borrowing {
+            let (possibility, borrow) = self.simulate_preemption(s.id, s.cq, fr, wanted);
+            let way = match possibility {
+                Possibility::NoCandidates => Way::NoCandidates,
+                Possibility::Preempt => Way::Preempt,
+                Possibility::Reclaim => Way::Reclaim,
+            };
+            return (Grade { way, borrow }, Some(text), "");
+        }
+        (Grade { way: Way::NoFit, borrow }, Some(text), why::QUOTA)
+    }
+
+    /// Why a flavor may not be taken by a second computation, if it may not.
+    fn unpinned(&self, s: &Search<'_>, flavor: Flavor, res: Res) -> Option<String> {
+        let pins = s.pins?;
+        let pinned = s.members.iter().filter_map(|&m| pins.get(m)).flatten().any(|p| *p == (res, flavor));
+        (!pinned).then(|| {
+            format!(
+                "skipping flavor {} as it is not found in the nomination mapping for resource {}",
+                self.ids.flavor_name(flavor),
+                self.ids.resource_name(res)
+            )
+        })
+    }
+
+    /// Why the flavor's nodes don't suit the podsets, if they don't.
+    fn flavor_mismatch(&self, s: &Search<'_>, flavor: Flavor, group: &Group) -> Option<String> {
+        let name = self.ids.flavor_name(flavor);
+        let Some(rules) = self.flavors.get(&flavor) else { return Some(format!("flavor {name} not found")) };
+        let wl = self.wl(s.id)?;
+        for ps in s.members.iter().filter_map(|&m| wl.obj.pod_sets.get(m)) {
+            if self.config.gates.topology
+                && let Some(text) = self.topology_mismatch(s.cq, ps, flavor, group)
+            {
+                return Some(text);
+            }
+            let untolerated = rules.node_taints.iter().find(|t| {
+                t.effect != TaintEffect::PreferNoSchedule
+                    && !ps.spec.tolerations.iter().chain(&rules.tolerations).any(|l| l.tolerates(t))
+            });
+            if let Some(taint) = untolerated {
+                return Some(format!("untolerated taint {} in flavor {name}", taint_text(taint)));
+            }
+            if !matches_labels(&ps.spec, &rules.node_labels) {
+                return Some(format!("flavor {name} doesn't match node affinity"));
+            }
+        }
+        None
+    }
+}
+
+/// A taint as Go prints the struct.
+fn taint_text(t: &Taint) -> String {
+    let effect = match t.effect {
+        TaintEffect::NoSchedule => "NoSchedule",
+        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+        TaintEffect::NoExecute => "NoExecute",
+    };
+    format!("{{{} {} {effect} <nil>}}", t.key, t.value)
+}
+
+/// Whether a pod's node selector and required affinity, reduced to the keys of `labels`, match `labels`.
+/// A term of which nothing is left matches everything.
+fn matches_labels(spec: &PodSpec, labels: &StringMap) -> bool {
+    if !spec.node_selector.iter().all(|(k, v)| labels.get(k).is_none_or(|l| l == v)) {
+        return false;
+    }
+    let required = spec.affinity.node.as_ref().and_then(|n| n.required.as_ref());
+    let Some(required) = required else { return true };
+    let mut terms = Vec::new();
+    for t in &required.terms {
+        let kept: Vec<Requirement> =
+            t.expressions.iter().filter(|e| labels.contains_key(&e.key)).cloned().collect();
+        if kept.is_empty() {
+            return true;
+        }
+        terms.push(NodeSelectorTerm { expressions: kept, fields: Vec::new() });
+    }
+    terms.is_empty() || terms.iter().any(|t| t.matches("", labels))
+}

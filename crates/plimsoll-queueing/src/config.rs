@@ -1,0 +1,226 @@
+//! Configuration of queueing: the parts of Kueue's configuration file that decide something.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_state::DeviceSelector;
+use plimsoll_state::time::Duration;
+
+/// Configuration of queueing.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Fair sharing between ClusterQueues of a cohort; `None`: off.
+    pub fair_sharing: Option<FairSharing>,
+    /// Fair sharing between LocalQueues of a ClusterQueue; `None`: off.
+    pub admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// Resource name prefixes that are not counted.
+    pub exclude_resource_prefixes: Vec<String>,
+    /// Resources counted as others, at most one entry per input.
+    pub transformations: Vec<Transformation>,
+    /// `quotaCheckStrategy: IgnoreUndeclared`: resources that a ClusterQueue doesn't cover are not counted.
+    pub ignore_undeclared: bool,
+    /// `requeuingStrategy.timestamp: Creation`: a workload evicted because its pods were not ready keeps
+    /// its place by creation time.
+    pub order_by_creation: bool,
+    /// Supervision of pod readiness; `None`: off.
+    pub wait_for_pods_ready: Option<WaitForPodsReady>,
+    /// What devices count as (`resources.deviceClassMappings`).
+    pub device_mappings: Vec<DeviceMapping>,
+    /// Evaluates device selectors; without one, claims with selectors can't be charged.
+    pub device_selector: Option<Arc<dyn DeviceSelector>>,
+    /// Whether nodes are watched for failures, as Kueue's node controller does: all nodes, and all pods of admitted
+    /// workloads, are known before anything is decided.
+    pub watch_nodes: bool,
+    /// Least time between two writes of why the same workload waits: where the reason changes with everything that
+    /// happens, or alternates between flavors, the latest is written then. Zero, as in Kueue: none.
+    pub explain_every: Duration,
+    /// Feature gates that decide something.
+    pub gates: Gates,
+}
+
+/// Counts devices of some classes as a resource (Kueue KEP-2941).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMapping {
+    /// The resource.
+    pub resource: String,
+    /// DeviceClasses.
+    pub classes: Vec<String>,
+    /// Counters whose amounts count instead of the number of devices.
+    pub counters: Vec<CounterSource>,
+}
+
+/// A counter of partitionable devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterSource {
+    /// Name of the counter, in any counter set.
+    pub name: String,
+    /// Driver that publishes the devices.
+    pub driver: String,
+    /// CEL expression for the devices that count.
+    pub selector: String,
+}
+
+/// A rule that must hold for a preemption under fair sharing (Kueue KEP-1714).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FairStrategy {
+    /// The preemptor's share with the workload is at most the victim's without it.
+    LessThanOrEqualToFinalShare,
+    /// The preemptor's share with the workload is less than the victim's now.
+    LessThanInitialShare,
+}
+
+/// Fair sharing between ClusterQueues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FairSharing {
+    /// Rules, tried in this order; one or two.
+    pub strategies: Vec<FairStrategy>,
+}
+
+impl Default for FairSharing {
+    fn default() -> Self {
+        Self {
+            strategies: vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare],
+        }
+    }
+}
+
+/// Fair sharing between LocalQueues (Kueue KEP-4136).
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdmissionFairSharing {
+    /// Time after which past usage counts half; zero: past usage is forgotten at once.
+    pub half_life: Duration,
+    /// How often usage is sampled.
+    pub sampling: Duration,
+    /// Weight per resource; 1 where missing.
+    pub weights: BTreeMap<String, f64>,
+}
+
+/// Counts one resource as others (Kueue KEP-2937).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transformation {
+    /// Resource in the pod spec.
+    pub input: String,
+    /// `strategy: Replace`: the input itself is not counted.
+    pub replace: bool,
+    /// The input is first multiplied by this other resource of the pod, if the pod asks for it.
+    pub multiply_by: Option<String>,
+    /// Outputs and their factor in billionths.
+    pub outputs: Vec<(String, i128)>,
+}
+
+/// Supervision of pod readiness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitForPodsReady {
+    /// How long pods may take to get ready after admission.
+    pub timeout: Duration,
+    /// How long they may take to get ready again; `None`: for ever.
+    pub recovery_timeout: Option<Duration>,
+    /// No workload is admitted while an admitted one is not ready.
+    pub block_admission: bool,
+    /// After this many requeues the workload is deactivated; `None`: never.
+    pub backoff_limit: Option<i32>,
+    /// Wait before the first requeue.
+    pub backoff_base: Duration,
+    /// Longest wait before a requeue.
+    pub backoff_max: Duration,
+}
+
+/// Feature gates that decide something in queueing, by Kueue's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gates {
+    /// `PartialAdmission`.
+    pub partial_admission: bool,
+    /// `FlavorFungibility`.
+    pub flavor_fungibility: bool,
+    /// `FlavorFungibilityPreserveScanProgress`.
+    pub preserve_scan_progress: bool,
+    /// `PrioritySortingWithinCohort`.
+    pub priority_sorting_within_cohort: bool,
+    /// `SchedulingEquivalenceHashing`.
+    pub equivalence_hashing: bool,
+    /// `RecomputeAssignmentUponPreemptionTargetsOverlap`.
+    pub recompute_on_overlap: bool,
+    /// `FairSharingPreemptWithinNominal`.
+    pub fair_preempt_within_nominal: bool,
+    /// `FairSharingPrioritizeNonBorrowing`.
+    pub fair_prioritize_non_borrowing: bool,
+    /// `UnadmittedWorkloadsExplicitStatus`.
+    pub explicit_status: bool,
+    /// `ReclaimablePods`.
+    pub reclaimable_pods: bool,
+    /// `TopologyAwareScheduling`.
+    pub topology: bool,
+    /// `TASProfileMixed`.
+    pub tas_profile_mixed: bool,
+    /// `TASRecomputeAssignmentWithinSchedulingCycle`.
+    pub tas_recompute: bool,
+    /// `TASFailedNodeReplacement`.
+    pub replace_nodes: bool,
+    /// `TASFailedNodeReplacementFailFast`.
+    pub replace_fail_fast: bool,
+    /// `TASReplaceNodeOnPodTermination`.
+    pub replace_on_pod_termination: bool,
+    /// `TASReplaceNodeOnNodeTaints`.
+    pub replace_on_taints: bool,
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`.
+    pub replace_after_fixed_time: bool,
+    /// `SkipReassignmentForPodOwnedWorkloads`.
+    pub keep_place_of_single_pods: bool,
+    /// `TASRespectNodeAffinityPreferred`.
+    pub tas_preferred_affinity: bool,
+    /// `TASBalancedPlacement`.
+    pub tas_balanced: bool,
+    /// `PrioritizePreemptorWorkloads`.
+    pub prioritize_preemptors: bool,
+    /// `ElasticJobsViaWorkloadSlices`.
+    pub elastic_jobs: bool,
+    /// `PriorityBoost`.
+    pub priority_boost: bool,
+    /// `MultiKueueOrchestratedPreemption`: preemption gates count.
+    pub preemption_gates: bool,
+    /// `KueueDRAIntegration`: claims for devices count.
+    pub device_quota: bool,
+    /// `KueueDRARejectWorkloadsWhenDRADisabled`: with claims and without that, workloads wait.
+    pub device_refusal: bool,
+    /// `KueueDRAIntegrationExtendedResource`.
+    pub device_extended: bool,
+    /// `KueueDRAIntegrationPartitionableDevices`.
+    pub device_counters: bool,
+}
+
+impl Default for Gates {
+    /// Kueue's defaults (spec section 6).
+    fn default() -> Self {
+        Self {
+            partial_admission: true,
+            flavor_fungibility: true,
+            preserve_scan_progress: true,
+            priority_sorting_within_cohort: true,
+            equivalence_hashing: true,
+            recompute_on_overlap: true,
+            fair_preempt_within_nominal: true,
+            fair_prioritize_non_borrowing: true,
+            explicit_status: false,
+            reclaimable_pods: true,
+            topology: true,
+            tas_profile_mixed: true,
+            tas_recompute: true,
+            replace_nodes: true,
+            replace_fail_fast: true,
+            replace_on_pod_termination: true,
+            replace_on_taints: true,
+            replace_after_fixed_time: false,
+            keep_place_of_single_pods: true,
+            tas_preferred_affinity: false,
+            tas_balanced: false,
+            prioritize_preemptors: false,
+            elastic_jobs: true,
+            priority_boost: false,
+            preemption_gates: false,
+            device_quota: true,
+            device_refusal: true,
+            device_extended: true,
+            device_counters: true,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Saying why a workload waits: once while nothing has changed, never before what was said before is written, and not
+//! more often than somebody can read it.
+
+use super::super::account::{Phase, is_admissible};
+use super::super::pending::{Spot, WlId};
+use super::super::state::{Queueing, Unsaid, Wl};
+use super::super::{Note, cond, preemption_gates};
+use super::Entry;
+use plimsoll_state::model::Resources;
+use plimsoll_state::time::{Duration, Time};
+
+/// How many pauses between explanations a workload is skipped before it is explained why: most that wait for less get
+/// their quota first, and need no explanation.
+const SKIPPED_FOR: i64 = 5;
+
+impl Queueing {
+    /// Notes why a head waits, and says it.
+    pub(super) fn say_why(&mut self, e: &Entry, now: Time) {
+        let Some(wl) = self.wl(e.id) else { return };
+        let requests = self.requests_of(wl);
+        let unsaid = Unsaid { reason: e.reason, message: e.message.clone(), requests };
+        let repeats = !wl.writes.is_empty()
+            && Phase::of(&wl.obj.status) == Phase::Pending
+            && wl.obj.status.is_false(cond::QUOTA_RESERVED);
+        if let Some(wl) = self.wl_mut(e.id) {
+            wl.unsaid = Some(Box::new(unsaid));
+        }
+        if !repeats {
+            self.say_unsaid(e.id, now);
+        }
+    }
+
+    /// What each podset asks for, as in `status.resourceRequests`.
+    fn requests_of(&self, wl: &Wl) -> Vec<(String, Resources)> {
+        let sets = wl.obj.pod_sets.iter().zip(&wl.totals);
+        sets.map(|(ps, t)| {
+            let amounts =
+                t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
+            (ps.name.clone(), amounts)
+        })
+        .collect()
+    }
+
+    /// Has it said in a while why a workload waits that is skipped because an equal one can't run. Kueue says nothing:
+    /// so does an engine without a pause between explanations.
+    pub(crate) fn explain_skipped(&mut self, id: WlId, now: Time) {
+        let pause = Duration(self.config.explain_every.0.saturating_mul(SKIPPED_FOR));
+        let explicit = self.config.gates.explicit_status;
+        let Some(wl) = self.wl_mut(id).filter(|w| !w.explain_due) else { return };
+        // A reason that an earlier cycle gave stays: of that, one write is enough.
+        if explicit || pause <= Duration::ZERO || wl.obj.status.is_false(cond::QUOTA_RESERVED) {
+            return;
+        }
+        wl.explain_due = true;
+        self.say_later.insert((now.plus(pause), id));
+    }
+
+    /// Takes over why an equal workload can't run, if this one still waits for that and nothing was said.
+    pub(crate) fn adopt_reason(&mut self, id: WlId) {
+        let due = self.wl_mut(id).is_some_and(|w| std::mem::take(&mut w.explain_due));
+        let Some(wl) = self.wl(id).filter(|w| due && w.unsaid.is_none()) else { return };
+        let Some(cq) = wl.queued.filter(|_| !wl.obj.status.is_false(cond::QUOTA_RESERVED)) else { return };
+        let pending = &self.cq(cq).pending;
+        let stopped = pending.stopped(wl.shape).filter(|_| pending.spot(id) == Some(Spot::Parked));
+        let Some((reason, message)) = stopped else { return };
+        let unsaid = Unsaid { reason, message: message.to_string(), requests: self.requests_of(wl) };
+        if let Some(wl) = self.wl_mut(id) {
+            wl.unsaid = Some(Box::new(unsaid));
+        }
+    }
+
+    /// Writes why a workload waits, unless an earlier write is on its way or was made a moment ago.
+    pub(crate) fn say_unsaid(&mut self, id: WlId, now: Time) {
+        let explicit = self.config.gates.explicit_status;
+        let pause = self.config.explain_every;
+        let Some(wl) = self.wl_mut(id) else { return };
+        let waits = wl.obj.status.is_false(cond::QUOTA_RESERVED);
+        if wl.unsaid.is_none() || (!wl.writes.is_empty() && waits) {
+            return;
+        }
+        if let Some(at) = wl.said.map(|t| t.plus(pause)).filter(|at| waits && *at > now) {
+            self.say_later.insert((at, id));
+            return;
+        }
+        let Some(unsaid) = wl.unsaid.take() else { return };
+        if Phase::of(&wl.obj.status) != Phase::Pending || !is_admissible(&wl.obj) {
+            return;
+        }
+        let Unsaid { reason, message, requests } = *unsaid;
+        let notes = vec![Note { warning: true, reason: reason.into(), message: message.clone() }];
+        let gated = reason == "AdmissionGated";
+        let written = self.edit(id, now, notes, |edit| {
+            edit.unset_reservation(explicit, reason, &message);
+            if gated {
+                edit.set(cond::BLOCKED_ON_GATES, true, preemption_gates::GATED, &message);
+            }
+            edit.status.resource_requests = requests;
+        });
+        if let Some(wl) = self.wl_mut(id).filter(|_| written) {
+            wl.said = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::{Outside, queue};
+    use super::super::super::{Action, Condition, Config, Event, ResourceFlavor};
+    use super::*;
+    use crate::testing::{self as engine, Engine};
+
+    /// Steps until nothing is left to do at this time; how often a reason was written for the last workload.
+    fn settle(engine: &mut Engine, outside: &mut Outside, now: Time, mut news: Vec<Event>) -> usize {
+        let mut said = 0;
+        while !news.is_empty() || engine.next_wake().is_some_and(|t| t <= now) {
+            let mut batch = news.drain(..).map(engine::Event::Queueing).collect();
+            let mut actions = Vec::new();
+            engine.step(now, &mut batch, &mut actions);
+            let last = outside.workloads.last().map(|w| &w.key);
+            let explains = |a: &&engine::Action| matches!(a, engine::Action::Queueing(Action::UpdateWorkload(u)) if u.explains() && Some(&u.key) == last);
+            said += actions.iter().filter(explains).count();
+            news = outside.carry_out(actions, &mut std::iter::empty());
+        }
+        said
+    }
+
+    /// How often a reason is written that changes ten times within a tenth of a second, and the last one.
+    fn spoken(pause: Duration) -> (usize, String) {
+        let config = Config { explain_every: pause, ..Config::default() };
+        let mut engine = Engine::new(config);
+        let mut outside =
+            Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 11] };
+        let mut now = Time::from_seconds(100);
+        let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+        let mut news = vec![
+            Event::NamespaceUpsert("n".into(), Default::default()),
+            Event::ResourceFlavorUpsert(Box::new(flavor)),
+        ];
+        news.extend(queue(0, 10, None, false));
+        news.extend((0..10).map(|_| outside.create(0, 0, 1000)));
+        settle(&mut engine, &mut outside, now, news);
+        let one = outside.create(0, 0, 10_000);
+        let mut said = settle(&mut engine, &mut outside, now, vec![one]);
+        for i in 0..9 {
+            now = now.plus(Duration::from_millis(10));
+            let done = Condition { kind: cond::FINISHED.into(), status: true, ..Condition::default() };
+            outside.version += 1;
+            let w = &mut outside.workloads[i];
+            w.status.conditions.push(done);
+            w.version = outside.version;
+            let seen = Event::WorkloadUpsert(Box::new(w.clone()));
+            said += settle(&mut engine, &mut outside, now, vec![seen]);
+        }
+        now = now.plus(Duration::from_seconds(2));
+        said += settle(&mut engine, &mut outside, now, Vec::new());
+        let why = outside.workloads[10].status.condition(cond::QUOTA_RESERVED);
+        (said, why.map_or_else(String::new, |c| c.message.clone()))
+    }
+
+    #[test]
+    fn reasons_that_change_all_the_time_are_written_once_in_a_while() {
+        let (at_once, last) = spoken(Duration::ZERO);
+        assert_eq!(at_once, 10, "{last}");
+        let (paced, also) = spoken(Duration::from_seconds(1));
+        assert_eq!((paced, also.as_str()), (2, last.as_str()));
+        assert!(last.contains("1 more needed"), "{last}");
+    }
+
+    #[test]
+    fn equal_workloads_that_are_skipped_say_once_why_they_wait() {
+        for (pause, want) in [(Duration::ZERO, 1), (Duration::from_seconds(1), 600)] {
+            let config = Config { explain_every: pause, ..Config::default() };
+            let mut engine = Engine::new(config);
+            let mut outside =
+                Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 601] };
+            let mut now = Time::from_seconds(100);
+            let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+            let mut news = vec![
+                Event::NamespaceUpsert("n".into(), Default::default()),
+                Event::ResourceFlavorUpsert(Box::new(flavor)),
+            ];
+            news.extend(queue(0, 10, None, false));
+            news.extend((0..601).map(|_| outside.create(0, 0, 10_000)));
+            settle(&mut engine, &mut outside, now, news);
+            for _ in 0..3 {
+                now = now.plus(Duration::from_seconds(5));
+                settle(&mut engine, &mut outside, now, Vec::new());
+            }
+            let why: Vec<_> =
+                outside.workloads.iter().filter_map(|w| w.status.condition(cond::QUOTA_RESERVED)).collect();
+            let waiting: Vec<_> = why.iter().filter(|c| !c.status).collect();
+            assert_eq!(waiting.len(), want, "{pause:?}");
+            assert!(waiting.iter().all(|c| c.reason == waiting[0].reason && c.message == waiting[0].message));
+            let version = outside.version;
+            // One more write for nobody, also when they are tried again.
+            let touched = Event::WorkloadUpsert(Box::new(outside.workloads[0].clone()));
+            settle(&mut engine, &mut outside, now.plus(Duration::from_seconds(5)), vec![touched]);
+            assert_eq!(outside.version, version);
+        }
+    }
+}

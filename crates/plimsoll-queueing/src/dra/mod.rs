@@ -1,0 +1,309 @@
+//! Quota for devices (Kueue KEP-2941): what the claims of a workload's pods count as.
+//!
+//! Claims come from ResourceClaimTemplates; their requests for devices of a class count as the resource that the
+//! configuration maps the class to, or as what the devices take of a counter. Extended resources that a class stands for
+//! count as devices of it. What can't be resolved keeps the workload out of the queues until something changes.
+
+mod charge;
+mod extended;
+mod matching;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::config::Config;
+use super::model::Workload;
+use super::pending::WlId;
+use super::requests::{self, Limits};
+use super::state::{Queueing, Wl};
+use super::{account, cond};
+use plimsoll_state::model::{PodClaimSource, PodSpec, ResourceSlice, Resources};
+use plimsoll_state::time::Time;
+
+/// How many devices a request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimCount {
+    /// This many.
+    Exactly(i64),
+    /// All of the class.
+    All,
+    /// A mode that is not known.
+    Other(String),
+}
+
+/// One request of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimRequest {
+    /// A list of alternatives.
+    FirstAvailable,
+    /// Neither alternatives nor a class.
+    Empty,
+    /// Devices of a class.
+    Exactly {
+        /// The class.
+        class: String,
+        /// CEL expressions that all must hold.
+        selectors: Vec<String>,
+        /// How many.
+        count: ClaimCount,
+        /// For administration, which takes nothing away from others.
+        admin: bool,
+    },
+}
+
+/// A ResourceClaimTemplate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimTemplate {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// `spec.spec.devices.requests`.
+    pub requests: Vec<ClaimRequest>,
+}
+
+/// A DeviceClass, as far as quota is concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaDeviceClass {
+    /// Name.
+    pub name: String,
+    /// CEL expressions that all must hold.
+    pub selectors: Vec<String>,
+    /// Extended resource that stands for its devices.
+    pub extended_resource: Option<String>,
+    /// When it was made: of several classes for one extended resource the newest counts.
+    pub created: Time,
+}
+
+/// What the claims of a podset's pods count as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// Per pod.
+    add: Resources,
+    /// Extended resources that don't count as themselves.
+    replaced: BTreeSet<String>,
+}
+
+/// Why the claims of a workload can't be charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unresolved {
+    /// Message of QuotaReserved.
+    pub(crate) said: String,
+    /// Message of Requeued.
+    pub(crate) requeued: String,
+}
+
+/// What the claims of a workload count as, podset by podset; empty without claims.
+pub(crate) type Charge = Result<Vec<Extra>, Unresolved>;
+
+/// Templates, classes and devices, and what follows from them.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    templates: BTreeMap<(String, String), ClaimTemplate>,
+    classes: BTreeMap<String, QuotaDeviceClass>,
+    slices: BTreeMap<String, ResourceSlice>,
+    /// What templates come to, until something changes.
+    resolved: BTreeMap<(String, String), charge::Resolved>,
+    /// Waiting workloads with claims, among others.
+    users: BTreeSet<WlId>,
+    /// Something has changed since the workloads were charged.
+    stale: bool,
+    /// Extended resources whose classes have changed since then.
+    renamed: BTreeSet<String>,
+}
+
+impl Devices {
+    fn changed(&mut self) {
+        self.resolved.clear();
+        self.stale = true;
+    }
+
+    /// A template was seen (`Some`) or is gone.
+    pub(crate) fn template(&mut self, key: (String, String), template: Option<ClaimTemplate>) {
+        if self.templates.get(&key) == template.as_ref() {
+            return;
+        }
+        self.resolved.remove(&key);
+        self.stale = true;
+        match template {
+            Some(t) => drop(self.templates.insert(key, t)),
+            None => drop(self.templates.remove(&key)),
+        }
+    }
+
+    /// A class was seen or is gone.
+    pub(crate) fn class(&mut self, name: &str, class: Option<QuotaDeviceClass>) {
+        let old = self.classes.get(name);
+        if old == class.as_ref() {
+            return;
+        }
+        let resources =
+            [old, class.as_ref()].into_iter().flatten().filter_map(|c| c.extended_resource.clone());
+        let resources: Vec<String> = resources.collect();
+        self.renamed.extend(resources);
+        match class {
+            Some(c) => drop(self.classes.insert(name.to_owned(), c)),
+            None => drop(self.classes.remove(name)),
+        }
+        self.changed();
+    }
+
+    /// A slice was seen or is gone.
+    pub(crate) fn slice(&mut self, name: &str, slice: Option<ResourceSlice>) {
+        if self.slices.get(name) == slice.as_ref() {
+            return;
+        }
+        match slice {
+            Some(s) => drop(self.slices.insert(name.to_owned(), s)),
+            None => drop(self.slices.remove(name)),
+        }
+        self.changed();
+    }
+
+    /// What the claims of a workload count as; `specs` are its pods with the defaults of their namespace.
+    pub(crate) fn charge(&mut self, wl: &Workload, specs: &[PodSpec], config: &Config) -> Charge {
+        let claims = || wl.pod_sets.iter().flat_map(|p| &p.spec.resource_claims);
+        let gates = &config.gates;
+        if !gates.device_quota {
+            if gates.device_refusal && claims().next().is_some() {
+                let text =
+                    "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled";
+                return Err(Unresolved { said: text.into(), requeued: text.into() });
+            }
+            return Ok(Vec::new());
+        }
+        if claims().any(|c| matches!(c.source, PodClaimSource::Claim(_))) {
+            return Err(Unresolved {
+                said: "KueueDRAIntegration feature does not support use of resource claims".into(),
+                requeued: "DRA resource claims not supported".into(),
+            });
+        }
+        let mut extras = vec![Extra::default(); wl.pod_sets.len()];
+        let done = self.charge_claims(wl, config, false, &mut extras).and_then(|()| {
+            if gates.device_extended {
+                extended::charge(&self.classes, specs, config, &mut extras)?;
+            }
+            if gates.device_counters { self.charge_claims(wl, config, true, &mut extras) } else { Ok(()) }
+        });
+        match done {
+            Ok(()) if extras.iter().all(|e| *e == Extra::default()) => Ok(Vec::new()),
+            Ok(()) => Ok(extras),
+            Err(problems) => {
+                let text = requests::aggregate(&problems);
+                Err(Unresolved { said: text.clone(), requeued: text })
+            }
+        }
+    }
+}
+
+/// Changes what one pod of a podset counts as.
+pub(crate) fn apply(charge: &Charge, podset: usize, effective: &mut Resources) {
+    let Some(extra) = charge.as_ref().ok().and_then(|all| all.get(podset)) else { return };
+    effective.retain(|name, _| !extra.replaced.contains(name));
+    for (name, amount) in &extra.add {
+        let e = effective.entry(name.clone()).or_insert(0);
+        *e = e.saturating_add(*amount);
+    }
+}
+
+/// Whether a workload depends on templates, classes or slices.
+fn has_claims(wl: &Workload) -> bool {
+    wl.pod_sets.iter().any(|p| !p.spec.resource_claims.is_empty())
+}
+
+/// Whether a workload holds nothing and has not come to its end.
+fn still_waits(wl: &Wl) -> bool {
+    wl.held.is_none() && account::Phase::of(&wl.obj.status) != account::Phase::Finished
+}
+
+impl Queueing {
+    /// Computes the charge of a workload, and remembers whom changes concern.
+    pub(crate) fn device_charge(&mut self, id: WlId, specs: &[PodSpec]) -> Charge {
+        let Some(Some(wl)) = self.wls.get(id as usize) else { return Ok(Vec::new()) };
+        if has_claims(&wl.obj) {
+            self.devices.users.insert(id);
+        } else {
+            self.devices.users.remove(&id);
+        }
+        self.devices.charge(&wl.obj, specs, &self.config)
+    }
+
+    /// Charges waiting workloads anew after templates, classes or devices have changed.
+    pub(crate) fn devices_settle(&mut self, now: Time) {
+        if !std::mem::take(&mut self.devices.stale) {
+            return;
+        }
+        let renamed = std::mem::take(&mut self.devices.renamed);
+        let mut users = std::mem::take(&mut self.devices.users);
+        users.retain(|&id| self.wl(id).is_some_and(|w| still_waits(w) && has_claims(&w.obj)));
+        let mut concerned = users.clone();
+        if !renamed.is_empty() && self.config.gates.device_extended {
+            let asks = |w: &Workload| {
+                let specs = w.pod_sets.iter().map(|p| &p.spec);
+                let mut containers = specs.flat_map(|s| s.containers.iter().chain(&s.init_containers));
+                containers
+                    .any(|c| renamed.iter().any(|r| c.requests.contains_key(r) || c.limits.contains_key(r)))
+            };
+            let all = (0u32..).zip(&self.wls);
+            let waiting = all.filter(|(_, w)| w.as_ref().is_some_and(|w| still_waits(w) && asks(&w.obj)));
+            concerned.extend(waiting.map(|(id, _)| id));
+        }
+        self.devices.users = users;
+        for id in concerned {
+            let (_, specs) = self.adjusted_specs(id);
+            let charge = self.device_charge(id, &specs);
+            if self.wl(id).is_none_or(|w| w.devices == charge) {
+                continue;
+            }
+            self.dirty.insert(id);
+            self.unqueue(id);
+            self.refresh_request(id);
+            self.enqueue(id, false, now);
+        }
+    }
+
+    /// What a workload's namespace allows, and its pods with what that and their runtime class fill in.
+    pub(crate) fn adjusted_specs(&self, id: WlId) -> (Limits, Vec<PodSpec>) {
+        let Some(wl) = self.wl(id) else { return Default::default() };
+        let limits = requests::limits_of(&self.limit_ranges, &wl.obj.key.namespace);
+        let adjusted = wl.obj.pod_sets.iter().map(|p| {
+            let mut spec = p.spec.clone();
+            requests::adjust(&mut spec, &limits, &self.runtime_classes);
+            spec
+        });
+        let specs = adjusted.collect();
+        (limits, specs)
+    }
+
+    /// Says that the claims of a workload can't be charged, or no longer says so; whether that settles what is said of
+    /// it for now.
+    pub(crate) fn reconcile_devices(&mut self, id: WlId, now: Time) -> bool {
+        const REASON: &str = "Inadmissible";
+        let Some(wl) = self.wl(id) else { return true };
+        let s = &wl.obj.status;
+        if account::Phase::of(s) != account::Phase::Pending
+            || account::is_on_hold(&wl.obj)
+            || wl.held.is_some()
+        {
+            return false;
+        }
+        let refused = s.condition(cond::REQUEUED).is_some_and(|c| !c.status && c.reason == REASON);
+        let explicit = self.config.gates.explicit_status;
+        match wl.devices.clone() {
+            Ok(_) if !refused => false,
+            Ok(_) => self.edit(id, now, Vec::new(), |e| {
+                e.status
+                    .conditions
+                    .retain(|c| !(c.kind == cond::REQUEUED || (c.kind == cond::QUOTA_RESERVED && !c.status)));
+            }),
+            Err(problem) => {
+                self.edit(id, now, Vec::new(), |e| {
+                    e.unset_reservation(explicit, "Misconfigured", &problem.said);
+                    e.set(cond::REQUEUED, false, REASON, &problem.requeued);
+                });
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Queueing: whether a workload may start.
+//!
+//! Ground state is what the API said: queues, cohorts, flavors, namespaces, workloads. Derived state is the
+//! quota tree with its usage, the queues of waiting workloads, and the sets of those that hold quota.
+//! A write that was asked for counts as done at once (the *effective* object); when it fails, the effective
+//! object falls back to what the API said and everything derived follows.
+
+mod absorb;
+mod account;
+mod afs;
+mod amount;
+mod answers;
+mod assign;
+#[cfg(test)]
+mod chaos;
+mod check;
+mod conditions;
+mod config;
+mod cycle;
+mod depend;
+mod dra;
+mod format;
+mod ids;
+mod joint;
+#[cfg(test)]
+mod limits_tests;
+mod metrics;
+mod model;
+mod pending;
+mod preempt;
+mod preemption_gates;
+#[cfg(test)]
+mod properties;
+mod reconcile;
+mod report;
+mod requests;
+mod settle;
+mod slices;
+mod state;
+mod tas;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod trial;
+mod update;
+mod windows;
+
+pub use config::{
+    AdmissionFairSharing, Config, CounterSource, DeviceMapping, FairSharing, FairStrategy, Gates,
+    Transformation, WaitForPodsReady,
+};
+pub use depend::DEPENDENCIES_MET;
+pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
+pub use joint::NodeReservations;
+pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
+pub use model::{
+    Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
+    Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas,
+    LimitRange, LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PodSetUpdate,
+    PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
+    ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment, TopologyRequest,
+    Workload, WorkloadKey, WorkloadStatus,
+};
+pub use report::{QuotaCell, QuotaNode, Waiting};
+pub use state::Queueing;
+pub use windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use plimsoll_state::Answer;
+use plimsoll_state::model::{Resources, StringMap};
+use plimsoll_state::time::Time;
+
+/// Types of conditions of a workload (Kueue v1beta2).
+pub mod cond {
+    /// Quota and flavors are taken.
+    pub const QUOTA_RESERVED: &str = "QuotaReserved";
+    /// Quota is taken and all checks passed: the job may start.
+    pub const ADMITTED: &str = "Admitted";
+    /// All pods are ready.
+    pub const PODS_READY: &str = "PodsReady";
+    /// The workload has to stop.
+    pub const EVICTED: &str = "Evicted";
+    /// The eviction was a preemption.
+    pub const PREEMPTED: &str = "Preempted";
+    /// Whether it may be queued again.
+    pub const REQUEUED: &str = "Requeued";
+    /// The end.
+    pub const FINISHED: &str = "Finished";
+    /// `spec.active` is about to become false.
+    pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
+    /// It could preempt, but a preemption gate is closed.
+    pub const BLOCKED_ON_GATES: &str = "BlockedOnPreemptionGates";
+    /// A pod group lost pods and waits for others.
+    pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
+}
+
+/// What the outside tells queueing.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A ClusterQueue was seen or changed.
+    ClusterQueueUpsert(Box<ClusterQueue>),
+    /// The ClusterQueue of this name is gone.
+    ClusterQueueDelete(String),
+    /// A Cohort was seen or changed.
+    CohortUpsert(Box<Cohort>),
+    /// The Cohort of this name is gone; it goes on to exist implicitly while something refers to it.
+    CohortDelete(String),
+    /// A LocalQueue was seen or changed.
+    LocalQueueUpsert(Box<LocalQueue>),
+    /// The LocalQueue (namespace, name) is gone.
+    LocalQueueDelete(String, String),
+    /// A ResourceFlavor was seen or changed.
+    ResourceFlavorUpsert(Box<ResourceFlavor>),
+    /// The ResourceFlavor of this name is gone.
+    ResourceFlavorDelete(String),
+    /// A namespace was seen or its labels changed.
+    NamespaceUpsert(String, StringMap),
+    /// A namespace is gone.
+    NamespaceDelete(String),
+    /// A LimitRange was seen or changed.
+    LimitRangeUpsert(Box<LimitRange>),
+    /// The LimitRange (namespace, name) is gone.
+    LimitRangeDelete(String, String),
+    /// A RuntimeClass was seen or changed: name and `overhead.podFixed`.
+    RuntimeClassUpsert(String, Resources),
+    /// The RuntimeClass of this name is gone.
+    RuntimeClassDelete(String),
+    /// An AdmissionCheck was seen or changed.
+    AdmissionCheckUpsert(Box<AdmissionCheck>),
+    /// The AdmissionCheck of this name is gone.
+    AdmissionCheckDelete(String),
+    /// A Topology was seen or changed.
+    TopologyUpsert(Box<Topology>),
+    /// The Topology of this name is gone.
+    TopologyDelete(String),
+    /// A RunWindow was seen or changed.
+    RunWindowUpsert(Box<RunWindow>),
+    /// The RunWindow of this name is gone.
+    RunWindowDelete(String),
+    /// A ResourceClaimTemplate was seen or changed.
+    ClaimTemplateUpsert(Box<ClaimTemplate>),
+    /// The ResourceClaimTemplate (namespace, name) is gone.
+    ClaimTemplateDelete(String, String),
+    /// A DeviceClass was seen or changed.
+    DeviceClassUpsert(Box<QuotaDeviceClass>),
+    /// The DeviceClass of this name is gone.
+    DeviceClassDelete(String),
+    /// A ResourceSlice was seen or changed.
+    ResourceSliceUpsert(Box<plimsoll_state::model::ResourceSlice>),
+    /// The ResourceSlice of this name is gone.
+    ResourceSliceDelete(String),
+    /// A Workload was seen or changed.
+    WorkloadUpsert(Box<Workload>),
+    /// A Workload is gone.
+    WorkloadDelete(WorkloadKey),
+    /// The job of an evicted workload has no active pods any more: its reservation may go. Repeating it
+    /// does no harm; it is ignored for a workload that is not evicted or holds nothing.
+    WorkloadStopped(WorkloadKey),
+    /// A write succeeded. Optional, but without it a write that was overwritten before the watch showed
+    /// it is only noticed when the engine's own view differs.
+    Written {
+        /// The workload.
+        key: WorkloadKey,
+        /// [`WorkloadUpdate::id`].
+        id: u64,
+        /// Version of the object after the write.
+        version: u64,
+    },
+    /// A write failed; the engine takes it back.
+    WriteFailed {
+        /// The workload.
+        key: WorkloadKey,
+        /// [`WorkloadUpdate::id`].
+        id: u64,
+        /// What the API server said.
+        message: String,
+    },
+    /// What became of [`Action::DeactivateWorkload`] or [`Action::FailPod`].
+    Answered {
+        /// The action.
+        action: Box<Action>,
+        /// What became of it.
+        answer: Answer,
+    },
+}
+
+/// A row of a queue's usage: flavor, resource, total, borrowed.
+pub type Used = (Arc<str>, Arc<str>, i64, i64);
+
+/// Counts and usage of a queue, as in its status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// Condition `Active`: status, reason, message.
+    pub active: Option<(bool, Cow<'static, str>, Cow<'static, str>)>,
+    /// Workloads that wait.
+    pub pending: i32,
+    /// Workloads that hold a reservation.
+    pub reserving: i32,
+    /// Workloads that are admitted.
+    pub admitted: i32,
+    /// Reserved, in the order of the spec.
+    pub reservation: Vec<Used>,
+    /// Used by admitted workloads, the same form.
+    pub usage: Vec<Used>,
+    /// `status.fairSharing.weightedShare`, when fair sharing is on.
+    pub weighted_share: Option<i64>,
+    /// `status.fairSharing.admissionFairSharingStatus` of a LocalQueue: resources in nano-units and the
+    /// time of the last update.
+    pub consumed: Option<(Vec<(String, i128)>, Time)>,
+}
+
+/// A Kubernetes event to be recorded on the workload of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it is a `Warning`.
+    pub warning: bool,
+    /// Reason, also used as action.
+    pub reason: String,
+    /// Text, cut at 1 KiB by whoever records it.
+    pub message: String,
+}
+
+impl Note {
+    /// Whether it is recorded on the job, too: why a job is kept out of its queue that Kueue would take in, which
+    /// whoever describes the job has to see. What Kueue records on workloads stays there.
+    pub fn concerns_job(&self) -> bool {
+        [depend::WAITING, "DependencyNeverMet", "DependencyCycle", windows::OUTSIDE].contains(&&*self.reason)
+    }
+}
+
+/// Changes to the status of one workload: one write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadUpdate {
+    /// Number of the write; comes back in [`Event::Written`] and [`Event::WriteFailed`].
+    pub id: u64,
+    /// Numbers of earlier writes that this one does as well ([`WorkloadUpdate::absorb`]); they have the same answer.
+    pub absorbed: Vec<u64>,
+    /// The workload.
+    pub key: WorkloadKey,
+    /// Its UID.
+    pub uid: String,
+    /// Conditions that change, whole.
+    pub conditions: Vec<Condition>,
+    /// Types of conditions that are removed.
+    pub removed_conditions: Vec<String>,
+    /// `Some(Some)` sets `status.admission`, `Some(None)` clears it.
+    pub admission: Option<Option<Box<Admission>>>,
+    /// `Some(Some)` sets `status.requeueState`, `Some(None)` clears it.
+    pub requeue_state: Option<Option<RequeueState>>,
+    /// `Some` replaces `status.admissionChecks` (fields the engine doesn't know are kept per name where
+    /// the state stays the same).
+    pub admission_checks: Option<Vec<AdmissionCheckState>>,
+    /// `Some` replaces `status.resourceRequests`.
+    pub resource_requests: Option<Vec<(String, Resources)>>,
+    /// `Some` replaces `status.schedulingStats.evictions`.
+    pub evictions: Option<Vec<EvictionCount>>,
+    /// `Some` replaces `status.accumulatedPastExecutionTimeSeconds`.
+    pub past_execution_seconds: Option<Option<i32>>,
+    /// `Some` replaces `status.preemptionGates`.
+    pub preemption_gates: Option<Vec<PreemptionGateState>>,
+    /// `Some` replaces `status.unhealthyNodes`.
+    pub unhealthy_nodes: Option<Vec<String>>,
+    /// Events to record once the write is done.
+    pub notes: Vec<Note>,
+}
+
+/// What queueing asks the outside to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Write the status of a workload. Answered by [`Event::Written`] or [`Event::WriteFailed`].
+    UpdateWorkload(Box<WorkloadUpdate>),
+    /// Set `spec.active` of a workload to false. Answered by [`Event::Answered`].
+    DeactivateWorkload {
+        /// The workload.
+        key: WorkloadKey,
+        /// Its UID.
+        uid: String,
+    },
+    /// End a pod that was sent to a node on which it can never start, so that its owner makes another one. Answered by
+    /// [`Event::Answered`].
+    FailPod {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// UID.
+        uid: String,
+    },
+    /// Record events on a workload without writing its status.
+    Record(WorkloadKey, Vec<Note>),
+    /// The status of a ClusterQueue changed.
+    ClusterQueueStatus(String, Arc<QueueStatus>),
+    /// The status of a LocalQueue (namespace, name) changed.
+    LocalQueueStatus(String, String, Arc<QueueStatus>),
+    /// `status.fairSharing.weightedShare` of a Cohort changed.
+    CohortStatus(String, i64),
+    /// The status of a RunWindow changed.
+    RunWindowStatus(String, Box<RunWindowStatus>),
+}

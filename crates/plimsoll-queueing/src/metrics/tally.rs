@@ -1,0 +1,169 @@
+//! What a change of a workload's status counts as.
+
+use super::Books;
+use crate::cond;
+use crate::model::{Workload, WorkloadStatus};
+use plimsoll_state::time::Time;
+
+/// What to count once a write is confirmed. Empty for most writes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Tally {
+    /// Quota was reserved after this many seconds.
+    Reserved(f64),
+    /// Admitted: seconds since it was queued, and since the reservation.
+    Admitted(f64, f64),
+    /// Evicted: reason, cause, whether for the first time, seconds since its pods were ready.
+    Evicted(String, String, bool, Option<f64>),
+    /// Preempted by a workload of this ClusterQueue for this reason.
+    Preempted(String, String),
+    /// The reservation went this many seconds after the eviction for this reason.
+    Released(String, f64),
+    /// Another slice of its job took its place.
+    Replaced,
+}
+
+fn seconds(from: Time, to: Time) -> f64 {
+    to.since(from).0 as f64 / 1e9
+}
+
+/// When it was last queued.
+fn queued_at(wl: &Workload) -> Time {
+    wl.status.condition(cond::REQUEUED).filter(|c| c.status).map_or(wl.creation, |c| c.transition)
+}
+
+/// What the change from `old` to the workload's present status counts as. `by` is the preemptor's ClusterQueue.
+pub(crate) fn tally_of(old: &WorkloadStatus, wl: &Workload, by: Option<String>, now: Time) -> Vec<Tally> {
+    let new = &wl.status;
+    let became = |kind: &str| !old.is_true(kind) && new.is_true(kind);
+    let mut out = Vec::new();
+    if became(cond::QUOTA_RESERVED) {
+        out.push(Tally::Reserved(seconds(queued_at(wl), now)));
+    }
+    if became(cond::ADMITTED) {
+        let reserved = new.condition(cond::QUOTA_RESERVED).map_or(now, |c| c.transition);
+        let since = if old.is_true(cond::QUOTA_RESERVED) { seconds(reserved, now) } else { 0.0 };
+        out.push(Tally::Admitted(seconds(queued_at(wl), now), since));
+    }
+    for e in &new.evictions {
+        let before = old.evictions.iter().find(|o| o.reason == e.reason && o.cause == e.cause);
+        if before.map_or(0, |b| b.count) < e.count {
+            let ready = new.condition(cond::PODS_READY).filter(|c| c.status);
+            let since = ready.map(|c| seconds(c.transition, now));
+            out.push(Tally::Evicted(e.reason.clone(), e.cause.clone(), e.count == 1, since));
+        }
+    }
+    if became(cond::PREEMPTED)
+        && let (Some(by), Some(c)) = (by, new.condition(cond::PREEMPTED))
+    {
+        out.push(Tally::Preempted(by, c.reason.clone()));
+    }
+    if became(cond::FINISHED) && crate::slices::was_replaced(new) {
+        out.push(Tally::Replaced);
+    }
+    if old.is_true(cond::QUOTA_RESERVED)
+        && !new.is_true(cond::QUOTA_RESERVED)
+        && let Some(c) = new.condition(cond::EVICTED).filter(|c| c.status)
+    {
+        out.push(Tally::Released(c.reason.clone(), seconds(c.transition, now)));
+    }
+    out
+}
+
+/// Where a workload is counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) cluster_queue: String,
+    /// Cohorts above it, nearest first.
+    pub(crate) cohorts: Vec<String>,
+    /// Namespace and name.
+    pub(crate) local_queue: (String, String),
+    pub(crate) class: String,
+}
+
+impl Books {
+    /// Counts confirmed changes of a workload.
+    pub(crate) fn book(&mut self, tallies: &[Tally], p: &Place) {
+        let (cq, class) = (p.cluster_queue.as_str(), p.class.as_str());
+        let (ns, lq) = (p.local_queue.0.as_str(), p.local_queue.1.as_str());
+        for t in tallies {
+            match t {
+                Tally::Reserved(wait) => {
+                    self.count("kueue_quota_reserved_workloads_total", &[cq, class], 1);
+                    self.count("kueue_local_queue_quota_reserved_workloads_total", &[lq, ns, class], 1);
+                    self.observe("kueue_quota_reserved_wait_time_seconds", &[cq, class], *wait);
+                    self.observe(
+                        "kueue_local_queue_quota_reserved_wait_time_seconds",
+                        &[lq, ns, class],
+                        *wait,
+                    );
+                }
+                Tally::Admitted(wait, checks) => {
+                    self.count("kueue_admitted_workloads_total", &[cq, class], 1);
+                    self.count("kueue_local_queue_admitted_workloads_total", &[lq, ns, class], 1);
+                    self.observe("kueue_admission_wait_time_seconds", &[cq, class], *wait);
+                    self.observe("kueue_local_queue_admission_wait_time_seconds", &[lq, ns, class], *wait);
+                    self.observe("kueue_admission_checks_wait_time_seconds", &[cq, class], *checks);
+                    let name = "kueue_local_queue_admission_checks_wait_time_seconds";
+                    self.observe(name, &[lq, ns, class], *checks);
+                    for c in &p.cohorts {
+                        self.count("kueue_cohort_subtree_admitted_workloads_total", &[c, class], 1);
+                    }
+                }
+                Tally::Evicted(reason, cause, first, ready) => {
+                    self.count("kueue_evicted_workloads_total", &[cq, reason, cause, class], 1);
+                    self.count(
+                        "kueue_local_queue_evicted_workloads_total",
+                        &[lq, ns, reason, cause, class],
+                        1,
+                    );
+                    if *first {
+                        self.count("kueue_evicted_workloads_once_total", &[cq, reason, cause, class], 1);
+                    }
+                    if let Some(s) = ready {
+                        self.observe("kueue_pods_ready_to_evicted_time_seconds", &[cq, reason, cause], *s);
+                    }
+                }
+                Tally::Preempted(by, reason) => {
+                    self.count("kueue_preempted_workloads_total", &[by, reason], 1);
+                }
+                Tally::Replaced => {
+                    self.count("kueue_replaced_workload_slices_total", &[cq], 1);
+                    self.count("kueue_finished_workloads_total", &[cq, class], 1);
+                    self.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
+                }
+                Tally::Released(reason, wait) => {
+                    self.observe("kueue_workload_eviction_latency_seconds", &[cq, reason], *wait);
+                }
+            }
+        }
+    }
+}
+
+/// Counts what others did to a workload and the watch showed: its pods got ready, it finished.
+pub(crate) fn seen(books: &mut Books, old: &WorkloadStatus, wl: &Workload, p: &Place) {
+    let new = &wl.status;
+    let (cq, class) = (p.cluster_queue.as_str(), p.class.as_str());
+    let (ns, lq) = (p.local_queue.0.as_str(), p.local_queue.1.as_str());
+    let became = |kind: &str| new.condition(kind).filter(|c| c.status && !old.is_true(kind));
+    let admitted = new.condition(cond::ADMITTED).filter(|c| c.status);
+    if let Some(c) = became(cond::PODS_READY) {
+        let wait = seconds(queued_at(wl), c.transition);
+        books.observe("kueue_ready_wait_time_seconds", &[cq, class], wait);
+        books.observe("kueue_local_queue_ready_wait_time_seconds", &[lq, ns, class], wait);
+        if let Some(a) = admitted {
+            let wait = seconds(a.transition, c.transition);
+            books.observe("kueue_admitted_until_ready_wait_time_seconds", &[cq, class], wait);
+            let name = "kueue_local_queue_admitted_until_ready_wait_time_seconds";
+            books.observe(name, &[lq, ns, class], wait);
+        }
+    }
+    if let Some(c) = became(cond::FINISHED) {
+        books.count("kueue_finished_workloads_total", &[cq, class], 1);
+        books.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
+        if let Some(a) = admitted {
+            let ran = seconds(a.transition, c.transition);
+            books.observe("kueue_execution_time_seconds", &[cq, class], ran);
+            books.observe("kueue_local_queue_execution_time_seconds", &[lq, ns, class], ran);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Statuses of queues, given out when they change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::amount::{Amount, Exact};
+use super::ids::Fr;
+use super::model::StopPolicy;
+use super::pending::LqId;
+use super::state::{CqId, Queueing};
+use super::{Action, QueueStatus};
+use plimsoll_state::time::Time;
+
+/// One column of a node of the quota tree. Amounts: cpu in millicores, the rest in whole units;
+/// `i64::MAX` means unlimited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaCell {
+    /// Flavor.
+    pub flavor: String,
+    /// Resource.
+    pub resource: String,
+    /// Own quota plus what children lend.
+    pub subtree: i64,
+    /// What counts against it.
+    pub usage: i64,
+    /// Usage above the subtree's quota, at least 0.
+    pub borrowed: i64,
+    /// What could still be used now, at least 0.
+    pub available: i64,
+    /// What could be used if nothing were used anywhere.
+    pub potential: i64,
+}
+
+/// A node of the quota tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QuotaNode {
+    /// Name of the ClusterQueue or Cohort.
+    pub name: String,
+    /// Whether it is a ClusterQueue.
+    pub cluster_queue: bool,
+    /// Name of the parent cohort, if there is one (and no cycle).
+    pub parent: Option<String>,
+    /// Dominant resource share divided by the weight; may be infinite.
+    pub share: f64,
+    /// The same as in statuses: rounded up, `i64::MAX` for infinite.
+    pub rounded_share: i64,
+    /// Columns that the node or anything below it mentions.
+    pub cells: Vec<QuotaCell>,
+}
+
+/// Whether a workload waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// In turn.
+    Queued,
+    /// Put aside until something changes.
+    Parked,
+}
+
+impl Queueing {
+    /// How a workload waits; `None` when it is in no queue.
+    pub fn waiting(&self, key: &super::WorkloadKey) -> Option<Waiting> {
+        let id = *self.wl_by_key.get(key)?;
+        let queue = self.cq(self.wl(id)?.queued?);
+        Some(match queue.pending.spot(id)? {
+            super::pending::Spot::Active => Waiting::Queued,
+            _ => Waiting::Parked,
+        })
+    }
+
+    /// The whole quota tree with its usage.
+    pub fn quota_tree(&self) -> Vec<QuotaNode> {
+        let cell = |n, fr: Fr| {
+            let (flavor, resource) = self.ids.parts(fr);
+            let (usage, subtree) = (self.tree.usage(n, fr), self.tree.subtree_quota(n, fr));
+            QuotaCell {
+                flavor: self.ids.flavor_name(flavor).to_owned(),
+                resource: self.ids.resource_name(resource).to_owned(),
+                subtree: subtree.0,
+                usage: usage.0,
+                borrowed: usage.sub(subtree).at_least_zero().0,
+                available: self.tree.available(n, fr).0,
+                potential: self.tree.potential(n, fr).0,
+            }
+        };
+        let columns = || 0..self.tree.columns() as Fr;
+        self.tree
+            .nodes()
+            .map(|(n, node)| {
+                let share = self.tree.share(n);
+                QuotaNode {
+                    name: node.name.clone(),
+                    cluster_queue: node.leaf,
+                    parent: node.parent.map(|p| self.tree.node(p).name.clone()),
+                    share: share.precise(),
+                    rounded_share: share.rounded(),
+                    cells: columns().filter(|&fr| self.tree.present(n, fr)).map(|fr| cell(n, fr)).collect(),
+                }
+            })
+            .collect()
+    }
+
+    /// Gives out the statuses of queues that changed since they were last given out.
+    pub(crate) fn report_statuses(&mut self, _now: Time) {
+        let queues = std::mem::take(&mut self.dirty_cqs);
+        if !queues.is_empty() && self.config.fair_sharing.is_some() {
+            self.report_shares();
+        }
+        for id in queues {
+            let Some(status) = self.cluster_queue_status(id) else { continue };
+            let slot = self.cq_mut(id);
+            if slot.reported.as_deref() != Some(&status) {
+                let status = Arc::new(status);
+                slot.reported = Some(Arc::clone(&status));
+                let name = slot.name.clone();
+                self.out.push(Action::ClusterQueueStatus(name, status));
+            }
+        }
+        for id in std::mem::take(&mut self.dirty_lqs) {
+            let Some(status) = self.local_queue_status(id) else { continue };
+            let slot = self.lq_mut(id);
+            if slot.reported.as_deref() != Some(&status) {
+                let status = Arc::new(status);
+                slot.reported = Some(Arc::clone(&status));
+                let (namespace, name) = (slot.namespace.clone(), slot.name.clone());
+                self.out.push(Action::LocalQueueStatus(namespace, name, status));
+            }
+        }
+    }
+
+    /// The status a ClusterQueue has by the books; `None` if there is no such object.
+    pub fn status_of_cluster_queue(&self, name: &str) -> Option<QueueStatus> {
+        self.cluster_queue_status(*self.cq_by_name.get(name)?)
+    }
+
+    fn cluster_queue_status(&self, id: CqId) -> Option<QueueStatus> {
+        let cq = self.cq(id);
+        cq.spec.as_ref()?;
+        let (node, fair) = (cq.node?, self.config.fair_sharing.is_some());
+        let active = match &cq.inactive {
+            None => (true, "Ready".into(), "Can admit new workloads".into()),
+            Some((reason, message)) => (false, (*reason).into(), message.clone().into()),
+        };
+        let has_parent = self.tree.node(node).parent.is_some();
+        let list = |used: &dyn Fn(Fr) -> Amount| {
+            self.columns_of(id)
+                .map(|(f, r, fr)| {
+                    let total = used(fr);
+                    let over = total.sub(self.tree.quota(node, fr).nominal).at_least_zero();
+                    (Arc::clone(f), Arc::clone(r), total.0, if has_parent { over.0 } else { 0 })
+                })
+                .collect()
+        };
+        let admitted = |fr: Fr| cq.admitted_usage.get(&fr).copied().unwrap_or_default().amount();
+        Some(QueueStatus {
+            active: Some(active),
+            pending: count(cq.pending.len()),
+            reserving: count(cq.holders.len()),
+            admitted: cq.admitted,
+            reservation: list(&|fr| self.tree.usage(node, fr)),
+            usage: list(&admitted),
+            weighted_share: fair.then(|| self.tree.share(node).rounded()),
+            consumed: None,
+        })
+    }
+
+    /// Flavor, resource and column of every quota of a ClusterQueue, in the order of its spec.
+    pub(crate) fn columns_of(&self, id: CqId) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Fr)> {
+        let groups = self.cq(id).spec.iter().flat_map(|s| &s.resource_groups);
+        let quotas = groups.flat_map(|g| &g.flavors).flat_map(|f| f.resources.iter().map(move |r| (f, r)));
+        quotas.filter_map(|(f, r)| self.ids.named_pair(&f.flavor, &r.resource))
+    }
+
+    pub(crate) fn local_queue_status(&self, id: LqId) -> Option<QueueStatus> {
+        let lq = self.lq(id);
+        let spec = lq.spec.as_ref()?;
+        let cq = lq.cq.filter(|&c| self.cq(c).spec.is_some());
+        let cant = "Can't submit new workloads to clusterQueue";
+        let (active, reason, message) = match cq {
+            _ if spec.stop_policy != StopPolicy::None => (false, "Stopped", "LocalQueue is stopped"),
+            None => (false, "ClusterQueueDoesNotExist", cant),
+            Some(c) if !self.cq(c).is_active() => (false, "ClusterQueueIsInactive", cant),
+            Some(_) => (true, "Ready", "Can submit new workloads to localQueue"),
+        };
+        let list = |books: &BTreeMap<Fr, Exact>| {
+            let columns = cq.into_iter().flat_map(|c| self.columns_of(c));
+            let row =
+                |(f, r, fr)| (Arc::clone(f), Arc::clone(r), books.get(&fr).map_or(0, |a| a.amount().0), 0);
+            columns.map(row).collect()
+        };
+        Some(QueueStatus {
+            active: Some((active, reason.into(), message.into())),
+            pending: lq.waiting,
+            reserving: lq.reserving,
+            admitted: lq.admitted,
+            reservation: list(&lq.reserved_usage),
+            usage: list(&lq.admitted_usage),
+            weighted_share: None,
+            consumed: lq
+                .ledger_open
+                .then(|| (lq.ledger.consumed.clone().into_iter().collect(), lq.ledger.updated)),
+        })
+    }
+
+    fn report_shares(&mut self) {
+        let mut changed = Vec::new();
+        for name in self.cohorts.keys() {
+            let node = self.tree.nodes().find(|(_, n)| !n.leaf && n.name == *name).map(|(i, _)| i);
+            let Some(node) = node else { continue };
+            let share = self.tree.share(node).rounded();
+            if self.cohort_shares.get(name) != Some(&share) {
+                changed.push((name.clone(), share));
+            }
+        }
+        for (name, share) in changed {
+            self.cohort_shares.insert(name.clone(), share);
+            self.out.push(Action::CohortStatus(name, share));
+        }
+    }
+}
+
+fn count(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}

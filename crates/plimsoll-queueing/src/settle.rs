@@ -1,0 +1,381 @@
+//! Everything a step does besides the scheduling cycle: the tree, timers, statuses.
+
+use std::collections::BTreeSet;
+
+use super::Action;
+use super::amount::Amount;
+use super::ids::Fr;
+use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
+use super::state::{CqId, Queueing};
+use super::tree::{NodeSpec, Quota, Tree};
+use crate::joint::NodeReservations;
+use plimsoll_state::time::Time;
+
+/// Controller of checks that send workloads to other clusters.
+const CLUSTERS: &str = "kueue.x-k8s.io/multikueue";
+/// Controller of checks that ask the cluster autoscaler.
+const NODES: &str = "kueue.x-k8s.io/provisioning-request";
+
+/// Most explanations in one step.
+const EXPLAINED_PER_STEP: usize = 256;
+
+impl Queueing {
+    /// Brings conditions and statuses up to date without a scheduling cycle, and gives out what is to be
+    /// written. [`Queueing::decide`] does this too: conditions before and after its cycle, statuses of queues once, at
+    /// the end.
+    pub fn settle(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
+        self.settle_quietly(now);
+        self.report(now);
+        self.out.drain(..).for_each(emit);
+    }
+
+    fn settle_quietly(&mut self, now: Time) {
+        self.windows_tick(now);
+        self.fire_timers(now);
+        self.sample_usage(now);
+        self.ensure_tree();
+        self.ensure_topologies();
+        self.check_nodes(now);
+        self.reconcile_dirty(now);
+    }
+
+    /// Gives out statuses that changed, once a step.
+    fn report(&mut self, now: Time) {
+        self.report_statuses(now);
+        self.report_windows();
+    }
+
+    /// Runs at most one scheduling cycle.
+    pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
+        self.decide_with(now, None, emit);
+    }
+
+    /// As [`Queueing::decide`]; with `nodes`, a workload is admitted only when all its pods are promised a place there.
+    pub fn decide_with(
+        &mut self,
+        now: Time,
+        nodes: Option<&mut (dyn NodeReservations + '_)>,
+        emit: &mut dyn FnMut(Action),
+    ) {
+        self.settle_quietly(now);
+        self.wake_parked();
+        if std::mem::take(&mut self.cycle_due) {
+            self.run_cycle(now, nodes);
+            self.settle_quietly(now);
+        }
+        self.report(now);
+        self.out.drain(..).for_each(emit);
+    }
+
+    /// When there is something to do without a new event; a time not after `now` means at once.
+    pub fn next_wake(&self) -> Option<Time> {
+        if self.cycle_due || !self.to_wake.is_empty() || !self.dirty.is_empty() {
+            return Some(Time(i64::MIN));
+        }
+        let timer = self.timers.first().map(|(t, _)| *t);
+        let sample = self.samples.first().map(|(t, _)| *t);
+        let wake = self.wake_later.first().map(|(t, _)| *t);
+        let say = self.say_later.first().map(|(t, _)| *t);
+        let nodes = [self.second.next(), self.tas.health.next()].into_iter().flatten().min();
+        [timer, sample, wake, say, nodes, self.windows.next_edge()].into_iter().flatten().min()
+    }
+
+    fn fire_timers(&mut self, now: Time) {
+        self.cycle_due |= self.second.next().is_some_and(|t| t <= now);
+        while let Some(&(t, cq)) = self.wake_later.first().filter(|(t, _)| *t <= now) {
+            self.wake_later.remove(&(t, cq));
+            self.to_wake.insert(cq);
+            // Also where the head waits and isn't parked, because the order is strict.
+            self.cycle_due = true;
+        }
+        // The rest follows in the next step, so that decisions don't wait for it.
+        for _ in 0..EXPLAINED_PER_STEP {
+            let Some(&(t, id)) = self.say_later.first().filter(|(t, _)| *t <= now) else { break };
+            self.say_later.remove(&(t, id));
+            self.adopt_reason(id);
+            self.say_unsaid(id, now);
+        }
+        while let Some(&(t, id)) = self.timers.first().filter(|(t, _)| *t <= now) {
+            self.timers.remove(&(t, id));
+            let Some(wl) = self.wl_mut(id) else { continue };
+            if wl.hold_off.is_some_and(|h| h <= now) {
+                wl.hold_off = None;
+            }
+            let waits = wl.held.is_none();
+            self.say_unsaid(id, now);
+            self.dirty.insert(id);
+            if waits {
+                self.enqueue(id, false, now);
+            }
+        }
+    }
+
+    /// Builds the quota tree again if its shape or quotas changed.
+    pub(crate) fn ensure_tree(&mut self) {
+        if !std::mem::take(&mut self.tree_dirty) && self.ids.columns() <= self.tree.columns() {
+            return;
+        }
+        let mut specs = Vec::new();
+        let mut queues = Vec::new();
+        for id in 0..self.cqs.len() as CqId {
+            self.cqs[id as usize].node = None;
+            let Some(spec) = &self.cqs[id as usize].spec else { continue };
+            queues.push(id);
+            specs.push(NodeSpec {
+                name: spec.name.clone(),
+                parent: spec.cohort.clone(),
+                leaf: true,
+                active: self.cqs[id as usize].is_active(),
+                weight: spec.fair_weight_nano as f64 / 1e9,
+                quotas: self.quotas(&spec.resource_groups),
+            });
+        }
+        for c in self.cohorts.values() {
+            specs.push(NodeSpec {
+                name: c.name.clone(),
+                parent: c.parent.clone(),
+                leaf: false,
+                active: true,
+                weight: c.fair_weight_nano as f64 / 1e9,
+                quotas: self.quotas(&c.resource_groups),
+            });
+        }
+        let resource_of = (0..self.ids.columns() as Fr).map(|fr| self.ids.parts(fr).1).collect();
+        self.tree = Tree::build(specs, resource_of);
+        self.leaves.clone_from(&queues);
+        for (node, id) in (0u32..).zip(queues) {
+            self.cqs[id as usize].node = Some(node);
+            let holders: Vec<u32> = self.cqs[id as usize].holders.iter().copied().collect();
+            for w in holders {
+                let Some(Some(wl)) = self.wls.get(w as usize) else { continue };
+                for &(fr, a) in &wl.usage {
+                    self.tree.add(node, fr, a);
+                }
+            }
+            self.dirty_cqs.insert(id);
+        }
+        self.tree.commit();
+    }
+
+    fn quotas(&self, groups: &[ResourceGroup]) -> Vec<(Fr, Quota)> {
+        let mut quotas = Vec::new();
+        for f in groups.iter().flat_map(|g| &g.flavors) {
+            for r in &f.resources {
+                let ids = (self.ids.find_flavor(&f.flavor), self.ids.find_resource(&r.resource));
+                let (Some(flavor), Some(res)) = ids else { continue };
+                let Some(fr) = self.ids.find_pair(flavor, res) else { continue };
+                let quota = Quota {
+                    nominal: Amount(r.nominal),
+                    borrowing: r.borrowing_limit.map(Amount),
+                    lending: r.lending_limit.map(Amount),
+                };
+                quotas.push((fr, quota));
+            }
+        }
+        quotas
+    }
+
+    /// Gives parked workloads around the ClusterQueues in `to_wake` another chance.
+    pub(crate) fn wake_parked(&mut self) {
+        let places = self.waiting_for_places();
+        self.to_wake.extend(places);
+        if self.to_wake.is_empty() {
+            return;
+        }
+        let asked = std::mem::take(&mut self.to_wake);
+        let roots: BTreeSet<_> = asked
+            .iter()
+            .filter_map(|&c| self.cq(c).node)
+            .filter(|&n| !self.tree.node(n).cyclic)
+            .map(|n| self.tree.root(n))
+            .collect();
+        for id in 0..self.cqs.len() as CqId {
+            let Some(node) = self.cq(id).node.filter(|&n| !self.tree.node(n).cyclic) else { continue };
+            if !roots.contains(&self.tree.root(node)) {
+                continue;
+            }
+            let allowed: Vec<u32> = self
+                .cq(id)
+                .locals
+                .iter()
+                .copied()
+                .filter(|&l| self.namespace_matches(id, &self.lq(l).namespace))
+                .collect();
+            self.cq_mut(id).wakes += 1;
+            if self.cq_mut(id).pending.wake(|lq| allowed.binary_search(&lq).is_ok()) {
+                self.cycle_due = true;
+            }
+        }
+    }
+
+    /// Why a ClusterQueue takes no workloads: reason and message of its condition `Active`; `None` when it
+    /// does (spec section 1.2).
+    pub(crate) fn inactive_reason(&self, id: CqId) -> Option<(&'static str, String)> {
+        let spec = self.cq(id).spec.as_ref()?;
+        if spec.deleting {
+            return Some(("Terminating", "Can't admit new workloads; clusterQueue is terminating".into()));
+        }
+        let mut found: Vec<(&'static str, String)> = Vec::new();
+        if spec.stop_policy != StopPolicy::None {
+            found.push(("Stopped", "is stopped".into()));
+        }
+        let listed = || self.cq(id).rules.groups.iter().flat_map(|g| &g.flavors).copied();
+        let missing: Vec<&str> =
+            listed().filter(|f| !self.flavors.contains_key(f)).map(|f| self.ids.flavor_name(f)).collect();
+        if !missing.is_empty() {
+            found.push((
+                "FlavorNotFound",
+                format!("references missing ResourceFlavor(s): {}", missing.join(",")),
+            ));
+        }
+        self.check_problems(spec, &mut found);
+        for f in listed() {
+            let Some(flavor) = self.flavors.get(&f).filter(|f| !f.topology.is_empty()) else { continue };
+            if self.config.gates.topology && !self.topologies.contains_key(&flavor.topology) {
+                found.push((
+                    "TopologyNotFound",
+                    format!("there is no Topology {:?} for TAS flavor {:?}", flavor.topology, flavor.name),
+                ));
+            }
+        }
+        let reason = found.first()?.0;
+        let messages: Vec<String> = found.into_iter().map(|(_, m)| m).collect();
+        Some((reason, format!("Can't admit new workloads: {}.", messages.join(", "))))
+    }
+
+    fn check_problems(&self, spec: &ClusterQueue, found: &mut Vec<(&'static str, String)>) {
+        let checks = &spec.admission_checks;
+        let mut names: Vec<&str> = checks.iter().map(|(n, _)| n.as_str()).collect();
+        names.sort_unstable();
+        let (known, missing): (Vec<&str>, Vec<&str>) =
+            names.into_iter().partition(|n| self.checks.contains_key(*n));
+        if !missing.is_empty() {
+            found.push((
+                "AdmissionCheckNotFound",
+                format!("references missing AdmissionCheck(s): {}", missing.join(",")),
+            ));
+        }
+        let inactive: Vec<&str> =
+            known.into_iter().filter(|n| self.checks.get(*n).is_some_and(|c| !c.active)).collect();
+        if !inactive.is_empty() {
+            found.push((
+                "AdmissionCheckInactive",
+                format!("references inactive AdmissionCheck(s): {}", inactive.join(",")),
+            ));
+        }
+        self.cluster_check_problems(spec, found);
+    }
+
+    /// Checks that send workloads to other clusters are alone and for all flavors (spec section 2.17).
+    fn cluster_check_problems(&self, spec: &ClusterQueue, found: &mut Vec<(&'static str, String)>) {
+        let of = |controller: &str| {
+            let mut names: Vec<&str> = spec
+                .admission_checks
+                .iter()
+                .map(|(n, _)| n.as_str())
+                .filter(|n| self.checks.get(*n).is_some_and(|c| c.controller == controller))
+                .collect();
+            names.sort_unstable();
+            names
+        };
+        let clusters = of(CLUSTERS);
+        if clusters.is_empty() {
+            return;
+        }
+        if clusters.len() > 1 {
+            let list = clusters.join(",");
+            found.push((
+                "MultipleMultiKueueAdmissionChecks",
+                format!(
+                    "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {list}"
+                ),
+            ));
+        }
+        let all = || spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| &f.flavor));
+        let partial = |on: &Vec<String>| {
+            !on.is_empty() && (all().any(|f| !on.contains(f)) || on.iter().any(|o| all().all(|f| f != o)))
+        };
+        let mut some: Vec<&str> = spec
+            .admission_checks
+            .iter()
+            .filter(|(n, on)| clusters.contains(&n.as_str()) && partial(on))
+            .map(|(n, _)| n.as_str())
+            .collect();
+        some.sort_unstable();
+        if !some.is_empty() {
+            found.push((
+                "MultiKueueAdmissionCheckAppliedPerFlavor",
+                format!("Cannot specify MultiKueue AdmissionCheck per flavor, found: {}", some.join(",")),
+            ));
+        }
+        let nodes = of(NODES);
+        if !nodes.is_empty() {
+            found.push((
+                "MultiKueueWithProvisioningRequest",
+                format!(
+                    "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {}, {}",
+                    clusters.join(","),
+                    nodes.join(",")
+                ),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::AdmissionCheck;
+    use super::super::tests::cluster_queue;
+    use super::super::{Config, Event, ResourceFlavor};
+    use super::*;
+
+    /// Checks with their controllers, flavors they are for, reason, message.
+    type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static str, &'static str);
+
+    #[test]
+    fn checks_that_exclude_each_other_stop_a_queue() {
+        let table: [Row; 5] = [
+            (&[("a", NODES)], &[], "", ""),
+            (&[("a", CLUSTERS)], &["f"], "", ""),
+            (
+                &[("b", CLUSTERS), ("a", CLUSTERS)],
+                &[],
+                "MultipleMultiKueueAdmissionChecks",
+                "Can't admit new workloads: Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: a,b.",
+            ),
+            (
+                &[("a", CLUSTERS)],
+                &["other"],
+                "MultiKueueAdmissionCheckAppliedPerFlavor",
+                "Can't admit new workloads: Cannot specify MultiKueue AdmissionCheck per flavor, found: a.",
+            ),
+            (
+                &[("a", NODES), ("b", CLUSTERS)],
+                &[],
+                "MultiKueueWithProvisioningRequest",
+                "Can't admit new workloads: Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: b, a.",
+            ),
+        ];
+        for (checks, on, reason, message) in table {
+            let mut q = Queueing::new(Config::default());
+            let now = Time::from_seconds(0);
+            let mut cq = cluster_queue("c", "", 10, None, false);
+            let on: Vec<String> = on.iter().map(|f| (*f).to_owned()).collect();
+            for (name, controller) in checks {
+                cq.admission_checks.push(((*name).to_owned(), on.clone()));
+                let check = AdmissionCheck {
+                    name: (*name).to_owned(),
+                    controller: (*controller).to_owned(),
+                    active: true,
+                };
+                q.absorb(now, Event::AdmissionCheckUpsert(Box::new(check)));
+            }
+            let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+            q.absorb(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+            q.absorb(now, Event::ClusterQueueUpsert(Box::new(cq)));
+            let id = q.cq_slot("c");
+            let found = q.inactive_reason(id).unwrap_or_default();
+            assert_eq!((found.0, found.1.as_str()), (reason, message), "{checks:?}");
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! Topology aware scheduling: room per topology domain (spec section 2.12).
+//!
+//! Every flavor with a topology has a tree of domains over the nodes that suit it. A leaf knows what is
+//! allocatable there less what pods that are not managed here use; what workloads hold is kept per domain,
+//! shared by all flavors whose lowest level is the node itself, with an undo log for simulations.
+
+#[cfg(test)]
+mod affinity_tests;
+#[cfg(test)]
+mod balanced_tests;
+mod health;
+mod place;
+#[cfg(test)]
+mod properties;
+mod replace;
+mod request;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+pub(crate) use health::Health;
+use request::ALL_FLAVORS;
+pub(crate) use request::TasRequests;
+use tree::{FlavorTree, Leaf};
+
+use super::ids::{Flavor, Ids, Map, Res};
+use super::pending::WlId;
+use super::requests::pod_requests;
+use super::state::{CqId, Queueing};
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::model::{Node, Pod, Resources};
+use plimsoll_state::time::Time;
+
+/// Node label whose value names one node.
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Amounts by resource.
+pub(crate) type Amounts = Vec<(Res, i64)>;
+
+pub(crate) fn amount_of(list: &Amounts, res: Res) -> i64 {
+    list.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v)
+}
+
+/// Adds `times` the amounts of `more`.
+pub(crate) fn add_times(to: &mut Amounts, more: &Amounts, times: i64) {
+    for &(res, v) in more {
+        let v = v.saturating_mul(times);
+        match to.iter_mut().find(|(r, _)| *r == res) {
+            Some((_, sum)) => *sum = sum.saturating_add(v),
+            None => to.push((res, v)),
+        }
+    }
+}
+
+/// What workloads hold in one domain: of all flavors for a node, else of one. What is only kept back for
+/// later within a cycle counts for its own flavor, even on a node.
+type SlotKey = (Option<Flavor>, String);
+
+/// A pod that runs somewhere and is not managed here.
+#[derive(Debug)]
+struct Foreign {
+    uid: String,
+    node: String,
+    usage: Amounts,
+}
+
+/// Nodes, foreign pods, trees, and what workloads hold.
+#[derive(Debug, Default)]
+pub(crate) struct Tas {
+    nodes: BTreeMap<String, Box<Node>>,
+    pods: BTreeMap<(String, String), Foreign>,
+    by_uid: Map<String, (String, String)>,
+    foreign: BTreeMap<String, Amounts>,
+    trees: BTreeMap<Flavor, FlavorTree>,
+    stale: bool,
+    /// Steps that searches for balanced placements took in this cycle.
+    pub(crate) balanced_steps: Cell<usize>,
+    /// Places may have become free since waiting workloads were last woken for that.
+    pub(crate) freed: bool,
+    slots: Map<SlotKey, u32>,
+    held: Vec<Amounts>,
+    log: Vec<(u32, Amounts)>,
+    pub(crate) health: Health,
+}
+
+impl Tas {
+    pub(crate) fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    pub(crate) fn rollback(&mut self, mark: usize) {
+        while self.log.len() > mark {
+            if let Some((slot, old)) = self.log.pop() {
+                self.held[slot as usize] = old;
+            }
+        }
+    }
+
+    /// Makes all changes so far final.
+    pub(crate) fn commit(&mut self) {
+        self.log.clear();
+    }
+
+    fn slot(&mut self, key: SlotKey) -> u32 {
+        let next = self.held.len() as u32;
+        let slot = *self.slots.entry(key).or_insert(next);
+        if slot == next {
+            self.held.push(Amounts::new());
+        }
+        slot
+    }
+
+    fn charge(&mut self, key: SlotKey, one: &Amounts, pods: Res, count: i64) {
+        let slot = self.slot(key);
+        let held = &mut self.held[slot as usize];
+        self.log.push((slot, held.clone()));
+        add_times(held, one, count);
+        add_times(held, &vec![(pods, 1)], count);
+    }
+
+    /// Takes what workloads hold in a leaf off its room.
+    fn take_held(&self, leaf: &Leaf, room: &mut Amounts) {
+        for slot in leaf.slots.iter().flatten() {
+            add_times(room, &self.held[*slot as usize], -1);
+        }
+    }
+
+    /// What is free in a leaf for its flavor.
+    fn room(&self, leaf: &Leaf) -> Amounts {
+        let mut room = leaf.room.clone();
+        self.take_held(leaf, &mut room);
+        room
+    }
+
+    /// What is free on a node whatever the flavor, with what was admitted in this cycle.
+    fn room_admitted(&self, leaf: &Leaf) -> Amounts {
+        let mut room = leaf.room.clone();
+        for slot in leaf.admitted.iter().chain(&leaf.slots[1]) {
+            add_times(&mut room, &self.held[*slot as usize], -1);
+        }
+        room
+    }
+
+    /// Gives every leaf its books.
+    fn open_books(&mut self) {
+        let mut trees = std::mem::take(&mut self.trees);
+        for (&flavor, tree) in &mut trees {
+            let by_node = tree.by_node;
+            for leaf in &mut tree.leaves {
+                let own = self.slot((Some(flavor), leaf.id.clone()));
+                leaf.slots = [Some(own), by_node.then(|| self.slot((None, leaf.id.clone())))];
+                leaf.admitted = by_node.then(|| self.slot((Some(ALL_FLAVORS), leaf.id.clone())));
+            }
+        }
+        self.trees = trees;
+    }
+
+    /// What is free on a node but for workloads managed here.
+    fn room_of(&self, node: &Node, ids: &mut Ids) -> Amounts {
+        let mut room = amounts(ids, &node.allocatable);
+        if let Some(used) = self.foreign.get(&node.name) {
+            add_times(&mut room, used, -1);
+        }
+        room
+    }
+
+    /// Adds to the room of a node in all trees that have it.
+    fn change_room(&mut self, name: &str, change: &Amounts, times: i64) {
+        let Some(node) = self.nodes.get(name) else { return };
+        for tree in self.trees.values_mut() {
+            if let Some(id) = tree.leaf_id(node)
+                && tree.members.contains(name)
+                && let Some(leaf) = tree.leaf_mut(&id)
+            {
+                add_times(&mut leaf.room, change, times);
+            }
+        }
+    }
+
+    fn node_changed(&mut self, name: &str, node: Option<Box<Node>>, ids: &mut Ids) -> bool {
+        let same = match (self.nodes.get(name), &node) {
+            (Some(a), Some(b)) => {
+                a.labels == b.labels
+                    && a.taints == b.taints
+                    && a.allocatable == b.allocatable
+                    && a.ready == b.ready
+                    && a.ready_since.is_some() == b.ready_since.is_some()
+                    && a.unschedulable == b.unschedulable
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            return false;
+        }
+        match node {
+            Some(n) => {
+                let (old, new) = (self.nodes.get(name).cloned(), amounts(ids, &n.allocatable));
+                match old.filter(|o| is_same_place(o, &n)) {
+                    // Only its size changed: nothing moves.
+                    Some(old) if !self.stale => {
+                        let old = amounts(ids, &old.allocatable);
+                        self.change_room(name, &old, -1);
+                        self.change_room(name, &new, 1);
+                    }
+                    _ => self.stale = true,
+                }
+                self.nodes.insert(name.to_owned(), n);
+            }
+            None => {
+                self.nodes.remove(name);
+                self.stale = true;
+            }
+        }
+        true
+    }
+
+    /// Forgets a pod; whether that freed anything.
+    fn pod_gone(&mut self, key: &(String, String)) -> bool {
+        let Some(old) = self.pods.remove(key) else { return false };
+        self.by_uid.remove(&old.uid);
+        if let Some(sum) = self.foreign.get_mut(&old.node) {
+            add_times(sum, &old.usage, -1);
+        }
+        if !self.stale {
+            self.change_room(&old.node, &old.usage, 1);
+        }
+        true
+    }
+
+    fn pod_seen(&mut self, pod: &Pod, usage: Amounts) -> bool {
+        let key = (pod.namespace.clone(), pod.name.clone());
+        let counts = !pod.topology_aware && !pod.spec.node_name.is_empty() && !pod.status.phase.is_terminal();
+        let same =
+            self.pods.get(&key).is_some_and(|p| counts && p.node == pod.spec.node_name && p.usage == usage);
+        if same {
+            return false;
+        }
+        let freed = self.pod_gone(&key);
+        if counts {
+            add_times(self.foreign.entry(pod.spec.node_name.clone()).or_default(), &usage, 1);
+            let foreign = Foreign { uid: pod.uid.clone(), node: pod.spec.node_name.clone(), usage };
+            if !self.stale {
+                self.change_room(&foreign.node, &foreign.usage, -1);
+            }
+            self.by_uid.insert(foreign.uid.clone(), key.clone());
+            self.pods.insert(key, foreign);
+        }
+        freed
+    }
+}
+
+/// Whether two states of a node differ in its size only.
+fn is_same_place(a: &Node, b: &Node) -> bool {
+    a.labels == b.labels && a.taints == b.taints && a.ready == b.ready && a.unschedulable == b.unschedulable
+}
+
+/// Amounts with numbers for names.
+pub(crate) fn amounts(ids: &mut Ids, resources: &Resources) -> Amounts {
+    let mut list: Amounts = resources.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
+    list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+    list
+}
+
+impl Queueing {
+    /// Nodes and pods, for topologies.
+    pub fn handle_object(&mut self, _now: Time, event: &ObjectEvent) {
+        if !self.config.gates.topology {
+            return;
+        }
+        let freed = match event {
+            ObjectEvent::NodeUpsert(n) => {
+                self.note_node(&n.name, Some(n));
+                self.tas.node_changed(&n.name, Some(n.clone()), &mut self.ids)
+            }
+            ObjectEvent::NodeDelete(name) => {
+                self.note_node(name, None);
+                self.tas.node_changed(name, None, &mut self.ids)
+            }
+            ObjectEvent::PodUpsert(pod) => {
+                self.note_pod(pod);
+                let mut usage = amounts(&mut self.ids, &pod_requests(&pod.spec));
+                let pods = self.ids.resource("pods");
+                add_times(&mut usage, &vec![(pods, 1)], 1);
+                self.tas.pod_seen(pod, usage)
+            }
+            ObjectEvent::PodDelete(uid) => {
+                self.tas.health.pod_gone(uid);
+                let key = self.tas.by_uid.get(uid).cloned();
+                key.is_some_and(|k| self.tas.pod_gone(&k))
+            }
+            _ => false,
+        };
+        if freed {
+            self.tas.freed = true;
+            self.cycle_due = true;
+        }
+    }
+
+    /// Whether a ClusterQueue gives out places on nodes.
+    pub(crate) fn has_topology(&self, cq: CqId) -> bool {
+        self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors).any(|f| self.topology_of(*f).is_some())
+    }
+
+    /// The ClusterQueues, in whatever cohorts, for which places may have become free since this was last asked. Kueue
+    /// wakes only the cohort of who goes, and others that wait for the same nodes wait on.
+    pub(crate) fn waiting_for_places(&mut self) -> Vec<CqId> {
+        if !std::mem::take(&mut self.tas.freed) {
+            return Vec::new();
+        }
+        (0..self.cqs.len() as CqId).filter(|&c| self.has_topology(c)).collect()
+    }
+
+    /// The levels of a flavor's topology, if it has one that exists.
+    fn topology_of(&self, flavor: Flavor) -> Option<(&str, &[String])> {
+        let f = self.flavors.get(&flavor).filter(|f| !f.topology.is_empty() && self.config.gates.topology)?;
+        let t = self.topologies.get(&f.topology)?;
+        Some((t.name.as_str(), t.levels.as_slice()))
+    }
+
+    /// Notes that flavors or topologies changed.
+    pub(crate) fn topologies_changed(&mut self) {
+        self.tas.stale = true;
+    }
+
+    /// Builds the trees again if nodes, foreign pods, flavors or topologies changed.
+    pub(crate) fn ensure_topologies(&mut self) {
+        if !std::mem::take(&mut self.tas.stale) {
+            return;
+        }
+        self.tas.trees = self.build_trees();
+        self.rebuild_held();
+    }
+
+    /// The trees as the nodes, foreign pods, flavors and topologies say.
+    fn build_trees(&mut self) -> BTreeMap<Flavor, FlavorTree> {
+        let flavors: Vec<Flavor> = self.flavors.keys().copied().collect();
+        let mut trees = BTreeMap::new();
+        for id in flavors {
+            let Some((name, levels)) = self.topology_of(id) else { continue };
+            let (name, levels) = (name.to_owned(), levels.to_vec());
+            let Some(flavor) = self.flavors.get(&id).cloned() else { continue };
+            let mut tree = FlavorTree::new(name, levels, flavor.tolerations.clone());
+            for node in self.tas.nodes.values().filter(|n| n.ready && !n.unschedulable) {
+                let suits = flavor.node_labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
+                if suits && tree.levels.iter().all(|l| node.labels.contains_key(l)) {
+                    let room = self.tas.room_of(node, &mut self.ids);
+                    tree.add_node(node, &room);
+                }
+            }
+            tree.finish();
+            trees.insert(id, tree);
+        }
+        trees
+    }
+
+    /// Whether the trees are what a rebuild would give.
+    pub(crate) fn check_topologies(&self) {
+        if self.tas.stale {
+            return;
+        }
+        self.check_held();
+        for tree in self.tas.trees.values() {
+            let mut rooms: BTreeMap<String, Amounts> = BTreeMap::new();
+            for node in self.tas.nodes.values().filter(|n| tree.members.contains(&n.name)) {
+                let Some(id) = tree.leaf_id(node) else { continue };
+                let room = rooms.entry(id).or_default();
+                for (name, v) in &node.allocatable {
+                    if let Some(res) = self.ids.find_resource(name) {
+                        add_times(room, &vec![(res, *v)], 1);
+                    }
+                }
+                if let Some(used) = self.tas.foreign.get(&node.name) {
+                    add_times(room, used, -1);
+                }
+            }
+            assert_eq!(rooms.len(), tree.leaves.len(), "leaves of a topology");
+            for leaf in &tree.leaves {
+                let want = rooms.get(&leaf.id);
+                let agrees = want.is_some_and(|w| {
+                    let all = leaf.room.iter().chain(w).map(|(r, _)| *r);
+                    all.into_iter().all(|r| amount_of(&leaf.room, r) == amount_of(w, r))
+                });
+                assert!(agrees, "{}: room {:?} instead of {want:?}", leaf.id, leaf.room);
+            }
+        }
+    }
+
+    /// What is held in every domain is the sum of the placements.
+    fn check_held(&self) {
+        let mut sums: BTreeMap<SlotKey, Amounts> = BTreeMap::new();
+        let pods = self.ids.find_resource("pods");
+        for wl in self.wls.iter().flatten().filter(|w| w.held.is_some()) {
+            for t in wl.totals.iter().filter(|t| !t.places.is_empty()) {
+                let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
+                flavors.sort_unstable();
+                flavors.dedup();
+                for flavor in flavors {
+                    let Some(tree) = self.tas.trees.get(&flavor) else { continue };
+                    let scope = (!tree.by_node).then_some(flavor);
+                    for (values, count) in &t.places {
+                        let sum = sums.entry((scope, domain_id(values))).or_default();
+                        add_times(sum, &t.one, i64::from(*count));
+                        if let Some(pods) = pods {
+                            add_times(sum, &vec![(pods, 1)], i64::from(*count));
+                        }
+                    }
+                }
+            }
+        }
+        let none = Amounts::new();
+        for (key, &slot) in &self.tas.slots {
+            let (held, want) = (&self.tas.held[slot as usize], sums.remove(key));
+            let want = want.as_ref().unwrap_or(&none);
+            let mut all = held.iter().chain(want).map(|(r, _)| *r);
+            let agrees = all.all(|r| amount_of(held, r) == amount_of(want, r));
+            assert!(agrees, "{key:?}: {held:?} held instead of {want:?}");
+        }
+        assert!(sums.is_empty(), "places that are not in the books: {sums:?}");
+    }
+
+    /// Charges all workloads that hold places anew.
+    fn rebuild_held(&mut self) {
+        self.tas.slots = Map::default();
+        self.tas.held.clear();
+        self.tas.open_books();
+        for id in 0..self.wls.len() as WlId {
+            self.tas_charge(id, true);
+        }
+        self.tas.commit();
+    }
+
+    /// Whether a flavor has a topology tree.
+    pub(crate) fn is_topology_flavor(&self, _cq: CqId, flavor: Flavor) -> bool {
+        self.tas.trees.contains_key(&flavor)
+    }
+
+    /// Whether a ClusterQueue has no flavor without a topology.
+    pub(crate) fn is_topology_only(&self, cq: CqId) -> bool {
+        let mut flavors = self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors);
+        self.config.gates.topology
+            && flavors.all(|f| self.flavors.get(f).is_some_and(|f| !f.topology.is_empty()))
+    }
+
+    /// Charges the places a workload holds, or takes them off.
+    pub(crate) fn tas_charge(&mut self, id: WlId, add: bool) {
+        let Some(wl) =
+            self.wl(id).filter(|w| w.held.is_some() && w.totals.iter().any(|t| !t.places.is_empty()))
+        else {
+            return;
+        };
+        let totals = wl.totals.clone();
+        let pods = self.ids.resource("pods");
+        for t in &totals {
+            let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
+            flavors.sort_unstable();
+            flavors.dedup();
+            for flavor in flavors {
+                let Some(tree) = self.tas.trees.get(&flavor) else { continue };
+                let scope = if tree.by_node { None } else { Some(flavor) };
+                for (values, count) in &t.places {
+                    let count = i64::from(*count) * if add { 1 } else { -1 };
+                    self.tas.charge((scope, domain_id(values)), &t.one, pods, count);
+                }
+            }
+        }
+    }
+}
+
+/// The name of a domain: its values.
+pub(crate) fn domain_id(values: &[String]) -> String {
+    values.join(",")
+}

@@ -1,0 +1,652 @@
+//! Finding domains for the pods of one podset, or of a leader and its workers (spec section 2.12).
+
+mod balanced;
+mod leaf;
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+pub(super) use leaf::count_in;
+use leaf::{Excluded, preference, unsuitable};
+
+use super::replace::{is_on, lies_in};
+use super::request::TasRequest;
+use super::tree::{DomainId, FlavorTree};
+use super::{Amounts, add_times};
+use crate::ids::Map;
+use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
+use crate::state::Queueing;
+
+/// More pods than anyone asks for.
+const MANY: i64 = i32::MAX as i64;
+
+/// How much fits into a domain.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    pods: i64,
+    slices: i64,
+    /// The same once the leader sits there.
+    pods_beside: i64,
+    slices_beside: i64,
+    /// Whether the leader fits (0 or 1).
+    leaders: i64,
+    /// Weights of the preferences that its nodes meet.
+    affinity: i64,
+}
+
+/// Whether pods or slices of pods are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Pods,
+    Slices,
+}
+
+/// One search.
+struct Search<'a> {
+    tree: &'a FlavorTree,
+    state: Vec<State>,
+    excluded: Excluded,
+    count: i64,
+    leaders: i64,
+    slice_size: i64,
+    slice_level: usize,
+    /// Slice sizes of inner layers, by level.
+    inner: BTreeMap<usize, i64>,
+    layers: &'a [(String, i32)],
+    required: bool,
+    unconstrained: bool,
+    /// Take the domain with the least room first, instead of the one that fits best.
+    least_free: bool,
+    /// Whether nodes are preferred by affinity.
+    affine: bool,
+    /// Spread evenly where possible.
+    evenly: bool,
+    /// The domain in which everything has to be.
+    within: Option<&'a [String]>,
+    /// A node that is out of the question.
+    without: Option<&'a str>,
+    /// Steps of searches for balanced placements in this cycle.
+    steps: &'a Cell<usize>,
+}
+
+impl Queueing {
+    /// Places for a group: one podset, or a leader and its workers.
+    pub(super) fn place_group<'r>(
+        &self,
+        tree: &FlavorTree,
+        pod_sets: &[PodSet],
+        group: &[&'r TasRequest],
+        taken: &Map<String, Amounts>,
+        empty: bool,
+    ) -> Result<Vec<(&'r TasRequest, TopologyAssignment)>, String> {
+        let (workers, leader) = match group {
+            [a, b, ..] if b.count > a.count => (*b, Some(*a)),
+            [a, b, ..] => (*a, Some(*b)),
+            [a] => (*a, None),
+            [] => return Ok(Vec::new()),
+        };
+        let Some(ps) = pod_sets.get(workers.index) else { return Ok(Vec::new()) };
+        let none = TopologyRequest::default();
+        let request = ps.topology.as_ref().unwrap_or(&none);
+        let (mut search, level) = self.search(tree, request, workers, leader)?;
+        self.fill_leaves(&mut search, ps, workers, leader, taken, empty);
+        search.fill_all();
+        let (worker_places, leader_places) = search.run(level)?;
+        let mut out = Vec::new();
+        if let Some(l) = leader {
+            out.push((l, search.assignment(leader_places)));
+        }
+        out.push((workers, search.assignment(worker_places)));
+        Ok(out)
+    }
+
+    /// Places for pods of one podset, all in the domain `within` if given, none on the node `without`.
+    pub(super) fn place_alone(
+        &self,
+        tree: &FlavorTree,
+        ps: &PodSet,
+        request: &TopologyRequest,
+        pods: &TasRequest,
+        taken: &Map<String, Amounts>,
+        (within, without): (Option<&[String]>, &str),
+    ) -> Result<TopologyAssignment, String> {
+        let (mut search, level) = self.search(tree, request, pods, None)?;
+        search.within = within;
+        search.without = Some(without);
+        self.fill_leaves(&mut search, ps, pods, None, taken, false);
+        search.fill_all();
+        let (places, _) = search.run(level)?;
+        Ok(search.assignment(places))
+    }
+
+    /// Reads the request; errors are Kueue's texts.
+    fn search<'a>(
+        &'a self,
+        tree: &'a FlavorTree,
+        request: &'a TopologyRequest,
+        workers: &TasRequest,
+        leader: Option<&TasRequest>,
+    ) -> Result<(Search<'a>, usize), String> {
+        let slice_size = request.slices.first().map_or(1, |(_, n)| i64::from(*n));
+        if slice_size <= 0 {
+            return Err("slice topology requested, but slice size not provided".into());
+        }
+        let highest = tree.levels.first().map_or("", String::as_str);
+        let lowest = tree.levels.last().map_or("", String::as_str);
+        let key = match (&request.required, &request.preferred) {
+            (Some(l), _) | (None, Some(l)) => l.as_str(),
+            _ if request.slices_only() => highest,
+            _ if request.unconstrained || workers.implied => lowest,
+            _ => return Err("topology level not specified".into()),
+        };
+        let level = tree.level(key).ok_or_else(|| format!("no requested topology level: {key}"))?;
+        let slice_key = request.slices.first().map_or(lowest, |(l, _)| l.as_str());
+        let slice_level = tree
+            .level(slice_key)
+            .ok_or_else(|| format!("no requested topology level for slices: {slice_key}"))?;
+        if level > slice_level {
+            return Err(format!("podset slice topology {slice_key} is above the podset topology {key}"));
+        }
+        let unconstrained = request.unconstrained || workers.implied || request.slices_only();
+        let search = Search {
+            tree,
+            state: vec![State::default(); tree.domains.len()],
+            excluded: Excluded::default(),
+            count: i64::from(workers.count),
+            leaders: i64::from(leader.is_some()),
+            slice_size,
+            slice_level,
+            inner: inner_layers(tree, &request.slices, slice_level)?,
+            layers: if request.slices.len() > 1 { &request.slices } else { &[] },
+            required: request.required.is_some(),
+            unconstrained,
+            least_free: unconstrained && self.config.gates.tas_profile_mixed,
+            affine: self.config.gates.tas_preferred_affinity,
+            evenly: self.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
+            within: None,
+            without: None,
+            steps: &self.tas.balanced_steps,
+        };
+        Ok((search, level))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn fill_leaves(
+        &self,
+        search: &mut Search<'_>,
+        ps: &PodSet,
+        workers: &TasRequest,
+        leader: Option<&TasRequest>,
+        taken: &Map<String, Amounts>,
+        empty: bool,
+    ) {
+        let tree = search.tree;
+        let with_pod = |one: &Amounts| {
+            let mut all = one.clone();
+            if let Some(pods) = self.ids.find_resource("pods") {
+                add_times(&mut all, &vec![(pods, 1)], 1);
+            }
+            all
+        };
+        let one = with_pod(&workers.one);
+        let first = leader.map(|l| with_pod(&l.one));
+        let mut room = Amounts::new();
+        for leaf in &tree.leaves {
+            search.excluded.nodes += 1;
+            if let Some(reason) = unsuitable(leaf, ps, &tree.tolerations) {
+                search.excluded.count(reason);
+                continue;
+            }
+            let elsewhere = search.within.is_some_and(|region| !lies_in(tree, leaf.domain, region));
+            let failed = search.without.is_some_and(|node| is_on(tree, leaf.domain, node));
+            if elsewhere || failed {
+                search.excluded.count("topologyDomain".into());
+                continue;
+            }
+            room.clone_from(&leaf.room);
+            if !empty {
+                self.tas.take_held(leaf, &mut room);
+            }
+            if let Some(t) = taken.get(&leaf.id).filter(|_| !taken.is_empty()) {
+                add_times(&mut room, t, -1);
+            }
+            let state = &mut search.state[leaf.domain as usize];
+            if search.affine {
+                state.affinity = preference(leaf, ps);
+            }
+            let (pods, limiting) = count_in(&one, &room, &self.ids);
+            state.pods = pods;
+            if pods == 0 && !limiting.is_empty() {
+                search.excluded.count(format!("resource {limiting:?}"));
+            }
+            if let Some(first) = first.as_ref().filter(|f| count_in(f, &room, &self.ids).0 > 0) {
+                state.leaders = 1;
+                add_times(&mut room, first, -1);
+            }
+            state.pods_beside = count_in(&one, &room, &self.ids).0;
+        }
+    }
+}
+
+/// Slice sizes of the layers inside the first one, by level.
+fn inner_layers(
+    tree: &FlavorTree,
+    layers: &[(String, i32)],
+    slice_level: usize,
+) -> Result<BTreeMap<usize, i64>, String> {
+    let mut inner = BTreeMap::new();
+    let (mut size, mut level) = (layers.first().map_or(1, |l| l.1), slice_level);
+    for (key, layer_size) in layers.iter().skip(1) {
+        let at = tree
+            .level(key)
+            .ok_or_else(|| format!("no requested topology level for additional slice layer: {key}"))?;
+        if at <= level {
+            let above = &tree.levels[level];
+            return Err(format!(
+                "additional slice layer topology {key} must be at a lower level than {above}"
+            ));
+        }
+        if *layer_size <= 0 || size % layer_size != 0 {
+            return Err(format!(
+                "additional slice layer size {layer_size} must evenly divide parent layer size {size}"
+            ));
+        }
+        inner.extend((level + 1..=at).map(|l| (l, i64::from(*layer_size))));
+        (size, level) = (*layer_size, at);
+    }
+    Ok(inner)
+}
+
+impl Search<'_> {
+    fn at(&self, d: DomainId) -> State {
+        self.state[d as usize]
+    }
+
+    fn values(&self, d: DomainId) -> &[String] {
+        &self.tree.domains[d as usize].values
+    }
+
+    /// Phase 1 for the whole tree.
+    fn fill_all(&mut self) {
+        let tree = self.tree;
+        for &root in tree.per_level.first().map_or(&[][..], Vec::as_slice) {
+            self.fill_up(root, 0);
+        }
+    }
+
+    /// Phase 1: counts of a domain from those of its children.
+    fn fill_up(&mut self, d: DomainId, level: usize) {
+        let tree = self.tree;
+        let children = &tree.domains[d as usize].children;
+        if children.is_empty() {
+            if level == self.slice_level {
+                let s = &mut self.state[d as usize];
+                s.slices = s.pods / self.slice_size;
+                s.slices_beside = s.pods_beside / self.slice_size;
+            }
+            return;
+        }
+        let inner = self.inner.get(&(level + 1)).copied();
+        let mut sum = State::default();
+        let (mut pods_less, mut slices_less) = (None::<i64>, None::<i64>);
+        for &c in children {
+            self.fill_up(c, level + 1);
+            let mut child = self.at(c);
+            if let Some(size) = inner {
+                child.pods = child.pods / size * size;
+                child.pods_beside = child.pods_beside / size * size;
+            }
+            sum.pods = (sum.pods + child.pods).min(MANY);
+            sum.slices = (sum.slices + child.slices).min(MANY);
+            if self.leaders == 0 || child.leaders > 0 {
+                let (p, s) = (child.pods - child.pods_beside, child.slices - child.slices_beside);
+                pods_less = Some(pods_less.map_or(p, |m| m.min(p)));
+                slices_less = Some(slices_less.map_or(s, |m| m.min(s)));
+            }
+            sum.leaders = sum.leaders.max(child.leaders);
+            sum.affinity = sum.affinity.saturating_add(child.affinity);
+        }
+        sum.pods_beside = pods_less.map_or(0, |l| sum.pods - l);
+        sum.slices_beside = slices_less.map_or(0, |l| sum.slices - l);
+        if level == self.slice_level {
+            sum.slices = sum.pods / self.slice_size;
+            sum.slices_beside = sum.pods_beside / self.slice_size;
+        }
+        self.state[d as usize] = sum;
+    }
+
+    /// Phase 2: chooses domains from the requested level down. Workers' and leader's places.
+    #[allow(clippy::type_complexity)]
+    fn run(&mut self, level: usize) -> Result<(Vec<(DomainId, i64)>, Vec<(DomainId, i64)>), String> {
+        let balanced = if self.evenly { self.balanced(level) } else { None };
+        let evenly = balanced.is_some();
+        let (fit_level, chosen) = match balanced {
+            Some(found) => found,
+            None => self.choose_level(level)?,
+        };
+        let (count, leaders, size) = (self.count, self.leaders, self.slice_size);
+        let mut fit = self.give_out(chosen, count, leaders, size, Unit::Slices);
+        let (mut at, lowest) = (fit_level, self.tree.levels.len() - 1);
+        while !evenly && at < lowest.min(self.slice_level) {
+            let tree = self.tree;
+            let below = fit.iter().flat_map(|&d| &tree.domains[d as usize].children).copied().collect();
+            let sorted = self.sorted(below);
+            fit = self.give_out(sorted, count, leaders, size, Unit::Slices);
+            at += 1;
+        }
+        while at < lowest {
+            let mut size = self.slice_size;
+            if at >= self.slice_level {
+                size = self.inner.get(&(at + 1)).copied().unwrap_or(1);
+            }
+            let mut next = Vec::new();
+            for &d in &fit {
+                let sorted = self.sorted(self.tree.domains[d as usize].children.clone());
+                if size > 1 {
+                    for &c in &sorted {
+                        let s = &mut self.state[c as usize];
+                        (s.slices, s.slices_beside) = (s.pods / size, s.pods_beside / size);
+                    }
+                }
+                let unit = if size > 1 { Unit::Slices } else { Unit::Pods };
+                let parent = self.at(d);
+                next.extend(self.give_out(sorted, parent.pods, parent.leaders, size, unit));
+            }
+            fit = next;
+            at += 1;
+        }
+        let workers = fit.iter().map(|&d| (d, self.at(d).pods)).collect();
+        let leader = fit.iter().map(|&d| (d, self.at(d).leaders)).collect();
+        Ok((workers, if self.leaders > 0 { leader } else { Vec::new() }))
+    }
+
+    /// The level, and the domains there, that take everything.
+    fn choose_level(&mut self, level: usize) -> Result<(usize, Vec<DomainId>), String> {
+        let mut level = level;
+        loop {
+            let all = self.tree.per_level[level].clone();
+            if all.is_empty() {
+                return Err(format!("no topology domains at level: {}", self.tree.levels[level]));
+            }
+            let sorted = self.sorted_with_leader(all);
+            let slices = self.count / self.slice_size;
+            let fits = |s: State, leaders: i64| s.slices_beside >= slices && s.leaders >= leaders;
+            let mut top = sorted[0];
+            if self.least_free {
+                let single = sorted.iter().copied().find(|&d| {
+                    let s = self.at(d);
+                    if self.leaders > 0 {
+                        s.leaders >= self.leaders && s.slices_beside >= slices
+                    } else {
+                        s.slices >= slices
+                    }
+                });
+                if let Some(d) = single {
+                    return Ok((level, vec![d]));
+                }
+                if self.required {
+                    let most = sorted.last().map_or(0, |&d| self.at(d).pods);
+                    return Err(self.not_fit(level, most, slices));
+                }
+            } else if fits(self.at(top), self.leaders) {
+                top = self.best_fit(&sorted, slices, self.leaders, Unit::Slices);
+            }
+            if fits(self.at(top), self.leaders) {
+                return Ok((level, vec![top]));
+            }
+            if self.required {
+                // One that is preferred less may be large enough.
+                let next = (1..sorted.len()).find(|&i| self.affine && fits(self.at(sorted[i]), self.leaders));
+                if let Some(i) = next {
+                    let d = self.best_fit(&sorted[i..], slices, self.leaders, Unit::Slices);
+                    return Ok((level, vec![d]));
+                }
+                return Err(self.not_fit(level, self.at(top).slices, slices));
+            }
+            if level > 0 && !self.unconstrained {
+                level -= 1;
+                continue;
+            }
+            return self.several(level, sorted, slices).map(|d| (level, d));
+        }
+    }
+
+    /// Takes domains greedily until everything fits, those with the leader first.
+    fn several(&mut self, level: usize, sorted: Vec<DomainId>, slices: i64) -> Result<Vec<DomainId>, String> {
+        let sorted = self.leader_first(sorted, self.count, self.leaders, self.slice_size, Unit::Slices);
+        let (mut left, mut leaders, mut out, mut i) = (slices, self.leaders, Vec::new(), 0);
+        while leaders > 0 && i < sorted.len() && self.at(sorted[i]).leaders > 0 {
+            let mut d = sorted[i];
+            if !self.least_free && self.at(d).slices_beside >= left {
+                d = self.best_fit(&sorted[i..], left, leaders, Unit::Slices);
+            }
+            out.push(d);
+            leaders -= self.at(d).leaders;
+            left -= self.at(d).slices_beside;
+            i += 1;
+        }
+        if leaders > 0 {
+            return Err(self.not_fit(level, self.leaders - leaders, slices));
+        }
+        let rest = self.sorted(sorted[i..].to_vec());
+        for (i, &first) in rest.iter().enumerate() {
+            if left <= 0 {
+                break;
+            }
+            let mut d = first;
+            if !self.least_free && self.at(d).slices >= left {
+                d = self.best_fit(&rest[i..], left, 0, Unit::Slices);
+            }
+            out.push(d);
+            left -= self.at(d).slices;
+        }
+        if left > 0 { Err(self.not_fit(level, slices - left, slices)) } else { Ok(out) }
+    }
+
+    fn primary(&self, d: DomainId, unit: Unit) -> i64 {
+        let s = self.at(d);
+        if unit == Unit::Slices { s.slices } else { s.pods }
+    }
+
+    fn beside(&self, d: DomainId, unit: Unit) -> i64 {
+        let s = self.at(d);
+        if unit == Unit::Slices { s.slices_beside } else { s.pods_beside }
+    }
+
+    fn set_primary(&mut self, d: DomainId, unit: Unit, v: i64) {
+        let s = &mut self.state[d as usize];
+        if unit == Unit::Slices { s.slices = v } else { s.pods = v }
+    }
+
+    /// The smallest domain that still takes `needed`; the first if none does.
+    fn best_fit(&self, domains: &[DomainId], needed: i64, leaders: i64, unit: Unit) -> DomainId {
+        let room = |d: DomainId| if leaders > 0 { self.beside(d, unit) } else { self.primary(d, unit) };
+        let most = self.at(domains[0]).affinity;
+        let preferred = domains.iter().copied().take_while(|&d| self.at(d).affinity == most);
+        let fitting = preferred.filter(|&d| self.at(d).leaders >= leaders && room(d) >= needed);
+        // Of equals the first.
+        fitting.min_by_key(|&d| room(d)).unwrap_or(domains[0])
+    }
+
+    /// Moves a domain that takes the leader and leaves enough room overall to the front.
+    fn leader_first(
+        &self,
+        domains: Vec<DomainId>,
+        count: i64,
+        leaders: i64,
+        size: i64,
+        unit: Unit,
+    ) -> Vec<DomainId> {
+        if leaders == 0 || domains.len() < 2 {
+            return domains;
+        }
+        let needed = if unit == Unit::Slices { count / size } else { count };
+        let room: i64 = domains.iter().map(|&d| self.primary(d, unit)).sum();
+        let seat = domains.iter().position(|&d| {
+            self.at(d).leaders >= leaders && room - (self.primary(d, unit) - self.beside(d, unit)) >= needed
+        });
+        let mut domains = domains;
+        if let Some(i) = seat {
+            domains[..=i].rotate_right(1);
+        }
+        domains
+    }
+
+    /// Gives `count` pods out to a minimal prefix of `domains` and sets their counts to what they get.
+    fn give_out(
+        &mut self,
+        domains: Vec<DomainId>,
+        count: i64,
+        leaders: i64,
+        size: i64,
+        unit: Unit,
+    ) -> Vec<DomainId> {
+        let domains = self.leader_first(domains, count, leaders, size, unit);
+        let mut left = if unit == Unit::Slices { count / size } else { count };
+        let (mut leaders, mut out) = (leaders, Vec::new());
+        for i in 0..domains.len() {
+            let mut d = domains[i];
+            if leaders > 0 {
+                let (taken, done) =
+                    self.take_with_leader(d, &domains[i..], &mut left, &mut leaders, size, unit);
+                out.push(taken);
+                if done {
+                    return out;
+                }
+                continue;
+            }
+            if !self.least_free && self.primary(d, unit) >= left {
+                d = self.best_fit(&domains[i..], left, 0, unit);
+            }
+            self.state[d as usize].leaders = 0;
+            let has = self.primary(d, unit);
+            let gets = has.min(left);
+            self.set_primary(d, unit, gets);
+            if unit == Unit::Slices {
+                self.state[d as usize].pods = gets * size;
+            }
+            out.push(d);
+            if has >= left {
+                return out;
+            }
+            left -= has;
+        }
+        Vec::new()
+    }
+
+    fn take_with_leader(
+        &mut self,
+        d: DomainId,
+        rest: &[DomainId],
+        left: &mut i64,
+        leaders: &mut i64,
+        size: i64,
+        unit: Unit,
+    ) -> (DomainId, bool) {
+        let size = if unit == Unit::Slices { size } else { 1 };
+        let takes_all = |s: &Self, d: DomainId, left: i64, leaders: i64| {
+            s.beside(d, unit) >= left && s.at(d).leaders >= leaders
+        };
+        let mut d = d;
+        if !self.least_free && takes_all(self, d, *left, *leaders) {
+            d = self.best_fit(rest, *left, *leaders, unit);
+        }
+        let done = takes_all(self, d, *left, *leaders);
+        let gets = if done { *left } else { self.beside(d, unit).min(*left) };
+        self.set_primary(d, unit, gets);
+        let s = &mut self.state[d as usize];
+        s.leaders = s.leaders.min(*leaders);
+        s.pods = gets * size;
+        if !done {
+            if unit == Unit::Slices {
+                s.slices_beside = gets;
+            } else {
+                s.pods_beside = gets;
+            }
+            *leaders -= s.leaders;
+            *left -= gets;
+        }
+        (d, done)
+    }
+
+    fn sorted_with_leader(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
+        domains.sort_by(|&a, &b| {
+            let (x, y) = (self.at(a), self.at(b));
+            y.leaders
+                .cmp(&x.leaders)
+                .then_with(|| y.affinity.cmp(&x.affinity))
+                .then_with(|| self.by_room(x.slices_beside, y.slices_beside))
+                .then_with(|| x.pods_beside.cmp(&y.pods_beside))
+                .then_with(|| self.values(a).cmp(self.values(b)))
+        });
+        domains
+    }
+
+    fn sorted(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
+        domains.sort_by(|&a, &b| {
+            let (x, y) = (self.at(a), self.at(b));
+            y.affinity
+                .cmp(&x.affinity)
+                .then_with(|| self.by_room(x.slices, y.slices))
+                .then_with(|| x.pods.cmp(&y.pods))
+                .then_with(|| self.values(a).cmp(self.values(b)))
+        });
+        domains
+    }
+
+    fn by_room(&self, a: i64, b: i64) -> Ordering {
+        if self.least_free { a.cmp(&b) } else { b.cmp(&a) }
+    }
+
+    fn not_fit(&self, level: usize, fit: i64, wanted: i64) -> String {
+        let topology = &self.tree.topology;
+        if !self.layers.is_empty() {
+            return self.not_fit_layers(level);
+        }
+        let unit = if self.slice_size == 1 { "pod" } else { "slice" };
+        let text = if fit == 0 {
+            format!("topology {topology:?} doesn't allow to fit any of {wanted} {unit}(s)")
+        } else {
+            format!("topology {topology:?} allows to fit only {fit} out of {wanted} {unit}(s)")
+        };
+        text + &self.excluded.text()
+    }
+
+    fn not_fit_layers(&self, level: usize) -> String {
+        let mut text = format!("topology {:?} doesn't allow to fit", self.tree.topology);
+        let id = |d: DomainId| super::domain_id(self.values(d));
+        let best = self.tree.per_level[level]
+            .iter()
+            .copied()
+            .min_by(|&a, &b| self.at(b).slices.cmp(&self.at(a).slices).then_with(|| id(a).cmp(&id(b))));
+        let Some(best) = best else { return text };
+        for (key, size) in self.layers {
+            let Some(target) = self.tree.level(key) else { continue };
+            let size = i64::from(*size).max(1);
+            let fit = self.slices_below(best, level, target, size);
+            text.push_str(&format!("; {fit}/{} slice(s) fit on level {key}", self.count / size));
+        }
+        text + &self.excluded.text()
+    }
+
+    fn slices_below(&self, d: DomainId, level: usize, target: usize, size: i64) -> i64 {
+        if level == target {
+            return self.at(d).pods / size;
+        }
+        let children = &self.tree.domains[d as usize].children;
+        children.iter().map(|&c| self.slices_below(c, level + 1, target, size)).sum()
+    }
+
+    /// Domains with pods, by values; only the node's name where the lowest level is the node.
+    fn assignment(&self, places: Vec<(DomainId, i64)>) -> TopologyAssignment {
+        let from = if self.tree.by_node { self.tree.levels.len() - 1 } else { 0 };
+        let mut places: Vec<(DomainId, i64)> = places.into_iter().filter(|(_, n)| *n > 0).collect();
+        places.sort_by(|a, b| self.values(a.0).cmp(self.values(b.0)));
+        let domains = places
+            .into_iter()
+            .map(|(d, n)| (self.values(d)[from..].to_vec(), i32::try_from(n).unwrap_or(i32::MAX)))
+            .collect();
+        TopologyAssignment { levels: self.tree.levels[from..].to_vec(), domains }
+    }
+}

@@ -1,0 +1,81 @@
+//! What a single node, or a domain of the lowest level, can take.
+
+use std::collections::BTreeMap;
+
+use super::MANY;
+use crate::ids::Ids;
+use crate::model::PodSet;
+use crate::tas::tree::Leaf;
+use crate::tas::{Amounts, amount_of};
+use plimsoll_state::model::{Taint, TaintEffect, Toleration};
+
+/// How often `one` fits into `room`, and the name of the resource that limits it.
+pub(in crate::tas) fn count_in<'a>(one: &Amounts, room: &Amounts, ids: &'a Ids) -> (i64, &'a str) {
+    let mut best: Option<(i64, &str)> = None;
+    for &(res, need) in one {
+        let count = if need == 0 { MANY } else { (amount_of(room, res) / need).clamp(0, MANY) };
+        if best.is_none_or(|(b, name)| count < b || (count == b && ids.resource_name(res) < name)) {
+            best = Some((count, ids.resource_name(res)));
+        }
+    }
+    best.unwrap_or((0, ""))
+}
+
+/// Why nodes can't be used.
+#[derive(Debug, Default)]
+pub(super) struct Excluded {
+    pub(super) nodes: usize,
+    reasons: BTreeMap<String, usize>,
+}
+
+impl Excluded {
+    pub(super) fn count(&mut self, reason: String) {
+        *self.reasons.entry(reason).or_insert(0) += 1;
+    }
+
+    pub(super) fn text(&self) -> String {
+        if self.reasons.is_empty() {
+            return String::new();
+        }
+        let mut list: Vec<String> = self.reasons.iter().map(|(r, n)| format!("{r}: {n}")).collect();
+        list.sort_unstable();
+        format!(". Total nodes: {}; excluded: {}", self.nodes, list.join(", "))
+    }
+}
+
+/// Why a node can't take the podset's pods whatever is free, if it can't.
+pub(super) fn unsuitable(leaf: &Leaf, ps: &PodSet, tolerations: &[Toleration]) -> Option<String> {
+    let node = leaf.node.as_ref()?;
+    let untolerated = node.taints.iter().find(|t| {
+        t.effect != TaintEffect::PreferNoSchedule
+            && !ps.spec.tolerations.iter().chain(tolerations).any(|l| l.tolerates(t))
+    });
+    if let Some(t) = untolerated {
+        return Some(format!("taint {:?}", taint_text(t)));
+    }
+    if !ps.spec.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v)) {
+        return Some("nodeSelector".into());
+    }
+    let required = ps.spec.affinity.node.as_ref().and_then(|n| n.required.as_ref());
+    let mismatch = required.is_some_and(|r| !r.matches(&node.name, &node.labels));
+    mismatch.then(|| "affinity".into())
+}
+
+/// How much a podset prefers a node: the weights of all terms that match (gate `TASRespectNodeAffinityPreferred`).
+pub(super) fn preference(leaf: &Leaf, ps: &PodSet) -> i64 {
+    let (Some(node), Some(affinity)) = (&leaf.node, &ps.spec.affinity.node) else { return 0 };
+    let terms = affinity.preferred.iter();
+    let given = terms.filter(|t| !t.term.expressions.is_empty() || !t.term.fields.is_empty());
+    let met = given.filter(|t| t.term.matches(&node.name, &node.labels));
+    met.map(|t| i64::from(t.weight)).sum()
+}
+
+/// A taint as Kubernetes prints it.
+fn taint_text(t: &Taint) -> String {
+    let effect = match t.effect {
+        TaintEffect::NoSchedule => "NoSchedule",
+        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+        TaintEffect::NoExecute => "NoExecute",
+    };
+    if t.value.is_empty() { format!("{}:{effect}", t.key) } else { format!("{}={}:{effect}", t.key, t.value) }
+}

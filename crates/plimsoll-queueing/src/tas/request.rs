@@ -1,0 +1,425 @@
+//! What workloads ask of topologies, and how that meets flavor assignment.
+
+use std::borrow::Cow;
+
+use super::tree::FlavorTree;
+use super::{Amounts, domain_id};
+use crate::assign::{Assignment, Mode, PodSetPick, why};
+use crate::ids::{Flavor, Map};
+use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
+use crate::pending::WlId;
+use crate::preempt::Target;
+use crate::requests::pod_requests;
+use crate::state::{CqId, Group, Queueing};
+
+/// What one podset asks of a flavor's topology.
+#[derive(Clone, Debug)]
+pub(crate) struct TasRequest {
+    /// Podset, by index in the spec.
+    pub(crate) index: usize,
+    pub(crate) count: i32,
+    /// What one pod needs.
+    pub(crate) one: Amounts,
+    pub(crate) flavor: Flavor,
+    /// The ClusterQueue has no flavor without topology, and the podset asks for nothing in particular.
+    pub(crate) implied: bool,
+}
+
+/// What a workload asks of topologies.
+pub(crate) type TasRequests = Vec<TasRequest>;
+
+/// Places found per podset index, or why there are none: the podset, its flavor, the text.
+pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, Flavor, String)>;
+
+/// Controllers of admission checks that put the placement off.
+const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
+const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
+
+/// Stands for all flavors in the notes of a cycle; no flavor has this number.
+pub(super) const ALL_FLAVORS: Flavor = Flavor::MAX;
+
+/// Flavor, what one pod needs, values of the domain, pods there.
+type Place = (Flavor, Amounts, Vec<String>, i32);
+
+impl TopologyRequest {
+    /// Whether it asks for anything but a group.
+    pub(crate) fn is_explicit(&self) -> bool {
+        self.unconstrained || self.required.is_some() || self.preferred.is_some() || !self.slices.is_empty()
+    }
+
+    /// Whether only slices are constrained.
+    pub(super) fn slices_only(&self) -> bool {
+        self.required.is_none() && self.preferred.is_none() && !self.slices.is_empty()
+    }
+}
+
+fn is_explicit(ps: &PodSet) -> bool {
+    ps.topology.as_ref().is_some_and(TopologyRequest::is_explicit)
+}
+
+impl Queueing {
+    fn wants_topology(&self, ps: &PodSet, cq: CqId) -> bool {
+        is_explicit(ps) || self.is_topology_only(cq)
+    }
+
+    /// Why a podset and a flavor don't go together as to topology, if they don't.
+    pub(crate) fn topology_mismatch(
+        &self,
+        cq: CqId,
+        ps: &PodSet,
+        flavor: Flavor,
+        group: &Group,
+    ) -> Option<String> {
+        let rules = self.flavors.get(&flavor)?;
+        let name = &rules.name;
+        if !self.wants_topology(ps, cq) {
+            return (!rules.topology.is_empty())
+                .then(|| format!("Flavor {name:?} supports only TopologyAwareScheduling"));
+        }
+        if !is_explicit(ps) {
+            return None;
+        }
+        if rules.topology.is_empty() {
+            let asked = pod_requests(&ps.spec);
+            let overlaps =
+                asked.keys().filter_map(|n| self.ids.find_resource(n)).any(|r| group.covered.contains(&r));
+            return overlaps.then(|| format!("Flavor {name:?} does not support TopologyAwareScheduling"));
+        }
+        let Some(tree) = self.tas.trees.get(&flavor) else {
+            return Some(format!("Flavor {name:?} information missing in TAS cache"));
+        };
+        let request = ps.topology.as_ref()?;
+        let main = request.required.as_ref().or(request.preferred.as_ref());
+        let has = main.is_none_or(|l| tree.level(l).is_some())
+            && request.slices.iter().all(|(l, _)| tree.level(l).is_some())
+            && !tree.levels.is_empty();
+        (!has).then(|| format!("Flavor {name:?} does not contain the requested level"))
+    }
+
+    /// What the podsets of an assignment ask of topologies, as far as they have no places yet. A podset
+    /// without a flavor that has a topology is marked as failed.
+    fn collect_requests(&self, id: WlId, cq: CqId, a: &mut Assignment) -> TasRequests {
+        let Some(wl) = self.wl(id) else { return Vec::new() };
+        let mut out = Vec::new();
+        for (index, ps) in wl.obj.pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
+            let Some(pick) = a.pod_sets.iter().find(|p| p.index == index) else { continue };
+            let placed = pick.topology.as_ref().is_some_and(|t| !self.has_failed_node(id, t));
+            if pick.error.is_some() || pick.count == 0 || placed {
+                continue;
+            }
+            let (count, flavor) = (pick.count, self.only_topology_flavor(pick));
+            match flavor {
+                Ok(flavor) if self.delays_topology(id, cq, flavor) => a.delay(index),
+                Ok(flavor) => {
+                    let one = self.one_pod(id, index);
+                    out.push(TasRequest { index, count, one, flavor, implied: !is_explicit(ps) });
+                }
+                Err(text) => a.fail(index, text),
+            }
+        }
+        out
+    }
+
+    fn only_topology_flavor(&self, pick: &PodSetPick) -> Result<Flavor, String> {
+        if self.tas.trees.is_empty() {
+            return Err("workload requires Topology, but there is no TAS cache information".into());
+        }
+        let mut flavors: Vec<Flavor> =
+            pick.picks.iter().map(|p| p.flavor).filter(|f| self.tas.trees.contains_key(f)).collect();
+        flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
+        flavors.dedup();
+        match flavors.as_slice() {
+            [] => Err("no TAS flavor assigned".into()),
+            [only] => Ok(*only),
+            many => {
+                let names: Vec<&str> = many.iter().map(|f| self.ids.flavor_name(*f)).collect();
+                Err(format!("more than one TAS flavor assigned: {}", names.join(", ")))
+            }
+        }
+    }
+
+    fn one_pod(&self, id: WlId, index: usize) -> Amounts {
+        let total = self.wl(id).and_then(|w| w.totals.get(w.total_of(index)?));
+        total.map(|t| t.one.clone()).unwrap_or_default()
+    }
+
+    /// Whether a node of the placement has to be replaced.
+    fn has_failed_node(&self, id: WlId, t: &TopologyAssignment) -> bool {
+        self.wl(id).is_some_and(|w| {
+            let failed = &w.obj.status.unhealthy_nodes;
+            t.domains.iter().any(|(values, _)| values.last().is_some_and(|v| failed.contains(v)))
+        })
+    }
+
+    /// Whether the placement is left for later: to the cluster that MultiKueue chooses; and with ProvisioningRequests,
+    /// which bring the nodes, to the second pass.
+    fn delays_topology(&self, id: WlId, cq: CqId, flavor: Flavor) -> bool {
+        let Some(spec) = &self.cq(cq).spec else { return false };
+        let reserved = self.wl(id).is_some_and(|w| w.held.is_some());
+        let name = self.ids.flavor_name(flavor);
+        spec.admission_checks.iter().any(|(check, on)| {
+            match self.checks.get(check).map(|c| c.controller.as_str()) {
+                Some(MULTI_KUEUE) => true,
+                Some(PROVISIONING) => !reserved && (on.is_empty() || on.iter().any(|f| f == name)),
+                _ => false,
+            }
+        })
+    }
+
+    /// The same for preemption: what still needs places.
+    pub(crate) fn tas_requests(&self, id: WlId, cq: CqId, a: &Assignment) -> TasRequests {
+        if !self.config.gates.topology {
+            return Vec::new();
+        }
+        let mut copy = a.clone();
+        self.collect_requests(id, cq, &mut copy)
+    }
+
+    /// Whether there are places now.
+    pub(crate) fn tas_fits(&self, id: WlId, _cq: CqId, requests: &TasRequests) -> bool {
+        requests.is_empty() || self.find_places(id, requests, false).is_ok()
+    }
+
+    /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
+    /// if it would find some were nobody else there.
+    pub(crate) fn assign_topology(&mut self, id: WlId, cq: CqId, a: &mut Assignment) {
+        let requests = self.collect_requests(id, cq, a);
+        if a.mode() == Mode::Fit {
+            match self.find_places(id, &requests, false) {
+                Ok(places) => set_places(a, places),
+                Err((index, _, text)) => {
+                    a.add_reason(index, text);
+                    a.set_pod_set_mode(index, Mode::Preempt);
+                }
+            }
+        }
+        // Nobody has to go for the replacement of a node.
+        if a.mode() != Mode::Preempt || self.wl(id).is_some_and(|w| !w.obj.status.unhealthy_nodes.is_empty())
+        {
+            return;
+        }
+        match self.find_places(id, &requests, true) {
+            Ok(_) => requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt)),
+            Err((index, flavor, _)) => {
+                if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
+                    for at in ps.attempts.iter_mut().filter(|t| t.flavor == flavor) {
+                        (at.mode, at.no_fit_reason) = (Mode::NoFit, why::TOPOLOGY);
+                    }
+                }
+                a.set_pod_set_mode(index, Mode::NoFit);
+            }
+        }
+    }
+
+    /// Places for an assignment that has to preempt, so that they can be kept for it: those free once its
+    /// victims are gone, or any at all when it has none.
+    pub(crate) fn place_after_preemption(
+        &mut self,
+        id: WlId,
+        cq: CqId,
+        a: &mut Assignment,
+        targets: &[Target],
+    ) {
+        let explicit = self.wl(id).is_some_and(|w| w.obj.pod_sets.iter().any(is_explicit));
+        if (!explicit && !self.is_topology_only(cq)) || self.wl(id).is_some_and(|w| w.needs_other_node()) {
+            return;
+        }
+        let requests = self.collect_requests(id, cq, a);
+        let mark = self.mark();
+        targets.iter().for_each(|t| self.take_usage(t.id));
+        let places = self.find_places(id, &requests, targets.is_empty());
+        self.rollback(mark);
+        if let Ok(places) = places {
+            set_places(a, places);
+        }
+    }
+
+    /// Charges the places of an assignment in the simulation, for its own flavor as Kueue does. Places that
+    /// are `taken` and not only kept back are also noted for all flavors on the node. `times` is 1, or -1 to take
+    /// them back.
+    pub(crate) fn tas_charge_assignment(
+        &mut self,
+        id: WlId,
+        a: Option<&Assignment>,
+        taken: bool,
+        times: i64,
+    ) {
+        let pods = self.ids.resource("pods");
+        for (flavor, one, values, count) in self.places_of(id, a) {
+            let by_node = self.tas.trees.get(&flavor).is_some_and(|t| t.by_node);
+            let name = domain_id(&values);
+            if by_node && taken {
+                self.tas.charge((Some(ALL_FLAVORS), name.clone()), &one, pods, times * i64::from(count));
+            }
+            self.tas.charge((Some(flavor), name), &one, pods, times * i64::from(count));
+        }
+    }
+
+    /// Whether nodes that flavors share have room for what is admitted on all of them in this cycle. Kueue
+    /// doesn't look, and can promise a node twice.
+    pub(crate) fn shared_nodes_fit(&self, id: WlId, a: Option<&Assignment>) -> bool {
+        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
+            let Some(tree) = self.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
+            let name = domain_id(&values);
+            let Some(leaf) = tree.leaf(&name) else { return false };
+            let room = self.tas.room_admitted(leaf);
+            super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
+        })
+    }
+
+    /// Whether the places of an assignment are free now.
+    pub(crate) fn tas_assignment_fits(&self, id: WlId, _cq: CqId, a: Option<&Assignment>) -> bool {
+        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
+            let Some(tree) = self.tas.trees.get(&flavor) else { return false };
+            let name = domain_id(&values);
+            let Some(leaf) = tree.leaf(&name) else { return false };
+            let room = self.tas.room(leaf);
+            super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
+        })
+    }
+
+    fn places_of(&self, id: WlId, a: Option<&Assignment>) -> Vec<Place> {
+        let (Some(a), Some(wl)) = (a, self.wl(id)) else { return Vec::new() };
+        let mut out = Vec::new();
+        for ps in &a.pod_sets {
+            let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
+            let one = self.one_pod(id, ps.index);
+            // What it holds already is in the books.
+            let held = wl.held.and_then(|_| wl.placement_of(&ps.name));
+            for (values, n) in &t.domains {
+                let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
+                let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));
+                if more > 0 {
+                    out.push((flavor, one.clone(), values.clone(), more));
+                }
+            }
+        }
+        out
+    }
+
+    /// Places for all requests, one flavor and group after the other, each seeing what those before took.
+    pub(super) fn find_places(&self, id: WlId, requests: &TasRequests, empty: bool) -> Places {
+        let mut flavors: Vec<Flavor> = requests.iter().map(|r| r.flavor).collect();
+        flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
+        flavors.dedup();
+        let Some(wl) = self.wl(id) else { return Ok(Vec::new()) };
+        let pod_sets = pod_sets_with_updates(&wl.obj, requests)?;
+        let mut found = Vec::new();
+        let mut on_nodes: Map<String, Amounts> = Map::default();
+        for flavor in flavors {
+            let Some(tree) = self.tas.trees.get(&flavor) else { continue };
+            let mut here: Map<String, Amounts> = Map::default();
+            for group in groups(requests, flavor, &pod_sets) {
+                let taken = if tree.by_node { &mut on_nodes } else { &mut here };
+                if !wl.obj.status.unhealthy_nodes.is_empty() {
+                    let replaced = self.replace_for_group(&wl.obj, tree, &pod_sets, &group, taken);
+                    found.extend(replaced.map_err(|(index, text)| (index, flavor, text))?);
+                    continue;
+                }
+                let places = self.place_group(tree, &pod_sets, &group, taken, empty);
+                let places = places.map_err(|text| (group[0].index, flavor, text))?;
+                for (r, t) in places {
+                    self.note_taken(taken, &r.one, &t);
+                    found.push((r.index, t));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Notes places for those that come later.
+    fn note_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
+        for (values, count) in &t.domains {
+            let sum = taken.entry(domain_id(values)).or_default();
+            super::add_times(sum, one, i64::from(*count));
+            if let Some(pods) = self.ids.find_resource("pods") {
+                super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
+            }
+        }
+    }
+
+    /// Placements of the group's podsets without the failed node.
+    fn replace_for_group(
+        &self,
+        wl: &Workload,
+        tree: &FlavorTree,
+        pod_sets: &[PodSet],
+        group: &[&TasRequest],
+        taken: &mut Map<String, Amounts>,
+    ) -> Result<Vec<(usize, TopologyAssignment)>, (usize, String)> {
+        let Some(failed) = wl.status.unhealthy_nodes.first() else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for r in group {
+            let Some(ps) = pod_sets.get(r.index) else { continue };
+            let assigned = wl.status.admission.iter().flat_map(|a| &a.assignments);
+            let Some(old) = assigned.filter(|a| a.name == ps.name).find_map(|a| a.topology.as_ref()) else {
+                continue;
+            };
+            if self.config.gates.keep_place_of_single_pods && wl.single_pod {
+                // The pod can't move, and the workload ends with it.
+                found.push((r.index, old.clone()));
+                continue;
+            }
+            let (whole, new) =
+                self.replace_node(tree, ps, r, old, failed, taken).map_err(|text| (r.index, text))?;
+            self.note_taken(taken, &r.one, &new);
+            found.push((r.index, whole));
+        }
+        Ok(found)
+    }
+}
+
+/// The podsets as ready admission checks want them.
+fn pod_sets_with_updates<'a>(
+    wl: &'a Workload,
+    requests: &TasRequests,
+) -> Result<Cow<'a, [PodSet]>, (usize, Flavor, String)> {
+    let mut pod_sets = Cow::Borrowed(wl.pod_sets.as_slice());
+    for r in requests {
+        let Some(ps) = wl.pod_sets.get(r.index) else { continue };
+        for update in Queueing::updates_of(wl, &ps.name) {
+            let Some(ps) = pod_sets.to_mut().get_mut(r.index) else { continue };
+            for (key, value) in &update.node_selector {
+                let old = ps.spec.node_selector.insert(key.clone(), value.clone());
+                if let Some(old) = old.filter(|o| o != value) {
+                    let text = format!(
+                        "invalid podSetUpdate for PodSet {}, error: invalid admission check PodSetUpdate: \
+                         conflict for nodeSelector: conflict for key={key}, value1={old}, value2={value}",
+                        ps.name
+                    );
+                    return Err((r.index, r.flavor, text));
+                }
+            }
+            for t in &update.tolerations {
+                if !ps.spec.tolerations.contains(t) {
+                    ps.spec.tolerations.push(t.clone());
+                }
+            }
+        }
+    }
+    Ok(pod_sets)
+}
+
+fn set_places(a: &mut Assignment, places: Vec<(usize, TopologyAssignment)>) {
+    for (index, t) in places {
+        if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
+            ps.topology = Some(t);
+            if ps.delayed.is_some() {
+                ps.delayed = Some(Delayed::Ready);
+            }
+        }
+    }
+}
+
+/// Requests of one flavor, those with the same group name together.
+fn groups<'a>(requests: &'a TasRequests, flavor: Flavor, pod_sets: &[PodSet]) -> Vec<Vec<&'a TasRequest>> {
+    let mut out: Vec<(Option<&str>, Vec<&TasRequest>)> = Vec::new();
+    for r in requests.iter().filter(|r| r.flavor == flavor) {
+        let name = pod_sets.get(r.index).and_then(|p| p.topology.as_ref()).and_then(|t| t.group.as_deref());
+        match out.iter_mut().find(|(n, _)| name.is_some() && *n == name) {
+            Some((_, list)) => list.push(r),
+            None => out.push((name, vec![r])),
+        }
+    }
+    out.into_iter().map(|(_, g)| g).collect()
+}

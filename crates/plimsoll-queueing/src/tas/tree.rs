@@ -1,0 +1,149 @@
+//! The domains of a flavor's topology.
+
+use std::collections::BTreeSet;
+
+use super::{Amounts, HOSTNAME, add_times};
+use crate::ids::Map;
+use plimsoll_state::model::{Node, StringMap, Taint, Toleration};
+
+/// Number of a domain in its tree.
+pub(super) type DomainId = u32;
+
+/// A domain.
+#[derive(Debug)]
+pub(super) struct Domain {
+    /// Values of the levels from the coarsest to its own.
+    pub(super) values: Vec<String>,
+    pub(super) children: Vec<DomainId>,
+    /// For a leaf: number of its [`Leaf`].
+    pub(super) leaf: Option<u32>,
+}
+
+/// A domain of the lowest level.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    pub(super) domain: DomainId,
+    /// Name of the domain in the books.
+    pub(super) id: String,
+    /// Allocatable less what foreign pods use.
+    pub(super) room: Amounts,
+    /// Books of what workloads hold here: of this flavor, and where the leaf is a node of all flavors.
+    pub(super) slots: [Option<u32>; 2],
+    /// Book of what is admitted on the node by all flavors in the present cycle.
+    pub(super) admitted: Option<u32>,
+    /// The node, where the lowest level is the node.
+    pub(super) node: Option<LeafNode>,
+}
+
+/// What placement rules look at.
+#[derive(Debug)]
+pub(super) struct LeafNode {
+    pub(super) name: String,
+    pub(super) labels: StringMap,
+    pub(super) taints: Vec<Taint>,
+}
+
+/// The tree of a flavor.
+#[derive(Debug)]
+pub(super) struct FlavorTree {
+    pub(super) topology: String,
+    pub(super) levels: Vec<String>,
+    /// Whether the lowest level is the node.
+    pub(super) by_node: bool,
+    pub(super) tolerations: Vec<Toleration>,
+    pub(super) domains: Vec<Domain>,
+    pub(super) per_level: Vec<Vec<DomainId>>,
+    pub(super) leaves: Vec<Leaf>,
+    /// Names of its nodes.
+    pub(super) members: BTreeSet<String>,
+    by_id: Map<String, u32>,
+    by_values: Map<Vec<String>, DomainId>,
+}
+
+impl FlavorTree {
+    pub(super) fn new(topology: String, levels: Vec<String>, tolerations: Vec<Toleration>) -> Self {
+        let by_node = levels.last().is_some_and(|l| l == HOSTNAME);
+        let per_level = vec![Vec::new(); levels.len()];
+        Self {
+            topology,
+            levels,
+            by_node,
+            tolerations,
+            domains: Vec::new(),
+            per_level,
+            leaves: Vec::new(),
+            members: BTreeSet::new(),
+            by_id: Map::default(),
+            by_values: Map::default(),
+        }
+    }
+
+    /// Adds a node that has all level labels.
+    pub(super) fn add_node(&mut self, node: &Node, room: &Amounts) {
+        let values: Vec<String> =
+            self.levels.iter().map(|l| node.labels.get(l).cloned().unwrap_or_default()).collect();
+        let Some(last) = values.last().cloned() else { return };
+        self.members.insert(node.name.clone());
+        let id = if self.by_node { last } else { super::domain_id(&values) };
+        if let Some(leaf) = self.by_id.get(&id).and_then(|&i| self.leaves.get_mut(i as usize)) {
+            add_times(&mut leaf.room, room, 1);
+            return;
+        }
+        let keep =
+            LeafNode { name: node.name.clone(), labels: node.labels.clone(), taints: node.taints.clone() };
+        let domain = self.domain(&values);
+        self.domains[domain as usize].leaf = Some(self.leaves.len() as u32);
+        let node = self.by_node.then_some(keep);
+        self.by_id.insert(id.clone(), self.leaves.len() as u32);
+        self.leaves.push(Leaf { domain, id, room: room.clone(), slots: [None; 2], admitted: None, node });
+    }
+
+    /// The domain with these values, made with its ancestors if needed.
+    fn domain(&mut self, values: &[String]) -> DomainId {
+        let level = values.len() - 1;
+        if let Some(&d) = self.by_values.get(values) {
+            return d;
+        }
+        let id = self.domains.len() as DomainId;
+        self.domains.push(Domain { values: values.to_vec(), children: Vec::new(), leaf: None });
+        self.by_values.insert(values.to_vec(), id);
+        self.per_level[level].push(id);
+        if level > 0 {
+            let parent = self.domain(&values[..level]);
+            self.domains[parent as usize].children.push(id);
+        }
+        id
+    }
+
+    /// Puts everything in the order of values.
+    pub(super) fn finish(&mut self) {
+        let values: Vec<Vec<String>> = self.domains.iter().map(|d| d.values.clone()).collect();
+        let by_values = |list: &mut Vec<DomainId>| {
+            list.sort_by(|&a, &b| values[a as usize].cmp(&values[b as usize]));
+        };
+        self.per_level.iter_mut().for_each(by_values);
+        self.domains.iter_mut().map(|d| &mut d.children).for_each(by_values);
+    }
+
+    /// Name in the books of the leaf a node belongs to, if it has all level labels.
+    pub(super) fn leaf_id(&self, node: &Node) -> Option<String> {
+        let values: Option<Vec<String>> = self.levels.iter().map(|l| node.labels.get(l).cloned()).collect();
+        let values = values?;
+        if self.by_node { values.last().cloned() } else { Some(super::domain_id(&values)) }
+    }
+
+    /// The leaf of this name in the books.
+    pub(super) fn leaf(&self, id: &str) -> Option<&Leaf> {
+        self.leaves.get(*self.by_id.get(id)? as usize)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn leaf_mut(&mut self, id: &str) -> Option<&mut Leaf> {
+        self.leaves.get_mut(*self.by_id.get(id)? as usize)
+    }
+
+    /// Index of a level.
+    pub(super) fn level(&self, key: &str) -> Option<usize> {
+        self.levels.iter().position(|l| l == key)
+    }
+}

@@ -1,0 +1,464 @@
+//! Events from outside → ground state, derived state and the queue.
+
+use super::cluster::amounts;
+use super::cluster::{Extra, NodeInfo, OwnerKind, Pod, PodId};
+use super::events::{Actions, Change, EXTRA_TAINT, Payload, PodView, Resource, needs_extra_taint};
+use super::framework::PluginId;
+use super::queue::Stage;
+use super::{Action, Event, Note, Scheduler};
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::model;
+use plimsoll_state::time::Time;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Scheduler {
+    /// Handles a change of an object: updates ground and derived state and the queue. Decides nothing.
+    pub fn handle_object(&mut self, now: Time, event: &ObjectEvent) {
+        self.now = now;
+        match event {
+            ObjectEvent::NodeUpsert(node) => self.node_upsert(node),
+            ObjectEvent::NodeDelete(name) => self.node_delete(name),
+            ObjectEvent::PodUpsert(pod) => self.pod_upsert(pod),
+            ObjectEvent::PodDelete(uid) => self.pod_delete(uid),
+            ObjectEvent::ObjectUpsert(object) => self.object_upsert(object),
+            ObjectEvent::ObjectDelete(kind, namespace, name) => self.object_delete(kind, namespace, name),
+        }
+        self.settle_victims();
+    }
+
+    /// Handles the answer to an action. Decides nothing.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.now = now;
+        match event {
+            Event::Prepared(uid) => self.prepared(&uid),
+            Event::Bound(uid) => self.bound(&uid),
+            Event::Extended { uid, extender, call, answer } => self.extended(&uid, extender, call, answer),
+            Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
+            Event::Answered { action, answer } => self.answered(*action, &answer),
+        }
+        self.settle_victims();
+    }
+
+    /// Whether anybody waits for events, or is in a cycle that may want them later.
+    pub(super) fn is_watched(&self) -> bool {
+        self.queue.has_waiters() || !self.missed.is_empty()
+    }
+
+    fn node_upsert(&mut self, node: &model::Node) {
+        let (id, old) = self.cluster.upsert_node(node);
+        self.freed |= old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty());
+        if !self.is_watched() {
+            return;
+        }
+        let new = Arc::clone(&self.cluster.nodes[id].info);
+        let name = self.cluster.nodes[id].name;
+        let actions = match &old {
+            None => vec![Actions::ADD],
+            Some(old) => node_actions(old, &new),
+        };
+        for actions in actions {
+            let payload = Payload::Node { name, old: old.clone(), new: Some(Arc::clone(&new)) };
+            self.changed(&Change { resource: Resource::Node, actions, payload });
+        }
+    }
+
+    fn node_delete(&mut self, name: &str) {
+        let Some((_, old)) = self.cluster.remove_node(name) else { return };
+        let Some(name) = self.cluster.strings.get(name) else { return };
+        let payload = Payload::Node { name, old: Some(old), new: None };
+        self.changed(&Change { resource: Resource::Node, actions: Actions::DELETE, payload });
+    }
+
+    fn extra(&mut self, pod: &model::Pod) -> Option<Box<Extra>> {
+        let status = &pod.status;
+        let has_status = status.actuated.is_some() || status.containers.iter().any(|c| c.actuated.is_some());
+        let usage = has_status.then(|| amounts::usage(&pod.spec, Some(status), &mut self.cluster.strings));
+        let extra = Extra {
+            usage,
+            gates: pod.spec.scheduling_gates.iter().map(|g| g.as_str().into()).collect(),
+            preempted: status
+                .conditions
+                .iter()
+                .any(|c| c.kind == "DisruptionTarget" && c.is_true && c.reason == "PreemptionByScheduler"),
+            claim_statuses: status
+                .claim_statuses
+                .iter()
+                .map(|(n, c)| (n.as_str().into(), c.as_deref().map(Into::into)))
+                .collect(),
+            nominated: status.nominated_node_name.as_str().into(),
+            group: pod.group.as_str().into(),
+        };
+        (extra != Extra::default()).then(|| Box::new(extra))
+    }
+
+    fn pod_upsert(&mut self, pod: &model::Pod) {
+        if pod.status.phase.is_terminal() {
+            self.pod_delete(&pod.uid);
+            return;
+        }
+        match self.cluster.pod_by_uid(&pod.uid) {
+            None => self.pod_added(pod),
+            Some(id) => self.pod_updated(id, pod),
+        }
+    }
+
+    fn pod_added(&mut self, pod: &model::Pod) {
+        let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
+        let extra = self.extra(pod);
+        let owner = pod.owners.iter().find(|o| o.controller).and_then(|o| {
+            Some((OwnerKind::of(&o.api_version, &o.kind)?, self.cluster.strings.intern(&o.name)))
+        });
+        let mut row = Pod::new(&pod.uid, &pod.name, shape);
+        row.deleting = pod.deleting;
+        row.start_time = pod.status.start_time;
+        row.owner = owner;
+        row.extra = extra;
+        let id = self.cluster.insert_pod(row);
+        if !pod.spec.node_name.is_empty() {
+            let node = self.cluster.node_row(&pod.spec.node_name);
+            self.cluster.join_group(id);
+            self.cluster.place(id, node);
+            self.expect_promise(id, pod);
+            self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None);
+            return;
+        }
+        self.expect_promise(id, pod);
+        let Some(profile) = self.profile_of(id) else { return };
+        self.queue.insert(id, pod.spec.priority, profile as u32, self.now);
+        self.cluster.join_group(id);
+        self.admit(id);
+        if !pod.status.nominated_node_name.is_empty() && !self.is_gated(id) {
+            self.nominate_as_seen(id, &pod.status.nominated_node_name);
+        }
+        if !pod.group.is_empty() {
+            // Others of its group may have waited for it.
+            self.pod_changed(id, Resource::UnschedulablePod, Actions::ADD, None);
+        }
+    }
+
+    /// Whether PreEnqueue keeps the pod out.
+    fn is_gated(&self, id: PodId) -> bool {
+        self.queue.get(id).is_some_and(|q| matches!(q.stage, Stage::Gated(_)))
+    }
+
+    /// Follows `status.nominatedNodeName` of a waiting pod. Pods of other schedulers keep no room, nor do pods
+    /// that arrive gated, until their next update: upstream's nominator hears of pods that enter the active
+    /// queue.
+    fn nominate_as_seen(&mut self, id: PodId, name: &str) {
+        let counts = !name.is_empty() && self.profile_of(id).is_some();
+        let node = counts.then(|| self.cluster.node_row(name));
+        self.cluster.nominate(id, node);
+    }
+
+    /// Runs PreEnqueue and puts the pod into the active queue, or keeps it out.
+    pub(super) fn admit(&mut self, id: PodId) {
+        self.admit_to(id, Stage::Active);
+    }
+
+    pub(super) fn admit_to(&mut self, id: PodId, stage: Stage) {
+        let Some(queued) = self.queue.get(id) else { return };
+        let gate = self
+            .runners
+            .get(queued.profile as usize)
+            .and_then(|r| r.pre_enqueue(&self.cluster, id))
+            .and_then(|status| status.plugin);
+        self.queue.enter(id, gate.map_or(stage, Stage::Gated));
+    }
+
+    fn pod_updated(&mut self, id: PodId, pod: &model::Pod) {
+        let watched = self.is_watched();
+        let old = watched.then(|| Box::new(PodView::new(&self.cluster, id)));
+        let was_gated = self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.gates.is_empty());
+        let old_nomination =
+            self.cluster.pods[id].extra.as_ref().map_or_else(Box::default, |e| e.nominated.clone());
+        let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
+        let group = self.cluster.pods[id].extra.as_ref().map_or_else(Box::default, |e| e.group.clone());
+        let mut extra = self.extra(pod);
+        if !group.is_empty() || extra.as_ref().is_some_and(|e| !e.group.is_empty()) {
+            // The field can't be changed.
+            extra.get_or_insert_default().group = group;
+        }
+        self.cluster.reshape(id, shape, extra);
+        self.cluster.set_deleting(id, pod.deleting);
+        let row = &mut self.cluster.pods[id];
+        row.start_time = pod.status.start_time;
+        if !pod.spec.node_name.is_empty() {
+            self.pod_assigned(id, &pod.spec.node_name, old);
+            self.expect_promise(id, pod);
+            return;
+        }
+        if self.cluster.pods[id].node.is_some() {
+            if self.missed.contains_key(&id) {
+                self.own_update(id, old, was_gated && pod.spec.scheduling_gates.is_empty());
+            }
+            return;
+        }
+        self.expect_promise(id, pod);
+        let nomination = pod.status.nominated_node_name.as_str();
+        let arrived_gated = self.is_gated(id) && self.cluster.pods[id].nominated.is_none();
+        if !(nomination.is_empty() && old_nomination.is_empty())
+            && (nomination != &*old_nomination || arrived_gated)
+        {
+            self.nominate_as_seen(id, nomination);
+            if !old_nomination.is_empty() && !arrived_gated {
+                self.nomination_ended(id, old.as_deref());
+            }
+        }
+        if self.queue.get(id).is_none() {
+            return;
+        }
+        self.queue.set_priority(id, pod.spec.priority);
+        let gates_gone = was_gated && pod.spec.scheduling_gates.is_empty();
+        self.own_update(id, old, gates_gone);
+    }
+
+    /// A pod is nominated elsewhere or nowhere: its room is free for pods that did not go before it.
+    fn nomination_ended(&mut self, id: PodId, old: Option<&PodView>) {
+        let Some(old) = old else { return };
+        let priority = old.shape.spec.priority;
+        let view = Box::new(PodView { nominated: true, ..old.clone() });
+        let payload = Payload::Pod { id, old: Some(view), new: None };
+        let change = Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload };
+        self.changed_for(&change, |p, other| p.cluster.priority(other) <= priority);
+    }
+
+    /// A waiting pod was updated: it may be schedulable now.
+    fn own_update(&mut self, id: PodId, old: Option<Box<PodView>>, gates_gone: bool) {
+        let parked = |q: &super::queue::Queue| {
+            q.get(id).is_some_and(|r| matches!(r.stage, Stage::Unschedulable | Stage::Gated(_)))
+        };
+        let in_cycle = self.missed.contains_key(&id);
+        if !parked(&self.queue) && !in_cycle {
+            return;
+        }
+        let Some(old) = old else { return };
+        let new = Box::new(PodView::new(&self.cluster, id));
+        for actions in pod_actions(&old, &new, gates_gone) {
+            let payload = Payload::Pod { id, old: Some(old.clone()), new: Some(new.clone()) };
+            let change = Change { resource: Resource::UnschedulablePod, actions, payload };
+            if in_cycle {
+                // It counts when the pod comes back from its cycle.
+                if let Some(missed) = self.missed.get_mut(&id) {
+                    missed.push(&change);
+                }
+                continue;
+            }
+            self.reconsider(id, &change);
+            if !parked(&self.queue) {
+                return;
+            }
+        }
+    }
+
+    /// The pod is on a node now, says the API.
+    fn pod_assigned(&mut self, id: PodId, node_name: &str, old: Option<Box<PodView>>) {
+        let node = self.cluster.node_row(node_name);
+        let before = self.cluster.pods[id].node;
+        let was_waiting = self.queue.get(id).is_some();
+        self.forget_waiting(id, false);
+        self.queue.remove(id);
+        self.forget_extended(id);
+        self.unreserve(id);
+        self.cluster.join_group(id);
+        // Placed first: a row that only this nomination keeps would go.
+        self.cluster.place(id, node);
+        self.cluster.nominate(id, None);
+        let confirmed = self.binding.contains_key(&id);
+        match old {
+            Some(old) if before == Some(node) && !was_waiting && !confirmed => {
+                let new = Box::new(PodView::new(&self.cluster, id));
+                for actions in pod_actions(&old, &new, false) {
+                    let payload = Payload::Pod { id, old: Some(old.clone()), new: Some(new.clone()) };
+                    self.changed(&Change { resource: Resource::AssignedPod, actions, payload });
+                }
+            }
+            _ => self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None),
+        }
+    }
+
+    fn pod_changed(&mut self, id: PodId, resource: Resource, actions: Actions, old: Option<Box<PodView>>) {
+        if !self.is_watched() {
+            return;
+        }
+        let new = Some(Box::new(PodView::new(&self.cluster, id)));
+        self.changed(&Change { resource, actions, payload: Payload::Pod { id, old, new } });
+    }
+
+    pub(super) fn pod_delete(&mut self, uid: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        self.forget_promise(id);
+        self.freed |= self.cluster.pods[id].node.is_some();
+        let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
+        self.forget_waiting(id, true);
+        self.queue.remove(id);
+        self.forget_extended(id);
+        self.binding.remove(&id);
+        self.unreserve(id);
+        self.cluster.remove_pod(id);
+        let Some(view) = view.filter(|v| v.node.is_some() || v.nominated) else { return };
+        let (placed, priority) = (view.node.is_some(), view.shape.spec.priority);
+        let payload = Payload::Pod { id, old: Some(view), new: None };
+        let change = Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload };
+        // A nominated pod kept its room from pods that do not go before it only (`getLEPriorityPreCheck`).
+        self.changed_for(&change, |p, other| placed || p.cluster.priority(other) <= priority);
+    }
+
+    pub(super) fn bound(&mut self, uid: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.waiting.contains(id) || self.binding.remove(&id).is_none() {
+            return;
+        }
+        self.queue.remove(id);
+        let Some(node) = self.cluster.pods[id].node else { return };
+        let pod = self.pod_ref(id);
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name);
+        let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
+        let note = Note { warning: false, reason: "Scheduled", action: "Binding", message };
+        self.outbox.push(Action::Record { pod, note });
+    }
+
+    pub(super) fn bind_failed(&mut self, uid: &str, message: &str) {
+        self.unbind(uid, message, true);
+    }
+
+    /// Takes back an assumed pod whose binding failed; `named`: the message does not say yet who failed.
+    pub(super) fn unbind(&mut self, uid: &str, message: &str, named: bool) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.waiting.contains(id) {
+            // The answer to an earlier attempt.
+            return;
+        }
+        if self.binding.remove(&id).is_none() || self.queue.get(id).is_none() {
+            // Bound by somebody else in the meantime, or gone: nothing to take back.
+            return;
+        }
+        let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
+        self.unguard(id);
+        self.cluster.unplace(id);
+        self.freed = true;
+        if let Some(view) = view {
+            let payload = Payload::Pod { id, old: Some(view), new: None };
+            self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
+        }
+        let text = match self.unreserve(id) {
+            _ if !named => message.to_owned(),
+            Some(plugin) => format!("running PreBind plugin {:?}: {message}", plugin.name()),
+            None => format!("running Bind plugin \"DefaultBinder\": {message}"),
+        };
+        let nominated = self.clear_nomination(id);
+        self.failed(id, "SchedulerError", &text, nominated);
+    }
+
+    /// Something changed: wakes the pods it may unblock.
+    pub(super) fn changed(&mut self, change: &Change) {
+        self.changed_for(change, |_, _| true);
+    }
+
+    /// The same for some pods only (upstream's `PreEnqueueCheck`).
+    pub(super) fn changed_for(&mut self, change: &Change, applies: impl Fn(&Self, PodId) -> bool) {
+        if !self.is_watched() {
+            return;
+        }
+        self.note_missed(change);
+        let mut affected: BTreeSet<(u64, PodId)> = BTreeSet::new();
+        for id in PluginId::ALL {
+            let interested = *id == PluginId::Extender
+                || self.runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
+                    let list = p.interests();
+                    list.iter().any(|i| i.matches(change.resource, change.actions))
+                        || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
+                });
+            if interested {
+                affected.extend(self.queue.stopped_by(*id));
+            }
+        }
+        for (_, id) in affected {
+            if applies(self, id) {
+                self.reconsider(id, change);
+            }
+        }
+    }
+
+    /// Asks the plugins that stopped a pod whether the change may help, and moves it accordingly.
+    pub(super) fn reconsider(&mut self, id: PodId, change: &Change) {
+        let Some(row) = self.queue.get(id) else { return };
+        let gating = match row.stage {
+            Stage::Gated(plugin) => Some(plugin),
+            _ => None,
+        };
+        let Some(runner) = self.runners.get(row.profile as usize) else { return };
+        let helps = |plugin: PluginId| {
+            // Nobody knows what an extender waits for: any event will do.
+            plugin == PluginId::Extender
+                || runner
+                    .plugin(plugin)
+                    .is_some_and(|p| super::hints::hint(p, &self.cluster, id, change) == Some(true))
+        };
+        let at_once = row.pending.iter().any(|p| helps(*p));
+        let later = at_once || row.rejectors.iter().chain(&gating).any(|p| helps(*p));
+        if !later {
+            return;
+        }
+        let stage =
+            if !at_once && self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
+        self.admit_to(id, stage);
+    }
+
+    /// Tries a pod again without a reason of its own.
+    pub(super) fn retry(&mut self, id: PodId) {
+        let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
+        self.admit_to(id, stage);
+    }
+}
+
+/// The events of a node update, in upstream's order.
+pub(super) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<Actions> {
+    let mut out = Vec::new();
+    if old.alloc != new.alloc || old.scalars != new.scalars {
+        out.push(Actions::NODE_ALLOCATABLE);
+    }
+    if old.labels != new.labels {
+        out.push(Actions::NODE_LABEL);
+    }
+    if old.taints != new.taints || (old.unschedulable && !new.unschedulable) {
+        out.push(Actions::NODE_TAINT);
+    }
+    if old.features != new.features {
+        out.push(Actions::NODE_DECLARED_FEATURE);
+    }
+    out
+}
+
+/// The events of a pod update, in upstream's order.
+pub(super) fn pod_actions(old: &PodView, new: &PodView, gates_gone: bool) -> Vec<Actions> {
+    let mut out = Vec::new();
+    if old.shape.labels != new.shape.labels {
+        out.push(Actions::POD_LABEL);
+    }
+    if scaled_down(old, new) {
+        out.push(Actions::POD_SCALE_DOWN);
+    }
+    if gates_gone {
+        out.push(Actions::POD_GATES_ELIMINATED);
+    }
+    if old.shape.spec.tolerations != new.shape.spec.tolerations {
+        out.push(Actions::POD_TOLERATION);
+    }
+    if old.claim_statuses != new.claim_statuses {
+        out.push(Actions::POD_GENERATED_CLAIM);
+    }
+    if out.is_empty() {
+        out.push(Actions::POD_OTHER);
+    }
+    out
+}
+
+/// Whether any request shrank.
+fn scaled_down(old: &PodView, new: &PodView) -> bool {
+    let (o, n) = (&old.usage.requests, &new.usage.requests);
+    o.cpu > n.cpu
+        || o.memory > n.memory
+        || o.ephemeral > n.ephemeral
+        || o.scalars.iter().any(|(name, amount)| *amount > n.scalar(*name))
+}

@@ -1,0 +1,186 @@
+//! Answers to the writes about pods that are not bindings. A write that failed is repeated with growing pauses while
+//! its cause exists: the pod still waits for that reason, the victim is still in the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cluster::PodId;
+use super::decide::condition_hash;
+use super::queue::Stage;
+use super::{Action, PodRef, Scheduler};
+use plimsoll_state::Answer;
+use plimsoll_state::time::{Duration, SECOND, Time};
+
+/// Doublings of the pause between two tries, which is a second at first.
+const DOUBLINGS: u32 = 6;
+
+/// Writes to the status of a pod that are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Explanation,
+    Nomination,
+}
+
+type Key = (String, Kind);
+
+#[derive(Debug)]
+struct Row {
+    failures: u32,
+    /// When to write what again; `None` while it is being written.
+    again: Option<(Time, Action)>,
+    /// Whether `status.nominatedNodeName` is not as it was decided.
+    owes_nomination: bool,
+}
+
+/// Writes that failed.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    rows: BTreeMap<Key, Row>,
+    due: BTreeSet<(Time, Key)>,
+}
+
+impl Repeats {
+    pub(super) fn next(&self) -> Option<Time> {
+        self.due.first().map(|(t, _)| *t)
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Row> {
+        let row = self.rows.remove(key)?;
+        if let Some((at, _)) = &row.again {
+            self.due.remove(&(*at, key.clone()));
+        }
+        Some(row)
+    }
+
+    /// Puts a write off, instead of what was to be repeated before it.
+    fn put_off(&mut self, key: Key, action: Action, now: Time) {
+        let old = self.remove(&key);
+        let failures = old.as_ref().map_or(0, |r| r.failures).saturating_add(1);
+        let wait = SECOND.saturating_mul(1 << (failures - 1).min(DOUBLINGS));
+        let at = now.plus(Duration(wait));
+        let nominates = matches!(&action, Action::Unschedulable { nominated_node: Some(_), .. });
+        let owes_nomination = nominates || old.is_some_and(|r| r.owes_nomination);
+        self.due.insert((at, key.clone()));
+        self.rows.insert(key, Row { failures, again: Some((at, action)), owes_nomination });
+    }
+}
+
+impl Scheduler {
+    /// What became of an action.
+    pub(super) fn answered(&mut self, action: Action, answer: &Answer) {
+        let failed = match answer {
+            Answer::Failed(_) => true,
+            Answer::Done | Answer::Superseded => false,
+        };
+        match &action {
+            Action::Preempt { victim, preemptor, .. } => {
+                if failed {
+                    self.preempt_failed(victim, preemptor);
+                }
+            }
+            Action::Unschedulable { pod, nominated_node, .. } => {
+                let key = (pod.uid.clone(), Kind::Explanation);
+                let nominates = nominated_node.is_some();
+                self.settle(key, action, failed, nominates);
+            }
+            Action::ClearNomination { pod } => {
+                let key = (pod.uid.clone(), Kind::Nomination);
+                self.settle(key, action, failed, true);
+            }
+            // These have events of their own, or nobody waits for them.
+            Action::Bind { .. } | Action::Prepare { .. } | Action::Extend { .. } | Action::Record { .. } => {}
+        }
+    }
+
+    fn settle(&mut self, key: Key, action: Action, failed: bool, nominates: bool) {
+        if failed {
+            if self.cluster.pod_by_uid(&key.0).is_some() {
+                self.repeats.put_off(key, action, self.now);
+            } else {
+                self.repeats.remove(&key);
+            }
+        } else if nominates || self.repeats.rows.get(&key).is_some_and(|r| !r.owes_nomination) {
+            self.repeats.remove(&key);
+        }
+    }
+
+    /// The pod that needs the room is tried again, after its backoff: it may need other victims by then (upstream's
+    /// preemption executor activates the preemptor).
+    fn preempt_failed(&mut self, victim: &PodRef, preemptor: &PodRef) {
+        let stays = self.cluster.pod_by_uid(&victim.uid).is_some_and(|v| !self.cluster.pods[v].deleting);
+        let Some(id) = self.cluster.pod_by_uid(&preemptor.uid).filter(|_| stays) else { return };
+        match self.queue.get(id).map(|q| q.stage) {
+            // Not taken early, as a pod in backoff is: the next try may fail as fast.
+            Some(Stage::Unschedulable) => self.admit_to(id, Stage::ErrorBackoff),
+            Some(Stage::InFlight) => self.activate(id),
+            Some(Stage::Active | Stage::Backoff | Stage::ErrorBackoff | Stage::Gated(_)) | None => {}
+        }
+    }
+
+    /// Repeats writes whose time has come.
+    pub(super) fn repeat_due(&mut self) {
+        while let Some((at, key)) = self.repeats.due.first().filter(|(t, _)| *t <= self.now).cloned() {
+            self.repeats.due.remove(&(at, key.clone()));
+            let Some(row) = self.repeats.rows.get_mut(&key) else { continue };
+            let Some((_, action)) = row.again.take() else { continue };
+            match self.still_wanted(&key, &action) {
+                Wanted::Write(action) => self.outbox.push(action),
+                Wanted::Later => self.repeats.put_off(key, action, self.now),
+                Wanted::Never => drop(self.repeats.remove(&key)),
+            }
+        }
+    }
+
+    fn still_wanted(&mut self, key: &Key, action: &Action) -> Wanted {
+        let Some(id) = self.cluster.pod_by_uid(&key.0) else { return Wanted::Never };
+        match action {
+            Action::ClearNomination { .. } if self.cluster.pods[id].nominated.is_none() => {
+                Wanted::Write(action.clone())
+            }
+            Action::Unschedulable { pod, reason, message, nominated_node } => {
+                let Some(row) = self.queue.get(id) else { return Wanted::Never };
+                if self.cluster.pods[id].node.is_some() {
+                    // Until it is bound, it may come back.
+                    return Wanted::Later;
+                }
+                let owes = self.repeats.rows.get(key).is_some_and(|r| r.owes_nomination);
+                if row.condition == condition_hash(reason, message) {
+                    let nominated_node = (owes || nominated_node.is_some()).then(|| self.nominated_name(id));
+                    let (pod, reason, message) = (pod.clone(), *reason, message.clone());
+                    return Wanted::Write(Action::Unschedulable { pod, reason, message, nominated_node });
+                }
+                if !owes {
+                    return Wanted::Never;
+                }
+                // Another reason was written since, without the nomination: the next attempt writes both.
+                if row.stage == Stage::Unschedulable {
+                    self.retry(id);
+                }
+                Wanted::Later
+            }
+            _ => Wanted::Never,
+        }
+    }
+
+    /// The nomination that the next write about a pod has to repeat, because the write of it failed.
+    pub(super) fn owed_nomination(&mut self, id: PodId) -> Option<String> {
+        if self.repeats.rows.is_empty() {
+            return None;
+        }
+        let key = (self.cluster.pods[id].uid.to_string(), Kind::Explanation);
+        self.repeats.rows.get(&key).filter(|r| r.owes_nomination)?;
+        self.repeats.remove(&key);
+        Some(self.nominated_name(id))
+    }
+
+    fn nominated_name(&self, id: PodId) -> String {
+        let node = self.cluster.pods[id].nominated;
+        node.map_or_else(String::new, |n| self.cluster.strings.text(self.cluster.nodes[n].name).to_owned())
+    }
+}
+
+/// What to do about a write whose time has come.
+enum Wanted {
+    Write(Action),
+    Later,
+    Never,
+}

@@ -1,0 +1,527 @@
+//! The cluster as placement sees it: ground state over interned strings, and what is derived from it.
+
+pub mod amounts;
+pub mod features;
+pub mod group;
+pub mod labels;
+pub mod node;
+pub mod pod;
+pub mod ports;
+pub mod spec;
+
+pub use amounts::{Amounts, Usage};
+pub use labels::Labels;
+pub use node::{Columns, Node, NodeId, NodeInfo};
+pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes, SpecId};
+
+use super::objects::Objects;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use plimsoll_state::intern::{Interner, Map, Marks, Sym};
+use plimsoll_state::model;
+use plimsoll_state::slab::{Id, Slab};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// A change of a node.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// The node.
+    pub node: NodeId,
+    /// Whether what the API says of it changed, or who is nominated to it; otherwise only what its pods use.
+    pub itself: bool,
+    /// Whether its taints changed.
+    pub taints: bool,
+    /// The pod that came or left.
+    pub moved: Option<Moved>,
+}
+
+/// A pod that is counted on a node from now on, or no longer.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// Shape of the pod.
+    pub shape: Arc<Shape>,
+    /// Whether its deletion had been asked for.
+    pub deleting: bool,
+    /// 1: came, -1: left.
+    pub by: i64,
+}
+
+/// Nodes that changed lately, in order; readers keep a position.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Position of the first entry of `log`.
+    base: u64,
+    log: Vec<Changed>,
+    /// Counts changes that can't be told node by node.
+    pub epoch: u64,
+    /// Set while something is tried out that will be taken back.
+    pub paused: bool,
+}
+
+/// Longest log of changes; readers further behind start afresh.
+const MAX_CHANGES: usize = 1 << 16;
+
+impl Changes {
+    fn push(&mut self, change: Changed) {
+        if self.paused {
+            return;
+        }
+        if self.log.len() >= MAX_CHANGES {
+            let half = MAX_CHANGES / 2;
+            self.log.drain(..half);
+            self.base += half as u64;
+        }
+        self.log.push(change);
+    }
+
+    /// What the API says of the node changed, or who is nominated to it.
+    fn node(&mut self, node: NodeId, taints: bool) {
+        self.push(Changed { node, itself: true, taints, moved: None });
+    }
+
+    /// A pod came or left.
+    fn pod(&mut self, node: NodeId, moved: Moved) {
+        self.push(Changed { node, itself: false, taints: false, moved: Some(moved) });
+    }
+
+    /// Drops all entries: readers start afresh.
+    fn forget(&mut self) {
+        self.base = self.end() + 1;
+        self.log.clear();
+        self.epoch += 1;
+    }
+
+    /// Position after the last change.
+    pub fn end(&self) -> u64 {
+        self.base + self.log.len() as u64
+    }
+
+    /// Changes from a position on; `None`: too far behind.
+    pub fn since(&self, position: u64) -> Option<&[Changed]> {
+        let skip = usize::try_from(position.checked_sub(self.base)?).ok()?;
+        self.log.get(skip..)
+    }
+}
+
+/// The cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// All strings.
+    pub strings: Interner,
+    /// Labels of namespaces; those not listed have none.
+    pub namespaces: spec::NamespaceLabels,
+    /// Shapes and specs in use.
+    pub shapes: Shapes,
+    /// Pods that are not finished.
+    pub pods: Slab<PodId, Pod>,
+    pods_by_uid: HashTable<PodId>,
+    hasher: FixedState,
+    /// Nodes.
+    pub nodes: Slab<NodeId, Node>,
+    nodes_by_name: Map<Sym, NodeId>,
+    /// Node resources.
+    pub columns: Columns,
+    /// How many node objects there are.
+    pub node_count: usize,
+    /// How many nodes have an image.
+    pub image_nodes: Map<Sym, u32>,
+    /// How many placed pods have affinity or anti-affinity terms.
+    pub with_affinity: usize,
+    /// Pod groups.
+    pub groups: group::Groups,
+    /// Which group a pod has joined.
+    group_keys: Map<PodId, group::GroupKey>,
+    /// Pods nominated to a node.
+    pub nominees: BTreeSet<PodId>,
+    /// Everything else.
+    pub objects: Objects,
+    /// What changed lately.
+    pub changes: Changes,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            strings: Interner::default(),
+            namespaces: Map::default(),
+            shapes: Shapes::default(),
+            pods: Slab::default(),
+            pods_by_uid: HashTable::new(),
+            hasher: FixedState::with_seed(0x0000_90d5),
+            nodes: Slab::default(),
+            nodes_by_name: Map::default(),
+            columns: Columns::default(),
+            node_count: 0,
+            image_nodes: Map::default(),
+            with_affinity: 0,
+            groups: group::Groups::default(),
+            group_keys: Map::default(),
+            nominees: BTreeSet::new(),
+            objects: Objects::default(),
+            changes: Changes::default(),
+        }
+    }
+}
+
+impl Cluster {
+    /// Forgets strings that nothing holds any more. The log of changes begins anew, because it holds strings of what is
+    /// gone.
+    pub fn sweep_strings(&mut self) {
+        self.changes.forget();
+        let mut marks = self.strings.marks();
+        self.mark(&mut marks);
+        self.strings.sweep(&marks);
+    }
+
+    fn mark(&self, marks: &mut Marks) {
+        let Self {
+            strings: _,
+            namespaces,
+            shapes,
+            pods,
+            pods_by_uid: _,
+            hasher: _,
+            nodes,
+            nodes_by_name,
+            columns: _,
+            node_count: _,
+            image_nodes,
+            with_affinity: _,
+            groups,
+            group_keys,
+            nominees: _,
+            objects,
+            changes: _,
+        } = self;
+        for (name, labels) in namespaces {
+            marks.mark(*name);
+            labels.mark(marks);
+        }
+        shapes.mark(marks);
+        for (_, pod) in pods.iter() {
+            marks.all(pod.owner.iter().map(|(_, name)| name));
+            pod.extra.iter().filter_map(|e| e.usage.as_ref()).for_each(|u| u.mark(marks));
+        }
+        nodes.iter().for_each(|(_, node)| node.mark(marks));
+        marks.all(nodes_by_name.keys().chain(image_nodes.keys()));
+        groups.keys().chain(group_keys.values()).for_each(|(namespace, _)| marks.mark(*namespace));
+        objects.mark(marks);
+    }
+
+    /// The pod of this UID.
+    pub fn pod_by_uid(&self, uid: &str) -> Option<PodId> {
+        let hash = self.hasher.hash_one(uid);
+        self.pods_by_uid.find(hash, |i| &*self.pods[*i].uid == uid).copied()
+    }
+
+    /// Adds a pod, on no node yet.
+    pub fn insert_pod(&mut self, pod: Pod) -> PodId {
+        let hash = self.hasher.hash_one(&*pod.uid);
+        let id = self.pods.insert(pod);
+        let (pods, hasher) = (&self.pods, &self.hasher);
+        self.pods_by_uid.insert_unique(hash, id, |i| hasher.hash_one(&*pods[*i].uid));
+        id
+    }
+
+    /// Takes a pod out, and off its node.
+    pub fn remove_pod(&mut self, id: PodId) {
+        self.unplace(id);
+        self.leave_group(id);
+        self.nominate(id, None);
+        let hash = self.hasher.hash_one(&*self.pods[id].uid);
+        if let Ok(entry) = self.pods_by_uid.find_entry(hash, |i| *i == id) {
+            entry.remove();
+        }
+        if let Some(pod) = self.pods.remove(id) {
+            self.shapes.release(pod.shape);
+        }
+    }
+
+    /// Shape of a pod.
+    pub fn shape(&self, pod: PodId) -> &Arc<Shape> {
+        self.shapes.get(self.pods[pod].shape)
+    }
+
+    /// Priority of a pod.
+    pub fn priority(&self, pod: PodId) -> i32 {
+        self.shape(pod).spec.priority
+    }
+
+    /// What a pod occupies.
+    pub fn usage<'a>(&'a self, pod: &'a Pod) -> &'a Usage {
+        match pod.extra.as_ref().and_then(|e| e.usage.as_ref()) {
+            Some(own) => own,
+            None => &self.shapes.get(pod.shape).spec.usage,
+        }
+    }
+
+    /// `namespace/name` of a pod.
+    pub fn pod_name(&self, id: PodId) -> String {
+        format!("{}/{}", self.strings.text(self.shape(id).namespace), self.pods[id].name)
+    }
+
+    /// The row of a node name, made if there is none.
+    pub fn node_row(&mut self, name: &str) -> NodeId {
+        let name = self.strings.intern(name);
+        if let Some(id) = self.nodes_by_name.get(&name) {
+            return *id;
+        }
+        let id = self.nodes.insert(Node::new(name));
+        self.columns.grow(self.nodes.bound());
+        self.nodes_by_name.insert(name, id);
+        id
+    }
+
+    /// The node of this name, if its object is there.
+    pub fn node_by_name(&self, name: Sym) -> Option<NodeId> {
+        self.nodes_by_name.get(&name).copied().filter(|id| self.nodes[*id].exists)
+    }
+
+    /// All nodes whose objects are there, in id order.
+    pub fn live_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().filter(|(_, n)| n.exists).map(|(id, _)| id)
+    }
+
+    /// Puts in what the API says about a node. Returns the row and what was known before.
+    pub fn upsert_node(&mut self, node: &model::Node) -> (NodeId, Option<Arc<NodeInfo>>) {
+        let id = self.node_row(&node.name);
+        let info = Arc::new(NodeInfo::new(node, &mut self.strings));
+        let row = &mut self.nodes[id];
+        let old = row.exists.then(|| Arc::clone(&row.info));
+        if old.as_ref().is_some_and(|o| *o == info) {
+            return (id, old);
+        }
+        row.info = Arc::clone(&info);
+        row.set_scalar_allocs(&info.scalars);
+        row.exists = true;
+        for (column, amount) in self.columns.alloc.iter_mut().zip(info.alloc) {
+            column[id.index()] = amount;
+        }
+        if old.is_none() {
+            self.node_count += 1;
+        }
+        let old_images = old.as_ref().map_or(&[][..], |o| &o.images);
+        if old.is_none() || old_images != &*info.images {
+            self.count_images(old_images, false);
+            self.count_images(&info.images, true);
+            self.changes.epoch += 1;
+        }
+        if old.as_ref().is_none_or(|o| o.labels != info.labels || o.features != info.features) {
+            self.changes.epoch += 1;
+        }
+        let taints = old.as_ref().is_none_or(|o| o.taints != info.taints);
+        self.changes.node(id, taints);
+        (id, old)
+    }
+
+    fn count_images(&mut self, images: &[(Sym, i64)], more: bool) {
+        for (name, _) in images {
+            let n = self.image_nodes.entry(*name).or_default();
+            *n = if more { *n + 1 } else { n.saturating_sub(1) };
+            if *n == 0 {
+                self.image_nodes.remove(name);
+            }
+        }
+    }
+
+    /// Takes a node object out; the row stays while pods are on it.
+    pub fn remove_node(&mut self, name: &str) -> Option<(NodeId, Arc<NodeInfo>)> {
+        let id = self.node_by_name(self.strings.get(name)?)?;
+        let row = &mut self.nodes[id];
+        let old = std::mem::take(&mut row.info);
+        row.exists = false;
+        row.set_scalar_allocs(&[]);
+        for column in &mut self.columns.alloc {
+            column[id.index()] = 0;
+        }
+        self.node_count -= 1;
+        self.count_images(&old.images, false);
+        self.changes.epoch += 1;
+        self.changes.node(id, true);
+        self.drop_row_if_unused(id);
+        Some((id, old))
+    }
+
+    fn drop_row_if_unused(&mut self, id: NodeId) {
+        let row = &self.nodes[id];
+        if !row.exists && row.pods.is_empty() && row.nominated.is_empty() {
+            self.nodes_by_name.remove(&row.name);
+            self.nodes.remove(id);
+        }
+    }
+
+    /// Counts a pod on a node.
+    pub fn place(&mut self, id: PodId, node: NodeId) {
+        if self.pods[id].node == Some(node) {
+            return;
+        }
+        self.unplace(id);
+        let slot = self.nodes[node].pods.len();
+        let pod = &mut self.pods[id];
+        pod.node = Some(node);
+        pod.slot = slot as u32;
+        self.nodes[node].pods.push(id);
+        self.account(id, node, 1);
+    }
+
+    /// Takes a pod off its node.
+    pub fn unplace(&mut self, id: PodId) -> Option<NodeId> {
+        let node = self.pods[id].node.take()?;
+        let slot = self.pods[id].slot as usize;
+        let row = &mut self.nodes[node];
+        row.pods.swap_remove(slot);
+        if let Some(moved) = row.pods.get(slot) {
+            self.pods[*moved].slot = slot as u32;
+        }
+        self.account(id, node, -1);
+        self.drop_row_if_unused(node);
+        Some(node)
+    }
+
+    /// Adds (`sign` 1) or takes away (`sign` -1) what a pod occupies.
+    fn account(&mut self, id: PodId, node: NodeId, sign: i64) {
+        let pod = &self.pods[id];
+        let shape = Arc::clone(self.shapes.get(pod.shape));
+        let usage = pod.extra.as_ref().and_then(|e| e.usage.as_ref()).unwrap_or(&shape.spec.usage);
+        let r = &usage.requests;
+        let n = node.index();
+        for (column, amount) in self.columns.used.iter_mut().zip([r.cpu, r.memory, r.ephemeral, 1]) {
+            column[n] = column[n].wrapping_add(amount * sign);
+        }
+        let nonzero = [usage.nonzero_cpu, usage.nonzero_memory];
+        for (column, amount) in self.columns.nonzero.iter_mut().zip(nonzero) {
+            column[n] = column[n].wrapping_add(amount * sign);
+        }
+        let row = &mut self.nodes[node];
+        for (name, amount) in &r.scalars {
+            let s = row.scalar_mut(*name);
+            s.used = s.used.wrapping_add(amount * sign);
+        }
+        if sign < 0 {
+            row.scalars.retain(|s| s.alloc != 0 || s.used != 0);
+        }
+        let spec = &shape.spec;
+        if sign > 0 {
+            row.ports.extend_from_slice(&spec.ports);
+        } else {
+            for port in &spec.ports {
+                if let Some(at) = row.ports.iter().position(|p| p == port) {
+                    row.ports.swap_remove(at);
+                }
+            }
+        }
+        if !spec.affinity.is_empty() || !spec.anti_affinity.is_empty() {
+            row.with_affinity = row.with_affinity.wrapping_add_signed(sign as i32);
+            self.with_affinity = self.with_affinity.wrapping_add_signed(sign as isize);
+        }
+        if !spec.anti_affinity.required.is_empty() {
+            row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign as i32);
+        }
+        if !self.groups.is_empty() {
+            self.count_member(id, sign);
+        }
+        let moved = Moved { deleting: self.pods[id].deleting, shape, by: sign };
+        self.changes.pod(node, moved);
+    }
+
+    /// Notes whether deletion of a pod has been asked for.
+    pub fn set_deleting(&mut self, id: PodId, deleting: bool) {
+        let old = std::mem::replace(&mut self.pods[id].deleting, deleting);
+        if let Some(node) = self.pods[id].node.filter(|_| old != deleting) {
+            let shape = Arc::clone(self.shape(id));
+            self.changes.pod(node, Moved { shape: Arc::clone(&shape), deleting: old, by: -1 });
+            self.changes.pod(node, Moved { shape, deleting, by: 1 });
+        }
+    }
+
+    /// Gives a placed or waiting pod another shape or other rare parts.
+    pub fn reshape(&mut self, id: PodId, shape: ShapeId, extra: Option<Box<Extra>>) {
+        if self.pods[id].shape == shape && self.pods[id].extra == extra {
+            self.shapes.release(shape);
+            return;
+        }
+        let node = self.unplace_keeping_row(id);
+        let old = std::mem::replace(&mut self.pods[id].shape, shape);
+        self.pods[id].extra = extra;
+        self.shapes.release(old);
+        if let Some(node) = node {
+            self.place(id, node);
+        }
+    }
+
+    fn unplace_keeping_row(&mut self, id: PodId) -> Option<NodeId> {
+        let node = self.pods[id].node?;
+        let exists = std::mem::replace(&mut self.nodes[node].exists, true);
+        self.unplace(id);
+        self.nodes[node].exists = exists;
+        Some(node)
+    }
+
+    /// Nominates a pod to a node, or to none.
+    pub fn nominate(&mut self, id: PodId, node: Option<NodeId>) {
+        let old = std::mem::replace(&mut self.pods[id].nominated, node);
+        if old == node {
+            return;
+        }
+        if let Some(node) = node {
+            self.nodes[node].nominated.push(id);
+            self.changes.node(node, false);
+            self.nominees.insert(id);
+        } else {
+            self.nominees.remove(&id);
+        }
+        if let Some(old) = old {
+            self.nodes[old].nominated.retain(|p| *p != id);
+            self.changes.node(old, false);
+            self.drop_row_if_unused(old);
+        }
+    }
+
+    /// Recounts every node from its pods and compares.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub fn check(&self) {
+        let mut columns = self.columns.clone();
+        for c in columns.used.iter_mut().chain(&mut columns.nonzero) {
+            c.fill(0);
+        }
+        let mut on_node: Map<NodeId, usize> = Map::default();
+        let mut scalars: Map<(NodeId, Sym), i64> = Map::default();
+        let mut ports = 0;
+        for (id, pod) in self.pods.iter() {
+            let Some(node) = pod.node else { continue };
+            let n = node.index();
+            assert_eq!(self.nodes[node].pods.get(pod.slot as usize), Some(&id), "pod is listed on its node");
+            *on_node.entry(node).or_default() += 1;
+            let usage = self.usage(pod);
+            let r = &usage.requests;
+            for (column, amount) in columns.used.iter_mut().zip([r.cpu, r.memory, r.ephemeral, 1]) {
+                column[n] += amount;
+            }
+            columns.nonzero[0][n] += usage.nonzero_cpu;
+            columns.nonzero[1][n] += usage.nonzero_memory;
+            for (name, amount) in &r.scalars {
+                *scalars.entry((node, *name)).or_default() += amount;
+            }
+            ports += self.shapes.get(pod.shape).spec.ports.len();
+        }
+        assert!(columns == self.columns, "node columns equal a recount");
+        let mut listed_ports = 0;
+        for (id, node) in self.nodes.iter() {
+            assert_eq!(node.pods.len(), on_node.get(&id).copied().unwrap_or(0), "pods per node");
+            listed_ports += node.ports.len();
+            for s in &node.scalars {
+                assert_eq!(s.used, scalars.get(&(id, s.name)).copied().unwrap_or(0), "scalar resources");
+            }
+        }
+        assert_eq!(ports, listed_ports, "host ports");
+        assert_eq!(self.node_count, self.live_nodes().count(), "number of nodes");
+        let nominees: BTreeSet<PodId> =
+            self.pods.iter().filter(|(_, p)| p.nominated.is_some()).map(|(id, _)| id).collect();
+        assert_eq!(nominees, self.nominees, "nominated pods");
+        self.check_groups();
+    }
+}

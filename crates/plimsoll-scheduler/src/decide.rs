@@ -1,0 +1,439 @@
+//! Scheduling cycles: from the head of the queue to an action.
+
+use super::cluster::{Cluster, NodeId, PodId};
+use super::cycle::{Cycle, totals};
+use super::evaluate::{self, Failure};
+use super::framework::{Incoming, PluginId, Status};
+use super::message::truncate_note;
+use super::permit::Passage;
+use super::preempt::{self, Candidate, Trials};
+use super::queue::Stage;
+use super::ranked::Rank;
+use super::{Action, Note, PodRef, Preparation, Scheduler, prepare};
+use plimsoll_state::rng::Rng;
+use plimsoll_state::time::Time;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// Fewer feasible nodes are never enough while there are more (`minFeasibleNodesToFind`).
+const MIN_FEASIBLE: usize = 100;
+
+/// How a cycle ended.
+pub(super) enum Outcome {
+    Placed(NodeId, Option<Preparation>),
+    Rejected { failure: Failure, candidate: Option<Arc<Candidate>>, clear_nomination: bool },
+    Error(String),
+    NoNodes,
+}
+
+impl Scheduler {
+    /// Decides, with bounded work.
+    pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
+        self.now = now;
+        self.give_up_waiting();
+        self.end_promises();
+        self.give_up_extending();
+        self.end_waiting();
+        self.settle_victims();
+        self.queue.flush_backoff(now);
+        for id in self.queue.take_leftovers(now) {
+            self.retry(id);
+        }
+        self.repeat_due();
+        for action in self.outbox.drain(..) {
+            emit(action);
+        }
+        for _ in 0..self.config.decisions_per_step {
+            if self.extending.is_some() {
+                break;
+            }
+            self.sweep();
+            let Some(id) = self.queue.pop() else { break };
+            self.schedule(id);
+            self.settle_victims();
+            for action in self.outbox.drain(..) {
+                emit(action);
+            }
+        }
+    }
+
+    fn schedule(&mut self, id: PodId) {
+        if self.cluster.pods[id].deleting {
+            let text = format!("skip schedule deleting pod: {}", self.cluster.pod_name(id));
+            self.record(id, true, "FailedScheduling", "Scheduling", &text);
+            self.queue.remove(id);
+            return;
+        }
+        if self.guarded
+            && let Some(pods) = self.take_group(id)
+        {
+            return self.schedule_group(&pods);
+        }
+        if let Some(outcome) = self.take_promise(id) {
+            return self.conclude(id, outcome);
+        }
+        if self.is_extended(id) {
+            return self.extend(id, false);
+        }
+        if let Some(outcome) = self.find(id) {
+            self.conclude(id, outcome);
+        }
+    }
+
+    /// Looks for a node, and for victims where there is none.
+    pub(super) fn find(&mut self, id: PodId) -> Option<Outcome> {
+        let runner = self.runners.get(self.queue.get(id)?.profile as usize)?;
+        let incoming = Incoming::new(&self.cluster, id);
+        let profile = self.queue.get(id).map_or(0, |q| q.profile);
+        let sampled = sample(runner, self.cluster.node_count);
+        let rank = if self.cluster.node_count == 0 || sampled.is_some() {
+            Rank::Unknown
+        } else {
+            self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
+        };
+        Some(match rank {
+            Rank::Best(node) => Outcome::Placed(node, None),
+            Rank::None(ranked) => {
+                let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
+                let failure = evaluate::ranked_failure(&self.cluster, ranked);
+                // What pods elsewhere change is not noticed by what is kept about a node.
+                let trials = (!ranked.is_counted()).then_some(&mut ranked.trials);
+                reject(cycle, &mut self.cluster, failure, (&mut self.rng, trials))
+            }
+            Rank::Unknown => {
+                let sampled = sampled.map(|n| (n, &mut self.next_start));
+                attempt(runner, &mut self.cluster, incoming, &mut self.rng, sampled)
+            }
+        })
+    }
+
+    /// Carries out how a cycle ended.
+    pub(super) fn conclude(&mut self, id: PodId, outcome: Outcome) {
+        match outcome {
+            Outcome::Placed(node, what) => self.assume(id, node, what),
+            Outcome::Rejected { failure, candidate, clear_nomination } => {
+                self.rejected(id, &failure, candidate, clear_nomination);
+            }
+            Outcome::Error(text) => {
+                let nominated = self.clear_nomination(id);
+                self.failed(id, "SchedulerError", &text, nominated);
+            }
+            Outcome::NoNodes => {
+                let nominated = self.clear_nomination(id);
+                self.failed(id, "Unschedulable", "no nodes available to schedule pods", nominated);
+            }
+        }
+    }
+
+    /// Counts the pod on the node and asks for the binding.
+    fn assume(&mut self, id: PodId, node: NodeId, what: Option<Preparation>) {
+        self.cluster.nominate(id, None);
+        self.cluster.place(id, node);
+        self.binding.insert(id, ());
+        self.missed.remove(&id);
+        let prepared = what.is_some();
+        if let Some(what) = what {
+            self.reserve(id, node, what);
+        }
+        if self.guarded && self.guard(id, node) != Passage::Open {
+            return;
+        }
+        if prepared {
+            return self.pre_bind(id);
+        }
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
+        self.bind(id, node);
+    }
+
+    /// Victims that need not be deleted make room now, after the pod that needs it was put aside: stand-ins, and pods
+    /// that wait before they are bound.
+    pub(super) fn settle_victims(&mut self) {
+        for stand_in in std::mem::take(&mut self.broken) {
+            self.break_promise(stand_in);
+        }
+        for id in std::mem::take(&mut self.cancelled) {
+            let uid = self.cluster.pods[id].uid.clone();
+            self.bind_failed(&uid, "binding volumes: context canceled");
+        }
+        if self.guarded {
+            self.follow_waiting();
+        }
+    }
+
+    fn rejected(&mut self, id: PodId, failure: &Failure, candidate: Option<Arc<Candidate>>, clear: bool) {
+        if let Some(row) = self.queue.get_mut(id) {
+            row.rejectors = failure.plugins.iter().copied().collect();
+            row.pending = failure.pending.iter().copied().collect();
+        }
+        let text = failure.fit.full();
+        let nominated = match candidate {
+            Some(candidate) => {
+                let node = candidate.node;
+                self.preempt(id, &candidate);
+                self.cluster.nominate(id, Some(node));
+                Some(self.cluster.strings.text(self.cluster.nodes[node].name).to_owned())
+            }
+            None if clear => {
+                let had = self.cluster.pods[id].nominated.is_some();
+                self.cluster.nominate(id, None);
+                had.then(String::new)
+            }
+            None => None,
+        };
+        self.failed(id, "Unschedulable", &text, nominated);
+    }
+
+    /// Asks for the deletion of the victims.
+    fn preempt(&mut self, id: PodId, candidate: &Candidate) {
+        let preemptor = self.pod_ref(id);
+        let shape = self.cluster.shape(id);
+        let scheduler = self.cluster.strings.text(shape.spec.scheduler).to_owned();
+        let priority = shape.spec.priority;
+        let node = self.cluster.strings.text(self.cluster.nodes[candidate.node].name).to_owned();
+        for victim in &candidate.victims {
+            if self.cluster.pods[*victim].deleting {
+                continue;
+            }
+            if self.promises.is_stand_in(*victim) {
+                self.broken.push(*victim);
+                continue;
+            }
+            let pod = self.pod_ref(*victim);
+            let mut message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+            if self.make_way(*victim) {
+                message.push_str(" (in kube-scheduler memory).");
+            } else {
+                self.outbox.push(Action::Preempt {
+                    victim: pod.clone(),
+                    preemptor: preemptor.clone(),
+                    message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
+                });
+            }
+            let note = Note { warning: false, reason: "Preempted", action: "Preempting", message };
+            self.outbox.push(Action::Record { pod, note });
+        }
+        let nominated = self.cluster.nodes[candidate.node].nominated.clone();
+        for other in nominated.into_iter().filter(|p| *p != id) {
+            if self.cluster.priority(other) >= priority {
+                continue;
+            }
+            self.cluster.nominate(other, None);
+            let pod = self.pod_ref(other);
+            self.outbox.push(Action::ClearNomination { pod });
+            if self.queue.get(other).is_some_and(|r| r.stage == Stage::Unschedulable) {
+                self.retry(other);
+            }
+        }
+    }
+
+    /// Whether a victim needs not be deleted: it waits at Permit or in PreBind, and is only taken back.
+    fn make_way(&mut self, victim: PodId) -> bool {
+        if self.guarded && self.waiting.preempt(victim) {
+            return true;
+        }
+        let cancel = self.can_cancel(victim);
+        if cancel {
+            self.cancelled.push(victim);
+        }
+        cancel
+    }
+
+    /// Puts a pod back after a failed attempt and reports it.
+    pub(super) fn failed(&mut self, id: PodId, reason: &'static str, text: &str, nominated: Option<String>) {
+        self.record(id, true, "FailedScheduling", "Scheduling", text);
+        let condition = condition_hash(reason, text);
+        let now = self.now;
+        let nominated = nominated.or_else(|| self.owed_nomination(id));
+        let Some(row) = self.queue.get_mut(id) else { return };
+        let told = row.condition == condition && nominated.is_none();
+        row.condition = condition;
+        row.timestamp = now;
+        let error = row.rejectors.is_empty() && row.pending.is_empty();
+        if error {
+            row.errors += 1;
+        } else {
+            row.unschedulable += 1;
+            row.errors = 0;
+        }
+        if error || self.is_in_group(id) {
+            // Pods of a group always come back after their backoff, and wait for all of it: the group would be tried
+            // again at once otherwise.
+            self.admit_to(id, Stage::ErrorBackoff);
+        } else {
+            self.queue.enter(id, Stage::Unschedulable);
+        }
+        self.replay_missed(id);
+        if !told {
+            let pod = self.pod_ref(id);
+            let message = text.to_owned();
+            self.outbox.push(Action::Unschedulable { pod, reason, message, nominated_node: nominated });
+        }
+    }
+
+    fn record(&mut self, id: PodId, warning: bool, reason: &'static str, action: &'static str, text: &str) {
+        let pod: PodRef = self.pod_ref(id);
+        let note = Note { warning, reason, action, message: truncate_note(text) };
+        self.outbox.push(Action::Record { pod, note });
+    }
+}
+
+/// What is remembered of a condition that was written.
+pub(super) fn condition_hash(reason: &str, text: &str) -> u64 {
+    foldhash::fast::FixedState::with_seed(1).hash_one((reason, text)) | 1
+}
+
+/// How the search for a node ended.
+pub(super) enum Search<'a> {
+    On(Cycle<'a>, NodeId),
+    Nowhere(Cycle<'a>, Failure),
+    Error(String),
+}
+
+/// After how many feasible nodes the search stops; `None`: never (spec section 4, `numFeasibleNodesToFind`).
+///
+/// A percentage of 0 looks at all nodes here: that costs less than upstream's sample.
+fn sample(runner: &super::cycle::Runner, nodes: usize) -> Option<usize> {
+    let percentage = usize::from(runner.profile.percentage_of_nodes_to_score);
+    if percentage == 0 || percentage >= 100 || nodes < MIN_FEASIBLE {
+        return None;
+    }
+    if !runner.scores() {
+        return Some(1);
+    }
+    Some((nodes * percentage / 100).max(MIN_FEASIBLE))
+}
+
+/// One attempt to find a node.
+fn attempt(
+    runner: &super::cycle::Runner,
+    cluster: &mut Cluster,
+    incoming: Incoming,
+    rng: &mut Rng,
+    sampled: Option<(usize, &mut usize)>,
+) -> Outcome {
+    if cluster.node_count == 0 {
+        return Outcome::NoNodes;
+    }
+    match search(runner, cluster, incoming, rng, sampled) {
+        Search::On(cycle, node) => placed(&cycle, cluster, node),
+        Search::Nowhere(cycle, failure) => reject(cycle, cluster, failure, (rng, None)),
+        Search::Error(text) => Outcome::Error(text),
+    }
+}
+
+/// PreFilter to Score over all nodes, or over a sample of them.
+pub(super) fn search<'a>(
+    runner: &'a super::cycle::Runner,
+    cluster: &mut Cluster,
+    incoming: Incoming,
+    rng: &mut Rng,
+    sampled: Option<(usize, &mut usize)>,
+) -> Search<'a> {
+    let mut cycle = Cycle::pre_filter(runner, cluster, incoming);
+    let mut verdicts = Vec::new();
+    if cycle.status.is_success() {
+        verdicts = match sampled {
+            Some((wanted, start)) => evaluate::filter_some(&mut cycle, cluster, wanted, start),
+            None => evaluate::filter_all(&mut cycle, cluster).0,
+        };
+    } else if !cycle.status.code.is_rejected() {
+        return Search::Error(error_text(cluster, &cycle.status, "PreFilter"));
+    }
+    if let Some((_, status)) = verdicts.iter().find(|(_, s)| !s.is_success() && !s.code.is_rejected()) {
+        return Search::Error(error_text(cluster, status, "Filter"));
+    }
+    let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
+    match feasible.as_slice() {
+        [] => {
+            let failure = evaluate::failure(&cycle, cluster, &verdicts);
+            Search::Nowhere(cycle, failure)
+        }
+        [only] => Search::On(cycle, *only),
+        many => {
+            let scores = cycle.score(cluster, many);
+            Search::On(cycle, pick(many, &totals(&scores, many.len()), rng))
+        }
+    }
+}
+
+/// Reserve on the chosen node.
+pub(super) fn placed(cycle: &Cycle<'_>, cluster: &Cluster, node: NodeId) -> Outcome {
+    match prepare::reserve(cycle, cluster, node) {
+        Ok(what) => Outcome::Placed(node, what),
+        Err(text) => Outcome::Error(text),
+    }
+}
+
+fn reject(
+    mut cycle: Cycle<'_>,
+    cluster: &mut Cluster,
+    mut failure: Failure,
+    means: (&mut Rng, Option<&mut Trials>),
+) -> Outcome {
+    let (candidate, clear_nomination) = post_filter(&mut cycle, cluster, &mut failure, means);
+    Outcome::Rejected { failure, candidate, clear_nomination }
+}
+
+pub(super) fn error_text(cluster: &Cluster, status: &Status, point: &str) -> String {
+    let plugin = status.plugin.map_or("", PluginId::name);
+    format!("running {point} plugin {plugin:?}: {}", status.message(&cluster.strings))
+}
+
+/// One of the nodes with the highest score, each equally likely.
+pub(super) fn pick(nodes: &[NodeId], scores: &[i64], rng: &mut Rng) -> NodeId {
+    let max = scores.iter().copied().max().unwrap_or(0);
+    let ties = scores.iter().filter(|s| **s == max).count();
+    let mut at = rng.below(u32::try_from(ties).unwrap_or(u32::MAX));
+    for (node, score) in nodes.iter().zip(scores) {
+        if *score == max {
+            if at == 0 {
+                return *node;
+            }
+            at -= 1;
+        }
+    }
+    nodes[0]
+}
+
+/// PostFilter: a node on which preemption makes room, and whether to clear the pod's nomination.
+fn post_filter(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    failure: &mut Failure,
+    (rng, trials): (&mut Rng, Option<&mut Trials>),
+) -> (Option<Arc<Candidate>>, bool) {
+    let (found, clear) = candidates(cycle, cluster, failure, (rng, trials));
+    (choose(found, rng), clear)
+}
+
+/// PostFilter: nodes on which preemption makes room, and whether to clear the pod's nomination.
+pub(super) fn candidates(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    failure: &mut Failure,
+    (rng, trials): (&mut Rng, Option<&mut Trials>),
+) -> (Vec<Arc<Candidate>>, bool) {
+    if cycle.runner.post_filter.is_empty() {
+        return (Vec::new(), false);
+    }
+    let args = &cycle.runner.profile.args.preemption;
+    let n = failure.potential.len();
+    let share = n * args.min_candidate_nodes_percentage as usize / 100;
+    let wanted = share.max(args.min_candidate_nodes_absolute as usize).min(n);
+    if n > 0 {
+        failure.potential.rotate_left(rng.below(u32::try_from(n).unwrap_or(u32::MAX)) as usize);
+    }
+    let post = evaluate::post_filter(cycle, cluster, failure, wanted, trials);
+    failure.fit.post_filter = post.text;
+    (post.candidates, post.clear_nomination)
+}
+
+/// One of the best candidates, each equally likely.
+pub(super) fn choose(mut found: Vec<Arc<Candidate>>, rng: &mut Rng) -> Option<Arc<Candidate>> {
+    let best = preempt::best(&found);
+    let chosen = match best.as_slice() {
+        [] => None,
+        many => many.get(rng.below(u32::try_from(many.len()).unwrap_or(u32::MAX)) as usize),
+    };
+    chosen.map(|i| found.swap_remove(*i))
+}

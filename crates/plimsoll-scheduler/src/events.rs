@@ -1,0 +1,246 @@
+//! Cluster events: what changed, and which changes interest a plugin (spec section 3.3).
+
+use super::cluster::{ClaimStatuses, Cluster, NodeInfo, PodId, Shape, Usage};
+use super::objects::ObjectChange;
+use plimsoll_state::intern::Sym;
+use std::sync::Arc;
+
+/// Kinds of things that change.
+#[expect(clippy::enum_variant_names, reason = "the names are upstream's")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// Registration only: both kinds of pods.
+    Pod,
+    /// A pod on a node.
+    AssignedPod,
+    /// A pod that waits.
+    UnschedulablePod,
+    /// A node.
+    Node,
+    /// A PersistentVolume.
+    PersistentVolume,
+    /// A PersistentVolumeClaim.
+    PersistentVolumeClaim,
+    /// A CSINode.
+    CsiNode,
+    /// A CSIDriver.
+    CsiDriver,
+    /// A VolumeAttachment.
+    VolumeAttachment,
+    /// A CSIStorageCapacity.
+    CsiStorageCapacity,
+    /// A StorageClass.
+    StorageClass,
+    /// A ResourceClaim.
+    ResourceClaim,
+    /// A ResourceSlice.
+    ResourceSlice,
+    /// A DeviceClass.
+    DeviceClass,
+    /// A PodGroup.
+    PodGroup,
+    /// Everything.
+    Any,
+}
+
+const RESOURCES: [(Resource, &str); 16] = [
+    (Resource::Pod, "Pod"),
+    (Resource::AssignedPod, "AssignedPod"),
+    (Resource::UnschedulablePod, "UnschedulablePod"),
+    (Resource::Node, "Node"),
+    (Resource::PersistentVolume, "PersistentVolume"),
+    (Resource::PersistentVolumeClaim, "PersistentVolumeClaim"),
+    (Resource::CsiNode, "storage.k8s.io/CSINode"),
+    (Resource::CsiDriver, "storage.k8s.io/CSIDriver"),
+    (Resource::VolumeAttachment, "storage.k8s.io/VolumeAttachment"),
+    (Resource::CsiStorageCapacity, "storage.k8s.io/CSIStorageCapacity"),
+    (Resource::StorageClass, "storage.k8s.io/StorageClass"),
+    (Resource::ResourceClaim, "resource.k8s.io/ResourceClaim"),
+    (Resource::ResourceSlice, "resource.k8s.io/ResourceSlice"),
+    (Resource::DeviceClass, "resource.k8s.io/DeviceClass"),
+    (Resource::PodGroup, "scheduling.k8s.io/PodGroup"),
+    (Resource::Any, "*"),
+];
+
+impl Resource {
+    /// The resource of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        RESOURCES.iter().find(|(_, n)| *n == name).map(|(r, _)| *r)
+    }
+
+    fn covers(self, incoming: Self) -> bool {
+        self == incoming
+            || self == Self::Any
+            || (self == Self::Pod && matches!(incoming, Self::AssignedPod | Self::UnschedulablePod))
+    }
+}
+
+/// What happened, as a set of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Actions(pub u32);
+
+impl Actions {
+    /// Added.
+    pub const ADD: Self = Self(1);
+    /// Deleted.
+    pub const DELETE: Self = Self(1 << 1);
+    /// A node's allocatable resources changed.
+    pub const NODE_ALLOCATABLE: Self = Self(1 << 2);
+    /// A node's labels changed.
+    pub const NODE_LABEL: Self = Self(1 << 3);
+    /// A node's taints changed, or it was uncordoned.
+    pub const NODE_TAINT: Self = Self(1 << 4);
+    /// A node's conditions changed.
+    pub const NODE_CONDITION: Self = Self(1 << 5);
+    /// A node's annotations changed.
+    pub const NODE_ANNOTATION: Self = Self(1 << 6);
+    /// A node's declared features changed.
+    pub const NODE_DECLARED_FEATURE: Self = Self(1 << 7);
+    /// A pod's labels changed.
+    pub const POD_LABEL: Self = Self(1 << 8);
+    /// A pod asks for less.
+    pub const POD_SCALE_DOWN: Self = Self(1 << 9);
+    /// A pod's tolerations changed.
+    pub const POD_TOLERATION: Self = Self(1 << 10);
+    /// A pod's last scheduling gate was removed.
+    pub const POD_GATES_ELIMINATED: Self = Self(1 << 11);
+    /// A pod's generated claims changed.
+    pub const POD_GENERATED_CLAIM: Self = Self(1 << 12);
+    /// Anything else about a pod changed.
+    pub const POD_OTHER: Self = Self(1 << 13);
+    /// Any update.
+    pub const UPDATE: Self = Self(((1 << 14) - 1) & !3);
+
+    /// Both.
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// By upstream's name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "Add" => Self::ADD,
+            "Delete" => Self::DELETE,
+            "Update" => Self::UPDATE,
+            "UpdateNodeAllocatable" => Self::NODE_ALLOCATABLE,
+            "UpdateNodeLabel" => Self::NODE_LABEL,
+            "UpdateNodeTaint" => Self::NODE_TAINT,
+            "UpdateNodeCondition" => Self::NODE_CONDITION,
+            "UpdateNodeAnnotation" => Self::NODE_ANNOTATION,
+            "UpdateNodeDeclaredFeature" => Self::NODE_DECLARED_FEATURE,
+            "UpdatePodLabel" => Self::POD_LABEL,
+            "UpdatePodScaleDown" => Self::POD_SCALE_DOWN,
+            "UpdatePodToleration" => Self::POD_TOLERATION,
+            "UpdatePodSchedulingGatesEliminated" => Self::POD_GATES_ELIMINATED,
+            "UpdatePodGeneratedResourceClaim" => Self::POD_GENERATED_CLAIM,
+            _ => return None,
+        })
+    }
+}
+
+/// A registration of a plugin for events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// Kind of object.
+    pub resource: Resource,
+    /// Which changes.
+    pub actions: Actions,
+    /// Whether the plugin's hint is asked; otherwise the pod is always queued.
+    pub hinted: bool,
+}
+
+impl Interest {
+    /// Changes about which the plugin gives hints.
+    pub const fn hinted(resource: Resource, actions: Actions) -> Self {
+        Self { resource, actions, hinted: true }
+    }
+
+    /// Changes that always queue the pod.
+    pub const fn always(resource: Resource, actions: Actions) -> Self {
+        Self { resource, actions, hinted: false }
+    }
+
+    /// Whether an event falls under this registration (framework `ClusterEvent.Match`).
+    pub fn matches(&self, resource: Resource, actions: Actions) -> bool {
+        self.resource.covers(resource) && self.actions.0 & actions.0 != 0 && actions.0 <= self.actions.0
+    }
+}
+
+/// The registration added for plugins that register node additions but not taint changes: a node whose
+/// taint another plugin rejects is not seen as an addition by them (upstream issue 109437).
+pub const EXTRA_TAINT: Interest = Interest::always(Resource::Node, Actions::NODE_TAINT);
+
+/// Whether [`EXTRA_TAINT`] applies to a plugin with these registrations.
+pub fn needs_extra_taint(interests: &[Interest]) -> bool {
+    let registers =
+        |a: Actions| interests.iter().any(|i| i.resource == Resource::Node && i.actions.0 & a.0 != 0);
+    registers(Actions::ADD) && !registers(Actions::NODE_TAINT)
+}
+
+/// A pod at one moment.
+#[derive(Clone, Debug)]
+pub struct PodView {
+    /// Its shape.
+    pub shape: Arc<Shape>,
+    /// What it occupies, if on a node.
+    pub usage: Usage,
+    /// Node it is on.
+    pub node: Option<Sym>,
+    /// Whether it is nominated to a node.
+    pub nominated: bool,
+    /// Names of generated device claims.
+    pub claim_statuses: ClaimStatuses,
+    /// PodGroup it belongs to, empty for none.
+    pub group: Box<str>,
+}
+
+impl PodView {
+    /// A pod as it is now.
+    pub fn new(cluster: &Cluster, id: PodId) -> Self {
+        let pod = &cluster.pods[id];
+        Self {
+            shape: Arc::clone(cluster.shape(id)),
+            usage: cluster.usage(pod).clone(),
+            node: pod.node.map(|n| cluster.nodes[n].name),
+            nominated: pod.nominated.is_some(),
+            claim_statuses: pod.extra.as_ref().map_or_else(Box::default, |e| e.claim_statuses.clone()),
+            group: pod.extra.as_ref().map_or_else(Box::default, |e| e.group.clone()),
+        }
+    }
+}
+
+/// What changed.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// A node.
+    Node {
+        /// Its name.
+        name: Sym,
+        /// Before; `None`: added.
+        old: Option<Arc<NodeInfo>>,
+        /// After; `None`: deleted.
+        new: Option<Arc<NodeInfo>>,
+    },
+    /// A pod. Its row may be gone.
+    Pod {
+        /// Its row.
+        id: PodId,
+        /// Before; `None`: added.
+        old: Option<Box<PodView>>,
+        /// After; `None`: deleted.
+        new: Option<Box<PodView>>,
+    },
+    /// Another object.
+    Object(ObjectChange),
+}
+
+/// A cluster event.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Kind of object.
+    pub resource: Resource,
+    /// What happened to it.
+    pub actions: Actions,
+    /// The object before and after.
+    pub payload: Payload,
+}

@@ -1,0 +1,530 @@
+//! Scheduling cycles that ask HTTP extenders. Such a cycle takes several steps; until it has ended no other pod is
+//! taken from the queue, because cycles are serial (spec section 2.4). What the plugins said is asked again at the
+//! end, on the state of then.
+
+use super::cluster::{Cluster, NodeId, PodId};
+use super::cycle::{Cycle, totals};
+use super::decide::{self, Outcome};
+use super::evaluate::{self, Failure, Verdicts};
+use super::events::Change;
+use super::extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderVictims};
+use super::framework::{Code, Incoming, PluginId, Reason, Status};
+use super::queue::Stage;
+use super::{Action, Scheduler, preempt};
+use plimsoll_state::intern::{Map, Sym};
+use plimsoll_state::time::{Duration, Time};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// A point of a plugin's score is worth this many points of an extender's (`MaxNodeScore / MaxExtenderPriority`).
+const SCALE: i64 = 10;
+/// How much longer than its own timeout a call may take.
+const GRACE: Duration = Duration::from_seconds(30);
+/// Most events kept for one attempt; when there are more, the pod is simply tried again.
+const MAX_MISSED: usize = 4096;
+
+/// A cycle that waits for extenders.
+#[derive(Debug)]
+pub(crate) struct Extending {
+    pub id: PodId,
+    call: u64,
+    deadline: Time,
+    step: Step,
+    /// Whether only the nominated node was looked at.
+    nominated_first: bool,
+    /// Nodes that nobody has rejected so far.
+    feasible: Vec<Sym>,
+    rejected: Vec<(Sym, Status)>,
+    scores: Map<Sym, i64>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Filter(usize),
+    Prioritize(BTreeSet<usize>),
+    Preempt { extender: usize, failure: Box<Failure>, plans: Vec<ExtenderVictims> },
+}
+
+/// Events that came while a pod was in its cycle, to be replayed when it returns (spec section 3.2).
+#[derive(Debug, Default)]
+pub(crate) struct Missed {
+    changes: Vec<Change>,
+    overflow: bool,
+}
+
+impl Missed {
+    /// Drops the events: the pod is simply tried again.
+    pub(super) fn forget(&mut self) {
+        self.overflow |= !self.changes.is_empty();
+        self.changes.clear();
+    }
+
+    /// Something happened that helps in any case.
+    pub(super) const fn anything(&mut self) {
+        self.overflow = true;
+    }
+
+    /// How many events are kept.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub(super) fn push(&mut self, change: &Change) {
+        if self.changes.len() < MAX_MISSED {
+            self.changes.push(change.clone());
+        } else {
+            self.overflow = true;
+        }
+    }
+}
+
+/// Whether an extender wants to see a pod (`IsInterested`).
+fn interested(extender: &Extender, cluster: &Cluster, id: PodId) -> bool {
+    let scalars = &cluster.shape(id).spec.usage.requests.scalars;
+    extender.managed_resources.is_empty()
+        || scalars.iter().any(|(name, _)| {
+            let name = cluster.strings.text(*name);
+            extender.managed_resources.iter().any(|m| m == name)
+        })
+}
+
+impl Scheduler {
+    fn extenders(&self, id: PodId, has: fn(&Extender) -> bool) -> impl Iterator<Item = usize> + '_ {
+        let list = self.config.extenders.iter().enumerate();
+        list.filter(move |(_, e)| has(e) && interested(e, &self.cluster, id)).map(|(i, _)| i)
+    }
+
+    /// Whether the pod's cycle asks extenders.
+    pub(super) fn is_extended(&self, id: PodId) -> bool {
+        let has = |e: &Extender| {
+            !(e.filter_verb.is_empty() && e.prioritize_verb.is_empty() && e.preempt_verb.is_empty())
+        };
+        self.extenders(id, has).next().is_some()
+    }
+
+    fn runner_of(&self, id: PodId) -> Option<usize> {
+        self.queue.get(id).map(|q| q.profile as usize).filter(|p| *p < self.runners.len())
+    }
+
+    /// Starts a cycle: the plugins first, then the extenders.
+    pub(super) fn extend(&mut self, id: PodId, skip_nominated: bool) {
+        let Some(profile) = self.runner_of(id) else { return };
+        if self.cluster.node_count == 0 {
+            return self.failed(id, "Unschedulable", "no nodes available to schedule pods", None);
+        }
+        self.missed.entry(id).or_default();
+        let incoming = Incoming::new(&self.cluster, id);
+        let mut cycle = Cycle::pre_filter(&self.runners[profile], &self.cluster, incoming);
+        let (verdicts, nominated_first) = match filter(&mut cycle, &mut self.cluster, skip_nominated) {
+            Ok(found) => found,
+            Err(text) => return self.failed(id, "SchedulerError", &text, None),
+        };
+        let names = |(n, s): &(NodeId, Status)| s.is_success().then(|| self.cluster.nodes[*n].name);
+        let feasible: Vec<Sym> = verdicts.iter().filter_map(names).collect();
+        self.next_call += 1;
+        self.extending = Some(Extending {
+            id,
+            call: self.next_call,
+            deadline: self.now,
+            step: Step::Filter(0),
+            nominated_first,
+            feasible,
+            rejected: Vec::new(),
+            scores: Map::default(),
+        });
+        self.ask_filter(0);
+    }
+
+    /// Asks the next extender that filters, from the one of this number on.
+    fn ask_filter(&mut self, from: usize) {
+        let Some(ext) = &self.extending else { return };
+        let id = ext.id;
+        let next = self.extenders(id, |e| !e.filter_verb.is_empty()).find(|i| *i >= from);
+        match next {
+            Some(i) if !ext.feasible.is_empty() => {
+                let nodes = self.texts(&ext.feasible);
+                self.ask(i, Step::Filter(i), ExtenderCall::Filter(nodes));
+            }
+            _ => self.filtered(),
+        }
+    }
+
+    fn texts(&self, names: &[Sym]) -> Vec<String> {
+        names.iter().map(|n| self.cluster.strings.text(*n).to_owned()).collect()
+    }
+
+    fn ask(&mut self, extender: usize, step: Step, what: ExtenderCall) {
+        let timeout = self.config.extenders.get(extender).map_or(Duration::ZERO, |e| e.timeout);
+        let Some(ext) = &mut self.extending else { return };
+        ext.step = step;
+        ext.deadline = ext.deadline.max(self.now.plus(timeout).plus(GRACE));
+        let (id, call) = (ext.id, ext.call);
+        let pod = self.pod_ref(id);
+        self.outbox.push(Action::Extend { pod, extender, call, what });
+    }
+
+    /// All extenders have filtered.
+    fn filtered(&mut self) {
+        let Some(ext) = &self.extending else { return };
+        let id = ext.id;
+        if ext.feasible.is_empty() {
+            let again = ext.nominated_first;
+            return if again { self.extend(id, true) } else { self.refuse_extended() };
+        }
+        let list: Vec<usize> = if ext.feasible.len() > 1 {
+            self.extenders(id, |e| !e.prioritize_verb.is_empty()).collect()
+        } else {
+            Vec::new()
+        };
+        if list.is_empty() {
+            return self.finish();
+        }
+        let nodes = self.texts(&ext.feasible);
+        for i in &list {
+            let waiting = list.iter().copied().collect();
+            self.ask(*i, Step::Prioritize(waiting), ExtenderCall::Prioritize(nodes.clone()));
+        }
+    }
+
+    /// Looks at the nodes again, scores them and takes the best.
+    fn finish(&mut self) {
+        let Some(ext) = self.extending.take() else { return };
+        let Some(profile) = self.runner_of(ext.id) else { return };
+        let incoming = Incoming::new(&self.cluster, ext.id);
+        let cluster = &mut self.cluster;
+        let mut cycle = Cycle::pre_filter(&self.runners[profile], cluster, incoming);
+        let mut feasible: Vec<NodeId> = Vec::new();
+        if cycle.status.is_success() {
+            for name in &ext.feasible {
+                let Some(node) = cluster.node_by_name(*name) else { continue };
+                if cycle.names.as_ref().is_none_or(|n| n.contains(name))
+                    && cycle.filter(cluster, node).is_success()
+                {
+                    feasible.push(node);
+                }
+            }
+        }
+        let outcome = match feasible.as_slice() {
+            [] => None,
+            [only] => Some(decide::placed(&cycle, cluster, *only)),
+            many => {
+                let mut sums = totals(&cycle.score(cluster, many), many.len());
+                for (sum, node) in sums.iter_mut().zip(many) {
+                    let extra = ext.scores.get(&cluster.nodes[*node].name).copied().unwrap_or(0);
+                    *sum = sum.saturating_add(extra);
+                }
+                Some(decide::placed(&cycle, cluster, decide::pick(many, &sums, &mut self.rng)))
+            }
+        };
+        match outcome {
+            Some(outcome) => self.conclude(ext.id, outcome),
+            // What was feasible is gone in the meantime.
+            None => self.again(ext.id),
+        }
+    }
+
+    fn again(&mut self, id: PodId) {
+        self.extending = None;
+        self.missed.remove(&id);
+        self.queue.enter(id, Stage::Active);
+    }
+
+    /// No node is left: sums up why, and looks for victims.
+    fn refuse_extended(&mut self) {
+        let Some(ext) = self.extending.take() else { return };
+        let id = ext.id;
+        let Some(profile) = self.runner_of(id) else { return };
+        let incoming = Incoming::new(&self.cluster, id);
+        let mut cycle = Cycle::pre_filter(&self.runners[profile], &self.cluster, incoming);
+        let mut verdicts = match filter(&mut cycle, &mut self.cluster, true) {
+            Ok((verdicts, _)) => verdicts,
+            Err(text) => return self.failed(id, "SchedulerError", &text, None),
+        };
+        let by_name: Map<Sym, Status> = ext.rejected.iter().cloned().collect();
+        for (node, status) in verdicts.iter_mut().filter(|(_, s)| s.is_success()) {
+            match by_name.get(&self.cluster.nodes[*node].name) {
+                Some(rejected) => status.clone_from(rejected),
+                None => return self.again(id),
+            }
+        }
+        let mut failure = evaluate::failure(&cycle, &self.cluster, &verdicts);
+        let (candidates, clear) =
+            decide::candidates(&mut cycle, &mut self.cluster, &mut failure, (&mut self.rng, None));
+        let first = self.extenders(id, |e| !e.preempt_verb.is_empty()).next();
+        let Some(extender) = first.filter(|_| !candidates.is_empty()) else {
+            let candidate = decide::choose(candidates, &mut self.rng);
+            return self.conclude(id, Outcome::Rejected { failure, candidate, clear_nomination: clear });
+        };
+        let plans = candidates.iter().map(|c| ExtenderVictims {
+            node: self.cluster.strings.text(self.cluster.nodes[c.node].name).to_owned(),
+            pods: c.victims.iter().map(|v| self.pod_ref(*v)).collect(),
+            violations: c.violations,
+        });
+        let plans: Vec<ExtenderVictims> = plans.collect();
+        self.extending = Some(ext);
+        let step = Step::Preempt { extender, failure: Box::new(failure), plans: plans.clone() };
+        self.ask(extender, step, ExtenderCall::Preempt(plans));
+    }
+
+    /// An extender has answered.
+    pub(super) fn extended(
+        &mut self,
+        uid: &str,
+        extender: usize,
+        call: u64,
+        answer: Result<ExtenderAnswer, String>,
+    ) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.extender_binds.get(&id) == Some(&call) {
+            self.extender_binds.remove(&id);
+            return self.bound_by_extender(id, extender, answer);
+        }
+        let Some(ext) = self.extending.as_mut().filter(|e| e.id == id && e.call == call) else { return };
+        let ignorable = self.config.extenders.get(extender).is_some_and(|e| e.ignorable);
+        match &mut ext.step {
+            Step::Filter(i) if *i == extender => match answer {
+                Ok(ExtenderAnswer::Filter { nodes, failed, unresolvable }) => {
+                    if let Err(text) = self.take_filter(extender, &nodes, &failed, &unresolvable) {
+                        return self.break_off(&text);
+                    }
+                    self.ask_filter(extender + 1);
+                }
+                Err(_) if ignorable => self.ask_filter(extender + 1),
+                Err(text) => self.break_off(&text),
+                Ok(_) => self.break_off("the extender answered another question"),
+            },
+            Step::Prioritize(waiting) => {
+                if !waiting.remove(&extender) {
+                    return;
+                }
+                let done = waiting.is_empty();
+                if let Ok(ExtenderAnswer::Prioritize(scores)) = answer {
+                    let weight = self.config.extenders.get(extender).map_or(0, |e| e.weight);
+                    for (node, score) in scores {
+                        let Some(name) = self.cluster.strings.get(&node) else { continue };
+                        let sum = ext.scores.entry(name).or_default();
+                        *sum = sum.saturating_add(score.saturating_mul(weight).saturating_mul(SCALE));
+                    }
+                }
+                if done {
+                    self.finish();
+                }
+            }
+            Step::Preempt { extender: i, .. } if *i == extender => {
+                self.take_preempt(extender, ignorable, answer);
+            }
+            _ => {}
+        }
+    }
+
+    /// Leaves what an extender has let through.
+    fn take_filter(
+        &mut self,
+        extender: usize,
+        nodes: &[String],
+        failed: &[(String, String)],
+        unresolvable: &[(String, String)],
+    ) -> Result<(), String> {
+        let strings = &self.cluster.strings;
+        let Some(ext) = &mut self.extending else { return Ok(()) };
+        let mut left: BTreeSet<Sym> = BTreeSet::new();
+        for node in nodes {
+            let known = strings.get(node).filter(|n| ext.feasible.contains(n));
+            let Some(name) = known else {
+                let url = self.config.extenders.get(extender).map_or("", |e| &e.url_prefix);
+                return Err(format!(
+                    "extender {url:?} claims a filtered node {node:?} which is not found in the input node list"
+                ));
+            };
+            left.insert(name);
+        }
+        let text = |list: &[(String, String)], name: &str| {
+            list.iter().find(|(n, _)| n == name).map(|(_, text)| text.clone())
+        };
+        for name in ext.feasible.iter().filter(|n| !left.contains(n)) {
+            let node = strings.text(*name);
+            let (code, text) = match (text(unresolvable, node), text(failed, node)) {
+                (Some(text), _) => (Code::Unresolvable, Some(text)),
+                (None, Some(text)) => (Code::Unschedulable, Some(text)),
+                (None, None) => (Code::Unresolvable, None),
+            };
+            let reasons: SmallVec<[Reason; 1]> = text.map(|t| Reason::Owned(t.into())).into_iter().collect();
+            ext.rejected.push((*name, Status { code, plugin: Some(PluginId::Extender), reasons }));
+        }
+        ext.feasible.retain(|n| left.contains(n));
+        Ok(())
+    }
+
+    fn take_preempt(&mut self, extender: usize, ignorable: bool, answer: Result<ExtenderAnswer, String>) {
+        let Some(ext) = &mut self.extending else { return };
+        let Step::Preempt { failure, plans, .. } = &mut ext.step else { return };
+        let mut error = None;
+        match answer {
+            Ok(ExtenderAnswer::Preempt(kept)) => {
+                let mut left = Vec::new();
+                for (node, uids, violations) in kept {
+                    let Some(plan) = plans.iter().find(|p| p.node == node) else { continue };
+                    let pods: Vec<_> = plan.pods.iter().filter(|p| uids.contains(&p.uid)).cloned().collect();
+                    if !pods.is_empty() {
+                        left.push(ExtenderVictims { node, pods, violations });
+                    } else if !ignorable {
+                        error = Some(format!("expected at least one victim pod on node {node:?}"));
+                    }
+                }
+                *plans = left;
+            }
+            Err(_) if ignorable => {}
+            Err(text) => error = Some(text),
+            Ok(_) => error = Some("the extender answered another question".to_owned()),
+        }
+        let id = ext.id;
+        if let Some(text) = error {
+            failure.fit.post_filter = format!("preemption: {text}");
+            plans.clear();
+            return self.conclude_preempt();
+        }
+        let plans = plans.clone();
+        let next = self.extenders(id, |e| !e.preempt_verb.is_empty()).find(|i| *i > extender);
+        match next.filter(|_| !plans.is_empty()) {
+            None => self.conclude_preempt(),
+            Some(next) => {
+                if let Some(Extending { step: Step::Preempt { extender, .. }, .. }) = &mut self.extending {
+                    *extender = next;
+                }
+                let call = self.extending.as_ref().map_or(0, |e| e.call);
+                let (pod, what) = (self.pod_ref(id), ExtenderCall::Preempt(plans));
+                self.outbox.push(Action::Extend { pod, extender: next, call, what });
+            }
+        }
+    }
+
+    /// All extenders have had their say about victims.
+    fn conclude_preempt(&mut self) {
+        let Some(Extending { id, step: Step::Preempt { mut failure, plans, .. }, .. }) =
+            self.extending.take()
+        else {
+            return;
+        };
+        let cluster = &self.cluster;
+        let candidates: Vec<_> = plans
+            .iter()
+            .filter_map(|plan| {
+                let node = cluster.node_by_name(cluster.strings.get(&plan.node)?)?;
+                let on_node = |p: &super::PodRef| {
+                    cluster.pod_by_uid(&p.uid).filter(|v| cluster.pods[*v].node == Some(node))
+                };
+                let victims: Vec<PodId> = plan.pods.iter().filter_map(on_node).collect();
+                (!victims.is_empty()).then(|| preempt::candidate(cluster, node, victims, plan.violations))
+            })
+            .collect();
+        if candidates.is_empty() && failure.fit.post_filter.is_empty() {
+            "preemption: no candidate node for preemption".clone_into(&mut failure.fit.post_filter);
+        }
+        let candidate = decide::choose(candidates, &mut self.rng);
+        self.conclude(id, Outcome::Rejected { failure: *failure, candidate, clear_nomination: false });
+    }
+
+    fn break_off(&mut self, text: &str) {
+        if let Some(ext) = self.extending.take() {
+            self.failed(ext.id, "SchedulerError", text, None);
+        }
+    }
+
+    /// Binds a pod: by the first interested extender that binds, else by the API.
+    pub(super) fn bind(&mut self, id: PodId, node: String) {
+        let pod = self.pod_ref(id);
+        let binder = self.extenders(id, |e| !e.bind_verb.is_empty()).next();
+        let Some(extender) = binder else { return self.outbox.push(Action::Bind { pod, node }) };
+        self.next_call += 1;
+        let call = self.next_call;
+        self.extender_binds.insert(id, call);
+        self.outbox.push(Action::Extend { pod, extender, call, what: ExtenderCall::Bind(node) });
+    }
+
+    fn bound_by_extender(&mut self, id: PodId, extender: usize, answer: Result<ExtenderAnswer, String>) {
+        let uid = self.cluster.pods[id].uid.clone();
+        let ignorable = self.config.extenders.get(extender).is_some_and(|e| e.ignorable);
+        match answer {
+            Ok(_) => self.bound(&uid),
+            Err(_) if ignorable => {
+                let Some(node) = self.cluster.pods[id].node.filter(|_| self.binding.contains_key(&id)) else {
+                    return;
+                };
+                let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
+                let pod = self.pod_ref(id);
+                self.outbox.push(Action::Bind { pod, node });
+            }
+            Err(text) => self.unbind(&uid, &text, false),
+        }
+    }
+
+    /// The pod is gone or on a node: nobody waits for answers about it any more.
+    pub(super) fn forget_extended(&mut self, id: PodId) {
+        self.extender_binds.remove(&id);
+        self.missed.remove(&id);
+        if self.extending.as_ref().is_some_and(|e| e.id == id) {
+            self.extending = None;
+        }
+    }
+
+    /// Gives up on extenders whose answer never came.
+    pub(super) fn give_up_extending(&mut self) {
+        if self.extending.as_ref().is_some_and(|e| self.now >= e.deadline) {
+            self.break_off("context deadline exceeded");
+        }
+    }
+
+    /// When an answer is given up on.
+    pub(super) fn extender_deadline(&self) -> Option<Time> {
+        self.extending.as_ref().map(|e| e.deadline)
+    }
+
+    /// Keeps an event for the pods that are in their cycle.
+    pub(super) fn note_missed(&mut self, change: &Change) {
+        for missed in self.missed.values_mut() {
+            missed.push(change);
+        }
+    }
+
+    /// Replays what happened during the attempt of a pod that has just been put aside.
+    pub(super) fn replay_missed(&mut self, id: PodId) {
+        let Some(missed) = self.missed.remove(&id) else { return };
+        let parked = |p: &Self| p.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable);
+        if missed.overflow && parked(self) {
+            return self.retry(id);
+        }
+        for change in &missed.changes {
+            if !parked(self) {
+                return;
+            }
+            self.reconsider(id, change);
+        }
+    }
+}
+
+/// What the plugins say: verdicts by node, and whether only the nominated node was looked at.
+fn filter(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    skip_nominated: bool,
+) -> Result<(Verdicts, bool), String> {
+    let mut found = (Verdicts::new(), false);
+    if cycle.status.is_success() {
+        found = if skip_nominated {
+            let nodes = cycle.candidates(cluster);
+            (nodes.into_iter().map(|n| (n, cycle.filter(cluster, n))).collect(), false)
+        } else {
+            evaluate::filter_all(cycle, cluster)
+        };
+    } else if !cycle.status.code.is_rejected() {
+        return Err(decide::error_text(cluster, &cycle.status, "PreFilter"));
+    }
+    match found.0.iter().find(|(_, s)| !s.is_success() && !s.code.is_rejected()) {
+        Some((_, status)) => Err(decide::error_text(cluster, status, "Filter")),
+        None => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+use super::super::{Action, Config, ExtenderAnswer as Answer, Profile};
+use super::*;
+use crate::testing::Event;
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::model::{Container, Node, Pod};
+
+fn node(name: &str) -> Event {
+    let mut n = Node { name: name.into(), uid: name.into(), ready: true, ..Node::default() };
+    n.allocatable = [("cpu", 1000), ("memory", 1 << 30), ("pods", 10)].map(|(k, v)| (k.to_owned(), v)).into();
+    Event::Object(ObjectEvent::NodeUpsert(Box::new(n)))
+}
+
+fn pod(name: &str, resource: &str, amount: i64, priority: i32) -> Pod {
+    let mut c = Container { name: "main".into(), ..Container::default() };
+    c.requests.insert(resource.into(), amount);
+    let mut p = Pod { uid: name.into(), namespace: "ns".into(), name: name.into(), ..Pod::default() };
+    p.spec.scheduler_name = "default-scheduler".into();
+    p.spec.containers = vec![c];
+    p.spec.priority = priority;
+    p
+}
+
+fn upsert(pod: Pod) -> Event {
+    Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))
+}
+
+fn extender(verbs: &str) -> Extender {
+    let verb = |c: char| if verbs.contains(c) { c.to_string() } else { String::new() };
+    Extender {
+        url_prefix: "http://x".into(),
+        filter_verb: verb('f'),
+        prioritize_verb: verb('p'),
+        preempt_verb: verb('e'),
+        bind_verb: verb('b'),
+        weight: 1,
+        timeout: Duration::from_seconds(5),
+        ignorable: verbs.contains('i'),
+        ..Extender::default()
+    }
+}
+
+struct World {
+    place: Scheduler,
+    second: i64,
+}
+
+impl World {
+    fn new(extenders: Vec<Extender>) -> Self {
+        Self { place: Scheduler::new(Config { extenders, ..Config::default() }), second: 0 }
+    }
+
+    fn step(&mut self, events: Vec<Event>) -> Vec<Action> {
+        self.second += 1;
+        let now = Time::from_seconds(self.second);
+        for e in events {
+            self.place.apply(now, e);
+        }
+        let mut out = Vec::new();
+        self.place.decide(now, &mut |a| out.push(a));
+        self.place.check();
+        out
+    }
+
+    /// Answers the question in `actions`.
+    fn answer(&mut self, actions: &[Action], answer: Result<Answer, String>) -> Vec<Action> {
+        let (uid, extender, call, _) = asked(actions);
+        self.step(vec![Event::Answer(crate::Event::Extended { uid, extender, call, answer })])
+    }
+}
+
+fn asked(actions: &[Action]) -> (String, usize, u64, ExtenderCall) {
+    let found = actions.iter().find_map(|a| match a {
+        Action::Extend { pod, extender, call, what } => {
+            Some((pod.uid.clone(), *extender, *call, what.clone()))
+        }
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("nothing is asked: {actions:?}"))
+}
+
+fn bound(actions: &[Action]) -> Option<String> {
+    actions.iter().find_map(|a| if let Action::Bind { node, .. } = a { Some(node.clone()) } else { None })
+}
+
+fn told(actions: &[Action]) -> (&'static str, String) {
+    let found = actions.iter().find_map(|a| match a {
+        Action::Unschedulable { reason, message, .. } => Some((*reason, message.clone())),
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("nothing is told: {actions:?}"))
+}
+
+fn keep(nodes: &[&str]) -> Result<Answer, String> {
+    let nodes = nodes.iter().map(|n| (*n).to_owned()).collect();
+    Ok(Answer::Filter { nodes, failed: Vec::new(), unresolvable: Vec::new() })
+}
+
+fn three() -> Vec<Event> {
+    vec![node("a"), node("b"), node("c")]
+}
+
+#[test]
+fn filters_come_one_after_another_and_scores_decide() {
+    let mut w = World::new(vec![extender("fp"), extender("f")]);
+    w.step(three());
+    let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+    assert_eq!(asked(&out).3, ExtenderCall::Filter(vec!["a".into(), "b".into(), "c".into()]));
+    let out = w.answer(&out, keep(&["b", "c"]));
+    assert_eq!(asked(&out).1, 1);
+    assert_eq!(asked(&out).3, ExtenderCall::Filter(vec!["b".into(), "c".into()]));
+    let out = w.answer(&out, keep(&["b", "c"]));
+    assert!(matches!(asked(&out).3, ExtenderCall::Prioritize(_)));
+    let out = w.answer(&out, Ok(Answer::Prioritize(vec![("b".into(), 1), ("c".into(), 9)])));
+    assert_eq!(bound(&out).as_deref(), Some("c"));
+}
+
+#[test]
+fn cycles_are_serial_and_uninteresting_pods_are_not_shown() {
+    let mut managing = extender("f");
+    managing.managed_resources = vec!["example.com/x".into()];
+    let mut w = World::new(vec![managing]);
+    w.step(three());
+    assert!(bound(&w.step(vec![upsert(pod("plain", "cpu", 100, 0))])).is_some());
+    let mut n = Node { name: "x".into(), uid: "x".into(), ready: true, ..Node::default() };
+    n.allocatable = [("cpu", 1000), ("pods", 9), ("example.com/x", 4)].map(|(k, v)| (k.to_owned(), v)).into();
+    w.step(vec![Event::Object(ObjectEvent::NodeUpsert(Box::new(n)))]);
+    let first = w.step(vec![upsert(pod("p", "example.com/x", 1, 1)), upsert(pod("late", "cpu", 100, 0))]);
+    assert_eq!(asked(&first).0, "p");
+    assert_eq!(bound(&first), None);
+    assert!(w.step(Vec::new()).is_empty(), "one cycle at a time");
+    let out = w.answer(&first, keep(&["x"]));
+    assert_eq!(out.iter().filter(|a| matches!(a, Action::Bind { .. })).count(), 2);
+}
+
+#[test]
+fn verdicts_of_an_extender_are_reported_and_any_event_wakes_the_pod() {
+    let mut w = World::new(vec![extender("f")]);
+    w.step(three());
+    let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+    let failed = vec![("a".into(), "too hot".into()), ("b".into(), "too hot".into())];
+    let unresolvable = vec![("b".into(), "broken".into())];
+    let out = w.answer(&out, Ok(Answer::Filter { nodes: Vec::new(), failed, unresolvable }));
+    let (reason, message) = told(&out);
+    assert_eq!(reason, "Unschedulable");
+    assert!(message.starts_with("0/3 nodes are available: 1 broken, 1 too hot."), "{message}");
+    assert_eq!(w.place.queue_counts().unschedulable, 1);
+    let out = w.step(vec![node("d")]);
+    assert_eq!(asked(&out).0, "p");
+}
+
+#[test]
+fn errors_stop_the_cycle_unless_the_extender_is_ignorable() {
+    type Row = (&'static str, Result<Answer, String>, Result<&'static str, &'static str>);
+    let rows: [Row; 4] = [
+        ("f", Err("code 500".into()), Err("code 500")),
+        ("fi", Err("code 500".into()), Ok("bound")),
+        ("f", keep(&["z"]), Err("claims a filtered node \"z\" which is not found in the input node list")),
+        ("f", Ok(Answer::Bound), Err("another question")),
+    ];
+    for (verbs, answer, want) in rows {
+        let mut w = World::new(vec![extender(verbs)]);
+        w.step(vec![node("a")]);
+        let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+        let out = w.answer(&out, answer);
+        match want {
+            Ok(_) => assert_eq!(bound(&out).as_deref(), Some("a")),
+            Err(text) => {
+                let (reason, message) = told(&out);
+                assert_eq!(reason, "SchedulerError");
+                assert!(message.contains(text), "{message}");
+                assert_eq!(w.place.queue_counts().backoff, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_never_comes_is_given_up_on() {
+    let mut w = World::new(vec![extender("f")]);
+    w.step(vec![node("a")]);
+    let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+    assert_eq!(w.place.next_wake(), Some(Time::from_seconds(2 + 35)));
+    w.second = 40;
+    assert_eq!(told(&w.step(Vec::new())).1, "context deadline exceeded");
+    assert!(
+        w.answer(&out, keep(&["a"])).iter().all(|a| bound(std::slice::from_ref(a)).is_none()),
+        "too late"
+    );
+}
+
+#[test]
+fn what_happened_meanwhile_counts() {
+    let rows: [(Event, Option<&str>); 3] = [
+        (Event::Object(ObjectEvent::NodeDelete("a".into())), Some("b")),
+        (Event::Object(ObjectEvent::PodDelete("p".into())), None),
+        (
+            {
+                let mut p = pod("p", "cpu", 100, 0);
+                p.spec.node_name = "b".into();
+                upsert(p)
+            },
+            None,
+        ),
+    ];
+    for (event, want) in rows {
+        let mut w = World::new(vec![extender("f")]);
+        w.step(vec![node("a"), node("b")]);
+        let first = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+        w.step(vec![event]);
+        let out = w.answer(&first, keep(&["a", "b"]));
+        assert_eq!(bound(&out).as_deref(), want);
+        assert!(w.place.extending.is_none() && w.place.missed.is_empty());
+    }
+}
+
+#[test]
+fn events_during_the_cycle_are_replayed_when_the_pod_comes_back() {
+    for helpful in [true, false] {
+        let mut w = World::new(vec![extender("f")]);
+        w.step(vec![node("a")]);
+        let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+        if helpful {
+            w.step(vec![node("b")]);
+        }
+        w.step(Vec::new());
+        let failed = vec![("a".into(), "no".into())];
+        let out = w.answer(&out, Ok(Answer::Filter { nodes: Vec::new(), failed, unresolvable: Vec::new() }));
+        if helpful {
+            // The new node was not asked about: tried again at once.
+            assert_eq!(asked(&out).3, ExtenderCall::Filter(vec!["a".into(), "b".into()]));
+        } else {
+            assert_eq!(w.place.queue_counts().unschedulable, 1, "{out:?}");
+        }
+    }
+}
+
+#[test]
+fn an_extender_has_its_say_about_victims() {
+    let rows: [(&str, Result<Answer, String>, &str); 4] = [
+        ("e", Ok(Answer::Preempt(vec![("b".into(), vec!["vb".into()], 0)])), "b"),
+        ("e", Ok(Answer::Preempt(Vec::new())), "preemption: no candidate node for preemption"),
+        ("e", Err("code 500".into()), "preemption: code 500"),
+        (
+            "e",
+            Ok(Answer::Preempt(vec![("a".into(), Vec::new(), 0)])),
+            "preemption: expected at least one victim pod on node \"a\"",
+        ),
+    ];
+    for (verbs, answer, want) in rows {
+        let mut w = World::new(vec![extender(verbs)]);
+        let on = |name: &str, node: &str| {
+            let mut p = pod(name, "cpu", 1000, 0);
+            p.spec.node_name = node.into();
+            upsert(p)
+        };
+        w.step(vec![node("a"), node("b"), on("va", "a"), on("vb", "b")]);
+        let out = w.step(vec![upsert(pod("p", "cpu", 500, 10))]);
+        let ExtenderCall::Preempt(plans) = asked(&out).3 else { panic!("{out:?}") };
+        assert_eq!(plans.len(), 2);
+        let out = w.answer(&out, answer);
+        let victim = out.iter().find_map(|a| match a {
+            Action::Preempt { victim, .. } => Some(victim.uid.clone()),
+            _ => None,
+        });
+        if want == "b" {
+            assert_eq!(victim.as_deref(), Some("vb"));
+        } else {
+            assert_eq!(victim, None);
+            assert!(told(&out).1.ends_with(want), "{:?}", told(&out));
+        }
+    }
+}
+
+#[test]
+fn an_extender_binds_and_may_be_replaced_when_it_is_ignorable() {
+    for (verbs, answer, ok) in [
+        ("b", Ok(Answer::Bound), true),
+        ("b", Err("no".to_owned()), false),
+        ("bi", Err("no".to_owned()), true),
+    ] {
+        let ignorable = verbs.contains('i');
+        let mut w = World::new(vec![extender(verbs)]);
+        w.step(vec![node("a")]);
+        let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+        assert_eq!(asked(&out).3, ExtenderCall::Bind("a".into()));
+        let out = w.answer(&out, answer);
+        if !ok {
+            assert_eq!(told(&out), ("SchedulerError", "no".to_owned()));
+        } else if ignorable {
+            assert_eq!(bound(&out).as_deref(), Some("a"));
+        } else {
+            let Some(Action::Record { note, .. }) = out.first() else { panic!("{out:?}") };
+            assert_eq!(note.message, "Successfully assigned ns/p to a");
+        }
+    }
+}
+
+#[test]
+fn a_percentage_limits_the_search() {
+    let profile = Profile { percentage_of_nodes_to_score: 50, ..Profile::default() };
+    for (percentage, nodes, want) in
+        [(50, 300, 150), (10, 300, 100), (0, 300, 300), (100, 300, 300), (50, 90, 90)]
+    {
+        let profile = Profile { percentage_of_nodes_to_score: percentage, ..profile.clone() };
+        let mut place = Scheduler::new(Config { profiles: vec![profile], ..Config::default() });
+        let now = Time::from_seconds(1);
+        for i in 0..nodes {
+            place.apply(now, node(&format!("n{i}")));
+        }
+        // With one pod after another preferring empty nodes, the search has to move on to fill the cluster evenly.
+        let mut used = BTreeSet::new();
+        for i in 0..2 * want {
+            place.apply(now, upsert(pod(&format!("p{i}"), "cpu", 100, 0)));
+            place.decide(now, &mut |a| used.extend(bound(&[a])));
+        }
+        assert_eq!(
+            used.len(),
+            nodes.min(2 * want),
+            "{percentage} % of {nodes}: the search starts where the last one ended"
+        );
+        place.check();
+        let started = place.next_start;
+        let sampled = percentage > 0 && percentage < 100 && nodes >= 100;
+        let searches = 2 * want;
+        assert_eq!(started, if sampled { searches * want % nodes } else { 0 });
+    }
+}

@@ -1,0 +1,164 @@
+//! Permit: what plugins say there, and the pods that wait (spec section 2.2, points 10 to 12).
+
+use super::{Code, PluginId, Reason, Status};
+use crate::cluster::PodId;
+use plimsoll_state::time::{Duration, Time};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest wait that a plugin may ask for (framework runtime `maxTimeout`).
+pub const MAX_WAIT: Duration = Duration::from_seconds(15 * 60);
+
+/// What a plugin says at Permit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Permit {
+    /// The pod may be bound.
+    Allow,
+    /// The pod is held, assumed on its node, until the plugin allows it or the time is up.
+    Wait(Duration),
+    /// The pod is not to run there: a rejection or an error.
+    Reject(Status),
+}
+
+/// How waiting at Permit ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// All plugins that asked to wait have allowed the pod.
+    Allowed,
+    /// A plugin has rejected it, or waiting took too long.
+    Rejected(Status),
+    /// A more important pod takes its place.
+    Preempted,
+}
+
+#[derive(Clone, Debug)]
+struct Hold {
+    plugin: PluginId,
+    timeout: Duration,
+    deadline: Time,
+}
+
+/// The pods that wait at Permit, and what plugins want to happen to them and to others. It happens when the plugin's
+/// call has ended. The first word about a pod counts, later ones are ignored.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    rows: BTreeMap<PodId, SmallVec<[Hold; 1]>>,
+    timers: BTreeSet<(Time, PodId, PluginId)>,
+    released: Vec<(PodId, Released)>,
+    activated: Vec<PodId>,
+    /// Whether all pods of a group that are in the queue are being scheduled anyway.
+    pub in_group_cycle: bool,
+}
+
+impl Waiting {
+    /// Whether no pod waits.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Whether the pod waits.
+    pub fn contains(&self, pod: PodId) -> bool {
+        self.rows.contains_key(&pod)
+    }
+
+    /// All pods that wait, in order of their numbers (`IterateOverWaitingPods`).
+    #[cfg(test)]
+    pub fn pods(&self) -> Vec<PodId> {
+        self.rows.keys().copied().collect()
+    }
+
+    /// A plugin has nothing against the pod any more.
+    pub fn allow(&mut self, pod: PodId, plugin: PluginId) {
+        let Some(holds) = self.rows.get_mut(&pod) else { return };
+        for hold in holds.iter().filter(|h| h.plugin == plugin) {
+            self.timers.remove(&(hold.deadline, pod, plugin));
+        }
+        holds.retain(|h| h.plugin != plugin);
+        if holds.is_empty() {
+            self.rows.remove(&pod);
+            self.released.push((pod, Released::Allowed));
+        }
+    }
+
+    /// A plugin rejects the pod. False: it does not wait.
+    pub fn reject(&mut self, pod: PodId, plugin: PluginId, text: String) -> bool {
+        let status = Status::new(Code::Unschedulable, plugin, Reason::Owned(text.into()));
+        self.release(pod, Released::Rejected(status))
+    }
+
+    /// The pod makes room for another one and will be tried again after a backoff. False: it does not wait.
+    pub fn preempt(&mut self, pod: PodId) -> bool {
+        self.release(pod, Released::Preempted)
+    }
+
+    fn release(&mut self, pod: PodId, how: Released) -> bool {
+        let waits = self.forget(pod);
+        if waits {
+            self.released.push((pod, how));
+        }
+        waits
+    }
+
+    /// Moves a pod that waits in the queue to its head (`Activate`); PreEnqueue is run as ever.
+    pub fn activate(&mut self, pod: PodId) {
+        self.activated.push(pod);
+    }
+
+    /// A pod begins to wait.
+    pub fn hold(&mut self, pod: PodId, now: Time, plugins: &[(PluginId, Duration)]) {
+        let hold = |(plugin, timeout): &(PluginId, Duration)| {
+            let timeout = (*timeout).min(MAX_WAIT);
+            Hold { plugin: *plugin, timeout, deadline: now.plus(timeout) }
+        };
+        let holds: SmallVec<[Hold; 1]> = plugins.iter().map(hold).collect();
+        self.timers.extend(holds.iter().map(|h| (h.deadline, pod, h.plugin)));
+        self.rows.insert(pod, holds);
+    }
+
+    /// The pod waits no more, and nothing is to happen to it.
+    pub fn forget(&mut self, pod: PodId) -> bool {
+        let Some(holds) = self.rows.remove(&pod) else { return false };
+        for hold in holds {
+            self.timers.remove(&(hold.deadline, pod, hold.plugin));
+        }
+        true
+    }
+
+    /// Rejects the pods that have waited for too long.
+    pub fn expire(&mut self, now: Time) {
+        while let Some((deadline, pod, plugin)) = self.timers.first().copied()
+            && deadline <= now
+        {
+            let mut holds = self.rows.get(&pod).into_iter().flatten();
+            let waited = holds.find(|h| h.plugin == plugin).map_or(Duration::ZERO, |h| h.timeout);
+            let (waited, name) = (waited.go_text(), plugin.name());
+            self.reject(
+                pod,
+                plugin,
+                format!("rejected due to timeout after waiting {waited} at plugin {name}"),
+            );
+            self.timers.remove(&(deadline, pod, plugin));
+        }
+    }
+
+    /// When the first pod will have waited for too long.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(at, ..)| *at)
+    }
+
+    /// Compares the timers with the pods, and looks at every pod.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub fn check(&self, pod: impl Fn(PodId)) {
+        let holds = self.rows.iter().flat_map(|(p, l)| l.iter().map(|h| (h.deadline, *p, h.plugin)));
+        assert_eq!(holds.collect::<BTreeSet<_>>(), self.timers, "timers of waiting pods");
+        assert!(self.released.is_empty() && self.activated.is_empty(), "nothing is left undone");
+        self.rows.keys().copied().for_each(pod);
+    }
+
+    /// What is to happen, once.
+    pub fn take(&mut self) -> (Vec<(PodId, Released)>, Vec<PodId>) {
+        (std::mem::take(&mut self.released), std::mem::take(&mut self.activated))
+    }
+}

@@ -1,0 +1,192 @@
+//! The cycle of a pod group (spec section 6.3): all its pods in the queue are placed one after another, and either
+//! the group gets as far as Permit asks, or every place is given back at once.
+
+use super::Scheduler;
+use super::cluster::PodId;
+use super::decide::Outcome;
+use super::framework::PluginId;
+use super::permit::{Back, Passage};
+use super::queue::Stage;
+use std::cmp::Reverse;
+
+/// How the group's cycle went.
+#[derive(Default)]
+struct Progress {
+    placed: Vec<PodId>,
+    /// Pods that found no node, or that Permit rejected.
+    left: Vec<(PodId, Left)>,
+    /// Whether Permit let a pod through: enough of them have a place.
+    reached: bool,
+    error: bool,
+}
+
+enum Left {
+    Outcome(Outcome),
+    Back(Back),
+}
+
+impl Scheduler {
+    /// The pods to schedule together with this one, which was taken from the queue; `None`: it goes alone.
+    pub(super) fn take_group(&mut self, id: PodId) -> Option<Vec<PodId>> {
+        let profile = self.queue.get(id)?.profile as usize;
+        self.runners.get(profile)?.plugin(PluginId::GangScheduling)?;
+        let group = self.cluster.group_of(id)?;
+        group.object.as_ref()?;
+        let ready = |p: &PodId| {
+            self.cluster.pods[*p].node.is_none()
+                && self
+                    .queue
+                    .get(*p)
+                    .is_some_and(|q| *p == id || !matches!(q.stage, Stage::Gated(_) | Stage::InFlight))
+        };
+        let mut pods: Vec<PodId> = group.pods.iter().copied().filter(ready).collect();
+        // Extenders answer later: their pods go one by one, and wait for each other at Permit.
+        if pods.iter().any(|p| self.is_extended(*p)) {
+            return None;
+        }
+        pods.sort_unstable_by_key(|p| (Reverse(self.cluster.priority(*p)), self.queue.arrival(*p)));
+        for pod in pods.iter().filter(|p| **p != id) {
+            self.queue.take(*pod);
+        }
+        Some(pods)
+    }
+
+    /// Whether a pod belongs to a group, where that matters to its profile.
+    pub(super) fn is_in_group(&self, id: PodId) -> bool {
+        self.guarded
+            && self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.group.is_empty())
+            && self
+                .queue
+                .get(id)
+                .and_then(|q| self.runners.get(q.profile as usize))
+                .is_some_and(|r| r.plugin(PluginId::GangScheduling).is_some())
+    }
+
+    /// One cycle for all pods of a group.
+    pub(super) fn schedule_group(&mut self, pods: &[PodId]) {
+        if let Some(text) = self.several_schedulers(pods) {
+            for id in pods {
+                self.failed(*id, "SchedulerError", &text, None);
+            }
+            return;
+        }
+        self.waiting.in_group_cycle = true;
+        let progress = self.place_group(pods);
+        self.waiting.in_group_cycle = false;
+        if progress.reached && !progress.error {
+            self.bind_group(progress);
+        } else {
+            self.give_group_back(progress);
+        }
+        self.group_cycle.clear();
+    }
+
+    fn several_schedulers(&self, pods: &[PodId]) -> Option<String> {
+        let name = |p: &PodId| self.cluster.strings.text(self.cluster.shape(*p).spec.scheduler);
+        let mut names: Vec<&str> = pods.iter().map(name).collect();
+        names.sort_unstable();
+        names.dedup();
+        (names.len() > 1).then(|| {
+            let names = names.join(", ");
+            format!(
+                "all pods in a single pod group should have the same .spec.schedulerName set, got: {names}"
+            )
+        })
+    }
+
+    fn place_group(&mut self, pods: &[PodId]) -> Progress {
+        let mut progress = Progress::default();
+        for id in pods.iter().copied() {
+            if progress.error {
+                let text = "pod group is unschedulable".to_owned();
+                progress.left.push((id, Left::Back(Back::Error(text))));
+                continue;
+            }
+            match self.take_promise(id).or_else(|| self.find(id)) {
+                None => {}
+                Some(Outcome::Placed(node, what)) => {
+                    self.cluster.place(id, node);
+                    self.binding.insert(id, ());
+                    self.group_cycle.insert(id);
+                    if let Some(what) = what {
+                        self.reserve(id, node, what);
+                    }
+                    match self.ask_guards(id, node) {
+                        Ok(passage) => {
+                            progress.reached |= passage == Passage::Open;
+                            progress.placed.push(id);
+                        }
+                        Err(back) => {
+                            progress.error |= matches!(back, Back::Error(_));
+                            self.give_back(id);
+                            progress.left.push((id, Left::Back(back)));
+                        }
+                    }
+                }
+                Some(outcome) => {
+                    progress.error |= matches!(outcome, Outcome::Error(_));
+                    progress.left.push((id, Left::Outcome(outcome)));
+                }
+            }
+        }
+        progress
+    }
+
+    /// Each pod that has a place goes on by itself.
+    fn bind_group(&mut self, progress: Progress) {
+        for id in progress.placed {
+            // Somebody else than the group's plugin may still hold it.
+            if self.binding.contains_key(&id) && !self.waiting.contains(id) {
+                self.cluster.nominate(id, None);
+                self.missed.remove(&id);
+                self.pre_bind(id);
+            }
+        }
+        for (id, left) in progress.left {
+            self.leave_behind(id, left);
+        }
+    }
+
+    /// The group as a whole has no place.
+    fn give_group_back(&mut self, progress: Progress) {
+        for id in progress.placed.iter().rev() {
+            self.give_back(*id);
+        }
+        let preempts = |(_, left): &(PodId, Left)| {
+            matches!(left, Left::Outcome(Outcome::Rejected { candidate: Some(_), .. }))
+        };
+        let text = if progress.left.iter().any(preempts) {
+            "pod group is waiting for preemption to complete"
+        } else {
+            "pod group is unschedulable"
+        };
+        for (id, left) in progress.left {
+            self.leave_behind(id, left);
+        }
+        for id in progress.placed {
+            if self.queue.get(id).is_some_and(|q| q.stage == Stage::InFlight) {
+                self.failed(id, "Unschedulable", text, None);
+            }
+        }
+    }
+
+    fn leave_behind(&mut self, id: PodId, left: Left) {
+        match left {
+            Left::Outcome(outcome) => self.conclude(id, outcome),
+            Left::Back(back) => self.report_back(id, back, None),
+        }
+    }
+
+    /// Takes a pod of the group off its node, as if it had never been there.
+    fn give_back(&mut self, id: PodId) {
+        self.waiting.forget(id);
+        self.unguard(id);
+        self.unreserve(id);
+        self.cluster.unplace(id);
+        self.binding.remove(&id);
+        self.missed.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

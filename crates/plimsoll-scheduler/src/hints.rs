@@ -1,0 +1,108 @@
+//! Queueing hints: whether an event may help a pod that a plugin rejected (spec section 3.3).
+
+use super::Scheduler;
+use super::absorb_objects::object_pair;
+use super::cluster::{Cluster, NodeInfo, PodId};
+use super::events::{Actions, Change, EXTRA_TAINT, Payload, PodView, Resource, needs_extra_taint};
+use super::framework::{Plugin, PluginId};
+use plimsoll_state::ClusterObject;
+use plimsoll_state::model;
+use std::sync::Arc;
+
+/// Whether any registration of the plugin for this event says that the pod is worth another try; `None`: the
+/// plugin is not registered for it.
+pub(crate) fn hint(plugin: &dyn Plugin, cluster: &Cluster, pod: PodId, change: &Change) -> Option<bool> {
+    let interests = plugin.interests();
+    let matching = || interests.iter().filter(|i| i.matches(change.resource, change.actions));
+    let extra = needs_extra_taint(interests) && EXTRA_TAINT.matches(change.resource, change.actions);
+    if matching().next().is_none() && !extra {
+        return None;
+    }
+    Some(extra || matching().any(|i| !i.hinted || plugin.hint(cluster, pod, change)))
+}
+
+/// An object of an event.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// A node.
+    Node(Box<model::Node>),
+    /// A pod.
+    Pod(Box<model::Pod>),
+    /// Another object.
+    Object(Box<ClusterObject>),
+}
+
+impl Scheduler {
+    /// Whether an event would make a waiting pod worth another try, if `plugin` had rejected it.
+    ///
+    /// `event` is resource and action in upstream's words; the object is given before and after and is not
+    /// taken in. `None` when the pod or the event is unknown, or the plugin is not registered for it.
+    pub fn hint(
+        &mut self,
+        plugin: PluginId,
+        pod_uid: &str,
+        event: (&str, &str),
+        old: Option<&Seen>,
+        new: Option<&Seen>,
+    ) -> Option<bool> {
+        let id = self.cluster.pod_by_uid(pod_uid)?;
+        let resource = Resource::by_name(event.0)?;
+        let actions = Actions::by_name(event.1)?;
+        let payload = self.payload(old, new)?;
+        let runner = self.runners.get(self.profile_of(id)?)?;
+        hint(runner.plugin(plugin)?, &self.cluster, id, &Change { resource, actions, payload })
+    }
+
+    fn payload(&mut self, old: Option<&Seen>, new: Option<&Seen>) -> Option<Payload> {
+        Some(match old.or(new)? {
+            Seen::Node(n) => {
+                let strings = &mut self.cluster.strings;
+                let name = strings.intern(&n.name);
+                let mut info = |s: Option<&Seen>| match s {
+                    Some(Seen::Node(n)) => Some(Arc::new(NodeInfo::new(n, strings))),
+                    _ => None,
+                };
+                Payload::Node { name, old: info(old), new: info(new) }
+            }
+            Seen::Pod(p) => {
+                // A pod that is not in the cluster gets a number that no row has.
+                let id = self.cluster.pod_by_uid(&p.uid).unwrap_or(PodId(u32::MAX));
+                let mut view = |s: Option<&Seen>| match s {
+                    Some(Seen::Pod(p)) => Some(Box::new(self.view(p))),
+                    _ => None,
+                };
+                let (old, new) = (view(old), view(new));
+                Payload::Pod { id, old, new }
+            }
+            Seen::Object(_) => {
+                let object = |s: Option<&'_ Seen>| match s {
+                    Some(Seen::Object(o)) => Some((**o).clone()),
+                    _ => None,
+                };
+                let (old, new) = (object(old), object(new));
+                Payload::Object(object_pair(&mut self.cluster, old.as_ref(), new.as_ref())?)
+            }
+        })
+    }
+
+    /// A pod that is not taken in, at one moment.
+    fn view(&mut self, pod: &model::Pod) -> PodView {
+        let c = &mut self.cluster;
+        let shape = c.shapes.acquire(pod, &mut c.strings);
+        let view = PodView {
+            shape: Arc::clone(c.shapes.get(shape)),
+            usage: super::cluster::amounts::usage(&pod.spec, Some(&pod.status), &mut c.strings),
+            node: (!pod.spec.node_name.is_empty()).then(|| c.strings.intern(&pod.spec.node_name)),
+            nominated: !pod.status.nominated_node_name.is_empty(),
+            claim_statuses: pod
+                .status
+                .claim_statuses
+                .iter()
+                .map(|(n, c)| (n.as_str().into(), c.as_deref().map(Into::into)))
+                .collect(),
+            group: pod.group.as_str().into(),
+        };
+        c.shapes.release(shape);
+        view
+    }
+}

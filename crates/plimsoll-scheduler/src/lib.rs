@@ -1,0 +1,428 @@
+//! Scheduler: which node each pod runs on.
+
+mod absorb;
+mod absorb_objects;
+mod allocate;
+mod answers;
+pub mod args;
+mod cluster;
+mod cycle;
+mod decide;
+mod devices;
+mod evaluate;
+mod events;
+mod extend;
+mod extender;
+mod framework;
+mod group_cycle;
+mod hints;
+mod message;
+mod objects;
+mod permit;
+mod plugins;
+mod preempt;
+mod prepare;
+mod promise;
+mod queue;
+mod ranked;
+mod sweep;
+
+pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
+pub use extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderTls, ExtenderVictims};
+pub use framework::{Code, PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
+pub use hints::Seen;
+pub use queue::{Backoff, QueueCounts};
+
+use cluster::{Cluster, PodId};
+use cycle::Runner;
+use plimsoll_state::Answer;
+use plimsoll_state::DeviceSelector;
+use plimsoll_state::intern::Map;
+use plimsoll_state::model;
+use plimsoll_state::rng::Rng;
+use plimsoll_state::time::{Duration, Time};
+use queue::Queue;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Configuration of placement.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Seed of the generator that breaks ties between equally good nodes.
+    pub seed: u64,
+    /// Profiles; pods of other schedulers are only counted.
+    pub profiles: Vec<Profile>,
+    /// Waits after failed attempts.
+    pub backoff: Backoff,
+    /// How long an unschedulable pod waits for an event before it is tried anyway.
+    pub max_in_unschedulable: Duration,
+    /// Most decisions in one step.
+    pub decisions_per_step: usize,
+    /// HTTP extenders, in the order of their use: those that can be ignored come last.
+    pub extenders: Vec<Extender>,
+    /// Evaluates device selectors; without one, claims with selectors can't be allocated.
+    pub device_selector: Option<Arc<dyn DeviceSelector>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            profiles: vec![Profile::default()],
+            backoff: Backoff::default(),
+            max_in_unschedulable: Duration::from_seconds(300),
+            decisions_per_step: 1024,
+            extenders: Vec::new(),
+            device_selector: None,
+        }
+    }
+}
+
+/// An answer to an [`Action`].
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The write of [`Action::Bind`] for this pod UID succeeded. The watch will confirm it too.
+    Bound(String),
+    /// The writes of [`Action::Prepare`] for this pod UID are done.
+    Prepared(String),
+    /// The answer to [`Action::Extend`].
+    Extended {
+        /// UID of the pod.
+        uid: String,
+        /// Number of the extender.
+        extender: usize,
+        /// The call that is answered.
+        call: u64,
+        /// What the extender says, or why it could not be asked.
+        answer: Result<ExtenderAnswer, String>,
+    },
+    /// The write of [`Action::Bind`] or [`Action::Prepare`] failed.
+    BindFailed {
+        /// UID of the pod.
+        uid: String,
+        /// What the API server said.
+        message: String,
+    },
+    /// What became of [`Action::Preempt`], [`Action::Unschedulable`] or [`Action::ClearNomination`].
+    Answered {
+        /// The action.
+        action: Box<Action>,
+        /// What became of it.
+        answer: Answer,
+    },
+}
+
+/// A Kubernetes event to be recorded about a pod or workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it is a `Warning`; otherwise `Normal`.
+    pub warning: bool,
+    /// Reason, such as `FailedScheduling`.
+    pub reason: &'static str,
+    /// Action, such as `Scheduling`.
+    pub action: &'static str,
+    /// Text.
+    pub message: String,
+}
+
+/// Names a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    /// UID.
+    pub uid: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// Devices for one claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceGrant {
+    /// Namespace of the claim.
+    pub namespace: String,
+    /// Name of the claim.
+    pub name: String,
+    /// UID of the claim.
+    pub uid: String,
+    /// Devices to write into `status.allocation`; none when the claim is allocated and only to be reserved.
+    pub devices: Vec<model::AllocatedDevice>,
+}
+
+/// A claim to create for the extended resources of a pod that devices stand for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedClaim {
+    /// Requests: name, DeviceClass, number of devices.
+    pub requests: Vec<(String, String, i64)>,
+    /// `status.extendedResourceClaimStatus.requestMappings` of the pod: container, resource, request.
+    pub mappings: Vec<(String, String, String)>,
+    /// Devices to write into its `status.allocation`.
+    pub devices: Vec<model::AllocatedDevice>,
+    /// Names of claims that an earlier attempt made for the pod, to be deleted.
+    pub stale: Vec<String>,
+}
+
+/// What must be written before a pod can be bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preparation {
+    /// Claims to allocate and to reserve for the pod (`status.reservedFor`). An allocation is usable on the chosen
+    /// node only.
+    pub devices: Vec<DeviceGrant>,
+    /// A claim to create, allocated on the chosen node.
+    pub extended: Option<Box<ExtendedClaim>>,
+    /// Claims (namespace, name) and the volumes whose `spec.claimRef` is to name them.
+    pub bindings: Vec<((String, String), String)>,
+    /// Claims (namespace, name) to annotate with the chosen node, so that a volume is made for them.
+    pub provisions: Vec<(String, String)>,
+}
+
+/// What placement asks the outside to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Create `pods/binding`. Answered by [`Event::Bound`] or [`Event::BindFailed`].
+    Bind {
+        /// The pod.
+        pod: PodRef,
+        /// The chosen node.
+        node: String,
+    },
+    /// Write what the pod needs before it is bound. Answered by [`Event::Prepared`] or [`Event::BindFailed`];
+    /// [`Action::Bind`] follows when the volumes are bound.
+    Prepare {
+        /// The pod.
+        pod: PodRef,
+        /// The chosen node.
+        node: String,
+        /// What to write.
+        what: Box<Preparation>,
+    },
+    /// Ask an extender. Answered by [`Event::Extended`], in any case.
+    Extend {
+        /// The pod.
+        pod: PodRef,
+        /// Number of the extender in [`Config::extenders`].
+        extender: usize,
+        /// To be repeated in the answer.
+        call: u64,
+        /// The question.
+        what: ExtenderCall,
+    },
+    /// Set the condition `PodScheduled=False` and, when given, `status.nominatedNodeName`. Answered by
+    /// [`Event::Answered`].
+    Unschedulable {
+        /// The pod.
+        pod: PodRef,
+        /// Condition reason: `Unschedulable` or `SchedulerError`.
+        reason: &'static str,
+        /// Full message.
+        message: String,
+        /// `Some("")` clears the nomination, `None` leaves it.
+        nominated_node: Option<String>,
+    },
+    /// Set `status.nominatedNodeName` to the empty string: a more important pod took the place. Answered by
+    /// [`Event::Answered`].
+    ClearNomination {
+        /// The pod.
+        pod: PodRef,
+    },
+    /// Delete a pod to make room, first marking it with condition `DisruptionTarget`. Answered by [`Event::Answered`].
+    Preempt {
+        /// The victim.
+        victim: PodRef,
+        /// The pod that needs the room.
+        preemptor: PodRef,
+        /// Message of the condition and of the event on the victim.
+        message: String,
+    },
+    /// Record an event about a pod.
+    Record {
+        /// The pod.
+        pod: PodRef,
+        /// What happened.
+        note: Note,
+    },
+}
+
+/// The placement half of the engine.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: Config,
+    cluster: Cluster,
+    runners: Vec<Runner>,
+    queue: Queue,
+    ranks: ranked::Ranks,
+    rng: Rng,
+    /// Assumed pods whose binding is being written, with the attempt's profile.
+    binding: Map<PodId, ()>,
+    /// Pods that wait for devices or volumes before they are bound.
+    preparing: Map<PodId, prepare::Preparing>,
+    /// Places promised to admitted workloads.
+    promises: promise::Promises,
+    /// Stand-ins that have to make room.
+    broken: Vec<PodId>,
+    /// Whether there may be more room than before, since this was last asked.
+    freed: bool,
+    /// The cycle that waits for extenders.
+    extending: Option<extend::Extending>,
+    /// Calls of pods that are being bound by an extender.
+    extender_binds: Map<PodId, u64>,
+    next_call: u64,
+    /// Events for pods that are in their cycle.
+    missed: Map<PodId, extend::Missed>,
+    /// Pods that wait at Permit.
+    waiting: framework::Waiting,
+    /// Whether any profile has plugins at Permit, or with work at Reserve.
+    guarded: bool,
+    /// Pods placed so far in the cycle of a pod group.
+    group_cycle: BTreeSet<PodId>,
+    /// Victims whose preparation is to be broken off instead of deleting them.
+    cancelled: Vec<PodId>,
+    /// Where the next search for feasible nodes starts.
+    next_start: usize,
+    /// Writes that failed and have to be repeated.
+    repeats: answers::Repeats,
+    /// Whether strings are swept before every attempt, for tests.
+    sweeps_always: bool,
+    /// Actions found while absorbing.
+    outbox: Vec<Action>,
+    now: Time,
+}
+
+impl Scheduler {
+    /// Placement with no objects.
+    pub fn new(config: Config) -> Self {
+        let mut cluster = Cluster::default();
+        cluster.objects.devices.selector = config.device_selector.clone();
+        let runners: Vec<Runner> =
+            config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
+        // Plugins keep the names that they look for.
+        cluster.strings.pin();
+        Self {
+            queue: Queue::new(config.backoff, config.max_in_unschedulable),
+            ranks: ranked::Ranks::default(),
+            rng: Rng::new(config.seed),
+            cluster,
+            binding: Map::default(),
+            preparing: Map::default(),
+            promises: promise::Promises::default(),
+            broken: Vec::new(),
+            freed: false,
+            extending: None,
+            extender_binds: Map::default(),
+            next_call: 0,
+            missed: Map::default(),
+            waiting: framework::Waiting::default(),
+            guarded: runners.iter().any(Runner::guards),
+            group_cycle: BTreeSet::new(),
+            cancelled: Vec::new(),
+            next_start: 0,
+            runners,
+            repeats: answers::Repeats::default(),
+            sweeps_always: false,
+            outbox: Vec::new(),
+            now: Time::default(),
+            config,
+        }
+    }
+
+    /// When there is something to do without a new event.
+    pub fn next_wake(&self) -> Option<Time> {
+        if !self.outbox.is_empty() {
+            return Some(self.now);
+        }
+        // While a cycle waits for extenders, nothing is taken from the queue.
+        let queue = match self.extender_deadline() {
+            Some(deadline) => Some(deadline),
+            None => self.queue.next_wake(self.now),
+        };
+        let others = [
+            self.next_give_up(),
+            self.promises.next_end(),
+            self.waiting.next_deadline(),
+            self.repeats.next(),
+        ];
+        std::iter::once(queue).chain(others).flatten().min()
+    }
+
+    /// Whether nodes came or changed, or pods left, since this was last asked.
+    pub fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// How many pods are in which part of the queue.
+    pub fn queue_counts(&self) -> QueueCounts {
+        self.queue.counts()
+    }
+
+    /// How many strings are kept: names, labels and the like of what there is, and garbage in proportion.
+    pub fn strings(&self) -> usize {
+        self.cluster.strings.len()
+    }
+
+    /// Looks at all nodes for every pod instead of keeping ranks. The decisions are the same; for tests and
+    /// comparisons.
+    pub fn without_ranks(mut self) -> Self {
+        self.ranks.off = true;
+        self
+    }
+
+    /// The whole verdict on a pod that is not on a node: what every plugin says about every node.
+    ///
+    /// `node_name` evaluates it as if its `spec.nodeName` had that value. `None` when the pod is unknown, on a
+    /// node, or belongs to no profile.
+    pub fn evaluate(&mut self, uid: &str, node_name: Option<&str>) -> Option<Verdict> {
+        let id = self.cluster.pod_by_uid(uid)?;
+        if self.cluster.pods[id].node.is_some() {
+            return None;
+        }
+        let runner = self.runners.get(self.profile_of(id)?)?;
+        let mut incoming = framework::Incoming::new(&self.cluster, id);
+        incoming.node_name = node_name.map(|n| self.cluster.strings.intern(n));
+        Some(evaluate::verdict(runner, &mut self.cluster, incoming))
+    }
+
+    fn profile_of(&self, id: PodId) -> Option<usize> {
+        let name = self.cluster.shape(id).spec.scheduler;
+        self.runners.iter().position(|r| r.name == name)
+    }
+
+    fn pod_ref(&self, id: PodId) -> PodRef {
+        let pod = &self.cluster.pods[id];
+        PodRef {
+            uid: pod.uid.to_string(),
+            namespace: self.cluster.strings.text(self.cluster.shape(id).namespace).to_owned(),
+            name: pod.name.to_string(),
+        }
+    }
+
+    /// Rebuilds derived state and compares.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub fn check(&self) {
+        self.queue.check();
+        self.cluster.check();
+        self.check_promises();
+        self.check_waiting();
+    }
+
+    /// As [`Placement::check`], with the ranks, which are brought up to date first.
+    ///
+    /// # Panics
+    /// When they differ from ranks made afresh.
+    pub fn check_ranks(&mut self) {
+        self.check();
+        self.ranks.check(&self.runners, &mut self.cluster);
+    }
+}
+
+#[cfg(test)]
+mod answers_tests;
+#[cfg(test)]
+mod profile_tests;
+#[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,384 @@
+//! Two plugins at Reserve and Permit that say what a table tells them.
+
+use super::super::cluster::Cluster;
+use super::super::framework::{Code, Incoming, Permit, Plugin, Reason, Waiting};
+use super::super::tests::{binds, message, node, pod, upsert, volume_world};
+use super::super::{Action, Config, QueueCounts, Scheduler};
+use super::*;
+use crate::testing::Event;
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::time::{Duration, Time};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+const FIRST: PluginId = PluginId::TestFirst;
+const SECOND: PluginId = PluginId::TestSecond;
+
+/// What a plugin does to another pod while it is asked about one.
+#[derive(Clone, Debug)]
+enum Other {
+    Allow(&'static str),
+    Reject(&'static str, &'static str),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    reserve: BTreeMap<(PluginId, String), Status>,
+    permit: BTreeMap<(PluginId, String), Permit>,
+    others: BTreeMap<(PluginId, String), Vec<Other>>,
+    log: Arc<Mutex<Vec<String>>>,
+    random: Option<Arc<Mutex<plimsoll_state::rng::Rng>>>,
+}
+
+#[derive(Debug)]
+struct Guard(PluginId, Table);
+
+impl Guard {
+    fn key(&self, cluster: &Cluster, pod: PodId, what: &str) -> (PluginId, String) {
+        let name = cluster.pods[pod].name.to_string();
+        self.1.log.lock().expect("alone").push(format!("{what} {} {name}", self.0.name()));
+        (self.0, name)
+    }
+
+    fn random(&self, cluster: &Cluster, waiting: &mut Waiting, pod: PodId) -> Option<Permit> {
+        let mut rng = self.1.random.as_ref()?.lock().expect("alone");
+        for other in waiting.pods() {
+            match rng.below(6) {
+                0 => waiting.allow(other, self.0),
+                1 => {
+                    waiting.reject(other, self.0, "no more".to_owned());
+                }
+                2 => waiting.activate(pod),
+                _ => {}
+            }
+        }
+        let _ = cluster;
+        Some(match rng.below(6) {
+            0 | 1 => Permit::Allow,
+            2 => Permit::Reject(Status::unschedulable(self.0, "not now")),
+            3 => Permit::Reject(Status::error(self.0, "broken")),
+            _ => Permit::Wait(Duration::from_seconds(i64::from(rng.below(20)))),
+        })
+    }
+}
+
+impl Plugin for Guard {
+    fn id(&self) -> PluginId {
+        self.0
+    }
+
+    fn is_local(&self, _: &Cluster, _: &Incoming) -> bool {
+        true
+    }
+
+    fn reserves(&self) -> bool {
+        true
+    }
+
+    fn reserve(&self, cluster: &Cluster, pod: PodId, _: NodeId) -> Status {
+        assert!(cluster.pods[pod].node.is_some(), "reserved pods are counted");
+        let key = self.key(cluster, pod, "reserve");
+        self.1.reserve.get(&key).cloned().unwrap_or_else(Status::success)
+    }
+
+    fn unreserve(&self, cluster: &Cluster, _: &mut Waiting, pod: PodId, _: NodeId) {
+        self.key(cluster, pod, "unreserve");
+    }
+
+    fn permit(&self, cluster: &Cluster, waiting: &mut Waiting, pod: PodId, _: NodeId) -> Permit {
+        if let Some(said) = self.random(cluster, waiting, pod) {
+            return said;
+        }
+        let key = self.key(cluster, pod, "permit");
+        for other in self.1.others.get(&key).into_iter().flatten() {
+            let id = |name: &str| cluster.pod_by_uid(&format!("uid-{name}")).expect("known");
+            match other {
+                Other::Allow(name) => waiting.allow(id(name), self.0),
+                Other::Reject(name, text) => {
+                    waiting.reject(id(name), self.0, (*text).to_owned());
+                }
+            }
+        }
+        self.1.permit.get(&key).cloned().unwrap_or(Permit::Allow)
+    }
+}
+
+fn placement(table: &Table) -> Scheduler {
+    let mut p = Scheduler::new(Config::default());
+    for id in [FIRST, SECOND] {
+        p.runners[0].add_guard(Box::new(Guard(id, table.clone())));
+    }
+    p.guarded = true;
+    p
+}
+
+fn step(p: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<Action> {
+    let now = Time::from_seconds(at);
+    for e in events {
+        p.apply(now, e);
+    }
+    let mut actions = Vec::new();
+    p.decide(now, &mut |a| actions.push(a));
+    p.check();
+    actions
+}
+
+fn waits(seconds: i64) -> Permit {
+    Permit::Wait(Duration::from_seconds(seconds))
+}
+
+fn log(table: &Table) -> Vec<String> {
+    std::mem::take(&mut *table.log.lock().expect("alone"))
+}
+
+#[test]
+fn plugins_are_asked_in_order_and_undone_in_reverse() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(30));
+    t.permit.insert((SECOND, "p".into()), waits(10));
+    let mut p = placement(&t);
+    let out = step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800))]);
+    assert!(out.is_empty(), "{out:?}");
+    assert_eq!(
+        log(&t),
+        ["reserve TestFirst p", "reserve TestSecond p", "permit TestFirst p", "permit TestSecond p"]
+    );
+    assert_eq!(p.next_wake(), Some(Time::from_seconds(10)));
+    // It keeps its room while it waits.
+    let out = step(&mut p, 1, vec![upsert(pod("q", 800))]);
+    assert!(message(&out).expect("told").1.starts_with("0/1 nodes are available: 1 Insufficient cpu."));
+    assert_eq!(p.queue_counts().in_flight, 1);
+    let out = step(&mut p, 10, vec![]);
+    let want = "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin TestSecond.";
+    assert_eq!(message(&out), Some(("Unschedulable", want.to_owned())));
+    assert_eq!(
+        log(&t)[..2],
+        ["unreserve TestSecond p".to_owned(), "unreserve TestFirst p".to_owned()],
+        "before anything else"
+    );
+    // The room is free for the other at once; the one that was rejected waits for an event.
+    assert_eq!(binds(&out), [("q".to_owned(), "a".to_owned())]);
+    assert_eq!(p.queue_counts(), QueueCounts { unschedulable: 1, in_flight: 1, ..QueueCounts::default() });
+}
+
+#[test]
+fn all_that_asked_to_wait_must_allow() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(60));
+    t.permit.insert((SECOND, "p".into()), waits(60));
+    t.others.insert((FIRST, "one".into()), vec![Other::Allow("p")]);
+    t.others.insert((SECOND, "two".into()), vec![Other::Allow("p"), Other::Allow("p")]);
+    let mut p = placement(&t);
+    step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 100))]);
+    assert_eq!(binds(&step(&mut p, 1, vec![upsert(pod("one", 100))])).len(), 1);
+    assert_eq!(p.next_wake(), Some(Time::from_seconds(60)), "the other timer runs on");
+    let out = step(&mut p, 2, vec![upsert(pod("two", 100))]);
+    assert_eq!(binds(&out).iter().map(|b| b.0.as_str()).collect::<Vec<_>>(), ["p", "two"]);
+    assert_eq!(p.next_wake(), None);
+}
+
+#[test]
+fn a_wait_is_limited_to_a_quarter_of_an_hour() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(10_000));
+    let mut p = placement(&t);
+    step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800))]);
+    assert_eq!(p.next_wake(), Some(Time::from_seconds(900)));
+    let (_, text) = message(&step(&mut p, 900, vec![])).expect("told");
+    assert!(text.contains("rejected due to timeout after waiting 15m0s at plugin TestFirst"), "{text}");
+}
+
+#[test]
+fn another_plugin_rejects_a_waiting_pod_and_the_first_word_counts() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(60));
+    t.others.insert((SECOND, "q".into()), vec![Other::Reject("p", "not with q"), Other::Allow("p")]);
+    let mut p = placement(&t);
+    step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 500))]);
+    let out = step(&mut p, 1, vec![upsert(pod("q", 500))]);
+    assert_eq!(binds(&out), [("q".to_owned(), "a".to_owned())]);
+    let want = "0/1 nodes are available: 1 not with q.".to_owned();
+    assert_eq!(message(&out), Some(("Unschedulable", want)));
+}
+
+#[test]
+fn rejections_and_errors_at_once() {
+    let reject = |code, text: &str| Status::new(code, FIRST, Reason::Owned(text.into()));
+    let cases = [
+        (true, Code::Unschedulable, "Unschedulable", "0/1 nodes are available: 1 no."),
+        (true, Code::Error, "SchedulerError", "running Permit plugin \"TestSecond\": no"),
+        (false, Code::Unresolvable, "Unschedulable", "0/1 nodes are available: 1 no."),
+        (false, Code::Error, "SchedulerError", "running Reserve plugin \"TestFirst\": no"),
+    ];
+    for (permit, code, reason, text) in cases {
+        let mut t = Table::default();
+        if permit {
+            t.permit.insert((SECOND, "p".into()), Permit::Reject(reject(code, "no")));
+        } else {
+            t.reserve.insert((FIRST, "p".into()), reject(code, "no"));
+        }
+        let mut p = placement(&t);
+        let out = step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800))]);
+        assert_eq!(message(&out), Some((reason, text.to_owned())));
+        let undone: Vec<String> = log(&t).into_iter().filter(|l| l.starts_with("un")).collect();
+        assert_eq!(undone, ["unreserve TestSecond p", "unreserve TestFirst p"]);
+        assert_eq!(p.queue_counts().in_flight, 0);
+    }
+}
+
+#[test]
+fn a_waiting_pod_that_goes_or_is_bound_elsewhere_gives_its_room_back() {
+    for bound in [false, true] {
+        let mut t = Table::default();
+        t.permit.insert((FIRST, "p".into()), waits(60));
+        let mut p = placement(&t);
+        step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800)), upsert(pod("q", 800))]);
+        log(&t);
+        let event = if bound {
+            let mut elsewhere = pod("p", 800);
+            elsewhere.spec.node_name = "b".into();
+            upsert(elsewhere)
+        } else {
+            Event::Object(ObjectEvent::PodDelete("uid-p".into()))
+        };
+        // A deletion wakes the other; for a pod bound elsewhere there is no such event.
+        let other = if bound { vec![event, node("a", 1001)] } else { vec![event] };
+        let out = step(&mut p, 2, other);
+        assert_eq!(binds(&out), [("q".to_owned(), "a".to_owned())]);
+        assert_eq!(log(&t)[..2], ["unreserve TestSecond p", "unreserve TestFirst p"]);
+        assert!(p.next_wake().is_none(), "no timer is left");
+        assert!(step(&mut p, 100, vec![]).is_empty());
+    }
+}
+
+#[test]
+fn a_waiting_victim_is_taken_back_and_not_deleted() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "low".into()), waits(60));
+    let mut p = placement(&t);
+    step(&mut p, 0, vec![node("a", 1000), upsert(pod("low", 800))]);
+    let mut high = pod("high", 800);
+    high.spec.priority = 10;
+    let out = step(&mut p, 1, vec![upsert(high)]);
+    assert!(!out.iter().any(|a| matches!(a, Action::Preempt { .. })), "{out:?}");
+    let notes: Vec<&str> = out
+        .iter()
+        .filter_map(|a| match a {
+            Action::Record { pod, note } if pod.name == "low" => Some(note.message.as_str()),
+            _ => None,
+        })
+        .collect();
+    let want = [
+        "Preempted by pod uid-high on node a (in kube-scheduler memory).",
+        "waiting on permit for pod: preempted",
+    ];
+    assert_eq!(notes, want);
+    // The victim's room is free in the same step; it comes back after the backoff of an error.
+    assert_eq!(binds(&out), [("high".to_owned(), "a".to_owned())]);
+    assert_eq!(p.queue_counts().backoff, 1);
+}
+
+#[test]
+fn a_victim_that_waits_for_volumes_is_taken_back() {
+    let mut p = Scheduler::new(Config::default());
+    step(&mut p, 0, volume_world());
+    let mut high = pod("high", 1000);
+    high.spec.priority = 10;
+    // While its writes are under way it can only be deleted.
+    let out = step(&mut p, 1, vec![upsert(high.clone())]);
+    assert!(out.iter().any(|a| matches!(a, Action::Preempt { .. })), "{out:?}");
+    let mut p = Scheduler::new(Config::default());
+    step(&mut p, 0, volume_world());
+    step(&mut p, 1, vec![Event::Answer(crate::Event::Prepared("uid-p".into()))]);
+    let out = step(&mut p, 2, vec![upsert(high)]);
+    assert!(!out.iter().any(|a| matches!(a, Action::Preempt { .. })), "{out:?}");
+    assert_eq!(binds(&out), [("high".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn what_is_reserved_is_written_after_permit() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(60));
+    t.others.insert((FIRST, "q".into()), vec![Other::Allow("p")]);
+    let mut p = placement(&t);
+    assert!(step(&mut p, 0, volume_world()).is_empty());
+    let out = step(&mut p, 50, vec![upsert(pod("q", 1))]);
+    assert!(matches!(out.first(), Some(Action::Prepare { .. })), "{out:?}");
+    step(&mut p, 51, vec![Event::Answer(crate::Event::Prepared("uid-p".into()))]);
+    assert_eq!(p.next_wake(), Some(Time::from_seconds(650)), "from Permit on");
+}
+
+#[test]
+fn events_while_waiting_count_when_the_pod_comes_back() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(10));
+    let mut p = placement(&t);
+    step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800))]);
+    // The test plugins are not registered for anything, so nothing helps, and only the flush brings it back.
+    step(&mut p, 5, vec![node("b", 1000)]);
+    step(&mut p, 10, vec![]);
+    assert_eq!(p.queue_counts().unschedulable, 1);
+    let out = step(&mut p, 341, vec![]);
+    assert!(out.is_empty() && p.queue_counts().in_flight == 1, "it waits again: {out:?}");
+}
+
+#[test]
+fn an_own_update_while_waiting_counts_when_the_pod_comes_back() {
+    for (changed, want) in [(false, 1), (true, 2)] {
+        let mut t = Table::default();
+        t.permit.insert((FIRST, "p".into()), waits(10));
+        let mut p = placement(&t);
+        step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800))]);
+        let mut other = pod("p", if changed { 700 } else { 800 });
+        other.labels.insert("x".into(), "y".into());
+        step(&mut p, 5, vec![upsert(other)]);
+        let id = p.cluster.pod_by_uid("uid-p").expect("there");
+        assert!(p.missed.get(&id).is_some_and(|m| m.len() == want), "changed: {changed}");
+    }
+}
+
+#[test]
+fn random_permits_leak_nothing() {
+    for seed in 0..30 {
+        let rng = Arc::new(Mutex::new(plimsoll_state::rng::Rng::new(seed)));
+        let t = Table { random: Some(Arc::clone(&rng)), ..Table::default() };
+        let mut p = placement(&t);
+        let mut own = plimsoll_state::rng::Rng::new(seed + 1000);
+        let mut bound: Vec<String> = Vec::new();
+        for at in 0..200 {
+            let name = format!("p{}", own.below(25));
+            let event = match own.below(10) {
+                0 => node(&format!("n{}", own.below(4)), i64::from(1 + own.below(3)) * 1000),
+                1 => Event::Object(ObjectEvent::PodDelete(format!("uid-{name}"))),
+                2 => Event::Answer(crate::Event::BindFailed {
+                    uid: format!("uid-{name}"),
+                    message: "no".into(),
+                }),
+                3 => Event::Object(ObjectEvent::NodeDelete(format!("n{}", own.below(4)))),
+                4 => {
+                    let mut one = pod(&name, 500);
+                    one.spec.node_name = format!("n{}", own.below(4));
+                    upsert(one)
+                }
+                5 if !bound.is_empty() => Event::Answer(crate::Event::Bound(bound.swap_remove(0))),
+                _ => {
+                    let mut one = pod(&name, i64::from(1 + own.below(4)) * 200);
+                    one.spec.priority = i32::try_from(own.below(3)).expect("small");
+                    upsert(one)
+                }
+            };
+            for action in step(&mut p, at, vec![event]) {
+                if let Action::Bind { pod, .. } = action {
+                    bound.push(pod.uid);
+                }
+            }
+        }
+        let gone: Vec<Event> =
+            (0..25).map(|i| Event::Object(ObjectEvent::PodDelete(format!("uid-p{i}")))).collect();
+        step(&mut p, 1000, gone);
+        assert_eq!(p.queue_counts(), QueueCounts::default(), "seed {seed}");
+        assert!(p.waiting.pods().is_empty() && p.binding.is_empty() && p.preparing.is_empty());
+        assert!(p.missed.is_empty() && p.cluster.pods.iter().next().is_none());
+        assert!(p.cluster.columns.used.iter().flatten().all(|used| *used == 0), "seed {seed}: capacity");
+    }
+}

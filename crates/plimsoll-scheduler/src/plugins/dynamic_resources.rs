@@ -1,0 +1,485 @@
+//! DynamicResources: device claims (spec section 5.10).
+
+use super::scoring::normalize_by_max;
+use crate::allocate::{Failure, Given, Pools, Wanted, allocate};
+use crate::cluster::{Cluster, NodeId, PodId};
+use crate::cycle::Cycle;
+use crate::devices::Claim;
+use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::framework::{
+    Code, FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
+};
+use crate::objects::ObjectChange;
+use crate::{DeviceGrant, ExtendedClaim};
+use plimsoll_state::intern::Sym;
+use plimsoll_state::model::{
+    DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, PodSpec, ResourceClaim,
+    RestartPolicy,
+};
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
+const CANNOT_ALLOCATE: &str = "cannot allocate all claims";
+const INVALID_POOLS: &str = "invalid resource pools were encountered";
+/// Most pods that may share a claim (API limit `ResourceClaimReservedForMaxSize`).
+const MAX_RESERVED: usize = 256;
+/// Score of the first alternative; each further one is worth one less.
+const BEST_ALTERNATIVE: i64 = 8;
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct DynamicResources;
+
+/// An extended resource that devices may stand for, and the requests for them.
+#[derive(Debug)]
+struct Extended {
+    resource: Sym,
+    requests: Vec<DeviceRequest>,
+    mappings: Vec<Mapping>,
+}
+
+/// Container, resource, request.
+type Mapping = (String, String, String);
+
+/// The pod's claims and the devices there are.
+#[derive(Debug)]
+pub(crate) struct State {
+    allocated: Vec<Arc<Claim>>,
+    /// Claims to allocate, with what they want.
+    open: Vec<(Arc<Claim>, Wanted)>,
+    /// Extended resources that devices may stand for.
+    extended: Vec<Extended>,
+    /// Claims that an earlier attempt made for them.
+    stale: Vec<String>,
+    pools: Pools,
+    /// Namespace and UID.
+    pod: (String, String),
+    /// Indices of allocated claims that kept the pod from a node.
+    unavailable: RefCell<BTreeSet<usize>>,
+}
+
+#[derive(Debug)]
+struct Score(Vec<(NodeId, i64)>);
+
+fn unresolvable(text: String) -> Status {
+    Status::new(Code::Unresolvable, PluginId::DynamicResources, Reason::Owned(text.into()))
+}
+
+/// The claims of a pod, or why they can't be used yet (upstream `foreachPodResourceClaim`).
+fn claims_of(cluster: &Cluster, pod: PodId) -> Result<Vec<Arc<Claim>>, String> {
+    let shape = cluster.shape(pod);
+    let list = &shape.spec.source.resource_claims;
+    let mut out = Vec::with_capacity(list.len());
+    for c in list {
+        let Some((name, generated)) = claim_name(cluster, pod, c)? else { continue };
+        let namespace = cluster.strings.text(shape.namespace);
+        let key = (shape.namespace, name);
+        let Some(claim) = cluster.objects.devices.claims.get(&key) else {
+            return Err(format!("could not find ResourceClaim \"{namespace}/{}\"", key.1));
+        };
+        if claim.raw.deleting {
+            return Err(format!("resourceclaim {:?} is being deleted", claim.raw.name));
+        }
+        if generated && !is_for(cluster, pod, &claim.raw) {
+            let name = &cluster.pods[pod].name;
+            return Err(format!(
+                "ResourceClaim {namespace}/{} was not created for Pod {namespace}/{name} (Pod is not owner)",
+                key.1
+            ));
+        }
+        out.push(Arc::clone(claim));
+    }
+    Ok(out)
+}
+
+/// Name of a claim and whether it was made for the pod; `None`: none is needed.
+fn claim_name(cluster: &Cluster, pod: PodId, c: &PodResourceClaim) -> Result<Option<(String, bool)>, String> {
+    match &c.source {
+        PodClaimSource::Claim(name) => Ok(Some((name.clone(), false))),
+        PodClaimSource::Template(_) => {
+            let statuses = cluster.pods[pod].extra.as_ref().map_or(&[][..], |e| &e.claim_statuses);
+            match statuses.iter().find(|(n, _)| **n == *c.name) {
+                Some((_, name)) => Ok(name.as_ref().map(|n| (n.to_string(), true))),
+                None => Err(format!("pod {:?}: ResourceClaim not created yet", cluster.pod_name(pod))),
+            }
+        }
+    }
+}
+
+fn is_for(cluster: &Cluster, pod: PodId, claim: &ResourceClaim) -> bool {
+    let uid = &*cluster.pods[pod].uid;
+    claim.owners.iter().any(|o| o.controller && o.uid == uid)
+}
+
+/// Requests whose class does not exist.
+fn missing_class(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
+    for r in &claim.requests {
+        for a in &r.alternatives {
+            if !cluster.objects.devices.classes.contains_key(&a.class) {
+                let name = if a.name.is_empty() { r.name.clone() } else { format!("{}/{}", r.name, a.name) };
+                return Some(format!("request {name}: device class {} does not exist", a.class));
+            }
+        }
+    }
+    None
+}
+
+/// Name of the claim that stands for a pod's extended resources, in messages.
+const EXTENDED_CLAIM: &str = "<extended-resources>";
+
+/// What the pod asks for as extended resources that a class of devices stands for, by name.
+fn extended_of(cluster: &Cluster, pod: &Incoming) -> Vec<Extended> {
+    let scalars = pod.shape.spec.requests.scalars.iter().filter(|(_, n)| *n > 0);
+    let backed = scalars.filter(|(name, _)| cluster.is_backed_by_devices(*name));
+    let mut out: Vec<(&str, Extended)> = backed
+        .filter_map(|(name, _)| {
+            let text = cluster.strings.text(*name);
+            let class = cluster.objects.devices.class_of_resource(text)?;
+            let (requests, mappings) = extended_requests(&pod.shape.spec.source, text, &class.name);
+            Some((text, Extended { resource: *name, requests, mappings }))
+        })
+        .collect();
+    out.sort_by_key(|(name, _)| *name);
+    out.into_iter().map(|(_, e)| e).collect()
+}
+
+/// The requests for devices that stand for a resource, and which containers use them: one for each container that runs
+/// on, and one for the most that a plain init container needs beyond what the containers after it get (upstream
+/// `createRequestsAndMappings`).
+fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> (Vec<DeviceRequest>, Vec<Mapping>) {
+    let first = spec.init_containers.len();
+    let containers: Vec<_> = spec.init_containers.iter().chain(&spec.containers).collect();
+    let asked = |i: usize| containers[i].requests.get(resource).copied().filter(|n| *n > 0);
+    // The number in the name is the place of the resource among all that the container requests.
+    let name = |i: usize| {
+        let place = containers[i].requests.keys().position(|k| k == resource).unwrap_or(0);
+        format!("container-{i}-request-{place}")
+    };
+    let plain_init = |i: usize| i < first && containers[i].restart_policy != Some(RestartPolicy::Always);
+    let stay: Vec<Option<i64>> = (0..containers.len()).map(|i| asked(i).filter(|_| !plain_init(i))).collect();
+    let mapping = |i: usize, request: String| (containers[i].name.clone(), resource.to_owned(), request);
+    let mut mappings: Vec<Mapping> =
+        (0..containers.len()).filter(|i| stay[*i].is_some()).map(|i| mapping(i, name(i))).collect();
+    let mut most: Option<(String, i64)> = None;
+    let (mut shared, mut own): (Vec<Mapping>, Vec<usize>) = (Vec::new(), Vec::new());
+    for i in (0..first).filter(|i| plain_init(*i)) {
+        let Some(n) = asked(i) else { continue };
+        let mut later = 0_i64;
+        for (j, amount) in stay.iter().enumerate().skip(i).filter_map(|(j, n)| Some((j, (*n)?))) {
+            if later >= n {
+                break;
+            }
+            later = later.saturating_add(amount);
+            shared.push(mapping(i, name(j)));
+        }
+        if later < n {
+            own.push(i);
+            if most.as_ref().is_none_or(|(_, m)| *m < n - later) {
+                most = Some((name(i), n - later));
+            }
+        }
+    }
+    mappings.extend(shared);
+    // Init containers run one after the other: all use the largest of their requests.
+    if let Some((name, _)) = &most {
+        mappings.extend(own.into_iter().map(|i| mapping(i, name.clone())));
+    }
+    let stay = stay.iter().enumerate().filter_map(|(i, n)| Some((name(i), (*n)?)));
+    let request = |(name, n): (String, i64)| DeviceRequest {
+        name,
+        prioritized: false,
+        alternatives: vec![DeviceAlternative {
+            name: String::new(),
+            class: class.to_owned(),
+            selectors: Vec::new(),
+            count: DeviceCount::Exactly(n),
+            tolerations: Vec::new(),
+            admin: false,
+        }],
+    };
+    (most.into_iter().chain(stay).map(request).collect(), mappings)
+}
+
+impl State {
+    /// What has to be allocated on a node: open claims, and extended resources that no device plugin of the
+    /// node offers.
+    fn wanted(&self, cluster: &Cluster, node: NodeId) -> Vec<Wanted> {
+        let mut out: Vec<Wanted> = self.open.iter().map(|(_, w)| w.clone()).collect();
+        let here = self.extended_on(cluster, node);
+        let mut requests: Vec<DeviceRequest> = here.flat_map(|e| e.requests.iter().cloned()).collect();
+        if !requests.is_empty() {
+            requests.sort_by(|a, b| a.name.cmp(&b.name));
+            let claim = format!("{}/{EXTENDED_CLAIM}", self.pod.0);
+            out.push(Wanted { claim, requests, constraints: Vec::new() });
+        }
+        out
+    }
+
+    /// Extended resources that devices stand for on a node.
+    fn extended_on<'a>(&'a self, cluster: &'a Cluster, node: NodeId) -> impl Iterator<Item = &'a Extended> {
+        self.extended.iter().filter(move |e| cluster.nodes[node].scalar(e.resource).0 == 0)
+    }
+
+    /// Devices for all open claims on a node.
+    fn allocate(&self, cluster: &Cluster, node: NodeId) -> Result<Vec<Given>, Failure> {
+        let wanted = self.wanted(cluster, node);
+        if wanted.is_empty() { Ok(Vec::new()) } else { allocate(cluster, &self.pools, &wanted, node) }
+    }
+
+    /// What Reserve gives on a node: devices for open claims, reservations of the others, and a claim for extended
+    /// resources.
+    ///
+    /// # Errors
+    /// When the devices are not there after all.
+    pub(crate) fn grants(
+        &self,
+        cluster: &Cluster,
+        node: NodeId,
+    ) -> Result<(Vec<DeviceGrant>, Option<Box<ExtendedClaim>>), String> {
+        let given = self.allocate(cluster, node).map_err(|_| CANNOT_ALLOCATE.to_owned())?;
+        let grant = |c: &ResourceClaim, devices| DeviceGrant {
+            namespace: c.namespace.clone(),
+            name: c.name.clone(),
+            uid: c.uid.clone(),
+            devices,
+        };
+        let unreserved = |c: &&Arc<Claim>| !c.raw.reserved_for.contains(&self.pod.1);
+        let mut out: Vec<DeviceGrant> =
+            self.allocated.iter().filter(unreserved).map(|c| grant(&c.raw, Vec::new())).collect();
+        let mut given = given.into_iter();
+        out.extend(self.open.iter().zip(given.by_ref()).map(|((c, _), g)| grant(&c.raw, g.devices)));
+        let claim = given.next().map(|g| {
+            let here = || self.extended_on(cluster, node);
+            let ask = |r: &DeviceRequest| match r.alternatives.first() {
+                Some(DeviceAlternative { class, count: DeviceCount::Exactly(n), .. }) => {
+                    Some((r.name.clone(), class.clone(), *n))
+                }
+                _ => None,
+            };
+            let mut requests: Vec<_> = here().flat_map(|e| e.requests.iter().filter_map(ask)).collect();
+            requests.sort();
+            let mappings = here().flat_map(|e| e.mappings.iter().cloned()).collect();
+            Box::new(ExtendedClaim { requests, mappings, devices: g.devices, stale: self.stale.clone() })
+        });
+        Ok((out, claim))
+    }
+
+    /// Whether alternatives were or will be chosen, and this pod chooses any devices.
+    fn has_alternatives(&self) -> bool {
+        let prioritized = |c: &Arc<Claim>| c.raw.requests.iter().any(|r| r.prioritized);
+        let open = self.open.iter().map(|(c, _)| c);
+        (!self.open.is_empty() || !self.extended.is_empty())
+            && self.allocated.iter().chain(open).any(prioritized)
+    }
+
+    /// The raw score of a node: the better the alternatives, the more (upstream `computeScore`).
+    fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
+        let Ok(given) = self.allocate(cluster, node) else { return 0 };
+        if given.is_empty() {
+            return 0;
+        }
+        let worth = |i: usize| BEST_ALTERNATIVE - i as i64;
+        let now = self.open.iter().zip(&given).flat_map(|((_, wanted), given)| {
+            let chosen = wanted.requests.iter().zip(&given.alternatives);
+            chosen.filter(|(r, _)| r.prioritized).map(|(_, i)| worth(*i))
+        });
+        let before = self.allocated.iter().flat_map(|c| {
+            let devices = c.raw.allocation.iter().flat_map(|a| &a.devices);
+            let taken: BTreeSet<&str> = devices.map(|d| d.request.as_str()).collect();
+            let prioritized = c.raw.requests.iter().filter(|r| r.prioritized);
+            let all =
+                prioritized.flat_map(|r| r.alternatives.iter().enumerate().map(move |(i, a)| (r, i, a)));
+            let picked = all.filter(|(r, _, a)| taken.contains(format!("{}/{}", r.name, a.name).as_str()));
+            picked.map(|(_, i, _)| worth(i)).collect::<Vec<_>>()
+        });
+        now.sum::<i64>() + before.sum::<i64>()
+    }
+
+    fn usable(&self, cluster: &Cluster, claim: &Claim, node: NodeId) -> bool {
+        let row = &cluster.nodes[node];
+        claim.nodes.as_ref().is_none_or(|n| n.matches(row.name, &row.info.labels, &cluster.strings))
+    }
+}
+
+impl Plugin for DynamicResources {
+    fn id(&self) -> PluginId {
+        PluginId::DynamicResources
+    }
+
+    fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
+        let spec = &pod.shape.spec;
+        spec.source.resource_claims.is_empty()
+            && !spec.requests.scalars.iter().any(|(name, _)| cluster.is_backed_by_devices(*name))
+    }
+
+    fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
+        if cluster.shape(pod).spec.source.resource_claims.is_empty() {
+            return None;
+        }
+        claims_of(cluster, pod).err().map(unresolvable)
+    }
+
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        let spec = &pod.shape.spec;
+        let extended = if spec.requests.scalars.is_empty() { Vec::new() } else { extended_of(cluster, pod) };
+        let claims = match claims_of(cluster, pod.id) {
+            Ok(claims) => claims,
+            Err(text) => return PreFilter::Reject(unresolvable(text)),
+        };
+        if claims.is_empty() && extended.is_empty() {
+            // None of the pod's claims needs to be made.
+            return PreFilter::Skip;
+        }
+        let uid = &*cluster.pods[pod.id].uid;
+        let (mut allocated, mut open) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let c = &claim.raw;
+            if c.allocation.is_some() {
+                if c.reserved_for.len() >= MAX_RESERVED && !c.reserved_for.iter().any(|r| r == uid) {
+                    return PreFilter::Reject(Status::unresolvable(self.id(), "resourceclaim in use"));
+                }
+                allocated.push(claim);
+                continue;
+            }
+            let key = (pod.shape.namespace, c.name.clone());
+            if cluster.objects.devices.in_flight.contains_key(&key) {
+                let text =
+                    format!("resource claim {}/{} is in the process of being allocated", c.namespace, c.name);
+                return PreFilter::Reject(unresolvable(text));
+            }
+            if let Some(text) = missing_class(cluster, c) {
+                return PreFilter::Reject(unresolvable(text));
+            }
+            let wanted = Wanted {
+                claim: format!("{}/{}", c.namespace, c.name),
+                requests: c.requests.clone(),
+                constraints: c.constraints.clone(),
+            };
+            open.push((claim, wanted));
+        }
+        let mut pools = Pools::new(&cluster.objects.devices);
+        let stale = match extended.is_empty() {
+            true => Vec::new(),
+            false => cluster.objects.devices.made_for(pod.shape.namespace, uid),
+        };
+        stale.iter().for_each(|claim| pools.free(claim));
+        let stale = stale.iter().map(|c| c.raw.name.clone()).collect();
+        let name = (cluster.strings.text(pod.shape.namespace).to_owned(), uid.to_owned());
+        let unavailable = RefCell::default();
+        PreFilter::go(State { allocated, open, extended, stale, pools, pod: name, unavailable })
+    }
+
+    fn pre_score(
+        &self,
+        cluster: &Cluster,
+        _pod: &Incoming,
+        feasible: &[NodeId],
+        filter: Option<&dyn FilterState>,
+    ) -> Option<Box<dyn ScoreState>> {
+        let state = filter.and_then(FilterState::as_any).and_then(|a| a.downcast_ref::<State>());
+        let mut scores = Vec::new();
+        if let Some(state) = state
+            && state.has_alternatives()
+        {
+            scores.extend(feasible.iter().map(|node| (*node, state.score(cluster, *node))));
+        }
+        Some(Box::new(Score(scores)))
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const {
+            &[
+                Interest::always(
+                    Resource::Node,
+                    Actions::ADD.or(Actions::NODE_LABEL).or(Actions::NODE_ALLOCATABLE),
+                ),
+                Interest::hinted(Resource::ResourceClaim, Actions::ADD.or(Actions::UPDATE)),
+                Interest::hinted(Resource::UnschedulablePod, Actions::POD_GENERATED_CLAIM),
+                Interest::always(Resource::DeviceClass, Actions::ADD.or(Actions::UPDATE)),
+                Interest::always(Resource::ResourceSlice, Actions::ADD.or(Actions::UPDATE)),
+            ]
+        }
+    }
+
+    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+        let Ok(claims) = claims_of(cluster, pod) else { return false };
+        match &change.payload {
+            Payload::Pod { id, .. } => *id == pod,
+            Payload::Object(ObjectChange::DeviceClaim((old, Some(new)))) => {
+                let freed =
+                    old.as_ref().is_some_and(|o| o.raw.allocation.is_some()) && new.raw.allocation.is_none();
+                let own = || claims.iter().any(|c| c.raw.uid == new.raw.uid);
+                let status_changed = || {
+                    old.as_ref().is_none_or(|o| {
+                        o.raw.allocation != new.raw.allocation || o.raw.reserved_for != new.raw.reserved_for
+                    })
+                };
+                freed || (own() && status_changed())
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FilterState for State {
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        let away = self.allocated.iter().enumerate().filter(|(_, c)| !self.usable(cluster, c, node));
+        let away: Vec<usize> = away.map(|(i, _)| i).collect();
+        // Devices are looked for even when a claim keeps the pod away: that verdict comes first upstream.
+        match self.allocate(cluster, node) {
+            Ok(_) if away.is_empty() => Status::success(),
+            Ok(_) => {
+                self.unavailable.borrow_mut().extend(away);
+                Status::unresolvable(PluginId::DynamicResources, NOT_AVAILABLE)
+            }
+            Err(Failure::Impossible) => Status::unresolvable(PluginId::DynamicResources, CANNOT_ALLOCATE),
+            Err(Failure::InvalidPools) => Status::unresolvable(PluginId::DynamicResources, INVALID_POOLS),
+            Err(Failure::TooLong) => {
+                let name = cluster.strings.text(cluster.nodes[node].name);
+                let text = format!("node {name}: timed out trying to allocate devices");
+                Status::error(PluginId::DynamicResources, &text)
+            }
+            Err(Failure::Broken(text)) => Status::error(PluginId::DynamicResources, &text),
+        }
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl ScoreState for Score {
+    fn score(&self, _cluster: &Cluster, node: NodeId) -> i64 {
+        self.0.iter().find(|(n, _)| *n == node).map_or(0, |(_, s)| *s)
+    }
+
+    fn normalization(&self) -> Normalization {
+        if self.0.is_empty() { Normalization::None } else { Normalization::Other }
+    }
+
+    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
+        normalize_by_max(scores, false);
+    }
+}
+
+/// What PostFilter says; it never ends the search for other ways. A claim that kept the pod from a node and
+/// that nobody else uses would be given back.
+pub(crate) fn post_filter(cycle: &Cycle<'_>) -> &'static str {
+    let state = cycle.state(PluginId::DynamicResources).and_then(FilterState::as_any);
+    let Some(state) = state.and_then(|a| a.downcast_ref::<State>()) else {
+        return "no new claims to deallocate";
+    };
+    let unused = |c: &Claim| match c.raw.reserved_for.as_slice() {
+        [] => true,
+        [one] => *one == state.pod.1,
+        _ => false,
+    };
+    let unavailable = state.unavailable.borrow();
+    if unavailable.iter().filter_map(|i| state.allocated.get(*i)).any(|c| unused(c)) {
+        return "deallocation of ResourceClaim completed";
+    }
+    "still not schedulable"
+}

@@ -1,0 +1,103 @@
+//! TaintToleration: taints that the pod tolerates, or better avoids (spec section 5.4).
+
+use super::scoring::normalize_by_max;
+use crate::cluster::spec::{Spec, Taint};
+use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
+use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::framework::{
+    FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, ScoreState, Status,
+};
+use plimsoll_state::model::TaintEffect;
+use std::sync::Arc;
+
+const REASON: &str = "node(s) had untolerated taint(s)";
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct TaintToleration;
+
+#[derive(Debug)]
+struct State(Arc<Spec>);
+
+/// Whether the node has a taint that keeps the pod away.
+pub(super) fn is_kept_away(spec: &Spec, node: &NodeInfo) -> bool {
+    node.taints.iter().any(|t| t.effect != TaintEffect::PreferNoSchedule && !spec.tolerates(t))
+}
+
+impl Plugin for TaintToleration {
+    fn id(&self) -> PluginId {
+        PluginId::TaintToleration
+    }
+
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
+    }
+
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        PreFilter::go(State(Arc::clone(&pod.shape.spec)))
+    }
+
+    fn pre_score(
+        &self,
+        _cluster: &Cluster,
+        pod: &Incoming,
+        _feasible: &[NodeId],
+        _filter: Option<&dyn FilterState>,
+    ) -> Option<Box<dyn ScoreState>> {
+        Some(Box::new(State(Arc::clone(&pod.shape.spec))))
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const {
+            &[
+                Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_TAINT)),
+                Interest::hinted(Resource::Pod, Actions::POD_TOLERATION),
+            ]
+        }
+    }
+
+    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+        match &change.payload {
+            Payload::Node { old, new: Some(new), .. } => {
+                let spec = &cluster.shape(pod).spec;
+                old.as_ref().is_none_or(|o| is_kept_away(spec, o)) && !is_kept_away(spec, new)
+            }
+            Payload::Pod { id, .. } => *id == pod,
+            _ => false,
+        }
+    }
+}
+
+impl FilterState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        if is_kept_away(&self.0, &cluster.nodes[node].info) {
+            return Status::unresolvable(PluginId::TaintToleration, REASON);
+        }
+        Status::success()
+    }
+}
+
+impl ScoreState for State {
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
+    fn score(&self, cluster: &Cluster, node: NodeId) -> i64 {
+        let tolerated = |t: &Taint| self.0.tolerations.iter().any(|o| o.is_soft() && o.tolerates(t));
+        let taints = cluster.nodes[node].info.taints.iter();
+        let soft = taints.filter(|t| t.effect == TaintEffect::PreferNoSchedule && !tolerated(t));
+        i64::try_from(soft.count()).unwrap_or(i64::MAX)
+    }
+
+    fn normalization(&self) -> Normalization {
+        Normalization::ByMax { reverse: true }
+    }
+
+    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
+        normalize_by_max(scores, true);
+    }
+}

@@ -1,0 +1,176 @@
+//! NodeVolumeLimits: how many CSI volumes a node can attach (spec section 5.9).
+
+use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, uses_volumes};
+use crate::cluster::{Cluster, NodeId, PodId};
+use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use crate::objects::{Claim, ObjectChange};
+use plimsoll_state::intern::Sym;
+use plimsoll_state::model::VolumeSource;
+use std::collections::BTreeMap;
+
+const REASON: &str = "node(s) exceed max volume count";
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct VolumeLimits;
+
+#[derive(Debug)]
+struct State {
+    pod: PodId,
+}
+
+/// Driver by volume, a volume being named by driver and handle.
+type Attached = BTreeMap<(String, String), ()>;
+
+/// Driver and handle of a claim's volume; an unbound claim stands for one volume of its own.
+fn volume_of(cluster: &Cluster, claim: &Claim) -> Option<(String, String)> {
+    let c = &claim.raw;
+    if !c.volume_name.is_empty()
+        && let Some(volume) = cluster.objects.volumes.get(&c.volume_name)
+    {
+        return volume.raw.csi.clone();
+    }
+    let class = cluster.objects.classes.get(&c.storage_class)?;
+    Some((class.raw.provisioner.clone(), format!("claim {}/{}", c.namespace, c.name)))
+}
+
+/// Adds the attachable volumes of a pod. `new`: missing claims are an error.
+fn attachable(cluster: &Cluster, pod: PodId, new: bool, out: &mut Attached) -> Result<(), Status> {
+    let shape = cluster.shape(pod);
+    let name = &cluster.pods[pod].name;
+    for v in &shape.spec.source.volumes {
+        let Some((claim_name, ephemeral)) = claim_name(name, v) else { continue };
+        let fail = |text: String| {
+            Status::new(Code::Unresolvable, PluginId::NodeVolumeLimits, Reason::Owned(text.into()))
+        };
+        let Some(claim) = find(cluster, shape.namespace, &claim_name) else {
+            if new {
+                let ns = cluster.strings.text(shape.namespace);
+                let text = format!(
+                    "looking up PVC {ns}/{claim_name}: persistentvolumeclaim {claim_name:?} not found"
+                );
+                return Err(fail(text));
+            }
+            continue;
+        };
+        if ephemeral && !is_for(cluster, pod, &claim.raw) {
+            if new {
+                return Err(fail(not_owner(cluster, shape.namespace, &claim_name, name)));
+            }
+            continue;
+        }
+        if let Some(volume) = volume_of(cluster, claim) {
+            out.insert(volume, ());
+        }
+    }
+    Ok(())
+}
+
+/// What the ephemeral helper says about a foreign claim.
+pub(super) fn not_owner(cluster: &Cluster, namespace: Sym, claim: &str, pod: &str) -> String {
+    let ns = cluster.strings.text(namespace);
+    format!("PVC {ns}/{claim} was not created for pod {ns}/{pod} (pod is not owner)")
+}
+
+/// Whether deleting a pod with these volumes may free an attachment; inline disks that CSI drivers have
+/// taken over count, as upstream has them.
+fn may_attach(volumes: &[plimsoll_state::model::Volume]) -> bool {
+    use VolumeSource::{AwsElasticBlockStore, GcePersistentDisk};
+    uses_claims(volumes)
+        || volumes.iter().any(|v| matches!(v.source, AwsElasticBlockStore { .. } | GcePersistentDisk { .. }))
+}
+
+fn uses_claims(volumes: &[plimsoll_state::model::Volume]) -> bool {
+    volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral))
+}
+
+impl Plugin for VolumeLimits {
+    fn id(&self) -> PluginId {
+        PluginId::NodeVolumeLimits
+    }
+
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        !uses_volumes(&pod.shape)
+    }
+
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        if uses_claims(&pod.shape.spec.source.volumes) {
+            PreFilter::go(State { pod: pod.id })
+        } else {
+            PreFilter::Skip
+        }
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const {
+            &[
+                Interest::hinted(Resource::CsiNode, Actions::ADD.or(Actions::UPDATE)),
+                Interest::hinted(Resource::AssignedPod, Actions::DELETE),
+                Interest::hinted(Resource::PersistentVolumeClaim, Actions::ADD),
+                Interest::hinted(Resource::VolumeAttachment, Actions::DELETE),
+            ]
+        }
+    }
+
+    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+        match &change.payload {
+            Payload::Pod { old: Some(old), .. } => {
+                old.node.is_some() && may_attach(&old.shape.spec.source.volumes)
+            }
+            Payload::Object(ObjectChange::CsiNode((Some(old), Some(new)))) => new.drivers.iter().any(|d| {
+                // Upstream takes a driver without a limit for one whose limit is 0.
+                let before = old.drivers.iter().find(|o| o.name == d.name).and_then(|o| o.limit);
+                d.limit.unwrap_or(0) > before.unwrap_or(0)
+            }),
+            Payload::Object(
+                ObjectChange::CsiNode((None, Some(_))) | ObjectChange::Attachment((Some(_), None)),
+            ) => true,
+            Payload::Object(change) => {
+                claim_change(change).is_some_and(|pair| is_own_claim(cluster, pod, pair))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FilterState for State {
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        let mut new = Attached::new();
+        if let Err(status) = attachable(cluster, self.pod, true, &mut new) {
+            return status;
+        }
+        let name = cluster.strings.text(cluster.nodes[node].name);
+        let Some(csi_node) = cluster.objects.csi_nodes.get(name).filter(|_| !new.is_empty()) else {
+            return Status::success();
+        };
+        let limits: BTreeMap<&str, i64> =
+            csi_node.drivers.iter().filter_map(|d| Some((d.name.as_str(), d.limit?))).collect();
+        if limits.is_empty() {
+            return Status::success();
+        }
+        let mut attached = Attached::new();
+        for other in &cluster.nodes[node].pods {
+            // Claims of other pods that are missing count for nothing.
+            let _ = attachable(cluster, *other, false, &mut attached);
+        }
+        let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
+        for volume in new.keys().filter(|v| !attached.contains_key(*v)) {
+            *wanted.entry(&volume.0).or_default() += 1;
+        }
+        // A new volume that is attached already but used by no pod of the node counts twice, as upstream.
+        for a in cluster.objects.attachments.values().filter(|a| a.node == name && !a.attacher.is_empty()) {
+            let volume = a.volume.as_ref().and_then(|v| cluster.objects.volumes.get(v));
+            if let Some((_, handle)) = volume.and_then(|v| v.raw.csi.as_ref()) {
+                attached.insert((a.attacher.clone(), handle.clone()), ());
+            }
+        }
+        for (driver, more) in wanted {
+            let there = attached.keys().filter(|(d, _)| d == driver).count() as i64;
+            if limits.get(driver).is_some_and(|limit| there + more > *limit) {
+                return Status::unschedulable(PluginId::NodeVolumeLimits, REASON);
+            }
+        }
+        Status::success()
+    }
+}

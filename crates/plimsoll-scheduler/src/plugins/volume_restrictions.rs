@@ -1,0 +1,169 @@
+//! VolumeRestrictions: disks and claims that can't be shared (spec section 5.9).
+
+use super::volumes::{claim_change, claim_name, find, is_own_claim, uses_volumes};
+use crate::cluster::spec::Spec;
+use crate::cluster::{Cluster, NodeId, PodId, Shape};
+use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use plimsoll_state::intern::Sym;
+use plimsoll_state::model::{AccessMode, Volume, VolumeSource};
+use std::sync::Arc;
+
+const REASON_DISK: &str = "node(s) had no available disk";
+const REASON_ONCE: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode \
+                           already in-use by another pod";
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct VolumeRestrictions;
+
+#[derive(Debug)]
+struct State {
+    spec: Arc<Spec>,
+    namespace: Sym,
+    /// Claims for one pod only.
+    once: Vec<String>,
+    /// How many uses of them by other pods there are.
+    in_use: i64,
+}
+
+fn is_disk(v: &Volume) -> bool {
+    matches!(
+        v.source,
+        VolumeSource::GcePersistentDisk { .. }
+            | VolumeSource::AwsElasticBlockStore { .. }
+            | VolumeSource::Iscsi { .. }
+            | VolumeSource::Rbd { .. }
+    )
+}
+
+/// Whether two inline disks can't be on one node at once.
+fn disks_conflict(a: &VolumeSource, b: &VolumeSource) -> bool {
+    use VolumeSource::{AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd};
+    match (a, b) {
+        (GcePersistentDisk { name: a, read_only: ro }, GcePersistentDisk { name: b, read_only: bro }) => {
+            a == b && !(*ro && *bro)
+        }
+        (AwsElasticBlockStore { id: a, .. }, AwsElasticBlockStore { id: b, .. }) => a == b,
+        (Iscsi { iqn: a, read_only: ro }, Iscsi { iqn: b, read_only: bro }) => a == b && !(*ro && *bro),
+        (
+            Rbd { monitors: am, pool: ap, image: ai, read_only: ro },
+            Rbd { monitors: bm, pool: bp, image: bi, read_only: bro },
+        ) => am.iter().any(|m| bm.contains(m)) && ap == bp && ai == bi && !(*ro && *bro),
+        _ => false,
+    }
+}
+
+fn any_conflict(a: &[Volume], b: &[Volume]) -> bool {
+    a.iter().any(|x| b.iter().any(|y| disks_conflict(&x.source, &y.source)))
+}
+
+/// Claims named in volumes, without generated ones.
+fn named_claims(shape: &Shape) -> impl Iterator<Item = &str> {
+    shape.spec.source.volumes.iter().filter_map(|v| match &v.source {
+        VolumeSource::Claim { name, .. } => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+fn uses(shape: &Shape, namespace: Sym, names: &[String]) -> usize {
+    if shape.namespace != namespace {
+        return 0;
+    }
+    named_claims(shape).filter(|n| names.iter().any(|o| o == n)).count()
+}
+
+impl Plugin for VolumeRestrictions {
+    fn id(&self) -> PluginId {
+        PluginId::VolumeRestrictions
+    }
+
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        !uses_volumes(&pod.shape)
+    }
+
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        let volumes = &pod.shape.spec.source.volumes;
+        let namespace = pod.shape.namespace;
+        let mut once = Vec::new();
+        for name in named_claims(&pod.shape) {
+            let Some(claim) = find(cluster, namespace, name) else {
+                let text = format!("persistentvolumeclaim {name:?} not found");
+                return PreFilter::Reject(Status::new(
+                    Code::Unresolvable,
+                    self.id(),
+                    Reason::Owned(text.into()),
+                ));
+            };
+            if claim.raw.access_modes.contains(&AccessMode::ReadWriteOncePod) {
+                once.push(name.to_owned());
+            }
+        }
+        once.sort_unstable();
+        once.dedup();
+        let mut in_use = 0;
+        for name in &once {
+            let used = |s: &Shape| uses(s, namespace, std::slice::from_ref(name)) > 0;
+            // Upstream's index of used claims counts a claim once, however many pods use it.
+            in_use +=
+                i64::from(cluster.pods.iter().any(|(id, p)| p.node.is_some() && used(cluster.shape(id))));
+        }
+        if in_use == 0 && !volumes.iter().any(is_disk) {
+            return PreFilter::Skip;
+        }
+        PreFilter::go(State { spec: Arc::clone(&pod.shape.spec), namespace, once, in_use })
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const {
+            &[
+                Interest::hinted(Resource::AssignedPod, Actions::DELETE),
+                Interest::always(Resource::Node, Actions::ADD),
+                Interest::hinted(Resource::PersistentVolumeClaim, Actions::ADD),
+            ]
+        }
+    }
+
+    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+        let shape = cluster.shape(pod);
+        match &change.payload {
+            Payload::Pod { old: Some(old), .. } => {
+                let name = &cluster.pods[pod].name;
+                let mine = shape.spec.source.volumes.iter().filter_map(|v| claim_name(name, v));
+                let mine: Vec<String> = mine.map(|(n, _)| n).collect();
+                old.shape.namespace == shape.namespace
+                    && (any_conflict(&shape.spec.source.volumes, &old.shape.spec.source.volumes)
+                        || uses(&old.shape, shape.namespace, &mine) > 0)
+            }
+            Payload::Object(change) => {
+                claim_change(change).is_some_and(|pair| is_own_claim(cluster, pod, pair))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FilterState for State {
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        let mine = &self.spec.source.volumes;
+        if mine.iter().any(is_disk) {
+            for other in &cluster.nodes[node].pods {
+                if any_conflict(mine, &cluster.shape(*other).spec.source.volumes) {
+                    return Status::unschedulable(PluginId::VolumeRestrictions, REASON_DISK);
+                }
+            }
+        }
+        if self.in_use > 0 {
+            return Status::unschedulable(PluginId::VolumeRestrictions, REASON_ONCE);
+        }
+        Status::success()
+    }
+
+    fn add_pod(&mut self, cluster: &Cluster, other: PodId, _node: NodeId) {
+        self.in_use += uses(cluster.shape(other), self.namespace, &self.once) as i64;
+    }
+
+    fn remove_pod(&mut self, cluster: &Cluster, other: PodId, _node: NodeId) {
+        self.in_use -= uses(cluster.shape(other), self.namespace, &self.once) as i64;
+    }
+}

@@ -1,0 +1,142 @@
+//! VolumeZone: zone and region labels of bound volumes (spec section 5.9).
+
+use super::volumes::{claim_change, find, is_own_claim, uses_volumes};
+use crate::cluster::{Cluster, NodeId, PodId};
+use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use crate::objects::{ObjectChange, Volume};
+use plimsoll_state::intern::{Interner, Sym};
+use plimsoll_state::model::{BindingMode, VolumeSource};
+use std::collections::BTreeSet;
+
+const REASON: &str = "node(s) had no available volume zone";
+
+/// Topology labels with the present names of old ones.
+const KEYS: [(&str, &str); 4] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
+];
+
+/// The plugin with its label keys.
+#[derive(Debug)]
+pub(crate) struct VolumeZone([(Sym, Sym); 4]);
+
+#[derive(Debug)]
+struct State {
+    keys: [(Sym, Sym); 4],
+    /// Label key, its present name, and the values that will do.
+    wanted: Vec<(Sym, Sym, BTreeSet<String>)>,
+}
+
+impl VolumeZone {
+    pub(crate) fn new(strings: &mut Interner) -> Self {
+        Self(KEYS.map(|(k, ga)| (strings.intern(k), strings.intern(ga))))
+    }
+
+    fn topology(&self, cluster: &Cluster, volume: &Volume, out: &mut Vec<(Sym, Sym, BTreeSet<String>)>) {
+        for (key, ga) in self.0 {
+            let Some(value) = volume.labels.get(key) else { continue };
+            // Several zones are joined by `__`; an empty part makes the label useless.
+            let parts: BTreeSet<String> =
+                cluster.strings.text(value).split("__").map(|p| p.trim().to_owned()).collect();
+            if !parts.contains("") {
+                out.push((key, ga, parts));
+            }
+        }
+    }
+
+    fn reject(&self, text: String) -> PreFilter {
+        PreFilter::Reject(Status::new(Code::Unresolvable, self.id(), Reason::Owned(text.into())))
+    }
+}
+
+impl Plugin for VolumeZone {
+    fn id(&self) -> PluginId {
+        PluginId::VolumeZone
+    }
+
+    fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
+        !uses_volumes(&pod.shape)
+    }
+
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+        let mut wanted = Vec::new();
+        for v in &pod.shape.spec.source.volumes {
+            let VolumeSource::Claim { name, .. } = &v.source else { continue };
+            if name.is_empty() {
+                return self.reject("PersistentVolumeClaim had no name".to_owned());
+            }
+            let Some(claim) = find(cluster, pod.shape.namespace, name) else {
+                return self.reject(format!("persistentvolumeclaim {name:?} not found"));
+            };
+            let volume = &claim.raw.volume_name;
+            if volume.is_empty() {
+                let class = &claim.raw.storage_class;
+                if class.is_empty() {
+                    return self
+                        .reject("PersistentVolumeClaim had no pv name and storageClass name".to_owned());
+                }
+                match cluster.objects.classes.get(class).map(|c| c.raw.binding_mode) {
+                    None => {
+                        return self.reject(format!("storageclass.storage.k8s.io {class:?} not found"));
+                    }
+                    Some(None) => {
+                        return self.reject(format!("VolumeBindingMode not set for StorageClass {class:?}"));
+                    }
+                    Some(Some(BindingMode::WaitForFirstConsumer)) => continue,
+                    Some(Some(BindingMode::Immediate)) => {
+                        return self.reject("PersistentVolume had no name".to_owned());
+                    }
+                }
+            }
+            let Some(volume) = cluster.objects.volumes.get(volume) else {
+                return self.reject(format!("persistentvolume {volume:?} not found"));
+            };
+            self.topology(cluster, volume, &mut wanted);
+        }
+        if wanted.is_empty() { PreFilter::Skip } else { PreFilter::go(State { keys: self.0, wanted }) }
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const {
+            &[
+                Interest::hinted(Resource::StorageClass, Actions::ADD),
+                Interest::always(Resource::Node, Actions::ADD.or(Actions::NODE_LABEL)),
+                Interest::hinted(Resource::PersistentVolumeClaim, Actions::ADD.or(Actions::UPDATE)),
+                Interest::hinted(Resource::PersistentVolume, Actions::ADD.or(Actions::UPDATE)),
+            ]
+        }
+    }
+
+    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+        let Payload::Object(change) = &change.payload else { return false };
+        match change {
+            ObjectChange::Class((_, Some(class))) => {
+                class.raw.binding_mode == Some(BindingMode::WaitForFirstConsumer)
+            }
+            ObjectChange::Volume((None, Some(_))) => true,
+            ObjectChange::Volume((Some(old), Some(new))) => {
+                self.0.iter().any(|(k, _)| old.labels.get(*k) != new.labels.get(*k))
+            }
+            other => claim_change(other).is_some_and(|pair| is_own_claim(cluster, pod, pair)),
+        }
+    }
+}
+
+impl FilterState for State {
+    fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+        let labels = &cluster.nodes[node].info.labels;
+        if self.keys.iter().all(|(k, _)| labels.get(*k).is_none()) {
+            return Status::success();
+        }
+        for (key, ga, values) in &self.wanted {
+            let value = labels.get(*key).or_else(|| labels.get(*ga));
+            if !value.is_some_and(|v| values.contains(cluster.strings.text(v))) {
+                return Status::unresolvable(PluginId::VolumeZone, REASON);
+            }
+        }
+        Status::success()
+    }
+}

@@ -1,0 +1,245 @@
+//! DefaultPreemption: which pods to delete so that a more important one fits (spec section 5.12).
+
+use super::cluster::{Cluster, NodeId, PodId};
+use super::cycle::Cycle;
+use super::framework::{Code, PluginId, Status};
+use super::message::Fit;
+use super::objects::Budget;
+use plimsoll_state::slab::Id;
+use plimsoll_state::time::Time;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+
+/// A node on which deleting some pods would make room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The node.
+    pub node: NodeId,
+    /// Pods to delete, most important first.
+    pub victims: Vec<PodId>,
+    /// How many of them are protected by an exhausted budget.
+    pub violations: i64,
+    rank: Rank,
+}
+
+/// What makes one candidate better than another, smaller being better: violated budgets, highest priority of a
+/// victim, sum of priorities, number of victims, and the later the earliest start of the most important ones.
+type Rank = (i64, i32, i64, usize, Reverse<Time>);
+
+/// Outcome of a dry run on one node.
+pub(crate) type Trial = Result<Arc<Candidate>, Status>;
+
+/// Outcomes of dry runs that hold until their node changes; empty while none was made.
+pub(crate) type Trials = Vec<Option<Trial>>;
+
+/// Outcome of a search for candidates.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Search {
+    pub candidates: Vec<Arc<Candidate>>,
+    /// Distinct failures and how many nodes had them.
+    pub failed: Vec<(Status, usize)>,
+}
+
+/// Importance for sorting: most important first.
+type Importance = (Reverse<i32>, Time, PodId);
+
+fn importance(cluster: &Cluster, pod: PodId) -> Importance {
+    // A pod that has not started yet counts as started now.
+    (Reverse(cluster.priority(pod)), cluster.pods[pod].start_time.unwrap_or(Time(i64::MAX)), pod)
+}
+
+/// Why the pod may not preempt others; `None`: it may.
+pub(crate) fn not_eligible(
+    cluster: &Cluster,
+    cycle: &Cycle<'_>,
+    nominated_status: Option<Code>,
+) -> Option<&'static str> {
+    let spec = &cycle.pod.shape.spec;
+    if spec.never_preempts {
+        return Some("not eligible due to preemptionPolicy=Never.");
+    }
+    let node = cluster.pods[cycle.pod.id].nominated?;
+    if nominated_status == Some(Code::Unresolvable) {
+        return None;
+    }
+    let leaving = |p: &PodId| {
+        let pod = &cluster.pods[*p];
+        pod.deleting
+            && pod.extra.as_ref().is_some_and(|e| e.preempted)
+            && cluster.priority(*p) < spec.priority
+    };
+    cluster.nodes[node]
+        .pods
+        .iter()
+        .any(leaving)
+        .then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+/// Dry-runs preemption on `nodes` in that order until `wanted` candidates are found, one of them without a
+/// violated budget. Known outcomes in `trials` are used and new ones put there.
+pub(crate) fn search(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    nodes: &[NodeId],
+    wanted: usize,
+    mut trials: Option<&mut Trials>,
+) -> Search {
+    let mut out = Search::default();
+    let mut clean = 0;
+    if let Some(t) = &mut trials {
+        t.resize(cluster.nodes.bound(), None);
+    }
+    for node in nodes {
+        let known = trials.as_ref().and_then(|t| t.get(node.index())?.clone());
+        let trial = match known {
+            Some(trial) => trial,
+            None => {
+                let new = victims_on(cycle, cluster, *node).map(Arc::new);
+                if let Some(slot) = trials.as_mut().and_then(|t| t.get_mut(node.index())) {
+                    *slot = Some(new.clone());
+                }
+                new
+            }
+        };
+        match trial {
+            Ok(c) => {
+                clean += usize::from(c.violations == 0);
+                out.candidates.push(c);
+                if out.candidates.len() >= wanted && clean > 0 {
+                    break;
+                }
+            }
+            Err(status) => match out.failed.iter_mut().find(|(s, _)| *s == status) {
+                Some((_, n)) => *n += 1,
+                None => out.failed.push((status, 1)),
+            },
+        }
+    }
+    out
+}
+
+/// The text when there is no candidate; the nodes not tried count as hopeless.
+pub(crate) fn no_candidates(cluster: &Cluster, failed: &[(Status, usize)]) -> String {
+    let mut fit = Fit { nodes: cluster.node_count, ..Fit::default() };
+    let mut tried = 0;
+    for (status, nodes) in failed {
+        fit.count(status, *nodes, &cluster.strings);
+        tried += nodes;
+    }
+    let rest = cluster.node_count.saturating_sub(tried);
+    if rest > 0 {
+        *fit.reasons.entry(NOT_HELPFUL.to_owned()).or_default() += rest;
+    }
+    fit.short()
+}
+
+/// The fewest and least important pods on a node whose removal lets the pod in.
+fn victims_on(cycle: &mut Cycle<'_>, cluster: &mut Cluster, node: NodeId) -> Result<Candidate, Status> {
+    let priority = cycle.pod.shape.spec.priority;
+    let mut lower: Vec<PodId> =
+        cluster.nodes[node].pods.iter().copied().filter(|p| cluster.priority(*p) < priority).collect();
+    if lower.is_empty() {
+        return Err(Status::unresolvable(PluginId::DefaultPreemption, NO_VICTIMS));
+    }
+    lower.sort_unstable_by_key(|p| importance(cluster, *p));
+    for p in &lower {
+        cycle.remove_pod(cluster, *p);
+    }
+    let status = cycle.filter(cluster, node);
+    if !status.is_success() {
+        for p in &lower {
+            cycle.add_pod(cluster, *p, node);
+        }
+        return Err(status);
+    }
+    let violating = violations(cluster, &lower);
+    let mut victims = Vec::new();
+    let mut count = 0;
+    for round in [true, false] {
+        for (p, violates) in lower.iter().zip(&violating) {
+            if *violates != round {
+                continue;
+            }
+            cycle.add_pod(cluster, *p, node);
+            if !cycle.filter(cluster, node).is_success() {
+                cycle.remove_pod(cluster, *p);
+                victims.push(*p);
+                count += i64::from(round);
+            }
+        }
+    }
+    for p in &victims {
+        cycle.add_pod(cluster, *p, node);
+    }
+    victims.sort_unstable_by_key(|p| importance(cluster, *p));
+    if victims.is_empty() {
+        let name = cluster.strings.text(cluster.nodes[node].name);
+        let text = format!("expected at least one victim pod on node {name:?}");
+        return Err(Status::error(PluginId::DefaultPreemption, &text));
+    }
+    let rank = rank(cluster, &victims, count);
+    Ok(Candidate { node, victims, violations: count, rank })
+}
+
+/// For each pod, in this order, whether deleting it would violate a budget.
+fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
+    let mut allowed: Vec<(&Budget, i64)> = Vec::new();
+    let mut by_namespace = plimsoll_state::intern::Map::default();
+    let mut out = Vec::with_capacity(pods.len());
+    for p in pods {
+        let shape = cluster.shape(*p);
+        let range = by_namespace.entry(shape.namespace).or_insert_with(|| {
+            let start = allowed.len();
+            let budgets = cluster.objects.budgets.get(&shape.namespace);
+            allowed.extend(budgets.into_iter().flat_map(|m| m.values()).map(|b| (b, b.allowed)));
+            start..allowed.len()
+        });
+        let mut violated = false;
+        let has_labels = shape.labels.iter().next().is_some();
+        for (budget, left) in allowed.get_mut(range.clone()).into_iter().flatten() {
+            let name = &cluster.pods[*p].name;
+            if !has_labels
+                || budget.selector.is_empty()
+                || !budget.selector.matches(&shape.labels, &cluster.strings)
+                || budget.disrupted.iter().any(|d| d == name)
+            {
+                continue;
+            }
+            *left -= 1;
+            violated |= *left < 0;
+        }
+        out.push(violated);
+    }
+    out
+}
+
+fn rank(cluster: &Cluster, victims: &[PodId], violations: i64) -> Rank {
+    let priorities = || victims.iter().map(|p| cluster.priority(*p));
+    let top = priorities().max().unwrap_or(i32::MIN);
+    let sum = priorities().map(|p| i64::from(p) + (1 << 31)).sum();
+    let started = |p: &PodId| cluster.pods[*p].start_time.unwrap_or(Time(i64::MAX));
+    let earliest =
+        victims.iter().filter(|p| cluster.priority(**p) == top).map(started).min().unwrap_or(Time(i64::MAX));
+    (violations, top, sum, victims.len(), Reverse(earliest))
+}
+
+/// A candidate whose victims somebody else chose.
+pub(crate) fn candidate(
+    cluster: &Cluster,
+    node: NodeId,
+    mut victims: Vec<PodId>,
+    violations: i64,
+) -> Arc<Candidate> {
+    victims.sort_unstable_by_key(|p| importance(cluster, *p));
+    let rank = rank(cluster, &victims, violations);
+    Arc::new(Candidate { node, victims, violations, rank })
+}
+
+/// The best candidates: all that are equal after every criterion, in the given order.
+pub(crate) fn best(candidates: &[Arc<Candidate>]) -> Vec<usize> {
+    let Some(least) = candidates.iter().map(|c| c.rank).min() else { return Vec::new() };
+    candidates.iter().enumerate().filter(|(_, c)| c.rank == least).map(|(i, _)| i).collect()
+}

@@ -1,0 +1,340 @@
+//! The scheduling queue: active, backoff, unschedulable and gated pods (spec section 3).
+//!
+//! Only the bookkeeping lives here; what an event means for a pod is decided by the caller, who knows the
+//! plugins.
+
+mod backoff;
+
+pub use backoff::Backoff;
+
+use super::cluster::PodId;
+use super::framework::PluginId;
+use plimsoll_state::intern::Map;
+use plimsoll_state::time::{Duration, Time};
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// Where a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Ready to be scheduled.
+    Active,
+    /// Waits for its backoff to end.
+    Backoff,
+    /// Waits for its backoff to end after an error; never taken early.
+    ErrorBackoff,
+    /// Waits for an event.
+    Unschedulable,
+    /// Kept out by PreEnqueue of this plugin.
+    Gated(PluginId),
+    /// Popped: being scheduled, or its binding is being written.
+    InFlight,
+}
+
+/// A pod in the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Queued {
+    pub stage: Stage,
+    pub priority: i32,
+    /// When it last entered the queue.
+    pub timestamp: Time,
+    seq: u64,
+    /// Attempts that ended with a rejection.
+    pub unschedulable: u32,
+    /// Errors since the last rejection.
+    pub errors: u32,
+    /// Plugins that rejected it in its last attempt.
+    pub rejectors: SmallVec<[PluginId; 2]>,
+    /// Those of them that wait for an external component.
+    pub pending: SmallVec<[PluginId; 1]>,
+    /// Backoff expiry in whole seconds, while in a backoff queue.
+    expiry: i64,
+    /// Hash of the condition last written.
+    pub condition: u64,
+    /// Index of the profile.
+    pub profile: u32,
+}
+
+type ActiveKey = (Reverse<i32>, Time, u64, PodId);
+
+impl Queued {
+    fn key(&self, id: PodId) -> ActiveKey {
+        (Reverse(self.priority), self.timestamp, self.seq, id)
+    }
+}
+
+/// Number of pods by place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Ready to be scheduled.
+    pub active: usize,
+    /// Waiting for a backoff to end, after rejections and errors.
+    pub backoff: usize,
+    /// Waiting for an event.
+    pub unschedulable: usize,
+    /// Kept out by PreEnqueue.
+    pub gated: usize,
+    /// Popped and not yet done.
+    pub in_flight: usize,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub backoff: Backoff,
+    rows: Map<PodId, Queued>,
+    active: BTreeSet<ActiveKey>,
+    waiting: BTreeSet<(i64, ActiveKey)>,
+    erring: BTreeSet<(i64, ActiveKey)>,
+    /// Pods that wait for events, by the time since when.
+    parked: BTreeSet<(Time, u64, PodId)>,
+    /// Waiting and gated pods by the plugins that stopped them.
+    by_plugin: Vec<BTreeSet<(u64, PodId)>>,
+    gated: usize,
+    in_flight: usize,
+    next_seq: u64,
+    /// How long a pod may wait for events.
+    pub max_parked: Duration,
+    last_flush: Time,
+}
+
+/// Leftovers are looked for this often.
+const FLUSH_PERIOD: Duration = Duration::from_seconds(30);
+
+impl Queue {
+    pub fn new(backoff: Backoff, max_parked: Duration) -> Self {
+        Self {
+            backoff,
+            rows: Map::default(),
+            active: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            erring: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            by_plugin: vec![BTreeSet::new(); PluginId::ALL.len()],
+            gated: 0,
+            in_flight: 0,
+            next_seq: 0,
+            max_parked,
+            last_flush: Time(i64::MIN),
+        }
+    }
+
+    pub fn get(&self, id: PodId) -> Option<&Queued> {
+        self.rows.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: PodId) -> Option<&mut Queued> {
+        self.rows.get_mut(&id)
+    }
+
+    /// Adds a pod that is new to the queue; it must be moved somewhere next.
+    pub fn insert(&mut self, id: PodId, priority: i32, profile: u32, now: Time) {
+        self.next_seq += 1;
+        let row = Queued {
+            stage: Stage::InFlight,
+            priority,
+            timestamp: now,
+            seq: self.next_seq,
+            unschedulable: 0,
+            errors: 0,
+            rejectors: SmallVec::new(),
+            pending: SmallVec::new(),
+            expiry: 0,
+            condition: 0,
+            profile,
+        };
+        self.in_flight += 1;
+        self.rows.insert(id, row);
+    }
+
+    /// Takes a pod out of the queue, wherever it is.
+    pub fn remove(&mut self, id: PodId) -> Option<Queued> {
+        self.leave(id);
+        self.in_flight -= usize::from(self.rows.contains_key(&id));
+        self.rows.remove(&id)
+    }
+
+    /// Takes a pod out of its place; it is in flight then.
+    fn leave(&mut self, id: PodId) {
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        let key = row.key(id);
+        match row.stage {
+            Stage::Active => {
+                self.active.remove(&key);
+            }
+            Stage::Backoff => {
+                self.waiting.remove(&(row.expiry, key));
+            }
+            Stage::ErrorBackoff => {
+                self.erring.remove(&(row.expiry, key));
+            }
+            Stage::Unschedulable => {
+                self.parked.remove(&(row.timestamp, row.seq, id));
+                for plugin in row.rejectors.iter().chain(&row.pending) {
+                    self.by_plugin[*plugin as usize].remove(&(row.seq, id));
+                }
+            }
+            Stage::Gated(plugin) => {
+                self.by_plugin[plugin as usize].remove(&(row.seq, id));
+                self.gated -= 1;
+            }
+            Stage::InFlight => return,
+        }
+        row.stage = Stage::InFlight;
+        self.in_flight += 1;
+    }
+
+    /// Moves a pod to a place. For the unschedulable pool its rejectors must be set before.
+    pub fn enter(&mut self, id: PodId, stage: Stage) {
+        self.leave(id);
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        let expiry = self.backoff.expiry_second(row.timestamp, row.errors, row.unschedulable);
+        row.stage = stage;
+        row.expiry = expiry;
+        let key = row.key(id);
+        match stage {
+            Stage::Active => {
+                self.active.insert(key);
+            }
+            Stage::Backoff => {
+                self.waiting.insert((expiry, key));
+            }
+            Stage::ErrorBackoff => {
+                self.erring.insert((expiry, key));
+            }
+            Stage::Unschedulable => {
+                self.parked.insert((row.timestamp, row.seq, id));
+                for plugin in row.rejectors.iter().chain(&row.pending) {
+                    self.by_plugin[*plugin as usize].insert((row.seq, id));
+                }
+            }
+            Stage::Gated(plugin) => {
+                self.by_plugin[plugin as usize].insert((row.seq, id));
+                self.gated += 1;
+            }
+            Stage::InFlight => return,
+        }
+        self.in_flight -= 1;
+    }
+
+    /// Changes the priority of a pod, wherever it is.
+    pub fn set_priority(&mut self, id: PodId, priority: i32) {
+        let Some(row) = self.rows.get(&id) else { return };
+        if row.priority == priority {
+            return;
+        }
+        let stage = row.stage;
+        self.leave(id);
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.priority = priority;
+        }
+        self.enter(id, stage);
+    }
+
+    /// The next pod to schedule, now in flight: the head of the active queue, else of the backoff queue.
+    pub fn pop(&mut self) -> Option<PodId> {
+        let id = match self.active.first() {
+            Some(key) => key.3,
+            None => self.waiting.first()?.1.3,
+        };
+        self.take(id);
+        Some(id)
+    }
+
+    /// Takes a pod out of its place as [`Queue::pop`] does with the head.
+    pub fn take(&mut self, id: PodId) {
+        self.leave(id);
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.rejectors.clear();
+            row.pending.clear();
+        }
+    }
+
+    /// Which pod came earlier to the queue: the smaller number.
+    pub fn arrival(&self, id: PodId) -> u64 {
+        self.rows.get(&id).map_or(u64::MAX, |r| r.seq)
+    }
+
+    /// Whether the pod's backoff is not over yet.
+    pub fn is_backing_off(&self, id: PodId, now: Time) -> bool {
+        self.rows.get(&id).is_some_and(|r| {
+            self.backoff.expiry_second(r.timestamp, r.errors, r.unschedulable) >= now.seconds()
+        })
+    }
+
+    /// Moves pods whose backoff is over to the active queue.
+    pub fn flush_backoff(&mut self, now: Time) {
+        loop {
+            let over = |q: &BTreeSet<(i64, ActiveKey)>| {
+                q.first().filter(|(expiry, _)| *expiry < now.seconds()).map(|(_, key)| key.3)
+            };
+            let Some(id) = over(&self.waiting).or_else(|| over(&self.erring)) else { return };
+            self.enter(id, Stage::Active);
+        }
+    }
+
+    /// Pods that have waited too long for an event; looked for every 30 s.
+    pub fn take_leftovers(&mut self, now: Time) -> Vec<PodId> {
+        if now < self.last_flush.plus(FLUSH_PERIOD) {
+            return Vec::new();
+        }
+        self.last_flush = now;
+        let late = self.parked.iter().take_while(|(t, _, _)| now.since(*t) > self.max_parked);
+        late.map(|(_, _, id)| *id).collect()
+    }
+
+    /// Whether any pod waits for events.
+    pub fn has_waiters(&self) -> bool {
+        !self.parked.is_empty() || self.gated > 0
+    }
+
+    /// Pods stopped by a plugin, in order of arrival.
+    pub fn stopped_by(&self, plugin: PluginId) -> impl Iterator<Item = (u64, PodId)> + '_ {
+        self.by_plugin.get(plugin as usize).into_iter().flatten().copied()
+    }
+
+    /// When something happens by time alone; `now` if pods are ready.
+    pub fn next_wake(&self, now: Time) -> Option<Time> {
+        if !self.active.is_empty() || !self.waiting.is_empty() {
+            return Some(now);
+        }
+        let error = self.erring.first().map(|(expiry, _)| Time::from_seconds(expiry + 1));
+        let leftover = self.parked.first().map(|(t, _, _)| {
+            t.plus(self.max_parked).plus(Duration(1)).max(self.last_flush.plus(FLUSH_PERIOD))
+        });
+        [error, leftover].into_iter().flatten().min()
+    }
+
+    pub fn counts(&self) -> QueueCounts {
+        QueueCounts {
+            active: self.active.len(),
+            backoff: self.waiting.len() + self.erring.len(),
+            unschedulable: self.parked.len(),
+            gated: self.gated,
+            in_flight: self.in_flight,
+        }
+    }
+
+    /// Compares the indices with the rows.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub fn check(&self) {
+        let c = self.counts();
+        assert_eq!(
+            c.active + c.backoff + c.unschedulable + c.gated + c.in_flight,
+            self.rows.len(),
+            "every queued pod is in one place"
+        );
+        let count = |f: fn(&Stage) -> bool| self.rows.values().filter(|r| f(&r.stage)).count();
+        assert_eq!(c.active, count(|s| matches!(s, Stage::Active)), "active pods");
+        assert_eq!(self.waiting.len(), count(|s| matches!(s, Stage::Backoff)), "backoff");
+        assert_eq!(self.erring.len(), count(|s| matches!(s, Stage::ErrorBackoff)), "error backoff");
+        assert_eq!(c.unschedulable, count(|s| matches!(s, Stage::Unschedulable)), "unschedulable");
+        assert_eq!(c.gated, count(|s| matches!(s, Stage::Gated(_))), "gated");
+    }
+}
+
+#[cfg(test)]
+mod tests;

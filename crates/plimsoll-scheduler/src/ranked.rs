@@ -1,0 +1,227 @@
+//! Feasible nodes in order of score, kept per kind of pods and repaired by what changed.
+//!
+//! Pods of one spec share ranks when every plugin says that its verdicts and scores for them depend on the node
+//! alone ([`Plugin::is_local`](super::framework::Plugin::is_local)). Where pods elsewhere matter, pods of one shape
+//! share them, with the counters of the plugins ([`Counts`](super::framework::Counts)). The result is the same as
+//! that of a full scan, ties included: a property test compares both.
+
+mod entry;
+mod forest;
+
+pub(crate) use entry::Ranked;
+
+use self::entry::Best;
+use super::cluster::{Cluster, NodeId, OwnerKind, PodId, ShapeId, SpecId};
+use super::cycle::{Reach, Runner};
+use super::framework::{Incoming, Topology};
+use plimsoll_state::intern::{Map, Sym};
+use plimsoll_state::rng::Rng;
+use smallvec::SmallVec;
+
+/// Most node entries over all ranks (about 90 bytes each).
+const MAX_ENTRIES: usize = 12_000_000;
+/// Fewest and most ranks.
+const RANKS: (usize, usize) = (4, 4096);
+
+/// What the ranks say.
+pub(crate) enum Rank<'a> {
+    /// The best node, ties broken by chance.
+    Best(NodeId),
+    /// No node is feasible: distinct rejections with counts, and the rejections by node.
+    None(&'a mut Ranked),
+    /// The pod is not ranked.
+    Unknown,
+}
+
+/// What pods that share ranks have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Slot {
+    Spec(SpecId),
+    Shape(ShapeId),
+}
+
+/// What may differ among pods of a slot: the profile, and the owner where owners matter.
+type Variant = (u32, Option<(OwnerKind, Sym)>);
+
+type Variants = SmallVec<[(Variant, Box<Ranked>); 1]>;
+
+/// Ranks by what pods have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Ranks {
+    entries: Map<Slot, Variants>,
+    count: usize,
+    /// Seen once; the second pod makes ranking worthwhile.
+    once: Map<Slot, ()>,
+    topology: Topology,
+    /// How many pods were ranked.
+    pub clock: u64,
+    /// For comparison in tests: look at all nodes every time.
+    pub off: bool,
+}
+
+impl Ranks {
+    /// Drops everything that is kept.
+    pub fn clear(&mut self, cluster: &mut Cluster) {
+        let Self { entries, count, once, topology, clock: _, off: _ } = self;
+        cluster.shapes.take_freed_specs();
+        cluster.shapes.take_freed_shapes();
+        entries.clear();
+        once.clear();
+        (*count, *topology) = (0, Topology::default());
+    }
+
+    /// The best node for a pod.
+    pub fn best(
+        &mut self,
+        runner: &Runner,
+        profile: u32,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        rng: &mut Rng,
+    ) -> Rank<'_> {
+        self.drop_freed(cluster);
+        if self.off || cluster.pods[pod.id].nominated.is_some() {
+            return Rank::Unknown;
+        }
+        let Some((slot, variant)) = self.key(runner, profile, cluster, pod) else { return Rank::Unknown };
+        if matches!(slot, Slot::Shape(_)) && has_nominees(cluster, pod) {
+            return Rank::Unknown;
+        }
+        let found = self.take(slot, variant);
+        let known = found.is_some();
+        let topology = &mut self.topology;
+        let usable = found.and_then(|mut r| r.repair(runner, cluster, pod, topology).then_some(r));
+        let mut ranked = match usable {
+            Some(ranked) => ranked,
+            None => {
+                if !known && self.once.insert(slot, ()).is_none() {
+                    self.once_bounded();
+                    return Rank::Unknown;
+                }
+                match Ranked::build(runner, cluster, pod, &mut self.topology) {
+                    Some(new) => Box::new(new),
+                    None => return Rank::Unknown,
+                }
+            }
+        };
+        self.make_room(cluster.nodes.bound());
+        self.clock += 1;
+        ranked.last_used = self.clock;
+        let choice = match ranked.best() {
+            Best::Nothing => None,
+            Best::Only(node) => Some(Some(node)),
+            // A full scan draws no number when there is only one feasible node.
+            Best::Ties(ties, best) => Some(ranked.nth_best(best, rng.below(ties))),
+        };
+        let list = self.entries.entry(slot).or_default();
+        list.push((variant, ranked));
+        self.count += 1;
+        match (choice, list.last_mut()) {
+            (None, Some((_, ranked))) => Rank::None(ranked),
+            (Some(Some(node)), _) => Rank::Best(node),
+            _ => Rank::Unknown,
+        }
+    }
+
+    /// Which ranks the pod uses; `None`: it can't use any.
+    fn key(
+        &self,
+        runner: &Runner,
+        profile: u32,
+        cluster: &Cluster,
+        pod: &Incoming,
+    ) -> Option<(Slot, Variant)> {
+        let shape = Slot::Shape(cluster.pods[pod.id].shape);
+        let owner = cluster.pods[pod.id].owner.filter(|_| !cluster.objects.owners.is_empty());
+        let counted = (shape, (profile, owner));
+        let known = self
+            .entries
+            .get(&shape)
+            .is_some_and(|list| list.iter().any(|(v, r)| *v == counted.1 && r.is_for(cluster, &pod.shape)));
+        if known {
+            return Some(counted);
+        }
+        match runner.reach(cluster, pod) {
+            Reach::Node => Some((Slot::Spec(pod.shape.spec_id), (profile, None))),
+            Reach::Domains => Some(counted),
+            Reach::Cluster => None,
+        }
+    }
+
+    fn take(&mut self, slot: Slot, variant: Variant) -> Option<Box<Ranked>> {
+        let list = self.entries.get_mut(&slot)?;
+        let at = list.iter().position(|(v, _)| *v == variant)?;
+        self.count -= 1;
+        Some(list.swap_remove(at).1)
+    }
+
+    /// Drops what no pod can use any more.
+    fn drop_freed(&mut self, cluster: &mut Cluster) {
+        let specs = cluster.shapes.take_freed_specs().into_iter().map(Slot::Spec);
+        let shapes = cluster.shapes.take_freed_shapes().into_iter().map(Slot::Shape);
+        for slot in specs.chain(shapes) {
+            self.count -= self.entries.remove(&slot).map_or(0, |list| list.len());
+            self.once.remove(&slot);
+        }
+    }
+
+    fn once_bounded(&mut self) {
+        if self.once.len() > 4 * RANKS.1 {
+            self.once.clear();
+        }
+    }
+
+    /// Drops the ranks that were not used for longest while there are too many.
+    fn make_room(&mut self, nodes: usize) {
+        let limit = (MAX_ENTRIES / nodes.max(1)).clamp(RANKS.0, RANKS.1);
+        while self.count >= limit {
+            let all = self.entries.iter().flat_map(|(s, list)| list.iter().map(move |(v, r)| (r, *s, *v)));
+            let Some((_, slot, variant)) = all.min_by_key(|(r, ..)| r.last_used) else { return };
+            self.take(slot, variant);
+        }
+    }
+
+    /// Brings all ranks up to date, makes them afresh and compares.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub fn check(&mut self, runners: &[Runner], cluster: &mut Cluster) {
+        self.drop_freed(cluster);
+        let Self { entries, topology, .. } = self;
+        let pods: Vec<PodId> = cluster.pods.iter().map(|(id, _)| id).collect();
+        for id in pods {
+            let incoming = Incoming::new(cluster, id);
+            let owner = cluster.pods[id].owner.filter(|_| !cluster.objects.owners.is_empty());
+            let slots =
+                [(Slot::Spec(incoming.shape.spec_id), None), (Slot::Shape(cluster.pods[id].shape), owner)];
+            for (slot, owner) in slots {
+                for ((profile, _), ranked) in
+                    entries.get_mut(&slot).into_iter().flatten().filter(|((_, o), _)| *o == owner)
+                {
+                    let Some(runner) = runners.get(*profile as usize) else { continue };
+                    if cluster.pods[id].node.is_some()
+                        || (ranked.is_counted() && has_nominees(cluster, &incoming))
+                        || !ranked.repair(runner, cluster, &incoming, topology)
+                    {
+                        continue;
+                    }
+                    if let Some(mut new) = Ranked::build(runner, cluster, &incoming, topology) {
+                        assert!(ranked.dump() == new.dump(), "ranks equal those made afresh");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether pods that go first are nominated: they count on their nodes, where they are not yet.
+fn has_nominees(cluster: &Cluster, pod: &Incoming) -> bool {
+    let first = |p: &PodId| {
+        let row = &cluster.pods[*p];
+        *p != pod.id
+            && row.node.is_none()
+            && row.nominated.is_some_and(|n| cluster.nodes[n].exists)
+            && cluster.priority(*p) >= pod.shape.spec.priority
+    };
+    cluster.nominees.iter().any(first)
+}

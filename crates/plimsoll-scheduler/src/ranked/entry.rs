@@ -1,0 +1,543 @@
+//! The nodes as pods of one kind see them.
+
+use super::forest::{Forest, Leaf, Root};
+use crate::cluster::{Changed, Cluster, Moved, NodeId, Shape};
+use crate::cycle::{Cycle, Layer, Runner};
+use crate::framework::{
+    At, Dump, FilterState, Incoming, Normalization, Place, ScoreState, Status, Topology, Touched,
+};
+use crate::preempt::Trials;
+use plimsoll_state::intern::Map;
+use plimsoll_state::slab::Id;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Verdict of rows that are no nodes.
+const NO_NODE: u16 = 0;
+/// Verdict of nodes that can take the pod, as far as the node itself goes.
+const FEASIBLE: u16 = 1;
+/// Distinct verdicts of one spec; specs with more are not ranked.
+const MAX_VERDICTS: usize = 1000;
+
+/// A score that is scaled by the largest raw score among feasible nodes. Raw scores are coordinates of classes.
+#[derive(Debug)]
+struct Scaled {
+    state: Box<dyn ScoreState>,
+    weight: i64,
+    reverse: bool,
+}
+
+impl Scaled {
+    fn score(&self, raw: i64, max: i64) -> i64 {
+        let scaled = if max == 0 { 0 } else { raw.saturating_mul(100) / max };
+        self.weight.saturating_mul(if self.reverse { 100 - scaled } else { scaled })
+    }
+}
+
+/// A rejection that nodes share.
+#[derive(Debug)]
+struct Rejected {
+    status: Status,
+    /// Made by a filter for which only what the API says of the node counts.
+    fixed: bool,
+    nodes: usize,
+}
+
+/// What is known of a feasible node. In one place, and apart from the verdicts, since with many kinds of pods the
+/// time goes into fetching this from memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    /// Sum of the scores that depend only on what the API says of the node.
+    fixed_sum: i64,
+    class: u32,
+    leaf: Leaf,
+}
+
+/// Nodes that differ only in the scores that depend on the node alone.
+#[derive(Debug)]
+struct Class {
+    place: Place,
+    root: Root,
+    nodes: u32,
+    /// What the counters say, when last asked.
+    status: Status,
+    /// Best total, when last asked.
+    total: i64,
+}
+
+/// The nodes for one kind of pods.
+#[derive(Debug)]
+pub(crate) struct Ranked {
+    epoch: u64,
+    position: u64,
+    pub last_used: u64,
+    /// The shape it was made for, when more than its spec matters.
+    shape: Option<Arc<Shape>>,
+    filters: Vec<Box<dyn FilterState>>,
+    /// How many of the first filters depend only on what the API says of a node.
+    fixed_filters: usize,
+    /// Scores that depend on the pods of a node.
+    direct: Vec<(Box<dyn ScoreState>, i64)>,
+    /// Scores that depend only on what the API says of a node.
+    fixed: Vec<(Box<dyn ScoreState>, i64)>,
+    scaled: Vec<Scaled>,
+    layers: Vec<Layer>,
+    verdicts: Vec<u16>,
+    rows: Vec<Row>,
+    table: Vec<Rejected>,
+    classes: Vec<Class>,
+    spare: Vec<u32>,
+    by_place: Map<Place, u32>,
+    forest: Forest,
+    /// Feasible classes, when last asked.
+    feasible: Vec<u32>,
+    /// Outcomes of preemption on nodes that did not change since.
+    pub trials: Trials,
+    broken: bool,
+}
+
+/// What the ranks say.
+pub(crate) enum Best {
+    /// Nothing can take the pod.
+    Nothing,
+    /// One node can.
+    Only(NodeId),
+    /// This many nodes share the best total.
+    Ties(u32, i64),
+}
+
+impl Ranked {
+    /// Ranks all nodes; `None` when that can't be done for the pod.
+    pub fn build(
+        runner: &Runner,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        topology: &mut Topology,
+    ) -> Option<Self> {
+        let mut layers = runner.layers(cluster, pod)?;
+        let counted: SmallVec<[usize; 2]> = layers.iter().map(|l| l.plugin).collect();
+        let mut cycle = Cycle::pre_filter_without(runner, cluster, pod.clone(), &counted);
+        if !cycle.status.is_success() || cycle.names.is_some() || cycle.filters_after(&layers) {
+            return None;
+        }
+        let n = cluster.nodes.bound();
+        let (mut direct, mut fixed, mut scaled) = (Vec::new(), Vec::new(), Vec::new());
+        for (state, weight) in cycle.score_states(cluster, &counted) {
+            match state.normalization() {
+                Normalization::None if state.is_fixed() => fixed.push((state, weight)),
+                Normalization::None => direct.push((state, weight)),
+                Normalization::ByMax { .. } if !state.is_fixed() => return None,
+                Normalization::ByMax { reverse } => scaled.push(Scaled { state, weight, reverse }),
+                Normalization::Other => return None,
+            }
+        }
+        count_all(&mut layers, cluster, topology);
+        let filters = cycle.take_filters();
+        let mut new = Self {
+            epoch: cluster.changes.epoch,
+            position: cluster.changes.end(),
+            last_used: 0,
+            shape: (!layers.is_empty()).then(|| Arc::clone(&pod.shape)),
+            fixed_filters: filters.iter().take_while(|f| f.is_fixed()).count(),
+            filters,
+            direct,
+            fixed,
+            scaled,
+            layers,
+            verdicts: vec![NO_NODE; n],
+            rows: vec![Row::default(); n],
+            table: Vec::new(),
+            classes: Vec::new(),
+            spare: Vec::new(),
+            by_place: Map::default(),
+            forest: Forest::new(n),
+            feasible: Vec::new(),
+            trials: Trials::new(),
+            broken: false,
+        };
+        for i in 0..n {
+            new.look_at(runner, cluster, pod, (NodeId::new(i), true));
+        }
+        (!new.broken).then_some(new)
+    }
+
+    /// Whether pods elsewhere matter.
+    pub fn is_counted(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
+    /// Whether it was made for pods of this shape in this epoch.
+    pub fn is_for(&self, cluster: &Cluster, shape: &Arc<Shape>) -> bool {
+        self.epoch == cluster.changes.epoch && self.shape.as_ref().is_some_and(|s| Arc::ptr_eq(s, shape))
+    }
+
+    /// The verdict on a node, from filter number `from` on, and whether it is fixed.
+    fn filter(
+        &self,
+        runner: &Runner,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        (node, from): (NodeId, usize),
+    ) -> (Status, bool) {
+        if !self.is_counted() && !cluster.nodes[node].nominated.is_empty() {
+            // Nominated pods count for those that are not more important; seldom, so made afresh.
+            return (Cycle::pre_filter(runner, cluster, pod.clone()).filter(cluster, node), false);
+        }
+        for (i, state) in self.filters.iter().enumerate().skip(from) {
+            let status = state.filter(cluster, node);
+            if !status.is_success() {
+                return (status, i < self.fixed_filters);
+            }
+        }
+        (Status::success(), false)
+    }
+
+    /// Looks at one node afresh; the flag says whether the node itself changed.
+    fn look_at(
+        &mut self,
+        runner: &Runner,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        (node, itself): (NodeId, bool),
+    ) {
+        let i = node.index();
+        if let Some(trial) = self.trials.get_mut(i) {
+            *trial = None;
+        }
+        let before = self.verdicts[i];
+        if before > FEASIBLE {
+            let entry = &mut self.table[usize::from(before) - 2];
+            if entry.fixed && !itself {
+                return;
+            }
+            entry.nodes -= 1;
+        }
+        if !cluster.nodes.get(node).is_some_and(|n| n.exists) {
+            self.leave_class(i);
+            self.verdicts[i] = NO_NODE;
+            return;
+        }
+        // A node that was rejected for what its pods use has passed the fixed filters.
+        let known = !itself && before != NO_NODE;
+        let from = if known { self.fixed_filters } else { 0 };
+        let (status, fixed) = self.filter(runner, cluster, pod, (node, from));
+        if !status.is_success() {
+            self.leave_class(i);
+            self.verdicts[i] = self.reject(status, fixed);
+            return;
+        }
+        let sum = |list: &[(Box<dyn ScoreState>, i64)]| {
+            list.iter()
+                .fold(0i64, |sum, (s, w)| sum.saturating_add(s.score(cluster, node).saturating_mul(*w)))
+        };
+        let row = self.rows[i];
+        let rescore = itself || before != FEASIBLE;
+        let fixed_sum = if rescore { sum(&self.fixed) } else { row.fixed_sum };
+        let base = fixed_sum.saturating_add(sum(&self.direct));
+        let base = i32::try_from(base).unwrap_or_else(|_| {
+            // Only with absurd weights.
+            self.broken = true;
+            0
+        });
+        if !rescore && self.layers.is_empty() {
+            self.forest.update(row.leaf, i, base);
+            return;
+        }
+        self.rows[i].fixed_sum = fixed_sum;
+        let mut place = Place::new();
+        if rescore {
+            place.extend(self.scaled.iter().map(|s| s.state.score(cluster, node)));
+        } else {
+            let old = &self.classes[row.class as usize].place;
+            place.extend_from_slice(&old[..self.scaled.len()]);
+        }
+        for layer in &self.layers {
+            layer.counts.place(cluster, node, &mut place);
+        }
+        if before == FEASIBLE && self.classes[row.class as usize].place == place {
+            self.forest.update(row.leaf, i, base);
+            return;
+        }
+        self.leave_class(i);
+        self.enter_class(i, place, base);
+    }
+
+    fn enter_class(&mut self, node: usize, place: Place, base: i32) {
+        let id = match self.by_place.get(&place) {
+            Some(id) => *id,
+            None => {
+                let new = Class {
+                    place: place.clone(),
+                    root: Root::default(),
+                    nodes: 0,
+                    status: Status::success(),
+                    total: 0,
+                };
+                let id = match self.spare.pop() {
+                    Some(id) => {
+                        self.classes[id as usize] = new;
+                        id
+                    }
+                    None => {
+                        self.classes.push(new);
+                        (self.classes.len() - 1) as u32
+                    }
+                };
+                self.by_place.insert(place, id);
+                id
+            }
+        };
+        let class = &mut self.classes[id as usize];
+        class.nodes += 1;
+        let row = &mut self.rows[node];
+        row.leaf = self.forest.insert(&mut class.root, node, base);
+        row.class = id;
+        self.verdicts[node] = FEASIBLE;
+    }
+
+    /// Takes a node out of its class if it is in one.
+    fn leave_class(&mut self, node: usize) {
+        if self.verdicts[node] != FEASIBLE {
+            return;
+        }
+        self.verdicts[node] = NO_NODE;
+        let row = self.rows[node];
+        let id = row.class;
+        let class = &mut self.classes[id as usize];
+        class.nodes -= 1;
+        self.forest.remove(&mut class.root, row.leaf, node);
+        if class.nodes == 0 {
+            self.by_place.remove(&class.place);
+            self.spare.push(id);
+        }
+    }
+
+    fn reject(&mut self, status: Status, fixed: bool) -> u16 {
+        self.broken |= !status.code.is_rejected();
+        let at = match self.table.iter().position(|r| r.fixed == fixed && r.status == status) {
+            Some(at) => at,
+            None => {
+                self.table.push(Rejected { status, fixed, nodes: 0 });
+                self.table.len() - 1
+            }
+        };
+        self.broken |= at >= MAX_VERDICTS;
+        let at = at.min(MAX_VERDICTS);
+        self.table[at].nodes += 1;
+        at as u16 + 2
+    }
+
+    /// Repairs the ranks for what changed; false: they must be made afresh.
+    pub fn repair(
+        &mut self,
+        runner: &Runner,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        topology: &Topology,
+    ) -> bool {
+        if self.epoch != cluster.changes.epoch || self.verdicts.len() != cluster.nodes.bound() {
+            return false;
+        }
+        let Some(changed) = cluster.changes.since(self.position) else { return false };
+        if changed.len() > self.verdicts.len() + if self.is_counted() { cluster.pods.len() } else { 0 } {
+            return false;
+        }
+        let mut nodes: SmallVec<[(NodeId, bool); 8]> = SmallVec::new();
+        let mut touched = Touched::new();
+        for one in changed {
+            for layer in &mut self.layers {
+                if !recount(layer, cluster, one, &mut touched) {
+                    return false;
+                }
+            }
+            // The same node often changes several times in a row.
+            match nodes.last_mut() {
+                Some((last, itself)) if *last == one.node => *itself |= one.itself,
+                _ => nodes.push((one.node, one.itself)),
+            }
+        }
+        for (key, value) in touched {
+            nodes.extend(topology.nodes(key, value).iter().map(|n| (*n, false)));
+        }
+        self.position = cluster.changes.end();
+        let mut last = None;
+        for one in nodes {
+            if last.replace(one.0) != Some(one.0) || one.1 {
+                self.look_at(runner, cluster, pod, one);
+            }
+        }
+        !self.broken
+    }
+
+    /// Asks the counters about every class. Says how many nodes are feasible.
+    fn sift(&mut self) -> u32 {
+        self.feasible.clear();
+        let mut nodes = 0;
+        for (id, class) in self.classes.iter_mut().enumerate().filter(|(_, c)| c.nodes > 0) {
+            let mut from = self.scaled.len();
+            class.status = Status::success();
+            for layer in &self.layers {
+                if layer.filters {
+                    class.status = layer.counts.verdict(&class.place[from..from + layer.width]);
+                    if !class.status.is_success() {
+                        break;
+                    }
+                }
+                from += layer.width;
+            }
+            if class.status.is_success() {
+                nodes += class.nodes;
+                self.feasible.push(id as u32);
+            }
+        }
+        nodes
+    }
+
+    /// Sets the totals of the feasible classes.
+    fn weigh(&mut self) {
+        let classes = &mut self.classes;
+        for id in &self.feasible {
+            let class = &mut classes[*id as usize];
+            class.total = i64::from(self.forest.best(class.root).0);
+        }
+        if self.feasible.len() == 1 {
+            // What classes add is the same for all nodes.
+            return;
+        }
+        for (i, scaled) in self.scaled.iter().enumerate() {
+            let max = self.feasible.iter().map(|c| classes[*c as usize].place[i]).max().unwrap_or(0).max(0);
+            for id in &self.feasible {
+                let class = &mut classes[*id as usize];
+                class.total = class.total.saturating_add(scaled.score(class.place[i], max));
+            }
+        }
+        let mut from = self.scaled.len();
+        let mut scores = Vec::new();
+        for layer in &self.layers {
+            let to = from + layer.width;
+            if let Some(weight) = layer.weight {
+                scores.clear();
+                let kept = &*classes;
+                let at = |id: &u32| {
+                    let class = &kept[*id as usize];
+                    At { place: &class.place[from..to], nodes: class.nodes }
+                };
+                let feasible: SmallVec<[At<'_>; 8]> = self.feasible.iter().map(at).collect();
+                layer.counts.scores(&feasible, &mut scores);
+                drop(feasible);
+                for (id, score) in self.feasible.iter().zip(&scores) {
+                    let class = &mut classes[*id as usize];
+                    class.total = class.total.saturating_add(score.saturating_mul(weight));
+                }
+            }
+            from = to;
+        }
+    }
+
+    fn with_total(&self, total: i64) -> impl Iterator<Item = Root> {
+        let classes = self.feasible.iter().map(|id| &self.classes[*id as usize]);
+        classes.filter(move |c| c.total == total).map(|c| c.root)
+    }
+
+    /// The best nodes.
+    pub fn best(&mut self) -> Best {
+        match self.sift() {
+            0 => return Best::Nothing,
+            1 => {
+                let root = self.feasible.first().map(|id| self.classes[*id as usize].root);
+                if let Some(node) = self.forest.nth_best(root.into_iter(), 0) {
+                    return Best::Only(NodeId::new(node));
+                }
+            }
+            _ => {}
+        }
+        self.weigh();
+        let best = self.feasible.iter().map(|id| self.classes[*id as usize].total).max();
+        let best = best.unwrap_or(i64::MIN);
+        Best::Ties(self.with_total(best).map(|r| self.forest.best(r).1).sum(), best)
+    }
+
+    /// The `n`th node, in id order, of those with the best total.
+    pub fn nth_best(&self, best: i64, n: u32) -> Option<NodeId> {
+        self.forest.nth_best(self.with_total(best), n).map(NodeId::new)
+    }
+
+    fn rejected_classes(&self) -> impl Iterator<Item = &Class> {
+        self.classes.iter().filter(|c| c.nodes > 0 && !c.status.is_success())
+    }
+
+    /// Distinct rejections and how many nodes have them.
+    pub fn rejections(&self) -> impl Iterator<Item = (&Status, usize)> {
+        let alone = self.table.iter().filter(|r| r.nodes > 0).map(|r| (&r.status, r.nodes));
+        alone.chain(self.rejected_classes().map(|c| (&c.status, c.nodes as usize)))
+    }
+
+    /// Nodes whose rejection satisfies a condition, in id order.
+    pub fn rejected(&self, which: impl Fn(&Status) -> bool) -> Vec<NodeId> {
+        let alone: Vec<bool> = self.table.iter().map(|r| r.nodes > 0 && which(&r.status)).collect();
+        let class = |c: &Class| c.nodes > 0 && !c.status.is_success() && which(&c.status);
+        let classes: Vec<bool> = self.classes.iter().map(class).collect();
+        if !alone.contains(&true) && !classes.contains(&true) {
+            return Vec::new();
+        }
+        let wanted = |(i, verdict): &(usize, &u16)| match **verdict {
+            NO_NODE => false,
+            FEASIBLE => classes[self.rows[*i].class as usize],
+            rejected => alone[usize::from(rejected) - 2],
+        };
+        self.verdicts.iter().enumerate().filter(wanted).map(|(i, _)| NodeId::new(i)).collect()
+    }
+
+    /// Everything it says about every node, and its counts; for comparison.
+    pub fn dump(&mut self) -> (Vec<String>, Vec<Dump>) {
+        self.sift();
+        self.weigh();
+        let say = |(i, verdict): (usize, &u16)| match *verdict {
+            NO_NODE => String::new(),
+            FEASIBLE => {
+                let row = self.rows[i];
+                let class = &self.classes[row.class as usize];
+                let more = class.total.saturating_sub(i64::from(self.forest.best(class.root).0));
+                let score = self.forest.score(row.leaf, i).map_or(i64::MIN, i64::from);
+                let total = class.status.is_success().then(|| score.saturating_add(more));
+                format!("{:?} {total:?}", class.status)
+            }
+            rejected => format!("{:?}", self.table[usize::from(rejected) - 2].status),
+        };
+        let nodes = self.verdicts.iter().enumerate().map(say).collect();
+        (nodes, self.layers.iter().map(|l| l.counts.dump()).collect())
+    }
+}
+
+/// Follows one change; false: everything must be counted afresh.
+fn recount(layer: &mut Layer, cluster: &Cluster, one: &Changed, touched: &mut Touched) -> bool {
+    if one.taints && layer.counts.heeds_taints() {
+        return false;
+    }
+    let there = || cluster.nodes.get(one.node).is_some_and(|n| n.exists);
+    match &one.moved {
+        Some(moved) if there() => layer.counts.pod(cluster, moved, one.node, touched),
+        _ => true,
+    }
+}
+
+fn count_all(layers: &mut [Layer], cluster: &Cluster, topology: &mut Topology) {
+    let mut touched = Touched::new();
+    for layer in layers {
+        for (id, node) in cluster.nodes.iter().filter(|(_, n)| n.exists) {
+            layer.counts.node(cluster, id);
+            for pod in &node.pods {
+                let deleting = cluster.pods[*pod].deleting;
+                let moved = Moved { shape: Arc::clone(cluster.shape(*pod)), deleting, by: 1 };
+                layer.counts.pod(cluster, &moved, id, &mut touched);
+                touched.clear();
+            }
+        }
+        layer.counts.settle(cluster, topology);
+        let mut place = Place::new();
+        if let Some((id, _)) = cluster.nodes.iter().find(|(_, n)| n.exists) {
+            layer.counts.place(cluster, id, &mut place);
+        }
+        layer.width = place.len();
+    }
+}

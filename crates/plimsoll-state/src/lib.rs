@@ -1,0 +1,18 @@
+//! The cluster as the engine knows it: objects as the API reported them, identifiers, strings and time.
+//!
+//! Both halves of the engine ([queueing] and [scheduling]) build on these types. Nothing here decides anything, and
+//! nothing performs IO, reads a clock or depends on the order of a hash map.
+//!
+//! [queueing]: https://kueue.sigs.k8s.io/docs/concepts/
+//! [scheduling]: https://kubernetes.io/docs/concepts/scheduling-eviction/scheduling-framework/
+
+pub mod answer;
+pub mod intern;
+pub mod model;
+pub mod rng;
+pub mod slab;
+pub mod time;
+
+pub use answer::Answer;
+pub use model::{ClusterObject, DeviceSelector, ObjectEvent};
+pub use time::{Duration, Time};
