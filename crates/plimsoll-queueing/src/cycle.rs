@@ -28,7 +28,7 @@ use super::pending::WlId;
 use super::preempt::Target;
 use super::state::{CqId, Queueing};
 use super::{Note, cond};
-use crate::joint::NodeReservations;
+use crate::joint::{NodeReservations, Nodes};
 use plimsoll_state::time::{Duration, Time};
 
 /// When a search among flavors starts anew that ended with flavors tried before others gave something back. In Kueue
@@ -107,7 +107,7 @@ impl Entry {
 
 impl Queueing {
     /// Runs one scheduling cycle.
-    pub(crate) fn run_cycle(&mut self, now: Time, mut nodes: Option<&mut (dyn NodeReservations + '_)>) {
+    pub(crate) fn run_cycle(&mut self, now: Time, mut nodes: Option<Nodes<'_, '_>>) {
         let mut heads = self.pop_second_passes(now);
         heads.extend(self.pop_heads().into_iter().map(|(id, cq)| (id, cq, 0)));
         if heads.is_empty() {
@@ -145,13 +145,7 @@ impl Queueing {
         }
     }
 
-    fn process(
-        &mut self,
-        e: &mut Entry,
-        plans: &mut Plans,
-        nodes: Option<&mut (dyn NodeReservations + '_)>,
-        now: Time,
-    ) {
+    fn process(&mut self, e: &mut Entry, plans: &mut Plans, nodes: Option<Nodes<'_, '_>>, now: Time) {
         let fits = self.refresh(e, &plans.claimed);
         let keep = self.config.gates.preserve_scan_progress;
         if e.second.is_some()

@@ -17,3 +17,6 @@ pub trait NodeReservations {
     /// Releases the reservations of a workload that no pod has taken over.
     fn release(&mut self, workload: &WorkloadKey);
 }
+
+/// The implementation that a cycle was given.
+pub(crate) type Nodes<'a, 'b> = &'a mut (dyn NodeReservations + 'b);

@@ -8,7 +8,7 @@ use super::ids::Fr;
 use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
 use super::state::{CqId, Queueing};
 use super::tree::{NodeSpec, Quota, Tree};
-use crate::joint::NodeReservations;
+use crate::joint::Nodes;
 use plimsoll_state::time::Time;
 
 /// Controller of checks that send workloads to other clusters.
@@ -51,12 +51,7 @@ impl Queueing {
     }
 
     /// As [`Queueing::decide`]; with `nodes`, a workload is admitted only when all its pods are promised a place there.
-    pub fn decide_with(
-        &mut self,
-        now: Time,
-        nodes: Option<&mut (dyn NodeReservations + '_)>,
-        emit: &mut dyn FnMut(Action),
-    ) {
+    pub fn decide_with(&mut self, now: Time, nodes: Option<Nodes<'_, '_>>, emit: &mut dyn FnMut(Action)) {
         self.settle_quietly(now);
         self.wake_parked();
         if std::mem::take(&mut self.cycle_due) {

@@ -78,7 +78,10 @@ fn check_use(tree: &Tree, path: &str, dependencies: &[Dependency], problems: &mu
         let ident = dependency.name.replace('-', "_");
         let used = tree
             .rust()
-            .filter(|(file, _)| file.starts_with(root))
+            // A crate's tests may share a support file of another crate's tests.
+            .filter(|(file, _)| {
+                file.starts_with(root) || (dependency.dev && file.contains("/tests/support/"))
+            })
             .filter(|(file, _)| dependency.dev || !tree::is_test(file))
             .any(|(_, text)| mentions(if dependency.dev { text } else { tree::shipped(text) }, &ident));
         if !used && !dependency.features {

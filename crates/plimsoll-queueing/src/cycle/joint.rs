@@ -1,7 +1,7 @@
 //! Joint admission: quota and places on nodes in one decision (design, "Beyond").
 
 use super::{Entry, Queueing};
-use crate::joint::NodeReservations;
+use crate::joint::Nodes;
 use crate::model::{PodSet, PodSetAssignment, WorkloadKey};
 use crate::pending::WlId;
 use plimsoll_state::model::{Pod, VolumeSource};
@@ -19,12 +19,7 @@ fn can_be_tried(podset: &PodSet) -> bool {
 impl Queueing {
     /// Promises the entry's pods their places, or says why they do not all fit now. Workloads that wait for admission
     /// checks afterwards get no promise: a check may bring the nodes.
-    pub(super) fn promised(
-        &mut self,
-        e: &Entry,
-        nodes: &mut (dyn NodeReservations + '_),
-        now: Time,
-    ) -> Result<(), String> {
+    pub(super) fn promised(&mut self, e: &Entry, nodes: Nodes<'_, '_>, now: Time) -> Result<(), String> {
         let (Some(a), Some(wl)) = (&e.assignment, self.wl(e.id)) else { return Ok(()) };
         let admission = self.admission_of(e.cq, a);
         if !self.checks_of(e.cq, Some(&admission)).is_empty() || !wl.obj.pod_sets.iter().all(can_be_tried) {
