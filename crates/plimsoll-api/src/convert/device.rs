@@ -1,10 +1,9 @@
 //! Devices and claims for devices.
 
 use super::node::taint;
-use super::objects::names;
 use super::pod::taint_effect;
 use super::selector::node_selector;
-use super::{Result, bad, decode, owners, required};
+use super::{Result, bad, decode, names, owners, required};
 use crate::Quantity;
 use crate::lean::device as lean;
 use crate::lean::meta::Map;

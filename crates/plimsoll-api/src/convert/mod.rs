@@ -21,7 +21,7 @@ pub use selector::{label_selector_from_value, node_selector_from_value};
 use plimsoll_state::Time;
 use plimsoll_state::model::{OwnerRef, StringMap};
 
-use crate::lean::meta::{Map, OwnerReference};
+use crate::lean::meta::{Map, ObjectMeta, OwnerReference};
 
 /// Why an object can't be taken in.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,11 @@ pub(crate) fn time(field: &str, text: &str) -> Result<Time> {
 
 pub(crate) fn optional_time(field: &str, text: Option<String>) -> Result<Option<Time>> {
     text.map(|t| time(field, &t)).transpose()
+}
+
+fn names(meta: ObjectMeta) -> Result<(String, String)> {
+    let namespace = meta.namespace.unwrap_or_else(|| "default".to_owned());
+    Ok((namespace, required("metadata.name", meta.name)?))
 }
 
 pub(crate) fn owners(list: Option<Vec<OwnerReference>>) -> Vec<OwnerRef> {

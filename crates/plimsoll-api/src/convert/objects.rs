@@ -3,8 +3,7 @@
 use super::device;
 use super::selector::label_selector;
 use super::storage;
-use super::{ConvertError, Result, bad, decode, required, string_map};
-use crate::lean::meta::ObjectMeta;
+use super::{ConvertError, Result, bad, decode, names, required, string_map};
 use crate::lean::objects as lean;
 use plimsoll_state::ClusterObject;
 use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
@@ -84,11 +83,6 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
         "VolumeAttachment" => ClusterObject::VolumeAttachment(storage::attachment(bytes)?),
         _ => return Ok(None),
     }))
-}
-
-pub(super) fn names(meta: ObjectMeta) -> Result<(String, String)> {
-    let namespace = meta.namespace.unwrap_or_else(|| "default".to_owned());
-    Ok((namespace, required("metadata.name", meta.name)?))
 }
 
 fn selector(spec: Option<lean::SelectingSpec>) -> Result<Option<LabelSelector>> {

@@ -1,8 +1,7 @@
 //! Volumes, claims and classes.
 
-use super::objects::names;
 use super::selector::{label_selector, node_selector};
-use super::{Result, amount, bad, decode, owners, required, string_map};
+use super::{Result, amount, bad, decode, names, owners, required, string_map};
 use crate::lean::meta::RawResources;
 use crate::lean::storage as lean;
 use plimsoll_state::model::{

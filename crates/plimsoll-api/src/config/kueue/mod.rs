@@ -5,6 +5,7 @@
 mod devices;
 mod gates;
 mod process;
+mod sections;
 #[cfg(test)]
 mod tests;
 mod wire;

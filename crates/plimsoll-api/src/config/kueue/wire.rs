@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::process;
+use super::sections;
 use crate::config::selector::LabelSelector;
 
 type Quantities = BTreeMap<String, Value>;
@@ -17,28 +17,28 @@ pub(super) struct Configuration {
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) namespace: Option<String>,
-    pub(super) webhook: Option<process::Webhook>,
-    pub(super) leader_election: Option<process::LeaderElection>,
-    pub(super) metrics: Option<process::Metrics>,
-    pub(super) health: Option<process::Health>,
+    pub(super) webhook: Option<sections::Webhook>,
+    pub(super) leader_election: Option<sections::LeaderElection>,
+    pub(super) metrics: Option<sections::Metrics>,
+    pub(super) health: Option<sections::Health>,
     pub(super) pprof_bind_address: Option<String>,
-    pub(super) controller: Option<process::Controller>,
-    pub(super) tls: Option<process::Tls>,
+    pub(super) controller: Option<sections::Controller>,
+    pub(super) tls: Option<sections::Tls>,
     pub(super) manage_jobs_without_queue_name: bool,
     pub(super) managed_jobs_namespace_selector: Option<LabelSelector>,
-    pub(super) internal_cert_management: Option<process::Certificates>,
+    pub(super) internal_cert_management: Option<sections::Certificates>,
     pub(super) wait_for_pods_ready: Option<WaitForPodsReady>,
     pub(super) client_connection: Option<ClientConnection>,
     pub(super) integrations: Option<Integrations>,
     /// v1beta1 only; ignored there.
-    pub(super) queue_visibility: Option<process::QueueVisibility>,
+    pub(super) queue_visibility: Option<sections::QueueVisibility>,
     pub(super) multi_kueue: Option<Value>,
     pub(super) fair_sharing: Option<FairSharing>,
     pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
     pub(super) resources: Option<Resources>,
     pub(super) feature_gates: BTreeMap<String, bool>,
     pub(super) object_retention_policies: Option<Retention>,
-    pub(super) visibility_server: Option<process::VisibilityServer>,
+    pub(super) visibility_server: Option<sections::VisibilityServer>,
 }
 
 #[derive(Deserialize, Default)]
@@ -74,7 +74,7 @@ pub(super) struct Integrations {
     pub(super) frameworks: Vec<String>,
     pub(super) external_frameworks: Vec<String>,
     /// v1beta1 only; ignored there.
-    pub(super) pod_options: Option<process::PodOptions>,
+    pub(super) pod_options: Option<sections::PodOptions>,
     pub(super) label_keys_to_copy: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 use plimsoll_state::model::NodeAffinity as Model;
 use serde::Deserialize;
 
-use super::args::Errors;
+use super::errors::Errors;
 use crate::config::selector::Requirement;
 use crate::config::unsupported;
 use crate::{convert, lean};

@@ -2,6 +2,7 @@
 
 mod affinity;
 mod args;
+mod errors;
 mod extenders;
 mod gates;
 mod spread;

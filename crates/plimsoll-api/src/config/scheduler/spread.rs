@@ -4,7 +4,7 @@ use plimsoll_scheduler::args::Args;
 use plimsoll_state::model::UnsatisfiableAction;
 use serde::Deserialize;
 
-use super::args::Errors;
+use super::errors::Errors;
 use crate::config::selector::LabelSelector;
 use crate::config::unsupported;
 use crate::{convert, lean};
