@@ -1,70 +1,10 @@
 //! `plimsoll version`, `plimsoll completion` and `plimsoll man`: what the program says of itself.
 
-use std::path::PathBuf;
-
 use anyhow::Context;
-use clap::{Args, Command, CommandFactory, ValueEnum};
-use clap_complete::Shell;
+use clap::{Command, CommandFactory};
 
-use crate::{cli, say};
-
-/// `plimsoll version`.
-#[derive(Debug, Args)]
-pub struct Version {
-    /// Output format.
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Format,
-}
-
-/// Output format of the version: kubectl's, and text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Text.
-    #[default]
-    Text,
-    /// One JSON object.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-/// `plimsoll completion`.
-#[derive(Debug, Args)]
-#[command(after_help = LOADING)]
-pub struct Completion {
-    /// The shell.
-    #[arg(value_enum, value_name = "SHELL")]
-    pub shell: Shell,
-}
-
-const LOADING: &str = "\
-Load the completions:
-  bash (with the package bash-completion), in this shell or in every new one:
-    source <(plimsoll completion bash)
-    plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll
-
-  zsh (after `autoload -Uz compinit && compinit`), in this shell or in every new one:
-    source <(plimsoll completion zsh)
-    plimsoll completion zsh > \"${fpath[1]}/_plimsoll\"
-
-  fish, in this shell or in every new one:
-    plimsoll completion fish | source
-    plimsoll completion fish > ~/.config/fish/completions/plimsoll.fish
-
-  PowerShell, in this shell or in every new one:
-    plimsoll completion powershell | Out-String | Invoke-Expression
-    plimsoll completion powershell >> $PROFILE";
-
-/// `plimsoll man`.
-#[derive(Debug, Args)]
-pub struct Man {
-    /// Subcommand, such as `up` or `bench api` [default: the program itself].
-    #[arg(value_name = "COMMAND")]
-    pub command: Vec<String>,
-    /// Write the pages of all commands into this directory instead, one file each.
-    #[arg(long, value_name = "DIR", conflicts_with = "command")]
-    pub directory: Option<PathBuf>,
-}
+use crate::cli::{self, Completion, Format, Man, Version};
+use crate::say;
 
 /// Commit of the build; empty when it was built outside a repository.
 const COMMIT: &str = env!("PLIMSOLL_COMMIT");

@@ -4,6 +4,8 @@ mod bench;
 mod cli;
 mod configure;
 mod describe;
+mod listen;
+mod log_filter;
 mod logging;
 mod run;
 mod say;

@@ -11,10 +11,10 @@ use http::Method;
 use http_body_util::BodyExt;
 
 use super::client::{JSON, PROTOBUF};
-use super::load::{self, Shot};
+use super::load::{self, Shot, pods};
 use super::objects;
 use super::place::{Place, Storage, What};
-use super::report::Row;
+use super::report::{Row, rss};
 use super::upstream::Upstream;
 use crate::cli;
 
@@ -150,13 +150,6 @@ impl Bench<'_> {
         load::post(&place.target, 16, JSON, pods(place, 0..count, JSON), &progress).await?;
         Ok(())
     }
-}
-
-/// Requests that create pods.
-pub fn pods(place: &Place, range: std::ops::Range<usize>, format: &'static str) -> Vec<Shot> {
-    let path = place.pods();
-    let body = |i| objects::encode(&objects::pod(&place.namespace, i), format).unwrap_or_default();
-    range.map(|i| Shot { path: path.clone(), body: body(i) }).collect()
 }
 
 async fn create(b: &Bench<'_>, format: &'static str, connections: usize) -> anyhow::Result<Vec<Row>> {
@@ -331,11 +324,4 @@ async fn start(b: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 fn directory_size(dir: Option<&std::path::Path>) -> u64 {
     let entries = dir.and_then(|d| std::fs::read_dir(d).ok()).into_iter().flatten();
     entries.filter_map(|e| e.ok()?.metadata().ok()).map(|m| m.len()).sum()
-}
-
-/// Resident memory of this process in bytes, where the system tells (Linux).
-pub fn rss() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -9,11 +9,10 @@ use http::Method;
 use http_body_util::BodyExt;
 use plimsoll_kubelet::nodes::{Shape, node};
 
-use super::cases::{pods, rss};
 use super::client::JSON;
-use super::load;
+use super::load::{self, pods};
 use super::place::Place;
-use super::report::Row;
+use super::report::{Row, rss};
 use crate::cli;
 
 /// A run that makes no progress for this long has failed.

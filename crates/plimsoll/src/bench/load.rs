@@ -10,6 +10,8 @@ use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::client::Target;
+use super::objects;
+use super::place::Place;
 
 /// One request of a load.
 #[derive(Clone, Debug)]
@@ -93,4 +95,11 @@ pub async fn post(
     latencies.sort_unstable();
     progress.finish_and_clear();
     Ok(Outcome { elapsed, latencies })
+}
+
+/// Requests that create pods.
+pub fn pods(place: &Place, range: std::ops::Range<usize>, format: &'static str) -> Vec<Shot> {
+    let path = place.pods();
+    let body = |i| objects::encode(&objects::pod(&place.namespace, i), format).unwrap_or_default();
+    range.map(|i| Shot { path: path.clone(), body: body(i) }).collect()
 }

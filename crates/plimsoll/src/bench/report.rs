@@ -127,6 +127,13 @@ pub fn pair(ours: &Row, theirs: &Row, output: cli::Output) {
     say::line(&format!("{:<52} {:>18} {:>18} {times:>8}", ours.what, value(ours), value(theirs)));
 }
 
+/// Resident memory of this process in bytes, where the system tells (Linux).
+pub fn rss() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,10 +14,11 @@ use plimsoll_kubelet::nodes::{Shape, node};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::cases::{Scratch, rss};
+use super::cases::Scratch;
 use super::client::{Connection, JSON, Target};
 use super::load;
 use super::place::{Place, Storage, What};
+use super::report::rss;
 use crate::{cli, say};
 
 /// Jobs that may be there at a time; beyond, making them pauses.

@@ -1,12 +1,17 @@
 //! The command line.
 
+mod bench;
+mod parse;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
-use crate::describe::{Completion, Man, Version};
+pub use bench::{Bench, BenchAdmission, BenchApi, BenchPlacement, BenchSoak};
+use parse::{base, bind, duration, speed};
 
 /// Batch and AI scheduler for Kubernetes: admission and scheduling in one engine.
 #[derive(Debug, Parser)]
@@ -15,7 +20,7 @@ pub struct Cli {
     /// Log filter for standard error: a level (off, error, warn, info, debug, trace), targets with levels
     /// (plimsoll_runtime=debug), or both.
     #[arg(long, global = true, env = "PLIMSOLL_LOG", default_value = "warn", value_name = "FILTER")]
-    pub log: crate::logging::Filter,
+    pub log: crate::log_filter::Filter,
     /// Log format.
     #[arg(
         long,
@@ -183,14 +188,6 @@ pub struct Up {
     pub files: Files,
 }
 
-fn speed(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(x) if x.is_finite() && (0.001..=1e6).contains(&x) => Ok(x),
-        Ok(_) => Err("must be between 0.001 and 1000000".into()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
 /// `plimsoll run`.
 #[derive(Debug, Args)]
 pub struct Run {
@@ -272,192 +269,62 @@ pub struct Webhooks {
 /// An address to listen on, or none.
 pub type Bind = Option<SocketAddr>;
 
-/// Parses an address as controller-runtime does: `:8080` is all addresses, `0` none.
-fn bind(text: &str) -> Result<Option<SocketAddr>, String> {
-    match text.strip_prefix(':') {
-        _ if text == "0" => Ok(None),
-        Some(port) => match port.parse() {
-            Ok(port) => Ok(Some(SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), port))),
-            Err(_) => Err("the port must be between 0 and 65535".into()),
-        },
-        None => text.parse().map(Some).map_err(|_| "must be ADDRESS:PORT, :PORT or 0".into()),
-    }
-}
-
-/// Parses a URL that paths are appended to.
-fn base(text: &str) -> Result<String, String> {
-    let uri: http::Uri = text.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
-    if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
-        return Err("must be https://HOST or https://HOST:PORT, with a path or without".into());
-    }
-    Ok(text.trim_end_matches('/').to_owned())
-}
-
-/// `plimsoll bench`.
-#[derive(Debug, Subcommand)]
-pub enum Bench {
-    /// Benchmark the API server: writes, bindings, watches, lists, memory, start, and pods from creation to binding.
-    Api(BenchApi),
-    /// Run a control plane under load for a long time: memory, journal, leaked objects.
-    Soak(BenchSoak),
-    /// Benchmark admission: Kueue's published sizes in virtual time, and single decisions in large queues.
-    Admission(BenchAdmission),
-    /// Benchmark scheduling: pods per second in process, time per decision, memory.
-    Placement(BenchPlacement),
-}
-
-/// `plimsoll bench placement`.
+/// `plimsoll version`.
 #[derive(Debug, Args)]
-pub struct BenchPlacement {
-    /// Rows to run, by name [default: all].
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    pub rows: Vec<String>,
-    /// Number of nodes instead of the workload's; pods in proportion.
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub nodes: Option<usize>,
-    /// Number of pods instead of the workload's.
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub pods: Option<usize>,
-    /// Run at 1,000, 10,000 and 100,000 nodes, print a table and draw the time of a decision into this file (SVG).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "pods"])]
-    pub curve: Option<PathBuf>,
+pub struct Version {
     /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
-    /// Hide progress bars.
-    #[arg(long)]
-    pub quiet: bool,
-    /// Run one row in this process.
-    #[arg(long, hide = true)]
-    pub child: Option<String>,
+    pub output: Format,
 }
 
-fn count(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(n) if (1..=10_000_000).contains(&n) => Ok(n),
-        Ok(_) => Err("must be between 1 and 10000000".into()),
-        Err(e) => Err(e.to_string()),
-    }
+/// Output format of the version: kubectl's, and text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+    /// YAML.
+    Yaml,
 }
 
-/// `plimsoll bench admission`.
+/// `plimsoll completion`.
 #[derive(Debug, Args)]
-pub struct BenchAdmission {
-    /// Generator configurations, instead of the built-in ones.
-    #[arg(value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// Rows to run, by name: baseline, large-scale, tas, single [default: all].
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    pub rows: Vec<String>,
-    /// Factor of the number of workloads per ClusterQueue: 0.1 for a quick run.
-    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
-    pub scale: f64,
-    /// Writes per second of a second run with a throttled client, as in Kueue's own test; 0: without this run.
-    #[arg(long, default_value_t = 50, value_name = "N")]
-    pub writes: u32,
-    /// Output format.
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
-    /// Hide progress bars.
-    #[arg(long)]
-    pub quiet: bool,
+#[command(after_help = LOADING)]
+pub struct Completion {
+    /// The shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
 }
 
-/// `plimsoll bench api`.
+const LOADING: &str = "\
+Load the completions:
+  bash (with the package bash-completion), in this shell or in every new one:
+    source <(plimsoll completion bash)
+    plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll
+
+  zsh (after `autoload -Uz compinit && compinit`), in this shell or in every new one:
+    source <(plimsoll completion zsh)
+    plimsoll completion zsh > \"${fpath[1]}/_plimsoll\"
+
+  fish, in this shell or in every new one:
+    plimsoll completion fish | source
+    plimsoll completion fish > ~/.config/fish/completions/plimsoll.fish
+
+  PowerShell, in this shell or in every new one:
+    plimsoll completion powershell | Out-String | Invoke-Expression
+    plimsoll completion powershell >> $PROFILE";
+
+/// `plimsoll man`.
 #[derive(Debug, Args)]
-pub struct BenchApi {
-    /// Rows to run, by name [default: all].
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    pub rows: Vec<String>,
-    /// Factor of all sizes: 0.1 for a quick run.
-    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
-    pub scale: f64,
-    /// Number of connections of the rows that write over several.
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    pub connections: u16,
-    /// Kubeconfig of an API server to benchmark instead of the embedded one. A namespace is created there and deleted.
-    #[arg(long, value_name = "KUBECONFIG")]
-    pub server: Option<PathBuf>,
-    /// Directory of `etcd` and `kube-apiserver`, to benchmark in turns with the embedded API server: same load, same
-    /// client. etcd runs without fsync where the embedded server does.
-    #[arg(long, value_name = "DIR", conflicts_with = "server")]
-    pub kube_apiserver: Option<PathBuf>,
-    /// Directory for temporary stores [default: the system's for temporary files].
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// When a write is acknowledged [default: durable in the rows that measure it, relaxed in the others].
-    #[arg(long, value_enum)]
-    pub durability: Option<Durability>,
-    /// Output format.
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
-    /// Hide progress bars.
-    #[arg(long)]
-    pub quiet: bool,
-    /// Run one row in this process; with --kube-apiserver, on that server.
-    #[arg(long, hide = true)]
-    pub child: Option<String>,
-}
-
-/// `plimsoll bench soak`.
-#[derive(Debug, Args)]
-pub struct BenchSoak {
-    /// Duration of the run: 90s, 15m, 2h.
-    #[arg(long, default_value = "2h", value_name = "TIME", value_parser = duration)]
-    pub duration: Duration,
-    /// Jobs created per second.
-    #[arg(long, default_value_t = 10.0, value_name = "N", value_parser = rate)]
-    pub jobs: f64,
-    /// Number of clients that connect, watch for a moment and disconnect.
-    #[arg(long, default_value_t = 20, value_name = "N")]
-    pub watchers: usize,
-    /// Time to live of events; memory grows at least until the first ones expire.
-    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = duration)]
-    pub event_ttl: Duration,
-    /// Directory for the temporary store [default: the system's for temporary files].
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// When a write is acknowledged: after fsync, or at once.
-    #[arg(long, value_enum, default_value_t)]
-    pub durability: Durability,
-    /// Output format.
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
-    /// Hide the progress bar.
-    #[arg(long)]
-    pub quiet: bool,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(char::is_alphabetic);
-    let millis = match text.get(digits.len()..).unwrap_or_default() {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err("must end in ms, s, m or h".into()),
-    };
-    match digits.parse::<u64>() {
-        Ok(n) if (1..=1_000_000).contains(&n) => Ok(Duration::from_millis(n * millis)),
-        Ok(_) => Err("must be between 1 and 1000000".into()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(x) if x.is_finite() && (0.01..=1000.0).contains(&x) => Ok(x),
-        Ok(_) => Err("must be between 0.01 and 1000".into()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-fn scale(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(x) if x.is_finite() && (0.001..=100.0).contains(&x) => Ok(x),
-        Ok(_) => Err("must be between 0.001 and 100".into()),
-        Err(e) => Err(e.to_string()),
-    }
+pub struct Man {
+    /// Subcommand, such as `up` or `bench api` [default: the program itself].
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Write the pages of all commands into this directory instead, one file each.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub directory: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use plimsoll_client::Supervisor;
 use plimsoll_runtime::metrics::{self, Board};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli, up};
+use crate::{cli, listen};
 
 /// Serves them, if that was asked for; gives the URL.
 pub async fn start(
@@ -14,8 +14,8 @@ pub async fn start(
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<String>> {
     let Some(address) = address else { return Ok(None) };
-    let listener = up::listen(address, "--metrics-bind-address").await?;
-    let url = format!("http://{}", up::reachable(listener.local_addr()?));
+    let listener = listen::listen(address, "--metrics-bind-address").await?;
+    let url = format!("http://{}", listen::reachable(listener.local_addr()?));
     supervisor.spawn_vital("the metrics server", metrics::serve(listener, board.clone(), stop.clone()));
     Ok(Some(url))
 }

@@ -10,7 +10,7 @@ use plimsoll_runtime::metrics::Board;
 use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli, up};
+use crate::{cli, listen};
 
 /// How long the start waits for the API server to know the webhooks. They are tried on after that.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ pub async fn start(
     if !engine.roles.queueing {
         bail!("--webhook-port: the webhooks belong to queueing; leave it out with --placement alone");
     }
-    let listener = up::listen(SocketAddr::new(wanted.webhook_host, port), "--webhook-port").await?;
+    let listener = listen::listen(SocketAddr::new(wanted.webhook_host, port), "--webhook-port").await?;
     let address = listener.local_addr().context("the listener's address")?;
     let (reach, url) = match (&wanted.webhook_service, &wanted.webhook_url) {
         (Some(name), _) => {
@@ -40,7 +40,7 @@ pub async fn start(
         }
         (None, Some(url)) => (Reach::Url(url.clone()), url.clone()),
         (None, None) => {
-            let url = format!("https://{}", up::reachable(address));
+            let url = format!("https://{}", listen::reachable(address));
             (Reach::Url(url.clone()), url)
         }
     };

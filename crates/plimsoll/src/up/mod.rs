@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use plimsoll_apiserver::Plugins;
 use plimsoll_apiserver::audit::Audit;
 use plimsoll_apiserver::http::listener;
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::listen::{listen, reachable};
 use crate::{cli, configure, say};
 use plane::{Plane, Settings};
 use plimsoll_runtime::Roles;
@@ -195,30 +196,6 @@ impl Serving {
         });
         tokio::join!(plane.stop(), requests);
         ended
-    }
-}
-
-/// The address that clients should use: a wildcard is reached through loopback.
-pub fn reachable(address: SocketAddr) -> String {
-    let mut address = address;
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() {
-            std::net::Ipv4Addr::LOCALHOST.into()
-        } else {
-            std::net::Ipv6Addr::LOCALHOST.into()
-        });
-    }
-    address.to_string()
-}
-
-/// Listens; `flag` is what chooses another port.
-pub async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    match TcpListener::bind(address).await {
-        Ok(listener) => Ok(listener),
-        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!("{address} is in use by another program; choose another port with {flag}")
-        }
-        Err(e) => Err(e).with_context(|| format!("listening on {address}")),
     }
 }
 

@@ -8,7 +8,7 @@ use plimsoll_scheduler::{Action, Config, Scheduler};
 use plimsoll_state::{ObjectEvent, Time};
 
 use super::workload::{Pods, Workload};
-use crate::bench::cases::rss;
+use crate::bench::report::rss;
 
 /// Idle times in a row after which nothing more is expected.
 const IDLE: usize = 3;
