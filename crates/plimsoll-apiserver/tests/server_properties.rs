@@ -50,6 +50,7 @@ enum Action {
     DeleteCollection,
 }
 
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn step() -> impl Strategy<Value = Step> {
     let version = prop_oneof![Just(Version::None), Just(Version::Right), Just(Version::Wrong)];
     let action = prop_oneof![

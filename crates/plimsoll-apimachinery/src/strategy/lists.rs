@@ -67,6 +67,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "one case after the other")]
     fn what_becomes_of_empty_values() {
         let containers = json!([{"name": "c", "image": "i"}]);
         let rows = [

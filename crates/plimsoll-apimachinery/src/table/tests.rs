@@ -89,6 +89,7 @@ fn recorded_tables() {
 
 /// Cells that no transcript shows: pkg/printers of 1.36.
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn made_cells() {
     let selector = "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:k,Operator:In,Values:[v w],},},}";
     let failed =

@@ -49,6 +49,7 @@ fn made(plan: &Plan) -> Option<&str> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn when_jobs_are_made() {
     let five_past = "2026-03-01T10:05:00Z";
     // 2026-03-01T10:00:00Z and an hour later, in minutes.

@@ -193,6 +193,7 @@ impl World {
 type Row = (Vec<ClaimRequest>, Vec<Event>, Result<&'static [(&'static str, i64)], &'static str>);
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn templates_become_amounts_or_reasons() {
     let gpu = || class("gpu", &[], None, 0);
     let table: Vec<Row> = vec![

@@ -51,6 +51,7 @@ fn volume(source: &str, fields: &Value) -> Value {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn new_objects() {
     let scope = |body: &Value| json!({"spec": {"hard": {"pods": "1", "requests.storage": "1"}, "scopeSelector": {"matchExpressions": [body]}}});
     // group, resource, body, what is wrong

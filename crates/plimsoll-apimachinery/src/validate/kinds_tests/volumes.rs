@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn sources_of_volumes() {
     // source, its fields, what is wrong
     let rows: [(&str, Value, &[&str]); 20] = [

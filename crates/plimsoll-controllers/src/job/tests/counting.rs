@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn counting_and_completions() {
     let none = || json!({});
     let rows = [

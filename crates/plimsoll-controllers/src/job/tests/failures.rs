@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn failures() {
     let none = || json!({});
     let policy = |action: &str| {

@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after the other")]
 fn indexes() {
     let indexed = |more: Value| {
         let mut spec = json!({"completionMode": "Indexed", "completions": 5, "parallelism": 3});
