@@ -17,8 +17,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.first().map(String::as_str) {
         Some("tidy") => match args.get(1..) {
-            Some([]) => tidy::run(&root, false),
-            Some([flag]) if flag == "--update" => tidy::run(&root, true),
+            // The tree that this is called in, which need not be the one that built it.
+            Some([]) => tidy::run(Path::new("."), false),
+            Some([flag]) if flag == "--update" => tidy::run(Path::new("."), true),
             _ => Err(anyhow::anyhow!("usage: cargo xtask tidy [--update]")),
         },
         Some("chaos") => chaos::run(&root, args.get(1..).unwrap_or_default()),

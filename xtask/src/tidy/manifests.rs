@@ -69,19 +69,15 @@ fn check_layers(
 }
 
 fn check_use(tree: &Tree, path: &str, dependencies: &[Dependency], problems: &mut Vec<String>) {
-    let root = path.trim_end_matches("Cargo.toml");
+    let sources = sources(tree, path.trim_end_matches("Cargo.toml"));
     for (at, dependency) in dependencies.iter().enumerate() {
         // Tests may want more features than the code that ships.
         if dependencies[..at].iter().any(|d| d.name == dependency.name) && !dependency.features {
             problems.push(format!("{path}: `{}` is declared twice", dependency.name));
         }
         let ident = dependency.name.replace('-', "_");
-        let used = tree
-            .rust()
-            // A crate's tests may share a support file of another crate's tests.
-            .filter(|(file, _)| {
-                file.starts_with(root) || (dependency.dev && file.contains("/tests/support/"))
-            })
+        let used = sources
+            .iter()
             .filter(|(file, _)| dependency.dev || !tree::is_test(file))
             .any(|(_, text)| mentions(if dependency.dev { text } else { tree::shipped(text) }, &ident));
         if !used && !dependency.features {
@@ -89,6 +85,33 @@ fn check_use(tree: &Tree, path: &str, dependencies: &[Dependency], problems: &mu
             problems.push(format!("{path}: `{}` is declared and not used{place}", dependency.name));
         }
     }
+}
+
+/// A crate's files, and those of others that it takes in with `#[path = "…"]`.
+fn sources<'a>(tree: &'a Tree, root: &str) -> Vec<(&'a str, &'a str)> {
+    let mut sources: Vec<_> = tree.rust().filter(|(file, _)| file.starts_with(root)).collect();
+    let taken: Vec<String> = sources
+        .iter()
+        .flat_map(|(file, text)| text.lines().map(move |line| (*file, line.trim())))
+        .filter_map(|(file, line)| Some(beside(file, line.strip_prefix("#[path = \"")?.split('"').next()?)))
+        .collect();
+    sources
+        .extend(tree.rust().filter(|(file, _)| !file.starts_with(root) && taken.iter().any(|t| t == file)));
+    sources
+}
+
+/// A path relative to the directory of a file.
+fn beside(file: &str, path: &str) -> String {
+    let mut whole: Vec<&str> = file.split('/').collect();
+    whole.pop();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(whole.pop()),
+            "." => {}
+            part => whole.push(part),
+        }
+    }
+    whole.join("/")
 }
 
 /// Whether a line of code names the crate: in a path, or in `use` and `extern crate`.
