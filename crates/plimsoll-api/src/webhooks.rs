@@ -1,5 +1,5 @@
-//! The admission webhooks of Kueue (spec section 5.6) and our own: which there are, at which paths, and the two configurations
-//! that tell an API server about them.
+//! The admission webhooks of Kueue (`config/components/webhook/manifests.yaml`) and our own: which there are, at
+//! which paths, and the two configurations that register them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Names that outside tools compute too (spec section 3.4): workloads of jobs, roles in pod groups.
+//! Names that outside tools compute too (Kueue's `pkg/controller/jobframework/workload_names.go`): workloads
+//! of jobs, roles in pod groups.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
 //! Kueue's metrics of job integrations: how long workloads take to be made, and gates of pods to be removed
-//! (spec section 5.5). They have to do with clocks and writes, so they are counted where the writes are made.
+//! (`pkg/metrics/metrics.go`). They have to do with clocks and writes, so they are counted where the writes are made.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample};
 use plimsoll_state::Time;
 use serde_json::Value;
 
-use super::observe::Histogram;
+use super::histogram::{DEFAULT, Histogram};
 use crate::cache::{Cache, Kind, group_of, workload_of};
 use crate::jobs::names;
 use crate::{clock, json};
@@ -16,8 +16,6 @@ use crate::{clock, json};
 /// 0.01 × 2^k, 11 of them.
 #[rustfmt::skip]
 const CREATION: &[f64] = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24];
-/// Prometheus' own.
-pub(super) const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 #[derive(Debug, Default)]
 struct State {

@@ -1,5 +1,6 @@
 //! `/metrics` with Kueue's and kube-scheduler's names, `/healthz`, `/livez` and `/readyz`.
 
+mod histogram;
 pub mod jobs;
 pub mod observe;
 pub mod text;

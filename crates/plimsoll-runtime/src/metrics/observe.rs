@@ -1,4 +1,4 @@
-//! kube-scheduler's metrics (spec section 8.1), from what goes into the engine and what comes out of it: the engine
+//! kube-scheduler's metrics (`pkg/scheduler/metrics/metrics.go`), from what goes into the engine and what comes out of it: the engine
 //! has no clock, and who watches it from outside can't slow it down.
 
 use plimsoll_state::ObjectEvent;
@@ -11,38 +11,7 @@ use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, Que
 use plimsoll_state::Time;
 use plimsoll_state::model::Pod;
 
-/// Observations in buckets.
-#[derive(Clone, Debug)]
-pub(super) struct Histogram {
-    bounds: &'static [f64],
-    /// Per bound, not summed up.
-    counts: Vec<u64>,
-    sum: f64,
-    count: u64,
-}
-
-impl Histogram {
-    pub(super) fn new(bounds: &'static [f64]) -> Self {
-        Self { bounds, counts: vec![0; bounds.len()], sum: 0.0, count: 0 }
-    }
-
-    pub(super) fn observe(&mut self, value: f64) {
-        if let Some((_, n)) = self.bounds.iter().zip(&mut self.counts).find(|(b, _)| value <= **b) {
-            *n += 1;
-        }
-        self.sum += value;
-        self.count += 1;
-    }
-
-    pub(super) fn value(&self) -> MetricValue {
-        let mut sum = 0;
-        let buckets = self.bounds.iter().zip(&self.counts).map(|(b, n)| {
-            sum += n;
-            (*b, sum)
-        });
-        MetricValue::Histogram { buckets: buckets.collect(), sum: self.sum, count: self.count }
-    }
-}
+use super::histogram::{DEFAULT, Histogram};
 
 /// 0.001 × 2^k, 15 of them.
 #[rustfmt::skip]
@@ -116,7 +85,7 @@ impl Observer {
             algorithm: Histogram::new(ATTEMPT),
             preemptions: 0,
             victims: Histogram::new(VICTIMS),
-            cycles: [Histogram::new(super::jobs::DEFAULT), Histogram::new(super::jobs::DEFAULT)],
+            cycles: [Histogram::new(DEFAULT), Histogram::new(DEFAULT)],
         }
     }
 

@@ -1,4 +1,5 @@
-//! What our admission webhooks do, as functions of a review and the cache (spec sections 4.3 to 4.5, 5.6).
+//! What our admission webhooks do, as functions of a review and the cache (Kueue's `pkg/webhooks` and the
+//! webhooks of `pkg/controller/jobs`).
 //!
 //! `plimsoll up` calls them in process; `plimsoll run` serves the same functions over HTTPS (`serve.rs`).
 

@@ -5,7 +5,6 @@ use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::webhooks::{CONVERT, configurations};
 use serde_json::{Value, json};
 
-use super::serve::Reach;
 use crate::api::{Api, Error, PatchKind, Resource};
 use crate::json;
 
@@ -22,6 +21,20 @@ const DEFINITIONS: Resource = Resource {
     plural: "customresourcedefinitions",
     kind: "CustomResourceDefinition",
 };
+
+/// How the API server gets to the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// By a Service in front of this process.
+    Service {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// By a URL, such as `https://10.0.0.7:9443`.
+    Url(String),
+}
 
 fn client(reach: &Reach, path: &str, bundle: &str) -> Value {
     let ca = BASE64_STANDARD.encode(bundle);

@@ -15,6 +15,7 @@ use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 
 use super::certs::{self, Certs};
+pub use super::register::Reach;
 use super::{register, review};
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
@@ -35,20 +36,6 @@ const WATCHED: [(Resource, Kind); 4] = [
 ];
 /// A review has an object of up to 3 MiB twice; a conversion has a page of a list.
 const LIMITS: Limits = Limits { connections: 1024, body: 128 << 20 };
-
-/// How the API server gets to the webhooks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// By a Service in front of this process.
-    Service {
-        /// Namespace.
-        namespace: String,
-        /// Name.
-        name: String,
-    },
-    /// By a URL, such as `https://10.0.0.7:9443`.
-    Url(String),
-}
 
 /// Settings of the webhooks.
 #[derive(Clone, Debug)]

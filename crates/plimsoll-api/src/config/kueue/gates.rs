@@ -1,4 +1,4 @@
-//! Feature gates by name (spec section 6).
+//! Feature gates by name (Kueue's `pkg/features/kube_features.go`).
 
 use std::collections::BTreeMap;
 

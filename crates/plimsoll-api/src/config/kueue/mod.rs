@@ -1,4 +1,5 @@
-//! Kueue's configuration file, `config.kueue.x-k8s.io/v1beta2` and `v1beta1` (spec section 1.8).
+//! Kueue's configuration file, `config.kueue.x-k8s.io/v1beta2` and `v1beta1`
+//! (<https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/>).
 //!
 //! Read strictly: unknown and duplicate fields are errors. A v1beta1 file gets the defaults of v1beta1.
 

@@ -1,4 +1,5 @@
-//! Arguments of plugins (spec section 1.4).
+//! Arguments of plugins: section `pluginConfig` (`pkg/scheduler/apis/config/types_pluginargs.go`, defaults of
+//! `apis/config/v1/defaults.go`).
 
 use super::errors::Errors;
 use super::wire::PluginConfig;

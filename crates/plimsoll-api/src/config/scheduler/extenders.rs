@@ -1,4 +1,4 @@
-//! HTTP extenders (spec section 1.5).
+//! HTTP extenders: section `extenders` (`pkg/scheduler/apis/config/types.go`, type `Extender`).
 
 use super::wire;
 use crate::config::kueue::duration;

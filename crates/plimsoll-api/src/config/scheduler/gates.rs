@@ -1,4 +1,4 @@
-//! kube-scheduler's feature gates (`--feature-gates`, spec section 7).
+//! kube-scheduler's feature gates (`--feature-gates`, `pkg/features/kube_features.go`).
 
 use super::ConfigError;
 use crate::config::nearest;

@@ -1,4 +1,5 @@
-//! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1` (spec section 1).
+//! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1`
+//! (<https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/>).
 
 mod affinity;
 mod args;
