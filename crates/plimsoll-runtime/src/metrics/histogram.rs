@@ -1,6 +1,6 @@
 //! A histogram as Prometheus counts.
 
-use plimsoll_core::queueing::MetricValue;
+use plimsoll_queueing::MetricValue;
 
 /// Prometheus' own.
 pub(super) const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];

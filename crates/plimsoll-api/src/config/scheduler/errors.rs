@@ -1,6 +1,6 @@
 //! What is wrong with a plugin's arguments, collected.
 
-use plimsoll_core::place::PluginId;
+use plimsoll_scheduler::PluginId;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
