@@ -2,37 +2,51 @@
 //!
 //! An expression sees `device.driver`, `device.attributes[domain].name` and `device.capacity[domain].name`.
 
-mod cost;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use crate::cel_limits::Size;
-use kube_cel::KubeCelExt as _;
-use kube_cel::cel::common::ast::IdedExpr;
-use kube_cel::cel::objects::{Key, Map};
-use kube_cel::cel::parser::Parser;
-use kube_cel::cel::{Context, Program, Value};
+use plimsoll_cel::cost::{self, SizeEstimate};
+use plimsoll_cel::{
+    Budget, Environment, EvalError, Evaluated, ObjectType, Program, Type, Value, from_entries, quantity,
+    semver,
+};
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::model::{AttributeValue, Device};
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock, Mutex};
 
 /// Longest expression, in bytes (API limit `CELSelectorExpressionMaxLength`).
 const MAX_EXPRESSION: usize = 10 * 1024;
-
+/// Highest cost of an expression (API limit `CELSelectorExpressionMaxCost`).
+const MAX_COST: u64 = 1_000_000;
+/// Longest string of a device, in bytes: values of attributes, names of drivers
+/// (`DeviceAttributeMaxValueLength`).
+const MAX_STRING: u64 = 64;
+/// Most attributes and capacities of a device, and the size of all of them with their names, in bytes.
+const MAX_ENTRIES: u64 = 64;
+const MAX_DEVICE: u64 = 8 * 1024;
 /// Most compiled expressions kept.
 const MAX_PROGRAMS: usize = 1024;
 
-static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
-static QUANTITY: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("quantity(x)").ok());
-static SEMVER: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("semver(x)").ok());
+/// The variable `device` (`k8s.io/dynamic-resource-allocation/cel/compile.go`, `newCompiler`).
+pub static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
+    let device = ObjectType::new(
+        "kubernetes.DRADevice",
+        [
+            ("driver", Type::String),
+            ("allowMultipleAllocations", Type::Bool),
+            ("attributes", Type::map(Type::map(Type::Unknown))),
+            ("capacity", Type::map(Type::map(Type::Opaque("kubernetes.Quantity")))),
+        ],
+    );
+    Environment::new().variable("device", Type::object(device))
+});
 
-type Compiled = Result<Arc<(IdedExpr, Size)>, String>;
-
-/// Evaluates device selectors with CEL; compiled expressions are kept.
+/// Evaluates device selectors with CEL and keeps compiled expressions.
 #[derive(Default)]
 pub struct CelSelector {
     programs: Mutex<HashMap<String, Compiled>>,
 }
+
+type Compiled = Result<Arc<Program>, String>;
 
 impl std::fmt::Debug for CelSelector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -40,84 +54,75 @@ impl std::fmt::Debug for CelSelector {
     }
 }
 
-fn text(s: &str) -> Value {
-    Value::String(Arc::new(s.to_owned()))
+/// The domains that an expression mentions in string literals.
+fn mentioned(expression: &str) -> impl Iterator<Item = &str> {
+    expression.split(['"', '\'']).skip(1).step_by(2)
 }
 
-fn map(entries: HashMap<Key, Value>) -> Value {
-    Value::Map(Map { map: Arc::new(entries) })
-}
-
-fn key(s: &str) -> Key {
-    Key::String(Arc::new(s.to_owned()))
-}
-
-/// `quantity(x)` or `semver(x)` of a text.
-fn parsed(program: &LazyLock<Option<Program>>, x: &str) -> Result<Value, String> {
-    let Some(program) = &**program else { return Err("no such function".to_owned()) };
-    let mut scope = FUNCTIONS.new_inner_scope();
-    scope.add_variable_from_value("x", text(x));
-    program.execute(&scope).map_err(|e| e.to_string())
-}
-
-/// Values by domain and name; names without a domain belong to the driver's. Domains that the expression
-/// mentions are there even when empty, so that `in` can be asked.
+/// Values by domain and name; a name without a domain belongs to the driver's. Domains that the expression mentions are
+/// there even when empty, so that `in` works on them.
 fn by_domain(
     expression: &str,
     driver: &str,
-    entries: impl Iterator<Item = (String, Result<Value, String>)>,
-) -> Result<Value, String> {
-    let mut domains: HashMap<String, HashMap<Key, Value>> = HashMap::new();
-    domains.entry(driver.to_owned()).or_default();
-    for mentioned in expression.split(['"', '\'']).skip(1).step_by(2) {
-        domains.entry(mentioned.to_owned()).or_default();
+    entries: impl Iterator<Item = (String, Evaluated)>,
+) -> Evaluated {
+    let mut domains: HashMap<String, HashMap<String, Value>> = HashMap::new();
+    for domain in mentioned(expression).chain([driver]) {
+        domains.entry(domain.to_owned()).or_default();
     }
     for (name, value) in entries {
         let (domain, id) = name.split_once('/').unwrap_or((driver, &name));
-        domains.entry(domain.to_owned()).or_default().insert(key(id), value?);
+        domains.entry(domain.to_owned()).or_default().insert(id.to_owned(), value?);
     }
-    Ok(map(domains.into_iter().map(|(domain, values)| (key(&domain), map(values))).collect()))
+    Ok(from_entries(domains.into_iter().map(|(domain, values)| (domain, from_entries(values)))))
 }
 
-fn device_value(expression: &str, driver: &str, device: &Device) -> Result<Value, String> {
+fn device_value(expression: &str, driver: &str, device: &Device) -> Evaluated {
     let attribute = |v: &AttributeValue| match v {
         AttributeValue::Bool(b) => Ok(Value::Bool(*b)),
         AttributeValue::Int(i) => Ok(Value::Int(*i)),
-        AttributeValue::Text(s) => Ok(text(s)),
-        AttributeValue::Version(s) => parsed(&SEMVER, s),
+        AttributeValue::Text(s) => Ok(Value::from(s.as_str())),
+        AttributeValue::Version(s) => semver(s),
     };
     let attributes = device.attributes.iter().map(|(n, v)| (n.clone(), attribute(v)));
-    let capacity = device.capacity.iter().map(|(n, v)| (n.clone(), parsed(&QUANTITY, v)));
-    Ok(map(HashMap::from([
-        (key("driver"), text(driver)),
-        (key("allowMultipleAllocations"), Value::Bool(false)),
-        (key("attributes"), by_domain(expression, driver, attributes)?),
-        (key("capacity"), by_domain(expression, driver, capacity)?),
-    ])))
+    let capacity = device.capacity.iter().map(|(n, v)| (n.clone(), quantity(v)));
+    Ok(from_entries([
+        ("driver".to_owned(), Value::from(driver)),
+        ("allowMultipleAllocations".to_owned(), Value::Bool(false)),
+        ("attributes".to_owned(), by_domain(expression, driver, attributes)?),
+        ("capacity".to_owned(), by_domain(expression, driver, capacity)?),
+    ]))
+}
+
+/// The largest that `device` can be for an expression.
+fn device_size(expression: &str) -> SizeEstimate {
+    let longest = expression.split(['"', '\'']).map(str::len).max().unwrap_or(0) as u64;
+    let length = expression.len() as u64;
+    let names =
+        SizeEstimate::collection(MAX_ENTRIES, MAX_DEVICE, SizeEstimate::string(MAX_STRING.max(longest)));
+    let weight = MAX_DEVICE + length;
+    let domains = SizeEstimate::collection(MAX_ENTRIES + length / 2, weight, names);
+    SizeEstimate::collection(4, 2 * weight, domains).with_field("driver", SizeEstimate::string(MAX_STRING))
+}
+
+fn compile(expression: &str) -> Compiled {
+    if expression.len() > MAX_EXPRESSION {
+        return Err(format!("expression is longer than {MAX_EXPRESSION} bytes"));
+    }
+    let program = Program::parse(expression).map_err(|e| e.to_string())?;
+    if cost::upper_bound(&program, &[("device", device_size(expression))]) > MAX_COST {
+        return Err("too complex, exceeds cost limit".to_owned());
+    }
+    Ok(Arc::new(program))
 }
 
 impl CelSelector {
-    fn compile(&self, expression: &str) -> Compiled {
-        let mut programs = self.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn program(&self, expression: &str) -> Compiled {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = programs.get(expression) {
             return known.clone();
         }
-        let compiled = if expression.len() > MAX_EXPRESSION {
-            Err(format!("expression is longer than {MAX_EXPRESSION} bytes"))
-        } else {
-            Size::of(expression).and_then(|size| {
-                // Optional fields (`a.?b.orValue(c)`) are part of the environment of device selectors.
-                let parse = || {
-                    let tree = Parser::default().enable_optional_syntax(true).parse(expression);
-                    tree.map(crate::cel_limits::with_keys)
-                };
-                let compiled = catch_unwind(|| size.parsed(parse, |tree| tree));
-                let compiled =
-                    compiled.unwrap_or_else(|_| Err("the expression can't be parsed".to_owned()))?;
-                compiled.1.running(|| cost::check(expression, &compiled.0))?;
-                Ok(Arc::new(compiled))
-            })
-        };
+        let compiled = compile(expression);
         if programs.len() >= MAX_PROGRAMS {
             programs.clear();
         }
@@ -128,24 +133,17 @@ impl CelSelector {
 
 impl DeviceSelector for CelSelector {
     fn check(&self, expression: &str) -> Result<(), String> {
-        self.compile(expression).map(drop)
+        self.program(expression).map(drop)
     }
 
     fn matches(&self, expression: &str, driver: &str, device: &Device) -> Result<bool, String> {
-        let compiled = self.compile(expression)?;
-        let (tree, size) = &*compiled;
-        let value = device_value(expression, driver, device)?;
-        let run = || {
-            let mut scope = FUNCTIONS.new_inner_scope();
-            scope.add_variable_from_value("device", value);
-            Value::resolve(tree, &scope)
-        };
-        // An expression is user input; a fault in the interpreter must not take the scheduler down.
-        match catch_unwind(AssertUnwindSafe(|| size.running(run))) {
-            Ok(Ok(Value::Bool(b))) => Ok(b),
-            Ok(Ok(_)) => Err("CEL expression: not a boolean".to_owned()),
-            Ok(Err(e)) => Err(format!("CEL runtime error: {e}")),
-            Err(_) => Err("internal error evaluating the expression".to_owned()),
+        let program = self.program(expression)?;
+        let value = device_value(expression, driver, device).map_err(|e| e.to_string())?;
+        match program.evaluate(&mut HashMap::from([("device", value)]), &mut Budget::new(MAX_COST)) {
+            Ok(Value::Bool(b)) => Ok(b),
+            Ok(_) => Err("CEL expression: not a boolean".to_owned()),
+            Err(EvalError::Error(why)) => Err(format!("CEL runtime error: {why}")),
+            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -155,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_cost_too_much_is_refused() {
+    fn expensive_expressions_are_refused() {
         let cel = CelSelector::default();
         let device = Device { name: "d".into(), ..Device::default() };
         let list = format!("[{}]", vec!["1"; 100].join(", "));

@@ -1,7 +1,6 @@
 //! Wire types and their way into and out of the engine: Kueue kinds, lean Pods and Nodes, configuration
 //! files, quantities; object → event, action → patch. No async, no network.
 
-pub mod cel_limits;
 pub mod config;
 pub mod convert;
 pub mod crds;

@@ -10,7 +10,8 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::kinds::{Gvk, Kind, KindTable, Subresource};
+use crate::gvk::Gvk;
+use crate::kinds::{Kind, KindTable, Subresource};
 
 /// `/api`: `APIVersions`. `server` is the address clients are told, `host:port`.
 pub fn core_versions(server: &str) -> Value {

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::go::{escape_html, go_number, go_quote, normalise_numbers};
+
 /// One entry of `details.causes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
@@ -192,41 +194,18 @@ fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// A number as Go prints it: `2.5`, `1e+30`, whole ones without a fraction.
-pub(crate) fn go_number(n: f64) -> String {
-    go_float(&n.to_string(), &format!("{n:e}"), 21)
-}
-
-/// A number, given without and with an exponent, as Go writes it: with one when that is below -4 or not below a limit.
-pub(crate) fn go_float(plain: &str, scientific: &str, limit: i32) -> String {
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
-    if (-4..limit).contains(&exponent.parse().unwrap_or(0)) {
-        return plain.to_owned();
-    }
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |below| ('-', below));
-    format!("{digits}e{sign}{exponent:0>2}")
-}
-
 /// A value in a message: texts quoted, objects and lists as Go writes JSON.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => crate::decode::go_quote(text),
+        Value::String(text) => go_quote(text),
         Value::Object(_) | Value::Array(_) => {
             let mut value = value.clone();
-            crate::crd::normalise_numbers(&mut value);
+            normalise_numbers(&mut value);
             escape_html(&value.to_string())
         }
         Value::Number(n) if !n.is_i64() => go_number(n.as_f64().unwrap_or_default()),
         plain => plain.to_string(),
     }
-}
-
-/// JSON as Go writes it: characters that mean something in HTML are escaped.
-pub(crate) fn escape_html(json: &str) -> String {
-    if !json.contains(['<', '>', '&']) {
-        return json.to_owned();
-    }
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// What is wrong with a field (apimachinery `field.ErrorType`).

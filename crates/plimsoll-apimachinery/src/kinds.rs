@@ -3,25 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::crd::conversion::Conversion;
+use crate::crd::node::Node;
+use crate::gvk::Gvk;
 use crate::schema::TypedSchema;
-
-/// Group, version and kind. The group of the core API is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Gvk {
-    /// API group.
-    pub group: String,
-    /// Version.
-    pub version: String,
-    /// Kind.
-    pub kind: String,
-}
-
-impl Gvk {
-    /// `v1` or `apps/v1`.
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
-    }
-}
 
 /// A subresource such as `status`, `scale`, `binding`, `log`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,7 +45,7 @@ pub struct Kind {
     /// Schema; `None` where none is known (objects are then taken as they are).
     pub schema: Option<TypedSchema>,
     /// For custom resources: the definition they come from.
-    pub custom: Option<Arc<crate::kinds::CustomKind>>,
+    pub custom: Option<Arc<CustomKind>>,
     /// `storageVersionHash` of discovery, when known.
     pub storage_version_hash: Option<String>,
 }
@@ -87,11 +72,11 @@ pub struct CustomKind {
     /// Whether `spec.preserveUnknownFields` or its schema equivalent keeps everything.
     pub preserve_unknown: bool,
     /// The schema compiled for pruning, defaults, checks and rules.
-    pub checks: Option<Arc<crate::crd::node::Node>>,
+    pub checks: Option<Arc<Node>>,
     /// Tells one schema from another; 0: unknown.
     pub fingerprint: u64,
     /// The webhook that converts between versions; `None`: they differ in `apiVersion` only.
-    pub conversion: Option<Arc<crate::crd::Conversion>>,
+    pub conversion: Option<Arc<Conversion>>,
 }
 
 impl Kind {

@@ -3,16 +3,20 @@
 //! Everything here is a function of its arguments: no async, no network, no files, no clock. The server
 //! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
 
+pub mod admission;
 pub mod amounts;
 pub mod apply;
 pub mod builtin;
-pub mod cel;
+mod cel;
 pub mod crd;
 pub mod decode;
 pub mod default;
 pub mod default_class;
 pub mod discovery;
 pub mod error;
+pub mod go;
+mod gvk;
+mod json;
 pub mod jsonpath;
 pub mod key;
 pub mod kinds;
@@ -35,6 +39,7 @@ pub mod validate;
 pub mod webhook;
 
 pub use error::{ApiError, Cause, Details, FieldError, FieldErrorKind};
+pub use gvk::Gvk;
 pub use key::{Key, ObjectLister};
-pub use kinds::{Gvk, Kind, KindTable, Subresource};
+pub use kinds::{Kind, KindTable, Subresource};
 pub use schema::{Leaf, Presence, Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};

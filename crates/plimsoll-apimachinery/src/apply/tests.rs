@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kinds::Gvk;
+use crate::gvk::Gvk;
 use crate::test_vectors::family;
 
 /// Families that write objects.

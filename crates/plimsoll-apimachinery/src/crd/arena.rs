@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::node::{Additional, Node, NodeType};
+use super::node::{Additional, Node};
+use super::node_type::NodeType;
 use crate::builtin;
 use crate::schema::{Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};
 

@@ -3,15 +3,16 @@
 //! On updates a value that hasn't changed is not complained about (ratcheting, KEP-4008).
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::fmt;
 
 use serde_json::Value;
 
+use super::correlate::{Before, join};
 use super::format;
-use super::lists::keys_of;
-use super::node::{Additional, Bounds, Node, NodeType};
-use crate::error::{FieldError, FieldErrorKind, go_number};
+use super::node::{Additional, Bounds, Node};
+use super::node_type::NodeType;
+use crate::error::{FieldError, FieldErrorKind};
+use crate::go::go_number;
 
 /// Most errors collected for one object.
 pub const MAX_ERRORS: usize = 200;
@@ -22,12 +23,6 @@ pub struct Checker<'a> {
     pub base: &'a str,
     /// What was found.
     pub errors: Vec<FieldError>,
-}
-
-/// The path of a field inside `path`; keys of maps are written in brackets only where upstream does so
-/// (duplicates and rules), here with a dot.
-pub fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 impl Checker<'_> {
@@ -324,29 +319,6 @@ impl Checker<'_> {
         {
             self.composite(format!("{quoted} must not validate the schema (not)"));
         }
-    }
-}
-
-/// The elements of an old list by their keys; none are known but those of map lists.
-pub struct Before<'a> {
-    node: &'a Node,
-    by_keys: HashMap<Value, &'a Value>,
-}
-
-impl<'a> Before<'a> {
-    /// The elements of `old`, a list with the schema `node`.
-    pub fn of(old: Option<&'a Value>, node: &'a Node) -> Self {
-        let known = old.filter(|_| node.list_type == "map").and_then(Value::as_array);
-        let mut by_keys = HashMap::new();
-        for element in known.into_iter().flatten() {
-            by_keys.entry(keys_of(element, node)).or_insert(element);
-        }
-        Self { node, by_keys }
-    }
-
-    /// The one that `item` stands for.
-    pub fn of_item(&self, item: &Value) -> Option<&'a Value> {
-        if self.by_keys.is_empty() { None } else { self.by_keys.get(&keys_of(item, self.node)).copied() }
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::node::NodeType;
-use crate::validate::{is_request_uri, sloppy_address, sloppy_network};
+use super::node_type::NodeType;
+use crate::validate::address::{Network, sloppy};
+use crate::validate::url::Url;
 
 /// Formats of strings, without dashes.
 const TEXTS: [&str; 26] = [
@@ -58,13 +59,13 @@ pub fn valid(format: &str, text: &str) -> bool {
         "datetime" => date_time(text),
         "date" => date(text),
         "duration" => duration(text),
-        "ipv4" => sloppy_address(text).is_some() && text.contains('.'),
+        "ipv4" => sloppy(text).is_some() && text.contains('.'),
         "ipv6" => {
             text.contains(':') && (text.parse::<Ipv6Addr>().is_ok() || text.parse::<Ipv4Addr>().is_ok())
         }
-        "cidr" => sloppy_network(text),
+        "cidr" => Network::parse(text).is_some(),
         "mac" => mac(text),
-        "uri" => is_request_uri(text),
+        "uri" => Url::parse_request(text).is_ok(),
         "email" => email(text),
         "isbn" => isbn10(text) || isbn13(text),
         "isbn10" => isbn10(text),

@@ -9,7 +9,8 @@ use super::conversion::Conversion;
 use super::node::Node;
 use super::{arena, at, list, text};
 use crate::discovery::{compare_versions, storage_version_hash};
-use crate::kinds::{CustomKind, Gvk, Kind, Subresource};
+use crate::gvk::Gvk;
+use crate::kinds::{CustomKind, Kind, Subresource};
 
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 

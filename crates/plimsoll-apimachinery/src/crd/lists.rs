@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::correlate::join;
 use super::node::{Additional, Node};
+
 use crate::error::FieldError;
 
 /// Duplicates in lists of type `set` and `map`.
@@ -16,7 +18,7 @@ pub fn check(value: &Value, node: &Node, path: &str, out: &mut Vec<FieldError>) 
         Value::Object(map) => {
             for (key, value) in map {
                 match (node.properties.get(key), &node.additional) {
-                    (Some(child), _) => check(value, child, &super::check::join(path, key), out),
+                    (Some(child), _) => check(value, child, &join(path, key), out),
                     (None, Additional::Schema(of)) => check(value, of, &format!("{path}[{key}]"), out),
                     _ => {}
                 }
@@ -50,18 +52,6 @@ fn map_list(all: &[Value], node: &Node, path: &str, out: &mut Vec<FieldError>) {
         Value::Object(node.list_map_keys.iter().filter_map(given).collect())
     };
     duplicates(all.iter().map(own), path, out);
-}
-
-/// The keys of an element of a map list, with the defaults of keys that are missing.
-pub fn keys_of(item: &Value, node: &Node) -> Value {
-    let mut keys = Map::new();
-    for key in &node.list_map_keys {
-        let default = || node.items.as_deref()?.properties.get(key)?.default.clone();
-        if let Some(value) = item.get(key).cloned().or_else(default) {
-            keys.insert(key.clone(), value);
-        }
-    }
-    Value::Object(keys)
 }
 
 /// A value that is there more than once is named where it is there for the second time.

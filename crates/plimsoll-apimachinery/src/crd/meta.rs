@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::check::join;
+use super::correlate::join;
 use super::node::{Additional, Node};
+
 use crate::decode::json_kind;
 use crate::error::FieldError;
 use crate::validate::{dns_1035_label, object_meta};

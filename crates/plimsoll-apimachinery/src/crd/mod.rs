@@ -2,45 +2,38 @@
 
 mod arena;
 pub(crate) mod check;
-mod conversion;
+pub(crate) mod conversion;
+mod conversion_review;
+mod correlate;
 mod default;
 pub mod define;
 mod embed;
+mod fieldpath;
 mod format;
 mod kinds;
 mod kueue;
 mod lists;
 mod meta;
 pub mod node;
+mod node_type;
 mod prune;
+mod rule;
 pub(crate) mod rules;
 mod scale;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use serde_json::Value;
 
-pub use self::conversion::{Conversion, Request as ConversionRequest};
+pub use self::conversion::Conversion;
+pub use self::conversion_review::Request as ConversionRequest;
 pub use self::embed::expand_embeds;
 pub use self::kinds::kinds;
 pub use self::kueue::{kueue_definitions, load};
-pub use self::prune::normalise_numbers;
 use crate::error::{FieldError, FieldErrorKind};
+use crate::json::{at, list, text};
 use crate::kinds::Kind;
-
-static NULL: Value = Value::Null;
-
-fn at<'a>(value: &'a Value, key: &str) -> &'a Value {
-    value.get(key).unwrap_or(&NULL)
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    at(value, key).as_str().unwrap_or_default()
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    at(value, key).as_array().map_or(&[], Vec::as_slice)
-}
 
 fn checks(kind: &Kind) -> Option<&node::Node> {
     kind.custom.as_ref()?.checks.as_deref()

@@ -5,54 +5,12 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::rules::Rule;
+use super::format;
+use super::node_type::NodeType;
+use super::rule::Rule;
 
 /// Deepest nesting of a schema that is read; deeper parts are taken as unknown.
 pub const MAX_DEPTH: usize = 64;
-
-/// JSON type a schema asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeType {
-    /// `object`.
-    Object,
-    /// `array`.
-    Array,
-    /// `string`.
-    String,
-    /// `integer`.
-    Integer,
-    /// `number`.
-    Number,
-    /// `boolean`.
-    Boolean,
-}
-
-impl NodeType {
-    /// The type of a name.
-    pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "object" => Self::Object,
-            "array" => Self::Array,
-            "string" => Self::String,
-            "integer" => Self::Integer,
-            "number" => Self::Number,
-            "boolean" => Self::Boolean,
-            _ => return None,
-        })
-    }
-
-    /// Its name in schemas and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Object => "object",
-            Self::Array => "array",
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-        }
-    }
-}
 
 /// `additionalProperties`.
 #[derive(Debug, Default)]
@@ -167,7 +125,7 @@ impl Node {
             kind: NodeType::parse(&text("type")),
             int_or_string: flag("x-kubernetes-int-or-string"),
             nullable: flag("nullable"),
-            formatted: super::format::is_supported(NodeType::parse(&text("type")), &text("format")),
+            formatted: format::is_supported(NodeType::parse(&text("type")), &text("format")),
             format: text("format"),
             enumeration: elements(map, "enum").to_vec(),
             bounds: Bounds::read(map),
@@ -191,7 +149,7 @@ impl Node {
             not: map.get("not").filter(|n| n.is_object()).map(|n| Box::new(child(n))),
             rules: elements(map, "x-kubernetes-validations")
                 .iter()
-                .map(|rule| Rule::compile(rule, raw))
+                .map(|rule| Rule::parse(rule, raw))
                 .collect(),
             has_rules: false,
             has_lists: false,

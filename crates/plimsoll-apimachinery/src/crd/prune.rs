@@ -20,21 +20,6 @@ pub fn prune_as(value: &mut Value, schema: &Node, resource: bool) -> Vec<String>
     dropped
 }
 
-/// Whole numbers written with a fraction (`2.0`) become integers, as Go prints them.
-pub fn normalise_numbers(value: &mut Value) {
-    match value {
-        Value::Number(n) if n.is_f64() => {
-            // what Go writes without an exponent and reads as an int64
-            if let Some(whole) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18) {
-                *value = Value::from(whole as i64);
-            }
-        }
-        Value::Array(all) => all.iter_mut().for_each(normalise_numbers),
-        Value::Object(map) => map.values_mut().for_each(normalise_numbers),
-        _ => {}
-    }
-}
-
 fn walk(value: &mut Value, node: Option<&Node>, resource: bool, path: &mut String, out: &mut Vec<String>) {
     match value {
         Value::Object(map) => object(map, node, resource, path, out),

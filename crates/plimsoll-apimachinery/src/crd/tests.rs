@@ -71,7 +71,7 @@ fn recorded_objects() {
                 continue;
             }
             let unknown = super::prune(kind, &mut new);
-            super::normalise_numbers(&mut new);
+            crate::go::normalise_numbers(&mut new);
             super::default_object(kind, &mut new);
             let errors = super::validate_object(kind, old.as_ref(), &new, &[]);
             compared += 1;

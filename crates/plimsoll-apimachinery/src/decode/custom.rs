@@ -5,7 +5,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::{Findings, MAX_STRICT, typed};
+use super::walk::Walk;
+use super::{Findings, MAX_STRICT};
 use crate::kinds::Kind;
 use crate::schema::{Schema, SchemaId, Schemas};
 
@@ -84,7 +85,7 @@ fn typed_metadata(findings: &mut Findings, at: Option<&str>, custom: bool) {
     let Some(metadata) = findings.object.get_mut("metadata").map(Value::take) else { return };
     let schemas = crate::builtin::schemas();
     let Some(id) = schemas.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") else { return };
-    let mut walk = typed::Walk::new(schemas);
+    let mut walk = Walk::new(schemas);
     if let Ok(metadata) = walk.root(id).deserialize(metadata) {
         findings.object["metadata"] = metadata;
     }

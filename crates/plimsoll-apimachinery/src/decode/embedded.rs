@@ -4,7 +4,8 @@
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
 
-use super::{Findings, typed};
+use super::Findings;
+use super::walk;
 use crate::schema::{Schema, SchemaId, Schemas};
 
 /// Deepest value looked at.
@@ -84,7 +85,7 @@ impl Walk<'_> {
         }
         let schemas = crate::builtin::schemas();
         let Some(id) = schemas.named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") else { return };
-        let mut walk = typed::Walk::new(schemas);
+        let mut walk = walk::Walk::new(schemas);
         let made = walk.root(id).deserialize(value.clone());
         let findings = walk.findings;
         if let Some(why) = findings.fatal.or(findings.error).or(findings.meta_error) {

@@ -8,19 +8,23 @@
 mod custom;
 pub mod depth;
 mod embedded;
+mod go_types;
 pub(crate) mod syntax;
 pub mod time;
 mod typed;
+mod walk;
 mod yaml;
 
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
+use self::walk::Walk;
 use crate::error::ApiError;
-use crate::kinds::{Gvk, Kind};
+use crate::gvk::Gvk;
+use crate::kinds::Kind;
 
-pub use syntax::{explain, go_quote};
-pub use typed::{converter_error, zero_value};
+pub use go_types::{converter_error, zero_value};
+pub use syntax::explain;
 pub use yaml::{yaml, yaml_strict};
 
 /// Text format of a body.
@@ -133,7 +137,7 @@ where
 {
     match &kind.schema {
         Some(schema) if kind.custom.is_none() => {
-            let mut walk = typed::Walk::new(&schema.schemas);
+            let mut walk = Walk::new(&schema.schemas);
             let object = walk.root(schema.root).deserialize(deserializer)?;
             Ok(Findings { object, ..walk.findings })
         }

@@ -13,40 +13,6 @@ pub fn explain(body: &[u8]) -> Option<String> {
     }
 }
 
-/// A string as Go's `%q` prints it.
-pub fn go_quote(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if is_printed(c) => out.push(c),
-            c if u32::from(c) < 0x1_0000 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push_str(&format!("\\U{:08x}", u32::from(c))),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// Whether Go writes a character as it is (`strconv.IsPrint`); not spaces other than that of ASCII, nor what does not
-/// show, as far as it has a meaning.
-fn is_printed(c: char) -> bool {
-    let hidden = matches!(c,
-        '\u{a0}' | '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{1680}' | '\u{180e}'
-        | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}' | '\u{3000}'
-        | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{10ffff}');
-    !c.is_control() && !hidden
-}
-
 /// The faults that upstream's parser has words of its own for.
 fn yaml_in_go(text: &str, error: &serde_saphyr::Error, line: u64) -> Option<String> {
     let said = error.to_string();

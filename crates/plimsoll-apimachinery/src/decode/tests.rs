@@ -145,6 +145,6 @@ fn texts_in_messages() {
         ("ü\u{85}\u{a0}\u{200b}", r#""ü\u0085\u00a0\u200b""#),
         ("\u{e0001}é", r#""\U000e0001é""#),
     ] {
-        assert_eq!(super::go_quote(text), want);
+        assert_eq!(crate::go::go_quote(text), want);
     }
 }

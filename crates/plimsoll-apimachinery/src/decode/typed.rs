@@ -1,246 +1,19 @@
-//! The walk over the body of a built-in kind, guided by its schema.
+//! Decoding of a value that has a schema.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::{Findings, MAX_STRICT, time};
-use crate::schema::{Leaf, Presence, Schema, SchemaId, SchemaType, Schemas};
-
-/// Where the walk is.
-enum Frame<'s> {
-    /// In a field of a struct; the definition's name and the field's.
-    Field(&'s str, &'s str),
-    /// In an element of a list.
-    Index(usize),
-    /// In a value of a map.
-    Key(String),
-}
-
-/// State of the walk over one body.
-pub(super) struct Walk<'s> {
-    schemas: &'s Schemas,
-    frames: Vec<Frame<'s>>,
-    pub findings: Findings,
-}
+use super::go_types::{add_always, base64_fault, go_type, is_map, is_zero, zero_value};
+use super::time;
+use super::walk::{Frame, Walk};
+use crate::schema::{Leaf, Presence, Schema, SchemaId, SchemaType};
 
 impl<'s> Walk<'s> {
-    pub fn new(schemas: &'s Schemas) -> Self {
-        Self { schemas, frames: Vec::with_capacity(16), findings: Findings::default() }
-    }
-
     /// The seed that reads the whole object.
     pub fn root<'w>(&'w mut self, id: SchemaId) -> Root<'w, 's> {
         Root { walk: self, id }
-    }
-
-    /// `spec.containers[0].` or nothing.
-    fn prefix(&self) -> String {
-        let mut path = String::new();
-        for frame in &self.frames {
-            match frame {
-                Frame::Index(i) => path.push_str(&format!("[{i}]")),
-                Frame::Field(_, name) => push_name(&mut path, name),
-                Frame::Key(key) => push_name(&mut path, key),
-            }
-        }
-        if !path.is_empty() {
-            path.push('.');
-        }
-        path
-    }
-
-    fn strict(&mut self, what: &str, name: &str) {
-        if self.findings.strict.len() < MAX_STRICT {
-            let text = format!("{what} field \"{}{name}\"", self.prefix());
-            if !self.findings.strict.contains(&text) {
-                self.findings.strict.push(text);
-            }
-        }
-    }
-
-    /// Whether this is an entry of a `v1.ResourceList` of a core type: only these have defaults.
-    fn in_resource_list(&self) -> bool {
-        let field = self.frames.iter().rev().find_map(|f| match f {
-            Frame::Field(owner, name) => Some((*owner, *name)),
-            _ => None,
-        });
-        field.is_some_and(|(owner, name)| {
-            owner.starts_with("io.k8s.api.core.")
-                && crate::builtin::go_type(owner, name).is_none_or(|ty| ty == "v1.ResourceList")
-        })
-    }
-
-    fn fail(&mut self, text: String) {
-        // What comes after a fatal error isn't read any more.
-        if self.findings.fatal.is_none() {
-            self.findings.error.get_or_insert(text);
-        }
-    }
-
-    fn stop(&mut self, text: String) {
-        self.findings.fatal.get_or_insert(text);
-    }
-
-    /// A value of JSON type `got` where the schema wants another.
-    fn mismatch(&mut self, got: &str, wanted: &str) {
-        let fields: Vec<(&str, &str)> = self
-            .frames
-            .iter()
-            .filter_map(|f| if let Frame::Field(s, n) = f { Some((*s, *n)) } else { None })
-            .collect();
-        let Some((owner, field)) = fields.last().copied() else {
-            let text = format!(
-                "json: cannot unmarshal {got} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-            );
-            self.findings.meta_error.get_or_insert(text);
-            return;
-        };
-        let depth = self.frames.iter().rev().take_while(|f| !matches!(f, Frame::Field(..))).count();
-        let wanted = crate::builtin::go_type(owner, field)
-            .map_or_else(|| wanted.to_owned(), |name| element_type(name, depth).to_owned());
-        if fields.len() == 1 && matches!(field, "apiVersion" | "kind") {
-            let text = format!("json: cannot unmarshal {got} into Go struct field .{field} of type string");
-            self.findings.meta_error.get_or_insert(text);
-        } else {
-            // Fields of embedded structs come after the name of the struct.
-            let path: Vec<&str> = fields
-                .iter()
-                .flat_map(|(owner, name)| crate::builtin::embedded_in(owner, name).into_iter().chain([*name]))
-                .collect();
-            let owner = owner.rsplit('.').next().unwrap_or_default();
-            self.fail(format!(
-                "json: cannot unmarshal {got} into Go struct field {owner}.{} of type {wanted}",
-                path.join(".")
-            ));
-        }
-    }
-}
-
-fn push_name(path: &mut String, name: &str) {
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(name);
-}
-
-/// The type of what is `depth` lists or maps inside of a Go type.
-fn element_type(mut name: &str, depth: usize) -> &str {
-    for _ in 0..depth {
-        name = name
-            .strip_prefix("[]")
-            .or_else(|| name.strip_prefix("map[").and_then(|n| n.split_once(']')).map(|p| p.1))
-            .unwrap_or(name);
-    }
-    name
-}
-
-/// How the converter that strategic patches go through words an error of [`super::conform`].
-pub fn converter_error(why: &str) -> String {
-    let parts = why
-        .strip_prefix("json: cannot unmarshal ")
-        .and_then(|rest| rest.split_once(" into Go struct field "))
-        .and_then(|(got, rest)| Some((got, rest.split_once(" of type ")?.1)));
-    let Some((got, wanted)) = parts else { return why.to_owned() };
-    let got = match got.split(' ').next().unwrap_or_default() {
-        "object" => "map",
-        "array" => "slice",
-        "number" => "int64",
-        other => other,
-    };
-    let float = why.strip_prefix("json: cannot unmarshal number ").and_then(|n| n.split(' ').next());
-    let float = float.is_some_and(|n| n.contains(['.', 'e']));
-    // What Go would convert between numbers and texts is refused in other words.
-    match wanted {
-        "string" if got == "int64" && !float => return "cannot convert int64 to string".to_owned(),
-        "int32" | "int64" if float => return format!("cannot convert float64 to {wanted}"),
-        _ => {}
-    }
-    let simple = matches!(wanted, "string" | "bool" | "int32" | "int64" | "float64");
-    match wanted {
-        _ if wanted.starts_with("[]") => format!("cannot restore slice from {got}"),
-        _ if wanted.starts_with("map[") => format!("cannot restore map from {got}"),
-        _ if simple => format!("unrecognized type: {wanted}"),
-        _ if got == "map" || got == "slice" => "unrecognized type: string".to_owned(),
-        _ => format!("cannot restore struct from: {got}"),
-    }
-}
-
-/// How a schema's Go type is called.
-fn go_type(schemas: &Schemas, id: SchemaId) -> String {
-    let schema = schemas.get(id);
-    if let Some(name) = &schema.name {
-        return match schema.leaf {
-            Leaf::IntOrString => "int32".to_owned(),
-            Leaf::Time | Leaf::MicroTime => "string".to_owned(),
-            _ => {
-                let mut parts = name.rsplit('.');
-                let (kind, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-                format!("{version}.{kind}")
-            }
-        };
-    }
-    match schema.kind {
-        SchemaType::Array => format!("[]{}", schema.items.map_or_else(String::new, |i| go_type(schemas, i))),
-        SchemaType::Object => {
-            format!("map[string]{}", schema.additional.map_or_else(String::new, |i| go_type(schemas, i)))
-        }
-        SchemaType::Integer if schema.format.is_empty() => "int64".to_owned(),
-        SchemaType::Integer => schema.format.clone(),
-        SchemaType::Boolean => "bool".to_owned(),
-        SchemaType::Number => "float64".to_owned(),
-        _ if schema.leaf == Leaf::Bytes => "[]uint8".to_owned(),
-        _ => "string".to_owned(),
-    }
-}
-
-/// The zero value of a type, as Go writes it.
-pub fn zero_value(schemas: &Schemas, id: SchemaId) -> Value {
-    let schema = schemas.get(id);
-    match schema.leaf {
-        Leaf::Quantity => return Value::String("0".to_owned()),
-        Leaf::IntOrString => return Value::from(0),
-        Leaf::Time | Leaf::MicroTime => return Value::Null,
-        _ => {}
-    }
-    match schema.kind {
-        SchemaType::Object => {
-            let mut map = Map::new();
-            add_always(schemas, schema, &mut map);
-            Value::Object(map)
-        }
-        SchemaType::Array => Value::Array(Vec::new()),
-        SchemaType::String => Value::String(String::new()),
-        SchemaType::Integer | SchemaType::Number => Value::from(0),
-        SchemaType::Boolean => Value::Bool(false),
-        SchemaType::Any | SchemaType::IntOrString => Value::Null,
-    }
-}
-
-/// Writes the fields that are always written.
-fn add_always(schemas: &Schemas, schema: &Schema, map: &mut Map<String, Value>) {
-    for name in &schema.always {
-        if map.contains_key(name) {
-            continue;
-        }
-        let Some(property) = schema.properties.get(name) else { continue };
-        let value = match property.presence {
-            Presence::Zero => zero_value(schemas, property.id),
-            _ => Value::Null,
-        };
-        map.insert(name.clone(), value);
-    }
-}
-
-fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(b) => !b,
-        Value::Number(n) => n.as_f64() == Some(0.0),
-        Value::String(s) => s.is_empty(),
-        Value::Array(a) => a.is_empty(),
-        Value::Object(o) => o.is_empty(),
     }
 }
 
@@ -422,10 +195,6 @@ fn whole_thousandths(value: &mut Value) {
     }
 }
 
-fn is_map(schemas: &Schemas, id: SchemaId) -> bool {
-    schemas.get(id).additional.is_some()
-}
-
 /// A key, borrowed where the input allows it.
 struct Key<'de>(std::borrow::Cow<'de, str>);
 
@@ -571,29 +340,4 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
             None => self.fields(access),
         }
     }
-}
-
-/// Where Go's decoder gives up on base64 text.
-fn base64_fault(text: &[u8]) -> usize {
-    let known = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
-    for (n, quantum) in text.chunks(4).enumerate() {
-        let start = n * 4;
-        let Some(j) = quantum.iter().position(|b| !known(b)) else {
-            if quantum.len() < 4 {
-                return start;
-            }
-            continue;
-        };
-        let at = start + j;
-        let padding = |i: usize| quantum.get(i) == Some(&b'=');
-        return match j {
-            _ if !padding(j) => at,
-            0 | 1 => at,
-            2 if quantum.len() == 3 => text.len(),
-            2 if !padding(3) => at,
-            // something after the end
-            _ => start + 4,
-        };
-    }
-    text.len()
 }

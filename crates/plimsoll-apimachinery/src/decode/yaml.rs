@@ -1,6 +1,7 @@
 //! YAML as upstream reads it: YAML 1.1, turned into JSON.
 
 mod node;
+mod reader;
 mod scalar;
 
 use std::collections::HashMap;
@@ -33,7 +34,7 @@ pub fn yaml_strict(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let document = first_document(text);
     check(document).map_err(|e| super::syntax::explain_yaml(text, &e))?;
     let mut twice = Vec::new();
-    let tree = settle(node::parse(document)?, &mut twice)?;
+    let tree = settle(reader::parse(document)?, &mut twice)?;
     Ok((to_json(tree)?, twice))
 }
 
@@ -168,7 +169,7 @@ fn to_json(node: Node) -> Result<Value, String> {
             let number = number.ok_or_else(|| format!("json: unsupported value: {}", node.go_syntax()))?;
             let mut value = Value::Number(number);
             // upstream makes JSON of it, where whole numbers have no fraction
-            crate::crd::normalise_numbers(&mut value);
+            crate::go::normalise_numbers(&mut value);
             value
         }
         Node::Text(text) => Value::String(text),

@@ -119,7 +119,7 @@ pub(super) fn custom_resource_definition(definition: &mut Obj) {
         }
         // JSON in schemas goes through Go's numbers
         for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
-            version.get_mut("schema").into_iter().for_each(crate::crd::normalise_numbers);
+            version.get_mut("schema").into_iter().for_each(crate::go::normalise_numbers);
         }
     });
 }

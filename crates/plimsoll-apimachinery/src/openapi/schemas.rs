@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::describe::{describe, describe_custom};
 use crate::builtin;
-use crate::kinds::{Gvk, Kind};
+use crate::gvk::Gvk;
+use crate::kinds::Kind;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 

@@ -60,7 +60,7 @@ pub fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(s) => s.clone(),
-        Value::Number(n) if n.is_f64() => crate::error::go_number(n.as_f64().unwrap_or_default()),
+        Value::Number(n) if n.is_f64() => crate::go::go_number(n.as_f64().unwrap_or_default()),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(go_text).collect();

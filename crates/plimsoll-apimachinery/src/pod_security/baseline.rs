@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Pod, Violation, containers, list, plural, quoted, setters, text};
-use crate::decode::go_quote;
+use crate::go::go_quote;
 
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// Capabilities that container runtimes give anyway, without NET_RAW.
+/// Capabilities that container runtimes give by default, except NET_RAW.
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -28,7 +28,7 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// Sysctls that concern the pod alone, with the minor version since which they are known to.
+/// Sysctls that are safe because they affect the pod alone, with the minor version since which the check allows them.
 const SYSCTLS: [(&str, u64); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),
@@ -44,23 +44,46 @@ const SYSCTLS: [(&str, u64); 12] = [
     ("net.ipv4.tcp_wmem", 32),
 ];
 
-/// Profiles that hold a pod at least as much as the runtime's own.
+/// Whether a profile confines a pod at least as much as the runtime's default.
 pub fn is_confined(profile: &str) -> bool {
     matches!(profile, "RuntimeDefault" | "Localhost")
 }
 
+/// Forbidden profiles of one kind in the security contexts of a pod.
+struct Profiles<'a> {
+    /// Whether the pod itself sets one.
+    pod: bool,
+    /// The containers that set one.
+    containers: Vec<&'a str>,
+    /// The forbidden types.
+    types: BTreeSet<&'a str>,
+}
+
+impl<'a> Profiles<'a> {
+    /// The forbidden profiles in `field` of the security contexts (`appArmorProfile`, `seccompProfile`).
+    fn forbidden(pod: &Pod<'a>, field: &str) -> Self {
+        let mut types = BTreeSet::new();
+        let mut sets = |context: &'a Value| {
+            let profile = &context[field];
+            let forbidden = !profile.is_null() && !is_confined(text(&profile["type"]));
+            if forbidden {
+                types.insert(text(&profile["type"]));
+            }
+            forbidden
+        };
+        let own = sets(pod.security());
+        let containers = pod.names(|c| sets(&c["securityContext"]));
+        Self { pod: own, containers, types }
+    }
+
+    /// The pod and the containers that set a forbidden profile; `None`: neither does.
+    fn setters(&self) -> Option<String> {
+        setters(self.pod, &self.containers)
+    }
+}
+
 pub fn app_armor(pod: &Pod<'_>) -> Option<Violation> {
-    let mut values = BTreeSet::new();
-    let mut sets = |context: &Value| {
-        let profile = &context["appArmorProfile"];
-        let bad = !profile.is_null() && !is_confined(text(&profile["type"]));
-        if bad {
-            values.insert(text(&profile["type"]).to_owned());
-        }
-        bad
-    };
-    let own = sets(pod.security());
-    let names = pod.names(|c| sets(&c["securityContext"]));
+    let profiles = Profiles::forbidden(pod, "appArmorProfile");
     let allowed = |v: &str| v.is_empty() || v == "runtime/default" || v.starts_with("localhost/");
     let annotations: BTreeSet<String> = pod
         .annotations()
@@ -69,26 +92,30 @@ pub fn app_armor(pod: &Pod<'_>) -> Option<Violation> {
         .collect();
     let by_annotation =
         (!annotations.is_empty()).then(|| plural("annotation", "annotations", annotations.len()).to_owned());
-    let who: Vec<String> = setters(own, &names).into_iter().chain(by_annotation).collect();
-    let values: Vec<String> = values.into_iter().chain(annotations).collect();
+    let who: Vec<String> = profiles.setters().into_iter().chain(by_annotation).collect();
+    let values: Vec<&str> =
+        profiles.types.iter().copied().chain(annotations.iter().map(String::as_str)).collect();
     let reason = plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len());
     let detail = format!("{} must not set AppArmor profile type to {}", who.join(" and "), quoted(values));
     (!who.is_empty()).then(|| Violation::new(reason, detail))
 }
 
 pub fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
+    let detail = added_capabilities(pod, &CAPABILITIES)?;
+    Some(Violation::new("non-default capabilities", detail))
+}
+
+/// The containers that add capabilities other than those allowed, and those capabilities.
+pub fn added_capabilities(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let mut added = BTreeSet::new();
     let names = pod.names(|c| {
         let all = list(&c["securityContext"]["capabilities"]["add"]).iter().map(text);
-        let bad: Vec<&str> = all.filter(|c| !CAPABILITIES.contains(c)).collect();
-        added.extend(bad.iter().copied());
-        !bad.is_empty()
+        let forbidden: Vec<&str> = all.filter(|c| !allowed.contains(c)).collect();
+        added.extend(forbidden.iter().copied());
+        !forbidden.is_empty()
     });
-    let detail = || {
-        let added = quoted(&added);
-        format!("{} must not include {added} in securityContext.capabilities.add", containers(&names))
-    };
-    (!names.is_empty()).then(|| Violation::new("non-default capabilities", detail()))
+    let (who, added) = (containers(&names), quoted(&added));
+    (!names.is_empty()).then(|| format!("{who} must not include {added} in securityContext.capabilities.add"))
 }
 
 pub fn host_namespaces(pod: &Pod<'_>) -> Option<Violation> {
@@ -105,7 +132,7 @@ pub fn host_path_volumes(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 pub fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
-    // Sorted as text, as upstream does it.
+    // Upstream sorts ports as strings.
     let mut ports = BTreeSet::new();
     let names = pod.names(|c| {
         let used = list(&c["ports"]).iter().filter_map(|p| p["hostPort"].as_i64()).filter(|p| *p != 0);
@@ -127,7 +154,7 @@ pub fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
     (!names.is_empty()).then(|| Violation::new("hostPort", detail()))
 }
 
-/// Kubelets would send requests of probes and hooks anywhere (since 1.34).
+/// Probes and hooks that name a host let a pod send requests of the kubelet anywhere (since 1.34).
 pub fn host_probes(pod: &Pod<'_>) -> Option<Violation> {
     let mut hosts = BTreeSet::new();
     let names = pod.names(|c| {
@@ -210,7 +237,7 @@ fn se_linux_types(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     Some(Violation::new("seLinuxOptions", detail))
 }
 
-/// Until 1.18 profiles were annotations.
+/// Seccomp profiles, which were annotations until 1.18.
 pub fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     let allowed = |v: &str| v == "runtime/default" || v == "docker/default" || v.starts_with("localhost/");
     let of_containers = pod.containers().map(|c| format!("{SECCOMP_CONTAINER}{}", text(&c["name"])));
@@ -228,19 +255,9 @@ pub fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
-    let mut values = BTreeSet::new();
-    let mut sets = |context: &Value| {
-        let profile = &context["seccompProfile"];
-        let bad = !profile.is_null() && !is_confined(text(&profile["type"]));
-        if bad {
-            values.insert(text(&profile["type"]).to_owned());
-        }
-        bad
-    };
-    let own = sets(pod.security());
-    let names = pod.names(|c| sets(&c["securityContext"]));
-    let who = setters(own, &names)?;
-    let detail = format!("{who} must not set securityContext.seccompProfile.type to {}", quoted(&values));
+    let profiles = Profiles::forbidden(pod, "seccompProfile");
+    let (who, types) = (profiles.setters()?, quoted(&profiles.types));
+    let detail = format!("{who} must not set securityContext.seccompProfile.type to {types}");
     Some(Violation::new("seccompProfile", detail))
 }
 

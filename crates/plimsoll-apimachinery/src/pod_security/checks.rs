@@ -1,4 +1,4 @@
-//! The checks: a row each, with the versions in which they changed.
+//! The checks: a row for each, with the versions in which it changed (`k8s.io/pod-security-admission/policy`).
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Level, LevelVersion, Pod, Version, Violation, baseline, restricted};
 
 type Check = fn(&Pod<'_>) -> Option<Violation>;
 
-/// A check: the name by which upstream sorts it, and the minor versions since which it is what.
+/// A check: the id by which upstream sorts it, and its implementations by the minor version since which they hold.
 struct Row {
     id: &'static str,
     level: Level,
@@ -66,7 +66,7 @@ const ROWS: [Row; 19] = [
     ),
 ];
 
-/// What of a pod, or of a template, does not meet a level: its metadata and its spec.
+/// The violations of a level by a pod or a template, given by its metadata and its spec.
 pub fn evaluate(wanted: LevelVersion, metadata: &Value, spec: &Value) -> Vec<Violation> {
     if wanted.level == Level::Privileged {
         return Vec::new();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Pod, Violation, baseline, containers, list, plural, quoted, setters, text};
 
-/// Kinds of volumes that pods may have.
+/// The volume types that are allowed.
 const ALLOWED: [&str; 9] = [
     "configMap",
     "csi",
@@ -19,7 +19,7 @@ const ALLOWED: [&str; 9] = [
     "secret",
 ];
 
-/// Kinds that they may not have, in the order in which upstream looks for them.
+/// The volume types that are forbidden, in the order in which upstream looks for them.
 const FORBIDDEN: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",
@@ -50,7 +50,7 @@ pub fn privilege_escalation(pod: &Pod<'_>) -> Option<Violation> {
     (!names.is_empty()).then(|| Violation::new("allowPrivilegeEscalation != false", detail()))
 }
 
-/// Pods for Windows can't say it.
+/// Pods for Windows don't have the field.
 pub fn privilege_escalation_1_25(pod: &Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { privilege_escalation(pod) }
 }
@@ -58,27 +58,16 @@ pub fn privilege_escalation_1_25(pod: &Pod<'_>) -> Option<Violation> {
 pub fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
     let dropped = |c: &Value| list(&c["securityContext"]["capabilities"]["drop"]).iter().any(|c| c == "ALL");
     let keeping = pod.names(|c| !dropped(c));
-    let mut added = BTreeSet::new();
-    let adding = pod.names(|c| {
-        let all = list(&c["securityContext"]["capabilities"]["add"]).iter().map(text);
-        let bad: Vec<&str> = all.filter(|c| *c != "NET_BIND_SERVICE").collect();
-        added.extend(bad.iter().copied());
-        !bad.is_empty()
-    });
     let mut details = Vec::new();
     if !keeping.is_empty() {
         let who = containers(&keeping);
         details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
     }
-    if !adding.is_empty() {
-        let who = containers(&adding);
-        details
-            .push(format!("{who} must not include {} in securityContext.capabilities.add", quoted(&added)));
-    }
+    details.extend(baseline::added_capabilities(pod, &["NET_BIND_SERVICE"]));
     (!details.is_empty()).then(|| Violation::new("unrestricted capabilities", details.join("; ")))
 }
 
-/// Pods for Windows can't say it.
+/// Pods for Windows don't have the field.
 pub fn capabilities_1_25(pod: &Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { capabilities(pod) }
 }
@@ -145,7 +134,7 @@ pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
     (!names.is_empty()).then(|| Violation::new("seccompProfile", detail()))
 }
 
-/// Pods for Windows can't say it.
+/// Pods for Windows don't have the field.
 pub fn seccomp_1_25(pod: &Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { seccomp(pod) }
 }

@@ -1,11 +1,12 @@
-//! Which requests a policy or a binding is for (apiserver `policy/matching`).
+//! The requests that a policy or a binding matches (`k8s.io/apiserver/pkg/admission/plugin/policy/matching`).
 
 use serde_json::Value;
 
 use super::{Binding, Policy};
-use crate::webhook::{Attributes, Target, at, list, rule_matches, selects_namespace, selects_object, text};
+use crate::admission::{Attributes, Target, rule_matches, selects_namespace, selects_object};
+use crate::json::{at, list, text};
 
-/// Whether no policy looks at a resource: so that a bad policy can be removed.
+/// Whether policies never apply to a resource, so that a bad policy can be removed.
 pub fn is_exempt(group: &str, plural: &str) -> bool {
     group == "admissionregistration.k8s.io"
         && matches!(
@@ -18,20 +19,19 @@ pub fn is_exempt(group: &str, plural: &str) -> bool {
 }
 
 impl Policy {
-    /// Whether the policy may be for a request, as far as its resource, operation and name tell: the objects in it
-    /// needn't be there yet.
+    /// Whether the policy may match a request, by its resource, operation and name: the request needs no objects yet.
     pub fn concerns(&self, request: &Attributes) -> bool {
         by_resource(&self.constraints, request).is_some()
     }
 
-    /// Whether the policy is for a request, and as what: the resource itself, or an equivalent one that a rule names.
+    /// The version in which the policy matches a request: the requested one, or an equivalent one that a rule names.
     pub fn matches<'a>(&self, request: &'a Attributes) -> Option<&'a Target> {
         resources(&self.constraints, request)
     }
 }
 
 impl Binding {
-    /// Whether the binding is for a request.
+    /// Whether the binding matches a request.
     pub fn matches(&self, request: &Attributes) -> bool {
         self.resources.as_ref().is_none_or(|r| resources(r, request).is_some())
     }

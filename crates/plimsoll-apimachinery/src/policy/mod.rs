@@ -1,5 +1,5 @@
-//! ValidatingAdmissionPolicies and their bindings, the part without a store: what they match, what their expressions
-//! say of a request (apiserver `admission/plugin/policy/validating`).
+//! ValidatingAdmissionPolicies and their bindings: the requests they match and the verdicts of their expressions
+//! (`k8s.io/apiserver/pkg/admission/plugin/policy/validating`).
 
 mod evaluate;
 mod matching;
@@ -10,36 +10,22 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub(crate) use self::evaluate::CONDITIONS_BUDGET;
-pub use self::evaluate::{Annotation, Authorize, Outcome, Request, Verdict};
+pub use self::evaluate::{Annotation, Outcome, Verdict};
 pub use self::matching::is_exempt;
-use crate::cel::Program;
-use crate::kinds::Gvk;
-use crate::webhook::{at, list, text};
-
-/// An expression, compiled.
-#[derive(Debug)]
-pub(crate) struct Compiled {
-    source: String,
-    program: Result<Program, String>,
-}
-
-impl Compiled {
-    fn new(source: &str) -> Self {
-        Self { source: source.to_owned(), program: Program::compile(source) }
-    }
-}
+use crate::admission::{Expression, MatchCondition, selector_matches};
+use crate::gvk::Gvk;
+use crate::json::{at, list, text};
 
 /// A validation of a policy.
 #[derive(Debug)]
 struct Validation {
-    expression: Compiled,
+    expression: Expression,
     message: String,
-    message_expression: Option<Compiled>,
+    message_expression: Option<Expression>,
     reason: String,
 }
 
-/// A policy, ready for use.
+/// A policy, its expressions parsed.
 #[derive(Debug)]
 pub struct Policy {
     /// Its name.
@@ -49,18 +35,18 @@ pub struct Policy {
     /// Kind of its parameters; an error: its `apiVersion` can't be read.
     pub param_kind: Option<Gvk>,
     constraints: Value,
-    conditions: Vec<(String, Compiled)>,
-    variables: Vec<(String, Compiled)>,
+    conditions: Vec<MatchCondition>,
+    variables: Vec<(String, Expression)>,
     validations: Vec<Validation>,
-    annotations: Vec<(String, Compiled)>,
+    annotations: Vec<(String, Expression)>,
 }
 
 impl Policy {
-    /// Makes a policy of its object.
+    /// Parses a policy.
     pub fn compile(object: &Value) -> Self {
         let spec = at(object, "spec");
-        let named = |key: &str, name: &str, expression: &str| -> Vec<(String, Compiled)> {
-            let one = |v: &Value| (text(v, name).to_owned(), Compiled::new(text(v, expression)));
+        let named = |key: &str, name: &str, expression: &str| -> Vec<(String, Expression)> {
+            let one = |v: &Value| (text(v, name).to_owned(), Expression::parse(text(v, expression)));
             list(spec, key).iter().map(one).collect()
         };
         let param_kind = at(spec, "paramKind").is_object().then(|| {
@@ -70,11 +56,11 @@ impl Policy {
             Gvk { group: group.to_owned(), version: version.to_owned(), kind: text(kind, "kind").to_owned() }
         });
         let validation = |v: &Value| Validation {
-            expression: Compiled::new(text(v, "expression")),
+            expression: Expression::parse(text(v, "expression")),
             message: text(v, "message").trim().to_owned(),
             message_expression: Some(text(v, "messageExpression"))
                 .filter(|e| !e.is_empty())
-                .map(Compiled::new),
+                .map(Expression::parse),
             reason: Some(text(v, "reason")).filter(|r| !r.is_empty()).unwrap_or("Invalid").to_owned(),
         };
         Self {
@@ -82,7 +68,7 @@ impl Policy {
             ignore_failures: text(spec, "failurePolicy") == "Ignore",
             param_kind,
             constraints: at(spec, "matchConstraints").clone(),
-            conditions: named("matchConditions", "name", "expression"),
+            conditions: list(spec, "matchConditions").iter().map(MatchCondition::parse).collect(),
             variables: named("variables", "name", "expression"),
             validations: list(spec, "validations").iter().map(validation).collect(),
             annotations: named("auditAnnotations", "key", "valueExpression"),
@@ -90,19 +76,19 @@ impl Policy {
     }
 }
 
-/// What is done about a validation that fails.
+/// What happens when a validation does not hold (`validationActions`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The request is refused.
+    /// The request is denied.
     Deny,
-    /// Its answer has a warning.
+    /// The response has a warning.
     Warn,
     /// The audit event has an annotation.
     Audit,
 }
 
 impl Action {
-    /// As bindings name it.
+    /// The name that bindings use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deny => "Deny",
@@ -112,7 +98,7 @@ impl Action {
     }
 }
 
-/// Which parameters a binding names.
+/// The parameters of a binding.
 #[derive(Clone, Debug)]
 pub struct ParamRef {
     /// Name; empty: by selector.
@@ -121,14 +107,14 @@ pub struct ParamRef {
     pub namespace: String,
     /// Label selector.
     pub selector: Option<Value>,
-    /// Whether a request is refused when there are none.
+    /// Whether a request is denied when there are none.
     pub deny_missing: bool,
 }
 
 impl ParamRef {
-    /// Whether the selector fits an object with these labels.
+    /// Whether the selector matches an object with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.selector.as_ref().is_some_and(|s| crate::webhook::selector_matches(s, labels))
+        self.selector.as_ref().is_some_and(|s| selector_matches(s, labels))
     }
 }
 
@@ -139,7 +125,7 @@ pub struct Binding {
     pub name: String,
     /// Name of the policy.
     pub policy: String,
-    /// What is done, in order.
+    /// The actions, in order.
     pub actions: Vec<Action>,
     /// Its parameters.
     pub params: Option<ParamRef>,
@@ -147,7 +133,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Makes a binding of its object.
+    /// Parses a binding.
     pub fn new(object: &Value) -> Self {
         let spec = at(object, "spec");
         let action = |v: &Value| match v.as_str() {

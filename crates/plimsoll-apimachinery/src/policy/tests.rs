@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::cel::eval::Decision;
-use crate::webhook::{Attributes, Operation, Target};
+use crate::admission::authorizer::Decision;
+use crate::admission::{Attributes, Operation, Request, Target};
 
 fn attributes() -> Attributes {
     let gvk = Gvk { group: "apps".to_owned(), version: "v1".to_owned(), kind: "Deployment".to_owned() };

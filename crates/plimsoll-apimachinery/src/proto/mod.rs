@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 use crate::builtin;
 use crate::decode;
 use crate::error::ApiError;
-use crate::kinds::{Gvk, Kind};
+use crate::gvk::Gvk;
+use crate::kinds::Kind;
 use table::{TABLE, Table};
 
 /// Media type of protobuf bodies.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::table::{Form, Kind, Shape, Table};
-use crate::kinds::Gvk;
+use crate::gvk::Gvk;
 
 /// Deepest nesting of messages.
 const MAX_DEPTH: usize = 100;

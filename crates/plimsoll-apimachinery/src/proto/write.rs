@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::table::{Field, Form, Kind, Shape, Table};
 use super::wire::{BYTES, bytes, tag, varint};
-use crate::kinds::Gvk;
+use crate::gvk::Gvk;
 
 /// Deepest nesting that is written.
 const MAX_DEPTH: usize = 100;

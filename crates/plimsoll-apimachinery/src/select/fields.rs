@@ -293,7 +293,7 @@ fn convert(kind: &Kind, field: &str) -> Result<String, String> {
         Refusal::Default => {
             format!(
                 "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
-                crate::decode::go_quote(field)
+                crate::go::go_quote(field)
             )
         }
     })

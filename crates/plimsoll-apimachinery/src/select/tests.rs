@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::*;
-use crate::kinds::{CustomKind, Gvk};
+use crate::gvk::Gvk;
+use crate::kinds::CustomKind;
 use crate::test_vectors::family;
 
 fn labels_of(object: &Value) -> BTreeMap<String, String> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::cell::Ctx;
 use super::columns::{Column, b, i, n, s, w};
 use super::{core, others, pod, workloads};
-use crate::kinds::Gvk;
+use crate::gvk::Gvk;
 
 /// How a built-in kind is shown.
 pub struct Printer {

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{IncludeObject, TableOptions, to_table};
-use crate::kinds::{CustomKind, Gvk, Kind};
+use crate::gvk::Gvk;
+use crate::kinds::{CustomKind, Kind};
 use crate::test_vectors::{family, with_times};
 
 fn kind_of(object: &Value, definitions: &HashMap<String, CustomKind>) -> Kind {

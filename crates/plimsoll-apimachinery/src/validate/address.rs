@@ -9,7 +9,7 @@ use super::path::{Errors, Path};
 const NOT_AN_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// `ParseIPSloppy`: leading zeros in octets count for nothing.
-pub(super) fn sloppy(text: &str) -> Option<IpAddr> {
+pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
     }
@@ -27,7 +27,7 @@ pub(super) fn sloppy(text: &str) -> Option<IpAddr> {
 
 /// A network, or an address with the length of its network's prefix, as `ParseCIDRSloppy` reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Network {
+pub(crate) struct Network {
     /// As written, bits below the prefix included.
     given: IpAddr,
     /// How many bits of `given` are the network's.
@@ -121,7 +121,7 @@ pub(super) fn legacy_cidr(text: &str) -> Faults {
 pub(super) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
     let Some(network) = Network::parse(text) else { return Vec::new() };
     let (given, (start, _)) = (plain(network.given), network.range());
-    let value = crate::decode::go_quote(text);
+    let value = crate::go::go_quote(text);
     let mut found = Vec::new();
     if given != start {
         let whole = if network.given.is_ipv4() { 32 } else { 128 };
@@ -184,7 +184,7 @@ pub(super) fn strict(text: &str) -> Faults {
 /// `GetWarningsForIP`.
 pub(super) fn warning(path: &Path<'_>, text: &str) -> Option<String> {
     let address = sloppy(text)?;
-    let value = crate::decode::go_quote(text);
+    let value = crate::go::go_quote(text);
     match text.parse::<IpAddr>() {
         Ok(exact) if plain(exact) == exact => {
             let canonical = exact.to_string();

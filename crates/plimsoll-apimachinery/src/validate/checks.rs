@@ -207,16 +207,6 @@ pub(crate) fn percent(text: &str) -> Faults {
     Faults::new()
 }
 
-/// `IsValidIPForLegacyField`.
-pub(crate) fn ip(text: &str) -> Faults {
-    super::address::legacy(text)
-}
-
-/// `IsValidCIDRForLegacyField`.
-pub(crate) fn cidr(text: &str) -> Faults {
-    super::address::legacy_cidr(text)
-}
-
 /// A name that still gets a suffix may end with a dash (`NameIsDNSSubdomain(name, true)`).
 pub(crate) fn as_prefix(text: &str) -> Cow<'_, str> {
     match text.strip_suffix('-') {

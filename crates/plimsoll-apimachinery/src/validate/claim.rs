@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
-use super::{checks, resources, selector, volume};
+use super::{checks, resources, selector};
 use crate::obj::{Obj, has, list, object, text};
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -239,7 +239,7 @@ pub(super) fn status(_: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("status");
     let at = path.field("capacity");
     for (name, value) in object(status, "capacity") {
-        volume::basic(value, &at.key(name), errors);
+        resources::basic(value, &at.key(name), errors);
     }
     let at = path.field("allocatedResourceStatuses");
     for (name, value) in object(status, "allocatedResourceStatuses") {
@@ -250,7 +250,7 @@ pub(super) fn status(_: &Obj, new: &Obj, errors: &mut Errors) {
     }
     let at = path.field("allocatedResources");
     for (name, value) in object(status, "allocatedResources") {
-        if resource_key(name, &at, errors) && volume::basic(value, &at.key(name), errors) {
+        if resource_key(name, &at, errors) && resources::basic(value, &at.key(name), errors) {
             resources::quantity("storage", value, &at.key(name), errors);
         }
     }

@@ -1,7 +1,7 @@
 //! Cron schedules in the standard form of five fields or a descriptor, with the parser's words for what is wrong
 //! (`robfig/cron` v3, `ParseStandard`).
 
-use crate::decode::go_quote;
+use crate::go::go_quote;
 
 /// Smallest and largest value, and names.
 type Bounds = (u32, u32, &'static [&'static str]);

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::error::escape_html;
+use crate::go::escape_html;
 use crate::obj::{Obj, as_obj};
 
 const TEXT: &str = include_str!("../../data/internal.txt");

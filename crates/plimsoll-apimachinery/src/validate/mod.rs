@@ -3,7 +3,7 @@
 //!
 //! Custom resources are validated by their schemas, see the CRD module; here only their metadata is checked.
 
-mod address;
+pub(crate) mod address;
 mod apps;
 mod autoscaling;
 mod batch;
@@ -19,6 +19,7 @@ mod endpoints;
 mod event;
 mod flow;
 pub(crate) mod golang;
+mod match_conditions;
 mod meta;
 mod misc;
 mod network_policy;
@@ -36,7 +37,7 @@ mod selector;
 mod service;
 mod source;
 mod storage;
-mod url;
+pub(crate) mod url;
 mod volume;
 mod warnings;
 mod webhook;
@@ -145,21 +146,6 @@ pub(crate) fn conversion_client(config: &Obj, path: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
     client::config(config, &Path::new(path), &mut errors);
     errors.0
-}
-
-/// Whether a text is a URI a request may have (`url.ParseRequestURI`).
-pub(crate) fn is_request_uri(text: &str) -> bool {
-    url::Url::parse_request(text).is_ok()
-}
-
-/// An address as `ParseIPSloppy` reads it.
-pub(crate) fn sloppy_address(text: &str) -> Option<std::net::IpAddr> {
-    address::sloppy(text)
-}
-
-/// Whether a text is a network as `ParseCIDRSloppy` reads it.
-pub(crate) fn sloppy_network(text: &str) -> bool {
-    address::Network::parse(text).is_some()
 }
 
 /// What is wrong with addresses and families of a Service, before it gets those it lacks.

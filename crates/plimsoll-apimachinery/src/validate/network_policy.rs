@@ -125,7 +125,7 @@ fn ip_block(block: &Obj, known: &[String], path: &Path<'_>, errors: &mut Errors)
     }
     let check = |text: &str, at: &Path<'_>, errors: &mut Errors| {
         if !known.iter().any(|k| k == text) {
-            errors.invalid_all(at, text, &checks::cidr(text));
+            errors.invalid_all(at, text, &address::legacy_cidr(text));
         }
     };
     check(cidr, &path.field("cidr"), errors);

@@ -41,7 +41,7 @@ fn networks(networks: &[Value], errors: &mut Errors) {
     let at = path.field("podCIDRs");
     let all: Vec<&str> = networks.iter().map(|n| n.as_str().unwrap_or_default()).collect();
     for (i, network) in all.iter().enumerate() {
-        errors.invalid_all(&at.index(i), network, &checks::cidr(network));
+        errors.invalid_all(&at.index(i), network, &address::legacy_cidr(network));
     }
     if all.len() < 2 {
         return;
@@ -71,13 +71,13 @@ fn features(status: &Obj, errors: &mut Errors) {
         if name.len() > 253 {
             let detail = format!(
                 "invalid feature name {}: must be no more than 253 characters",
-                crate::decode::go_quote(name)
+                crate::go::go_quote(name)
             );
             errors.invalid(&at.index(i), *name, &detail);
         } else if !is_feature(name) {
             let detail = format!(
                 "invalid feature name {}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes",
-                crate::decode::go_quote(name)
+                crate::go::go_quote(name)
             );
             errors.invalid(&at.index(i), *name, &detail);
         }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_cel::{Environment, RESERVED, Type};
 use serde_json::Value;
 
+use super::match_conditions::{conditions, expression};
 use super::path::{Errors, Path};
 use super::webhook::rule;
 use super::{checks, selector};
-use crate::cel::Program;
-use crate::cel::check::{BOOL, Declared, NULL, STRING, Ty, check};
+use crate::admission::environment;
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-const MAX_CONDITIONS: usize = 64;
 const MAX_ANNOTATIONS: usize = 20;
 /// Longest expression of an audit annotation, in bytes.
 const MAX_ANNOTATION_EXPRESSION: usize = 5 * 1024;
@@ -20,31 +20,6 @@ const EMPTY_POLICY: &str = "validations or auditAnnotations must contain at leas
 const EXCLUSIVE: &str = "name and selector are mutually exclusive";
 const BOTH: &str = "must not contain both Deny and Warn (repeating the same validation failure information in the \
                     API response and headers serves no purpose)";
-/// Words that are no CEL identifiers.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// A policy.
 pub(super) fn policy(policy: &Obj, errors: &mut Errors) {
     let (spec, path) = (object(policy, "spec"), Path::new("spec"));
@@ -67,8 +42,8 @@ pub(super) fn policy(policy: &Obj, errors: &mut Errors) {
         errors.required(&at, "");
     }
     conditions(list(spec, "matchConditions"), params, &path.field("matchConditions"), errors);
-    let mut declared = Declared { params, authorizer: true, ..Declared::default() };
-    variables(list(spec, "variables"), &mut declared, &path.field("variables"), errors);
+    let mut variables = Environments { full: environment(params, true), message: environment(params, false) };
+    variables.declare(list(spec, "variables"), &path.field("variables"), errors);
     if list(spec, "validations").is_empty() && list(spec, "auditAnnotations").is_empty() {
         errors.required(&path.field("validations"), EMPTY_POLICY);
         errors.required(&path.field("auditAnnotations"), EMPTY_POLICY);
@@ -76,10 +51,16 @@ pub(super) fn policy(policy: &Obj, errors: &mut Errors) {
     }
     let at = path.field("validations");
     for (i, v) in list(spec, "validations").iter().map(as_obj).enumerate() {
-        validation(v, &declared, &at.index(i), errors);
+        validation(v, &variables, &at.index(i), errors);
     }
     let name = text(object(policy, "metadata"), "name");
-    annotations(list(spec, "auditAnnotations"), name, &declared, &path.field("auditAnnotations"), errors);
+    annotations(
+        list(spec, "auditAnnotations"),
+        name,
+        &variables.full,
+        &path.field("auditAnnotations"),
+        errors,
+    );
 }
 
 fn param_kind(kind: &Obj, path: &Path<'_>, errors: &mut Errors) {
@@ -149,75 +130,62 @@ fn named_rule(r: &Obj, path: &Path<'_>, errors: &mut Errors) {
     rule(r, path, errors);
 }
 
-pub(super) fn conditions(all: &[Value], params: bool, path: &Path<'_>, errors: &mut Errors) {
-    if all.len() > MAX_CONDITIONS {
-        errors.too_many(path, all.len(), MAX_CONDITIONS);
-    }
-    let declared = Declared { params, authorizer: true, ..Declared::default() };
-    let mut names = BTreeSet::new();
-    for (i, condition) in all.iter().map(as_obj).enumerate() {
-        let at = path.index(i);
-        let (name, source) = (text(condition, "name"), text(condition, "expression").trim());
-        if source.is_empty() {
-            errors.required(&at.field("expression"), "");
-        } else {
-            expression(source, source, &declared, &[BOOL], &at.field("expression"), errors);
-        }
-        if name.is_empty() {
-            errors.required(&at.field("name"), "");
-            continue;
-        }
-        errors.invalid_all(&at.field("name"), name, &checks::qualified_name(name));
-        if !names.insert(name) {
-            errors.duplicate(&at.field("name"), name);
-        }
-    }
-}
-
 fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !RESERVED.contains(&name)
 }
 
-/// Checks variables and declares each for what comes after it.
-fn variables(all: &[Value], declared: &mut Declared, path: &Path<'_>, errors: &mut Errors) {
-    if !all.is_empty() {
-        declared.variables = Some(Vec::new());
+/// The variables of the expressions of a policy.
+struct Environments {
+    full: Environment,
+    /// Those of `messageExpression`, which has no authorizer.
+    message: Environment,
+}
+
+impl Environments {
+    /// Checks `variables` and declares each for the expressions after it.
+    fn declare(&mut self, all: &[Value], path: &Path<'_>, errors: &mut Errors) {
+        if !all.is_empty() {
+            self.update(|environment| environment.scope("variables"));
+        }
+        for (i, variable) in all.iter().map(as_obj).enumerate() {
+            let at = path.index(i);
+            let (name, source) = (text(variable, "name"), text(variable, "expression"));
+            if name.trim().is_empty() {
+                errors.required(&at.field("name"), "name is not specified");
+            } else if !is_identifier(name) {
+                errors.invalid(&at.field("name"), name, "must be a valid CEL identifier");
+            }
+            let mut ty = Type::Unknown;
+            if source.trim().is_empty() {
+                errors.required(&at.field("expression"), "expression is not specified");
+            } else {
+                ty = expression(source, source, &self.full, &[], &at.field("expression"), errors);
+            }
+            self.update(|environment| environment.variable(format!("variables.{name}"), ty.clone()));
+        }
     }
-    for (i, variable) in all.iter().map(as_obj).enumerate() {
-        let at = path.index(i);
-        let (name, source) = (text(variable, "name"), text(variable, "expression"));
-        if name.trim().is_empty() {
-            errors.required(&at.field("name"), "name is not specified");
-        } else if !is_identifier(name) {
-            errors.invalid(&at.field("name"), name, "must be a valid CEL identifier");
-        }
-        let mut ty = Ty::Unknown;
-        if source.trim().is_empty() {
-            errors.required(&at.field("expression"), "expression is not specified");
-        } else {
-            ty = expression(source, source, declared, &[], &at.field("expression"), errors);
-        }
-        if let Some(known) = &mut declared.variables {
-            known.push((name.to_owned(), ty));
+
+    fn update(&mut self, declare: impl Fn(Environment) -> Environment) {
+        for environment in [&mut self.full, &mut self.message] {
+            *environment = declare(std::mem::take(environment));
         }
     }
 }
 
-fn validation(v: &Obj, declared: &Declared, path: &Path<'_>, errors: &mut Errors) {
+fn validation(v: &Obj, variables: &Environments, path: &Path<'_>, errors: &mut Errors) {
     let (source, message, made) = (text(v, "expression"), text(v, "message"), text(v, "messageExpression"));
     if source.trim().is_empty() {
         errors.required(&path.field("expression"), "expression is not specified");
     } else {
-        expression(source, source, declared, &[BOOL], &path.field("expression"), errors);
+        expression(source, source, &variables.full, &[Type::Bool], &path.field("expression"), errors);
     }
     let at = path.field("messageExpression");
     if !made.is_empty() && made.trim().is_empty() {
         errors.invalid(&at, made, "must be non-empty if specified");
     } else if !made.is_empty() {
-        let without = Declared { authorizer: false, ..declared.clone() };
-        expression(made, made, &without, &[STRING], &at, errors);
+        expression(made, made, &variables.message, &[Type::String], &at, errors);
     }
     let at = path.field("message");
     if !message.is_empty() && message.trim().is_empty() {
@@ -230,7 +198,7 @@ fn validation(v: &Obj, declared: &Declared, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-fn annotations(all: &[Value], policy: &str, declared: &Declared, path: &Path<'_>, errors: &mut Errors) {
+fn annotations(all: &[Value], policy: &str, variables: &Environment, path: &Path<'_>, errors: &mut Errors) {
     if all.len() > MAX_ANNOTATIONS {
         let detail = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
         errors.invalid(path, Value::Array(all.to_vec()), &detail);
@@ -252,42 +220,12 @@ fn annotations(all: &[Value], policy: &str, declared: &Declared, path: &Path<'_>
             errors.required(&field, &format!("must not exceed {MAX_ANNOTATION_EXPRESSION} bytes in length"));
         } else {
             let shown = text(annotation, "valueExpression");
-            expression(source, shown, declared, &[STRING, NULL], &field, errors);
+            expression(source, shown, variables, &[Type::String, Type::Null], &field, errors);
         }
         if !keys.insert(key) {
             errors.duplicate(&at.field("key"), key);
         }
     }
-}
-
-/// Checks an expression, which is shown as `shown`; its type, which must be one of `wanted` if there are any.
-fn expression(
-    source: &str,
-    shown: &str,
-    declared: &Declared,
-    wanted: &[Ty],
-    path: &Path<'_>,
-    errors: &mut Errors,
-) -> Ty {
-    let found = Program::compile(source).and_then(|p| check(&p, declared));
-    let found = match found {
-        Ok(found) => found,
-        Err(why) => {
-            errors.invalid(path, shown, &format!("compilation failed: {why}"));
-            return Ty::Unknown;
-        }
-    };
-    if !wanted.is_empty() && found != Ty::Unknown && !wanted.contains(&found) {
-        let detail = match wanted {
-            [one] => format!("must evaluate to {one} but got {found}"),
-            all => {
-                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-                format!("must evaluate to one of [{}] but got {found}", all.join(" "))
-            }
-        };
-        errors.invalid(path, shown, &detail);
-    }
-    found
 }
 
 /// A binding.

@@ -25,6 +25,15 @@ fn not_below_zero(amount: Quantity, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// `validateBasicResource`.
+pub(super) fn basic(value: &Value, path: &Path<'_>, errors: &mut Errors) -> bool {
+    let units = amount(value).value();
+    if units < 0 {
+        errors.invalid(path, units, "must be a valid resource quantity");
+    }
+    units >= 0
+}
+
 /// Standard names in general (`standardResources`).
 const STANDARD: [&str; 20] = [
     "cpu",

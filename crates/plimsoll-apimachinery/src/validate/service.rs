@@ -175,7 +175,7 @@ pub(super) fn cluster_ips(service: &Obj, old: Option<&Obj>, errors: &mut Errors)
                 errors.invalid(&at, shown(), "'None' must be the first and only value");
             }
         } else if !known.iter().any(|k| k == ip) {
-            errors.invalid_all(&at.index(i), ip, &checks::ip(ip));
+            errors.invalid_all(&at.index(i), ip, &address::legacy(ip));
         }
     }
     let broken = errors.0.len() > before;
@@ -230,7 +230,7 @@ fn external_ips(spec: &Obj, old: Option<&Obj>, path: &Path<'_>, errors: &mut Err
     for (i, ip) in list(spec, "externalIPs").iter().enumerate() {
         let at = ips.index(i);
         let faults =
-            if known.contains(ip) { Vec::new() } else { checks::ip(ip.as_str().unwrap_or_default()) };
+            if known.contains(ip) { Vec::new() } else { address::legacy(ip.as_str().unwrap_or_default()) };
         let ip = ip.as_str().unwrap_or_default();
         if faults.is_empty() {
             address::endpoint(ip, &at, errors);
@@ -276,7 +276,7 @@ fn source_ranges(service: &Obj, old: Option<&Obj>, path: &Path<'_>, errors: &mut
         for (i, range) in ranges.iter().enumerate() {
             let range = range.as_str().unwrap_or_default().trim();
             if !known.contains(&range) {
-                errors.invalid_all(&at.index(i), range, &checks::cidr(range));
+                errors.invalid_all(&at.index(i), range, &address::legacy_cidr(range));
             }
         }
     } else if let Some(value) = annotations(service) {
@@ -289,7 +289,7 @@ fn source_ranges(service: &Obj, old: Option<&Obj>, path: &Path<'_>, errors: &mut
         if old.and_then(annotations).as_ref() != Some(&value) {
             let value = value.as_str().unwrap_or_default().trim();
             for range in value.split(',').map(str::trim).filter(|_| !value.is_empty()) {
-                errors.invalid_all(&at, range, &checks::cidr(range));
+                errors.invalid_all(&at, range, &address::legacy_cidr(range));
             }
         }
     }
@@ -453,7 +453,7 @@ pub(super) fn status(old: &Obj, new: &Obj, errors: &mut Errors) {
     for (i, point) in all.iter().map(as_obj).enumerate() {
         let (at, ip) = (here.index(i), text(point, "ip"));
         if !ip.is_empty() && !known.iter().any(|k| text(as_obj(k), "ip") == ip) {
-            errors.invalid_all(&at.field("ip"), ip, &checks::ip(ip));
+            errors.invalid_all(&at.field("ip"), ip, &address::legacy(ip));
         }
         match (point.get("ipMode").and_then(Value::as_str), ip) {
             (None, "") => {}

@@ -1,10 +1,10 @@
 //! URLs as Go's `net/url` reads them.
 
-use crate::decode::go_quote;
+use crate::go::go_quote;
 
 /// The parts of a URL.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Url {
+pub(crate) struct Url {
     /// Scheme, in lower case.
     pub scheme: String,
     /// User information.

@@ -146,18 +146,9 @@ fn capacity(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
     for (name, value) in capacity {
         let at = at.key(name);
-        basic(value, &at, errors);
+        resources::basic(value, &at, errors);
         positive(value, &at, errors);
     }
-}
-
-/// `validateBasicResource`.
-pub(super) fn basic(value: &Value, path: &Path<'_>, errors: &mut Errors) -> bool {
-    let units = resources::amount(value).value();
-    if units < 0 {
-        errors.invalid(path, units, "must be a valid resource quantity");
-    }
-    units >= 0
 }
 
 /// One source, and that one well formed.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::path::{Errors, Path};
-use super::{checks, client, policy, selector};
+use super::{checks, client, match_conditions, selector};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// Either kind of configuration.
@@ -79,7 +79,12 @@ fn webhook(hook: &Obj, path: &Path<'_>, errors: &mut Errors) {
             errors.one_of(&path.field(key), value, allowed);
         }
     }
-    policy::conditions(list(hook, "matchConditions"), false, &path.field("matchConditions"), errors);
+    match_conditions::conditions(
+        list(hook, "matchConditions"),
+        false,
+        &path.field("matchConditions"),
+        errors,
+    );
 }
 
 /// A name of at least three parts (`IsFullyQualifiedName`).

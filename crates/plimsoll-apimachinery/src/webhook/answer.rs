@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::{Stage, Webhook, at, list, text};
+use super::{Stage, Webhook};
 use crate::error::{ApiError, Cause, Details};
+use crate::json::{at, list, text};
 
 /// The verdict of one webhook.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,18 +10,15 @@ mod select;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 pub use self::answer::{Verdict, apply_patch, http_error};
-pub(crate) use self::review::request_for_conditions;
 pub use self::review::{options, review};
-pub use self::select::labels_of;
-pub(crate) use self::select::{rule_matches, selector_matches, selects_namespace, selects_object};
-use crate::cel::Program;
+use crate::admission::{Attributes, MatchCondition};
 use crate::error::ApiError;
-use crate::kinds::Gvk;
+use crate::json::{at, list, text};
 
 /// Which configuration objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,72 +27,6 @@ pub enum Stage {
     Mutating,
     /// `ValidatingWebhookConfiguration`.
     Validating,
-}
-
-/// What is done to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Creation, also by apply, and `binding` and `eviction`.
-    Create,
-    /// Replacement, patch, apply to an existing object.
-    Update,
-    /// Deletion.
-    Delete,
-    /// `exec`, `attach`, `proxy`, `portforward`.
-    Connect,
-}
-
-impl Operation {
-    /// `CREATE`, …
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
-        }
-    }
-}
-
-/// A kind as it is served: what rules match and reviews name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
-    /// Group, version, kind.
-    pub gvk: Gvk,
-    /// Group and version of the resource, where they differ from the kind's (`pods/eviction`); the kind field
-    /// is not used.
-    pub resource_version: Option<Gvk>,
-    /// Plural name of the resource.
-    pub plural: String,
-}
-
-/// A request that is being admitted.
-#[derive(Clone, Debug, Default)]
-pub struct Attributes {
-    /// What is requested.
-    pub target: Target,
-    /// The same objects in other versions, for `matchPolicy: Equivalent`.
-    pub equivalents: Vec<Target>,
-    /// Subresource, possibly empty.
-    pub subresource: String,
-    /// Name; empty for objects named by the server and for whole collections.
-    pub name: String,
-    /// Namespace; empty for cluster-scoped kinds.
-    pub namespace: String,
-    /// Operation; `None` is never matched.
-    pub operation: Option<Operation>,
-    /// `userInfo` of the review.
-    pub user: Value,
-    /// The new object; null on deletion.
-    pub object: Value,
-    /// The object that is there; null on creation.
-    pub old: Value,
-    /// Whether it is a dry run.
-    pub dry_run: bool,
-    /// Options of the operation, see [`options`].
-    pub options: Value,
-    /// Labels of the namespace; for a Namespace itself its own are used.
-    pub namespace_labels: BTreeMap<String, String>,
 }
 
 /// One webhook of a configuration, ready for use.
@@ -117,11 +48,11 @@ pub struct Webhook {
     pub reinvoke: bool,
     /// Whether it may be called on dry runs.
     pub dry_run: bool,
-    pub(crate) rules: Vec<Value>,
-    pub(crate) namespace_selector: Value,
-    pub(crate) object_selector: Value,
-    pub(crate) equivalent: bool,
-    pub(crate) conditions: Vec<(String, String, Result<Program, String>)>,
+    rules: Vec<Value>,
+    namespace_selector: Value,
+    object_selector: Value,
+    equivalent: bool,
+    conditions: Vec<MatchCondition>,
 }
 
 /// Makes webhooks of configuration objects: by name of the configuration, then in their order there.
@@ -151,10 +82,6 @@ pub fn url(client: &Value, seconds: u32) -> String {
 
 impl Webhook {
     fn new(stage: Stage, configuration: &str, raw: &Value) -> Self {
-        let conditions = list(raw, "matchConditions").iter().map(|c| {
-            let expression = text(c, "expression");
-            (text(c, "name").to_owned(), expression.to_owned(), Program::compile(expression))
-        });
         Self {
             name: text(raw, "name").to_owned(),
             configuration: configuration.to_owned(),
@@ -168,7 +95,7 @@ impl Webhook {
             namespace_selector: at(raw, "namespaceSelector").clone(),
             object_selector: at(raw, "objectSelector").clone(),
             equivalent: text(raw, "matchPolicy") != "Exact",
-            conditions: conditions.collect(),
+            conditions: list(raw, "matchConditions").iter().map(MatchCondition::parse).collect(),
         }
     }
 
@@ -226,18 +153,4 @@ impl Reinvocation {
     pub fn again(&self) -> impl Iterator<Item = usize> + '_ {
         self.again.iter().copied()
     }
-}
-
-static NULL: Value = Value::Null;
-
-pub(crate) fn at<'a>(value: &'a Value, key: &str) -> &'a Value {
-    value.get(key).unwrap_or(&NULL)
-}
-
-pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    at(value, key).as_str().unwrap_or_default()
-}
-
-pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    at(value, key).as_array().map_or(&[], Vec::as_slice)
 }

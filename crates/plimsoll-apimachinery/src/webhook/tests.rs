@@ -4,12 +4,14 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cel::eval::{Asked, Decision};
+use crate::admission::authorizer::{AccessCheck, Decision};
+use crate::admission::{Attributes, Operation, Target};
+use crate::gvk::Gvk;
 use crate::test_vectors::family;
 
 fn matches<'a>(webhook: &Webhook, request: &'a Attributes) -> Result<Option<&'a Target>, ApiError> {
     let Some(target) = webhook.target(request) else { return Ok(None) };
-    let authorize = |asked: &Asked| Decision { allowed: asked.verb == "get", reason: String::new() };
+    let authorize = |check: &AccessCheck| Decision { allowed: check.verb == "get", reason: String::new() };
     Ok(webhook.conditions_hold(request, target, &authorize)?.then_some(target))
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_apimachinery::webhook::{Attributes, Target};
+use plimsoll_apimachinery::admission::{Attributes, Target};
 use plimsoll_apimachinery::{ApiError, Gvk, Kind};
 use serde_json::Value;
 

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::join_all;
+use plimsoll_apimachinery::admission::{self, Attributes, Target};
 use plimsoll_apimachinery::webhook::{
-    Attributes, Reinvocation, Stage, Target, Verdict, Webhook, apply_patch, compile, http_error, review,
+    Reinvocation, Stage, Verdict, Webhook, apply_patch, compile, http_error, review,
 };
-use plimsoll_apimachinery::{ApiError, Gvk, Kind, decode, webhook};
+use plimsoll_apimachinery::{ApiError, Gvk, Kind, decode};
 use serde_json::Value;
 
 use super::versions::{View, Views};
@@ -216,7 +217,7 @@ fn as_scale(attributes: &mut Attributes) {
 async fn invoke(w: &mut Write, hook: &Webhook, view: &mut View) -> Result<Option<bool>, ApiError> {
     let Some(target) = hook.target(view.attributes()).cloned() else { return Ok(None) };
     view.become_version_of(w, &target).await?;
-    if !hook.conditions_hold(view.attributes(), &target, &|asked| policies::authorize(w, asked))? {
+    if !hook.conditions_hold(view.attributes(), &target, &|check| policies::authorize(w, check))? {
         return Ok(None);
     }
     let Some(verdict) = ask(w, hook, view.attributes(), &target).await? else { return Ok(Some(false)) };
@@ -272,7 +273,7 @@ pub async fn validate(
     let mut calls = Vec::new();
     for (hook, target) in concerned {
         let view = views.of(target);
-        if hook.conditions_hold(view, target, &|asked| policies::authorize(w, asked))? {
+        if hook.conditions_hold(view, target, &|check| policies::authorize(w, check))? {
             calls.push(ask(w, hook, view, target));
         }
     }
@@ -332,10 +333,10 @@ pub(super) fn attributes(w: &Write, operation: Operation) -> Attributes {
         record.map(|r| r.labels.clone()).unwrap_or_default()
     };
     let operation = match operation {
-        Operation::Create => webhook::Operation::Create,
-        Operation::Update => webhook::Operation::Update,
-        Operation::Delete => webhook::Operation::Delete,
-        Operation::Connect => webhook::Operation::Connect,
+        Operation::Create => admission::Operation::Create,
+        Operation::Update => admission::Operation::Update,
+        Operation::Delete => admission::Operation::Delete,
+        Operation::Connect => admission::Operation::Connect,
     };
     let mut attributes = Attributes {
         target: own,

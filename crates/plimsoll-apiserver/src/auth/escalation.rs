@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll_apimachinery::ApiError;
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use serde_json::Value;
 
 use super::rbac::{Rule, UserRules, compact};

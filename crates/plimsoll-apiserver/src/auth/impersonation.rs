@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderValue};
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use plimsoll_apimachinery::{ApiError, FieldError, validate};
 
 use super::{ANONYMOUS, AUTHENTICATED, Attributes, MASTERS, Rbac, UNAUTHENTICATED, User, forbidden};

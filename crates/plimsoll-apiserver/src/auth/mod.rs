@@ -11,7 +11,7 @@ pub mod tokens;
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use plimsoll_apimachinery::{ApiError, Details};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use plimsoll_apimachinery::page::Token;
 use plimsoll_apimachinery::select::Selector;
 use plimsoll_apimachinery::{ApiError, Kind};

@@ -1,7 +1,8 @@
 //! Options of requests, from the query or (for deletions) the body, with upstream's validation
 //! (`metav1/validation`, `internalversion/validation`).
 
-use plimsoll_apimachinery::decode::{FieldValidation, go_quote};
+use plimsoll_apimachinery::decode::FieldValidation;
+use plimsoll_apimachinery::go::go_quote;
 use plimsoll_apimachinery::{ApiError, FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 

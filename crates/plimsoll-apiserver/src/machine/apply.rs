@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use plimsoll_apimachinery::decode::{self as codec, FieldValidation};
-use plimsoll_apimachinery::{ApiError, Kind, apply as owners, crd};
+use plimsoll_apimachinery::{ApiError, Kind, apply as owners, go};
 use serde_json::{Value, json};
 
 use super::default;
@@ -14,7 +14,7 @@ use super::default;
 pub fn parse_apply(bytes: &[u8]) -> Result<Value, ApiError> {
     let value = match codec::depth::from_slice(bytes) {
         Ok(mut value) => {
-            crd::normalise_numbers(&mut value);
+            go::normalise_numbers(&mut value);
             value
         }
         Err(e) if e.is_syntax() && codec::depth::explain(bytes).is_some() && is_json(bytes) => {

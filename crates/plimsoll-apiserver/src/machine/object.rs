@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use plimsoll_apimachinery::{
-    ApiError, Gvk, Kind, KindTable, apply as owners, builtin, crd, decode as codec, strategy,
+    ApiError, Gvk, Kind, KindTable, apply as owners, builtin, crd, decode as codec, go, strategy,
 };
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub fn finish(kind: &Kind, object: &mut Value) {
         default(kind, object);
     }
     if kind.custom.is_some() {
-        crd::normalise_numbers(object);
+        go::normalise_numbers(object);
     }
     strategy::finish(kind, object);
 }

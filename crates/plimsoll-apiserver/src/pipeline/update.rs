@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use plimsoll_apimachinery::{ApiError, FieldError, Gvk};
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use plimsoll_apimachinery::cel::eval::{self, Budget, Scope};
-use plimsoll_apimachinery::cel::{Program, check};
+use plimsoll_apimachinery::admission::authorizer::{self, Decision};
 use plimsoll_apimachinery::decode::{self, FieldValidation, Format};
 use plimsoll_apimachinery::{Gvk, Kind, KindTable, apply, builtin, default, patch, proto, validate};
+use plimsoll_cel::{Activation, Budget, Environment, Evaluated, Opaque, Program, Type, from_json};
 use serde_json::{Value, json};
 
 static TABLE: LazyLock<KindTable> = LazyLock::new(builtin::table);
@@ -97,25 +97,42 @@ pub fn applied(bytes: &[u8]) {
     }
 }
 
-/// What an expression of an admission policy sees.
+/// The variables of a policy's and of a rule's expressions.
 struct Live;
 
-impl Scope for Live {
-    fn variable(&mut self, name: &str) -> Option<eval::Value> {
+impl Activation for Live {
+    fn resolve(&mut self, name: &str) -> Option<plimsoll_cel::Value> {
         match name {
-            "object" | "self" => Some(eval::value_of(&LIVE)),
-            "oldSelf" => Some(eval::value_of(&json!([1, 2.5, "a", null, {"b": true}]))),
-            "authorizer" => Some(eval::authorizer()),
+            "object" | "self" => Some(from_json(&LIVE)),
+            "oldSelf" => Some(from_json(&json!([1, 2.5, "a", null, {"b": true}]))),
+            "authorizer" => Some(authorizer::variable()),
             _ => None,
         }
     }
+
+    fn call(
+        &mut self,
+        target: &dyn Opaque,
+        method: &str,
+        args: &[plimsoll_cel::Value],
+        budget: &mut Budget,
+    ) -> Option<Evaluated> {
+        authorizer::call(target, method, args, &|_| Decision::default(), budget)
+    }
 }
 
-/// Compiles an expression and evaluates it.
+static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
+    Environment::new()
+        .variable("object", Type::Dyn)
+        .variable("oldSelf", Type::list(Type::Dyn))
+        .variable("authorizer", Type::Opaque("kubernetes.authorization.Authorizer"))
+        .scope("variables")
+});
+
+/// Compiles an expression, with and without a type check, and evaluates it.
 pub fn expression(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(program) = Program::compile(text) else { return };
-    let declared = check::Declared { authorizer: true, ..check::Declared::default() };
-    let _ = check::check(&program, &declared);
+    let Ok(program) = Program::parse(text) else { return };
+    let _ = Program::compile(text, &ENVIRONMENT);
     let _ = program.evaluate(&mut Live, &mut Budget::new(100_000));
 }

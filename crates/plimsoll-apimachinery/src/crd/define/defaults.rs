@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{at, is_true, text};
 use crate::crd::check::Checker;
 use crate::crd::node::{MAX_DEPTH, Node};
+
 use crate::crd::{meta, prune, rules};
 use crate::error::FieldError;
 

@@ -2,9 +2,10 @@
 
 mod conversion;
 mod defaults;
-mod fieldpath;
 mod lists;
 mod names;
+mod rule_cost;
+mod rule_types;
 mod rules;
 mod schema;
 mod shown;
@@ -76,15 +77,7 @@ pub fn warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let known = old.map(formats).unwrap_or_default();
     let mut found = formats(new);
     found.retain(|format| !known.contains(format));
-    found.iter().map(|format| format!("unrecognized format {}", crate::decode::go_quote(format))).collect()
-}
-
-/// A path within a schema as errors of rules name it; empty: there is none, or it leads nowhere.
-pub(crate) fn normal_path(path: &str, schema: &Value) -> String {
-    if path.is_empty() {
-        return String::new();
-    }
-    fieldpath::find(path, schema, true).map(|(steps, _)| fieldpath::shown(&steps)).unwrap_or_default()
+    found.iter().map(|format| format!("unrecognized format {}", crate::go::go_quote(format))).collect()
 }
 
 fn is_true(value: &Value, key: &str) -> bool {

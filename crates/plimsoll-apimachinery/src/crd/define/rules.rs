@@ -1,12 +1,16 @@
 //! Checks of CEL rules in a schema: their form, types and cost.
 
+use plimsoll_cel::{Program, display_error};
 use serde_json::{Value, json};
 
+use super::rule_cost::loop_cost;
+use super::rule_types::{TypeError, check_message, check_rule};
+use super::shown;
 use super::sizes::{anywhere, each, most};
-use super::{at, fieldpath, shown, text};
-use crate::cel::{Program, TypeError, check_message, check_rule, displayed, loop_cost};
+use crate::crd::fieldpath;
 use crate::crd::node::Node;
 use crate::error::FieldError;
+use crate::json::{at, text};
 
 /// Most a rule may cost (apiserver `StaticEstimatedCostLimit`).
 const RULE_LIMIT: f64 = 10_000_000.0;
@@ -203,9 +207,9 @@ fn message(
     let field = format!("{path}.messageExpression");
     let bad = |what: &str| invalid(field.clone(), rule, what);
     let failed = |why: &str| format!("messageExpression compilation failed: {why}");
-    let program = match Program::compile(expression) {
+    let program = match Program::parse(expression) {
         Ok(program) => program,
-        Err(e) => return errors.push(bad(&failed(&e))),
+        Err(e) => return errors.push(bad(&failed(&e.to_string()))),
     };
     match check_message(&program, node, of.root) {
         Ok(()) => {}
@@ -223,7 +227,7 @@ fn message(
 }
 
 fn compile(source: &str, node: &Node, root: bool) -> Result<Program, String> {
-    let program = Program::compile(source).map_err(|e| format!("compilation failed: {e}"))?;
+    let program = Program::parse(source).map_err(|e| format!("compilation failed: {e}"))?;
     match check_rule(&program, node, root) {
         Ok(()) => Ok(program),
         Err(TypeError::UndefinedField(name)) => {
@@ -246,5 +250,5 @@ fn pointer(source: &str, name: &str) -> String {
     let before = source.get(..offset).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count());
-    displayed(line, column, &format!("undefined field '{name}'"), source)
+    display_error(line, column, &format!("undefined field '{name}'"), source)
 }

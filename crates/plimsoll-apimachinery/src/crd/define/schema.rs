@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::rules::{self, Cardinality, Costs};
-use super::{at, defaults, is_true, list, lists, shown, structural, text};
+use super::structural::{self, children};
+use super::{at, defaults, is_true, list, lists, shown, text};
 use crate::crd::node::MAX_DEPTH;
 use crate::error::FieldError;
 
@@ -104,23 +105,6 @@ pub fn has_defaults(raw: &Value, depth: usize) -> bool {
         children(raw, "", |child, _| found |= has_defaults(child, depth + 1));
     }
     found
-}
-
-/// Calls `f` with every schema directly inside another one.
-pub fn children(raw: &Value, path: &str, mut f: impl FnMut(&Value, String)) {
-    for key in ["items", "additionalProperties", "not"] {
-        if let Some(child) = raw.get(key).filter(|c| c.is_object()) {
-            f(child, format!("{path}.{key}"));
-        }
-    }
-    for (name, child) in at(raw, "properties").as_object().into_iter().flatten() {
-        f(child, format!("{path}.properties[{name}]"));
-    }
-    for key in ["allOf", "anyOf", "oneOf"] {
-        for (i, child) in list(raw, key).iter().enumerate() {
-            f(child, format!("{path}.{key}[{i}]"));
-        }
-    }
 }
 
 /// Where a schema is.

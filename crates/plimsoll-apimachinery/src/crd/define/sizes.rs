@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::text;
-use crate::crd::node::{Additional, Node, NodeType};
+use crate::crd::node::{Additional, Node};
+use crate::crd::node_type::NodeType;
 
 /// Bytes of the largest request (`MaxRequestSizeBytes`).
 const REQUEST: u64 = 3 * 1024 * 1024;

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::children;
 use super::{at, list, text};
 use crate::crd::node::MAX_DEPTH;
 use crate::error::FieldError;
@@ -279,6 +278,23 @@ fn specified(
         match at(outer, "properties").get(name) {
             Some(found) => specified(inner, Some(found), &place, &named, errors),
             None => errors.push(missing(&place, &named)),
+        }
+    }
+}
+
+/// Calls `f` with every schema directly inside another one.
+pub fn children(raw: &Value, path: &str, mut f: impl FnMut(&Value, String)) {
+    for key in ["items", "additionalProperties", "not"] {
+        if let Some(child) = raw.get(key).filter(|c| c.is_object()) {
+            f(child, format!("{path}.{key}"));
+        }
+    }
+    for (name, child) in at(raw, "properties").as_object().into_iter().flatten() {
+        f(child, format!("{path}.properties[{name}]"));
+    }
+    for key in ["allOf", "anyOf", "oneOf"] {
+        for (i, child) in list(raw, key).iter().enumerate() {
+            f(child, format!("{path}.{key}[{i}]"));
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::fieldpath;
 use super::{at, list, text};
+use crate::crd::fieldpath;
 use crate::crd::format::is_supported;
-use crate::crd::node::NodeType;
+use crate::crd::node_type::NodeType;
 use crate::error::{FieldError, FieldErrorKind};
 
 /// `validateDeprecationWarning`.
@@ -153,7 +153,7 @@ pub fn unknown_formats(raw: &Value, depth: usize, found: &mut Vec<String>) {
     if !format.is_empty() && !known {
         found.push(format.to_owned());
     }
-    super::schema::children(raw, "", |child, _| unknown_formats(child, depth + 1, found));
+    super::structural::children(raw, "", |child, _| unknown_formats(child, depth + 1, found));
 }
 
 /// Schemas of all versions, as often as upstream keeps them.

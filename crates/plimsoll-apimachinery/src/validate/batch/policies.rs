@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::path::{Errors, Path};
 use super::super::{checks, golang};
-use crate::decode::go_quote;
+use crate::go::go_quote;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 /// What failures of pods mean for a job (`validatePodFailurePolicy`).

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
-use super::{each_container, scheduling, source};
+use super::{each_container, paths, scheduling};
 use crate::obj::{Obj, object, text};
 
 /// The pod of a static manifest, as its kubelet shows it.
@@ -63,7 +63,7 @@ fn seccomp(profile: &str, path: &Path<'_>, errors: &mut Errors) {
         return;
     }
     match profile.strip_prefix("localhost/") {
-        Some(local) => source::descending(local, path, errors),
+        Some(local) => paths::descending(local, path, errors),
         None => errors.invalid(path, profile, "must be a valid seccomp profile"),
     }
 }
@@ -76,7 +76,7 @@ fn app_armor(name: &str, profile: &str, spec: &Obj, path: &Path<'_>, errors: &mu
     }
     let fine = matches!(profile, "" | "runtime/default" | "unconfined") || profile.starts_with("localhost/");
     if !fine {
-        let detail = format!("invalid AppArmor profile name: {}", crate::decode::go_quote(profile));
+        let detail = format!("invalid AppArmor profile name: {}", crate::go::go_quote(profile));
         errors.invalid(path, profile, &detail);
     }
 }

@@ -183,11 +183,6 @@ pub(super) fn trimmed_image(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `validatePullPolicy`.
-pub(super) fn pull_policy(o: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
-    errors.choice(&path.field(key), text(o, key), &["Always", "IfNotPresent", "Never"]);
-}
-
 /// `validateContainerCommon`.
 fn common(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
     let name = text(c, "name");
@@ -201,7 +196,7 @@ fn common(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) 
     env::environment(list(c, "env"), &path.field("env"), errors);
     env::sources(list(c, "envFrom"), &path.field("envFrom"), errors);
     volume::mounts(c, context, path, errors);
-    pull_policy(c, "imagePullPolicy", path, errors);
+    super::pull_policy(c, "imagePullPolicy", path, errors);
     resources::container(object(c, "resources"), &context.claims, &path.field("resources"), errors);
     resize_policies(list(c, "resizePolicy"), context, &path.field("resizePolicy"), errors);
     security::container(

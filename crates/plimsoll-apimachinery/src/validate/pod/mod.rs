@@ -4,6 +4,7 @@ mod annotations;
 mod container;
 mod diff;
 mod env;
+mod paths;
 mod probe;
 mod projected;
 mod resize;
@@ -23,7 +24,7 @@ use serde_json::Value;
 
 use super::checks;
 use super::path::{Errors, Path};
-use super::{golang, meta, resources};
+use super::{address, golang, meta, resources};
 use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 pub(crate) use annotations::APP_ARMOR;
@@ -272,7 +273,7 @@ fn dns_config(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
     for (i, server) in servers.iter().enumerate() {
         let server = server.as_str().unwrap_or_default();
-        errors.invalid_all(&server_path.index(i), server, &checks::ip(server));
+        errors.invalid_all(&server_path.index(i), server, &address::legacy(server));
     }
     let searches = list(config, "searches");
     if searches.len() > 32 {
@@ -344,7 +345,7 @@ fn rest(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     for (i, alias) in list(spec, "hostAliases").iter().map(as_obj).enumerate() {
         let at = aliases.index(i);
         let ip = text(alias, "ip");
-        errors.invalid_all(&at.field("ip"), ip, &checks::ip(ip));
+        errors.invalid_all(&at.field("ip"), ip, &address::legacy(ip));
         let hosts = at.field("hostnames");
         for (j, host) in list(alias, "hostnames").iter().enumerate() {
             let host = host.as_str().unwrap_or_default();
@@ -364,6 +365,11 @@ fn rest(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if has(spec, "overhead") {
         resources::overhead(object(spec, "overhead"), &path.field("overhead"), errors);
     }
+}
+
+/// `validatePullPolicy`.
+pub(super) fn pull_policy(o: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.choice(&path.field(key), text(o, key), &["Always", "IfNotPresent", "Never"]);
 }
 
 #[cfg(test)]

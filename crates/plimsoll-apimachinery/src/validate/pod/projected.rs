@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::path::{Errors, Path};
 use super::super::source::required;
 use super::env::{VOLUME_FIELDS, field_ref, resource_field_ref};
-use super::source::{key_to_path, local_path, mode};
+use super::paths::{key_to_path, local_path, mode};
 use crate::obj::{Obj, as_obj, int, list, text};
 
 /// `validateDownwardAPIVolumeFile`.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::golang;
 use super::super::path::{Errors, Path};
-use super::{source, windows};
+use super::{paths, windows};
 use crate::obj::{Obj, as_obj, flag, int, list, object, text};
 
 /// User and group ids go from 0 to this.
@@ -152,7 +152,7 @@ fn seccomp(context: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let here = at.field("localhostProfile");
     match (kind == "Localhost", local) {
         (true, None) => errors.required(&here, "must be set when seccomp type is Localhost"),
-        (true, Some(local)) => source::descending(local, &here, errors),
+        (true, Some(local)) => paths::descending(local, &here, errors),
         (false, Some(_)) => {
             let shown = golang::structure("SeccompProfile", profile);
             errors.invalid_text(&here, shown, "can only be set when seccomp type is Localhost");

@@ -2,10 +2,11 @@
 //! `validate/source.rs`.
 
 use super::super::path::{Errors, Path};
-use super::super::source::{self, Holder, driver_name, no_backsteps, required};
+use super::super::source::{self, Holder, driver_name, required};
 use super::super::{checks, claim, meta};
+use super::paths::{descending, key_to_path, mode};
 use super::projected;
-use crate::obj::{Obj, as_obj, has, int, list, object, text};
+use crate::obj::{Obj, as_obj, has, list, object, text};
 
 /// What is wrong with one source of a kind.
 pub(super) fn check(key: &str, of: &Obj, path: &Path<'_>, errors: &mut Errors) {
@@ -29,32 +30,6 @@ pub(super) fn check(key: &str, of: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A path that goes down from where it starts (`validateLocalDescendingPath`).
-pub(super) fn descending(target: &str, path: &Path<'_>, errors: &mut Errors) {
-    if target.starts_with('/') {
-        errors.invalid(path, target, "must be a relative path");
-    }
-    no_backsteps(target, path, errors);
-}
-
-/// A path inside of a volume (`ValidateLocalNonReservedPath`).
-pub(super) fn local_path(target: &str, path: &Path<'_>, errors: &mut Errors) {
-    descending(target, path, errors);
-    if target.starts_with("..") && !target.starts_with("../") {
-        errors.invalid(path, target, "must not start with '..'");
-    }
-}
-
-/// The mode of a file.
-pub(super) fn mode(source: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(mode) = int(source, key)
-        && !(0..=0o777).contains(&mode)
-    {
-        let detail = "must be a number between 0 and 0777 (octal), both inclusive";
-        errors.invalid(&path.field(key), mode, detail);
-    }
-}
-
 /// Files made from the entries of an object whose name is at a key.
 fn files(source: &Obj, name: &str, path: &Path<'_>, errors: &mut Errors) {
     required(source, &[name], path, errors);
@@ -63,13 +38,6 @@ fn files(source: &Obj, name: &str, path: &Path<'_>, errors: &mut Errors) {
     for (i, item) in list(source, "items").iter().map(as_obj).enumerate() {
         key_to_path(item, &items.index(i), errors);
     }
-}
-
-/// `validateKeyToPath`.
-pub(super) fn key_to_path(item: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    required(item, &["key", "path"], path, errors);
-    local_path(text(item, "path"), &path.field("path"), errors);
-    mode(item, "mode", path, errors);
 }
 
 /// `validateCSIVolumeSource`. The name of the secret is said to be the volume's own, as upstream.

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::checks;
-use super::super::golang;
 use super::super::path::{Errors, IMMUTABLE, Path};
+use super::super::{address, checks, golang};
 use super::annotations;
 use super::security::MAX_ID;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
@@ -200,7 +199,7 @@ fn addresses(is: &Obj, was: &Obj, key: &str, path: &Path<'_>, errors: &mut Error
     let ips: Vec<&str> = list(is, key).iter().map(|ip| text(as_obj(ip), "ip")).collect();
     for (i, ip) in ips.iter().enumerate() {
         if !list(was, key).iter().any(|known| text(as_obj(known), "ip") == *ip) {
-            errors.invalid_all(&at.index(i), ip, &checks::ip(ip));
+            errors.invalid_all(&at.index(i), ip, &address::legacy(ip));
         }
     }
     if ips.len() < 2 {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::path::{Errors, Path};
 use super::super::source::{LONG_PORTAL, has_backsteps, is_long_portal};
 use super::super::{checks, resources};
-use super::{Context, Owner, projected, source};
+use super::{Context, Owner, paths, projected, source};
 use crate::obj::{Obj, as_obj, flag, has, list, object, text};
 
 /// Sources in upstream's order of checking; how the path of errors in one, and of an error about one too many,
@@ -130,7 +130,7 @@ fn image(source: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
     if matches!(owner, Owner::Pod(_)) && text(source, "reference").is_empty() {
         errors.required(&path.field("reference"), "");
     }
-    super::container::pull_policy(source, "pullPolicy", path, errors);
+    super::pull_policy(source, "pullPolicy", path, errors);
 }
 
 /// Looked at whatever other source there is, as upstream.
@@ -149,7 +149,7 @@ fn claim_name(volume: &str, owner: Owner<'_>, path: &Path<'_>, errors: &mut Erro
         errors.invalid(
             &path.field("name"),
             volume,
-            &format!("PVC name {}: {fault}", crate::decode::go_quote(&claim)),
+            &format!("PVC name {}: {fault}", crate::go::go_quote(&claim)),
         );
     }
 }
@@ -200,14 +200,14 @@ fn pairs<'a>(c: &'a Obj, key: &str, target: &str) -> BTreeMap<&'a str, &'a str> 
 fn sub_paths(mount: &Obj, mount_path: &Path<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (plain, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     if !plain.is_empty() {
-        source::descending(plain, &path.field("subPath"), errors);
+        paths::descending(plain, &path.field("subPath"), errors);
     }
     if !expression.is_empty() {
         if !plain.is_empty() {
             let detail = "subPathExpr and subPath are mutually exclusive";
             errors.invalid(&mount_path.field("subPathExpr"), expression, detail);
         }
-        source::descending(expression, &path.field("subPathExpr"), errors);
+        paths::descending(expression, &path.field("subPathExpr"), errors);
     }
 }
 

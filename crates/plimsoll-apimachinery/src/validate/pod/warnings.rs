@@ -9,7 +9,7 @@ use super::super::path::Path;
 use super::super::{address, deprecated};
 use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
 use super::{checks, each_container};
-use crate::decode::go_quote;
+use crate::go::go_quote;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
 const SECCOMP_FIELD: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";

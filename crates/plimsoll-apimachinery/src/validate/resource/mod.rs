@@ -9,14 +9,14 @@ mod status;
 
 use std::collections::BTreeSet;
 
+use plimsoll_api::device_cel::ENVIRONMENT;
+use plimsoll_cel::{Program, Type};
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
 // Drivers of devices are named as those of volumes are.
 use super::source::driver_name as driver;
 use super::{checks, golang, meta, resources};
-use crate::cel::Program;
-use crate::cel::check::{BOOL, Declared, Ty, check};
 use crate::obj::{Obj, as_obj, list, object, text};
 
 pub(super) use slice::{slice, slice_update, slice_warnings};
@@ -119,15 +119,15 @@ fn selectors(owner: &Obj, path: &Path<'_>, errors: &mut Errors) {
 
 /// An expression that selects devices.
 fn expression(source: &str, path: &Path<'_>, errors: &mut Errors) {
-    let declared = Declared { device: true, ..Declared::default() };
-    match Program::compile(source).and_then(|p| check(&p, &declared)) {
+    match Program::compile(source, &ENVIRONMENT) {
         Err(why) => errors.invalid(path, source, &format!("compilation failed: {why}")),
-        Ok(Ty::Unknown) => {}
-        Ok(ty) if ty == BOOL => {}
-        Ok(ty) => {
-            let detail = format!("must evaluate to bool or the unknown type, not {ty}");
-            errors.invalid(path, source, &detail);
-        }
+        Ok(program) => match program.output_type() {
+            Type::Unknown | Type::Bool => {}
+            ty => {
+                let detail = format!("must evaluate to bool or the unknown type, not {ty}");
+                errors.invalid(path, source, &detail);
+            }
+        },
     }
 }
 

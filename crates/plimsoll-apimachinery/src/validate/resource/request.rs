@@ -190,6 +190,29 @@ pub(super) fn result(result: &Obj, names: &Names<'_>, path: &Path<'_>, errors: &
     errors.invalid_all(&path.field("device"), device, &checks::dns_label(device));
     super::binding_conditions(result, path, errors);
     if has(result, "shareID") {
-        super::status::uid(text(result, "shareID"), &path.field("shareID"), errors);
+        uid(text(result, "shareID"), &path.field("shareID"), errors);
+    }
+}
+
+/// `validateUID`: a UUID in its normalized form.
+pub(super) fn uid(uid: &str, path: &Path<'_>, errors: &mut Errors) {
+    let bare = match uid.len() {
+        45 if uid.get(..9).is_some_and(|p| p.eq_ignore_ascii_case("urn:uuid:")) => uid.get(9..),
+        38 if uid.starts_with('{') && uid.ends_with('}') => uid.get(1..37),
+        36 | 32 => Some(uid),
+        other => {
+            let detail = format!("error validating uid: invalid UUID length: {other}");
+            errors.invalid(path, uid, &detail);
+            return;
+        }
+    };
+    let bare = bare.unwrap_or_default();
+    let dash = |i: usize| bare.len() == 36 && matches!(i, 8 | 13 | 18 | 23);
+    let fine = bare.bytes().enumerate().all(|(i, b)| if dash(i) { b == b'-' } else { b.is_ascii_hexdigit() });
+    if bare.is_empty() || !fine {
+        errors.invalid(path, uid, "error validating uid: invalid UUID format");
+    } else if uid.len() != 36 || uid.bytes().any(|b| b.is_ascii_uppercase()) {
+        let detail = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters";
+        errors.invalid(path, uid, detail);
     }
 }

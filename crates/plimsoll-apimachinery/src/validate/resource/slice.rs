@@ -81,7 +81,7 @@ pub(in super::super) fn slice_warnings(slice: &Obj, found: &mut Vec<String>) {
     if driver != driver.to_lowercase() {
         found.push(format!(
             "spec.driver: driver names should be lowercase; {} contains uppercase characters",
-            crate::decode::go_quote(driver)
+            crate::go::go_quote(driver)
         ));
     }
 }

@@ -111,7 +111,7 @@ fn device(device: &Obj, allocated: &BTreeSet<DeviceId<'_>>, path: &Path<'_>, err
     let name = text(device, "device");
     errors.invalid_all(&path.field("device"), name, &checks::dns_label(name));
     if has(device, "shareID") {
-        uid(text(device, "shareID"), &path.field("shareID"), errors);
+        request::uid(text(device, "shareID"), &path.field("shareID"), errors);
     }
     if !allocated.contains(&id(device)) {
         errors.invalid_text(
@@ -158,30 +158,7 @@ fn interface_address(text: &str, path: &Path<'_>, errors: &mut Errors) {
     };
     let canonical = address.interface();
     if canonical != text {
-        let detail = format!("must be in canonical form ({})", crate::decode::go_quote(&canonical));
+        let detail = format!("must be in canonical form ({})", crate::go::go_quote(&canonical));
         errors.invalid(path, text, &detail);
-    }
-}
-
-/// `validateUID`: a UUID in its normalized form.
-pub(super) fn uid(uid: &str, path: &Path<'_>, errors: &mut Errors) {
-    let bare = match uid.len() {
-        45 if uid.get(..9).is_some_and(|p| p.eq_ignore_ascii_case("urn:uuid:")) => uid.get(9..),
-        38 if uid.starts_with('{') && uid.ends_with('}') => uid.get(1..37),
-        36 | 32 => Some(uid),
-        other => {
-            let detail = format!("error validating uid: invalid UUID length: {other}");
-            errors.invalid(path, uid, &detail);
-            return;
-        }
-    };
-    let bare = bare.unwrap_or_default();
-    let dash = |i: usize| bare.len() == 36 && matches!(i, 8 | 13 | 18 | 23);
-    let fine = bare.bytes().enumerate().all(|(i, b)| if dash(i) { b == b'-' } else { b.is_ascii_hexdigit() });
-    if bare.is_empty() || !fine {
-        errors.invalid(path, uid, "error validating uid: invalid UUID format");
-    } else if uid.len() != 36 || uid.bytes().any(|b| b.is_ascii_uppercase()) {
-        let detail = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters";
-        errors.invalid(path, uid, detail);
     }
 }

@@ -8,7 +8,7 @@ mod tokens;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_apimachinery::ApiError;
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use rcgen::{CertificateSigningRequestParams, DnType, DnValue};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Pods of a node: it makes mirror pods, and deletes, evicts and reports on those that it runs.
 
 use plimsoll_apimachinery::ApiError;
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use serde_json::Value;
 
 use super::super::service_account::{MIRROR, has_config_maps, has_secrets};

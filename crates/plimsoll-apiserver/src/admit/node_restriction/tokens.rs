@@ -1,7 +1,7 @@
 //! Tokens that kubelets ask for on behalf of pods (`admitServiceAccount`).
 
 use plimsoll_apimachinery::ApiError;
-use plimsoll_apimachinery::decode::go_quote;
+use plimsoll_apimachinery::go::go_quote;
 use serde_json::Value;
 
 use super::Request;

@@ -7,11 +7,9 @@ mod params;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use plimsoll_apimachinery::cel::eval::{Asked, Decision};
-use plimsoll_apimachinery::policy::{
-    Action, Annotation, Binding, Outcome, Policy, Request, Verdict, is_exempt,
-};
-use plimsoll_apimachinery::webhook::{Attributes, Target};
+use plimsoll_apimachinery::admission::authorizer::{AccessCheck, Decision};
+use plimsoll_apimachinery::admission::{Attributes, Request, Target};
+use plimsoll_apimachinery::policy::{Action, Annotation, Binding, Outcome, Policy, Verdict, is_exempt};
 use plimsoll_apimachinery::{ApiError, Cause};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -277,9 +275,9 @@ impl Run<'_> {
     }
 }
 
-/// What the authorizer says to an expression about a request, for its user.
-pub(super) fn authorize(w: &Write, asked: &Asked) -> Decision {
-    let user = match &asked.service_account {
+/// Decides an access check of an expression, for the user of the request.
+pub(super) fn authorize(w: &Write, check: &AccessCheck) -> Decision {
+    let user = match &check.service_account {
         None => w.user.clone(),
         Some((namespace, name)) => User::new(
             &format!("system:serviceaccount:{namespace}:{name}"),
@@ -287,14 +285,14 @@ pub(super) fn authorize(w: &Write, asked: &Asked) -> Decision {
         ),
     };
     let what = auth::Attributes {
-        is_resource: asked.path.is_none(),
-        verb: asked.verb.clone(),
-        group: asked.group.clone(),
-        resource: asked.resource.clone(),
-        subresource: asked.subresource.clone(),
-        namespace: asked.namespace.clone(),
-        name: asked.name.clone(),
-        path: asked.path.clone().unwrap_or_default(),
+        is_resource: check.path.is_none(),
+        verb: check.verb.clone(),
+        group: check.group.clone(),
+        resource: check.resource.clone(),
+        subresource: check.subresource.clone(),
+        namespace: check.namespace.clone(),
+        name: check.name.clone(),
+        path: check.path.clone().unwrap_or_default(),
     };
     let auth::Decision { allowed, reason } = w.server.rbac().authorize(&user, &what);
     Decision { allowed, reason }

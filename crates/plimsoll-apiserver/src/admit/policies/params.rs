@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use plimsoll_apimachinery::Kind;
+use plimsoll_apimachinery::admission::labels_of;
 use plimsoll_apimachinery::policy::ParamRef;
-use plimsoll_apimachinery::webhook::labels_of;
 use serde_json::Value;
 
 use crate::convert;

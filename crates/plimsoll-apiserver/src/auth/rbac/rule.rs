@@ -136,8 +136,7 @@ impl Rule {
             ("Verbs", &self.verbs),
         ];
         let quoted = |values: &[String]| {
-            let all: Vec<String> =
-                values.iter().map(|v| plimsoll_apimachinery::decode::go_quote(v)).collect();
+            let all: Vec<String> = values.iter().map(|v| plimsoll_apimachinery::go::go_quote(v)).collect();
             all.join(" ")
         };
         let shown = fields.iter().filter(|(_, list)| !list.is_empty());
