@@ -1,4 +1,4 @@
-//! What a pod asks for and may use in all (`resource/helpers.go` of component-helpers).
+//! Total requests and limits of a pod (`resource/helpers.go` of component-helpers).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Amounts by resource.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// Reads a map of amounts; what is none is left out.
+/// Reads a map of quantities; values that are no quantities are left out.
 pub fn amounts(v: &Value) -> Amounts {
     v.as_object()
         .into_iter()
@@ -17,12 +17,12 @@ pub fn amounts(v: &Value) -> Amounts {
         .collect()
 }
 
-/// Which amounts of a container.
+/// The part of a container's resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What it asks for.
+    /// Requests.
     Requests,
-    /// What it may use at most.
+    /// Limits.
     Limits,
 }
 
@@ -38,11 +38,11 @@ impl Part {
 /// Whose view of a pod is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// LimitRanger's: what the pod's author wrote.
+    /// LimitRanger's: the resources in the pod's spec.
     Written,
-    /// What the author wrote, huge pages of the whole pod and overhead included.
+    /// The resources in the pod's spec, with huge pages of the pod and overhead.
     Whole,
-    /// Quota's: what it has while a resize is under way counts as well, and so does its overhead.
+    /// Quota's: with the allocated resources while a resize is in progress, and with overhead.
     Charged,
 }
 
@@ -90,7 +90,7 @@ pub fn total(pod: &Value, part: Part, view: View) -> Amounts {
     sum
 }
 
-/// Whether a pod says as a whole what it needs.
+/// Whether a pod has resources of its own.
 pub fn is_set_for_pod(pod: &Value) -> bool {
     let resources = &pod["spec"]["resources"];
     ["requests", "limits"]
@@ -103,7 +103,7 @@ fn of_pod(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
-/// What a container has or is to have, whatever is more, as far as its kubelet has said something.
+/// The resources that a container has or will have, whichever is more, once its kubelet reports them.
 fn running(pod: &Value, container: &Value, statuses: &str, part: Part, written: Amounts) -> Amounts {
     let status = list(&pod["status"][statuses]).iter().rev().find(|s| s["name"] == container["name"]);
     let Some(status) = status.filter(|s| s["resources"].is_object()) else { return written };

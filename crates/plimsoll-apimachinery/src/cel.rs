@@ -5,7 +5,7 @@
 pub(crate) const RUNTIME_BUDGET: u64 = 10_000_000;
 /// Cost limit of all match conditions of a policy or webhook (`RuntimeCELCostBudgetMatchConditions`).
 pub(crate) const CONDITIONS_BUDGET: u64 = 2_500_000;
-/// The error when a limit is exceeded (`k8s.io/apiserver/pkg/admission/plugin/cel`, `ForInput`).
+/// The error when a limit is exceeded (`k8s.io/apiserver/pkg/admission/plugin/cel/activation.go`, `Evaluate`).
 pub(crate) const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 /// Longest message that an expression may make, in bytes (`MaxEvaluatedMessageExpressionSizeBytes`).

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::gvk::Gvk;
 use crate::kinds::{Kind, KindTable, Subresource};
 
-/// `/api`: `APIVersions`. `server` is the address clients are told, `host:port`.
+/// `/api`: `APIVersions`. `server` is the address for clients, `host:port`.
 pub fn core_versions(server: &str) -> Value {
     json!({
         "kind": "APIVersions", "versions": ["v1"],
@@ -89,9 +89,8 @@ pub fn storage_version_hash(group: &str, storage_version: &str, kind: &str) -> S
     base64::engine::general_purpose::STANDARD.encode(sum.get(..8).unwrap_or_default())
 }
 
-/// Groups but the core one, with their versions, preferred first: the built-in ones in their order, then
-/// those of custom resources by name (they all have the same priority), versions as
-/// [`compare_versions`] has them.
+/// The groups except the core one, with their versions, preferred first: the built-in groups in their order, then those
+/// of custom resources by name (all have the same priority), versions in the order of [`compare_versions`].
 pub fn groups(table: &KindTable) -> Vec<(String, Vec<String>)> {
     let (mut built_in, mut custom) = (Vec::new(), Vec::new());
     for (group, versions) in table.groups().iter().filter(|(g, _)| !g.is_empty()) {
@@ -236,7 +235,7 @@ mod tests {
         assert_eq!(all, ["v10", "v2", "v1", "v3beta1", "v1beta2", "v1alpha10", "v1alpha1", "bar", "foo"]);
     }
 
-    /// Every recorded document that is made here comes out the same.
+    /// Every recorded document that this module can make is equal to the recorded one.
     #[test]
     fn recorded_documents() {
         let table = crate::builtin::table();

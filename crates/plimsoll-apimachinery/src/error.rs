@@ -97,7 +97,7 @@ impl ApiError {
 
     /// 422 `Invalid` for an object of a kind: `Pod "x" is invalid: [a, b]`.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        // The message says everything once, the causes as often as it was found.
+        // The message contains each text once, the causes contain every occurrence.
         let mut texts: Vec<String> = Vec::with_capacity(errors.len());
         let mut seen = BTreeSet::new();
         for text in errors.iter().map(ToString::to_string) {
@@ -208,7 +208,7 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// What is wrong with a field (apimachinery `field.ErrorType`).
+/// The kind of a field error (apimachinery `field.ErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// It is missing.
@@ -217,7 +217,7 @@ pub enum FieldErrorKind {
     Duplicate,
     /// Its value is wrong.
     Invalid,
-    /// Its value is not one of those allowed.
+    /// The value is not one of the supported ones.
     NotSupported,
     /// It may not be set.
     Forbidden,
@@ -236,7 +236,7 @@ pub enum FieldErrorKind {
 /// An error about one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: FieldErrorKind,
     /// Path: `spec.containers[0].name`.
     pub field: String,

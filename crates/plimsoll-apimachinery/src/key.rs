@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Where an object lives. `resource` is `Kind::storage` (`group/plural`); namespace is empty for cluster scope.
+/// The location of an object. `resource` is `Kind::storage` (`group/plural`); namespace is empty for cluster scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// `group/plural`.
@@ -31,7 +31,7 @@ impl Key {
     }
 }
 
-/// Whoever can list objects: lets pure functions look up what they need.
+/// Lists objects: lets pure functions look up the objects they need.
 pub trait ObjectLister: Sync {
     /// Calls `visit` with each object of a resource (`group/plural`), in a namespace or everywhere, ordered by namespace and
     /// name. Objects that can't be decoded are skipped.

@@ -13,7 +13,7 @@ use crate::schema::TypedSchema;
 pub struct Subresource {
     /// Name, the part after the slash.
     pub name: String,
-    /// What is read and written there.
+    /// The kind of its objects.
     pub kind: Gvk,
     /// Verbs.
     pub verbs: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Kind {
     pub verbs: Vec<String>,
     /// Subresources, sorted by name.
     pub subresources: Vec<Subresource>,
-    /// Where objects are stored: `group/plural`, the same for all versions and for `events` in both groups.
+    /// The storage location of objects: `group/plural`, equal for all versions and for `events` in both groups.
     pub storage: String,
     /// Schema; `None` where none is known (objects are then taken as they are).
     pub schema: Option<TypedSchema>,
@@ -50,7 +50,7 @@ pub struct Kind {
     pub storage_version_hash: Option<String>,
 }
 
-/// What a CustomResourceDefinition says of one version beyond its names.
+/// A version of a CustomResourceDefinition, beyond its names.
 #[derive(Clone, Debug, Default)]
 pub struct CustomKind {
     /// Printer columns as written: objects with `name`, `type`, `jsonPath`, `priority`, `format`.
@@ -105,7 +105,7 @@ pub struct KindTable {
     groups: Vec<(String, Vec<String>)>,
 }
 
-/// Where a resource is in the table: in one text, which is found quicker than three.
+/// The key of a resource in the table: one string, because looking that up is faster than looking up three.
 fn row(group: &str, version: &str, plural: &str) -> String {
     let mut row = String::with_capacity(group.len() + version.len() + plural.len() + 2);
     for (part, end) in [(group, "\0"), (version, "\0"), (plural, "")] {

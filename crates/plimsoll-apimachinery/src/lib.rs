@@ -1,7 +1,7 @@
 //! Kubernetes API machinery without IO: what an API server does *to an object*.
 //!
 //! Everything here is a function of its arguments: no async, no network, no files, no clock. The server
-//! (`plimsoll-apiserver`) decides when to call what; see its write pipeline.
+//! (`plimsoll-apiserver`) decides when to call which function; see its write pipeline.
 
 pub mod admission;
 pub mod amounts;

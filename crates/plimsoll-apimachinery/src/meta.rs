@@ -84,8 +84,8 @@ impl Meta {
         self.owner_references.iter().find(|o| o.controller == Some(true))
     }
 
-    /// Where those look for it who may own it: the UID of its controller, or for what nobody controls [`orphans`] of its
-    /// namespace.
+    /// The index under which a possible owner finds the object: the UID of its controller, or [`orphans`] of its
+    /// namespace for an object without a controller.
     pub fn owner_index(&self) -> String {
         self.controller().map_or_else(|| orphans(&self.namespace), |owner| owner.uid.clone())
     }
@@ -96,7 +96,7 @@ impl Meta {
     }
 }
 
-/// Index of what nobody controls in a namespace.
+/// Index of the objects of a namespace that have no controller.
 pub fn orphans(namespace: &str) -> String {
     format!("orphans/{namespace}")
 }

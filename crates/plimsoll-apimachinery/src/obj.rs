@@ -14,7 +14,7 @@ pub(crate) fn empty() -> &'static Obj {
     &EMPTY
 }
 
-/// How Go names the type of a decoded value.
+/// The name of a decoded value's Go type.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

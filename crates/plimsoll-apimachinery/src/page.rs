@@ -11,10 +11,10 @@ use crate::decode::{explain, json_kind as word};
 /// As Go decodes: bits that are left over at the end don't matter.
 const GO: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// Where the next page begins.
+/// The start of the next page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Version of the list; -1: of what is there now, for tokens made after an expiry.
+    /// Version of the list; -1 for the current objects, in tokens made after an expiry.
     pub revision: i64,
     /// Key of the first object, relative to the resource; not empty, without `.` and `..` as parts.
     pub start: String,
@@ -28,10 +28,10 @@ impl Token {
         BASE64_URL_SAFE_NO_PAD.encode(text)
     }
 
-    /// Reads what a client sent.
+    /// Reads a client's token.
     ///
     /// # Errors
-    /// What is wrong with it, in upstream's words.
+    /// The token is malformed; the text is upstream's.
     pub fn parse(token: &str) -> Result<Self, String> {
         let bad = |why: String| Err(format!("continue key is not valid: {why}"));
         let bytes = match GO.decode(token.trim_end_matches('=')) {
@@ -60,7 +60,7 @@ impl Token {
         if start.is_empty() {
             return bad("encoded start key empty (version meta.k8s.io/v1)".to_owned());
         }
-        // A path that means another one, such as one of somebody else's objects.
+        // A path that resolves to another one, such as one outside of the resource.
         if start.strip_prefix('/').unwrap_or(start).split('/').any(|s| matches!(s, "" | ".." | ".")) {
             return bad(start.to_owned());
         }
@@ -68,7 +68,7 @@ impl Token {
     }
 }
 
-/// A token's content; what is missing is zero, as in Go.
+/// A token's content; missing fields are zero, as in Go.
 #[derive(Default)]
 struct Fields<'a> {
     version: &'a str,

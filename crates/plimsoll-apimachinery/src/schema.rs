@@ -1,4 +1,4 @@
-//! Schemas: what fields an object has, of what type, and how lists and maps in it merge.
+//! Schemas: the fields of an object, their types, and how its lists and maps merge.
 //!
 //! One form for built-in kinds (from the OpenAPI table) and custom resources (from structural schemas).
 //! Schemas may be recursive, so nodes live in an arena and refer to each other by [`SchemaId`].
@@ -34,8 +34,8 @@ pub enum SchemaType {
     IntOrString,
 }
 
-/// What built-in kinds do with a field that is missing or has its type's zero value (`""`, `0`, `false`, `[]`,
-/// `{}`). Custom resources always keep what they got.
+/// The handling of a field of a built-in kind that is missing or has its type's zero value (`""`, `0`, `false`, `[]`,
+/// `{}`). Custom resources keep every value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
     /// Not written when it is zero (Go's `omitempty`).
@@ -76,7 +76,7 @@ pub struct Property {
     pub id: SchemaId,
     /// Value when it is missing.
     pub default: Option<Value>,
-    /// What happens to a zero value; built-in kinds only.
+    /// The handling of a zero value; built-in kinds only.
     pub presence: Presence,
 }
 

@@ -87,7 +87,7 @@ pub fn from_entries(entries: impl IntoIterator<Item = (String, Value)>) -> Value
 
 /// The value of a string with an OpenAPI format: a timestamp for `date-time` and `date`, a duration, bytes for `byte`;
 /// the string itself where the format means nothing or the string doesn't have it
-/// (`k8s.io/apiserver/pkg/cel/common/values.go`, `UnstructuredToVal`).
+/// (`k8s.io/apiserver/pkg/cel/common/valuesunstructured.go`, `UnstructuredToVal`).
 pub fn from_formatted(s: &str, format: &str) -> Value {
     let found = match format {
         "date-time" => library::of_string("timestamp", s).ok(),

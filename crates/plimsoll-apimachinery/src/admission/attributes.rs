@@ -46,9 +46,9 @@ pub struct Target {
 /// A request that is being admitted.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
-    /// What is requested.
+    /// The requested version of the resource.
     pub target: Target,
-    /// The same objects in other versions, for `matchPolicy: Equivalent`.
+    /// The equivalent versions, for `matchPolicy: Equivalent`.
     pub equivalents: Vec<Target>,
     /// Subresource, possibly empty.
     pub subresource: String,

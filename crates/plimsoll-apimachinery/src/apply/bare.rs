@@ -1,5 +1,5 @@
-//! What field ownership needs to know of the built-in kinds for which no schema is recorded: which structs an empty
-//! object has, and which maps are owned as a whole.
+//! Types of built-in kinds without a recorded schema, as field ownership needs them: the structs of an empty object,
+//! and the maps that are owned as a whole.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! What differs between two objects, as field sets.
+//! Differences between two objects, as field sets.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +66,8 @@ impl Difference {
     }
 }
 
-/// Compares two objects. `skip` says which fields of the root (empty first argument) and of its metadata are not
-/// looked at.
+/// Compares two objects. `skip` selects the fields of the root (empty first argument) and of its metadata that the
+/// comparison ignores.
 pub fn compare(ty: Type<'_>, old: Side<'_>, new: &Value, skip: &dyn Fn(&str, &str) -> bool) -> Comparison {
     let mut root = Difference::default();
     let Shape::Map(map) = ty.shape(Some(new)) else { return Comparison::default() };
@@ -90,7 +90,7 @@ pub fn compare(ty: Type<'_>, old: Side<'_>, new: &Value, skip: &dyn Fn(&str, &st
     Comparison { changed: root.changed, removed: root.removed }
 }
 
-/// Most writes leave whole parts alone; comparing those without the schema is far cheaper.
+/// Most writes leave large subtrees unchanged; comparing those without the schema is far cheaper.
 fn unchanged(l: Side<'_>, r: Side<'_>) -> bool {
     matches!((l, r), (Side::Value(l), Side::Value(r)) if l == r)
 }
@@ -128,7 +128,7 @@ fn each_field<'v>(
         let field = map.field(name).unwrap_or(Type::Deduced);
         let old = match value {
             _ if !zero => Side::Absent,
-            // what is null in a new object is null in an empty one
+            // A field that is null in a new object is null in an empty one.
             Value::Null => Side::Value(&NULL),
             _ => zero_side(map, name, field),
         };
@@ -140,7 +140,7 @@ static NULL: Value = Value::Null;
 static EMPTY: Value = Value::String(String::new());
 static FALSE: Value = Value::Bool(false);
 
-/// What a field of an empty built-in object holds.
+/// The value of a field of an empty built-in object.
 fn zero_side<'v>(map: &MapType<'v>, name: &str, field: Type<'v>) -> Side<'v> {
     match map.property(name).map(|p| p.presence) {
         Some(Presence::Null) => Side::Value(&NULL),
@@ -167,7 +167,7 @@ fn walk(ty: Type<'_>, l: Side<'_>, r: Side<'_>, out: &mut Difference, depth: usi
     }
     let shape = ty.shape(r.value().or(l.value()));
     match (shape, l.value(), r.value()) {
-        // Untyped values that change their shape: what was below is gone, the value itself has changed.
+        // An untyped value that changes its shape: the fields below are removed, the value itself is modified.
         (Shape::Scalar(_) | Shape::List(_), Some(Value::Object(_)), Some(_)) => {
             if let Shape::Map(map) = ty.shape(l.value()) {
                 fields_of(&map, l, Side::Absent, out, depth);
@@ -238,7 +238,7 @@ fn items(list: ListType<'_>, l: Side<'_>, r: Side<'_>, out: &mut Difference, dep
         let mut child = Difference::default();
         match (one(&old), one(&new)) {
             (true, true) => walk(list.items, first(&old), first(&new), &mut child, depth + 1),
-            // items with the same key are compared as a whole
+            // Items with equal keys are compared as a whole.
             (false, false) => {
                 child.changed_here =
                     old.len() != new.len() || old.iter().zip(&new).any(|(a, b)| !equal(a, b));

@@ -6,7 +6,7 @@ use crate::error::{ApiError, Cause, Details};
 
 /// Fields of one other manager that the apply would change.
 pub struct Conflict {
-    /// How messages name the manager: `"m" with subresource "status" using v1`.
+    /// The manager as messages show it: `"m" with subresource "status" using v1`.
     manager: String,
     order: String,
     /// The fields.
@@ -56,7 +56,7 @@ pub fn error(mut conflicts: Vec<Conflict>) -> ApiError {
 }
 
 impl Conflict {
-    /// What is left of the conflict when some fields may be taken.
+    /// The conflict without some fields; `None`: none are left.
     pub fn without(mut self, allowed: &Fields) -> Option<Self> {
         fields::subtract(&mut self.fields, allowed);
         (!self.fields.is_empty()).then_some(self)

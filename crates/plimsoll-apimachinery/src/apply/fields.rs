@@ -6,10 +6,10 @@
 
 use serde_json::{Map, Value};
 
-/// A field set: what is below one node.
+/// A field set below one node.
 pub type Fields = Map<String, Value>;
 
-/// Entry that says that a node with children is itself in the set.
+/// Marks a node with children that is in the set itself.
 const SELF: &str = ".";
 
 fn empty() -> Value {
@@ -83,7 +83,7 @@ pub fn union(set: &mut Fields, new: Fields) {
     }
 }
 
-/// Takes away what is in `other`; children of a field in `other` stay. Returns whether anything went.
+/// Removes the fields of `other`; children of a field in `other` stay. Returns whether the set changed.
 pub fn subtract(set: &mut Fields, other: &Fields) -> bool {
     let mut changed = false;
     for (element, theirs) in other {
@@ -105,7 +105,7 @@ pub fn subtract(set: &mut Fields, other: &Fields) -> bool {
     changed
 }
 
-/// Takes away what is in `other`, with everything below it.
+/// Removes the fields of `other` with everything below them.
 pub fn subtract_below(set: &mut Fields, other: &Fields) {
     for (element, theirs) in other {
         let (Some(Value::Object(ours)), Value::Object(theirs)) = (set.get_mut(element), theirs) else {
@@ -123,7 +123,7 @@ pub fn subtract_below(set: &mut Fields, other: &Fields) {
     }
 }
 
-/// What is in both.
+/// The fields in both sets.
 pub fn intersection(a: &Fields, b: &Fields) -> Fields {
     let mut out = Fields::new();
     let (small, large) = if a.len() <= b.len() { (a, b) } else { (b, a) };
@@ -139,7 +139,7 @@ pub fn intersection(a: &Fields, b: &Fields) -> Fields {
     out
 }
 
-/// Paths of the set as messages show them, a node's own fields before what is deeper.
+/// Paths of the set as messages show them: a node's own fields before deeper ones.
 pub fn paths(set: &Fields) -> Vec<String> {
     let mut out = Vec::new();
     collect(set, "", &mut out);
@@ -219,8 +219,8 @@ pub fn canonical(set: &Fields, depth: usize) -> Result<Fields, String> {
     Ok(out)
 }
 
-/// Deepest nesting of field sets and objects that is followed; what is deeper belongs to somebody as a whole. Sets are inside
-/// of the objects they are of: both together mustn't be deeper than what can be read.
+/// Deepest nesting of field sets and objects that field ownership follows; deeper values are owned as a whole. An
+/// object contains its field sets, so that both together must not be deeper than a decoder reads.
 pub const MAX_DEPTH: usize = 100;
 
 /// The element of a list item with these key fields.

@@ -16,7 +16,7 @@ pub fn field_set(ty: Type<'_>, value: &Value) -> Fields {
     out
 }
 
-/// Adds what is below a value; returns whether the value itself belongs to the set.
+/// Adds the fields below a value; returns whether the value itself belongs to the set.
 fn collect(ty: Type<'_>, value: &Value, out: &mut Fields, depth: usize) -> bool {
     if depth > MAX_DEPTH {
         return true;
@@ -67,8 +67,7 @@ fn collect_items(list: ListType<'_>, items: &[Value], out: &mut Fields, depth: u
     }
 }
 
-/// Whether every item of every list with keys has its keys. Nobody owns fields of an object of which that can't be
-/// said.
+/// Whether every item of every keyed list has its keys. Fields of other objects have no owner.
 pub fn is_keyed(ty: Type<'_>, value: &Value, depth: usize) -> bool {
     if depth > MAX_DEPTH {
         return true;
@@ -84,8 +83,8 @@ pub fn is_keyed(ty: Type<'_>, value: &Value, depth: usize) -> bool {
     }
 }
 
-/// Whether a value has the types its schema says, as far as field ownership looks at them: of an object that hasn't,
-/// nobody owns anything. Formatted texts may be any scalar, null is of every type and items may be there twice.
+/// Whether a value has the types of its schema, as far as field ownership depends on them: fields of other objects have
+/// no owner. A string with a format may be any scalar, null has every type, and items may occur twice.
 pub fn fits(ty: Type<'_>, value: &Value, depth: usize) -> bool {
     if depth > MAX_DEPTH || value.is_null() || matches!(ty, Type::Deduced) {
         return true;
@@ -157,7 +156,7 @@ fn check(ty: Type<'_>, value: &Value, path: &str, errors: &mut Vec<String>, dept
     if errors.len() >= MAX_ERRORS {
         return;
     }
-    // What is deeper is owned as a whole, and checked as a part of its type.
+    // A deeper value is owned as a whole and checked as a leaf.
     if depth > MAX_DEPTH {
         return;
     }

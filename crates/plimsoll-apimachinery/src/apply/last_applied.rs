@@ -16,8 +16,8 @@ fn annotation(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str().filter(|a| !a.is_empty())
 }
 
-/// Fields that the annotation says kubectl applied and that are still as applied: no conflict when kubectl applies
-/// them again.
+/// Fields that kubectl applied, according to the annotation, and that are unchanged since: applying them again is no
+/// conflict.
 pub fn own_fields(kind: &Kind, live: &Value) -> Fields {
     let applied = annotation(live).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let Some(applied) = applied.filter(|a| a["apiVersion"] == kind.gvk.api_version()) else {
@@ -31,7 +31,7 @@ pub fn own_fields(kind: &Kind, live: &Value) -> Fields {
     set
 }
 
-/// Keeps the annotation in step with what kubectl applied, where there is one.
+/// Updates an existing annotation to what kubectl applied.
 pub fn sync(object: &mut Value, applied: &Value) {
     if annotation(object).is_none() {
         return;
@@ -40,7 +40,7 @@ pub fn sync(object: &mut Value, applied: &Value) {
     if let Some(annotations) =
         applied.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(Value::as_object_mut)
     {
-        // What was the only one leaves an empty map.
+        // Removing the only annotation leaves an empty map.
         annotations.remove(ANNOTATION);
     }
     let text = format!("{applied}\n");

@@ -35,7 +35,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether both are the same manager. The version doesn't matter for appliers.
+    /// Whether both entries have the same manager. Appliers are compared without their version.
     pub fn same(&self, other: &Entry<'_>) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -121,8 +121,8 @@ pub fn live(object: Option<&Value>) -> Vec<Value> {
     list.iter().enumerate().filter(|(i, e)| is_last(*i, e)).map(|(_, e)| e.clone()).collect()
 }
 
-/// The entries a write starts from: those it brings, when they make sense and it is allowed to bring any, else the
-/// live object's. An empty list, or one empty entry, clears them.
+/// The entries before a write: those in the request, if they are valid and the request may set entries, else the live
+/// object's. An empty list, or one empty entry, clears them.
 pub fn live_or_new(old: Option<&Value>, given: Option<Value>, subresource: bool) -> Vec<Value> {
     let Some(given) = given.filter(|given| !subresource && entries(old) != Some(given)) else {
         return live(old);
@@ -141,8 +141,8 @@ fn is_one_empty(list: &[Value]) -> bool {
     matches!(list, [Value::Object(entry)] if entry.is_empty())
 }
 
-/// Drops entries in versions that a write can't read: the core API and all others know nothing of each other's types,
-/// so that events, which are in both, lose what was noted through the other (`IsMissingVersionError`).
+/// Drops entries in versions that a write can't read: the core API and the other groups don't know each other's types,
+/// so that an event, which both serve, loses the entries of the other group (`IsMissingVersionError`).
 pub fn drop_unknown(kind: &Kind, entries: &mut Vec<Value>) {
     if kind.custom.is_none() {
         entries.retain(|e| Entry::of(e).api_version.contains('/') != kind.gvk.group.is_empty());

@@ -1,4 +1,4 @@
-//! Merging an applied configuration into the live object, and taking away what is no longer applied.
+//! Merges an applied configuration into the live object, and removes fields that are no longer applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,8 +59,8 @@ fn maps(
     out
 }
 
-/// Merges keyed lists and sets. The configuration's order wins for what it names; other items stay where they are
-/// relative to the items both have.
+/// Merges keyed lists and sets. The configuration decides the order of its items; other items keep their position
+/// relative to the items that both have.
 fn lists(list: ListType<'_>, l: Option<&Value>, r: Option<&Value>, depth: usize) -> Vec<Value> {
     fn index<'v>(list: ListType<'_>, value: Option<&'v Value>) -> Vec<(String, &'v Value)> {
         let items = value.and_then(Value::as_array).into_iter().flatten();
@@ -69,7 +69,7 @@ fn lists(list: ListType<'_>, l: Option<&Value>, r: Option<&Value>, depth: usize)
     let (left, right) = (index(list, l), index(list, r));
     let mut of_left: BTreeMap<&str, Option<&Value>> = BTreeMap::new();
     for (element, item) in &left {
-        // items with the same key aren't merged
+        // Items with equal keys aren't merged.
         of_left.entry(element).and_modify(|v| *v = None).or_insert(Some(*item));
     }
     let of_right: BTreeSet<&str> = right.iter().map(|(e, _)| e.as_str()).collect();
@@ -161,7 +161,7 @@ fn without(ty: Type<'_>, value: &Value, set: &Fields, depth: usize) -> Option<Va
     }
 }
 
-/// What is left of a field or an item, of which or below which a set may name something.
+/// The remainder of a field or item after removal, where a set may contain it or a field below it.
 fn kept(ty: Type<'_>, value: &Value, node: Option<&Fields>, depth: usize) -> Option<Value> {
     match node {
         Some(node) if fields::is_member(node) => None,

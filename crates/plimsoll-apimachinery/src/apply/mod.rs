@@ -36,7 +36,7 @@ use crate::kinds::Kind;
 /// Longest name of a manager, in bytes (`FieldManagerMaxLength`).
 pub const MAX_MANAGER: usize = 128;
 
-/// Fields of metadata that nobody owns.
+/// Fields of metadata without an owner.
 const SYSTEM: [&str; 9] = [
     "name",
     "namespace",
@@ -82,7 +82,7 @@ pub fn on_update(
     let none = |given: &Value| kind.custom.is_some() && given.as_array().is_some_and(Vec::is_empty);
     let given = managed::take(new).filter(|given| !none(given));
     let mut entries = managed::live_or_new(old, given, !subresource.is_empty());
-    // What isn't tracked isn't tracked before the first apply; only creation starts it.
+    // Only creation and the first apply start tracking; other writes leave an untracked object untracked.
     if entries.is_empty() && old.is_some() {
         return;
     }
@@ -139,7 +139,7 @@ fn update(
     managed::cap(entries);
 }
 
-/// What differs between two objects, as far as writers can own it.
+/// The fields that differ between two objects and that a manager can own.
 fn difference(kind: &Kind, reset: &Reset, old: Option<&Value>, new: &Value) -> Comparison {
     let skip = |parent: &str, field: &str| match parent {
         "" => matches!(field, "apiVersion" | "kind") || reset.drops(field),
@@ -156,7 +156,7 @@ fn difference(kind: &Kind, reset: &Reset, old: Option<&Value>, new: &Value) -> C
     difference
 }
 
-/// Server-side apply: merges `applied` into `live` (`None`: the object is created) and says who owns what. The
+/// Server-side apply: merges `applied` into `live` (`None`: the object is created) and updates the managed fields. The
 /// result still needs defaults.
 ///
 /// # Errors
@@ -240,7 +240,7 @@ impl Write<'_> {
         Ok((merged, entries))
     }
 
-    /// Finds what the apply takes from others; takes it when forced.
+    /// Finds the fields that the apply takes from other managers, and takes them when forced.
     fn settle(
         &self,
         reset: &Reset,
@@ -271,7 +271,7 @@ impl Write<'_> {
     }
 }
 
-/// Takes away what the manager applied last time, doesn't apply now, and nobody else owns.
+/// Removes the fields that the manager applied last time, doesn't apply now, and no other manager owns.
 fn prune(ty: Type<'_>, merged: &Value, last: &Fields, others: &[Value], set: &Fields) -> Value {
     let named = |set: &Fields| fieldset::with_named_parents(ty, set);
     let last = named(last);
@@ -280,14 +280,14 @@ fn prune(ty: Type<'_>, merged: &Value, last: &Fields, others: &[Value], set: &Fi
         fields::union(&mut owned, other.clone());
     }
     let all = named(&fieldset::field_set(ty, merged));
-    // what others, or this configuration, still own comes back
+    // Fields that another manager or this configuration still owns come back.
     let pruned = merge::remove(ty, merged, &last);
     let mut kept = named(&fieldset::field_set(ty, &pruned));
     fields::union(&mut kept, named(&owned));
     let mut gone = all.clone();
     fields::subtract(&mut gone, &kept);
     let pruned = merge::remove(ty, merged, &gone);
-    // and what went only because its parent went, though this manager never owned it
+    // So do fields that were removed only with their parent and that this manager never owned.
     let mut gone = all;
     fields::subtract(&mut gone, &named(&fieldset::field_set(ty, &pruned)));
     merge::remove(ty, merged, &fields::intersection(&gone, &last))

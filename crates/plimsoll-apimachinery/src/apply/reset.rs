@@ -4,11 +4,12 @@
 use crate::apply::fields::{self, Fields};
 use crate::kinds::Kind;
 
-/// Fields that nobody comes to own by writing to an endpoint.
+/// Fields that a write to an endpoint doesn't give an owner (`k8s.io/apiserver/pkg/registry/rest`,
+/// `ResetFieldsStrategy`).
 #[derive(Debug)]
 pub struct Reset(Fields);
 
-/// What the endpoint of a kind resets.
+/// The reset fields of an endpoint of a kind.
 pub fn reset(kind: &Kind, subresource: &str) -> Reset {
     let group = kind.gvk.group.as_str();
     let name = kind.gvk.kind.as_str();
@@ -26,7 +27,7 @@ pub fn reset(kind: &Kind, subresource: &str) -> Reset {
     Reset(set)
 }
 
-/// What the status endpoints reset beside `spec`.
+/// The reset fields of status endpoints, beside `spec`.
 fn status_resets(group: &str, kind: &str, custom: bool) -> &'static [&'static [&'static str]] {
     match (group, kind) {
         ("", "Pod") => {
@@ -44,7 +45,7 @@ fn status_resets(group: &str, kind: &str, custom: bool) -> &'static [&'static [&
 }
 
 impl Reset {
-    /// Takes what is reset out of a set.
+    /// Removes the reset fields from a set.
     pub fn filter(&self, set: &mut Fields) {
         fields::subtract_below(set, &self.0);
     }

@@ -8,7 +8,7 @@ use crate::kinds::Kind;
 
 /// The version a Scale is in.
 const SCALE: &str = "autoscaling/v1";
-/// Where a Scale has the number.
+/// The path of the number of replicas in a Scale.
 const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
 /// A kind that has a Scale, and where it has its number of replicas.
@@ -21,7 +21,7 @@ pub struct Scaled<'a> {
 }
 
 impl Scaled<'_> {
-    /// The managed fields of an object's Scale: whoever owns the number.
+    /// The managed fields of an object's Scale: those of managers that own the number of replicas.
     pub fn shown(self, object: &Value) -> Vec<Value> {
         let path = self.elements();
         let owners = managed::live(Some(object)).into_iter().filter(|e| self.is_known(e));
@@ -29,9 +29,9 @@ impl Scaled<'_> {
         owners.map(|e| entry(&e, SCALE, &REPLICAS, managed::time_of(&e))).collect()
     }
 
-    /// The managed fields of the object after a write to its Scale, `scale`. Who no longer owns the number there loses
-    /// it. An updater that still does gets an entry of its own, because the version its entry is in was another; what
-    /// is new has no time.
+    /// The managed fields of the object after `scale`, a write to its Scale. A manager that no longer owns the number
+    /// there loses it. An updater that still owns it gets an entry of its own, because its other entry has another
+    /// version; new entries have no time.
     pub fn returned(self, object: &Value, scale: &Value) -> Vec<Value> {
         let path = self.elements();
         let mut owners = managed::live(Some(scale));

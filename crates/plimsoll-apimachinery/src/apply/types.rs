@@ -1,4 +1,4 @@
-//! How field ownership sees a schema: scalars, granular and atomic maps, keyed, set and atomic lists.
+//! Types of field ownership from a schema: scalars, granular and atomic maps, keyed, set and atomic lists.
 //!
 //! The rules are those of kube-openapi's conversion to structured-merge-diff schemas.
 
@@ -28,7 +28,7 @@ pub enum Type<'a> {
     },
 }
 
-/// What a value of some type may be.
+/// The shape that values of a type may have.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape<'a> {
     /// A scalar of this JSON type (`Any`: any scalar).
@@ -106,7 +106,7 @@ impl<'a> Type<'a> {
         schema.kind == SchemaType::String && !matches!(schema.format.as_str(), "" | "byte")
     }
 
-    /// Shape of a value: what its type says, or what the value is where the type leaves it open.
+    /// The shape of a value: that of its type, or that of the value where the type is open.
     pub fn shape(self, value: Option<&Value>) -> Shape<'a> {
         let Self::Known { schemas, id, open, root } = self else { return deduced(value) };
         let schema = schemas.get(id);

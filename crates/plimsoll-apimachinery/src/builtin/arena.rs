@@ -85,7 +85,8 @@ impl<'a> Arena<'a> {
         schema
     }
 
-    /// A property that refers to a definition and says itself how it merges gets a node of its own.
+    /// The node of a property. A property that refers to a definition and has merge rules of its own gets a node of its
+    /// own.
     fn property_id(&mut self, raw: &Value) -> SchemaId {
         let definition = raw["ref"].as_str().and_then(|name| Some((name, self.definitions.get(name)?)));
         let text = |key: &str| raw[key].as_str().map(str::to_owned);

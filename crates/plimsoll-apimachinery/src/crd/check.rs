@@ -1,6 +1,6 @@
 //! Checking values against a schema, with kube-openapi's messages.
 //!
-//! On updates a value that hasn't changed is not complained about (ratcheting, KEP-4008).
+//! An update doesn't report a value that hasn't changed (ratcheting, KEP-4008).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::go::go_number;
 /// Most errors collected for one object.
 pub const MAX_ERRORS: usize = 200;
 
-/// Checks values and collects what is wrong.
+/// Checks values and collects errors.
 pub struct Checker<'a> {
     /// Field path put before all others; empty for objects, the place of the default for defaults.
     pub base: &'a str,
-    /// What was found.
+    /// The errors found.
     pub errors: Vec<FieldError>,
 }
 
@@ -166,7 +166,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A limit that doesn't fit the type of what it limits is complained about with every value.
+    /// Reports a limit that doesn't fit the type of its values, as upstream does with every value.
     fn boundary(&mut self, what: &str, limit: f64, node: &Node, path: &str) {
         if limit_in_range(limit, node) {
             return;
@@ -267,14 +267,14 @@ impl Checker<'_> {
                 _ => {}
             }
         }
-        // What has a default is as good as there (kube-openapi's object validator).
+        // A field with a default counts as present (kube-openapi's object validator).
         let filled = |name: &String| node.properties.get(name).is_some_and(|p| p.default.is_some());
         for name in node.required.iter().filter(|name| !map.contains_key(*name) && !filled(name)) {
             self.push(FieldErrorKind::Required, &join(path, name), None, String::new());
         }
     }
 
-    /// What a schema inside `allOf` and its like finds.
+    /// The errors of a schema inside `allOf`, `anyOf`, `oneOf` or `not`.
     fn inside(&self, value: &Value, old: Option<&Value>, node: &Node, path: &str) -> Vec<FieldError> {
         let mut inner = Checker { base: self.base, errors: Vec::new() };
         inner.check(value, old, node, path);
@@ -322,14 +322,14 @@ impl Checker<'_> {
     }
 }
 
-/// A limit as it is compared with a value: whole numbers with whole limits, whatever those are written as.
+/// A limit as a value is compared with it: a whole number with a whole limit.
 #[derive(Clone, Copy)]
 enum Limit {
     Whole(i64),
     Float(f64),
 }
 
-/// What limits a value (`MaximumNativeType` and its like).
+/// The limit of a value (`MaximumNativeType`, `MinimumNativeType`).
 fn limit(value: &Value, limit: f64, node: &Node) -> Limit {
     const END: f64 = 9_223_372_036_854_775_808.0;
     if value.as_i64().is_none() || !limit_in_range(limit, node) {
@@ -337,7 +337,7 @@ fn limit(value: &Value, limit: f64, node: &Node) -> Limit {
     } else if (-END..END).contains(&limit) {
         Limit::Whole(limit as i64)
     } else {
-        // what Go's conversion makes of numbers that are too large
+        // The result of Go's conversion of numbers that are too large.
         Limit::Whole(i64::MIN)
     }
 }

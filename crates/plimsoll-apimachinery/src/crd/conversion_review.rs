@@ -39,7 +39,7 @@ impl Conversion {
     /// The converted objects out of an answer, in order, with their own metadata but for labels and annotations.
     ///
     /// # Errors
-    /// What is wrong, in upstream's words.
+    /// The error, in upstream's words.
     pub fn interpret(&self, request: &Request<'_>, body: &[u8]) -> Result<Vec<Value>, String> {
         let kind = shown(&request.from.api_version(), &request.from.kind);
         let failed = |why: String| format!("conversion webhook for {kind} failed: {why}");
@@ -70,7 +70,7 @@ impl Conversion {
     /// Whether the answer is one to this request and a success.
     fn accepted(&self, request: &Request<'_>, answer: &Value) -> Result<(), String> {
         let response = at(answer, "response");
-        // The old version never looked at these.
+        // v1beta1 doesn't check these fields.
         if self.review_version == Some("v1") {
             let (version, kind) = (text(answer, "apiVersion"), text(answer, "kind"));
             if (version, kind) != ("apiextensions.k8s.io/v1", "ConversionReview") {
@@ -102,7 +102,7 @@ fn shown(api_version: &str, kind: &str) -> String {
     }
 }
 
-/// Checks that it is still the same object, and gives it back its metadata.
+/// Checks that the converted object is the same object, and restores its metadata.
 fn restored(to: &str, original: &Value, mut converted: Value) -> Result<Value, String> {
     let (version, kind) = (text(&converted, "apiVersion"), text(original, "kind"));
     if version != to {

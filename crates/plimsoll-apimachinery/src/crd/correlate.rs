@@ -25,7 +25,7 @@ pub fn keys_of(item: &Value, node: &Node) -> Value {
     Value::Object(keys)
 }
 
-/// The elements of an old list by their keys; none are known but those of map lists.
+/// The elements of an old map list by their keys; other lists have no correlated elements.
 pub struct Before<'a> {
     node: &'a Node,
     by_keys: HashMap<Value, &'a Value>,
@@ -42,7 +42,7 @@ impl<'a> Before<'a> {
         Self { node, by_keys }
     }
 
-    /// The one that `item` stands for.
+    /// The old element that corresponds to `item`.
     pub fn of_item(&self, item: &Value) -> Option<&'a Value> {
         if self.by_keys.is_empty() { None } else { self.by_keys.get(&keys_of(item, self.node)).copied() }
     }

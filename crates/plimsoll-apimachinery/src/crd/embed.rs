@@ -1,8 +1,8 @@
 //! Schemas of built-in types inside manifests.
 //!
-//! A manifest says `x-plimsoll-embed: io.k8s.api.core.v1.PodTemplateSpec` where controller-gen would write out
-//! the whole type. Expanding follows controller-gen: quantities are int-or-string with a pattern, times are
-//! date-times, ports default to TCP, references are inlined, descriptions left out.
+//! A manifest has `x-plimsoll-embed: io.k8s.api.core.v1.PodTemplateSpec` where controller-gen would write out the type.
+//! The expansion follows controller-gen: quantities are int-or-string with a pattern, times are date-times, ports
+//! default to TCP, references are inlined, descriptions are left out.
 
 use serde_json::{Map, Value, json};
 

@@ -15,7 +15,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What it names.
+    /// The name of the field or entry.
     pub fn name(&self) -> &str {
         match self {
             Self::Field(name) | Self::Key(name) => name,
@@ -94,7 +94,7 @@ fn step<'a>(schema: &'a Value, name: &str, steps: &mut Vec<Step>) -> Result<&'a 
     }
 }
 
-/// Dots and brackets, texts in single quotes, and what is between.
+/// Splits a path into dots, brackets, strings in single quotes, and names.
 fn tokens(path: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = path;

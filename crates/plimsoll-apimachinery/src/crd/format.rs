@@ -77,7 +77,7 @@ pub fn valid(format: &str, text: &str) -> bool {
     }
 }
 
-/// What a pattern alone doesn't say.
+/// The conditions of a format beyond its pattern.
 fn beside_pattern(format: &str, text: &str) -> bool {
     match format {
         "hostname" => text.len() <= 255 && text.split('.').all(|part| part.len() <= 63),
@@ -260,7 +260,7 @@ fn duration(text: &str) -> bool {
         let end = unit.find(|c: char| !c.is_ascii_alphabetic() && c != 'µ').unwrap_or(unit.len());
         is_unit(&unit.get(..end).unwrap_or_default().to_lowercase())
     };
-    // Every digit of a number has the same behind it: one of them is enough.
+    // Every occurrence of a digit has the same continuation, so the first one is enough.
     let first =
         |(at, _): &(usize, &str)| !text.as_bytes().get(at.wrapping_sub(1)).is_some_and(u8::is_ascii_digit);
     go_duration(text) || text.match_indices(|c: char| c.is_ascii_digit()).filter(first).any(of_unit)

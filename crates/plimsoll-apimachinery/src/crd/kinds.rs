@@ -99,7 +99,7 @@ fn custom(spec: &Value, version: &Value, storage_version: &str, node: Node) -> C
     }
 }
 
-/// A number that is the same for the same schema, and not 0.
+/// A number that is equal for equal schemas, and not 0.
 fn fingerprint(schema: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     schema.to_string().hash(&mut hasher);

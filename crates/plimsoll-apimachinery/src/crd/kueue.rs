@@ -19,7 +19,7 @@ pub fn kueue_definitions() -> &'static [Value] {
 /// Reads a manifest and writes its embedded types out.
 ///
 /// # Errors
-/// What is wrong with the YAML, or the embedded type that isn't known.
+/// The error of the YAML parser, or an embedded type that is unknown.
 pub fn load(manifest: &str) -> Result<Value, String> {
     let mut definition: Value = serde_saphyr::from_str(manifest).map_err(|e| e.to_string())?;
     expand_embeds(&mut definition)?;
@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    /// `kubectl explain` shows them; what is embedded belongs to other types and has none here.
+    /// `kubectl explain` shows descriptions; embedded types belong to other definitions and have none here.
     #[test]
     fn every_field_has_a_description() {
         fn look(schema: &Value, at: &str, missing: &mut Vec<String>) {

@@ -9,8 +9,8 @@ use crate::decode::json_kind;
 use crate::error::FieldError;
 use crate::validate::{dns_1035_label, object_meta};
 
-/// What is wrong with `apiVersion`, `kind` and `metadata` of resources inside a value; `resource`: of the value itself,
-/// too. `path` is that of the value, empty for the object itself.
+/// Validates `apiVersion`, `kind` and `metadata` of resources inside a value; `resource`: of the value itself, too.
+/// `path` is that of the value, empty for the object itself.
 pub fn validate(value: &Value, node: &Node, resource: bool, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(value, node, resource, path, &mut errors);

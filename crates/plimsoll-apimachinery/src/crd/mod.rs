@@ -1,4 +1,4 @@
-//! Custom resources: from a definition to rows of the kind table, and what is done to their objects.
+//! Custom resources: the rows of a definition in the kind table, and pruning, defaults and validation of their objects.
 
 mod arena;
 pub(crate) mod check;
@@ -39,8 +39,8 @@ fn checks(kind: &Kind) -> Option<&node::Node> {
     kind.custom.as_ref()?.checks.as_deref()
 }
 
-/// Removes the fields the schema doesn't know and returns their paths, sorted (`spec.parts[0].junk`); does
-/// nothing to built-in kinds. Fields of `metadata` are not looked at.
+/// Removes unknown fields and returns their paths, sorted (`spec.template[0].junk`); does nothing to built-in kinds.
+/// Fields of `metadata` stay.
 pub fn prune(kind: &Kind, object: &mut Value) -> Vec<String> {
     checks(kind).map(|node| prune::prune(object, node)).unwrap_or_default()
 }
@@ -52,8 +52,8 @@ pub fn default_object(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// What is wrong with what a custom resource says it is; when anything is, little else is looked at
-/// (`customResourceValidator.ValidateTypeMeta`). Nothing for built-in kinds.
+/// Validates `kind` and `apiVersion` of a custom resource; with errors here, callers skip most other checks
+/// (`customResourceValidator.ValidateTypeMeta`). Built-in kinds have no errors.
 pub fn validate_type(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if kind.custom.is_none() {
         return Vec::new();
@@ -66,9 +66,8 @@ pub fn validate_type(kind: &Kind, object: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// What is wrong with a custom resource: its values, duplicates in its lists, its rules. `old` is the object it
-/// replaces; what hasn't changed is not complained about. `known` is what is wrong with its metadata: rules don't run
-/// on what isn't even that far right.
+/// Validates a custom resource: its values, duplicates in its lists, its rules. `old` is the object it replaces;
+/// unchanged values have no errors. `known` are the errors of its metadata, with which rules don't run.
 pub fn validate_object(
     kind: &Kind,
     old: Option<&Value>,
@@ -85,7 +84,7 @@ pub fn validate_object(
     errors
 }
 
-/// As [`validate_object`] for what is written through the status subresource.
+/// Validates a write through the status subresource, like [`validate_object`].
 pub fn validate_status(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldError> {
     let (Some(node), Some(custom)) = (checks(kind), &kind.custom) else { return Vec::new() };
     let mut checker = check::Checker { base: "status", errors: Vec::new() };

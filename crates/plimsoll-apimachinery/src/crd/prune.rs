@@ -1,4 +1,4 @@
-//! Dropping what a schema doesn't know.
+//! Pruning: removes fields that a schema doesn't specify.
 
 use serde_json::{Map, Value};
 

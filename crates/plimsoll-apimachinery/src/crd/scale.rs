@@ -1,4 +1,4 @@
-//! What is wrong with what the `scale` subresource of custom resources reads.
+//! Validation of the fields that the `scale` subresource of custom resources reads.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::text;
 use crate::error::FieldError;
 use crate::kinds::CustomKind;
 
-/// What is wrong with what a scale reads of an object; `status`: only what it reads of the status.
+/// Validates the fields that a Scale reads of an object; `status`: only those of the status.
 pub(super) fn check(custom: &CustomKind, object: &Value, status: bool, errors: &mut Vec<FieldError>) {
     let Some(scale) = &custom.scale else { return };
     let keys = ["specReplicasPath", "statusReplicasPath"];

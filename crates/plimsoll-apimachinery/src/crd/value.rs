@@ -1,4 +1,4 @@
-//! JSON values as values of expressions, by their schema (`k8s.io/apiserver/pkg/cel/common/values.go`,
+//! JSON values as values of expressions, by their schema (`k8s.io/apiserver/pkg/cel/common/valuesunstructured.go`,
 //! `UnstructuredToVal`).
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use super::{Findings, MAX_STRICT};
 use crate::kinds::Kind;
 use crate::schema::{Schema, SchemaId, Schemas};
 
-/// Reads any object, then drops what its schema does not know.
+/// Reads any object, then drops the fields that its schema doesn't specify.
 pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> Result<Findings, D::Error> {
     let mut findings = Findings::default();
     let keep_floats = kind.custom.is_some();
@@ -48,8 +48,8 @@ pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> R
     Ok(findings)
 }
 
-/// Drops what the schema of a custom resource does not know, and gives resources inside their form. Objects of another
-/// group or kind are left as they are; of versions that there aren't, nothing is known.
+/// Drops the fields that the schema of a custom resource doesn't specify, and decodes embedded resources. Objects of
+/// another group or kind are left alone; versions that don't exist have no known fields.
 fn unknown_fields(kind: &Kind, findings: &mut Findings) -> Vec<String> {
     let (Some(schema), Some(custom)) = (&kind.schema, &kind.custom) else { return Vec::new() };
     let text = |key: &str| findings.object.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -66,7 +66,7 @@ fn unknown_fields(kind: &Kind, findings: &mut Findings) -> Vec<String> {
     let mut unknown = Vec::new();
     prune(&schema.schemas, schema.root, &mut findings.object, "", true, &mut unknown);
     unknown.sort();
-    // those of resources inside come after all others
+    // Fields of embedded resources come after all others.
     unknown.extend(super::embedded::coerce(&schema.schemas, schema.root, findings));
     unknown
 }
@@ -189,7 +189,7 @@ impl Any<'_> {
         path
     }
 
-    /// What reads the value at the last step.
+    /// The reader of the value at the last step.
     fn inner(&mut self) -> Any<'_> {
         Any { findings: self.findings, steps: self.steps, keep_floats: self.keep_floats }
     }
@@ -227,7 +227,7 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        // What doesn't fit Go's int64 is a float there.
+        // A number outside of Go's int64 is a float there.
         Ok(i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from))
     }
 

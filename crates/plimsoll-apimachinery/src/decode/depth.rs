@@ -1,4 +1,4 @@
-//! How deep objects and lists may be inside one another.
+//! The depth to which objects and lists may be nested.
 //!
 //! Reading, comparing, writing and dropping a value recurse, so the limit follows the stack of the thread. Upstream reads
 //! 10,000 levels (`maxNestingDepth` of Go's `encoding/json` and `sigs.k8s.io/json`).
@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 
 /// Most levels that a request may have, on a thread with [`STACK`].
 pub const MAX_DEPTH: usize = 2000;
-/// Stack for threads that handle requests, in bytes: what [`MAX_DEPTH`] levels of YAML take, which is more than twice
-/// what JSON takes.
+/// Stack for threads that handle requests, in bytes: enough for [`MAX_DEPTH`] levels of YAML, which take more than
+/// twice the stack of JSON.
 pub const STACK: usize = MAX_DEPTH * YAML_STACK_PER_LEVEL + (1 << 20);
 /// Levels that every thread's stack is enough for: the limit of `serde_json`.
 const PLAIN: usize = 127;
-/// Stack that one level may take, in bytes: several times what the hungriest function takes in a debug build.
+/// Stack for one level, in bytes: several times the largest need of a function in a debug build.
 const STACK_PER_LEVEL: usize = 16 << 10;
 
 /// Levels of YAML that every thread's stack is enough for: the limit of `serde_saphyr`.
@@ -60,7 +60,7 @@ pub fn of(json: &[u8]) -> usize {
 /// Reads JSON of a request.
 ///
 /// # Errors
-/// Those of `serde_json`; that the text is nested too deep ([`explain`] words it).
+/// Those of `serde_json`, and that the text is nested too deep ([`explain`] has the message).
 pub fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     read(json, limit(), |deserializer| T::deserialize(deserializer))
 }
@@ -100,7 +100,7 @@ fn is_limit(error: &serde_json::Error) -> bool {
     error.is_syntax() && error.to_string().starts_with("recursion limit exceeded")
 }
 
-/// What is wrong with a text of JSON that is nested too deep.
+/// The error of a JSON text that is nested too deep.
 pub fn explain(json: &[u8]) -> Option<String> {
     let (depth, limit) = (of(json), limit());
     (depth > limit).then(|| {

@@ -8,11 +8,11 @@ use super::Findings;
 use super::walk;
 use crate::schema::{Schema, SchemaId, Schemas};
 
-/// Deepest value looked at.
+/// Deepest value that is decoded.
 const MAX_DEPTH: usize = 64;
 
-/// Gives metadata of resources inside `findings.object` the form of an `ObjectMeta`. What can't be read is an error;
-/// the paths of fields that aren't known are returned.
+/// Decodes the metadata of resources inside `findings.object` as `ObjectMeta`. Malformed metadata is an error; the
+/// function returns the paths of unknown fields.
 pub(super) fn coerce(schemas: &Schemas, root: SchemaId, findings: &mut Findings) -> Vec<String> {
     let mut walk = Walk { schemas, unknown: Vec::new(), error: None };
     walk.value(root, &mut findings.object, "", 0);

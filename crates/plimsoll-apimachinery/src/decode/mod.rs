@@ -1,9 +1,9 @@
 //! Bytes to objects: JSON or YAML, field validation (Strict, Warn, Ignore) and the form the Go types give an
 //! object on its way through the server.
 //!
-//! One walk over the body does it all: it reads the text, drops and reports unknown and duplicate fields, checks
-//! JSON types and writes every field the way its Go type would (see [`crate::schema::Presence`]). The same walk
-//! runs over objects already in memory, such as the result of a patch: [`conform`].
+//! One walk over the body reads the text, drops and reports unknown and duplicate fields, checks JSON types and writes
+//! every field the way its Go type would (see [`crate::schema::Presence`]). The same walk runs over objects already in
+//! memory, such as the result of a patch: [`conform`].
 
 mod custom;
 pub mod depth;
@@ -36,7 +36,7 @@ pub enum Format {
     Yaml,
 }
 
-/// What happens to unknown and duplicate fields (query parameter `fieldValidation`).
+/// The handling of unknown and duplicate fields (query parameter `fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     /// They are dropped.
@@ -57,7 +57,7 @@ pub struct Decoded {
     pub warnings: Vec<String>,
 }
 
-/// What [`conform`] found.
+/// The result of [`conform`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conformed {
     /// The object.
@@ -66,7 +66,7 @@ pub struct Conformed {
     pub strict: Vec<String>,
 }
 
-/// What a walk over a body gathers.
+/// The findings of a walk over a body.
 #[derive(Debug, Default)]
 struct Findings {
     object: Value,
@@ -160,12 +160,12 @@ fn parse(kind: &Kind, body: &[u8], format: Format) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// What a strict reader of YAML says of keys that are there more than once.
+/// The error of a strict YAML reader for duplicate keys.
 pub fn strict_yaml(twice: &[String]) -> String {
     format!("{}\n  {}", yaml::STRICT_LEAD, twice.join("\n  "))
 }
 
-/// What strict readers refuse, as warnings: each line of what is said of YAML is one of its own.
+/// Strict errors as warnings; each line of a YAML error is a warning of its own.
 fn as_warnings(strict: &[String]) -> Vec<String> {
     let lines = strict.iter().flat_map(|said| match said.strip_prefix(yaml::STRICT_LEAD) {
         Some(lines) => lines.lines().map(str::trim).filter(|l| !l.is_empty()).collect(),
@@ -179,7 +179,7 @@ enum KindError {
     Refused(Box<ApiError>),
 }
 
-/// Fills in a missing apiVersion or kind and refuses another one. Returns what the body says it is.
+/// Fills in a missing apiVersion or kind and refuses another one. Returns the group, version and kind of the body.
 fn check_kind(kind: &Kind, object: &mut Value, body: &[u8]) -> Result<Gvk, KindError> {
     if object.is_null() {
         *object = Value::Object(serde_json::Map::new());
@@ -201,7 +201,7 @@ fn check_kind(kind: &Kind, object: &mut Value, body: &[u8]) -> Result<Gvk, KindE
     }
     let named = if named.is_empty() { &want.kind } else { named };
     if (group, version, named) == ("policy", "v1beta1", "Eviction") {
-        // The older version of the eviction means the same and is still accepted.
+        // `policy/v1beta1` is equivalent and still accepted for evictions.
         version = "v1";
     }
     let found = Gvk { group: group.to_owned(), version: version.to_owned(), kind: named.to_owned() };

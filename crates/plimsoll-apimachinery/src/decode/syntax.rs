@@ -1,6 +1,6 @@
 //! Go's words for malformed JSON and YAML. Only runs when a body is already known to be malformed.
 
-/// What `encoding/json` says about a text that is not JSON; `None` when it finds nothing wrong.
+/// The error of `encoding/json` for a text that is not JSON; `None` when the text is JSON.
 pub fn explain(body: &[u8]) -> Option<String> {
     let mut scanner = Scanner { body, at: 0 };
     match scanner.document() {
@@ -40,7 +40,7 @@ fn yaml_in_go(text: &str, error: &serde_saphyr::Error, line: u64) -> Option<Stri
         .then(|| format!("yaml: line {}: could not find expected ':'", line.saturating_add(1)))
 }
 
-/// What the server says about YAML it cannot read. The parsers differ, so only the head is upstream's.
+/// The error for malformed YAML. The parsers differ, so only its beginning is upstream's.
 pub fn explain_yaml(text: &str, error: &serde_saphyr::Error) -> String {
     let line = error.location().map_or(1, |l| l.line());
     if let Some(said) = yaml_in_go(text, error, line) {
@@ -74,7 +74,7 @@ struct Scanner<'a> {
     at: usize,
 }
 
-/// What the scanner is inside of.
+/// The value that the scanner is inside of.
 #[derive(Clone, Copy, PartialEq)]
 enum Inside {
     Object,
@@ -126,7 +126,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// After a value: closes what ends here. True when another value follows.
+    /// Closes the object or list that ends after a value. True when another value follows.
     fn close(&mut self, stack: &mut Vec<Inside>) -> Result<bool, Fault> {
         while let Some(inside) = stack.last().copied() {
             match (self.peek()?, inside) {

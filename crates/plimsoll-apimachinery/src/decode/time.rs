@@ -7,7 +7,7 @@ use jiff::tz::Offset;
 /// zero time, which is written as `null`.
 ///
 /// # Errors
-/// Go's text about what it cannot parse.
+/// Go's text for a time that it cannot parse.
 pub fn normalise(text: &str, micro: bool) -> Result<Option<String>, String> {
     if !micro && is_plain(text) {
         return Ok((text != "0001-01-01T00:00:00Z").then(|| text.to_owned()));

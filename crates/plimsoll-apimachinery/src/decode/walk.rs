@@ -1,4 +1,4 @@
-//! The walk over the body of a built-in kind: where it is, and what it found.
+//! The walk over the body of a built-in kind: its position and its findings.
 
 use super::go_types::element_type;
 use super::{Findings, MAX_STRICT};

@@ -11,18 +11,18 @@ use serde_json::{Map, Number, Value};
 
 use self::node::{Entry, Node};
 
-/// What a strict reader's complaints begin with; each is a line of its own, indented by two.
+/// The beginning of a strict reader's errors; each error is a line of its own, indented by two.
 pub const STRICT_LEAD: &str = "yaml: unmarshal errors:";
 
 /// The first document of a YAML text as a JSON value.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The text is malformed.
 pub fn yaml(body: &[u8]) -> Result<Value, String> {
     yaml_strict(body).map(|(value, _)| value)
 }
 
-/// As [`yaml`], with what a strict reader says of keys that are there more than once, in its order.
+/// Like [`yaml`], with a strict reader's errors for duplicate keys, in its order.
 ///
 /// # Errors
 /// As [`yaml`].
@@ -38,7 +38,7 @@ pub fn yaml_strict(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     Ok((to_json(tree)?, twice))
 }
 
-/// Finds what is wrong with a text, and whether it grows beyond bounds by its aliases.
+/// Checks a text for syntax errors, and that its aliases don't expand beyond bounds.
 fn check(document: &str) -> Result<(), serde_saphyr::Error> {
     let mut options = serde_saphyr::Options::default();
     let limit = super::depth::yaml_limit();
@@ -56,14 +56,14 @@ fn check(document: &str) -> Result<(), serde_saphyr::Error> {
     })
 }
 
-/// Whether a text says that it is of another version than 1.1 (or of 1.1 only in name).
+/// Whether a text declares a YAML version other than 1.1.
 fn of_other_version(text: &str) -> bool {
     let directives = text.lines().take_while(|line| line.is_empty() || line.starts_with(['%', '#']));
     let mut versions = directives.filter_map(|line| line.strip_prefix("%YAML ")).map(str::trim);
     versions.any(|version| version != "1.1")
 }
 
-/// Everything up to the second document. JSON ends where its value does, whatever follows.
+/// The text up to the second document. JSON ends with its value; anything after it is ignored.
 fn first_document(text: &str) -> &str {
     if text.trim_start().starts_with('{') {
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
@@ -91,8 +91,8 @@ fn first_document(text: &str) -> &str {
     text
 }
 
-/// Makes the maps of a tree: merges are made, and a key has one value, the last. What a strict reader says of the others is
-/// added to `twice`.
+/// Makes the maps of a tree: applies merge keys and keeps the last value of each key. A strict reader's errors for the
+/// other values are added to `twice`.
 fn settle(node: Node, twice: &mut Vec<String>) -> Result<Node, String> {
     match node {
         Node::List(items) => {
@@ -111,7 +111,7 @@ fn settle(node: Node, twice: &mut Vec<String>) -> Result<Node, String> {
 #[derive(Default)]
 struct Settled {
     entries: Vec<Entry>,
-    /// Where keys are, by their identity.
+    /// Positions of keys, by their identity.
     places: HashMap<String, usize>,
 }
 
@@ -141,7 +141,7 @@ impl Settled {
         Ok(())
     }
 
-    /// Takes in what is merged: a map, or several of which the first counts most.
+    /// Merges a map, or several of which the first has precedence.
     fn merge(&mut self, merged: Node, twice: &mut Vec<String>) -> Result<(), String> {
         let maps = match merged {
             Node::List(items) => items,
@@ -244,7 +244,7 @@ mod tests {
             ),
             ("2020-01-01: a\n2020-01-01: b", &[r#"line 2: key "2020-01-01" already set in map"#]),
             ("!!str 1: a\n'1': b", &[r#"line 2: key "1" already set in map"#]),
-            // where the value begins counts
+            // The line where the value begins counts.
             ("d: {}\nd:\n\n  # c\n  b: 1", &[r#"line 5: key "d" already set in map"#]),
             ("d: {}\nd:", &[r#"line 2: key "d" already set in map"#]),
             ("d: {}\nd: &y\n  c: d", &[r#"line 2: key "d" already set in map"#]),
@@ -253,7 +253,7 @@ mod tests {
             ("d: {}\nd: !!map\n  b: c", &[r#"line 2: key "d" already set in map"#]),
             ("d: {}\nd: |\n  b", &[r#"line 2: key "d" already set in map"#]),
             ("d: {}\nd:\n- b", &[r#"line 3: key "d" already set in map"#]),
-            // so does what is merged, each time
+            // Merged keys are duplicates, too, each time.
             ("a: &x {k: 1}\nb: {<<: *x, k: 2}", &[r#"line 2: key "k" already set in map"#]),
             (
                 "a: &x {1: a, 1: b}\nb: {<<: *x, 1: c}",

@@ -38,7 +38,7 @@ pub(super) fn stateful_set(object: &mut Obj) {
     with_child(object, "spec", |spec| {
         set(spec, "podManagementPolicy", "OrderedReady");
         with_child(spec, "updateStrategy", |strategy| {
-            // Whoever names the type gets no details that weren't asked for.
+            // An explicit type gets no default details.
             let named = !text(strategy, "type").is_empty();
             set_zero(strategy, "type", "RollingUpdate");
             let rolling = text(strategy, "type") == "RollingUpdate";

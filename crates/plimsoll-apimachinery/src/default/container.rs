@@ -1,4 +1,4 @@
-//! Containers and what is in them.
+//! Containers and their fields.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Defaults of built-in kinds (upstream: `pkg/apis/*/v1/defaults.go`): what is filled in before admission and
-//! validation, on create, update and apply alike.
+//! Defaults of built-in kinds (upstream: `pkg/apis/*/v1/defaults.go`), before admission and validation of every create,
+//! update and apply.
 //!
 //! Functions expect objects in the form [`crate::decode`] gives them, where a field that is zero and not a
 //! pointer is missing.

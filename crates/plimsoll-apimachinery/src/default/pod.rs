@@ -34,7 +34,7 @@ pub(super) fn pod(pod: &mut Obj) {
     });
 }
 
-/// The one address and the first of all of them are the same; where both are given, the one counts (conversion of
+/// Makes the single address and the first of the list equal; where both are given, the single one wins (conversion of
 /// core/v1 `PodStatus`).
 fn first_address(status: &mut Obj, one: &str, many: &str) {
     let single = text(status, one).to_owned();
@@ -114,7 +114,7 @@ fn fill(requests: &mut Obj, from: &Obj) {
     }
 }
 
-/// Huge pages of the pod as a whole: what its containers may use, unless the pod says something of them
+/// Huge page limits of the pod: the sum of its containers' limits, unless the pod has limits of its own
 /// (`defaultHugePagePodLimits`).
 fn pod_level_limits(spec: &mut Obj) {
     let Some(resources) = spec.get("resources").and_then(Value::as_object) else { return };
@@ -129,8 +129,7 @@ fn pod_level_limits(spec: &mut Obj) {
     with_child(resources, "limits", |limits| fill(limits, &sums));
 }
 
-/// Requests of the pod as a whole, when it has limits: what its containers ask for, else the limit
-/// (`defaultPodRequests`).
+/// Requests of a pod that has limits: the sum of its containers' requests, else the limit (`defaultPodRequests`).
 fn pod_level_requests(spec: &mut Obj) {
     let mut limits = object(object(spec, "resources"), "limits").clone();
     if limits.is_empty() {

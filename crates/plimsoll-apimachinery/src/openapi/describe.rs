@@ -1,7 +1,7 @@
 //! Descriptions of built-in types and their fields, which `kubectl explain` shows.
 //!
-//! The texts are this project's own (`data/descriptions/*.txt`); the recorded documents have none. They are read when
-//! the first document is asked for.
+//! The texts are this project's own (`data/descriptions/*.txt`), because the recorded documents have none. They are
+//! read when the first document is requested.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -21,10 +21,10 @@ const FILES: [&str; 9] = [
     include_str!("../../data/descriptions/extension.txt"),
 ];
 
-/// Stands for the kind in a text that belongs to several types.
+/// Placeholder for the kind in a text of several types.
 const KIND: &str = "{}";
 
-/// What there is to say of a type.
+/// The descriptions of a type.
 #[derive(Debug, Default)]
 struct Texts {
     about: &'static str,
@@ -35,7 +35,7 @@ struct Texts {
 struct Descriptions {
     /// By package and name.
     types: BTreeMap<(&'static str, &'static str), Texts>,
-    /// By the end of the name, for types that say nothing themselves; "" is for whole objects.
+    /// By the end of the name, for types without a text of their own; "" is for whole objects.
     endings: BTreeMap<&'static str, Texts>,
     /// SHA-256 of all texts.
     hash: Vec<u8>,
@@ -95,7 +95,7 @@ impl Descriptions {
     }
 }
 
-/// What changes when any description does.
+/// A hash that changes when any description changes.
 pub fn hash() -> &'static [u8] {
     &DESCRIPTIONS.hash
 }
@@ -114,7 +114,7 @@ pub fn describe(definition: &str, schema: &mut Value) {
     }
 }
 
-/// Adds what is the same for all objects to the schema of a custom resource, where it says nothing itself.
+/// Adds the descriptions of fields that all objects have to the schema of a custom resource, where it has none.
 pub fn describe_custom(kind: &str, properties: &mut Map<String, Value>) {
     let Some(texts) = DESCRIPTIONS.endings.get("") else { return };
     for field in ["apiVersion", "kind", "metadata"] {

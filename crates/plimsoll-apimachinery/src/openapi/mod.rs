@@ -1,8 +1,8 @@
 //! OpenAPI documents: the index, one document per group version, and the old single one.
 //!
-//! Documents of built-in kinds are expanded from the generated table ([`crate::builtin::documents`]); those of
-//! custom resources, and of built-in kinds without a recorded document, are made from their rows. Nothing is
-//! kept here; a document's [`hash`] says when it must be made again.
+//! Documents of built-in kinds are expanded from the generated table ([`crate::builtin::documents`]); those of custom
+//! resources, and of built-in kinds without a recorded document, are made from their rows. Nothing is cached here; a
+//! document's [`hash`] changes when the document does.
 
 mod binary;
 mod describe;
@@ -53,7 +53,7 @@ pub fn index(table: &KindTable) -> Value {
 
 /// The hash of a document: it changes whenever the document does. `None`: there is no such document.
 ///
-/// It is made of what the document is made of, so that the index is cheap.
+/// The hash of the inputs of a document, so that the index is cheap.
 pub fn hash(table: &KindTable, name: &str) -> Option<String> {
     if !names(table).contains(name) {
         return None;

@@ -47,7 +47,7 @@ fn described(name: &str, schema: &Value) -> Value {
     made
 }
 
-/// A schema of the table as OpenAPI has it: references spelled out, with what stands beside them in `allOf`.
+/// A schema of the table in OpenAPI's form: references written out, with the fields beside a reference in `allOf`.
 fn written_out(schema: &Value) -> Value {
     match schema {
         Value::Array(all) => all.iter().map(written_out).collect(),

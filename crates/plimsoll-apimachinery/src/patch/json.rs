@@ -1,5 +1,5 @@
-//! JSON patch, with the liberties of the library that kube-apiserver uses: `replace` adds a missing key, list
-//! indexes may be negative, whatever is before the first slash of a path is ignored.
+//! JSON patch as kube-apiserver's library implements it: `replace` adds a missing key, list indexes may be negative,
+//! the text before the first slash of a path is ignored.
 
 use serde_json::{Map, Value};
 
@@ -113,8 +113,8 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
     }
 }
 
-/// Puts a value at a path, unless it gets deeper there than bodies may be: what is nested deeper could be stored, but not
-/// be read again.
+/// Writes a value at a path, unless that nests deeper than bodies may be: such an object could be stored, but not be
+/// read again.
 fn put(
     document: &mut Value,
     path: &str,
@@ -169,7 +169,7 @@ fn index(part: &str, length: usize) -> Option<usize> {
     usize::try_from(i).ok()
 }
 
-/// The value at a key; the inner option says whether an object has it.
+/// The value at a key; the inner option tells whether an object has the key.
 fn get<'d>(place: &'d Value, key: &str) -> Option<Option<&'d Value>> {
     match place {
         Value::Object(map) => Some(map.get(key)),

@@ -41,7 +41,7 @@ fn maps(document: &mut Map<String, Value>, patch: Map<String, Value>, depth: usi
     }
 }
 
-/// Takes nulls out of the objects of a new value; those in lists stay.
+/// Removes nulls from the objects of a new value; nulls in lists stay.
 fn prune(value: &mut Value, depth: usize) {
     if depth > MAX_DEPTH {
         return;

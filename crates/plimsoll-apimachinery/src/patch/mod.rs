@@ -1,6 +1,6 @@
 //! The three patches: JSON patch (RFC 6902), JSON merge patch (RFC 7386) and strategic merge patch.
 //!
-//! A patch makes a document; the server then gives it its kind's form ([`crate::decode::conform`]) and says
+//! A patch makes a document; the server then decodes it as its kind ([`crate::decode::conform`]) and answers
 //! [`refused`] when that fails.
 
 mod json;
@@ -18,13 +18,13 @@ pub use strategic::{Merged, strategic};
 use crate::decode;
 use crate::error::{ApiError, FieldError};
 
-/// 422 for a patched document that doesn't fit its kind. `shown` is what the message quotes: the document's JSON for
-/// JSON and merge patches, [`go_text`] of the patch for strategic ones.
+/// 422 for a patched document that doesn't conform to its kind. The message quotes `shown`: the document's JSON for
+/// JSON and merge patches, [`go_text`] of the patch for strategic merge patches.
 pub fn refused(shown: &str, why: &str) -> ApiError {
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", &Value::from(shown), why)])
 }
 
-/// 422 of a patch that cannot be carried out; upstream doesn't say why.
+/// 422 for a patch that cannot be applied; upstream gives no reason.
 fn unprocessable() -> ApiError {
     let mut e =
         ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request");
@@ -32,10 +32,10 @@ fn unprocessable() -> ApiError {
     e
 }
 
-/// What errors in the JSON of a patch begin with, but those of a strategic merge patch.
+/// The beginning of errors in the JSON of a patch, except those of a strategic merge patch.
 const LEAD: &str = "error decoding patch: ";
 
-/// Parses a patch body; `lead`: what errors begin with.
+/// Parses the body of a patch; `lead`: the beginning of errors.
 fn parse(body: &[u8], lead: &str) -> Result<Value, ApiError> {
     decode::depth::from_slice(body).map_err(|e| {
         let why = decode::syntax::explain(body).or_else(|| decode::depth::explain(body));

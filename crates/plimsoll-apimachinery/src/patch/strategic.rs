@@ -1,4 +1,4 @@
-//! Strategic merge patch: lists merge by key, directives say what to delete, replace, retain and reorder.
+//! Strategic merge patch: lists merge by key; directives delete, replace, retain and reorder.
 
 use std::collections::BTreeSet;
 
@@ -20,20 +20,21 @@ const MAX_DEPTH: usize = crate::decode::depth::MAX_DEPTH;
 type Object = Map<String, Value>;
 type Failure = Box<ApiError>;
 
-/// What a strategic merge patch made.
+/// The result of a strategic merge patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
     /// The patched object.
     pub document: Value,
-    /// The patch as merging left it, which is what messages about the object show: carried out directives and nulls
-    /// that found nothing to delete are gone.
+    /// The patch after merging, which messages about the object show: without directives that were applied and nulls
+    /// that deleted nothing.
     pub patch: Value,
 }
 
 /// Applies a strategic merge patch to an object of a built-in kind.
 ///
 /// # Errors
-/// 400 for a malformed patch or directive, 422 for lists of lists, 500 (as upstream) for what else cannot be merged.
+/// 400 for a malformed patch or directive, 422 for lists of lists, 500 (as upstream) for other values that cannot be
+/// merged.
 pub fn strategic(schema: &TypedSchema, object: &Value, body: &[u8]) -> Result<Merged, ApiError> {
     let mut patch = parse_map(body, "")?;
     let original = object.as_object().cloned().unwrap_or_default();
@@ -55,7 +56,7 @@ fn no_merge_key(item: &Object, key: &str) -> Failure {
 }
 
 fn bad_directive(directive: &Value, item: &Object) -> Failure {
-    // As Go's `%s` prints what is no text.
+    // The value as Go's `%s` prints it when it is no string.
     let shown = match directive {
         Value::Null => "%!s(<nil>)".to_owned(),
         Value::Bool(b) => format!("%!s(bool={b})"),
@@ -66,14 +67,14 @@ fn bad_directive(directive: &Value, item: &Object) -> Failure {
     failure(format!("unknown patch type: {shown} in map: {}", go_map(item)))
 }
 
-/// Where the merge is in the schema; without an id nothing is known.
+/// The position of the merge in the schema; without an id the schema is unknown.
 #[derive(Clone, Copy)]
 struct Node<'a> {
     schemas: &'a Schemas,
     id: Option<SchemaId>,
 }
 
-/// How a field merges.
+/// The merge rule of a field.
 struct Rule<'a> {
     node: Node<'a>,
     merge: bool,
@@ -182,10 +183,10 @@ fn field(
     Ok(())
 }
 
-/// What is taken over as it is, there being nothing to merge it with: nothing that is or has a directive.
+/// A new value without its maps that have a directive; `None`: the value is such a map.
 fn without_directives(value: &mut Value) -> Option<Value> {
     if let Value::Array(list) = value {
-        // the patch that messages show keeps its list
+        // The patch in messages keeps its list.
         let kept = list.iter_mut().filter_map(|item| strip_directives(item, 0).then(|| item.clone()));
         return Some(Value::Array(kept.collect()));
     }
@@ -220,7 +221,7 @@ fn discard_nulls(value: &mut Value, depth: usize) {
     }
 }
 
-/// `$retainKeys`: what isn't named goes.
+/// `$retainKeys`: removes the other keys.
 fn retain(original: &mut Object, patch: &Object, keys: &Value) -> Result<(), Failure> {
     let Value::Array(keys) = keys else { return Err(bad_format("retainKeys")) };
     let keys: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
@@ -402,7 +403,7 @@ fn lists(
     interleave(patched, server, &patch, &original, rule.key, true)
 }
 
-/// Carries out the directives among the items of a patch; returns what is left of both lists.
+/// Applies the directives among the items of a patch; returns the remaining items of both lists.
 fn directives<'p>(
     mut original: Vec<Value>,
     patch: &'p mut [Value],
@@ -430,7 +431,7 @@ fn directives<'p>(
     Ok(if replace { (rest.into_iter().map(|v| v.clone()).collect(), Vec::new()) } else { (original, rest) })
 }
 
-/// Splits a list into what another one names and the rest.
+/// Splits a list into the items that another one contains and the rest.
 fn partition(list: Vec<Value>, by: &[Value], key: &str) -> Result<(Vec<Value>, Vec<Value>), Failure> {
     let mut named = Vec::new();
     let mut rest = Vec::new();
@@ -456,8 +457,7 @@ fn partition(list: Vec<Value>, by: &[Value], key: &str) -> Result<(Vec<Value>, V
     Ok((named, rest))
 }
 
-/// Sorts what the patch names by the patch's order and the rest by the server's, and weaves the rest in where the
-/// server had it.
+/// Sorts the items of the patch by the patch's order and the others by the server's, and interleaves both.
 fn interleave(
     mut patched: Vec<Value>,
     mut server: Vec<Value>,

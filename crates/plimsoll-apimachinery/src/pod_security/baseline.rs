@@ -105,7 +105,7 @@ pub fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation::new("non-default capabilities", detail))
 }
 
-/// The containers that add capabilities other than those allowed, and those capabilities.
+/// The violation by containers that add other capabilities than the allowed ones.
 pub fn added_capabilities(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let mut added = BTreeSet::new();
     let names = pod.names(|c| {

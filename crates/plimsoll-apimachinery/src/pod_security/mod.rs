@@ -1,5 +1,5 @@
-//! Pod Security Standards (`k8s.io/pod-security-admission`): what the labels of a namespace ask for, and what of a pod
-//! does not meet it, version by version.
+//! Pod Security Standards (`k8s.io/pod-security-admission`): the policy in the labels of a namespace, and a pod's
+//! violations of it, version by version.
 
 mod baseline;
 mod checks;
@@ -13,12 +13,12 @@ use serde_json::Value;
 pub use checks::evaluate;
 pub use policy::{Level, LevelVersion, Policy, Version};
 
-/// What a check has against a pod.
+/// A violation of a check by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// In few words: `hostPort`.
     pub reason: String,
-    /// Which parts of the pod, and what they would have to say.
+    /// The fields that violate the check, and their required values.
     pub detail: String,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Pod<'a> {
         self.spec["os"]["name"] == "windows"
     }
 
-    /// Whether root in the pod is somebody else on the node (`relaxPolicyForUserNamespacePod`).
+    /// Whether root in the pod is another user on the node (`relaxPolicyForUserNamespacePod`).
     fn is_in_user_namespace(&self) -> bool {
         self.spec["hostUsers"] == false
     }
@@ -127,7 +127,7 @@ fn containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
 
-/// Who sets something: `pod and container "a"`; `None`: nobody.
+/// The setters of a field: `pod and container "a"`; `None`: there are none.
 fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,

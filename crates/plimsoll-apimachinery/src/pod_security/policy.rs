@@ -1,4 +1,4 @@
-//! What the labels of a namespace ask for.
+//! The policy in the labels of a namespace.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::error::FieldError;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// How much pods may do, from most to least.
+/// The rights of pods, from most to least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Everything.
@@ -17,7 +17,7 @@ pub enum Level {
     Privileged,
     /// Nothing that is known to give them rights on the node.
     Baseline,
-    /// What is best practice for hardened pods.
+    /// Best practice for hardened pods.
     Restricted,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for LevelVersion {
     }
 }
 
-/// What a namespace asks for. The default asks for nothing, as that of upstream's configuration does.
+/// The policy of a namespace. The default restricts nothing, like upstream's default configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Pods that do not meet it are refused.
@@ -102,8 +102,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of a namespace with these labels, and what is wrong with them (`PolicyToEvaluate`). A wrong level is
-    /// taken as the strictest one where it is enforced, and as none elsewhere.
+    /// The policy of a namespace with these labels, and the errors in them (`PolicyToEvaluate`). An invalid level
+    /// counts as the strictest one for `enforce`, and as none for the other modes.
     pub fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
         let mut policy = Self::default();
         let mut errors = Vec::new();
@@ -152,7 +152,7 @@ impl Policy {
         (policy, errors)
     }
 
-    /// Whether nothing is asked for.
+    /// Whether the policy restricts nothing.
     pub fn is_privileged(&self) -> bool {
         [self.enforce, self.audit, self.warn].iter().all(|mode| mode.level == Level::Privileged)
     }

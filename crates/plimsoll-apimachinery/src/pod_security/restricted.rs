@@ -1,4 +1,4 @@
-//! Checks of the level `restricted` beyond those of `baseline`.
+//! Checks of the level `restricted`, in addition to those of `baseline`.
 
 use std::collections::BTreeSet;
 

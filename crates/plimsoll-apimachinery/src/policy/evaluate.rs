@@ -21,7 +21,7 @@ pub enum Verdict {
     Admit,
     /// The validation does not hold.
     Deny {
-        /// Why.
+        /// The message for the user.
         message: String,
         /// Reason of the Status; empty for an error.
         reason: String,

@@ -76,7 +76,7 @@ impl Policy {
     }
 }
 
-/// What happens when a validation does not hold (`validationActions`).
+/// The action when a validation does not hold (`validationActions`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The request is denied.

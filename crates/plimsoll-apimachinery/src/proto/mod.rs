@@ -21,10 +21,10 @@ use table::{TABLE, Table};
 
 /// Media type of protobuf bodies.
 pub const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What an object's encoding starts with.
+/// The first bytes of an object's encoding.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What is said of a body without the prefix of messages.
+/// The error for a body without the prefix of messages.
 pub const NO_MESSAGE: &str =
     "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
 
@@ -67,7 +67,7 @@ fn decode_message(gvk: &Gvk, raw: &[u8]) -> Result<Value, ApiError> {
             let kind = Kind { gvk: gvk.clone(), schema: Some(schema), ..Kind::default() };
             decode::conform(&kind, Value::Object(object)).map(|c| c.object).map_err(ApiError::bad_request)
         }
-        // without a schema nothing says which zeros were meant
+        // Without a schema, explicit zeros can't be told from missing fields.
         None => Ok(Value::Object(without_zeros(object))),
     }
 }
@@ -126,7 +126,7 @@ impl ListWriter {
         write::message(&TABLE, self.message, list)
     }
 
-    /// What comes before and after the pieces, which have so many bytes together.
+    /// The bytes before and after the pieces, which have so many bytes together.
     pub fn envelope(&self, pieces: usize) -> (Vec<u8>, Vec<u8>) {
         let mut head = MAGIC.to_vec();
         let tail = write::envelope_around(&mut head, &self.gvk, pieces);
@@ -159,7 +159,7 @@ fn message_of(table: &Table, gvk: &Gvk) -> Option<usize> {
         Some(head) => head,
     };
     let own = format!("io.k8s.api.{short}.{}.{}", gvk.version, gvk.kind);
-    // options, lists of anything and statuses go by the version of what they are about
+    // Options, lists of unknown kinds and statuses have the version of the objects that they belong to.
     let meta = format!("io.k8s.apimachinery.pkg.apis.meta.v1.{}", gvk.kind);
     table.named(&own).or_else(|| table.named(&meta).filter(|_| TRAVELLING.contains(&gvk.kind.as_str())))
 }

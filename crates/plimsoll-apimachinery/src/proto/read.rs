@@ -10,7 +10,7 @@ use crate::gvk::Gvk;
 
 /// Deepest nesting of messages.
 const MAX_DEPTH: usize = 100;
-/// Most fields in a body: it bounds what a small body can make of memory.
+/// Most fields in a body: bounds the memory that a small body can take.
 const MAX_FIELDS: usize = 1_000_000;
 
 type Result<T> = std::result::Result<T, String>;
@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, String>;
 /// An object's envelope (`runtime.Unknown`).
 #[derive(Debug, Default)]
 pub struct Unknown {
-    /// What it holds.
+    /// The group, version and kind of the object.
     pub gvk: Gvk,
     /// The encoded object.
     pub raw: Vec<u8>,

@@ -19,13 +19,13 @@ pub struct Table {
 /// One message.
 #[derive(Debug)]
 pub struct Message {
-    /// What it is in JSON, when not an object.
+    /// The JSON form of the message, when not an object.
     pub form: Form,
     /// Fields by number.
     pub fields: Vec<Field>,
 }
 
-/// What a message is in JSON.
+/// The JSON form of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// An object with its fields.
@@ -59,7 +59,7 @@ pub struct Field {
     pub number: u32,
     /// Type.
     pub kind: Kind,
-    /// How often it comes.
+    /// The shape of the field.
     pub shape: Shape,
 }
 
@@ -80,7 +80,7 @@ pub enum Kind {
     Message(usize),
 }
 
-/// How often a field comes.
+/// How many values a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// At most once.

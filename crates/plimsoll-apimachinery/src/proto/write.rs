@@ -19,7 +19,7 @@ pub fn envelope(out: &mut Vec<u8>, gvk: &Gvk, raw: &[u8]) {
     out.extend_from_slice(&tail);
 }
 
-/// The envelope up to an object of so many bytes; returns what follows the object.
+/// Writes the envelope up to an object of so many bytes; returns the bytes that follow the object.
 pub fn envelope_around(out: &mut Vec<u8>, gvk: &Gvk, length: usize) -> Vec<u8> {
     let mut meta = Vec::new();
     bytes(&mut meta, 1, gvk.api_version().as_bytes());

@@ -1,4 +1,4 @@
-//! What a ResourceClaim uses: devices by class, in the worst case.
+//! Usage of a ResourceClaim: devices by class, in the worst case.
 
 use std::collections::BTreeMap;
 

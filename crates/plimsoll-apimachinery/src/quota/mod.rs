@@ -1,4 +1,4 @@
-//! ResourceQuota: what quotas count of each kind (`pkg/quota/v1/evaluator/core`), and the count of a whole namespace.
+//! ResourceQuota: the usage of each kind (`pkg/quota/v1/evaluator/core`), and that of a whole namespace.
 
 mod claims;
 mod scope;
@@ -16,7 +16,7 @@ use crate::{Kind, KindTable, ObjectLister};
 pub use scope::{holds, is_terminating};
 
 const BY_STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
-/// Of what quotas limit every container has to say how much it needs.
+/// Resources that every container must request or limit when a quota limits them.
 const SPECIFIED: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
@@ -24,7 +24,7 @@ const SPECIFIED: [&str; 6] =
 pub struct Tracker<'a> {
     /// The kind.
     pub kind: &'a Kind,
-    /// Where device classes are.
+    /// Finds device classes.
     pub objects: &'a dyn ObjectLister,
     /// When.
     pub now: Timestamp,
@@ -77,7 +77,7 @@ impl Tracker<'_> {
             || resource.strip_prefix("requests.").is_some_and(|name| classes.values().any(|n| n == name))
     }
 
-    /// What an object uses.
+    /// The usage of an object.
     pub fn usage(&self, object: &Value) -> Amounts {
         let mut out = Amounts::from([(self.count_name(), whole(1))]);
         match self.key() {
@@ -102,7 +102,7 @@ impl Tracker<'_> {
         out
     }
 
-    /// What containers of a pod would have to say, in words; `None`: all is said.
+    /// The requests and limits that containers of a pod lack, as text; `None`: none.
     pub fn unspecified(&self, object: &Value, tracked: &BTreeSet<&str>) -> Option<String> {
         if self.key() != ("", "pods") || is_set_for_pod(object) {
             return None;
@@ -181,7 +181,7 @@ fn services(service: &Value, out: &mut Amounts) {
         Some("NodePort") => nodes = ports.len(),
         Some("LoadBalancer") => {
             balancers = 1;
-            // Ports are not given yet: what counts is whether they will be.
+            // Ports may not be allocated yet, so the number that will be allocated counts.
             let given = |p: &&Value| p["nodePort"].as_i64().is_some_and(|n| n != 0);
             let all = spec["allocateLoadBalancerNodePorts"] != false;
             nodes = if all { ports.len() } else { ports.iter().filter(given).count() };
@@ -232,7 +232,7 @@ pub fn counted<'a>(
     kinds
 }
 
-/// `status` of a quota, from everything that there is in its namespace now. What nothing counts stays as it is.
+/// `status` of a quota, from all current objects of its namespace. Resources that nothing counts stay as they are.
 pub fn recount(table: &KindTable, objects: &dyn ObjectLister, quota: &Value, now: Timestamp) -> Value {
     let hard = &quota["spec"]["hard"];
     let mut used = amounts(&quota["status"]["used"]);

@@ -1,4 +1,4 @@
-//! Which objects a quota is about.
+//! The objects that a quota selects.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Field selectors: syntax of apimachinery's `fields`, and what each kind can be selected by.
+//! Field selectors: the syntax of apimachinery's `fields`, and the selectable fields of each kind.
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ enum Family {
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// How a kind words its refusal.
+/// The error of a kind for a field that isn't selectable.
 #[derive(Clone, Copy)]
 enum Refusal {
     /// `field label not supported: X`
@@ -49,8 +49,8 @@ enum Refusal {
     Default,
 }
 
-/// Fields by which built-in kinds can be selected (the `AddFieldLabelConversionFunc`s of pkg/apis).
-/// Group, kind, refusal, fields as (name in the request, name for matching; empty: the same).
+/// Selectable fields of built-in kinds (the `AddFieldLabelConversionFunc`s of pkg/apis): group, kind, error, fields as
+/// (name in the request, name for matching; empty: equal).
 type Row = (&'static str, &'static str, Refusal, &'static [(&'static str, &'static str)]);
 
 const TABLE: &[Row] = &[
@@ -183,17 +183,17 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
-    /// Whether a field other than name and namespace is asked for.
+    /// Whether the selector uses a field other than name and namespace.
     pub fn needs_object(&self) -> bool {
         self.requirements.iter().any(|r| r.field != NAME && r.field != NAMESPACE)
     }
 
-    /// The value a field must have, when the selector asks for exactly one.
+    /// The value that the selector requires of a field; `None`: it doesn't require exactly one.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.requirements.iter().find(|r| r.field == field && !r.negated).map(|r| r.value.as_str())
     }
 
-    /// Whether the requirements on name and namespace hold; others are not looked at.
+    /// Whether the requirements on name and namespace hold; other requirements are ignored.
     pub fn matches_name(&self, name: &str, namespace: &str) -> bool {
         self.requirements.iter().all(|r| match r.field.as_str() {
             NAME => (r.value == name) != r.negated,
@@ -244,7 +244,7 @@ impl FieldSelector {
     }
 }
 
-/// What Go prints for the zero value of a field.
+/// Go's text for the zero value of a field.
 fn missing(field: &str) -> &'static str {
     match field {
         "spec.hostNetwork" | "spec.unschedulable" => "false",

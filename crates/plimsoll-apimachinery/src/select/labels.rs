@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::error::{ApiError, FieldError};
 
-/// What a requirement asks of a label.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `in`, `=` and `==`.
@@ -288,7 +288,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What `labels.NewRequirement` checks of the values; all errors in one text.
+/// Checks the values as `labels.NewRequirement` does; all errors in one text.
 fn check(requirement: Requirement) -> Result<Requirement, String> {
     let mut errors: Vec<String> = Vec::new();
     let mut add = |e: &FieldError| {

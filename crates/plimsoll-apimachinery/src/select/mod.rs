@@ -44,7 +44,7 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object matches. It is asked for only when its labels match and a field is needed.
+    /// Whether an object matches. `object` is called only when the labels match and a field is needed.
     pub fn matches<'a>(
         &self,
         labels: &BTreeMap<String, String>,
@@ -53,8 +53,7 @@ impl Selector {
         self.labels.matches(labels) && (self.fields.is_empty() || self.fields.matches(&object()))
     }
 
-    /// As [`Selector::matches`] where name and namespace are at hand: the object is asked for only when
-    /// another field is needed.
+    /// Like [`Selector::matches`] for a known name and namespace: `object` is called only when another field is needed.
     pub fn matches_named<'a>(
         &self,
         name: &str,

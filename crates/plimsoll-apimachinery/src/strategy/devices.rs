@@ -1,5 +1,5 @@
-//! Fields of resource.k8s.io that the registry drops: those of features that are off by default upstream, and what
-//! is said of devices that were given back.
+//! Fields of resource.k8s.io that the registry drops: those of features that are off by default upstream, and the
+//! status of deallocated devices.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(super) fn drop_disabled(old: Option<&Obj>, new: &mut Obj) {
     }
 }
 
-/// What drivers said of devices goes with their allocation (`dropDeallocatedStatusDevices`).
+/// The status of devices is dropped with their allocation (`dropDeallocatedStatusDevices`).
 pub(super) fn drop_deallocated(old: &Obj, new: &mut Obj) {
     fn id(of: &Obj) -> [String; 4] {
         ["driver", "pool", "device", "shareID"].map(|key| text(of, key).to_owned())

@@ -44,7 +44,7 @@ fn drop_from_spec(spec: &mut Obj) {
             source.remove("clusterTrustBundle");
             source.remove("podCertificate");
         }
-        // What is always written is `null` once stored.
+        // A field that Go always writes is `null` once stored.
         if projected.get("sources").and_then(Value::as_array).is_some_and(Vec::is_empty) {
             projected.insert("sources".to_owned(), Value::Null);
         }

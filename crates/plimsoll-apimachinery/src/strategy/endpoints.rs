@@ -6,8 +6,8 @@ use crate::obj::{Obj, as_obj, children, has, list, object, text};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// `deprecatedTopology` cannot be written. What stood there for the node is taken over as `nodeName`, so that partial
-/// updates keep it.
+/// Drops `deprecatedTopology`, which cannot be written, and keeps its node as `nodeName`, so that partial updates don't
+/// lose it.
 pub(super) fn drop_topology(slice: &mut Obj, old: Option<&Obj>) {
     if old.is_some_and(|old| list(old, "endpoints") == list(slice, "endpoints")) {
         return;

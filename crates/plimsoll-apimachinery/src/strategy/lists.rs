@@ -6,9 +6,9 @@ use crate::kinds::Kind;
 use crate::obj::Obj;
 use crate::schema::{Presence, SchemaId, Schemas};
 
-/// Makes empty lists what they are once stored. Protobuf doesn't tell them from missing ones, so that those that are always
-/// written are `null` afterwards; until then they are what the client wrote, and count as written by it. Kinds that are
-/// stored as JSON keep them.
+/// Makes empty lists what they are once stored. Protobuf doesn't distinguish them from missing ones, so that a list
+/// that Go always writes is `null` afterwards; until then the list is as the client wrote it, and the client owns it.
+/// Kinds that are stored as JSON keep empty lists.
 pub fn store(kind: &Kind, object: &mut Obj) {
     let as_json = matches!(kind.gvk.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
     if let Some(schema) = kind.schema.as_ref().filter(|_| !as_json) {
@@ -54,7 +54,7 @@ mod tests {
     use crate::decode::{self, FieldValidation, Format};
     use crate::{builtin, default, strategy};
 
-    /// What a new object is once it is stored.
+    /// The stored form of a new object.
     fn stored(group: &str, version: &str, plural: &str, object: &Value) -> Value {
         let kinds = builtin::table();
         let kind = kinds.resource(group, version, plural).unwrap();

@@ -1,5 +1,5 @@
-//! What the registry does to an object on its way in, kind by kind (upstream: `pkg/registry/*/strategy.go`):
-//! status belongs to its subresource, `generation` counts changes of intent, some fields are the server's.
+//! Strategies of the registry, kind by kind (upstream: `pkg/registry/*/strategy.go`): status belongs to its
+//! subresource, `generation` counts changes of the spec, the server sets some fields.
 //!
 //! Name, namespace, UID, times and resource version are the caller's business and already in place.
 
@@ -66,8 +66,8 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
     }
 }
 
-/// Makes a decoded and defaulted new version of an object ready: puts back what the endpoint (`subresource`,
-/// empty for the object itself) may not change and counts `generation`.
+/// Prepares a decoded and defaulted new version of an object: restores the fields that the endpoint (`subresource`,
+/// empty for the object itself) may not change, and sets `generation`.
 pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value, now: Timestamp) {
     let (Some(before), Some(o)) = (old.as_object(), new.as_object_mut()) else { return };
     if kind.custom.is_none() {
@@ -96,8 +96,8 @@ pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Val
     }
 }
 
-/// Whether nothing that happens to an object between its defaults and the store leaves a gap for defaults to fill. Only
-/// what is most of what is written says so; others get their defaults once more.
+/// Whether no step between defaults and the store removes a default, so that defaults need not run again. The kinds
+/// that are written most are listed; others get their defaults once more.
 pub fn keeps_defaults(kind: &Kind) -> bool {
     kind.custom.is_none()
         && matches!(
@@ -106,7 +106,7 @@ pub fn keeps_defaults(kind: &Kind) -> bool {
         )
 }
 
-/// What shows of an object once it has been validated.
+/// The last changes to an object after its validation.
 pub fn finish(kind: &Kind, object: &mut Value) {
     if kind.custom.is_some() || !kind.gvk.group.is_empty() {
         return;
@@ -157,7 +157,7 @@ fn clear_status(kind: &Kind, o: &mut Obj) {
     with_child(o, "status", |status| set(status, "phase", phase));
 }
 
-/// What `generation` counts.
+/// The changes that `generation` counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counted {
     /// Nothing: it is the client's, or not set at all.
@@ -195,7 +195,7 @@ fn generation_of(kind: &Kind) -> Counted {
     }
 }
 
-/// Whether labels say what the object is for, so that a change of them counts too.
+/// Whether `generation` counts changes of labels, too.
 fn counts_labels(kind: &Kind) -> bool {
     kind.gvk.group == "discovery.k8s.io" && kind.gvk.kind == "EndpointSlice"
 }
@@ -227,7 +227,7 @@ fn bump(kind: &Kind, old: &Obj, new: &mut Obj) {
     }
 }
 
-/// What this server serves itself is there at once.
+/// An APIService that this server serves itself is available at once.
 fn local_service(o: &mut Obj, now: Timestamp) {
     let status = if has(object(o, "spec"), "service") {
         json!({})
@@ -343,7 +343,7 @@ fn keeps_metadata(kind: &Kind) -> bool {
     )
 }
 
-/// Everything a client says in metadata is ignored, except its bookkeeping.
+/// Ignores a client's changes of metadata, except its managed fields.
 fn keep_metadata(meta: &mut Obj, old: &Obj) {
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
         keep(meta, object(old, "metadata"), key);
@@ -362,7 +362,7 @@ fn namespace_create(o: &mut Obj) {
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// The generation of a `DaemonSet`'s template that its annotation says.
+/// The generation of a `DaemonSet`'s template, from its annotation.
 fn given_generation(o: &Obj) -> Option<i64> {
     let annotation = object(object(o, "metadata"), "annotations").get(TEMPLATE_GENERATION)?;
     annotation.as_str()?.parse().ok()
@@ -403,7 +403,7 @@ fn stored_versions(o: &mut Obj) {
     with_child(o, "status", |status| status.insert("storedVersions".to_owned(), Value::Array(stored)));
 }
 
-/// Taints of devices say since when they are there.
+/// Taints of devices have the time at which they were added.
 fn taint_times(o: &mut Obj, now: Timestamp) {
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     with_child(o, "spec", |spec| {

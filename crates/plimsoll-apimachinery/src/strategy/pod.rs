@@ -10,7 +10,7 @@ use super::keep;
 use crate::obj::{Obj, as_obj, children, has, list, object, set, text, with_child};
 use crate::validate::APP_ARMOR;
 
-/// A new pod is pending, has its class, and says so when gates hold it back.
+/// A new pod is pending, has its quality of service class, and a condition when gates hold it back.
 pub(super) fn create(pod: &mut Obj, now: Timestamp) {
     grace(pod);
     let gated = !list(object(pod, "spec"), "schedulingGates").is_empty();
@@ -45,7 +45,7 @@ pub(super) fn grace(pod: &mut Obj) {
     });
 }
 
-/// An update of the status: the owner and the end of a pod are not its kubelet's to say.
+/// An update of the status: a kubelet can't change a pod's owners or deletion.
 pub(super) fn status(old: &Obj, new: &mut Obj) {
     with_child(new, "metadata", |meta| keep(meta, object(old, "metadata"), "ownerReferences"));
     let class = object(old, "status").get("qosClass").cloned();
@@ -64,7 +64,7 @@ pub(super) fn subresource(name: &str, old: &Obj, new: &mut Obj) {
     if name == "ephemeralcontainers" {
         keep(&mut spec, &wanted, "ephemeralContainers");
     } else if groups.iter().any(|key| list(&wanted, key).len() != list(&spec, key).len()) {
-        // What was added or taken away is refused by what validates it.
+        // Validation refuses added and removed containers.
         return;
     } else {
         keep(&mut spec, &wanted, "resources");
@@ -90,9 +90,8 @@ pub(super) fn subresource(name: &str, old: &Obj, new: &mut Obj) {
     });
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys` of affinity terms become part of their selectors
-/// (`mutatePodAffinity`); those of
-/// spreading constraints as well (`mutateTopologySpreadConstraints`).
+/// Adds `matchLabelKeys` and `mismatchLabelKeys` of affinity terms to their selectors (`mutatePodAffinity`); also those
+/// of topology spread constraints (`mutateTopologySpreadConstraints`).
 fn match_label_keys(spec: &mut Obj, labels: &Obj) {
     for constraint in children(spec, "topologySpreadConstraints") {
         merge_keys(constraint, labels);
@@ -157,7 +156,7 @@ fn app_armor(pod: &mut Obj) {
     });
 }
 
-/// What an annotation means (`ApparmorFieldForAnnotation`).
+/// The profile of an annotation (`ApparmorFieldForAnnotation`).
 pub(crate) fn profile(annotation: &str) -> Option<Value> {
     let local = annotation.strip_prefix("localhost/");
     Some(match (annotation, local) {
@@ -191,7 +190,7 @@ pub fn qos_class(spec: &Obj) -> &'static str {
 
 type Amounts<'a> = BTreeMap<&'a str, Quantity>;
 
-/// Adds what one container (or pod) asks for; true when it has limits for both CPU and memory.
+/// Adds the requests and limits of one container (or pod); true when it has limits for both CPU and memory.
 fn add<'a>(resources: &'a Obj, requests: &mut Amounts<'a>, limits: &mut Amounts<'a>) -> bool {
     let mut limited = 0;
     for (key, sums) in [("requests", requests), ("limits", limits)] {

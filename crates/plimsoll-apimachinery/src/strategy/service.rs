@@ -49,7 +49,7 @@ pub(super) fn finish(o: &mut Obj) {
     });
 }
 
-/// What a client did not change goes with the type that needed it; what it did change is left for validation.
+/// Drops a field that a client did not change together with the type that needed it; validation refuses a changed one.
 pub(super) fn update(old: &Obj, new: &mut Obj) {
     let before = object(old, "spec");
     with_child(new, "spec", |spec| {
@@ -75,7 +75,7 @@ pub(super) fn update(old: &Obj, new: &mut Obj) {
                 }
             }
         }
-        // Which policy it is decides about the port, and that may go next.
+        // The policy determines the port, so it may be dropped next.
         let checked = is_checked(before) && !is_checked(spec);
         drop(checked, "healthCheckNodePort", spec);
         let balanced = is_balanced(before) && !is_balanced(spec);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::obj::{Obj, has, object, set, text, with_child};
 
-/// A volume says when its phase last changed.
+/// Sets the time at which the phase of a volume last changed.
 pub fn phase(o: &mut Obj, old: Option<&Obj>, now: Timestamp) {
     let before = old.map(|o| object(o, "status"));
     with_child(o, "status", |status| {
@@ -26,7 +26,7 @@ pub fn phase(o: &mut Obj, old: Option<&Obj>, now: Timestamp) {
     });
 }
 
-/// `dataSource` and `dataSourceRef` of a claim say the same where they can. Sources in other namespaces are off, as
+/// Makes `dataSource` and `dataSourceRef` of a claim equal where they can be. Sources in other namespaces are off, as
 /// they are upstream by default.
 pub fn data_sources(o: &mut Obj, old: Option<&Obj>) {
     let used = |key: &str| old.is_some_and(|o| has(object(o, "spec"), key));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::age;
 
-/// What cell functions get besides the object.
+/// The context of cell functions, beside the object.
 #[derive(Clone, Copy)]
 pub struct Ctx {
     /// The time ages are measured against.

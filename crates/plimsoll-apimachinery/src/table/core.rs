@@ -230,7 +230,7 @@ pub fn claim(v: &Value, ctx: Ctx) -> Vec<Value> {
     ]
 }
 
-/// ResourceQuota: `used/hard` of each resource, those of limits apart.
+/// ResourceQuota: `used/hard` of each resource, limits in a column of their own.
 pub fn quota(v: &Value, ctx: Ctx) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (resource, hard) in at(v, &["status", "hard"]).as_object().into_iter().flatten() {

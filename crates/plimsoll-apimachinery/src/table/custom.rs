@@ -9,7 +9,7 @@ use super::columns::definition;
 use crate::jsonpath::JsonPath;
 use crate::kinds::CustomKind;
 
-/// The columns of a custom resource, ready to use: Name, then those of the definition, or Name and Age.
+/// The columns of a custom resource, parsed: Name, then those of the definition, or Name and Age.
 pub struct CustomColumns {
     columns: Vec<CustomColumn>,
 }

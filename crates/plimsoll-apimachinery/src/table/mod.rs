@@ -21,7 +21,7 @@ use crate::kinds::Kind;
 
 pub use self::pod::status_word as pod_status_word;
 
-/// How much of the object a row carries (`includeObject`).
+/// The part of the object that a row contains (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -52,10 +52,10 @@ impl IncludeObject {
     }
 }
 
-/// What a table is to look like.
+/// Options of a table.
 #[derive(Clone, Debug, Default)]
 pub struct TableOptions {
-    /// What rows carry of their object.
+    /// The part of the object that rows contain.
     pub include_object: IncludeObject,
     /// Leaves `columnDefinitions` null, as in all but the first event of a watch.
     pub no_headers: bool,
@@ -66,7 +66,7 @@ pub struct TableOptions {
 
 const DEFAULT: &[Column] = &[n("Name"), Column { name: "Created At", kind: "date", format: "", priority: 0 }];
 
-/// Makes the table of `items`, all of the kind `kind`. `now` is what ages are measured against.
+/// Makes the table of `items`, all of the kind `kind`. Ages are relative to `now`.
 pub fn to_table(kind: &Kind, items: &[Value], options: &TableOptions, now: Timestamp) -> Value {
     let (columns, rows) = match &kind.custom {
         Some(custom) => {

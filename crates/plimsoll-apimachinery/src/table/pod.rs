@@ -31,7 +31,7 @@ pub fn cells(pod: &Value, ctx: Ctx) -> Vec<Value> {
     ]
 }
 
-/// Row conditions: pods that have ended say so.
+/// Row conditions of pods that have ended.
 pub fn conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, &["status", "phase"]) {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

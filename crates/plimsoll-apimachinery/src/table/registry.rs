@@ -1,4 +1,4 @@
-//! Which kind is shown with which columns.
+//! The columns of each kind.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use super::columns::{Column, b, i, n, s, w};
 use super::{core, others, pod, workloads};
 use crate::gvk::Gvk;
 
-/// How a built-in kind is shown.
+/// The printer of a built-in kind.
 pub struct Printer {
     /// Columns.
     pub columns: &'static [Column],

@@ -1,5 +1,5 @@
-//! IP addresses as Go reads them (apimachinery `util/validation/ip.go`, `k8s.io/utils/net`) and which of them may
-//! be somebody's endpoint.
+//! IP addresses as Go reads them (apimachinery `util/validation/ip.go`, `k8s.io/utils/net`), and the addresses that
+//! endpoints may have.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,7 @@ pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
 pub(crate) struct Network {
     /// As written, bits below the prefix included.
     given: IpAddr,
-    /// How many bits of `given` are the network's.
+    /// Length of the prefix, in bits.
     bits: u32,
 }
 
@@ -208,7 +208,7 @@ pub(super) fn is_v6(text: &str) -> bool {
     sloppy(text).is_some_and(|a| plain(a).is_ipv6())
 }
 
-/// `ValidateEndpointIP`: addresses that mean something else to everybody are nobody's endpoint.
+/// `ValidateEndpointIP`: refuses addresses with a special meaning, such as loopback.
 pub(super) fn endpoint(text: &str, path: &Path<'_>, errors: &mut Errors) {
     match sloppy(text) {
         None => errors.invalid(path, text, "must be a valid IP address"),
@@ -250,8 +250,7 @@ fn local_multicast_v6(a: Ipv6Addr) -> bool {
     matches!(a.octets(), [0xff, second, ..] if second & 0x0f == 0x02)
 }
 
-/// Where a Service's endpoint is: nothing where [`endpoint`] refuses the text, wherever it comes from (objects may be
-/// older than the check).
+/// The address of a Service's endpoint; `None` where [`endpoint`] refuses it (objects may be older than the check).
 #[must_use]
 pub fn endpoint_address(text: &str) -> Option<IpAddr> {
     sloppy(text).filter(|a| special(*a, text).is_none()).map(plain)
@@ -267,7 +266,7 @@ mod tests {
         const MAPPED: &str = "must not have an IPv4-mapped IPv6 address";
         const NONE: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
         const ZEROS: &str = "must not have leading 0s in IP or prefix length";
-        // As it is read, its form as an interface's address, what is wrong with it, and how many warnings there are.
+        // Text, its parsed form, its form as an interface's address, the error, and the number of warnings.
         for (text, shown, interface, fault, warnings) in [
             ("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/8", None, 0),
             ("10.1.2.3/8", "10.0.0.0/8", "10.1.2.3/8", Some(LATE), 1),

@@ -11,7 +11,7 @@ use crate::obj::{Obj, as_obj, has, int, list, object, text};
 const MAX_PERIOD: i64 = 1800;
 const MAX_WINDOW: i64 = 3600;
 
-/// What of the old object allows more than for a new one.
+/// Relaxations for values that the old object has.
 #[derive(Default)]
 struct Allowed {
     /// No replicas at all.
@@ -27,7 +27,7 @@ pub(super) fn autoscaler(autoscaler: &Obj, errors: &mut Errors) {
     spec(object(autoscaler, "spec"), &Allowed::default(), errors);
 }
 
-/// As for a new one; what was there already may stay.
+/// Like a new object, except that invalid values of the old one may stay.
 pub(super) fn autoscaler_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let same =
@@ -67,7 +67,7 @@ fn spec(spec: &Obj, allowed: &Allowed, errors: &mut Errors) {
     let versions = if allowed.target { Versions::Any } else { Versions::of(core) };
     reference(target, versions, &path.field("scaleTargetRef"), errors);
     metrics(spec, min, allowed, &path.field("metrics"), errors);
-    // What v1 has instead of metrics is the first of them inside.
+    // v1 has this field instead of metrics; internally it is the first metric.
     if let Some(percent) = int(spec, "targetCPUUtilizationPercentage").filter(|percent| *percent <= 0) {
         let at = Path::new("spec.metrics[0].resource.target.averageUtilization");
         errors.invalid(&at, percent, "must be greater than 0");
@@ -129,7 +129,7 @@ fn metrics(spec: &Obj, min: Option<i64>, allowed: &Allowed, path: &Path<'_>, err
     }
 }
 
-/// Sources and the types they belong to, in the order they are looked at.
+/// Sources and their types, in the order of upstream's checks.
 const SOURCES: [(&str, &str); 5] = [
     ("object", "Object"),
     ("external", "External"),

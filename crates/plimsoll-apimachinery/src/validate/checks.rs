@@ -12,7 +12,7 @@ const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric charac
 const WILDCARD: &str = r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
-/// What is wrong with a text; empty: nothing.
+/// The errors of a text; empty: it is valid.
 pub(crate) type Faults = Vec<String>;
 
 fn too_long(text: &str, max: usize, unit: &str, faults: &mut Faults) {
@@ -220,7 +220,7 @@ pub(crate) fn as_prefix(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What may not be in a path segment (`IsValidPathSegmentName`).
+/// The errors of a path segment (`IsValidPathSegmentName`).
 pub(crate) fn path_segment(text: &str, prefix: bool) -> Faults {
     if !prefix && matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];

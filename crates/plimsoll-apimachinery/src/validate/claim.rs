@@ -7,7 +7,7 @@ use super::{checks, resources, selector};
 use crate::obj::{Obj, has, list, object, text};
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-/// What storage classes were named by before they had a field.
+/// The annotation that named the storage class before the field existed.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Modes of access of volumes and claims: known ones, and `ReadWriteOncePod` alone.
@@ -98,8 +98,8 @@ fn data_source(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `dataSource` says what `dataSourceRef` says, or nothing when that refers to another namespace. Upstream shows a path
-/// for the value, which is printed as an empty object.
+/// `dataSource` equals `dataSourceRef`, or is missing when that refers to another namespace. Upstream shows a path for
+/// the value, which is printed as an empty object.
 fn sources_agree(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if !has(spec, "dataSource") || !has(spec, "dataSourceRef") {
         return;
@@ -114,7 +114,8 @@ fn sources_agree(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Claims are for good, but for their size once bound and what is still open (`ValidatePersistentVolumeClaimUpdate`).
+/// Claims are immutable, except for their size once bound and fields that are still empty
+/// (`ValidatePersistentVolumeClaimUpdate`).
 pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let path = Path::new("spec");
@@ -161,7 +162,7 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
 }
 
-/// A class may be named where none was, in the old way or the new one, as long as both say the same.
+/// A class may be set where there was none, by the annotation or the field, when both are equal.
 fn class_change(old: &Obj, new: &Obj, is: &mut Obj, errors: &mut Errors) {
     let annotation = |o: &Obj| -> Option<String> {
         object(object(o, "metadata"), "annotations").get(CLASS).and_then(Value::as_str).map(str::to_owned)
@@ -198,10 +199,10 @@ fn accept_size(before: &Obj, is: &mut Obj) {
     }
 }
 
-/// Parts that are there or not, whatever is in them.
+/// Fields that are compared by presence.
 const PARTS: [&str; 3] = ["selector", "dataSource", "dataSourceRef"];
 
-/// Whether two specs say the same (`Semantic.DeepEqual`): `null` and empty lists and maps are as good as nothing.
+/// Whether two specs are equal (`Semantic.DeepEqual`): `null` and empty lists and maps equal a missing field.
 fn same_spec(a: &Obj, b: &Obj) -> bool {
     fn clean(value: &Value) -> Value {
         match value {

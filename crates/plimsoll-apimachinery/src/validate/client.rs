@@ -1,4 +1,4 @@
-//! Where webhooks are: a URL or a service (apiserver `util/webhook/validation.go`).
+//! The address of a webhook: a URL or a service (apiserver `util/webhook/validation.go`).
 
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ fn service(service: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if !target.starts_with('/') {
         errors.invalid(&at, target, "must start with a '/'");
     }
-    // Upstream leaves out the first byte, whatever it is.
+    // Upstream leaves out the first byte, even when it isn't a slash.
     let rest = String::from_utf8_lossy(target.as_bytes().get(1..).unwrap_or_default()).into_owned();
     for (i, step) in rest.strip_suffix('/').unwrap_or(&rest).split('/').enumerate() {
         if step.is_empty() {

@@ -38,7 +38,7 @@ fn decoded_len(value: &Value) -> usize {
     text.trim_end_matches('=').len() * 3 / 4
 }
 
-/// What may change of a `ConfigMap`.
+/// Update of a `ConfigMap`.
 pub(super) fn config_map_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     immutable(old, new, &["data", "binaryData"], errors);
 }
@@ -122,7 +122,7 @@ fn json_entry(data: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What may change of a `Secret`.
+/// Update of a `Secret`.
 pub(super) fn secret_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     errors.immutable(&Path::new("type"), old, new, "type");
     immutable(old, new, &["data"], errors);

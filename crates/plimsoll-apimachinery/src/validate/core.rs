@@ -13,7 +13,7 @@ pub(super) fn namespace(namespace: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What is left of a namespace's finalizers: errors name which of them.
+/// The remaining finalizers of a namespace, which errors name.
 pub(super) fn namespace_finalizers(namespace: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     let at = path.field("finalizers");
@@ -22,7 +22,7 @@ pub(super) fn namespace_finalizers(namespace: &Obj, errors: &mut Errors) {
     }
 }
 
-/// The phase of a namespace says whether it is being deleted.
+/// A namespace is in phase Terminating exactly when it is being deleted.
 pub(super) fn namespace_status(_: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("status");
     let phase = text(object(new, "status"), "phase");

@@ -1,5 +1,5 @@
-//! Cron schedules in the standard form of five fields or a descriptor, with the parser's words for what is wrong
-//! (`robfig/cron` v3, `ParseStandard`).
+//! Cron schedules in the standard form of five fields or a descriptor, with the parser's errors (`robfig/cron` v3,
+//! `ParseStandard`).
 
 use crate::go::go_quote;
 

@@ -1,4 +1,4 @@
-//! What is no longer used, and what warnings say of it.
+//! Deprecated labels, annotations and fields, and their warnings.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::path::Path;
 use super::{checks, resources};
 use crate::obj::{Obj, as_obj, list, object, text};
 
-/// What is said of a label of nodes that has another name by now (`GetNodeLabelDeprecatedMessage`).
+/// The warning for a node label that has been replaced (`GetNodeLabelDeprecatedMessage`).
 pub(super) fn label(key: &str) -> Option<&'static str> {
     Some(match key {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
@@ -56,9 +56,9 @@ pub(super) struct Source {
     pub key: &'static str,
     /// Its name in warnings.
     pub shown: &'static str,
-    /// What they say.
+    /// The text of the warning.
     pub why: &'static str,
-    /// Whether they say it of `PersistentVolumes` as well as of pods.
+    /// Whether the warning is for `PersistentVolumes` as well as for pods.
     pub of_volumes: bool,
 }
 

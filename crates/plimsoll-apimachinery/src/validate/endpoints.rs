@@ -107,7 +107,7 @@ pub(super) fn slice(slice: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Endpoints that were accepted once stay so; what kind of addresses a slice has is for good.
+/// Endpoints that were accepted once stay valid; the address type of a slice is immutable.
 pub(super) fn slice_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     forgive(old, new, "endpoints", errors);
     errors.immutable(&Path::new("addressType"), old, new, "addressType");
@@ -226,8 +226,8 @@ fn hints(hints: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is told about addresses that are accepted (`warnOnBadIPs`, `endpointsWarnings`); `new` is not in the
-/// hands of upstream's own controllers.
+/// Warnings for addresses that are accepted (`warnOnBadIPs`, `endpointsWarnings`), except in Endpoints that the endpoint
+/// controller manages.
 pub(super) fn endpoints_warnings(new: &Obj, found: &mut Vec<String>) {
     if managed_by(new, "endpoints.kubernetes.io/managed-by") == "endpoint-controller" {
         return;

@@ -7,7 +7,7 @@ use super::{checks, golang, meta};
 use crate::kinds::Kind;
 use crate::obj::{Obj, has, int, object, text};
 
-/// Field names differ between the APIs; errors name those of the request's version only for the controller.
+/// Field names differ between the two APIs; errors use those of the request's version only for the controller.
 struct Names {
     subject: &'static str,
     controller: &'static str,
@@ -17,7 +17,7 @@ struct Names {
 const OLD: Names = Names { subject: "involvedObject", controller: "reportingComponent", note: "message" };
 const NEW: Names = Names { subject: "regarding", controller: "reportingController", note: "note" };
 
-/// A new event. The old API asks no more of it than that it is consistent (`ValidateEventCreate`).
+/// A new event. The old API requires consistency only (`ValidateEventCreate`).
 pub(super) fn create(kind: &Kind, event: &Obj, errors: &mut Errors) {
     let new_api = kind.gvk.group == "events.k8s.io";
     legacy(event, new_api, errors);
@@ -45,7 +45,7 @@ pub(super) fn create(kind: &Kind, event: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What every event, new or old, has to be (`legacyValidateEvent`).
+/// Rules for every event, new or old (`legacyValidateEvent`).
 fn legacy(event: &Obj, new_api: bool, errors: &mut Errors) {
     let names = if new_api { &NEW } else { &OLD };
     agreement(event, names, errors);
@@ -139,7 +139,7 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     for (field, shown) in fields {
         let (was, is) = (old.get(field).unwrap_or(&none), new.get(field).unwrap_or(&none));
         let same = match (field, was.as_str(), is.as_str()) {
-            // Clients that know microseconds only may say so.
+            // Clients may send times without nanoseconds.
             ("eventTime", Some(was), Some(is)) => micros(was) == micros(is),
             _ => was == is,
         };
@@ -157,7 +157,7 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
 }
 
-/// A time without what is finer than microseconds.
+/// A time truncated to microseconds.
 fn micros(time: &str) -> &str {
     time.find('.').and_then(|dot| time.get(..dot + 7)).unwrap_or(time).trim_end_matches('Z')
 }

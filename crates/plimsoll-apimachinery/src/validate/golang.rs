@@ -36,7 +36,7 @@ static TYPES: LazyLock<BTreeMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
 pub(crate) struct Field {
     /// Its name in Go, or that of its tag.
     pub name: &'static str,
-    /// Where it is in the API.
+    /// The path of the field in the API.
     pub wire: &'static str,
     kind: &'static str,
     /// Left out when it is empty.
@@ -44,7 +44,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Whether a value says nothing.
+    /// Whether a value is a zero value.
     pub fn is_zero(&self, value: Option<&Value>) -> bool {
         match value {
             None | Some(Value::Null) => true,
@@ -54,7 +54,7 @@ impl Field {
         }
     }
 
-    /// The same, where tags leave out what is empty.
+    /// Like `is_zero`, for fields whose tags omit zero values.
     fn is_left_out(&self, value: Option<&Value>) -> bool {
         self.lean
             && match value {
@@ -198,7 +198,7 @@ impl Writer {
         });
     }
 
-    /// What is as in the API.
+    /// Writes a value that is printed as in the API.
     fn plain(&mut self, value: &Value, depth: Option<usize>) {
         match value {
             Value::Array(all) => {

@@ -11,12 +11,11 @@ use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 /// Most bytes of annotations an object may have.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// How a kind's objects are named.
+/// The rules for names of a kind's objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     Subdomain,
-    /// A subdomain again, but only the name that is stored is looked at, not the prefix it is made from
-    /// (`ValidateObjectMetaWithOpts`).
+    /// A subdomain, too, but only the stored name is checked, not its prefix (`ValidateObjectMetaWithOpts`).
     Whole,
     Label,
     Path,
@@ -45,7 +44,7 @@ fn name_faults(names: Names, name: &str, prefix: bool) -> Faults {
     match names {
         Names::Whole if prefix => Faults::new(),
         Names::Subdomain => checks::dns_subdomain(&masked()),
-        // The newer checks count bytes, and say so.
+        // The newer checks count bytes, which their text mentions.
         Names::Whole => {
             let faults = checks::dns_subdomain(name);
             faults.into_iter().map(|f| f.replace("than 253 characters", "than 253 bytes")).collect()
@@ -66,13 +65,12 @@ pub(super) fn create(kind: &Kind, object: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Metadata as the registry looks at it: names are segments of paths.
+/// Metadata as the registry checks it: names are segments of paths.
 pub(super) fn generic(namespaced: bool, object: &Obj, errors: &mut Errors) {
     whole(Names::Path, namespaced, object, errors);
 }
 
-/// The same of an object whose kind has nothing to say against its metadata: only the names are looked at in another
-/// way.
+/// Metadata of a kind without further rules for it: only names are checked differently.
 pub(super) fn generic_names(object: &Obj, errors: &mut Errors) {
     own_names(Names::Path, crate::obj::object(object, "metadata"), errors);
 }
@@ -129,7 +127,7 @@ fn common(meta: &Obj, path: &Path<'_>, errors: &mut Errors) {
     finalizers(list(meta, "finalizers"), &path.field("finalizers"), errors);
 }
 
-/// Groups whose kinds have finalizers of any name; all others know what Kubernetes' own are called.
+/// Groups whose kinds may have finalizers of any name; others must use the known names of Kubernetes' own finalizers.
 fn kubernetes_names(kind: &Kind) -> bool {
     let lenient = [
         "admissionregistration.k8s.io",
@@ -237,7 +235,7 @@ fn group_version(text: &str) -> (&str, &str) {
     }
 }
 
-/// `ValidateFinalizers`: qualified names, whoever's.
+/// `ValidateFinalizers`: finalizers have qualified names.
 fn finalizers(finalizers: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for finalizer in finalizers {
         let finalizer = finalizer.as_str().unwrap_or_default();
@@ -276,7 +274,7 @@ pub(super) fn finalizer(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
     standard_finalizer(finalizer, path, errors);
 }
 
-/// How often, and how, a kind's own validation of updates looks at metadata after the registry has.
+/// How often, and how, a kind's own validation of updates checks metadata after the registry.
 #[derive(Clone, Copy)]
 struct Looks {
     /// As a new version of the old one (`ValidateObjectMetaUpdate`).
@@ -322,8 +320,8 @@ fn looks(kind: &Kind, subresource: &str) -> Looks {
     Looks { changed, new }
 }
 
-/// Metadata of an update: the registry's looks at it and the kind's. Errors show as often as upstream finds them; what
-/// is right at the first look is not looked at again.
+/// Metadata of an update, checked by the registry and by the kind. Errors occur as often as upstream reports them;
+/// valid metadata is not checked again.
 pub(super) fn updated(kind: &Kind, subresource: &str, old: &Obj, new: &Obj, errors: &mut Errors) {
     let found = errors.0.len();
     generic(kind.namespaced, new, errors);

@@ -61,7 +61,7 @@ pub(super) fn priority_class(class: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Why a class is not one of the system's.
+/// The reason why a class is not one of the system's.
 fn system_class(class: &Obj, name: &str, value: i64) -> Option<String> {
     let known = match name {
         "system-node-critical" => 2_000_001_000,

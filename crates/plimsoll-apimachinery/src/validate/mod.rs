@@ -58,7 +58,7 @@ use path::{Errors, Path};
 type Check = fn(&Obj, &mut Errors);
 type Compare = fn(&Obj, &Obj, &mut Errors);
 
-/// What is wrong with a new object; empty: nothing. The object is decoded, defaulted and prepared.
+/// Validates a new object, which is decoded, defaulted and prepared.
 pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let Some(o) = object.as_object() else { return Vec::new() };
     let mut errors = Errors::default();
@@ -67,7 +67,7 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     } else if kind.gvk.kind == "Event" {
         event::create(kind, o, &mut errors);
         if errors.0.is_empty() {
-            // The old API has not looked at it.
+            // The old API has not checked it.
             meta::generic(kind.namespaced, o, &mut errors);
         }
         return errors.0;
@@ -85,7 +85,7 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     errors.0
 }
 
-/// What is wrong with labels or annotations (`field`) at a path of two fields.
+/// Validates labels or annotations (`field`) at a path of two fields.
 pub(crate) fn pairs(field: &str, values: &Obj, parent: &str, name: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
     let parent = Path::new(parent);
@@ -96,7 +96,7 @@ pub(crate) fn pairs(field: &str, values: &Obj, parent: &str, name: &str) -> Vec<
     errors.0
 }
 
-/// What is wrong with a new version of an object, written through a subresource (empty: the object itself).
+/// Validates a new version of an object, written through a subresource (empty: the object itself).
 pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return Vec::new() };
     let mut errors = Errors::default();
@@ -107,7 +107,7 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     let key = (kind.gvk.group.as_str(), kind.gvk.kind.as_str());
     match subresource {
         "" if key == ("apps", "DaemonSet") => {
-            // Upstream looks at the change first.
+            // Upstream checks this change first.
             apps::selector_update(old, new, &mut errors);
             apps::daemon_set(new, &mut errors);
         }
@@ -134,21 +134,21 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
     errors.0
 }
 
-/// What is wrong with metadata of a resource inside another one; `path` is that of the metadata.
+/// Validates metadata of a resource inside another one; `path` is that of the metadata.
 pub(crate) fn object_meta(meta: &Obj, path: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
     meta::embedded(meta, &Path::new(path), &mut errors);
     errors.0
 }
 
-/// What is wrong with where the conversion webhook of a definition is; `path` is that of the configuration.
+/// Validates the client configuration of a conversion webhook; `path` is that of the configuration.
 pub(crate) fn conversion_client(config: &Obj, path: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
     client::config(config, &Path::new(path), &mut errors);
     errors.0
 }
 
-/// What is wrong with addresses and families of a Service, before it gets those it lacks.
+/// Validates addresses and families of a Service, before the server allocates missing ones.
 pub fn service_addresses(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     if let Some(new) = new.as_object() {
@@ -167,7 +167,7 @@ pub fn is_service_account(namespace: &str, name: &str) -> bool {
     checks::dns_label(namespace).is_empty() && checks::dns_subdomain(name).is_empty()
 }
 
-/// What is wrong with a key such as `acme.io/foo` (`IsDomainPrefixedPath`).
+/// Validates a key such as `acme.io/foo` (`IsDomainPrefixedPath`).
 pub fn domain_prefixed_path(field: &str, text: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
     batch::domain_prefixed(text, &Path::new(field), &mut errors);
@@ -180,10 +180,10 @@ pub fn named(kind: &Kind) -> (&str, &str) {
     (group, &kind.gvk.kind)
 }
 
-/// How often upstream checks a new version of an object as if it were new.
+/// How often upstream validates a new version of an object as if it were new.
 fn checks_on_update(kind: &Kind) -> usize {
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        // What they say of the new object depends on the old one, or is not looked at again.
+        // Their checks of the new object depend on the old one, or don't run again.
         ("", "Service" | "Event")
         | ("events.k8s.io", "Event")
         | ("resource.k8s.io", "ResourceClaim" | "ResourceSlice")
@@ -195,7 +195,7 @@ fn checks_on_update(kind: &Kind) -> usize {
     }
 }
 
-/// What is checked on create where that is more than on update, metadata aside.
+/// The checks on create beyond those on update, metadata aside.
 fn new_of(kind: &Kind) -> Option<Check> {
     Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::create,
@@ -206,7 +206,7 @@ fn new_of(kind: &Kind) -> Option<Check> {
     })
 }
 
-/// What is checked on create and update alike, metadata aside.
+/// The checks on create and update alike, metadata aside.
 fn check_of(kind: &Kind) -> Option<Check> {
     Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::whole,
@@ -264,7 +264,7 @@ fn check_of(kind: &Kind) -> Option<Check> {
     })
 }
 
-/// What may not change.
+/// The checks of changes.
 fn compare_of(kind: &Kind) -> Option<Compare> {
     Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::update,
@@ -302,7 +302,7 @@ fn compare_of(kind: &Kind) -> Option<Compare> {
     })
 }
 
-/// What a status may say.
+/// The checks of a status.
 fn status_of(kind: &Kind) -> Option<Compare> {
     Some(match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Pod") => pod::status,

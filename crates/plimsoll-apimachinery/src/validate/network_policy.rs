@@ -195,7 +195,7 @@ mod tests {
             network_policy(as_obj(&policy), &mut errors);
             let found: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
             assert_eq!(found, want, "{policy}");
-            // what was there already may stay
+            // An invalid value of the old object may stay.
             let mut errors = Errors::default();
             network_policy_update(as_obj(&policy), as_obj(&policy), &mut errors);
             assert!(errors.0.iter().all(|e| !e.detail.contains("bits set")));

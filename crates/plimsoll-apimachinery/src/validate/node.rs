@@ -8,7 +8,7 @@ use super::path::{Errors, Path};
 use super::{address, checks, golang, resources};
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
-/// core/v1 Node. What the status says is optional, but if it says something, that is right.
+/// core/v1 Node. Fields of the status are optional, but valid.
 pub(super) fn node(node: &Obj, errors: &mut Errors) {
     let (spec, status) = (object(node, "spec"), object(node, "status"));
     // Upstream puts taints under metadata, and swap as well.
@@ -116,7 +116,7 @@ fn taints(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What may change of a node, at whichever endpoint (`ValidateNodeUpdate`).
+/// Update of a node at any endpoint (`ValidateNodeUpdate`).
 pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let status = object(new, "status");
@@ -168,7 +168,7 @@ fn addresses(status: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Where a kubelet's configuration comes from, in the spec or (with UID and version) in the status.
+/// The source of a kubelet's configuration, in the spec or (with UID and version) in the status.
 fn config(source: &Obj, known: bool, path: &Path<'_>, errors: &mut Errors) {
     let Some(map) = source.get("configMap").and_then(Value::as_object) else {
         errors.invalid_text(

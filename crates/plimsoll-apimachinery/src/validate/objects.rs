@@ -81,7 +81,7 @@ pub(super) fn node(o: &Obj, found: &mut Vec<String>) {
     }
 }
 
-/// core/v1 Secret: what is said of key and certificate of TLS, as far as it shows in their encoding.
+/// core/v1 Secret: warnings for key and certificate of TLS, as far as their encoding shows errors.
 pub(super) fn secret(o: &Obj, found: &mut Vec<String>) {
     if text(o, "type") != "kubernetes.io/tls" {
         return;

@@ -232,7 +232,7 @@ impl Errors {
         }
     }
 
-    /// The same in both objects (`ValidateImmutableField`).
+    /// The value is equal in both objects (`ValidateImmutableField`).
     pub fn immutable(
         &mut self,
         path: &Path<'_>,

@@ -139,7 +139,7 @@ fn is_identifier(name: &str) -> bool {
 /// The variables of the expressions of a policy.
 struct Environments {
     full: Environment,
-    /// Those of `messageExpression`, which has no authorizer.
+    /// The variables of `messageExpression`, which has no authorizer.
     message: Environment,
 }
 

@@ -70,7 +70,7 @@ fn limit_name(kind: &str, name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn limit_amounts(limit: &Obj, path: &Path<'_>, errors: &mut Errors) {
-    // Defaults of pods are refused, so that nothing is said of their amounts.
+    // Defaults of pods are refused, so their quantities are not checked.
     let fields: &[&str] = if text(limit, "type") == "Pod" {
         &["max", "min", "maxLimitRequestRatio"]
     } else {
@@ -198,7 +198,7 @@ fn conflicts(scopes: &[&str], path: &Path<'_>, shown: &Value, errors: &mut Error
     }
 }
 
-/// `validateScopedResourceSelectorRequirement`; errors don't say which expression they are about.
+/// `validateScopedResourceSelectorRequirement`; errors don't name the expression.
 fn scope_selector(spec: &Obj, selector: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let expressions = list(selector, "matchExpressions");
     let mut scopes: Vec<&str> = Vec::new();
@@ -236,8 +236,7 @@ fn scope_selector(spec: &Obj, selector: &Obj, path: &Path<'_>, errors: &mut Erro
     conflicts(&scopes, path, spec.get("scopes").unwrap_or(&Value::Null), errors);
 }
 
-/// Whether a scope says something of a resource, as far as it is one that quota knows
-/// (`IsResourceQuotaScopeValidForResource`).
+/// Whether a scope applies to a resource that quota knows (`IsResourceQuotaScopeValidForResource`).
 fn scope_fits(scope: &str, name: &str) -> bool {
     let counted = name == "pods";
     let computed = matches!(
@@ -268,7 +267,7 @@ pub(super) fn resource_quota_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What a quota counts is not negative.
+/// The counts of a quota are not negative.
 pub(super) fn resource_quota_status(_: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("status");
     for key in ["hard", "used"] {

@@ -187,7 +187,7 @@ pub(super) fn pod(resources: &Obj, claims: &[&str], path: &Path<'_>, errors: &mu
     resource_claims(list(resources, "claims"), claims, path, errors);
 }
 
-/// What a pod needs beside its containers: checked as limits of a container (`validateOverhead`).
+/// The overhead of a pod, checked like limits of a container (`validateOverhead`).
 pub(super) fn overhead(overhead: &Obj, path: &Path<'_>, errors: &mut Errors) {
     requirements(overhead, crate::obj::empty(), container_name, path, errors);
 }
@@ -210,7 +210,7 @@ fn requirements(limits: &Obj, requests: &Obj, named: NameCheck, path: &Path<'_>,
         named(resource, &at, errors);
         quantity_of(resource, asked, &at, errors);
         match limits.get(resource) {
-            // What is written alike needs no second look.
+            // Equal texts are equal quantities.
             Some(limit) if limit == value => {}
             Some(limit) => within(resource, asked, amount(limit), &request_path, errors),
             None if !may_overcommit(resource) => {
@@ -226,7 +226,7 @@ fn requirements(limits: &Obj, requests: &Obj, named: NameCheck, path: &Path<'_>,
     }
 }
 
-/// No more is asked for than the limit, nor less of what can't be shared.
+/// A request doesn't exceed the limit, and equals it for resources that can't be overcommitted.
 fn within(resource: &str, asked: Quantity, limit: Quantity, path: &Path<'_>, errors: &mut Errors) {
     if asked != limit && !may_overcommit(resource) {
         let detail = format!("must be equal to {resource} limit of {limit}");

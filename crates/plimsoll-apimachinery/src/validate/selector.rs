@@ -64,7 +64,7 @@ pub(super) fn matches(selector: &Obj, labels: &Obj) -> bool {
         })
 }
 
-/// Whether a selector says nothing.
+/// Whether a selector is empty.
 pub(super) fn is_empty(selector: &Obj) -> bool {
     object(selector, "matchLabels").is_empty() && list(selector, "matchExpressions").is_empty()
 }

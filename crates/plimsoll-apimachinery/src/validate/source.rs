@@ -6,7 +6,7 @@ use super::checks;
 use super::path::{Errors, Path};
 use crate::obj::{Obj, flag, has, int, list, object, text};
 
-/// What has the source: they refer to secrets in different ways.
+/// The owner of the source: pods and volumes refer to secrets in different ways.
 #[derive(Clone, Copy)]
 pub(super) enum Holder<'a> {
     /// A pod, whose secrets are in its namespace.
@@ -21,7 +21,7 @@ impl Holder<'_> {
     }
 }
 
-/// Fields without which a source is none, in the order in which they are asked for.
+/// Required fields of sources, in the order of upstream's checks.
 const REQUIRED: [(&str, &[&str]); 15] = [
     ("gcePersistentDisk", &["pdName"]),
     ("awsElasticBlockStore", &["volumeID"]),
@@ -111,7 +111,7 @@ pub(super) fn has_backsteps(text: &str) -> bool {
     text.split('/').any(|part| part == "..")
 }
 
-/// A reference to a secret says its name, and that of a volume its namespace.
+/// A reference to a secret has a name; one of a volume has a namespace, too.
 fn secret(source: &Obj, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors) {
     if has(source, "secretRef") {
         let keys: &[&str] = if holder.is_volume() { &["name", "namespace"] } else { &["name"] };
@@ -133,7 +133,7 @@ const LUNS: std::ops::RangeInclusive<i64> = 0..=255;
 
 fn partition(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if let Some(partition) = int(source, "partition").filter(|p| !(0..=255).contains(p)) {
-        // The text is upstream's, whose 0 stands for the whole disk.
+        // The text is upstream's; 0 is the whole disk.
         errors.invalid(&path.field("partition"), partition, "must be between 1 and 255, inclusive");
     }
 }
@@ -255,7 +255,7 @@ fn iscsi(source: &Obj, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// What is said of a volume and portal that are too long together.
+/// The error for a volume name and portal that are too long together.
 pub(super) const LONG_PORTAL: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
 
 /// Whether `<volume name>:<iscsi.targetPortal>` is too long for an initiator's name.
@@ -265,7 +265,7 @@ pub(super) fn is_long_portal(volume: &str, portal: &str) -> bool {
 
 fn iscsi_name(name: &str, holder: Holder<'_>, path: &Path<'_>, errors: &mut Errors) {
     match is_initiator(name) {
-        // Volumes say less about what a name has to begin with.
+        // Volumes have fewer rules for the beginning of a name.
         None if !holder.is_volume() => {
             errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa");
         }

@@ -1,4 +1,4 @@
-//! Storage classes, drivers and what they attach (storage.k8s.io).
+//! Storage classes, drivers and attachments (storage.k8s.io).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::obj::{Obj, as_obj, flag, has, int, list, object, text};
 
 /// Most parameters of a class.
 const MAX_PARAMETERS: usize = 512;
-/// Most bytes of parameters, and of what is known of an attachment.
+/// Most bytes of parameters, and of the metadata of an attachment.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// storage.k8s.io/v1 `StorageClass`.
@@ -92,7 +92,7 @@ fn topologies(terms: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What a class provisions is for good.
+/// The parameters of a class are immutable.
 pub(super) fn storage_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     for key in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         errors.immutable(&Path::new(key), old, new, key);
@@ -109,7 +109,7 @@ pub(super) fn attributes_class(class: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What a class says is for good.
+/// A class is immutable.
 pub(super) fn attributes_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     for key in ["driverName", "parameters"] {
         if old.get(key) != new.get(key) {
@@ -223,7 +223,7 @@ fn token_requests(requests: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// How a driver attaches is for good.
+/// The attachment settings of a driver are immutable.
 pub(super) fn csi_driver_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let path = Path::new("spec");
@@ -243,7 +243,7 @@ pub(super) fn capacity(capacity: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What a capacity is one of is for good.
+/// The topology and class of a capacity are immutable.
 pub(super) fn capacity_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let topology = |o: &Obj| o.get("nodeTopology").filter(|t| !t.is_null()).cloned();
     if topology(old) != topology(new) {
@@ -312,7 +312,7 @@ pub(super) fn volume_attachment_update(old: &Obj, new: &Obj, errors: &mut Errors
     }
 }
 
-/// What a driver says of an attachment is checked with all the rest.
+/// The status of an attachment is checked with the whole object.
 pub(super) fn volume_attachment_status(old: &Obj, new: &Obj, errors: &mut Errors) {
     volume_attachment(new, errors);
     volume_attachment_update(old, new, errors);

@@ -11,9 +11,9 @@ pub(crate) struct Url {
     pub user: Option<String>,
     /// Host, possibly with a port.
     pub host: String,
-    /// What follows `?`.
+    /// The part after `?`.
     pub query: String,
-    /// What follows `#`.
+    /// The part after `#`.
     pub fragment: String,
 }
 

@@ -99,7 +99,7 @@ pub(super) fn volume(volume: &Obj, errors: &mut Errors) {
     }
 }
 
-/// A volume that an attachment brings along: of CSI, and nobody's (`ValidatePersistentVolumeSpec`, inline).
+/// The inline volume of an attachment: a CSI volume without a claim (`ValidatePersistentVolumeSpec`, inline).
 pub(super) fn inline(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     const CONTEXT: &str = "in the context of inline volumes";
     let never = |key: &str, set: bool, errors: &mut Errors| {
@@ -156,7 +156,7 @@ fn sources(spec: &Obj, name: &str, inline: bool, path: &Path<'_>, errors: &mut E
     let mut found = false;
     for key in SOURCES {
         let Some(source) = spec.get(key).and_then(Value::as_object) else { continue };
-        // Upstream looks at these whatever else there is.
+        // Upstream checks these also when there are other sources.
         if found && key != "flexVolume" {
             let shown = if key == "cephfs" { "cephFS" } else { key };
             errors.forbidden(&path.field(shown), "may not specify more than 1 volume type");
@@ -262,7 +262,7 @@ const SUCCESSORS: [(&str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
 ];
 
-/// The same, or with a label's successor in its place.
+/// Whether two affinities are equal, except for labels that are replaced by their successors.
 fn same_affinity(old: Option<&Value>, new: Option<&Value>) -> bool {
     let (Some(old), Some(new)) = (old, new) else { return old.is_none() && new.is_none() };
     match (old, new) {

@@ -98,7 +98,7 @@ fn owner(kind: &Kind, created: bool, new: &Obj, found: &mut Vec<String>) {
 }
 
 fn stateful_set(spec: &Obj, created: bool, found: &mut Vec<String>) {
-    // Upstream's path says `Spec` once the set is there.
+    // Upstream's path contains `Spec` on updates.
     let part = if created { "" } else { ".Spec" };
     for (i, claim) in list(spec, "volumeClaimTemplates").iter().map(as_obj).enumerate() {
         let path = format!("spec.volumeClaimTemplates[{i}]{part}");

@@ -1,4 +1,4 @@
-//! What a webhook's answer means.
+//! The response of a webhook.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::json::{at, list, text};
 /// The verdict of one webhook.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Why the request is refused; `None`: it may go on.
+    /// The reason why the request is denied; `None`: it is allowed.
     pub denied: Option<ApiError>,
     /// JSON patch to apply; mutating webhooks only.
     pub patch: Option<Value>,
@@ -48,7 +48,7 @@ impl Webhook {
     /// Reads an answer with status 200 to the review with this `uid`.
     ///
     /// # Errors
-    /// What is wrong with the answer, for [`Webhook::failed`].
+    /// The response is invalid; the text is for [`Webhook::failed`].
     pub fn interpret(&self, uid: &str, body: &[u8]) -> Result<Verdict, String> {
         let answer = decode(body).map_err(|e| format!("failed to call webhook: {e}"))?;
         let invalid = |e: String| format!("received invalid webhook response: {e}");

@@ -1,8 +1,8 @@
-//! Admission webhooks, the part without a network: which are to be called, what they are asked, what their
-//! answers mean (apiserver `plugin/webhook`).
+//! Admission webhooks without the network: the webhooks to call, their requests and the meaning of their responses
+//! (`k8s.io/apiserver/pkg/admission/plugin/webhook`).
 //!
-//! The server calls them: mutating ones one after the other, in [`Reinvocation`]'s order; validating ones at
-//! the same time. A call that fails is judged by [`Webhook::failed`].
+//! The server calls them: mutating ones one after the other, in [`Reinvocation`]'s order; validating ones at the same
+//! time. [`Webhook::failed`] decides about a call that fails.
 
 mod answer;
 mod review;
@@ -20,7 +20,7 @@ use crate::admission::{Attributes, MatchCondition};
 use crate::error::ApiError;
 use crate::json::{at, list, text};
 
-/// Which configuration objects.
+/// The kind of configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// `MutatingWebhookConfiguration`.
@@ -104,8 +104,8 @@ impl Webhook {
         url(&self.client, self.timeout_seconds)
     }
 
-    /// What a call that failed means: nothing when failures are ignored, else an error. `why` is in upstream's
-    /// words: `failed to call webhook: …` or `received invalid webhook response: …`.
+    /// The error of a failed call; `None`: failures are ignored. `why` is in upstream's words: `failed to call webhook:
+    /// …` or `received invalid webhook response: …`.
     pub fn failed(&self, why: &str) -> Option<ApiError> {
         if self.ignore_failures {
             return None;
@@ -131,7 +131,7 @@ impl Webhook {
     }
 }
 
-/// Which mutating webhooks are called a second time.
+/// The mutating webhooks that are called a second time.
 #[derive(Debug, Default)]
 pub struct Reinvocation {
     invoked: BTreeSet<usize>,

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation, Target};
 
-/// The `AdmissionReview` for a call. `target` is what [`super::Webhook::target`] gave, the objects are in its version;
-/// `uid` is a fresh one.
+/// The `AdmissionReview` of a call. `target` is the result of [`super::Webhook::target`], and the objects are in its
+/// version; `uid` is a fresh one.
 pub fn review(request: &Attributes, target: &Target, uid: &str) -> Value {
     let mut asked = request.fields(target);
     asked.insert("uid".to_owned(), json!(uid));

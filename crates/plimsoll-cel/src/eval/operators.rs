@@ -155,7 +155,7 @@ impl Run<'_, '_> {
     fn add(&mut self, left: Value, right: Value) -> Evaluated {
         match (&left, &right) {
             (Value::String(a), Value::String(b)) => {
-                self.budget.charge_string(a.len().saturating_add(b.len()))?
+                self.budget.charge_string(a.len().saturating_add(b.len()))?;
             }
             (Value::List(a), Value::List(b)) => {
                 self.budget.charge((a.len() as u64).saturating_add(b.len() as u64))?;

@@ -1,4 +1,4 @@
-//! How versions of a definition are converted into each other.
+//! The `conversion` of a definition.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use super::{at, list, text};
 use crate::error::FieldError;
 use crate::validate::conversion_client;
 
-/// `validateCustomResourceConversion`; `pruned`: unknown fields are dropped; `recognized`: a version of reviews that
-/// is known must be among those given.
+/// `validateCustomResourceConversion`; `pruned`: unknown fields are dropped; `recognized`: one of the review versions
+/// must be known.
 pub fn validate(conversion: &Value, pruned: bool, recognized: bool, errors: &mut Vec<FieldError>) {
     if conversion.is_null() {
         return;

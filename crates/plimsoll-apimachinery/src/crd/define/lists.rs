@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::{at, is_true, list, text};
 use crate::error::FieldError;
 
-/// Most keys of a list that are looked at.
+/// Most keys of a list that are checked.
 const MAX_KEYS: usize = 100;
 
-/// Checks what a schema says of its lists and maps.
+/// Validates the list and map types of a schema.
 pub fn validate(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(map_type) = raw.get("x-kubernetes-map-type").and_then(Value::as_str) {
         of_type(raw, "object", "x-kubernetes-map-type", path, errors);

@@ -24,7 +24,7 @@ use super::{at, list, text};
 use crate::error::FieldError;
 use crate::validate::{dns_1035_label, dns_subdomain};
 
-/// What is wrong with a new definition; defaults are filled in and `status.storedVersions` is set.
+/// Validates a new definition, with its defaults and `status.storedVersions` set.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (spec, meta) = (at(definition, "spec"), at(definition, "metadata"));
@@ -40,7 +40,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a changed definition.
+/// Validates an update of a definition.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate(new, Some(old), &mut errors);
@@ -60,7 +60,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a changed status.
+/// Validates an update of a definition's status.
 pub fn validate_status(new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     names::validate(at(at(new, "status"), "acceptedNames"), "status.acceptedNames", &mut errors);
@@ -157,16 +157,16 @@ fn approval(definition: &Value, old: Option<&Value>, group: &str, errors: &mut V
     }
 }
 
-/// What versions can say alike.
+/// The fields of versions that upstream keeps once when they are equal.
 const SHARED: [&str; 4] = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
 
-/// Whether all versions say the same under a key: upstream then keeps it once for all of them, and messages
-/// name that place.
+/// Whether all versions have the same value under a key: upstream then keeps it once for all of them, and messages name
+/// that place.
 fn identical(versions: &[Value], key: &str) -> bool {
     versions.windows(2).all(|pair| pair.first().map(|v| at(v, key)) == pair.get(1).map(|v| at(v, key)))
 }
 
-/// How versions share what they say.
+/// The fields that all versions share.
 struct Shared<'a> {
     versions: &'a [Value],
     old: &'a [Value],
@@ -246,7 +246,7 @@ fn about_all(spec: &Value, shared: &Shared<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Schema, subresources, columns and selectable fields: what all versions say (`once`), or what one says alone.
+/// Validates schema, subresources, columns and selectable fields: those of all versions (`once`), or of one version.
 fn parts(version: &Value, shared: &Shared<'_>, once: bool, path: &str, errors: &mut Vec<FieldError>) {
     let here = |key: &str| shared.has(key) == once;
     let raw = at(at(version, "schema"), "openAPIV3Schema");

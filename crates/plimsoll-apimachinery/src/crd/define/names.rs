@@ -41,7 +41,7 @@ pub fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")))
 }
 
-/// What the annotation `api-approved.kubernetes.io` says.
+/// The state of the annotation `api-approved.kubernetes.io`.
 pub enum Approval<'a> {
     /// There is none.
     Missing,

@@ -21,8 +21,8 @@ const REASONS: [&str; 4] =
 const HINT: &str = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, \
                     maps, and strings are declared)";
 
-/// How often values of a schema can occur in one object, by the limits of the lists and maps around it; `None`: one
-/// of them has none.
+/// How many values of a schema one object can have, by the limits of the lists and maps around it; `None`: one of them
+/// has no limit.
 #[derive(Clone, Copy)]
 pub struct Cardinality(Option<f64>);
 
@@ -38,7 +38,7 @@ impl Cardinality {
     }
 }
 
-/// What all rules of a schema cost.
+/// The estimated costs of all rules of a schema.
 #[derive(Default)]
 pub struct Costs {
     total: f64,
@@ -53,7 +53,7 @@ impl Costs {
         }
     }
 
-    /// Says when they cost too much.
+    /// Reports costs above the limit.
     pub fn report(mut self, path: &str, errors: &mut Vec<FieldError>) {
         if self.total <= TOTAL_LIMIT {
             return;
@@ -82,21 +82,21 @@ fn too_much(name: &str, cost: f64, limit: f64) -> String {
     format!("{name} exceeds budget by factor of {factor} {HINT}")
 }
 
-/// What rules belong to.
+/// The schema that rules belong to.
 pub struct Of<'a> {
     /// Their schema.
     pub raw: &'a Value,
     /// It is that of the object itself.
     pub root: bool,
-    /// How often its values can be there.
+    /// How many values of the schema an object can have.
     pub times: Cardinality,
-    /// The schema around it whose values are not the same ones before and after an update.
+    /// The enclosing schema whose values are not correlated before and after an update.
     pub uncorrelated: Option<&'a str>,
-    /// The definition had the same schema before: what a rule costs was accepted.
+    /// The definition had the same schema before, so that the cost of its rules was accepted.
     pub unchanged: bool,
 }
 
-/// What can be said of rules without compiling them.
+/// Validates rules without compiling them.
 pub fn texts(all: &[Value], raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (i, rule) in all.iter().enumerate() {
         one_text(rule, raw, &format!("{path}.x-kubernetes-validations[{i}]"), errors);

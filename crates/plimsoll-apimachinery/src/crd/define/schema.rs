@@ -8,15 +8,15 @@ use super::{at, defaults, is_true, list, lists, shown, text};
 use crate::crd::node::MAX_DEPTH;
 use crate::error::FieldError;
 
-/// What a schema belongs to.
+/// The place of a schema in its definition.
 pub struct Of {
     /// The version has the status subresource.
     pub status: bool,
-    /// The old version had the same schema.
+    /// Whether the old version had the same schema.
     pub unchanged: bool,
 }
 
-/// What a schema with a status subresource may have at its root.
+/// The fields that the root of a schema with a status subresource may have.
 const AT_ROOT: [&str; 22] = [
     "Description",
     "Type",
@@ -107,20 +107,20 @@ pub fn has_defaults(raw: &Value, depth: usize) -> bool {
     found
 }
 
-/// Where a schema is.
+/// The position of a schema.
 #[derive(Clone)]
 struct Place {
     depth: usize,
     root: bool,
     /// Inside `apiVersion`, `kind` or `metadata`.
     meta: bool,
-    /// Why there may be no default.
+    /// The reason why the schema may have no default.
     no_default: Option<String>,
-    /// The first schema around it whose values are not the same ones before and after an update.
+    /// The enclosing schema whose values are not correlated before and after an update.
     uncorrelated: Option<String>,
-    /// Inside `allOf` and its like, where no rules are looked at.
+    /// Inside `allOf`, `anyOf`, `oneOf` or `not`, where rules don't apply.
     nested: bool,
-    /// How often its values can be there.
+    /// How many values of the schema an object can have.
     times: Cardinality,
 }
 
@@ -146,7 +146,7 @@ impl Place {
     }
 }
 
-/// What was found, apart as upstream has it: rules are compiled only where the schema is right.
+/// Errors by kind: upstream compiles rules only where the schema has no error.
 #[derive(Default)]
 struct Found {
     schema: Vec<FieldError>,

@@ -1,5 +1,5 @@
-//! How large and how many values of a schema can be within the largest request: what upstream's estimate of a rule's
-//! cost goes by (apiserver `pkg/cel/common/schemas.go`, apiextensions `maxCardinality`).
+//! Sizes and numbers of values of a schema within the largest request, from which upstream estimates the cost of a rule
+//! (`k8s.io/apiserver/pkg/cel/common/schemas.go`; apiextensions, `maxCardinality`).
 
 use std::collections::BTreeSet;
 
@@ -72,13 +72,12 @@ pub fn most(node: &Node) -> f64 {
     most as f64
 }
 
-/// How often values of a schema can be in one object where no list or map around them has a limit.
+/// How many values of a schema one object can have where no list or map around them has a limit.
 pub fn anywhere(node: &Node) -> f64 {
     (REQUEST / least(node).saturating_add(1)) as f64
 }
 
-/// How many values a value of this schema has of each schema inside; `None`: no limit is given
-/// (`extractMaxElements`).
+/// How many values of each inner schema a value of this schema has; `None`: no limit is given (`extractMaxElements`).
 pub fn each(raw: &Value) -> Option<f64> {
     let limit = |key: &str| Some(raw.get(key)?.as_f64()?.max(0.0));
     let given = |key: &str| raw.get(key).is_some_and(|v| !v.is_null());

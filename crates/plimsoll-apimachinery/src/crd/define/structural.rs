@@ -13,7 +13,7 @@ enum Level {
     Field,
 }
 
-/// Why a schema can't be made a structural one at all (`NewStructural`).
+/// The reason why a schema can't be a structural one (`NewStructural`).
 pub fn unsupported(raw: &Value, depth: usize) -> Option<String> {
     if depth > MAX_DEPTH {
         return Some("OpenAPIV3Schema is nested too deeply".to_owned());
@@ -231,8 +231,8 @@ fn inside(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldError>)
     pattern(raw, path, errors);
 }
 
-/// Fields named inside `allOf` and its like must be specified outside (`validateStructuralCompleteness`). Only what is
-/// said at the root is looked at, as upstream has it.
+/// Fields named inside `allOf`, `anyOf`, `oneOf` and `not` must be specified outside
+/// (`validateStructuralCompleteness`). Like upstream, this checks only the fields at the root.
 fn complete(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     junctors(raw, Some(raw), path, path, errors);
 }

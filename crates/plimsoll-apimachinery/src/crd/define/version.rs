@@ -91,7 +91,7 @@ pub fn columns(columns: &[Value], path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// `ValidateCustomResourceSelectableFields`; `as_before`: they are those of the old version.
+/// `ValidateCustomResourceSelectableFields`; `as_before`: the old version had the same fields.
 pub fn selectable(
     fields: &[Value],
     schema: &Value,

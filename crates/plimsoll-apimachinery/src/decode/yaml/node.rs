@@ -26,11 +26,11 @@ pub struct Entry {
 }
 
 impl Node {
-    /// What tells keys apart (Go's `==`); `None`: it equals none, not even itself.
+    /// Distinguishes keys (Go's `==`); `None`: the key equals no other key, not even itself.
     pub fn identity(&self) -> Option<String> {
         match self {
             Self::Float(n) if n.is_nan() => None,
-            // both zeros are the same
+            // Both zeros are equal.
             Self::Float(n) => Some(format!("float {}", n + 0.0)),
             Self::Text(text) => Some(format!("text {text}")),
             other => Some(other.go_syntax()),

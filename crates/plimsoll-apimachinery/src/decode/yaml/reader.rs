@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<Node, String> {
 struct Reader<'t> {
     events: Parser<'t, StrInput<'t>>,
     anchors: HashMap<usize, Node>,
-    /// Which lines of the text are blank.
+    /// For each line of the text, whether it is blank.
     blank: Vec<bool>,
 }
 
@@ -44,7 +44,7 @@ impl<'t> Reader<'t> {
     fn node(&mut self, event: Event<'t>, span: Span) -> Result<(Node, usize), String> {
         let start = span.start.line();
         let start = match event {
-            // It begins with its indicator, in the line before what is in it.
+            // A block scalar begins with its indicator, in the line before its text.
             Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..) => {
                 let before = self.blank.get(..start.saturating_sub(1)).unwrap_or_default();
                 before.iter().rposition(|blank| !blank).map_or(start, |at| at + 1)

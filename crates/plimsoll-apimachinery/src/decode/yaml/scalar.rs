@@ -1,4 +1,4 @@
-//! What scalars mean in YAML 1.1, as upstream's reader has it (`resolve` of yaml.v2).
+//! Values of scalars in YAML 1.1, as upstream's reader resolves them (yaml.v2, `resolve`).
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,10 +6,10 @@ use serde_saphyr::granit_parser::Tag;
 
 use super::node::Node;
 
-/// The value of a scalar; a plain one says by its form what it is.
+/// The value of a scalar; the form of a plain scalar determines its type.
 ///
 /// # Errors
-/// It isn't what its tag says.
+/// The scalar doesn't have the type of its tag.
 pub fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node, String> {
     let Some(tag) = tag else {
         return Ok(if plain { of_form(text) } else { Node::Text(text.to_owned()) });
@@ -37,7 +37,7 @@ pub fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node, Strin
     if is == name { Ok(found) } else { Err(format!("yaml: cannot decode !!{is} `{text}` as a !!{name}")) }
 }
 
-/// What a plain scalar is.
+/// The value of a plain scalar.
 fn of_form(text: &str) -> Node {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Node::Null,
@@ -65,7 +65,7 @@ fn number(text: &str) -> Option<Node> {
     })
 }
 
-/// A whole number: decimal, or in the base that its prefix says.
+/// A whole number: decimal, or in the base of its prefix.
 fn whole(digits: &str) -> Option<Node> {
     let (negative, plain) = match digits.strip_prefix('-') {
         Some(plain) => (true, plain),

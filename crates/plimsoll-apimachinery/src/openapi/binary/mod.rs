@@ -10,7 +10,7 @@ pub use self::v2::v2;
 pub use self::v3::v3;
 use crate::proto::wire;
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy)]
 enum Is {
     Text,
@@ -25,7 +25,7 @@ enum Is {
     Many(&'static Message),
     /// A message whose field 1 has an entry (name, value) for each member.
     Named(&'static Message),
-    /// The same with lists of text as values, once for each object of a list.
+    /// Like `Named`, with lists of strings as values, once for each object of a list.
     Requirements,
     /// A message with the texts in field 1; one text is a list of one.
     Types,
@@ -44,14 +44,14 @@ struct Message {
     shape: Shape,
 }
 
-/// How an object becomes a message.
+/// The encoding of an object as a message.
 #[derive(Clone, Copy)]
 enum Shape {
     /// Field by field.
     Plain,
     /// All members but extensions are entries (name, value) of this field.
     Entries(u32, &'static Message),
-    /// One of several messages, by what the object says.
+    /// One of several messages, depending on the object.
     Choice(Choose),
 }
 

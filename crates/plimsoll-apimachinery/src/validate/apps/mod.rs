@@ -43,7 +43,7 @@ pub(super) fn replica_set(o: &Obj, errors: &mut Errors) {
     selected_template(spec, "deployment", &path, errors);
 }
 
-/// The selector, which says something.
+/// The selector, which must not be empty.
 fn selector_of<'a>(spec: &'a Obj, what: &str, path: &Path<'_>, errors: &mut Errors) -> Option<&'a Obj> {
     let Some(chosen) = spec.get("selector").and_then(Value::as_object) else {
         errors.required(path, "");
@@ -210,7 +210,7 @@ pub(super) fn controller_revision(o: &Obj, errors: &mut Errors) {
     errors.non_negative(&Path::new("revision"), int(o, "revision"));
 }
 
-/// A new revision: its data is an object, whatever is in it.
+/// A new revision: its data is any object.
 pub(super) fn new_controller_revision(o: &Obj, errors: &mut Errors) {
     controller_revision(o, errors);
     let path = Path::new("data");

@@ -19,7 +19,7 @@ pub(in super::super) fn stateful_set(o: &Obj, errors: &mut Errors) {
     whole_stateful_set(o, false, errors);
 }
 
-/// `ValidateStatefulSetSpec`. Claims and service can't change, so that only new ones are looked at.
+/// `ValidateStatefulSetSpec`. Claims and service are immutable, so only those of new objects are checked.
 fn whole_stateful_set(o: &Obj, new: bool, errors: &mut Errors) {
     let spec = object(o, "spec");
     let path = Path::new("spec");
@@ -59,14 +59,14 @@ fn whole_stateful_set(o: &Obj, new: bool, errors: &mut Errors) {
             matches(chosen, template, &here, errors);
         }
         pod::template(&as_the_pods_have_it(spec, template), &here, errors);
-        // Upstream looks at these twice.
+        // Upstream checks these twice.
         pod::template_metadata(template, &here, errors);
     }
     always_restarted(template, "StatefulSet", &here, errors);
 }
 
-/// A `StatefulSet`'s template with what its controller changes of it: the claims of the set are volumes in the place of
-/// those of their names, and the pod's place in the network is the set's affair.
+/// A `StatefulSet`'s template with the changes that its controller makes: the claims of the set are volumes in place of
+/// those of the same name, and the set determines hostname and subdomain.
 fn as_the_pods_have_it(spec: &Obj, template: &Obj) -> Obj {
     let mut template = template.clone();
     let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
@@ -117,7 +117,7 @@ fn stateful_strategy(strategy: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What may change of a `StatefulSet`.
+/// Update of a `StatefulSet`.
 pub(in super::super) fn stateful_set_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     const MUTABLE: [&str; 7] = [
         "replicas",

@@ -1,13 +1,13 @@
-//! What the status of a workload counts.
+//! Counts in the status of a workload.
 
 use super::super::path::{Errors, Path};
 use crate::obj::{Obj, int, object};
 
-/// What a kind's status counts: what can't be negative, and what can't be more than `replicas`.
+/// The counts of a kind's status: those that can't be negative, and those that can't exceed `replicas`.
 struct Counts {
     all: &'static [&'static str],
     within: &'static [&'static str],
-    /// How the field with those that are ready is called where there are more available ones.
+    /// The name of the field that available replicas can't exceed.
     ready: &'static str,
 }
 
@@ -106,7 +106,7 @@ fn counts(counts: &Counts, new: &Obj, errors: &mut Errors) {
     }
 }
 
-/// How often a hash collided is never forgotten.
+/// The collision count never decreases.
 fn collisions(old: &Obj, new: &Obj, errors: &mut Errors) {
     let count = |o: &Obj| int(object(o, "status"), "collisionCount");
     if let Some(was) = count(old)

@@ -1,4 +1,4 @@
-//! Policies of jobs: what failures mean, and when they succeeded.
+//! Policies of jobs for failure and success.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::super::{checks, golang};
 use crate::go::go_quote;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
-/// What failures of pods mean for a job (`validatePodFailurePolicy`).
+/// The failure policy of a job (`validatePodFailurePolicy`).
 pub(super) fn failure(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let rules = list(policy, "rules");
     let at = path.field("rules");
@@ -157,7 +157,7 @@ pub(super) fn success(policy: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Er
     }
 }
 
-/// How many indexes a text like `0,2-4` names.
+/// The number of indexes in a text like `0,2-4`.
 pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
     let mut previous: Option<i64> = None;

@@ -53,8 +53,8 @@ impl Change<'_> {
     }
 }
 
-/// A new status of a job. Most rules hold for what changes only (`getStatusValidationOptions`): a status that was right
-/// may be behind its spec.
+/// Update of a job's status. Most rules apply to changed values only (`getStatusValidationOptions`), because a valid
+/// status may be behind its spec.
 pub(in super::super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("status");
     let change = Change { spec: object(new, "spec"), was: object(old, "status"), is: object(new, "status") };
@@ -236,7 +236,7 @@ fn conditions(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     );
 }
 
-/// What does not go back.
+/// Changes that a status must not revert.
 fn changes(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (spec, was, is) = (change.spec, change.was, change.is);
     let at = path.field("conditions");

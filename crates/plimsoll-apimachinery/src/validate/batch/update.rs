@@ -1,4 +1,4 @@
-//! What may change of a job.
+//! Update of a job.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::super::{golang, selector};
 use super::job_spec;
 use crate::obj::{Obj, as_obj, child, children, flag, has, int, list, object, text};
 
-/// What may change of a job.
+/// Update of a job.
 pub(in super::super) fn job_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let path = Path::new("spec");
@@ -43,7 +43,7 @@ fn completions_update(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// Templates are fixed, but for what queueing changes while a job is suspended and has no pods
+/// Templates are immutable, except for the fields that queueing changes while a job is suspended and has no pods
 /// (KEP-2926, KEP-5440; `shouldAllowMutablePodTemplate`).
 fn template_update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
@@ -72,7 +72,7 @@ fn template_update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Puts back what may change of a suspended job's template.
+/// Restores the mutable fields of a suspended job's template.
 fn restore_template(was: &Obj, is: &mut Obj) {
     let copy = |from: &Obj, to: &mut Obj, keys: &[&str]| {
         for key in keys {

@@ -15,7 +15,7 @@ pub(super) const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kub
 /// Prefix of the annotations that gave containers an AppArmor profile before there was a field.
 pub(crate) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// What is wrong with the annotations of a pod or template.
+/// Validates the annotations of a pod or template.
 pub(super) fn check(annotations: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let value = |key: &str| annotations.get(key).and_then(Value::as_str);
     if let Some(mirror) = value(MIRROR)
@@ -81,7 +81,7 @@ fn app_armor(name: &str, profile: &str, spec: &Obj, path: &Path<'_>, errors: &mu
     }
 }
 
-/// Where both an annotation and a field say a profile, they say the same.
+/// An annotation and a field for the same profile are equal.
 pub(super) fn agree(metadata: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let annotations = object(metadata, "annotations");
     let any = |prefix: &str| annotations.keys().any(|key| key.starts_with(prefix));
@@ -111,7 +111,7 @@ fn profile_of<'a>(holder: &'a Obj, words: &Words) -> Option<&'a Obj> {
     object(holder, "securityContext").get(words.field).and_then(Value::as_object)
 }
 
-/// What a profile is called in messages, what annotations call the runtime's own, and where profiles are.
+/// Names of a profile in messages, of the runtime's default in annotations, and of the field with profiles.
 struct Words {
     name: &'static str,
     default: &'static [&'static str],
@@ -153,7 +153,7 @@ fn same(annotation: &str, profile: Option<&Obj>, words: &Words, path: &Path<'_>,
     }
 }
 
-/// What may not change of them (`ValidatePodSpecificAnnotationUpdates`).
+/// Changes of annotations (`ValidatePodSpecificAnnotationUpdates`).
 pub(super) fn update(old: &Obj, new: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let [before, after] = [old, new].map(|pod| object(object(pod, "metadata"), "annotations"));
     for (key, _) in before.iter().filter(|(key, was)| after.get(*key) != Some(was)) {

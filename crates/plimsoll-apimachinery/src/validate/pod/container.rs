@@ -36,7 +36,7 @@ fn unique<'a>(c: &'a Obj, names: &mut BTreeSet<&'a str>, path: &Path<'_>, errors
     }
 }
 
-/// What only containers have that run for as long as the pod.
+/// Fields that only long-running containers have.
 fn running(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut Errors) {
     if let Some(lifecycle) = c.get("lifecycle").and_then(Value::as_object) {
         probe::lifecycle(lifecycle, context.grace, &path.field("lifecycle"), errors);
@@ -251,8 +251,8 @@ fn ports(c: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Ports of a pod in the host's network are the host's (`validatePodHostNetworkDeps`). In templates 0 stands for
-/// what the pod will get.
+/// Ports of a pod in the host's network are host ports (`validatePodHostNetworkDeps`). In templates, 0 is a port that
+/// the pod will get.
 pub(super) fn host_network_ports(spec: &Obj, pod: bool, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("containers");
     for (i, c) in list(spec, "containers").iter().map(as_obj).enumerate() {
@@ -269,7 +269,7 @@ pub(super) fn host_network_ports(spec: &Obj, pod: bool, path: &Path<'_>, errors:
     }
 }
 
-/// The same port of the host asked for twice (`checkHostPortConflicts`).
+/// Duplicate host ports (`checkHostPortConflicts`).
 fn host_ports<'a>(containers: impl Iterator<Item = &'a Obj>, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: BTreeSet<(&str, &str, i64)> = BTreeSet::new();
     for (i, c) in containers.enumerate() {

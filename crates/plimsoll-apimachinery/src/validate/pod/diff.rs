@@ -1,4 +1,4 @@
-//! How the specs of two pods differ: some messages show that.
+//! Differences between the specs of two pods, which some messages show.
 
 use super::super::golang;
 use crate::obj::Obj;
@@ -8,7 +8,7 @@ const CONTEXT: usize = 3;
 /// Most lines of either side that are compared one by one.
 const MAX_LINES: usize = 2000;
 
-/// What changes between two specs: a unified diff of them, one field a line (apimachinery `diff.Diff`).
+/// A unified diff of two specs, one field a line (apimachinery `diff.Diff`).
 pub(super) fn changes(old: &Obj, new: &Obj) -> String {
     let (old, new) = (golang::pretty("PodSpec", old), golang::pretty("PodSpec", new));
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
@@ -73,7 +73,7 @@ fn middle(a: &[&str], b: &[&str], all: &mut Vec<Edit>) {
     }
 }
 
-/// The changed parts with what is around them.
+/// The changed lines with their context.
 fn unified(old: &[&str], new: &[&str]) -> String {
     let edits = edits(old, new);
     let shown = |i: usize| {

@@ -52,7 +52,7 @@ impl<'a> Owner<'a> {
     }
 }
 
-/// What containers are checked against.
+/// The pod that containers are checked in.
 struct Context<'a> {
     /// The pod's volumes that are well formed.
     volumes: BTreeMap<&'a str, &'a Obj>,

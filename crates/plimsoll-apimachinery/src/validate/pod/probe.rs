@@ -35,7 +35,7 @@ fn probe(p: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// One way to ask or act, of those that are `known`.
+/// One handler, of those that are `known`.
 fn handler(h: &Obj, known: &[&str], grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     let mut handlers = 0;
     for key in known {
@@ -85,8 +85,8 @@ fn sleep(action: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// What runs after a container starts and before it stops. The signal that stops it is dropped before this: it is
-/// switched off by default.
+/// Handlers that run after a container starts and before it stops. The stop signal is dropped before this, because its
+/// feature is off by default.
 pub(super) fn lifecycle(lifecycle: &Obj, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     for key in ["postStart", "preStop"] {
         if let Some(h) = lifecycle.get(key).and_then(Value::as_object) {

@@ -1,4 +1,4 @@
-//! What may change through `resize` (`ValidatePodResize`).
+//! Updates through `resize` (`ValidatePodResize`).
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::obj::{Obj, as_obj, has, list, object, text};
 
 const SIZES: [&str; 2] = ["cpu", "memory"];
 
-/// Only CPU and memory, of containers that stay the same otherwise.
+/// Only CPU and memory may change, of containers that are otherwise equal.
 pub(in super::super) fn resize(old: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     let (before, after) = (object(old, "spec"), object(new, "spec"));
@@ -78,7 +78,7 @@ fn pod_level(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Nothing that was asked for may go.
+/// Requests and limits can't be removed.
 fn removed(was: &Obj, is: &Obj, what: &str, path: &Path<'_>, errors: &mut Errors) {
     for key in ["requests", "limits"] {
         let (was, is) = (object(was, key), object(is, key));
@@ -88,7 +88,7 @@ fn removed(was: &Obj, is: &Obj, what: &str, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// Whether resources are the same but for CPU and memory.
+/// Whether resources are equal except for CPU and memory.
 fn same_but_sizes(was: &Obj, is: &Obj) -> bool {
     let others = |resources: &Obj, key: &str| -> Obj {
         let kept = object(resources, key).iter().filter(|(name, _)| !SIZES.contains(&name.as_str()));
@@ -141,8 +141,8 @@ fn containers(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a container is the same but for CPU and memory. What it claims is not looked at, so a container with claims
-/// can't be resized, as upstream.
+/// Whether a container is equal except for CPU and memory. Like upstream, this ignores claims of the new container, so
+/// a container with claims can't be resized.
 fn same_container(was: &Obj, is: &Obj) -> bool {
     let rest = |c: &Obj| {
         let mut c = c.clone();

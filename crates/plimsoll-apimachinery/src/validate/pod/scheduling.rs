@@ -22,7 +22,7 @@ pub(super) fn affinity(affinity: &Obj, path: &Path<'_>, errors: &mut Errors) {
         for (i, term) in list(node, PREFERRED).iter().map(as_obj).enumerate() {
             let here = preferred.index(i);
             weight(term, &here, errors);
-            // Values that are no labels match nothing: what is only preferred may have them.
+            // Values that are no valid labels match nothing, which a preferred term may do.
             node_term(object(term, "preference"), false, &here.field("preference"), errors);
         }
     }
@@ -136,7 +136,7 @@ fn pod_term(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_all(&path.field("topologyKey"), key, &checks::qualified_name(key));
 }
 
-/// `ValidateMatchLabelKeysAndMismatchLabelKeys`. Of a pod, what the keys stand for is part of the selector by now.
+/// `ValidateMatchLabelKeysAndMismatchLabelKeys`. In a pod, the keys are already part of the selector.
 fn label_keys(term: &Obj, path: &Path<'_>, errors: &mut Errors) {
     for field in ["matchLabelKeys", "mismatchLabelKeys"] {
         let at = path.field(field);
@@ -199,7 +199,7 @@ pub(in super::super) fn tolerations(tolerations: &[Value], path: &Path<'_>, erro
                     errors.invalid(&at.field("operator"), text(t, "value"), detail);
                 }
             }
-            // Comparisons come with a feature that is off by default, and are named all the same.
+            // Comparisons belong to a feature that is off by default; upstream's error lists them nevertheless.
             other @ ("Lt" | "Gt") => {
                 errors.not_supported(&at.field("operator"), other, &["Equal", "Exists", "Lt", "Gt"]);
             }

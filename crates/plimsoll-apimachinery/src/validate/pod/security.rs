@@ -20,7 +20,7 @@ fn ids(context: &Obj, keys: &[&str], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `validatePodSpecSecurityContext`. Some of what is in the spec on the wire belongs to the context.
+/// `validatePodSpecSecurityContext`. Some fields of the spec belong to the security context internally.
 pub(super) fn pod(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
     let groups = path.field("supplementalGroups");
@@ -74,7 +74,7 @@ fn sysctls(context: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Which of the pod's namespaces a setting of the kernel is for (`sysctl.GetNamespace`).
+/// The namespace of the pod that a sysctl belongs to (`sysctl.GetNamespace`).
 fn sysctl_namespace(name: &str) -> Option<&'static str> {
     // Slashes and dots change places when the first of them is a slash.
     let first = name.find(['.', '/']).and_then(|i| name.as_bytes().get(i));

@@ -1,5 +1,4 @@
-//! Sources of volumes that only pods have, and paths inside of volumes; what they share with `PersistentVolumes` is in
-//! `validate/source.rs`.
+//! Sources of volumes that only pods have; those that `PersistentVolumes` have, too, are in `validate/source.rs`.
 
 use super::super::path::{Errors, Path};
 use super::super::source::{self, Holder, driver_name, required};
@@ -8,7 +7,7 @@ use super::paths::{descending, key_to_path, mode};
 use super::projected;
 use crate::obj::{Obj, as_obj, has, list, object, text};
 
-/// What is wrong with one source of a kind.
+/// Validates one source of a kind.
 pub(super) fn check(key: &str, of: &Obj, path: &Path<'_>, errors: &mut Errors) {
     match key {
         "gitRepo" => {
@@ -40,7 +39,7 @@ fn files(source: &Obj, name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `validateCSIVolumeSource`. The name of the secret is said to be the volume's own, as upstream.
+/// `validateCSIVolumeSource`. Like upstream, errors show the name of the secret as that of the volume.
 fn csi(source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     driver_name(text(source, "driver"), &path.field("driver"), errors);
     if !has(source, "nodePublishSecretRef") {

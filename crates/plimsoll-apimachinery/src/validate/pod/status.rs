@@ -1,4 +1,4 @@
-//! What a pod's status may say (`ValidatePodStatusUpdate`).
+//! Updates of a pod's status (`ValidatePodStatusUpdate`).
 
 use std::collections::BTreeSet;
 
@@ -193,7 +193,7 @@ fn extended_claim(is: &Obj, spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     errors.named(&path.field("resourceClaimName"), claim, checks::dns_subdomain);
 }
 
-/// Addresses: valid ones, at most one of each family. Those that are there may stay.
+/// Addresses are valid, at most one of each family. Existing ones may stay.
 fn addresses(is: &Obj, was: &Obj, key: &str, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field(key);
     let ips: Vec<&str> = list(is, key).iter().map(|ip| text(as_obj(ip), "ip")).collect();

@@ -1,4 +1,4 @@
-//! What may change of a pod (`ValidatePodUpdate` and its like).
+//! Updates of a pod (`ValidatePodUpdate` and `ValidatePodEphemeralContainersUpdate`).
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ fn images(key: &str, what: &str, before: &Obj, after: &Obj, path: &Path<'_>, err
     true
 }
 
-/// A deadline may be set, and come nearer. False: nothing else is looked at.
+/// A deadline may be set or reduced. False: the remaining checks don't run.
 fn deadline(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) -> bool {
     let at = path.field("activeDeadlineSeconds");
     match (int(before, "activeDeadlineSeconds"), int(after, "activeDeadlineSeconds")) {
@@ -79,7 +79,7 @@ fn deadline(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) -> 
     true
 }
 
-/// Tolerations may be added; those that are there may only get other seconds.
+/// Tolerations may be added; existing ones may only change their seconds.
 fn added_tolerations(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let strip = |t: &Value| {
         let mut t = as_obj(t).clone();
@@ -96,7 +96,7 @@ fn added_tolerations(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Er
     scheduling::tolerations(list(after, "tolerations"), &path.field("tolerations"), errors);
 }
 
-/// Puts back what may change.
+/// Restores the mutable fields.
 fn accept_mutable(before: &Obj, munged: &mut Obj) {
     for key in ["containers", "initContainers"] {
         let images: Vec<Value> =
@@ -135,7 +135,7 @@ fn gated_changes(before: &Obj, after: &Obj, munged: &mut Obj, path: &Path<'_>, e
         return;
     }
     node_affinity(was, is, path, errors);
-    // The affinity of nodes was dealt with: the rest of the affinity has to be the same.
+    // Node affinity was checked before; the rest of the affinity is immutable.
     let was = before.get("affinity").cloned();
     let mut is = munged.get("affinity").cloned().unwrap_or_else(|| Value::Object(Obj::new()));
     if let Some(is) = is.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Volumes of pods, and what containers mount of them.
+//! Volumes of pods, and their mounts in containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ pub(super) fn volumes<'a>(
     known
 }
 
-/// A claim that is made for a pod's ephemeral volume is nobody else's.
+/// A claim for a pod's ephemeral volume is used once.
 fn made_claims(volume: &Obj, made: &BTreeSet<&str>, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
     let Some(pod) = owner.name() else { return };
     let Some(claim) = volume.get("persistentVolumeClaim").and_then(Value::as_object) else { return };
@@ -133,7 +133,7 @@ fn image(source: &Obj, owner: Owner<'_>, path: &Path<'_>, errors: &mut Errors) {
     super::pull_policy(source, "pullPolicy", path, errors);
 }
 
-/// Looked at whatever other source there is, as upstream.
+/// Like upstream, this is checked also when there are other sources.
 fn iscsi_length(volume: &Obj, source: &Obj, path: &Path<'_>, errors: &mut Errors) {
     let name = text(volume, "name");
     if has(source, "initiatorName") && is_long_portal(name, text(source, "targetPortal")) {

@@ -189,7 +189,7 @@ pub(in super::super) fn addresses(status: &Obj, found: &mut Vec<String>) {
     }
 }
 
-/// Where a file of a volume comes from, and the name of that, if it has one.
+/// The source of a file in a volume, and its name, if it has one.
 #[derive(Clone, Copy)]
 struct Origin<'a>(&'static str, Option<&'a str>);
 
@@ -337,7 +337,7 @@ fn hidden(env: &[Value], path: &Path<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// Where a port is: the list of containers, the container and the port in it.
+/// The position of a port: the list of containers, the container and the port in it.
 type Place = (&'static str, usize, usize);
 
 /// Ports that are there twice, under one number or one name.

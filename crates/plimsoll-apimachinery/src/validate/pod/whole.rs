@@ -1,5 +1,4 @@
-//! What concerns a pod as a whole: resources of all its containers together, the host's namespaces, its name in the
-//! network.
+//! Rules for a pod as a whole: total resources of its containers, the host's namespaces, hostname and subdomain.
 
 use serde_json::Value;
 
@@ -55,7 +54,7 @@ fn consistent(spec: &Obj, whole: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Users of its own are not for pods that share what else the host has (`validateHostUsers`).
+/// Pods that share the host's namespaces can't have a user namespace of their own (`validateHostUsers`).
 pub(super) fn host_users(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     const DETAIL: &str = "when `hostUsers` is false";
     if spec.get("hostUsers") != Some(&Value::Bool(false)) {

@@ -1,4 +1,4 @@
-//! What is only for Windows, and what an operating system rules out.
+//! Fields for Windows only, and fields that an operating system forbids.
 
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ pub(super) fn host_process(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What the operating system a pod names rules out.
+/// Fields that the pod's operating system forbids.
 pub(super) fn os(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if !has(spec, "os") {
         return;
@@ -133,7 +133,7 @@ pub(super) fn os(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Fields of the pod a Windows pod may not set; those of the security context have no spec in their name.
+/// Fields of the pod that a Windows pod may not set; those of the security context have no `spec` in their name.
 const OF_POD: [(&str, bool); 15] = [
     ("appArmorProfile", true),
     ("seLinuxOptions", true),

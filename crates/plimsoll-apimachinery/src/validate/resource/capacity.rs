@@ -1,4 +1,4 @@
-//! Capacity that several requests share, and what they may ask of it.
+//! Capacity that several requests share, and the request policies for it.
 
 use plimsoll_api::Quantity;
 use serde_json::Value;

@@ -14,7 +14,7 @@ use plimsoll_cel::{Program, Type};
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
-// Drivers of devices are named as those of volumes are.
+// Drivers of devices have the same name rules as those of volumes.
 use super::source::driver_name as driver;
 use super::{checks, golang, meta, resources};
 use crate::obj::{Obj, as_obj, list, object, text};
@@ -54,7 +54,7 @@ pub(super) fn class(class: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What a claim asks for is for good.
+/// The spec of a claim is immutable.
 pub(super) fn claim_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
         let shown = golang::shown("ResourceClaimSpec", new.get("spec"));
@@ -62,7 +62,7 @@ pub(super) fn claim_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
 }
 
-/// What a template asks for is for good.
+/// The spec of a template is immutable.
 pub(super) fn claim_template_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
         let shown = golang::shown("ResourceClaimTemplateSpec", new.get("spec"));
@@ -70,7 +70,7 @@ pub(super) fn claim_template_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     }
 }
 
-/// Whether there are no more elements than allowed; more are not looked at.
+/// Whether there are no more elements than allowed; otherwise the elements are not checked.
 fn few(all: &[Value], max: usize, path: &Path<'_>, errors: &mut Errors) -> bool {
     if all.len() > max {
         errors.too_many(path, all.len(), max);

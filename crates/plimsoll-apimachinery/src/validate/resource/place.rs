@@ -1,4 +1,4 @@
-//! Where devices can be used: those of a slice, or one by one.
+//! Nodes on which devices can be used: those of a slice, or of each device.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::super::path::{Errors, Path};
 use super::super::{checks, golang, pod};
 use crate::obj::{Obj, has, list, object};
 
-/// Where all devices of a slice can be used: exactly one way to say it.
+/// The nodes of all devices of a slice: exactly one of the fields is set.
 pub(super) fn of_slice(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     const ONE: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
@@ -18,7 +18,7 @@ pub(super) fn of_slice(spec: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Where one device can be used, if that is said device by device.
+/// The nodes of one device, if the slice sets them per device.
 pub(super) fn of_device(device: &Obj, per_device: bool, path: &Path<'_>, errors: &mut Errors) {
     const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
     if !per_device {
@@ -42,7 +42,7 @@ fn shown(ways: &[&str]) -> String {
     format!("{{{}}}", quoted.join(", "))
 }
 
-/// Which ways to say it are taken.
+/// The fields that are set.
 fn ways(owner: &Obj, slice: bool, path: &Path<'_>, errors: &mut Errors) -> Vec<&'static str> {
     let mut chosen = Vec::new();
     if let Some(name) = owner.get("nodeName").and_then(Value::as_str) {

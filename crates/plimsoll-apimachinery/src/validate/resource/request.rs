@@ -1,4 +1,4 @@
-//! What claims ask for.
+//! Requests of claims.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ impl<'a> Names<'a> {
     }
 
     fn has(&self, request: &str, sub: Option<&str>) -> bool {
-        // the last of several with the same name counts
+        // The last one of several with this name counts.
         let found = self.0.iter().rev().find(|(name, _)| *name == request);
         found.is_some_and(|(_, subs)| sub.is_none_or(|sub| subs.contains(&sub)))
     }
@@ -97,7 +97,7 @@ fn constraint(constraint: &Obj, names: &Names<'_>, path: &Path<'_>, errors: &mut
             return;
         }
     }
-    // upstream's text, whatever is set
+    // Upstream has the same text for every field.
     errors.required(
         path,
         "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
@@ -181,7 +181,7 @@ fn toleration(toleration: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// What was allocated for a request (`validateDeviceRequestAllocationResult`).
+/// The allocation of a request (`validateDeviceRequestAllocationResult`).
 pub(super) fn result(result: &Obj, names: &Names<'_>, path: &Path<'_>, errors: &mut Errors) {
     name_ref(text(result, "request"), names, &path.field("request"), errors);
     driver(text(result, "driver"), &path.field("driver"), errors);
