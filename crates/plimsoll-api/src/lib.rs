@@ -6,6 +6,7 @@ pub mod convert;
 pub mod crds;
 pub mod device_cel;
 pub mod kueue;
+pub mod lanes;
 mod lean;
 pub mod quantity;
 pub mod roles;

@@ -17,12 +17,12 @@ use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::extender::Extenders;
 use crate::health::Health;
-use crate::lanes::{Group, Lane, Lanes};
 use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::notes::{Note, Recorder, Subject};
 use crate::status::Statuses;
 use crate::{clock, decisions, journey, json};
+use plimsoll_api::lanes::{Group, Lane, Lanes};
 
 /// Most writes under way; one object has at most one.
 const CONCURRENCY: usize = 256;

@@ -25,7 +25,6 @@ pub mod ingest;
 pub mod jobs;
 pub mod journey;
 pub mod json;
-pub mod lanes;
 pub mod lease;
 pub mod limit;
 pub mod metrics;

@@ -14,13 +14,13 @@ use crate::extender::Extenders;
 use crate::health::{Health, SILENCE};
 use crate::jobs::control;
 use crate::jobs::rules::Rules;
-use crate::lanes::Group;
 use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
 use crate::status::Statuses;
 use crate::{driver, execute, ingest};
+use plimsoll_api::lanes::Group;
 
 /// What this process does; the rest is left to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration as Real, Instant};
 
 use indicatif::ProgressBar;
+use plimsoll_api::lanes::{Group, Lane, Lanes};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
 use plimsoll_queueing::{Condition, Workload, WorkloadUpdate, cond};
-use plimsoll_runtime::lanes::{Group, Lane, Lanes};
 use plimsoll_state::model::Node;
 use plimsoll_state::time::{Duration, Time};
 

@@ -1,0 +1,185 @@
+//! Runs seeds until a number of them or a time is over: `cargo xtask simulate` builds and starts it.
+//!
+//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--file FILE] [--trace] [--print] [--no-shrink]`
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use plimsoll_sim::run::{run, traced};
+use plimsoll_sim::scenario::{Profile, Scenario, generate};
+use plimsoll_sim::shrink::shrink;
+
+/// Runs that shrinking a failure may take.
+const SHRINKING: usize = 1_500;
+/// Failures that are shrunk and shown; more of them say little more.
+const SHOWN: usize = 5;
+
+#[derive(Clone, Debug)]
+struct Arguments {
+    seeds: u64,
+    minutes: f64,
+    from: u64,
+    threads: usize,
+    file: Option<String>,
+    trace: bool,
+    print: bool,
+    shrink: bool,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut out = Arguments {
+        seeds: u64::MAX,
+        minutes: 2.0,
+        from: 0,
+        threads,
+        file: None,
+        trace: false,
+        print: false,
+        shrink: true,
+    };
+    let mut args = std::env::args().skip(1);
+    let mut limited = false;
+    while let Some(flag) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value"));
+        let wrong = |_| format!("the value of {flag} is no number");
+        match flag.as_str() {
+            "--seeds" => {
+                out.seeds = value()?.parse().map_err(wrong)?;
+                if !limited {
+                    out.minutes = f64::INFINITY;
+                }
+            }
+            "--minutes" => {
+                out.minutes = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
+                limited = true;
+            }
+            "--from" => out.from = value()?.parse().map_err(wrong)?,
+            "--threads" => {
+                out.threads = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?
+            }
+            "--file" => out.file = Some(value()?),
+            "--trace" => out.trace = true,
+            "--print" => out.print = true,
+            "--no-shrink" => out.shrink = false,
+            _ => return Err(format!("unknown argument {flag}")),
+        }
+    }
+    Ok(out)
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // A panic is a failure of its seed, and shown with it.
+    std::panic::set_hook(Box::new(|_| {}));
+    if arguments.print {
+        print!("{}", generate(arguments.from, Profile::default()).to_text());
+        return ExitCode::SUCCESS;
+    }
+    match &arguments.file {
+        Some(file) => one(file, &arguments),
+        None => many(&arguments),
+    }
+}
+
+fn one(file: &str, arguments: &Arguments) -> ExitCode {
+    let text = std::fs::read_to_string(file).map_err(|e| e.to_string());
+    let scenario = match text.and_then(|t| Scenario::from_text(&t)) {
+        Ok(scenario) => scenario,
+        Err(message) => {
+            eprintln!("{file}: {message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (outcome, trace) = traced(&scenario, arguments.trace);
+    trace.iter().for_each(|line| println!("{line}"));
+    println!(
+        "{} steps, {} virtual seconds, digest {:016x}",
+        outcome.steps,
+        outcome.took.seconds(),
+        outcome.digest
+    );
+    match outcome.violation {
+        Some(violation) => {
+            println!("{violation}");
+            ExitCode::FAILURE
+        }
+        None => ExitCode::SUCCESS,
+    }
+}
+
+fn many(arguments: &Arguments) -> ExitCode {
+    let (next, steps, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let virtual_seconds = AtomicU64::new(0);
+    let failures: Mutex<Vec<u64>> = Mutex::default();
+    let began = Instant::now();
+    let limit = Duration::try_from_secs_f64(arguments.minutes * 60.0).unwrap_or(Duration::MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads {
+            scope.spawn(|| {
+                while began.elapsed() < limit {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= arguments.seeds {
+                        break;
+                    }
+                    let seed = arguments.from + i;
+                    let scenario = generate(seed, Profile::default());
+                    let outcome = run(&scenario);
+                    steps.fetch_add(outcome.steps, Ordering::Relaxed);
+                    let seconds = u64::try_from(outcome.took.seconds()).unwrap_or(0);
+                    virtual_seconds.fetch_add(seconds, Ordering::Relaxed);
+                    let count = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    if let Some(violation) = outcome.violation {
+                        let number = {
+                            let mut all = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                            all.push(seed);
+                            all.len()
+                        };
+                        report(seed, &scenario, &violation, arguments.shrink && number <= SHOWN);
+                    }
+                    if count.is_multiple_of(1000) {
+                        progress(count, &steps, began);
+                    }
+                }
+            });
+        }
+    });
+    progress(done.load(Ordering::Relaxed), &steps, began);
+    println!("{} virtual hours", virtual_seconds.load(Ordering::Relaxed) / 3600);
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failures.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("{} seeds failed: {failures:?}", failures.len());
+    println!("again: cargo xtask simulate --from SEED --seeds 1");
+    ExitCode::FAILURE
+}
+
+fn progress(seeds: u64, steps: &AtomicU64, began: Instant) {
+    let (steps, seconds) = (steps.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
+    let rate = steps as f64 / seconds * 60.0;
+    println!("{seeds} seeds, {steps} steps in {seconds:.0} s: {rate:.0} steps per minute");
+    let _ = std::io::stdout().flush();
+}
+
+fn report(seed: u64, scenario: &Scenario, violation: &plimsoll_sim::check::Violation, shrinks: bool) {
+    println!("seed {seed}: {violation}");
+    if !shrinks {
+        return;
+    }
+    let short = shrink(scenario, violation.rule, SHRINKING);
+    let last = run(&short).violation;
+    println!("seed {seed} as short as it gets, {} operations:\n{}", short.operations.len(), short.to_text());
+    if let Some(last) = last {
+        println!("seed {seed} then: {last}");
+    }
+}

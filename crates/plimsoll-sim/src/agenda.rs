@@ -1,0 +1,74 @@
+//! Virtual time: what happens when. Two things of the same time happen in the order in which they were put down.
+
+use std::collections::BTreeMap;
+
+use plimsoll_state::{Duration, Time};
+
+use crate::api::Kind;
+
+/// Something that happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The operation of this number.
+    Operation(usize),
+    /// The faults end.
+    Calm,
+    /// The process starts, if this is still its next life.
+    Start(u32),
+    /// The process makes the list of a kind.
+    List(u32, Kind),
+    /// The process gets the next change of a kind.
+    Watch(u32, Kind),
+    /// A request reaches the API server.
+    Arrive(u64),
+    /// An answer reaches its client.
+    Answer(u64),
+    /// A request is made again.
+    Again(u64),
+    /// The engine is due.
+    Engine(u32),
+    /// The status of a queue may be written.
+    Status(u32, Kind, String),
+    /// A job controller of the process looks at a workload whose job is no part of the cluster.
+    Stopped(u32, String),
+    /// The admission check's controller looks at a workload.
+    Check(String),
+    /// A workload without a job in the cluster ends: its name and the number of its run.
+    Finish(String, u32),
+    /// Users look at what they have.
+    Users,
+}
+
+/// What is to happen.
+#[derive(Debug, Default)]
+pub struct Agenda {
+    /// Now.
+    pub now: Time,
+    count: u64,
+    events: BTreeMap<(Time, u64), Event>,
+}
+
+impl Agenda {
+    /// An agenda without entries, at this time.
+    pub fn new(now: Time) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// Puts something down for a time, or for now if that is past.
+    pub fn at(&mut self, time: Time, event: Event) {
+        self.count += 1;
+        self.events.insert((time.max(self.now), self.count), event);
+    }
+
+    /// Puts something down for so long from now.
+    pub fn after(&mut self, span: Duration, event: Event) {
+        self.at(self.now.plus(span), event);
+    }
+
+    /// The next thing that happens; it is that time now.
+    pub fn next(&mut self) -> Option<Event> {
+        let ((time, _), event) = self.events.pop_first()?;
+        self.now = time;
+        Some(event)
+    }
+}

@@ -1,0 +1,227 @@
+//! Quotas as the API shows them, and by how much anything exceeds them: Kueue's rules for cohorts, borrowing and
+//! lending, from the objects alone (Kueue's documentation, "Cluster Queue": Cohort, BorrowingLimit, LendingLimit;
+//! KEP-79 for cohorts of cohorts). CPUs only, in whole numbers.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::api::{Kind, list, text};
+
+/// Quota of a flavor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Quota {
+    nominal: i64,
+    borrowing: Option<i64>,
+    lending: Option<i64>,
+}
+
+/// A ClusterQueue or a cohort.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Node {
+    /// Name of its cohort, or empty.
+    parent: String,
+    /// By flavor.
+    quotas: BTreeMap<String, Quota>,
+}
+
+/// Usage: CPUs by ClusterQueue and flavor, and on each node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// By (ClusterQueue, flavor).
+    pub queues: BTreeMap<(String, String), i64>,
+    /// By the node that a topology assignment names.
+    pub nodes: BTreeMap<String, i64>,
+}
+
+/// What may be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    queues: BTreeMap<String, Node>,
+    cohorts: BTreeMap<String, Node>,
+    /// CPUs of nodes.
+    nodes: BTreeMap<String, i64>,
+}
+
+/// By how much something exceeds what it may use, by kind, name and flavor; 0 and less: it does not.
+pub type Excess = BTreeMap<(&'static str, String, String), i64>;
+
+/// A number of CPUs as the scenario writes it.
+fn cpus(value: &Value) -> Option<i64> {
+    value.as_str().and_then(|s| s.parse().ok()).or_else(|| value.as_i64())
+}
+
+impl Node {
+    fn read(object: &Value, parent: &str) -> Self {
+        let groups = list(object, &["spec", "resourceGroups"]).iter();
+        let flavors = groups.flat_map(|g| list(g, &["flavors"]));
+        let quota = |f: &Value| {
+            let cpu = list(f, &["resources"]).iter().find(|r| r["name"] == "cpu")?;
+            let nominal = cpus(&cpu["nominalQuota"]).unwrap_or(0);
+            let quota = Quota {
+                nominal,
+                borrowing: cpus(&cpu["borrowingLimit"]),
+                lending: cpus(&cpu["lendingLimit"]),
+            };
+            Some((text(f, &["name"]).to_owned(), quota))
+        };
+        Self {
+            parent: text(object, &["spec", parent]).to_owned(),
+            quotas: flavors.filter_map(quota).collect(),
+        }
+    }
+
+    fn quota(&self, flavor: &str) -> Quota {
+        self.quotas.get(flavor).copied().unwrap_or_default()
+    }
+}
+
+impl Quotas {
+    /// Takes in an object, or that it is gone.
+    pub fn know(&mut self, kind: Kind, name: &str, object: Option<&Value>) {
+        match kind {
+            Kind::ClusterQueue => set(&mut self.queues, name, object.map(|o| Node::read(o, "cohortName"))),
+            Kind::Cohort => set(&mut self.cohorts, name, object.map(|o| Node::read(o, "parentName"))),
+            Kind::Node => {
+                let allocatable = object.map(|o| cpus(&o["status"]["allocatable"]["cpu"]).unwrap_or(0));
+                set(&mut self.nodes, name, allocatable);
+            }
+            Kind::Namespace
+            | Kind::Pod
+            | Kind::Job
+            | Kind::Workload
+            | Kind::LocalQueue
+            | Kind::Flavor
+            | Kind::AdmissionCheck
+            | Kind::Topology
+            | Kind::WorkloadPriorityClass => {}
+        }
+    }
+
+    /// Quota and usage of a cohort with everything below it.
+    fn cohort(&self, name: &str, flavor: &str, usage: &Usage, depth: u32) -> (i64, i64) {
+        let own = self.cohorts.get(name).map_or(0, |c| c.quota(flavor).nominal);
+        let (mut quota, mut used) = (own, 0);
+        let mut add = |(q, u): (i64, i64), lending: Option<i64>| {
+            let local = lending.map_or(0, |l| (q - l).max(0));
+            quota += q - local;
+            used += (u - local).max(0);
+        };
+        for (queue, node) in self.queues.iter().filter(|(_, n)| n.parent == name) {
+            let own = node.quota(flavor);
+            add((own.nominal, usage.of(queue, flavor)), own.lending);
+        }
+        // A cycle of cohorts has no quota at all; scenarios make none.
+        for (child, node) in self.cohorts.iter().filter(|(_, n)| n.parent == name && depth < 8) {
+            add(self.cohort(child, flavor, usage, depth + 1), node.quota(flavor).lending);
+        }
+        (quota, used)
+    }
+
+    /// Usage of every ClusterQueue and cohort, as the engine's quota tree has it.
+    pub fn charged(&self, usage: &Usage) -> BTreeMap<(String, String), i64> {
+        let mut out = BTreeMap::new();
+        for flavor in self.flavors() {
+            for queue in self.queues.keys() {
+                out.insert((queue.clone(), flavor.to_owned()), usage.of(queue, flavor));
+            }
+            for cohort in self.cohort_names() {
+                let used = self.cohort(cohort, flavor, usage, 0).1;
+                out.insert((cohort.to_owned(), flavor.to_owned()), used);
+            }
+        }
+        out
+    }
+
+    fn flavors(&self) -> Vec<&str> {
+        let nodes = self.queues.values().chain(self.cohorts.values());
+        let mut all: Vec<&str> = nodes.flat_map(|n| n.quotas.keys().map(String::as_str)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Cohorts that are there, or that something names as its own.
+    fn cohort_names(&self) -> Vec<&str> {
+        let parents = self.queues.values().chain(self.cohorts.values()).map(|n| n.parent.as_str());
+        let mut all: Vec<&str> = parents.filter(|p| !p.is_empty()).collect();
+        all.extend(self.cohorts.keys().map(String::as_str));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// By how much anything exceeds what it may use.
+    pub fn excess(&self, usage: &Usage) -> Excess {
+        let mut out = Excess::new();
+        for flavor in self.flavors() {
+            for (name, node) in &self.queues {
+                let quota = node.quota(flavor);
+                let limit = if node.parent.is_empty() { Some(0) } else { quota.borrowing };
+                if let Some(limit) = limit {
+                    let over = usage.of(name, flavor) - quota.nominal - limit;
+                    out.insert(("ClusterQueue", name.clone(), flavor.to_owned()), over);
+                }
+            }
+            for name in self.cohort_names() {
+                let (quota, used) = self.cohort(name, flavor, usage, 0);
+                let node = self.cohorts.get(name).filter(|n| !n.parent.is_empty());
+                let limit = node.map_or(Some(0), |n| n.quota(flavor).borrowing);
+                if let Some(limit) = limit {
+                    out.insert(("Cohort", name.to_owned(), flavor.to_owned()), used - quota - limit);
+                }
+            }
+        }
+        for (node, used) in &usage.nodes {
+            let cpus = self.nodes.get(node).copied().unwrap_or(0);
+            out.insert(("Node", node.clone(), String::new()), used - cpus);
+        }
+        out
+    }
+}
+
+impl Usage {
+    /// CPUs that a ClusterQueue uses of a flavor.
+    pub fn of(&self, queue: &str, flavor: &str) -> i64 {
+        self.queues.get(&(queue.to_owned(), flavor.to_owned())).copied().unwrap_or(0)
+    }
+}
+
+fn set<T>(table: &mut BTreeMap<String, T>, name: &str, value: Option<T>) {
+    match value {
+        Some(value) => drop(table.insert(name.to_owned(), value)),
+        None => drop(table.remove(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn queue(cohort: &str, nominal: i64, lending: Option<i64>) -> Value {
+        let mut cpu = json!({"name": "cpu", "nominalQuota": nominal.to_string()});
+        if let Some(lending) = lending {
+            cpu["lendingLimit"] = json!(lending.to_string());
+        }
+        let flavors = json!([{"name": "f", "resources": [cpu]}]);
+        json!({"spec": {"cohortName": cohort, "resourceGroups": [{"flavors": flavors}]}})
+    }
+
+    #[test]
+    fn what_a_queue_does_not_lend_is_no_part_of_its_cohort() {
+        let mut quotas = Quotas::default();
+        quotas.know(Kind::ClusterQueue, "a", Some(&queue("k", 4, Some(1))));
+        quotas.know(Kind::ClusterQueue, "b", Some(&queue("k", 2, None)));
+        let usage = |a: i64, b: i64| Usage {
+            queues: [(("a".into(), "f".into()), a), (("b".into(), "f".into()), b)].into(),
+            ..Usage::default()
+        };
+        let over = |a, b| quotas.excess(&usage(a, b))[&("Cohort", "k".to_owned(), "f".to_owned())];
+        assert_eq!((over(3, 3), over(0, 3), over(0, 4), over(4, 2)), (0, 0, 1, 0));
+        quotas.know(Kind::ClusterQueue, "b", Some(&queue("", 2, None)));
+        let alone = |b| quotas.excess(&usage(0, b))[&("ClusterQueue", "b".to_owned(), "f".to_owned())];
+        assert_eq!((alone(2), alone(3)), (0, 1));
+    }
+}

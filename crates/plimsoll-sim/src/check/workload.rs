@@ -1,0 +1,127 @@
+//! What a workload holds, from its object.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::quota::Usage;
+use super::{Rule, Violation};
+use crate::api::{is_true, list, text, uid};
+
+/// What a workload holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    uid: String,
+    /// ClusterQueue of its reservation, empty without one.
+    queue: String,
+    /// Flavor, number of pods and CPUs of each podset: what its reservation comes to.
+    podsets: Vec<(String, i64, i64)>,
+    /// Whether the reservation counts.
+    counts: bool,
+    reserved: bool,
+    admitted: bool,
+    evicted: bool,
+    assigned: bool,
+    /// CPUs that it uses, by flavor.
+    used: BTreeMap<String, i64>,
+    /// CPUs that it uses on each node.
+    nodes: BTreeMap<String, i64>,
+}
+
+/// An amount of CPUs in an assignment, in thousandths.
+fn millis(value: &Value) -> i64 {
+    let text = value.as_str().unwrap_or_default();
+    match text.strip_suffix('m') {
+        Some(millis) => millis.parse().unwrap_or(0),
+        None => text.parse::<i64>().unwrap_or(0) * 1000,
+    }
+}
+
+impl Held {
+    /// What the object says.
+    pub fn read(object: &Value) -> Self {
+        let status = &object["status"];
+        let admission = &status["admission"];
+        let reserved = is_true(object, "QuotaReserved");
+        let admitted = is_true(object, "Admitted");
+        let active = object["spec"]["active"].as_bool().unwrap_or(true);
+        let mut out = Self {
+            uid: uid(object).to_owned(),
+            queue: text(admission, &["clusterQueue"]).to_owned(),
+            // What is deactivated holds nothing (Kueue's IsActive).
+            counts: active && (reserved || admitted) && admission.is_object() && !is_true(object, "Finished"),
+            reserved,
+            admitted,
+            evicted: is_true(object, "Evicted"),
+            assigned: admission.is_object(),
+            ..Self::default()
+        };
+        for assigned in list(admission, &["podSetAssignments"]) {
+            out.read_podset(object, assigned);
+        }
+        out
+    }
+
+    fn read_podset(&mut self, object: &Value, assigned: &Value) {
+        let of = |list: &'_ [Value]| list.iter().find(|p| p["name"] == assigned["name"]).cloned();
+        let declared = of(list(object, &["spec", "podSets"])).map_or(0, |p| p["count"].as_i64().unwrap_or(1));
+        let done =
+            of(list(object, &["status", "reclaimablePods"])).map_or(0, |r| r["count"].as_i64().unwrap_or(0));
+        let count = assigned["count"].as_i64().unwrap_or(declared);
+        let flavor = text(assigned, &["flavors", "cpu"]).to_owned();
+        let each = millis(&assigned["resourceUsage"]["cpu"]) / count.max(1) / 1000;
+        let pods = count.min(declared - done);
+        *self.used.entry(flavor.clone()).or_insert(0) += each * pods;
+        self.podsets.push((flavor, count, each));
+        let topology = plimsoll_api::kueue::topology_assignment(&assigned["topologyAssignment"]);
+        for (values, pods) in topology.into_iter().flat_map(|t| t.domains) {
+            let host = values.last().cloned().unwrap_or_default();
+            *self.nodes.entry(host).or_insert(0) += each * i64::from(pods);
+        }
+    }
+
+    /// Adds what it uses.
+    pub fn add(&self, usage: &mut Usage) {
+        if !self.counts {
+            return;
+        }
+        for (flavor, used) in &self.used {
+            *usage.queues.entry((self.queue.clone(), flavor.clone())).or_insert(0) += used;
+        }
+        for (node, used) in &self.nodes {
+            *usage.nodes.entry(node.clone()).or_insert(0) += used;
+        }
+    }
+
+    /// Whether it holds quota.
+    pub const fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// Whether it may have become this from what it was.
+    pub(super) fn check_change(&self, name: &str, old: &Self) -> Result<(), Violation> {
+        if self.uid == old.uid
+            && self.reserved
+            && old.reserved
+            && self.assigned
+            && old.assigned
+            && (&self.queue, &self.podsets) != (&old.queue, &old.podsets)
+        {
+            let message = format!(
+                "{name} had {} {:?} and got {} {:?}",
+                old.queue, old.podsets, self.queue, self.podsets
+            );
+            return Err(Violation::new(Rule::AdmittedTwice, message));
+        }
+        if self.reserved != self.assigned || self.admitted && !self.reserved {
+            let message = format!("{name}: {self:?}");
+            return Err(Violation::new(Rule::AdmittedWhole, message));
+        }
+        Ok(())
+    }
+
+    /// Whether its job may run.
+    pub const fn runs(&self) -> bool {
+        self.admitted && !self.evicted && self.counts
+    }
+}

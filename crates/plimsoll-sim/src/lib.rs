@@ -1,0 +1,23 @@
+//! Deterministic simulation: the engine, unchanged, with everything around it in virtual time, seeded and
+//! single-threaded.
+//!
+//! - [`scenario`]: what a run is made of, as data, and scenarios from seeds.
+//! - [`api`]: a model of the Kubernetes API; [`network`] what goes wrong on the way to it.
+//! - [`process`]: the asynchronous shell of `plimsoll run` around the product's own code; it can end at any step.
+//! - [`users`]: everybody else.
+//! - [`check`]: what must hold after every step, recounted from the objects.
+//! - [`world`] plays them; [`run`](run::run) runs a scenario and [`shrink`](shrink::shrink) makes one that fails short.
+//!
+//! The same scenario gives the same run, byte for byte.
+
+pub mod agenda;
+pub mod api;
+pub mod check;
+pub mod dice;
+pub mod network;
+pub mod process;
+pub mod run;
+pub mod scenario;
+pub mod shrink;
+pub mod users;
+pub mod world;

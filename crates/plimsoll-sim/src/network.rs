@@ -1,0 +1,289 @@
+//! The way to the API server and back: latency, and what goes wrong on it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_state::{Duration, Time};
+use serde_json::Value;
+
+use crate::agenda::{Agenda, Event};
+use crate::api::{Api, ApiError, Kind, Name, Request};
+use crate::dice::{Dice, Draw};
+use crate::scenario::Faults;
+
+/// An answer.
+pub type Answer = Result<Arc<Value>, ApiError>;
+
+/// Tries of a request that fails for a passing reason (the runtime's executor).
+const TRIES: u32 = 6;
+/// First and longest pause between two tries.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_seconds(5));
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is carried out and answered.
+    Done,
+    /// The same, after seconds.
+    Slow,
+    /// Carried out, and the answer is lost.
+    LostAnswer,
+    /// Not carried out, and answered with this code.
+    Fails(u16),
+}
+
+/// Who made a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Which life of the process.
+    pub life: u32,
+    /// Its number for what it does.
+    pub call: u64,
+    /// Whether passing failures are tried again.
+    pub retries: bool,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub struct Pending {
+    /// Who waits.
+    pub caller: Caller,
+    /// The request.
+    pub request: Request,
+    /// Serial number of the quotas that the process knew when it decided on this write, if it gives quota away.
+    pub decided: Option<u64>,
+    tries: u32,
+    fate: Fate,
+    stage: Stage,
+}
+
+/// Where a request is.
+#[derive(Debug)]
+enum Stage {
+    /// On its way; when it reaches the server.
+    UnderWay(Time),
+    /// Its answer is on its way.
+    Answered(Answer),
+    /// It waits to be made again.
+    Pausing,
+}
+
+/// The network, with the API server at its end.
+#[derive(Debug)]
+pub struct Network {
+    /// The API server.
+    pub api: Api,
+    /// Virtual time.
+    pub agenda: Agenda,
+    /// What goes wrong.
+    pub faults: Faults,
+    dice: Dice,
+    number: u64,
+    pending: BTreeMap<u64, Pending>,
+    /// Requests so far, by object.
+    counts: BTreeMap<(Kind, Name), u64>,
+    /// Watch events and lists so far, by kind.
+    watched: BTreeMap<Kind, u64>,
+}
+
+/// How a watch event comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Once.
+    Once,
+    /// Twice.
+    Twice,
+    /// Not at all: the watch breaks.
+    Lost,
+}
+
+impl Network {
+    /// A network before its first request.
+    pub fn new(seed: u64, faults: Faults, start: Time) -> Self {
+        Self {
+            api: Api::default(),
+            agenda: Agenda::new(start),
+            faults,
+            dice: Dice::new(seed).about("network"),
+            number: 0,
+            pending: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            watched: BTreeMap::new(),
+        }
+    }
+
+    /// Now.
+    pub const fn now(&self) -> Time {
+        self.agenda.now
+    }
+
+    /// Whether a request of this life is under way.
+    pub fn busy(&self, life: u32) -> bool {
+        self.pending.values().any(|p| p.caller.life == life)
+    }
+
+    /// When the last request of this life reaches the server, if one is under way.
+    pub fn last_arrival(&self, life: u32) -> Option<Time> {
+        let of_life = self.pending.values().filter(|p| p.caller.life == life);
+        let arrival = |p: &Pending| match p.stage {
+            Stage::UnderWay(at) => Some(at),
+            Stage::Answered(_) | Stage::Pausing => None,
+        };
+        of_life.filter_map(arrival).max()
+    }
+
+    /// What a request is about and what becomes of it, for traces.
+    pub fn describe(&self, number: u64) -> String {
+        let Some(pending) = self.pending.get(&number) else { return String::new() };
+        let (kind, name) = pending.request.target();
+        let verb = match &pending.request {
+            Request::Get(..) => "get",
+            Request::Create(..) => "create",
+            Request::Patch { .. } => "patch",
+            Request::Delete { .. } => "delete",
+            Request::Bind { .. } => "bind",
+        };
+        let answer = match &pending.stage {
+            Stage::Answered(Err(e)) => format!("{}: {}", e.code, e.message),
+            Stage::Answered(Ok(_)) => "done".to_owned(),
+            Stage::UnderWay(_) | Stage::Pausing => String::new(),
+        };
+        let body =
+            if let Request::Patch { body, .. } = &pending.request { body.to_string() } else { String::new() };
+        format!(" {verb} {} {} {:?} {answer} {body}", kind.name(), name.1, pending.fate)
+    }
+
+    /// Sends a request.
+    pub fn send(&mut self, caller: Caller, request: Request, decided: Option<u64>) {
+        self.number += 1;
+        let number = self.number;
+        let tries = if caller.retries { TRIES } else { 1 };
+        let pending = Pending { caller, request, decided, tries, fate: Fate::Done, stage: Stage::Pausing };
+        self.pending.insert(number, pending);
+        self.begin(number);
+    }
+
+    /// A try begins.
+    pub fn begin(&mut self, number: u64) {
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        let target = pending.request.target();
+        let count = self.counts.entry(target).or_insert(0);
+        *count += 1;
+        let (kind, name) = pending.request.target();
+        let mut rng = self.dice.about(kind.name()).about(&name.1).of(*count).rng();
+        let f = &self.faults;
+        let mut fate = Fate::Done;
+        let writes = !matches!(pending.request, Request::Get(..));
+        for (rate, other) in [
+            (f.slow, Fate::Slow),
+            (f.unavailable, Fate::Fails(503)),
+            (f.lost_answer, Fate::LostAnswer),
+            (if writes { f.refused } else { 0 }, Fate::Fails(403)),
+            (if writes { f.conflict } else { 0 }, Fate::Fails(409)),
+            (f.not_found, Fate::Fails(404)),
+        ] {
+            if rng.chance(rate) {
+                fate = other;
+            }
+        }
+        pending.tries = pending.tries.saturating_sub(1);
+        pending.fate = fate;
+        let latency = match fate {
+            Fate::Slow => Duration::from_millis(rng.range(200, 6_000)),
+            Fate::Done | Fate::LostAnswer | Fate::Fails(_) => Duration(rng.range(100, 3_000) * 1_000),
+        };
+        pending.stage = Stage::UnderWay(self.agenda.now.plus(latency));
+        self.agenda.after(latency, Event::Arrive(number));
+    }
+
+    /// A request reaches the server. Where it was carried out and gives quota away: in which life that was decided, and
+    /// the serial number of the quotas that were known then.
+    pub fn arrive(&mut self, number: u64) -> Option<(u32, u64)> {
+        let now = self.now();
+        let pending = self.pending.get_mut(&number)?;
+        let (answer, carried_out) = match pending.fate {
+            Fate::Fails(code) => (Err(ApiError::new(code, "a fault")), false),
+            Fate::Done | Fate::Slow => (self.api.handle(pending.request.clone(), now), true),
+            Fate::LostAnswer => {
+                // Carried out or not: the client can't know.
+                let _ = self.api.handle(pending.request.clone(), now);
+                (Err(ApiError::new(0, "the connection was lost")), true)
+            }
+        };
+        pending.stage = Stage::Answered(answer);
+        let life = pending.caller.life;
+        let decided = pending.decided.filter(|_| carried_out).map(|serial| (life, serial));
+        let (kind, name) = pending.request.target();
+        let count = self.counts.get(&(kind, name.clone())).copied().unwrap_or(0);
+        let mut rng = self.dice.about("answer").about(&name.1).of(count).rng();
+        let latency = match pending.fate {
+            Fate::LostAnswer => Duration::from_millis(rng.range(1, 5_000)),
+            Fate::Slow => Duration::from_millis(rng.range(0, 500)),
+            Fate::Done | Fate::Fails(_) => Duration(rng.range(100, 3_000) * 1_000),
+        };
+        self.agenda.after(latency, Event::Answer(number));
+        decided
+    }
+
+    /// An answer reaches its client; `None` when the request is made again or nobody waits any more.
+    pub fn answer(&mut self, number: u64, life: u32) -> Option<(Pending, Answer)> {
+        let pending = self.pending.get_mut(&number)?;
+        if pending.caller.life == life
+            && pending.tries > 0
+            && matches!(&pending.stage, Stage::Answered(Err(e)) if e.is_transient())
+        {
+            pending.stage = Stage::Pausing;
+            let done = TRIES - pending.tries;
+            let pause = Duration(BACKOFF.0.0.saturating_mul(1 << done.saturating_sub(1)).min(BACKOFF.1.0));
+            self.agenda.after(pause, Event::Again(number));
+            return None;
+        }
+        let mut pending = self.pending.remove(&number)?;
+        let Stage::Answered(answer) = std::mem::replace(&mut pending.stage, Stage::Pausing) else {
+            return None;
+        };
+        (pending.caller.life == life).then_some((pending, answer))
+    }
+
+    /// Forgets requests of a life that will never reach the server; those on the way do.
+    pub fn forget(&mut self, life: u32) {
+        self.pending.retain(|_, p| p.caller.life != life || matches!(p.stage, Stage::UnderWay(_)));
+    }
+
+    fn draw(&mut self, kind: Kind, what: &str) -> plimsoll_state::rng::Rng {
+        let count = self.watched.entry(kind).or_insert(0);
+        *count += 1;
+        self.dice.about(what).about(kind.name()).of(*count).rng()
+    }
+
+    /// How long the next change of a kind is under way.
+    pub fn watch_latency(&mut self, kind: Kind) -> Duration {
+        let stall = self.faults.stall;
+        let mut rng = self.draw(kind, "watch");
+        if rng.chance(stall) {
+            return Duration::from_millis(rng.range(100, 10_000));
+        }
+        Duration(rng.range(50, 5_000) * 1_000)
+    }
+
+    /// How it comes.
+    pub fn delivery(&mut self, kind: Kind) -> Delivery {
+        let (lose, repeat) = (self.faults.lose, self.faults.repeat);
+        let mut rng = self.draw(kind, "delivery");
+        if rng.chance(lose) {
+            Delivery::Lost
+        } else if rng.chance(repeat) {
+            Delivery::Twice
+        } else {
+            Delivery::Once
+        }
+    }
+
+    /// How long a list takes, and whether it fails then.
+    pub fn list_latency(&mut self, kind: Kind) -> (Duration, bool) {
+        let (list, stall) = (self.faults.list, self.faults.stall);
+        let mut rng = self.draw(kind, "list");
+        let longest = if rng.chance(stall) { 5_000 } else { 50 };
+        (Duration::from_millis(rng.range(1, longest)), rng.chance(list))
+    }
+}

@@ -1,0 +1,112 @@
+//! From watches to the engine and the cache (the runtime's `ingest`).
+
+use std::sync::Arc;
+
+use plimsoll_engine::Event;
+use plimsoll_state::ObjectEvent;
+use serde_json::Value;
+
+use super::{Process, STOPS};
+use crate::agenda::Event as Happens;
+use crate::api::{Delta, Kind, is_true, name_of, text};
+use crate::network::{Delivery, Network};
+
+/// Whether the engine waits for the job of this workload to stop.
+pub fn waits_for_stop(workload: &Value) -> bool {
+    is_true(workload, "Evicted") && workload["status"]["admission"].is_object()
+}
+
+impl Process {
+    pub(super) fn list_later(&self, kind: Kind, network: &mut Network) {
+        let (latency, _) = network.list_latency(kind);
+        network.agenda.after(latency, Happens::List(self.life, kind));
+    }
+
+    /// The list of a kind is there, or failed.
+    pub fn list(&mut self, kind: Kind, network: &mut Network) {
+        let (_, fails) = network.list_latency(kind);
+        if fails {
+            return self.list_later(kind, network);
+        }
+        let Some(watch) = self.watches.iter_mut().find(|w| w.kind == kind) else { return };
+        let deltas = watch.list(&network.api);
+        self.unlisted.remove(&kind);
+        self.take(kind, deltas, network);
+        if self.unlisted.is_empty() {
+            self.step_at(network.now(), network);
+        }
+    }
+
+    /// Something of a kind has changed: the next change comes, unless one is on its way already.
+    pub fn changed(&mut self, kind: Kind, network: &mut Network) {
+        let life = self.life;
+        let Some(watch) = self.watches.iter_mut().find(|w| w.kind == kind) else { return };
+        if watch.behind(&network.api) && !std::mem::replace(&mut watch.coming, true) {
+            let latency = network.watch_latency(kind);
+            network.agenda.after(latency, Happens::Watch(life, kind));
+        }
+    }
+
+    /// The next change of a kind is there.
+    pub fn watch(&mut self, kind: Kind, network: &mut Network) {
+        let Some(watch) = self.watches.iter_mut().find(|w| w.kind == kind) else { return };
+        watch.coming = false;
+        if !watch.behind(&network.api) {
+            return;
+        }
+        let delivery = network.delivery(kind);
+        if delivery == Delivery::Lost {
+            watch.lose();
+            return self.list_later(kind, network);
+        }
+        let deltas = watch.next(&network.api);
+        if delivery == Delivery::Twice {
+            self.take(kind, deltas.clone(), network);
+        }
+        self.take(kind, deltas, network);
+        self.changed(kind, network);
+    }
+
+    fn take(&mut self, kind: Kind, deltas: Vec<Delta>, network: &mut Network) {
+        for delta in deltas {
+            match delta {
+                Delta::Upsert(object) => self.upsert(kind, &object, network),
+                Delta::Delete(name, uid) => {
+                    self.cache.remove(kind, &name);
+                    self.known.see(kind, &name.1, None);
+                    let event = match kind {
+                        Kind::Pod => Some(Event::Object(ObjectEvent::PodDelete(uid))),
+                        Kind::Node => Some(Event::Object(ObjectEvent::NodeDelete(name.1))),
+                        _ => plimsoll_api::kueue::delete_event(kind.name(), &name.0, &name.1)
+                            .map(Event::Queueing),
+                    };
+                    event.into_iter().for_each(|e| self.tell(e, network));
+                }
+            }
+        }
+    }
+
+    fn upsert(&mut self, kind: Kind, object: &Arc<Value>, network: &mut Network) {
+        self.known.see(kind, text(object, &["metadata", "name"]), Some(object));
+        let event = match kind {
+            Kind::Node | Kind::Pod => {
+                let bytes = serde_json::to_vec(&**object).unwrap_or_default();
+                let event = match kind {
+                    Kind::Node => {
+                        plimsoll_api::convert::node(&bytes).map(|n| ObjectEvent::NodeUpsert(Box::new(n)))
+                    }
+                    _ => plimsoll_api::convert::pod(&bytes).map(|p| ObjectEvent::PodUpsert(Box::new(p))),
+                };
+                event.map(|e| Some(Event::Object(e)))
+            }
+            _ => plimsoll_api::kueue::upsert_event(object).map(|e| e.map(Event::Queueing)),
+        };
+        self.cache.put(kind, Arc::clone(object));
+        if let Ok(Some(event)) = event {
+            self.tell(event, network);
+        }
+        if kind == Kind::Workload && waits_for_stop(object) {
+            network.agenda.after(STOPS, Happens::Stopped(self.life, name_of(object).1));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The process under test as a whole: watches, cache, engine, executor. What decides is the product's own code; what is
+//! modelled here is the asynchronous shell around it. A crash drops all of it, and a new one starts from lists.
+
+mod cache;
+mod executor;
+mod ingest;
+mod statuses;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, FairSharing, WorkloadKey};
+use plimsoll_state::{Duration, Time};
+
+use crate::agenda::Event as Happens;
+use crate::api::{Kind, Watch};
+use crate::check::quota::Quotas;
+use crate::network::Network;
+use crate::scenario::Settings;
+use cache::Cache;
+use executor::Executor;
+use statuses::Statuses;
+
+/// Least time between two steps of the engine (the runtime's driver).
+const GATHER: Duration = Duration(500_000);
+/// How long the job of an evicted workload that is no part of the cluster takes to stop.
+const STOPS: Duration = Duration::from_millis(20);
+
+/// A process.
+#[derive(Debug)]
+pub struct Process {
+    /// Which life this is.
+    pub life: u32,
+    engine: Engine,
+    cache: Cache,
+    watches: Vec<Watch>,
+    /// Kinds that were never listed: nothing is decided before that.
+    unlisted: BTreeSet<Kind>,
+    executor: Executor,
+    statuses: Statuses,
+    inbox: Vec<Event>,
+    /// When the engine's next step is put down for.
+    due: Option<Time>,
+    stepped: Time,
+    /// Quotas as the process knows them.
+    pub known: Known,
+}
+
+/// Quotas as a process has known them since its life began, by serial number.
+#[derive(Debug, Default)]
+pub struct Known(Vec<Rc<Quotas>>);
+
+impl Known {
+    /// Serial number of the latest.
+    fn serial(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// All from this serial number on.
+    pub fn since(&self, serial: u64) -> &[Rc<Quotas>] {
+        let from = usize::try_from(serial).unwrap_or(usize::MAX).saturating_sub(1);
+        self.0.get(from..).unwrap_or_default()
+    }
+
+    /// Takes in what the process sees.
+    fn see(&mut self, kind: Kind, name: &str, object: Option<&serde_json::Value>) {
+        let mut quotas = self.0.last().map(|q| (**q).clone()).unwrap_or_default();
+        quotas.know(kind, name, object);
+        if self.0.last().is_none_or(|last| **last != quotas) {
+            self.0.push(Rc::new(quotas));
+        }
+    }
+}
+
+/// Kinds that the process watches.
+fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
+    let placement = settings.placement;
+    let needed = move |kind: &Kind| placement || !matches!(kind, Kind::Pod | Kind::Job);
+    Kind::ALL.into_iter().filter(needed)
+}
+
+impl Process {
+    /// A process that has not listed anything yet.
+    pub fn new(life: u32, settings: Settings) -> Self {
+        let queueing = plimsoll_queueing::Config {
+            fair_sharing: settings.fair_sharing.then(FairSharing::default),
+            watch_nodes: settings.topology,
+            explain_every: Duration::from_millis(settings.explain_every),
+            ..plimsoll_queueing::Config::default()
+        };
+        let scheduler = settings.placement.then(plimsoll_scheduler::Config::default);
+        let config = EngineConfig { scheduler, queueing: Some(queueing), joint: settings.joint };
+        Self {
+            life,
+            engine: Engine::new(config),
+            cache: Cache::default(),
+            watches: watched(&settings).map(Watch::new).collect(),
+            unlisted: watched(&settings).collect(),
+            executor: Executor::default(),
+            statuses: Statuses::default(),
+            inbox: Vec::new(),
+            due: None,
+            stepped: Time(0),
+            known: Known::default(),
+        }
+    }
+
+    /// Begins to list everything.
+    pub fn start(&self, network: &mut Network) {
+        for watch in &self.watches {
+            self.list_later(watch.kind, network);
+        }
+    }
+
+    /// The engine, for questions.
+    pub const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Whether it has seen and answered everything there is: nothing is under way.
+    pub fn is_idle(&mut self, network: &Network) -> bool {
+        self.unlisted.is_empty()
+            && self.inbox.is_empty()
+            && self.executor.is_idle()
+            && self.statuses.is_idle()
+            && !network.busy(self.life)
+            && self.watches.iter().all(|w| w.listed && !w.behind(&network.api))
+    }
+
+    fn tell(&mut self, event: Event, network: &mut Network) {
+        self.inbox.push(event);
+        let at = self.stepped.plus(GATHER).max(network.now());
+        self.step_at(at, network);
+    }
+
+    fn step_at(&mut self, at: Time, network: &mut Network) {
+        if !self.unlisted.is_empty() || self.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        self.due = Some(at);
+        network.agenda.at(at, Happens::Engine(self.life));
+    }
+
+    /// A step of the engine, if one is due.
+    pub fn step(&mut self, network: &mut Network) -> bool {
+        let now = network.now();
+        if self.due != Some(now) {
+            return false;
+        }
+        self.due = None;
+        self.stepped = now;
+        let mut actions = Vec::new();
+        self.engine.step(now, &mut self.inbox, &mut actions);
+        for action in actions {
+            self.act(action, network);
+        }
+        self.pump(network);
+        if let Some(wake) = self.engine.next_wake() {
+            self.step_at(wake.max(now.plus(GATHER)), network);
+        }
+        true
+    }
+
+    fn act(&mut self, action: Action, network: &mut Network) {
+        let decided = self.known.serial();
+        match action {
+            Action::Queueing(
+                status @ (QueueAction::ClusterQueueStatus(..)
+                | QueueAction::LocalQueueStatus(..)
+                | QueueAction::CohortStatus(..)
+                | QueueAction::RunWindowStatus(..)),
+            ) => self.statuses.put(status, self.life, network),
+            Action::Queueing(QueueAction::Record(..))
+            | Action::Scheduler(plimsoll_scheduler::Action::Record { .. }) => {}
+            action => {
+                if let Some(superseded) = self.executor.push(action, decided) {
+                    self.answered(superseded, plimsoll_state::Answer::Superseded, network);
+                }
+            }
+        }
+    }
+
+    /// The job of an evicted workload that is no part of the cluster has stopped.
+    pub fn stopped(&mut self, name: &str, network: &mut Network) {
+        let Some(workload) = self.cache.get(Kind::Workload, crate::scenario::objects::NAMESPACE, name) else {
+            return;
+        };
+        if ingest::waits_for_stop(&workload) {
+            let (namespace, name) = crate::api::name_of(&workload);
+            let event = QueueEvent::WorkloadStopped(WorkloadKey { namespace, name });
+            self.tell(Event::Queueing(event), network);
+        }
+    }
+
+    /// What the engine has charged: usage by node of the quota tree, flavor and resource.
+    pub fn charged(&self) -> BTreeMap<(String, String), i64> {
+        let tree = self.engine.queueing().map(plimsoll_queueing::Queueing::quota_tree).unwrap_or_default();
+        let cells = tree.into_iter().flat_map(|n| n.cells.into_iter().map(move |c| (n.name.clone(), c)));
+        cells.filter(|(_, c)| c.resource == "cpu").map(|(n, c)| ((n, c.flavor), c.usage)).collect()
+    }
+}

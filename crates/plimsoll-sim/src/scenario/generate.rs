@@ -1,0 +1,228 @@
+//! Scenarios from seeds. In every scenario each job fits into its queue as planned, so that all that is left at the end
+//! has to run once the faults have ended.
+
+use plimsoll_state::rng::Rng;
+
+use super::{
+    Faults, Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, Quota, QuotaSpec, Scenario, Settings, Stop,
+    Timed,
+};
+use crate::dice::{Dice, Draw};
+
+/// CPUs of a node.
+const NODE: i64 = 4;
+
+/// What scenarios are like.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Most operations.
+    pub operations: i64,
+    /// Most queues.
+    pub queues: i64,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self { operations: 60, queues: 3 }
+    }
+}
+
+/// How users, administrators and machines behave in a scenario.
+struct Temper {
+    /// Milliseconds between two operations, on average.
+    pause: i64,
+    /// Weights of: jobs, changes of jobs, changes of queues, changes of nodes, crashes.
+    weights: [u32; 5],
+}
+
+/// The scenario of a seed.
+pub fn generate(seed: u64, profile: Profile) -> Scenario {
+    let mut rng = Dice::new(seed).about("scenario").rng();
+    let settings = settings(&mut rng);
+    let plan = plan(&mut rng, &settings, &profile);
+    let faults = faults(&mut rng);
+    let temper = Temper {
+        pause: [20, 200, 1_000][rng.below(3) as usize],
+        weights: [
+            600,
+            200 * rng.below(2),
+            100 * rng.below(3),
+            if settings.topology || settings.placement { 100 * rng.below(3) } else { 0 },
+            30 * rng.below(3),
+        ],
+    };
+    let (mut at, mut made) = (0, 0);
+    let mut operations = Vec::new();
+    for _ in 0..rng.range(4, profile.operations) {
+        at += rng.range(0, 2 * temper.pause);
+        let operation = operation(&mut rng, &temper, &settings, &plan, &mut made);
+        operations.push(Timed { at, operation });
+    }
+    let calm = at + rng.range(0, 20_000);
+    Scenario { seed, settings, faults, plan, calm, operations }
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    let topology = rng.chance(350);
+    Settings {
+        fair_sharing: rng.chance(300),
+        topology,
+        placement: false,
+        joint: false,
+        explain_every: if rng.chance(300) { 500 } else { 0 },
+    }
+}
+
+fn faults(rng: &mut Rng) -> Faults {
+    let mut faults = Faults::default();
+    if rng.chance(150) {
+        return faults;
+    }
+    for rate in faults.each() {
+        *rate = if rng.chance(500) { [5, 20, 100, 300][rng.below(4) as usize] } else { 0 };
+    }
+    faults
+}
+
+fn quota(rng: &mut Rng, least: i64) -> Quota {
+    let mut limit = || rng.chance(400).then(|| rng.range(0, 4));
+    let (borrowing, lending) = (limit(), limit());
+    Quota { nominal: rng.range(least, least + 5), borrowing, lending }
+}
+
+fn shared(rng: &mut Rng, least: i64, parents: usize) -> QuotaSpec {
+    let parent = rng.chance(800).then(|| rng.below(u32::try_from(parents).unwrap_or(0)) as usize);
+    QuotaSpec {
+        parent: parent.filter(|_| parents > 0),
+        quotas: [quota(rng, least), quota(rng, 0)],
+        weight: rng.range(0, 2),
+    }
+}
+
+fn queue(rng: &mut Rng, least: i64, parents: usize) -> QueueSpec {
+    QueueSpec {
+        quota: shared(rng, least, parents),
+        preemption: (rng.below(3) as u8, rng.below(3) as u8),
+        borrow_preempts: rng.chance(500),
+        strict: rng.chance(300),
+        next_flavor: (rng.chance(500), rng.chance(500)),
+        check: rng.chance(300),
+    }
+}
+
+fn plan(rng: &mut Rng, settings: &Settings, profile: &Profile) -> Plan {
+    let cohorts =
+        (0..rng.range(1, 2)).map(|i| shared(rng, 0, usize::try_from(i).unwrap_or(0))).collect::<Vec<_>>();
+    let queues = (0..rng.range(1, profile.queues)).map(|_| queue(rng, 4, cohorts.len())).collect();
+    let racks = if settings.topology || settings.placement { 2 } else { 0 };
+    let node = |n: usize| NodeSpec { rack: n / 2, cpus: NODE, ready: true };
+    Plan { cohorts, queues, nodes: (0..racks * 2).map(node).collect() }
+}
+
+/// A job that fits: at most four CPUs where the order is strict, and no more than the nodes have.
+fn job(rng: &mut Rng, settings: &Settings, plan: &Plan) -> JobSpec {
+    let queue = rng.below(u32::try_from(plan.queues.len()).unwrap_or(1)) as usize;
+    let (mut pods, mut cpus) = match rng.below(7) {
+        0..4 => (rng.range(1, 4), 1),
+        4 | 5 => (rng.range(1, 2), 2),
+        _ => (rng.range(3, 8), rng.range(1, 2)),
+    };
+    let strict = plan.queues.get(queue).is_some_and(|q| q.strict);
+    let most = if strict || settings.placement {
+        4
+    } else if settings.topology {
+        2 * NODE
+    } else {
+        i64::MAX
+    };
+    if pods * cpus > most {
+        (pods, cpus) = (2, cpus.min(2));
+    }
+    JobSpec {
+        form: Form::Workload,
+        queue,
+        priority: i32::try_from(rng.range(-1, 2)).unwrap_or(0),
+        pods: i32::try_from(pods).unwrap_or(1),
+        cpus,
+        least: rng.chance(300).then(|| i32::try_from(rng.range(1, 2)).unwrap_or(1)),
+        topology: rng.below(5) as u8,
+        runs: [0, 50, 1_000, 10_000, 60_000][rng.below(5) as usize],
+    }
+}
+
+fn operation(
+    rng: &mut Rng,
+    temper: &Temper,
+    settings: &Settings,
+    plan: &Plan,
+    made: &mut usize,
+) -> Operation {
+    let mut left = rng.below(temper.weights.iter().sum());
+    let mut kind = 0;
+    for (i, weight) in temper.weights.iter().enumerate() {
+        if left < *weight {
+            kind = i;
+            break;
+        }
+        left -= weight;
+    }
+    let known = rng.below(u32::try_from(*made).unwrap_or(0)) as usize;
+    match kind {
+        1 if *made > 0 => change(rng, known, settings, plan),
+        2 => administer(rng, plan),
+        3 => {
+            let node = rng.below(u32::try_from(plan.nodes.len()).unwrap_or(1)) as usize;
+            let spec = rng.chance(700).then(|| NodeSpec {
+                rack: node / 2,
+                cpus: rng.range(1, NODE),
+                ready: rng.chance(500),
+            });
+            Operation::Node { node, spec }
+        }
+        4 => Operation::Crash,
+        _ => {
+            let job_number = *made;
+            *made += 1;
+            Operation::Submit { job: job_number, spec: job(rng, settings, plan) }
+        }
+    }
+}
+
+fn change(rng: &mut Rng, known: usize, settings: &Settings, plan: &Plan) -> Operation {
+    match rng.below(8) {
+        0 => Operation::Delete { job: known },
+        1 => Operation::Submit { job: known, spec: job(rng, settings, plan) },
+        2 | 3 => Operation::Activate { job: known, active: rng.chance(500) },
+        4 => Operation::Prioritize { job: known, priority: i32::try_from(rng.range(-1, 3)).unwrap_or(0) },
+        5 => Operation::Move {
+            job: known,
+            queue: rng.below(u32::try_from(plan.queues.len()).unwrap_or(1)) as usize,
+        },
+        _ => Operation::Reclaim { job: known },
+    }
+}
+
+fn stop(rng: &mut Rng) -> Stop {
+    [Stop::None, Stop::Hold, Stop::HoldAndDrain][rng.below(3) as usize]
+}
+
+fn administer(rng: &mut Rng, plan: &Plan) -> Operation {
+    let number = rng.below(u32::try_from(plan.queues.len()).unwrap_or(1)) as usize;
+    let cohorts = plan.cohorts.len();
+    match rng.below(13) {
+        0 | 1 => {
+            let spec = rng.chance(700).then(|| Box::new(queue(rng, 0, cohorts)));
+            Operation::ClusterQueue { queue: number, spec }
+        }
+        2 | 3 => Operation::StopQueue { queue: number, stop: stop(rng) },
+        4 => Operation::LocalQueue { queue: number, stop: rng.chance(700).then(|| stop(rng)) },
+        5 => {
+            let cohort = rng.below(u32::try_from(cohorts).unwrap_or(1)) as usize;
+            Operation::Cohort { cohort, spec: rng.chance(700).then(|| Box::new(shared(rng, 0, cohort))) }
+        }
+        6 => Operation::Flavor { flavor: rng.below(2) as usize, exists: rng.chance(500) },
+        7 => Operation::Check { active: rng.chance(700).then(|| rng.chance(500)) },
+        8 | 9 => Operation::Answers { retry: 200 * rng.below(2), reject: 100 * rng.below(2) },
+        _ => Operation::Restore,
+    }
+}

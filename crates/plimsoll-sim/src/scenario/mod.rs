@@ -1,0 +1,321 @@
+//! What a run is made of, as data: settings, faults, the cluster as it is planned, and what happens when. A scenario
+//! says everything about a run; the same scenario gives the same run. Times are milliseconds since its start.
+
+mod generate;
+pub mod objects;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+pub use generate::{Profile, generate};
+
+/// A run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// Seed of all draws.
+    pub seed: u64,
+    /// Configuration of the engine.
+    #[serde(default)]
+    pub settings: Settings,
+    /// What goes wrong, and how often.
+    #[serde(default)]
+    pub faults: Faults,
+    /// What is there at the start, and again once the faults have ended.
+    pub plan: Plan,
+    /// When the faults end and the plan is restored.
+    pub calm: i64,
+    /// What happens until then, in order of time. Written on lines of their own.
+    #[serde(skip)]
+    pub operations: Vec<Timed>,
+}
+
+/// Configuration of the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Fair sharing between ClusterQueues.
+    pub fair_sharing: bool,
+    /// Whether the first flavor has a topology, and nodes are watched.
+    pub topology: bool,
+    /// Whether the engine places pods; otherwise nobody runs them.
+    pub placement: bool,
+    /// Joint admission.
+    pub joint: bool,
+    /// Least time between two explanations of one workload.
+    pub explain_every: i64,
+}
+
+/// How often something goes wrong, in thousandths of the cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Faults {
+    /// A watch event comes seconds late, and all behind it.
+    pub stall: u32,
+    /// A watch event comes twice.
+    pub repeat: u32,
+    /// A watch breaks and loses events; the client lists again.
+    pub lose: u32,
+    /// A list fails and is made again.
+    pub list: u32,
+    /// A request takes seconds.
+    pub slow: u32,
+    /// A request is answered with 503 and does nothing.
+    pub unavailable: u32,
+    /// A request is answered with 403 and does nothing: no retry helps.
+    pub refused: u32,
+    /// A request is answered with 409 and does nothing.
+    pub conflict: u32,
+    /// A request is answered with 404 by a proxy and does nothing.
+    pub not_found: u32,
+    /// A request is carried out and its answer is lost.
+    pub lost_answer: u32,
+}
+
+impl Faults {
+    /// All kinds of faults, for shrinking.
+    pub fn each(&mut self) -> [&mut u32; 10] {
+        [
+            &mut self.stall,
+            &mut self.repeat,
+            &mut self.lose,
+            &mut self.list,
+            &mut self.slow,
+            &mut self.unavailable,
+            &mut self.refused,
+            &mut self.conflict,
+            &mut self.not_found,
+            &mut self.lost_answer,
+        ]
+    }
+}
+
+/// The cluster as it is planned.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Cohorts `k0`, `k1`, …
+    pub cohorts: Vec<QuotaSpec>,
+    /// ClusterQueues `c0`, `c1`, … with their LocalQueues `l0`, `l1`, …
+    pub queues: Vec<QueueSpec>,
+    /// Nodes `r<rack>-<number>`.
+    pub nodes: Vec<NodeSpec>,
+}
+
+/// CPUs of one flavor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// `nominalQuota`.
+    pub nominal: i64,
+    /// `borrowingLimit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub borrowing: Option<i64>,
+    /// `lendingLimit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lending: Option<i64>,
+}
+
+/// A cohort, or what a ClusterQueue shares with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaSpec {
+    /// Number of the parent cohort.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<usize>,
+    /// Quotas of the flavors `f0` and `f1`.
+    pub quotas: [Quota; 2],
+    /// Weight under fair sharing.
+    #[serde(default)]
+    pub weight: i64,
+}
+
+/// A ClusterQueue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueSpec {
+    /// Cohort and quotas.
+    #[serde(flatten)]
+    pub quota: QuotaSpec,
+    /// `reclaimWithinCohort` and `withinClusterQueue`: 0 to 2.
+    #[serde(default)]
+    pub preemption: (u8, u8),
+    /// `borrowWithinCohort: LowerPriority`.
+    #[serde(default)]
+    pub borrow_preempts: bool,
+    /// `StrictFIFO`.
+    #[serde(default)]
+    pub strict: bool,
+    /// `TryNextFlavor` when it can borrow, and when it can preempt.
+    #[serde(default)]
+    pub next_flavor: (bool, bool),
+    /// Whether the admission check `check` is required.
+    #[serde(default)]
+    pub check: bool,
+}
+
+/// A node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Rack.
+    pub rack: usize,
+    /// CPUs.
+    pub cpus: i64,
+    /// Whether it is ready.
+    pub ready: bool,
+}
+
+/// What stops a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stop {
+    /// Nothing.
+    #[default]
+    None,
+    /// `Hold`.
+    Hold,
+    /// `HoldAndDrain`.
+    HoldAndDrain,
+}
+
+/// What a user submits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// A Workload whose job is not part of the cluster.
+    #[default]
+    Workload,
+    /// A Job.
+    Job,
+}
+
+/// A job, whatever its form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// What it is.
+    #[serde(default)]
+    pub form: Form,
+    /// Number of its LocalQueue.
+    pub queue: usize,
+    /// Priority.
+    #[serde(default)]
+    pub priority: i32,
+    /// Pods.
+    pub pods: i32,
+    /// CPUs of each pod.
+    pub cpus: i64,
+    /// Fewer pods are acceptable down to this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<i32>,
+    /// Which topology request, with topologies: 0 to 4.
+    #[serde(default)]
+    pub topology: u8,
+    /// How long it runs once admitted, in milliseconds.
+    pub runs: i64,
+}
+
+/// Something that happens at a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timed {
+    /// When.
+    pub at: i64,
+    /// What.
+    #[serde(flatten)]
+    pub operation: Operation,
+}
+
+/// What users, administrators, machines and the process of Plimsoll itself do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op")]
+pub enum Operation {
+    /// A job is created; under the name of an older one that is deleted, if there is one.
+    Submit {
+        /// Number in its name.
+        job: usize,
+        /// The job.
+        #[serde(flatten)]
+        spec: JobSpec,
+    },
+    /// A job is deleted.
+    Delete {
+        /// Number in its name.
+        job: usize,
+    },
+    /// `spec.active` of the workload is set.
+    Activate {
+        /// Number in its name.
+        job: usize,
+        /// To what.
+        active: bool,
+    },
+    /// The priority of the workload changes.
+    Prioritize {
+        /// Number in its name.
+        job: usize,
+        /// The new priority.
+        priority: i32,
+    },
+    /// The workload moves to another queue, if it holds no quota.
+    Move {
+        /// Number in its name.
+        job: usize,
+        /// Number of the LocalQueue.
+        queue: usize,
+    },
+    /// One more pod of a Workload is done.
+    Reclaim {
+        /// Number in its name.
+        job: usize,
+    },
+    /// A ClusterQueue is created, changed or deleted.
+    ClusterQueue {
+        /// Its number.
+        queue: usize,
+        /// What it is from now on.
+        spec: Option<Box<QueueSpec>>,
+    },
+    /// `stopPolicy` of a ClusterQueue.
+    StopQueue {
+        /// Its number.
+        queue: usize,
+        /// The policy.
+        stop: Stop,
+    },
+    /// A LocalQueue is created, changed or deleted.
+    LocalQueue {
+        /// Its number.
+        queue: usize,
+        /// The stop policy of one that is there.
+        stop: Option<Stop>,
+    },
+    /// A Cohort is created, changed or deleted.
+    Cohort {
+        /// Its number.
+        cohort: usize,
+        /// What it is from now on.
+        spec: Option<Box<QuotaSpec>>,
+    },
+    /// A ResourceFlavor is created or deleted.
+    Flavor {
+        /// Its number.
+        flavor: usize,
+        /// Whether it is there.
+        exists: bool,
+    },
+    /// The admission check becomes active, inactive, or is deleted.
+    Check {
+        /// Whether it is active.
+        active: Option<bool>,
+    },
+    /// How the check's controller answers from now on, in thousandths: `Retry`, `Rejected`.
+    Answers {
+        /// `Retry`.
+        retry: u32,
+        /// `Rejected`.
+        reject: u32,
+    },
+    /// A node comes, changes or goes.
+    Node {
+        /// Its number.
+        node: usize,
+        /// What it is from now on.
+        spec: Option<NodeSpec>,
+    },
+    /// The process ends and starts again; requests under way are carried out or not.
+    Crash,
+    /// All queues, flavors, checks and nodes become as planned.
+    Restore,
+}

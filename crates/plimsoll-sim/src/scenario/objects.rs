@@ -1,0 +1,183 @@
+//! Objects of the API as the scenario wants them.
+
+use plimsoll_state::Time;
+use serde_json::{Value, json};
+
+use super::{JobSpec, NodeSpec, QueueSpec, Quota, QuotaSpec, Settings, Stop};
+use crate::api::stamp;
+
+/// The namespace of all jobs.
+pub const NAMESPACE: &str = "n";
+/// Flavors.
+pub const FLAVORS: [&str; 2] = ["f0", "f1"];
+/// The admission check.
+pub const CHECK: &str = "check";
+/// Topology levels, coarse to fine.
+pub const LEVELS: [&str; 2] = ["rack", "kubernetes.io/hostname"];
+/// Pods that a node can run.
+const PODS: i64 = 20;
+
+/// Name of a job and its workload.
+pub fn job_name(job: usize) -> String {
+    format!("w{job}")
+}
+
+/// Name of a node.
+pub fn node_name(node: usize) -> String {
+    format!("node-{node}")
+}
+
+/// The namespace.
+pub fn namespace() -> Value {
+    json!({"metadata": {"name": NAMESPACE}})
+}
+
+/// The topology.
+pub fn topology() -> Value {
+    let levels: Vec<Value> = LEVELS.iter().map(|l| json!({"nodeLabel": l})).collect();
+    json!({"metadata": {"name": "t"}, "spec": {"levels": levels}})
+}
+
+/// A flavor; the first one has the topology.
+pub fn flavor(flavor: usize, settings: &Settings) -> Value {
+    let mut out = json!({"metadata": {"name": FLAVORS.get(flavor).copied().unwrap_or("f")}, "spec": {}});
+    if settings.topology && flavor == 0 {
+        out["spec"]["topologyName"] = json!("t");
+    }
+    out
+}
+
+/// The check. With a topology it is of the kind after which places are found.
+pub fn check(active: bool, settings: &Settings) -> Value {
+    let controller =
+        if settings.topology { "kueue.x-k8s.io/provisioning-request" } else { "example.com/check" };
+    let status = if active { "True" } else { "False" };
+    json!({
+        "metadata": {"name": CHECK}, "spec": {"controllerName": controller},
+        "status": {"conditions": [{"type": "Active", "status": status}]},
+    })
+}
+
+fn groups(quotas: &[Quota; 2], limits: bool) -> Value {
+    let flavor = |(name, q): (&&str, &Quota)| {
+        let mut cpu = json!({"name": "cpu", "nominalQuota": q.nominal.to_string()});
+        if let Some(borrowing) = q.borrowing.filter(|_| limits) {
+            cpu["borrowingLimit"] = json!(borrowing.to_string());
+        }
+        if let Some(lending) = q.lending.filter(|_| limits) {
+            cpu["lendingLimit"] = json!(lending.to_string());
+        }
+        json!({"name": name, "resources": [cpu]})
+    };
+    let flavors: Vec<Value> = FLAVORS.iter().zip(quotas).map(flavor).collect();
+    json!([{"coveredResources": ["cpu"], "flavors": flavors}])
+}
+
+const fn stop_policy(stop: Stop) -> &'static str {
+    match stop {
+        Stop::None => "None",
+        Stop::Hold => "Hold",
+        Stop::HoldAndDrain => "HoldAndDrain",
+    }
+}
+
+/// A ClusterQueue.
+pub fn cluster_queue(queue: usize, s: &QueueSpec, stop: Stop) -> Value {
+    const RECLAIM: [&str; 3] = ["Never", "LowerPriority", "Any"];
+    const WITHIN: [&str; 3] = ["Never", "LowerPriority", "LowerOrNewerEqualPriority"];
+    let of = |words: [&'static str; 3], i: u8| words.get(usize::from(i)).copied().unwrap_or("Never");
+    let next = |next: bool| if next { "TryNextFlavor" } else { "MayStopSearch" };
+    let borrow = s.borrow_preempts && s.preemption.0 != 0;
+    let mut spec = json!({
+        "resourceGroups": groups(&s.quota.quotas, s.quota.parent.is_some()),
+        "queueingStrategy": if s.strict { "StrictFIFO" } else { "BestEffortFIFO" },
+        "namespaceSelector": {},
+        "flavorFungibility": {
+            "whenCanBorrow": next(s.next_flavor.0), "whenCanPreempt": next(s.next_flavor.1),
+        },
+        "preemption": {
+            "reclaimWithinCohort": of(RECLAIM, s.preemption.0),
+            "withinClusterQueue": of(WITHIN, s.preemption.1),
+            "borrowWithinCohort": {"policy": if borrow { "LowerPriority" } else { "Never" }},
+        },
+        "fairSharing": {"weight": s.quota.weight.to_string()},
+        "stopPolicy": stop_policy(stop),
+    });
+    if let Some(parent) = s.quota.parent {
+        spec["cohortName"] = json!(format!("k{parent}"));
+    }
+    if s.check {
+        spec["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": CHECK}]});
+    }
+    json!({"metadata": {"name": format!("c{queue}")}, "spec": spec})
+}
+
+/// A LocalQueue.
+pub fn local_queue(queue: usize, stop: Stop) -> Value {
+    let spec = json!({"clusterQueue": format!("c{queue}"), "stopPolicy": stop_policy(stop)});
+    json!({"metadata": {"namespace": NAMESPACE, "name": format!("l{queue}")}, "spec": spec})
+}
+
+/// A Cohort.
+pub fn cohort(cohort: usize, s: &QuotaSpec) -> Value {
+    let mut spec = json!({
+        "resourceGroups": groups(&s.quotas, s.parent.is_some()),
+        "fairSharing": {"weight": s.weight.to_string()},
+    });
+    if let Some(parent) = s.parent {
+        spec["parentName"] = json!(format!("k{parent}"));
+    }
+    json!({"metadata": {"name": format!("k{cohort}")}, "spec": spec})
+}
+
+/// A node.
+pub fn node(node: usize, s: &NodeSpec, now: Time) -> Value {
+    let amounts = json!({"cpu": s.cpus.to_string(), "pods": PODS.to_string(), "memory": "64Gi"});
+    let name = node_name(node);
+    let ready = if s.ready { "True" } else { "False" };
+    let (rack, host) = (LEVELS[0], LEVELS[1]);
+    json!({
+        "metadata": {"name": name, "labels": {rack: format!("r{}", s.rack), host: name}},
+        "spec": {},
+        "status": {
+            "capacity": amounts, "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": stamp(now)}],
+        },
+    })
+}
+
+/// The pod template of a job.
+pub fn template(s: &JobSpec) -> Value {
+    let requests = json!({"cpu": s.cpus.to_string()});
+    json!({"spec": {
+        "restartPolicy": "Never", "schedulerName": "default-scheduler",
+        "containers": [{"name": "main", "image": "busybox", "resources": {"requests": requests}}],
+    }})
+}
+
+/// With two flavors of which one has a topology, a workload without a topology request gets the other one.
+fn topology_request(kind: u8) -> Value {
+    match kind {
+        0 | 1 => json!({"unconstrained": true}),
+        2 => json!({"required": LEVELS[0]}),
+        3 => json!({"preferred": LEVELS[1]}),
+        _ => json!({"preferred": LEVELS[0]}),
+    }
+}
+
+/// A Workload that a user made.
+pub fn workload(job: usize, s: &JobSpec, settings: &Settings) -> Value {
+    let mut podset = json!({"name": "main", "count": s.pods, "template": template(s)});
+    if let Some(least) = s.least.filter(|l| *l < s.pods) {
+        podset["minCount"] = json!(least);
+    }
+    if settings.topology {
+        podset["topologyRequest"] = topology_request(s.topology);
+    }
+    json!({
+        "metadata": {"namespace": NAMESPACE, "name": job_name(job)},
+        "spec": {
+            "queueName": format!("l{}", s.queue), "priority": s.priority, "active": true, "podSets": [podset],
+        },
+    })
+}

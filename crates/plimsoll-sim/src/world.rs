@@ -1,0 +1,314 @@
+//! The world: one virtual time for the API, the network, the process under test and everybody else, and the checkers
+//! that look after every step.
+//!
+//! A *step* is one thing that happens: a watch event or a list that is delivered, a request that reaches the API
+//! server, an answer that reaches its client, a timer that is due (the engine's, a pause's, a job's end), or an operation
+//! of the scenario. What was overtaken and does nothing is not counted.
+
+use std::collections::BTreeMap;
+
+use plimsoll_state::{Duration, Time};
+use serde_json::Value;
+
+use crate::agenda::Event;
+use crate::api::{Kind, list, name_of, text};
+use crate::check::{Checkers, Rule, Violation};
+use crate::dice::{Dice, Draw};
+use crate::network::Network;
+use crate::process::{Known, Process};
+use crate::scenario::{Faults, Operation, Scenario};
+use crate::users::{START, Users};
+
+/// Steps of the longest run.
+const LONGEST: u64 = 400_000;
+/// What a run may take after the calm, besides the time of all its jobs one after the other.
+const BOUND: Duration = Duration::from_seconds(1_200);
+/// How often users look at what they have.
+const LOOK: Duration = Duration::from_seconds(1);
+/// How long everything has to be quiet at the end.
+const QUIET: Duration = Duration::from_seconds(30);
+
+/// A world.
+#[derive(Debug)]
+pub struct World {
+    scenario: Scenario,
+    network: Network,
+    process: Process,
+    users: Users,
+    checkers: Checkers,
+    /// Changes of each kind that were looked at.
+    seen: BTreeMap<Kind, usize>,
+    /// Quotas as the process knew them in its last life.
+    past: Known,
+    steps: u64,
+    calm: Option<Time>,
+    /// Since when nothing has been left to do.
+    quiet: Option<Time>,
+    /// Whether the books were compared since the last change.
+    compared: bool,
+    /// What happened, when that is wanted.
+    trace: Option<Vec<String>>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Steps.
+    pub steps: u64,
+    /// Virtual time.
+    pub took: Duration,
+    /// What went wrong.
+    pub violation: Option<Violation>,
+    /// Sum over everything the API server ever held: equal in equal runs.
+    pub digest: u64,
+}
+
+impl World {
+    /// A world before its first step.
+    pub fn new(scenario: Scenario, trace: bool) -> Self {
+        let network = Network::new(scenario.seed, scenario.faults, START);
+        let process = Process::new(0, scenario.settings);
+        let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
+        let mut world = Self {
+            scenario,
+            network,
+            process,
+            users,
+            checkers: Checkers::default(),
+            seen: BTreeMap::new(),
+            past: Known::default(),
+            steps: 0,
+            calm: None,
+            quiet: None,
+            compared: false,
+            trace: trace.then(Vec::new),
+        };
+        world.users.restore(&mut world.network);
+        let at = |ms: i64| START.plus(Duration::from_millis(ms));
+        for (i, timed) in world.scenario.operations.iter().enumerate() {
+            world.network.agenda.at(at(timed.at), Event::Operation(i));
+        }
+        world.network.agenda.at(at(world.scenario.calm), Event::Calm);
+        world.network.agenda.at(START, Event::Start(0));
+        world
+    }
+
+    /// Runs to the end.
+    pub fn run(&mut self) -> Outcome {
+        let violation = loop {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(violation) => break Some(violation),
+            }
+        };
+        Outcome { violation, ..self.outcome() }
+    }
+
+    /// How the run stands.
+    pub fn outcome(&self) -> Outcome {
+        let took = self.network.now().since(START);
+        Outcome { steps: self.steps, took, violation: None, digest: self.digest() }
+    }
+
+    /// What happened so far, with trace.
+    pub fn take_trace(&mut self) -> Vec<String> {
+        self.trace.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The next step; whether there may be more.
+    fn step(&mut self) -> Result<bool, Violation> {
+        let Some(event) = self.network.agenda.next() else { return Ok(false) };
+        let shown = match &event {
+            Event::Arrive(number) | Event::Answer(number) if self.trace.is_some() => {
+                self.network.describe(*number)
+            }
+            _ => String::new(),
+        };
+        let (decided, counted) = self.happen(&event);
+        if counted {
+            self.steps += 1;
+            if let Some(trace) = &mut self.trace {
+                trace.push(format!("{:>9} {event:?}{shown}", self.network.now().since(START).0 / 1_000));
+            }
+        }
+        self.look(decided)?;
+        if self.steps > LONGEST {
+            return Err(Violation::new(Rule::Endless, format!("{} steps", self.steps)));
+        }
+        if counted && self.process.is_idle(&self.network) {
+            self.compare()?;
+            return self.rest();
+        }
+        self.quiet = None;
+        self.late()?;
+        Ok(true)
+    }
+
+    /// Lets something happen; what was decided before it, and whether it was anything.
+    fn happen(&mut self, event: &Event) -> (Option<(u32, u64)>, bool) {
+        let Self { network, process, users, .. } = self;
+        let lives = |life: u32| life == process.life;
+        match event {
+            Event::Operation(i) => {
+                match self.scenario.operations.get(*i).map(|t| t.operation.clone()) {
+                    Some(Operation::Crash) => self.crash(),
+                    Some(operation) => users.apply(&operation, network),
+                    None => {}
+                }
+                return (None, true);
+            }
+            Event::Calm => {
+                network.faults = Faults::default();
+                users.restore(network);
+                self.calm = Some(network.now());
+                network.agenda.after(LOOK, Event::Users);
+            }
+            Event::Start(life) if lives(*life) => process.start(network),
+            Event::List(life, kind) if lives(*life) => process.list(*kind, network),
+            Event::Watch(life, kind) if lives(*life) => process.watch(*kind, network),
+            Event::Arrive(number) => return (network.arrive(*number), true),
+            Event::Answer(number) => {
+                let answer = network.answer(*number, process.life);
+                let Some((pending, answer)) = answer else { return (None, false) };
+                process.answer(&pending, answer, network);
+            }
+            Event::Again(number) => network.begin(*number),
+            Event::Engine(life) if lives(*life) => return (None, process.step(network)),
+            Event::Status(life, kind, name) if lives(*life) => {
+                process.write_status(*kind, name.clone(), network)
+            }
+            Event::Stopped(life, name) if lives(*life) => process.stopped(name, network),
+            Event::Check(name) => users.check(name, network),
+            Event::Finish(name, round) => users.finish(name, *round, network),
+            Event::Users => {
+                users.reactivate(network);
+                network.agenda.after(LOOK, Event::Users);
+            }
+            Event::Start(_)
+            | Event::List(..)
+            | Event::Watch(..)
+            | Event::Engine(_)
+            | Event::Status(..)
+            | Event::Stopped(..) => return (None, false),
+        }
+        (None, true)
+    }
+
+    /// The process ends. The next one starts when nothing of this one is on its way to the server any more, as with a
+    /// Lease that has to end first.
+    fn crash(&mut self) {
+        let old = self.process.life;
+        self.network.forget(old);
+        let fresh = Process::new(old + 1, self.scenario.settings);
+        self.past = std::mem::replace(&mut self.process, fresh).known;
+        let mut rng = Dice::new(self.scenario.seed).about("crash").of(u64::from(old)).rng();
+        let pause = Duration::from_millis(rng.range(1, 3_000));
+        let from = self.network.last_arrival(old).unwrap_or(self.network.now()).max(self.network.now());
+        self.network.agenda.at(from.plus(pause), Event::Start(old + 1));
+    }
+
+    /// Shows everybody what has changed, checkers first.
+    fn look(&mut self, decided: Option<(u32, u64)>) -> Result<(), Violation> {
+        for kind in Kind::ALL {
+            loop {
+                let seen = self.seen.entry(kind).or_insert(0);
+                let Some(change) = self.network.api.log(kind).get(*seen).cloned() else { break };
+                *seen += 1;
+                self.compared = false;
+                let known = decided.map(|(life, serial)| {
+                    if life == self.process.life {
+                        self.process.known.since(serial)
+                    } else {
+                        self.past.since(serial)
+                    }
+                });
+                self.checkers.changed(kind, &change, known)?;
+                let runs = self.checkers.held(&name_of(&change.object)).is_some_and(crate::check::Held::runs);
+                self.users.changed(kind, &change, runs, &mut self.network);
+                self.process.changed(kind, &mut self.network);
+            }
+        }
+        Ok(())
+    }
+
+    /// The engine's books say what the objects say, once it has seen all of them.
+    fn compare(&mut self) -> Result<(), Violation> {
+        if std::mem::replace(&mut self.compared, true) {
+            return Ok(());
+        }
+        let (books, want) = (self.process.charged(), self.checkers.charged());
+        for key in books.keys().chain(want.keys()) {
+            // The engine counts in thousandths.
+            let have = books.get(key).copied().unwrap_or(0);
+            let want = want.get(key).copied().unwrap_or(0) * 1000;
+            if have != want {
+                let message = format!("the engine charges {key:?} with {have}m CPUs, objects say {want}m");
+                return Err(Violation::new(Rule::Usage, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is more to come when nothing is under way.
+    fn rest(&mut self) -> Result<bool, Violation> {
+        self.late()?;
+        if self.calm.is_none() || !self.users.unfinished(&self.network).is_empty() {
+            return Ok(true);
+        }
+        let since = *self.quiet.get_or_insert(self.network.now());
+        if self.network.now().since(since) < QUIET {
+            return Ok(true);
+        }
+        self.compare_statuses()?;
+        Ok(false)
+    }
+
+    /// What has to run has run in time.
+    fn late(&self) -> Result<(), Violation> {
+        let Some(calm) = self.calm else { return Ok(()) };
+        let longest = self.users.longest().0.saturating_add(BOUND.0);
+        if self.network.now().since(calm).0 <= longest {
+            return Ok(());
+        }
+        let left = self.users.unfinished(&self.network);
+        if left.is_empty() {
+            return Err(Violation::new(Rule::Endless, "nothing is left to run, and there is no rest".into()));
+        }
+        let show = |w: &std::sync::Arc<Value>| format!("{}: {}", name_of(w).1, w["status"]);
+        let all: Vec<String> = left.iter().map(show).collect();
+        Err(Violation::new(
+            Rule::Liveness,
+            format!("{} workloads have not run: {}", left.len(), all.join("; ")),
+        ))
+    }
+
+    /// Statuses of ClusterQueues say what the objects say.
+    fn compare_statuses(&self) -> Result<(), Violation> {
+        for queue in self.network.api.all(Kind::ClusterQueue) {
+            let name = name_of(queue).1;
+            for flavor in list(queue, &["status", "flavorsReservation"]) {
+                let flavor_name = text(flavor, &["name"]);
+                let total = list(flavor, &["resources"]).first().map_or("", |r| text(r, &["total"]));
+                let want = self.checkers.usage().of(&name, flavor_name).to_string();
+                if total != want {
+                    let message = format!(
+                        "status of {name}: {total} CPUs of {flavor_name} reserved, objects say {want}"
+                    );
+                    return Err(Violation::new(Rule::Usage, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn digest(&self) -> u64 {
+        let mut dice = Dice::new(self.steps);
+        for kind in Kind::ALL {
+            for change in self.network.api.log(kind) {
+                dice = dice.about(&change.object.to_string());
+            }
+        }
+        dice.rng().next()
+    }
+}
