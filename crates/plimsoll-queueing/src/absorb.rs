@@ -15,7 +15,7 @@ use super::pending::{LqId, WlId};
 use super::state::{CqId, Group, Queueing, Rules, Wl, Write};
 use super::{Event, cond};
 use plimsoll_state::model::StringMap;
-use plimsoll_state::time::{Duration, SECOND, Time};
+use plimsoll_state::time::Time;
 
 impl Queueing {
     /// Takes one event into the ground and derived state. Decides nothing.
@@ -368,6 +368,7 @@ impl Queueing {
             explain_due: false,
             hold_off: None,
             checks_not_reset: false,
+            not_released: false,
             failures: 0,
             lq,
             totals: Vec::new(),
@@ -566,32 +567,8 @@ impl Queueing {
         self.say_unsaid(id, now);
     }
 
-    fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {
-        let Some(&id) = self.wl_by_key.get(key) else { return };
-        let Some(wl) = self.wl_mut(id) else { return };
-        let Some(failed) = wl.writes.iter().find(|p| p.update.id == write) else { return };
-        let on_nodes = failed.update.unhealthy_nodes.is_some();
-        wl.checks_not_reset |= failed.update.admission_checks.is_some();
-        let until = self.hold_off(id, now);
-        self.drop_write(id, write, now);
-        if on_nodes {
-            self.nodes_again(id, until);
-        }
-    }
-
-    /// Makes no write to a workload for some time, longer after each failure; until when. It is looked at then.
-    pub(super) fn hold_off(&mut self, id: WlId, now: Time) -> Time {
-        let Some(wl) = self.wl_mut(id) else { return now };
-        wl.failures = wl.failures.saturating_add(1);
-        let wait = SECOND.saturating_mul(1 << (wl.failures - 1).min(6));
-        let until = now.plus(Duration(wait));
-        wl.hold_off = Some(until);
-        self.timers.insert((until, id));
-        until
-    }
-
     /// Forgets one write: the effective object is what the API showed plus the other writes.
-    fn drop_write(&mut self, id: WlId, write: u64, now: Time) {
+    pub(super) fn drop_write(&mut self, id: WlId, write: u64, now: Time) {
         let Some(wl) = self.wl_mut(id) else { return };
         let before = Before::of(wl);
         wl.writes.retain(|p| p.update.id != write);

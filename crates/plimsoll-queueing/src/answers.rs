@@ -1,10 +1,12 @@
-//! Answers to actions that are no writes of a workload's status. What failed is asked for again, with growing pauses,
-//! when its cause is found to exist still.
+//! Answers to actions that failed. What failed is asked for again, with growing pauses, when its cause is found to exist
+//! still.
 
+use super::account::Phase;
+use super::pending::WlId;
 use super::state::Queueing;
-use super::{Action, WorkloadKey};
+use super::{Action, WorkloadKey, cond};
 use plimsoll_state::Answer;
-use plimsoll_state::time::Time;
+use plimsoll_state::time::{Duration, SECOND, Time};
 
 impl Queueing {
     /// What became of an action.
@@ -37,5 +39,57 @@ impl Queueing {
         {
             self.hold_off(id, now);
         }
+    }
+
+    /// A write of a workload's status failed: it is taken back, and what it did is asked for again later.
+    pub(super) fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {
+        let Some(&id) = self.wl_by_key.get(key) else { return };
+        let Some(wl) = self.wl_mut(id) else { return };
+        let Some(failed) = wl.writes.iter().find(|p| p.update.id == write) else { return };
+        let on_nodes = failed.update.unhealthy_nodes.is_some();
+        wl.checks_not_reset |= failed.update.admission_checks.is_some();
+        // Nobody reports the stop of the job again.
+        wl.not_released |= failed.update.admission == Some(None);
+        let until = self.hold_off(id, now);
+        self.drop_write(id, write, now);
+        if on_nodes {
+            self.nodes_again(id, until);
+        }
+    }
+
+    /// Makes no write to a workload for some time, longer after each failure; until when. It is looked at then.
+    pub(super) fn hold_off(&mut self, id: WlId, now: Time) -> Time {
+        let Some(wl) = self.wl_mut(id) else { return now };
+        wl.failures = wl.failures.saturating_add(1);
+        let wait = SECOND.saturating_mul(1 << (wl.failures - 1).min(6));
+        let until = now.plus(Duration(wait));
+        wl.hold_off = Some(until);
+        self.timers.insert((until, id));
+        until
+    }
+
+    /// Releases the reservation of an evicted workload whose job has stopped, where that write failed before; whether a
+    /// write was made.
+    pub(super) fn release_again(&mut self, id: WlId, now: Time) -> bool {
+        let explicit = self.config.gates.explicit_status;
+        let Some(wl) = self.wl_mut(id).filter(|w| w.not_released && w.writes.is_empty()) else {
+            return false;
+        };
+        wl.not_released = false;
+        self.edit(id, now, Vec::new(), |e| {
+            e.stopped(explicit);
+        })
+    }
+
+    /// Asks the checks of an evicted workload anew where the write of the eviction failed, and one after it did not;
+    /// whether a write was made.
+    pub(super) fn reset_checks_again(&mut self, id: WlId, now: Time) -> bool {
+        let Some(wl) = self.wl_mut(id).filter(|w| w.checks_not_reset && w.writes.is_empty()) else {
+            return false;
+        };
+        wl.checks_not_reset = false;
+        let s = &wl.obj.status;
+        let evicted = s.is_true(cond::EVICTED) && Phase::of(s) == Phase::Pending;
+        evicted && self.edit(id, now, Vec::new(), |e| e.reset_checks())
     }
 }

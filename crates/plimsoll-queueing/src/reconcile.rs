@@ -72,6 +72,7 @@ impl Queueing {
         let obj = &wl.obj;
         let done = if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
         if done
+            || self.release_again(id, now)
             || self.reset_checks_again(id, now)
             || self.reconcile_devices(id, now)
             || self.reconcile_windows(id, now)
@@ -106,18 +107,6 @@ impl Queueing {
             }
         }
         self.reconcile_holding(id, now);
-    }
-
-    /// Asks the checks of an evicted workload anew where the write of the eviction failed, and one after it did not;
-    /// whether a write was made.
-    fn reset_checks_again(&mut self, id: WlId, now: Time) -> bool {
-        let Some(wl) = self.wl_mut(id).filter(|w| w.checks_not_reset && w.writes.is_empty()) else {
-            return false;
-        };
-        wl.checks_not_reset = false;
-        let s = &wl.obj.status;
-        let evicted = s.is_true(cond::EVICTED) && Phase::of(s) == Phase::Pending;
-        evicted && self.edit(id, now, Vec::new(), |e| e.reset_checks())
     }
 
     fn admitted_note(&self, id: WlId, now: Time) -> Vec<Note> {

@@ -180,9 +180,9 @@ pub(crate) struct Wl {
     /// No write before this time, after one failed.
     pub(crate) hold_off: Option<Time>,
     pub(crate) failures: u32,
-    /// A write that asked the admission checks anew has failed. Those after it don't repeat that, because others write
-    /// checks, too.
+    /// Failed writes that later ones don't repeat: the reset of admission checks, the release of the reservation.
     pub(crate) checks_not_reset: bool,
+    pub(crate) not_released: bool,
     pub(crate) uid: Arc<str>,
     pub(crate) lq: LqId,
     pub(crate) totals: Vec<Total>,
