@@ -46,7 +46,7 @@ pub struct ApiError {
     pub message: String,
     /// Details, when there are any.
     pub details: Option<Box<Details>>,
-    /// For an expired list: the token with which it goes on (`metadata.continue`); else empty.
+    /// The continue token of an expired list (`metadata.continue`); else empty.
     pub continue_token: String,
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn shown(value: &Value) -> String {
 pub enum FieldErrorKind {
     /// It is missing.
     Required,
-    /// It is there twice.
+    /// The value is a duplicate.
     Duplicate,
     /// Its value is wrong.
     Invalid,
@@ -240,7 +240,7 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
     /// Path: `spec.containers[0].name`.
     pub field: String,
-    /// The value as it is printed in the message, ready-made (`"x"`, `5`, `core.Foo{…}`); `None`: not printed.
+    /// The value as the message shows it (`"x"`, `5`, `core.Foo{…}`); `None`: the message shows no value.
     pub value: Option<String>,
     /// Text after the value.
     pub detail: String,

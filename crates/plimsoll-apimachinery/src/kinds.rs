@@ -42,7 +42,7 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// The storage location of objects: `group/plural`, equal for all versions and for `events` in both groups.
     pub storage: String,
-    /// Schema; `None` where none is known (objects are then taken as they are).
+    /// Schema; `None`: unknown, so that objects are stored unchanged.
     pub schema: Option<TypedSchema>,
     /// For custom resources: the definition they come from.
     pub custom: Option<Arc<CustomKind>>,
@@ -152,7 +152,7 @@ impl KindTable {
         self.rows.insert(row(group, version, &kind.plural), kind);
     }
 
-    /// Removes a row; the group goes with its last version.
+    /// Removes a row; a group without versions is removed, too.
     pub fn remove(&mut self, group: &str, version: &str, plural: &str) {
         let Some(kind) = self.rows.remove(&row(group, version, plural)) else { return };
         self.by_kind.remove(&kind.gvk);

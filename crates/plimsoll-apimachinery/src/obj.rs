@@ -52,7 +52,7 @@ pub(crate) fn child<'a>(map: &'a mut Obj, key: &str) -> Option<&'a mut Obj> {
     map.get_mut(key).and_then(Value::as_object_mut)
 }
 
-/// Runs `f` on the object at a key, made if there is none.
+/// Runs `f` on the object at a key, which is created if missing.
 pub(crate) fn with_child<R>(map: &mut Obj, key: &str, f: impl FnOnce(&mut Obj) -> R) -> R {
     if let Some(Value::Object(inner)) = map.get_mut(key) {
         return f(inner);
@@ -68,17 +68,17 @@ pub(crate) fn children<'a>(map: &'a mut Obj, key: &str) -> impl Iterator<Item = 
     map.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// The object at a key; an empty one if there is none.
+/// The object at a key; empty if missing.
 pub(crate) fn object<'a>(map: &'a Obj, key: &str) -> &'a Obj {
     map.get(key).and_then(Value::as_object).unwrap_or_else(|| empty())
 }
 
-/// The list at a key; an empty one if there is none.
+/// The list at a key; empty if missing.
 pub(crate) fn list<'a>(map: &'a Obj, key: &str) -> &'a [Value] {
     map.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The text at a key; empty if there is none.
+/// The text at a key; empty if missing.
 pub(crate) fn text<'a>(map: &'a Obj, key: &str) -> &'a str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
 }
@@ -93,12 +93,12 @@ pub(crate) fn flag(map: &Obj, key: &str) -> bool {
     map.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Whether a field is there and not `null`.
+/// Whether a field exists and is not `null`.
 pub(crate) fn has(map: &Obj, key: &str) -> bool {
     map.get(key).is_some_and(|v| !v.is_null())
 }
 
-/// The object a value is; an empty one if it is none.
+/// A value as an object; empty if it is none.
 pub(crate) fn as_obj(value: &Value) -> &Obj {
     value.as_object().unwrap_or_else(|| empty())
 }

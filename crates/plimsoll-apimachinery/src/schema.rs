@@ -15,7 +15,7 @@ pub struct SchemaId(pub u32);
 /// JSON type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchemaType {
-    /// Anything goes.
+    /// Any type.
     #[default]
     Any,
     /// A JSON object: a struct when it has properties, a map when it has additional ones.
@@ -49,7 +49,7 @@ pub enum Presence {
     Null,
 }
 
-/// A value with a form of its own on the wire.
+/// A value with a special encoding in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leaf {
     /// Nothing special.
@@ -65,7 +65,7 @@ pub enum Leaf {
     IntOrString,
     /// Bytes as base64.
     Bytes,
-    /// Any JSON, kept as it is.
+    /// Any JSON, stored unchanged.
     Raw,
 }
 
@@ -89,7 +89,7 @@ pub struct Schema {
     pub kind: SchemaType,
     /// `format`, possibly empty.
     pub format: String,
-    /// Form of its own on the wire; built-in kinds only.
+    /// Special encoding in JSON; built-in kinds only.
     pub leaf: Leaf,
     /// Fields of a struct.
     pub properties: BTreeMap<String, Property>,

@@ -62,7 +62,7 @@ pub struct Attributes {
     pub user: Value,
     /// The new object; null on deletion.
     pub object: Value,
-    /// The object that is there; null on creation.
+    /// The existing object; null on creation.
     pub old: Value,
     /// Whether it is a dry run.
     pub dry_run: bool,

@@ -14,7 +14,7 @@ static BASE: LazyLock<Environment> = LazyLock::new(|| {
         .variable("namespaceObject", namespace())
 });
 
-/// The variables of an expression: `params` and `authorizer` are there if wanted.
+/// The variables of an expression, with or without `params` and `authorizer`.
 pub(crate) fn environment(params: bool, authorizer: bool) -> Environment {
     let mut environment = BASE.clone();
     if params {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::schema::{Presence, Property, Schema, SchemaId, SchemaType, Schemas, TypedSchema};
 
-/// Paths of the structs that are there in an empty object, and of the atomic maps.
+/// Paths of the structs that an empty object contains, and of the atomic maps.
 type Row = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
 const ROWS: &[Row] = &[
@@ -22,7 +22,7 @@ const ROWS: &[Row] = &[
 static SCHEMAS: LazyLock<Vec<(&Row, TypedSchema)>> =
     LazyLock::new(|| ROWS.iter().map(|row| (row, build(row.2, row.3))).collect());
 
-/// The little that is known of a kind; every other field is taken as it is.
+/// The known part of a kind's schema; fields outside of it are untyped.
 pub fn schema(group: &str, kind: &str) -> Option<&'static TypedSchema> {
     SCHEMAS.iter().find(|(row, _)| row.0 == group && row.1 == kind).map(|(_, schema)| schema)
 }
@@ -33,7 +33,7 @@ fn build(zero: &[&str], atomic: &[&str]) -> TypedSchema {
     TypedSchema { schemas: Arc::new(schemas), root }
 }
 
-/// The node at a path, with the nodes below it that a path goes through.
+/// The node at a path, with the nodes on the paths below it.
 fn node(schemas: &mut Schemas, path: &str, zero: &[&str], atomic: &[&str]) -> SchemaId {
     let mut schema = Schema { kind: SchemaType::Object, preserve_unknown: true, ..Schema::default() };
     if atomic.contains(&path) {

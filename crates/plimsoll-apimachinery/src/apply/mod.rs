@@ -78,7 +78,7 @@ pub fn on_update(
     manager: &str,
     now: &str,
 ) {
-    // in the metadata of a custom resource an empty list is none
+    // In the metadata of a custom resource, an empty list counts as missing.
     let none = |given: &Value| kind.custom.is_some() && given.as_array().is_some_and(Vec::is_empty);
     let given = managed::take(new).filter(|given| !none(given));
     let mut entries = managed::live_or_new(old, given, !subresource.is_empty());
@@ -89,9 +89,9 @@ pub fn on_update(
     // As upstream, which gives up and drops them (`UpdateNoErrors`).
     let ty = Type::of(kind);
     let known = if let Some(custom) = &kind.custom {
-        let said = |key: &str| new.get(key).and_then(Value::as_str).unwrap_or_default();
-        said("kind") == kind.gvk.kind
-            && said("apiVersion") == kind.gvk.api_version()
+        let field = |key: &str| new.get(key).and_then(Value::as_str).unwrap_or_default();
+        field("kind") == kind.gvk.kind
+            && field("apiVersion") == kind.gvk.api_version()
             && entries.iter().all(|e| managed::is_version_of(e, &kind.gvk.group, &custom.versions))
             && fieldset::fits(ty, new, 0)
     } else {

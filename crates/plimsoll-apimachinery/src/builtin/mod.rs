@@ -22,7 +22,7 @@ const EXTRA: &str = include_str!("../../data/extra-schemas.json");
 const GO_TYPES: &str = include_str!("../../data/gotypes.txt");
 const EMBEDDED: &str = include_str!("../../data/embedded.txt");
 
-/// The generated table as it is.
+/// The generated table.
 #[derive(Debug, Default, Deserialize)]
 pub struct Data {
     /// OpenAPI schemas by definition name, without descriptions; a reference is `"ref": "<name>"` in place of

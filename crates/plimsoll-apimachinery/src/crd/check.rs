@@ -46,7 +46,7 @@ impl Checker<'_> {
         self.push(FieldErrorKind::Invalid, path, Some(crate::error::shown(value)), detail);
     }
 
-    /// An error that has no field of its own.
+    /// An error without a field.
     fn composite(&mut self, detail: String) {
         self.push(FieldErrorKind::Invalid, "", Some("\"\"".to_owned()), detail);
     }
@@ -57,7 +57,7 @@ impl Checker<'_> {
         self.push(FieldErrorKind::TypeInvalid, path, Some(quoted), detail);
     }
 
-    /// Checks one value; `old` is the value it replaces, as far as it is known which that is.
+    /// Checks one value; `old` is the value it replaces, where the old value is known.
     pub fn check(&mut self, value: &Value, old: Option<&Value>, node: &Node, path: &str) {
         if old == Some(value) {
             return;
@@ -105,7 +105,7 @@ impl Checker<'_> {
         if !node.formatted {
             self.wrong_type(path, node.type_name(), type_of(value));
         } else if !listed {
-            // of the wrong format, as far as upstream goes
+            // Upstream reports these as values of a wrong format.
             self.wrong_type(path, &node.format, format_of(value));
         } else if matches!(node.kind, Some(NodeType::Integer | NodeType::Number)) {
             self.wrong_type(path, node.type_name(), type_of(value));
@@ -232,14 +232,14 @@ impl Checker<'_> {
         if node.enumeration.iter().any(equal) {
             return;
         }
-        let words: Vec<String> = node
+        let allowed: Vec<String> = node
             .enumeration
             .iter()
             .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
             .collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::not_supported(self.field(path), value, &words));
+            self.errors.push(FieldError::not_supported(self.field(path), value, &allowed));
         }
     }
 

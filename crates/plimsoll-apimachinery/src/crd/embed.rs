@@ -14,8 +14,8 @@ const QUANTITY: &str = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|
 /// Deepest nesting of references followed; Kubernetes' own types need about 15.
 const MAX_DEPTH: usize = 40;
 
-/// Replaces every `x-plimsoll-embed: <definition>` in `schema` by the definition's structural schema; keys
-/// beside the marker win over those of the definition.
+/// Replaces every `x-plimsoll-embed: <definition>` in `schema` by the definition's structural schema; keys beside the
+/// marker override those of the definition.
 ///
 /// # Errors
 /// The name of a definition that isn't known, or is nested too deeply.

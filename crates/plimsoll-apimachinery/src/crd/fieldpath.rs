@@ -36,7 +36,7 @@ pub fn shown(steps: &[Step]) -> String {
     text
 }
 
-/// A path within a schema as errors of rules show it; empty: there is none, or it leads nowhere.
+/// A path within a schema as errors of rules show it; empty where the path is missing or doesn't resolve.
 pub fn normal(path: &str, schema: &Value) -> String {
     if path.is_empty() {
         return String::new();

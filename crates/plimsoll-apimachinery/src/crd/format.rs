@@ -39,7 +39,7 @@ const TEXTS: [&str; 26] = [
     "k8slongname",
 ];
 
-/// Whether a format means something for a type; others are as good as none.
+/// Whether a format is supported for a type; unsupported formats are ignored.
 pub fn is_supported(kind: Option<NodeType>, format: &str) -> bool {
     match kind {
         None | Some(NodeType::String) => TEXTS.contains(&format.replace('-', "").as_str()),

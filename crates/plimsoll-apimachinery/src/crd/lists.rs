@@ -54,7 +54,7 @@ fn map_list(all: &[Value], node: &Node, path: &str, out: &mut Vec<FieldError>) {
     duplicates(all.iter().map(own), path, out);
 }
 
-/// A value that is there more than once is named where it is there for the second time.
+/// Reports the second occurrence of each duplicate value.
 fn duplicates(values: impl Iterator<Item = Value>, path: &str, out: &mut Vec<FieldError>) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (i, value) in values.enumerate() {

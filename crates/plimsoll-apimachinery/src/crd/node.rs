@@ -47,7 +47,7 @@ pub struct Bounds {
     pub max_properties: Option<u64>,
     /// `uniqueItems`.
     pub unique: bool,
-    /// `pattern` as written and compiled (`None`: it can't be).
+    /// `pattern` as written, and compiled (`None`: it is invalid).
     pub pattern: Option<(String, Option<Regex>)>,
 }
 

@@ -156,21 +156,21 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, error: &EvalError, rule: &Rule, node: &Node, path: &str) {
-        let words = rule.named();
+        let name = rule.named();
         self.spent = !matches!(error, EvalError::Error(_));
         let what = match error {
             EvalError::Budget => OUT_OF_BUDGET.to_owned(),
             EvalError::CallLimit => {
                 format!(
-                    "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {words}"
+                    "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
                 )
             }
             EvalError::Error(why) if why.starts_with("no such overload") => {
                 format!(
-                    "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {words}"
+                    "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
                 )
             }
-            EvalError::Error(why) => format!("{why} evaluating rule: {words}"),
+            EvalError::Error(why) => format!("{why} evaluating rule: {name}"),
         };
         let kind = Value::from(node.kind.map_or("", NodeType::name));
         self.out.push(FieldError::invalid(path_or_nil(path), &kind, what));

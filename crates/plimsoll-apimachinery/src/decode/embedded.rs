@@ -1,4 +1,4 @@
-//! Resources inside custom resources as they are read: of a kind, with typed metadata (apiextensions
+//! Decoding of resources inside custom resources: their kind and typed metadata (apiextensions
 //! `schema/objectmeta/algorithm.go`).
 
 use serde::de::DeserializeSeed;

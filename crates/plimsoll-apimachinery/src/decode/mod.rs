@@ -167,9 +167,9 @@ pub fn strict_yaml(twice: &[String]) -> String {
 
 /// Strict errors as warnings; each line of a YAML error is a warning of its own.
 fn as_warnings(strict: &[String]) -> Vec<String> {
-    let lines = strict.iter().flat_map(|said| match said.strip_prefix(yaml::STRICT_LEAD) {
+    let lines = strict.iter().flat_map(|error| match error.strip_prefix(yaml::STRICT_LEAD) {
         Some(lines) => lines.lines().map(str::trim).filter(|l| !l.is_empty()).collect(),
-        None => vec![said.as_str()],
+        None => vec![error.as_str()],
     });
     lines.map(str::to_owned).collect()
 }
@@ -288,7 +288,7 @@ pub fn json_kind(value: &Value) -> &'static str {
     }
 }
 
-/// The first 30 bytes of a body: as they are when it looks like JSON, else in hexadecimal.
+/// The first 30 bytes of a body: verbatim when it looks like JSON, else in hexadecimal.
 fn summary(body: &[u8]) -> String {
     const MAX: usize = 30;
     let head = body.get(..MAX).unwrap_or(body);

@@ -13,10 +13,10 @@ pub fn explain(body: &[u8]) -> Option<String> {
     }
 }
 
-/// The faults that upstream's parser has words of its own for.
+/// The errors for which upstream's parser has special texts.
 fn yaml_in_go(text: &str, error: &serde_saphyr::Error, line: u64) -> Option<String> {
-    let said = error.to_string();
-    let said = said.lines().next().unwrap_or_default();
+    let message = error.to_string();
+    let message = message.lines().next().unwrap_or_default();
     let anchor = || {
         let place = error.location()?;
         let line = text.lines().nth(usize::try_from(place.line()).ok()?.checked_sub(1)?)?;
@@ -24,27 +24,28 @@ fn yaml_in_go(text: &str, error: &serde_saphyr::Error, line: u64) -> Option<Stri
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_'));
         name.get(..end.unwrap_or(name.len())).map(str::to_owned)
     };
-    if said.contains("unknown anchor") {
+    if message.contains("unknown anchor") {
         return anchor().map(|name| format!("yaml: unknown anchor '{name}' referenced"));
     }
-    if said.contains("recursive references") {
+    if message.contains("recursive references") {
         return anchor().map(|name| format!("yaml: anchor '{name}' value contains itself"));
     }
-    if said.contains("tabs disallowed") {
+    if message.contains("tabs disallowed") {
         return Some(format!("yaml: line {line}: found character that cannot start any token"));
     }
-    if said.contains("invalid !!binary base64") {
+    if message.contains("invalid !!binary base64") {
         return Some("yaml: !!binary value contains invalid base64 data".to_owned());
     }
-    said.contains("simple key expected ':'")
+    message
+        .contains("simple key expected ':'")
         .then(|| format!("yaml: line {}: could not find expected ':'", line.saturating_add(1)))
 }
 
 /// The error for malformed YAML. The parsers differ, so only its beginning is upstream's.
 pub fn explain_yaml(text: &str, error: &serde_saphyr::Error) -> String {
     let line = error.location().map_or(1, |l| l.line());
-    if let Some(said) = yaml_in_go(text, error, line) {
-        return said;
+    if let Some(message) = yaml_in_go(text, error, line) {
+        return message;
     }
     let unclosed = |open: char, close: char| text.matches(open).count() > text.matches(close).count();
     let what = if unclosed('[', ']') {
@@ -57,8 +58,8 @@ pub fn explain_yaml(text: &str, error: &serde_saphyr::Error) -> String {
         "did not find expected ',' or '}'".to_owned()
     } else {
         let text = error.to_string();
-        let said = text.lines().next().unwrap_or_default();
-        said.rsplit_once(" at line ").map_or(said, |(said, _)| said).to_owned()
+        let message = text.lines().next().unwrap_or_default();
+        message.rsplit_once(" at line ").map_or(message, |(message, _)| message).to_owned()
     };
     let line = if what.starts_with("did not") { text.lines().count().max(1) as u64 } else { line };
     format!("yaml: line {line}: {what}")
@@ -93,7 +94,7 @@ impl Scanner<'_> {
         Err(Fault::Char(self.at, context))
     }
 
-    /// One value and nothing after it. Iterative: bodies may be nested as deep as they are long.
+    /// Scans one value and nothing after it. Iterative, because the nesting of a body is bounded only by its length.
     fn document(&mut self) -> Result<(), Fault> {
         let mut stack: Vec<Inside> = Vec::new();
         loop {

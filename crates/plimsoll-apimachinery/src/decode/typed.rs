@@ -316,9 +316,9 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Option<Value>, A::Error> {
         let schema = self.schema();
         if schema.leaf == Leaf::Raw || schema.kind == SchemaType::Any {
-            // `JSONSchemaPropsOrBool` and its like: an object is a schema.
+            // `JSONSchemaPropsOrBool`, `JSONSchemaPropsOrArray`: an object is a schema.
             if let Some(object) = schema.items {
-                // They are read by a decoder of their own, which looks for no unknown or duplicate fields.
+                // Their own decoder ignores unknown and duplicate fields.
                 let known = self.walk.findings.strict.len();
                 let found = Node { walk: self.walk, id: object }.fields(access);
                 self.walk.findings.strict.truncate(known);

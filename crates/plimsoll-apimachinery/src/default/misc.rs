@@ -117,7 +117,7 @@ pub(super) fn custom_resource_definition(definition: &mut Obj) {
         if let Some(service) = service {
             set(service, "port", 443);
         }
-        // JSON in schemas goes through Go's numbers
+        // JSON in schemas is decoded into Go's numbers.
         for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
             version.get_mut("schema").into_iter().for_each(crate::go::normalise_numbers);
         }
@@ -197,7 +197,7 @@ pub(super) fn network_policy(policy: &mut Obj) {
 /// networking.k8s.io/v1 `IngressClass`.
 pub(super) fn ingress_class(class: &mut Obj) {
     let parameters = child(class, "spec").and_then(|s| child(s, "parameters"));
-    // Decoded, the field is there, and `null`.
+    // The decoded field exists and is `null`.
     if let Some(parameters) = parameters.filter(|p| !has(p, "scope")) {
         parameters.insert("scope".to_owned(), "Cluster".into());
     }

@@ -126,7 +126,7 @@ pub fn describe_custom(kind: &str, properties: &mut Map<String, Value>) {
     }
 }
 
-/// Beside a reference nothing may stand in OpenAPI 3.0: it goes into `allOf`, as upstream has it.
+/// In OpenAPI 3.0, a reference has no siblings: the description goes into `allOf`, as upstream has it.
 fn put(property: &mut Value, text: String) {
     let Some(map) = property.as_object_mut() else { return };
     if let Some(target) = map.remove("$ref") {

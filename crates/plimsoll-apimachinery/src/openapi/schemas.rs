@@ -119,7 +119,7 @@ fn gvk_of(row: &Kind, kind: &str) -> Value {
     json!([{ "group": row.gvk.group, "version": row.gvk.version, "kind": kind }])
 }
 
-/// A custom resource's schema as it is published: type and metadata filled in, int-or-string spelled out.
+/// A custom resource's schema as it is published: with type and metadata, int-or-string written out.
 fn object(row: &Kind) -> Value {
     let raw = row.schema.as_ref().map(|s| s.schema().raw.clone()).filter(Value::is_object);
     let mut schema =

@@ -31,7 +31,7 @@ fn maps(document: &mut Map<String, Value>, patch: Map<String, Value>, depth: usi
                 document.remove(&key);
             }
             (Some(Value::Object(old)), Value::Object(new)) if depth < MAX_DEPTH => maps(old, new, depth + 1),
-            // a value in place of an object is taken as it is
+            // A value replaces an object as a whole.
             (Some(slot @ Value::Object(_)), new) => *slot = new,
             (_, mut new) => {
                 prune(&mut new, 0);

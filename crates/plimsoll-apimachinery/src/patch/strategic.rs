@@ -270,7 +270,7 @@ fn not_a_list(value: &Value) -> Failure {
     failure(format!("expected a []interface {{}}, but received a {}", shown_type(value)))
 }
 
-/// A type as Go's `%s` prints it, which can't print that there is none.
+/// A type as Go's `%s` prints it, which has a special text for nil.
 fn shown_type(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { go_type(value) }
 }

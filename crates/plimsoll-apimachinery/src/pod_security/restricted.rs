@@ -91,14 +91,14 @@ pub fn volumes(pod: &Pod<'_>) -> Option<Violation> {
 
 pub fn non_root(pod: &Pod<'_>) -> Option<Violation> {
     const REASON: &str = "runAsNonRoot != true";
-    let said = |context: &Value| context["runAsNonRoot"].as_bool();
-    let own = said(pod.security());
-    let explicit = pod.names(|c| said(&c["securityContext"]) == Some(false));
+    let non_root_of = |context: &Value| context["runAsNonRoot"].as_bool();
+    let own = non_root_of(pod.security());
+    let explicit = pod.names(|c| non_root_of(&c["securityContext"]) == Some(false));
     if let Some(who) = setters(own == Some(false), &explicit) {
         let detail = format!("{who} must not set securityContext.runAsNonRoot=false");
         return Some(Violation::new(REASON, detail));
     }
-    let implicit = pod.names(|c| own != Some(true) && said(&c["securityContext"]).is_none());
+    let implicit = pod.names(|c| own != Some(true) && non_root_of(&c["securityContext"]).is_none());
     let detail = || format!("pod or {} must set securityContext.runAsNonRoot=true", containers(&implicit));
     (!implicit.is_empty()).then(|| Violation::new(REASON, detail()))
 }

@@ -107,7 +107,7 @@ pub struct ParamRef {
     pub namespace: String,
     /// Label selector.
     pub selector: Option<Value>,
-    /// Whether a request is denied when there are none.
+    /// Whether a request is denied when there are no parameters.
     pub deny_missing: bool,
 }
 

@@ -111,16 +111,16 @@ impl Tracker<'_> {
         let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let spec = &object["spec"];
         for c in ["containers", "initContainers"].iter().filter_map(|f| spec[f].as_array()).flatten() {
-            let said = compute(&amounts(&c["resources"]["requests"]), &amounts(&c["resources"]["limits"]));
-            for resource in required.iter().filter(|r| !said.contains_key(**r)) {
+            let given = compute(&amounts(&c["resources"]["requests"]), &amounts(&c["resources"]["limits"]));
+            for resource in required.iter().filter(|r| !given.contains_key(**r)) {
                 missing.entry(resource).or_default().insert(c["name"].as_str().unwrap_or(""));
             }
         }
-        let words = missing.iter().map(|(resource, names)| {
+        let missing_text = missing.iter().map(|(resource, names)| {
             format!("{resource} for: {}", names.iter().copied().collect::<Vec<_>>().join(","))
         });
-        let words: Vec<String> = words.collect();
-        (!words.is_empty()).then(|| words.join("; "))
+        let missing_text: Vec<String> = missing_text.collect();
+        (!missing_text.is_empty()).then(|| missing_text.join("; "))
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Operator {
     In,
     /// `notin` and `!=`: also true when the label is missing.
     NotIn,
-    /// The label is there.
+    /// The label exists.
     Exists,
     /// The label is not there.
     DoesNotExist,

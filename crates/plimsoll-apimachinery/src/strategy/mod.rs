@@ -241,7 +241,7 @@ fn local_service(o: &mut Obj, now: Timestamp) {
     o.insert("status".to_owned(), status);
 }
 
-/// Coordinated leader election is off, as it is upstream by default: its fields are dropped.
+/// Drops the fields of coordinated leader election, whose feature is off by default upstream.
 fn lease(o: &mut Obj, old: Option<&Obj>) {
     let used = |key: &str| old.is_some_and(|o| has(object(o, "spec"), key));
     let (holder, strategy) = (used("preferredHolder"), used("strategy"));
@@ -377,7 +377,7 @@ fn template_generation(o: &mut Obj, generation: i64) {
     });
 }
 
-/// Drops a field of a part, where there is such a part.
+/// Drops a field of `part`, if the object has it.
 fn drop_field(o: &mut Obj, part: &str, key: &str) {
     if let Some(part) = o.get_mut(part).and_then(Value::as_object_mut) {
         part.remove(key);

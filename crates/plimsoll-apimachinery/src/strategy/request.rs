@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::keep;
 use crate::obj::{Obj, list, object, with_child};
 
-/// Approval changes conditions and nothing else.
+/// Approval changes only conditions.
 pub(super) fn approval(old: &Obj, new: &mut Obj, now: Timestamp) {
     keep(new, old, "spec");
     let conditions = object(new, "status").get("conditions").cloned();

@@ -54,7 +54,7 @@ pub fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// The age of a timestamp field: `<unknown>` when there is none.
+/// The age of a timestamp field: `<unknown>` when it is missing.
 pub fn age(value: &Value, now: Timestamp) -> String {
     match time(value) {
         Some(at) => human_duration(seconds_between(at, now)),

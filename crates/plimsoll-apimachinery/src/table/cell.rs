@@ -15,7 +15,7 @@ pub struct Ctx {
 static NULL: Value = Value::Null;
 static EMPTY: Vec<Value> = Vec::new();
 
-/// The value at a path of field names; null where there is none.
+/// The value at a path of field names; null when missing.
 pub fn at<'a>(v: &'a Value, path: &[&str]) -> &'a Value {
     let mut here = v;
     for name in path {
@@ -62,7 +62,7 @@ pub fn or(text: &str, empty: &str) -> Value {
     json!(if text.is_empty() { empty } else { text })
 }
 
-/// Text at a path that may be empty, or a stand-in when there is none (a pointer upstream).
+/// Text at a path, possibly empty, or `absent` when missing (a pointer upstream).
 pub fn given(v: &Value, path: &[&str], absent: &str) -> Value {
     json!(at(v, path).as_str().unwrap_or(absent))
 }

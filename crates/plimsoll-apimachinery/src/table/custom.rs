@@ -57,7 +57,7 @@ impl CustomColumn {
         }
     }
 
-    /// The first value found, as far as it is of the column's type; else null. Texts are printed as Go does.
+    /// The first value found, if it has the column's type; else null. Texts are printed as Go does.
     fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let found = self.path.as_ref().and_then(|p| p.find(object)).unwrap_or_default();
         let Some(value) = found.first() else { return Value::Null };

@@ -8,7 +8,7 @@ use super::path::{Errors, Path};
 
 const NOT_AN_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-/// `ParseIPSloppy`: leading zeros in octets count for nothing.
+/// `ParseIPSloppy`: ignores leading zeros in octets.
 pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
@@ -28,14 +28,14 @@ pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
 /// A network, or an address with the length of its network's prefix, as `ParseCIDRSloppy` reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// As written, bits below the prefix included.
+    /// As written, including bits after the prefix.
     given: IpAddr,
     /// Length of the prefix, in bits.
     bits: u32,
 }
 
 impl Network {
-    /// Reads a network; leading zeros count for nothing.
+    /// Reads a network; ignores leading zeros.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/')?;
         let given = sloppy(address)?;
@@ -170,7 +170,7 @@ pub(super) fn legacy(text: &str) -> Faults {
     vec![fault.to_owned()]
 }
 
-/// `IsValidIP`: also in the one form it is written in.
+/// `IsValidIP`: a valid address in canonical form.
 pub(super) fn strict(text: &str) -> Faults {
     let faults = legacy(text);
     match text.parse::<IpAddr>() {

@@ -27,7 +27,7 @@ pub(super) fn config_map(map: &Obj, errors: &mut Errors) {
         size += decoded_len(value);
     }
     if size > MAX_DATA {
-        // A path of an empty name, as it is printed.
+        // Go prints the path of an empty name like this.
         errors.too_long(&Path::new("[]"), MAX_DATA);
     }
 }

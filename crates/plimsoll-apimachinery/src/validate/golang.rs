@@ -86,19 +86,19 @@ pub(crate) fn fields(name: &str) -> &'static [Field] {
     found.map_or(&[], Vec::as_slice)
 }
 
-/// A value of a kind (`Name`, `*Name`, `[]Name`, …) as it is printed.
+/// A value of a kind (`Name`, `*Name`, `[]Name`, …) as Go prints it.
 pub(crate) fn shown(kind: &str, value: Option<&Value>) -> String {
     let mut writer = Writer { out: String::new() };
     writer.write(kind, value, &Value::Null, None);
     escape_html(&writer.out)
 }
 
-/// A struct as it is printed.
+/// A struct as Go prints it.
 pub(crate) fn structure(name: &str, o: &Obj) -> String {
     shown(name, Some(&Value::Object(o.clone())))
 }
 
-/// A list of structs as it is printed.
+/// A list of structs as Go prints it.
 pub(crate) fn list(name: &str, values: &[Value]) -> String {
     shown(&format!("[]{name}"), Some(&Value::Array(values.to_vec())))
 }

@@ -19,7 +19,7 @@ enum Names {
     Whole,
     Label,
     Path,
-    /// An address in the one form it is written in.
+    /// An IP address in canonical form.
     Address,
     /// `IsConfigMapKey`.
     Key,

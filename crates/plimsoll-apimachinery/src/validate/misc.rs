@@ -74,7 +74,7 @@ fn system_class(class: &Obj, name: &str, value: i64) -> Option<String> {
     flag(class, "globalDefault").then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
-/// The value of a class is for good.
+/// The value of a class is immutable.
 pub(super) fn priority_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if int(old, "value").unwrap_or(0) != int(new, "value").unwrap_or(0) {
         errors.forbidden(&Path::new("value"), "may not be changed in an update.");
@@ -116,7 +116,7 @@ pub(super) fn runtime_class(class: &Obj, errors: &mut Errors) {
     }
 }
 
-/// The handler of a class is for good.
+/// The handler of a class is immutable.
 pub(super) fn runtime_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     errors.immutable(&Path::new("handler"), old, new, "handler");
 }

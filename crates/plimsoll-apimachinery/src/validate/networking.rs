@@ -42,17 +42,17 @@ pub(super) fn ingress(ingress: &Obj, errors: &mut Errors) {
     }
 }
 
-/// A new Ingress, whose class is not told in two ways.
+/// A new Ingress, whose class is not annotated in two ways.
 pub(super) fn new_ingress(of: &Obj, errors: &mut Errors) {
     ingress(of, errors);
     let annotations = object(object(of, "metadata"), "annotations");
     let class = object(of, "spec").get("ingressClassName").and_then(Value::as_str);
-    if let (Some(told), Some(class)) = (annotations.get(CLASS_ANNOTATION).and_then(Value::as_str), class)
-        && told != class
+    if let (Some(annotated), Some(class)) = (annotations.get(CLASS_ANNOTATION).and_then(Value::as_str), class)
+        && annotated != class
     {
         let path = Path::new("annotations");
         let detail = "must match `ingressClassName` when both are specified";
-        errors.invalid(&path.field(CLASS_ANNOTATION), told, detail);
+        errors.invalid(&path.field(CLASS_ANNOTATION), annotated, detail);
     }
 }
 
@@ -228,7 +228,7 @@ pub(super) fn ingress_class(class: &Obj, errors: &mut Errors) {
     }
 }
 
-/// The controller of a class is for good.
+/// The controller of a class is immutable.
 pub(super) fn ingress_class_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     errors.immutable(&path.field("controller"), object(old, "spec"), object(new, "spec"), "controller");

@@ -151,10 +151,10 @@ pub(super) fn quota(o: &Obj, found: &mut Vec<String>) {
         let bare =
             matches!(name, "cpu" | "memory") && hard.contains_key(name) && !hard.contains_key(&request);
         let request = if bare { name.to_owned() } else { request };
-        let (Some(asked), Some(most)) = (hard.get(&request), hard.get(&limit)) else { continue };
-        let (asked, most) = (resources::amount(asked), resources::amount(most));
-        if asked > most {
-            found.push(format!("ResourceQuota {request} ({asked}) should be less than {limit} ({most})"));
+        let (Some(requested), Some(most)) = (hard.get(&request), hard.get(&limit)) else { continue };
+        let (requested, most) = (resources::amount(requested), resources::amount(most));
+        if requested > most {
+            found.push(format!("ResourceQuota {request} ({requested}) should be less than {limit} ({most})"));
         }
     }
 }

@@ -169,7 +169,7 @@ impl Errors {
         });
     }
 
-    /// Not one of the allowed values, where empty counts as such a value.
+    /// Reports a value that is not one of the allowed ones; an empty value is checked, too.
     pub fn one_of(&mut self, path: &Path<'_>, value: &str, allowed: &[&str]) {
         if !allowed.contains(&value) {
             self.not_supported(path, value, allowed);

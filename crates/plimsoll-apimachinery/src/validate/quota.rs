@@ -254,7 +254,7 @@ fn scope_fits(scope: &str, name: &str) -> bool {
     }
 }
 
-/// The scopes of a quota are for good.
+/// The scopes of a quota are immutable.
 pub(super) fn resource_quota_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let set = |spec: &Obj| -> BTreeSet<String> {

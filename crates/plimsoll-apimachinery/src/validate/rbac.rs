@@ -106,7 +106,7 @@ fn subject(subject: &Obj, namespaced: bool, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// A binding binds one role for good.
+/// The role of a binding is immutable.
 pub(super) fn binding_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("roleRef") != new.get("roleRef") {
         let shown = golang::structure("RoleRef", object(new, "roleRef"));

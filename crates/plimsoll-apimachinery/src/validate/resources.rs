@@ -9,7 +9,7 @@ use super::checks;
 use super::path::{Errors, NOT_NEGATIVE, Path};
 use crate::obj::{Obj, as_obj, list, object, text};
 
-/// A quantity in a field; zero when it is none.
+/// A quantity in a field; zero when the value is no quantity.
 pub(super) fn amount(value: &Value) -> Quantity {
     value.as_str().and_then(|t| t.parse().ok()).unwrap_or_default()
 }

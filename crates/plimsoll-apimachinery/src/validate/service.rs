@@ -12,7 +12,7 @@ const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// A Service without an address of its own.
+/// Whether a Service has no cluster IP (`None`).
 pub(super) fn is_headless(spec: &Obj) -> bool {
     matches!(list(spec, "clusterIPs"), [ip] if ip == "None")
 }
@@ -375,7 +375,7 @@ pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     whole(new, Some(old), errors);
 }
 
-/// The first address of a service is for good, a second one may come and go with the policy
+/// The first address of a service is immutable; a second one may be added and removed with the policy
 /// (`validateUpgradeDowngradeClusterIPs`).
 fn changed_ips(before: &Obj, after: &Obj, path: &Path<'_>, errors: &mut Errors) {
     if is_headless(before) && is_headless(after) {

@@ -106,7 +106,7 @@ pub(super) fn no_backsteps(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a path goes up somewhere.
+/// Whether a path has a `..` element.
 pub(super) fn has_backsteps(text: &str) -> bool {
     text.split('/').any(|part| part == "..")
 }

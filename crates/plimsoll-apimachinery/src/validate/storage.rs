@@ -156,7 +156,7 @@ fn topology_keys(keys: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A driver that stays on a node stays as it is, but for how much it can take.
+/// The drivers on a node are immutable, except for their limits.
 pub(super) fn csi_node_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let path = Path::new("spec");
     let fixed = ["name", "nodeID", "topologyKeys"];
@@ -301,7 +301,7 @@ fn attachment_source(from: &Obj, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// An attachment is for good.
+/// The spec of an attachment is immutable.
 pub(super) fn volume_attachment_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     if old.get("spec") != new.get("spec") {
         errors.invalid_text(

@@ -105,7 +105,7 @@ impl Url {
             return Err(format!("invalid port {} after host", go_quote(port)));
         }
         escapes(host)?;
-        // Go takes bytes above ASCII as they are.
+        // Go accepts bytes above ASCII.
         let fine =
             |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:[]<>\"%".contains(c);
         if let Some(bad) = host.chars().find(|c| !fine(*c)) {

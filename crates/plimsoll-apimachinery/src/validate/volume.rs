@@ -220,7 +220,7 @@ fn is_root(path: &str) -> bool {
     path.starts_with('/') && depth == 0
 }
 
-/// The source and mode of a volume are for good, and its node affinity once it has one.
+/// The source and mode of a volume are immutable, and so is its node affinity once set.
 pub(super) fn update(old: &Obj, new: &Obj, errors: &mut Errors) {
     let (before, after) = (object(old, "spec"), object(new, "spec"));
     let path = Path::new("spec");

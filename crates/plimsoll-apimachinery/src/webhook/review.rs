@@ -7,11 +7,11 @@ use crate::admission::{Attributes, Operation, Target};
 /// The `AdmissionReview` of a call. `target` is the result of [`super::Webhook::target`], and the objects are in its
 /// version; `uid` is a fresh one.
 pub fn review(request: &Attributes, target: &Target, uid: &str) -> Value {
-    let mut asked = request.fields(target);
-    asked.insert("uid".to_owned(), json!(uid));
-    asked.insert("object".to_owned(), request.object.clone());
-    asked.insert("oldObject".to_owned(), request.old.clone());
-    json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked })
+    let mut fields = request.fields(target);
+    fields.insert("uid".to_owned(), json!(uid));
+    fields.insert("object".to_owned(), request.object.clone());
+    fields.insert("oldObject".to_owned(), request.old.clone());
+    json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": fields })
 }
 
 /// Options of an operation from the request's query parameters and, for deletions, its body: `CreateOptions`,

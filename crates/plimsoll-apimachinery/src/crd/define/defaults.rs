@@ -16,7 +16,7 @@ pub fn validate(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
 
 struct Inside {
     root: bool,
-    /// The fields from the object to here, when they begin with one of its own (`metadata`, `apiVersion`, `kind`).
+    /// The path from the object to here, when it begins with `metadata`, `apiVersion` or `kind`.
     meta: Vec<String>,
     depth: usize,
 }
@@ -74,8 +74,8 @@ fn one(
         let found = meta::validate(&object, &root, true, "");
         if !found.is_empty() {
             let all: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let words = if all.len() == 1 { all.join("") } else { format!("[{}]", all.join(", ")) };
-            let what = format!("must result in valid metadata: {words}");
+            let faults = if all.len() == 1 { all.join("") } else { format!("[{}]", all.join(", ")) };
+            let what = format!("must result in valid metadata: {faults}");
             errors.push(FieldError::invalid(field, default, what));
             return;
         }

@@ -209,7 +209,7 @@ fn versions(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), faults.join(",")));
         }
         version::deprecation(version, &path, errors);
-        parts(version, &shared, false, &path, errors);
+        version_fields(version, &shared, false, &path, errors);
     }
     about_all(spec, &shared, errors);
     if let Some(first) = versions.first() {
@@ -227,7 +227,7 @@ fn versions(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
     names::validate(names, "spec.names", errors);
     if let Some(first) = versions.first() {
-        parts(first, &shared, true, "spec", errors);
+        version_fields(first, &shared, true, "spec", errors);
     }
 }
 
@@ -247,7 +247,13 @@ fn about_all(spec: &Value, shared: &Shared<'_>, errors: &mut Vec<FieldError>) {
 }
 
 /// Validates schema, subresources, columns and selectable fields: those of all versions (`once`), or of one version.
-fn parts(version: &Value, shared: &Shared<'_>, once: bool, path: &str, errors: &mut Vec<FieldError>) {
+fn version_fields(
+    version: &Value,
+    shared: &Shared<'_>,
+    once: bool,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let here = |key: &str| shared.has(key) == once;
     let raw = at(at(version, "schema"), "openAPIV3Schema");
     let status = |v: &Value| at(at(v, "subresources"), "status").is_object();

@@ -43,7 +43,7 @@ pub fn is_protected(group: &str) -> bool {
 
 /// The state of the annotation `api-approved.kubernetes.io`.
 pub enum Approval<'a> {
-    /// There is none.
+    /// The annotation is missing.
     Missing,
     /// Neither a URL nor `unapproved…`.
     Invalid(&'a str),
@@ -109,9 +109,9 @@ pub fn accept(definition: &Value, others: &[&Value], now: &str) -> Value {
     {
         let approved = value.contains("://");
         let reason = if approved { "ApprovedAnnotation" } else { "UnapprovedAnnotation" };
-        let words =
+        let message =
             if approved { format!("approved in {value}") } else { format!("not approved: {value:?}") };
-        set(&mut conditions, "KubernetesAPIApprovalPolicyConformant", approved, reason, &words, now);
+        set(&mut conditions, "KubernetesAPIApprovalPolicyConformant", approved, reason, &message, now);
     }
     if !has_condition(definition, "Established", "True") {
         if fine {

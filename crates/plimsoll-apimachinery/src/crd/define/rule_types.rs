@@ -18,7 +18,7 @@ pub enum TypeError {
     Wrong,
 }
 
-/// The type of an expression, as far as it is followed.
+/// The type of an expression, as far as the check follows it.
 #[derive(Clone, Copy)]
 enum Type<'a> {
     /// A value with a schema.

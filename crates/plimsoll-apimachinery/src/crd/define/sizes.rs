@@ -33,8 +33,8 @@ fn least_at(node: &Node, depth: u8) -> u64 {
             _ => 2,
         },
         Some(NodeType::Object) if !matches!(node.additional, Additional::Schema(_)) => {
-            // Defaults are not in a request. A name that is required twice is there once: measured for each, sizes
-            // would double with every level.
+            // Requests may omit fields with defaults. A name that is required twice counts once; otherwise sizes would
+            // double with every level.
             let required: BTreeSet<&String> = node.required.iter().collect();
             let sizes = required.into_iter().filter_map(|name| {
                 let property = node.properties.get(name).filter(|p| p.default.is_none())?;

@@ -159,7 +159,7 @@ fn metadata(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-/// `allOf` and its like, and patterns.
+/// Validates `allOf`, `anyOf`, `oneOf`, `not` and patterns.
 fn value_validation(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let int_or_string = json!([{ "type": "integer" }, { "type": "string" }]);
     let allowed = |any: &Value| flag(raw, "x-kubernetes-int-or-string") && any == &int_or_string;
@@ -189,7 +189,7 @@ fn pattern(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A schema inside `allOf` and its like may only restrict values.
+/// A schema inside `allOf`, `anyOf`, `oneOf` or `not` may only restrict values.
 fn inside(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldError>) {
     for (key, what) in [
         ("type", "must be empty to be structural"),

@@ -13,21 +13,21 @@ use crate::error::{FieldError, FieldErrorKind};
 /// `validateDeprecationWarning`.
 pub fn deprecation(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let warning = at(version, "deprecationWarning");
-    let Some(words) = warning.as_str() else { return };
+    let Some(warning_text) = warning.as_str() else { return };
     let field = format!("{path}.deprecationWarning");
     let mut bad = |what: String| errors.push(FieldError::invalid(field.clone(), warning, what));
     if at(version, "deprecated") != &json!(true) {
         bad("can only be set for deprecated versions".to_owned());
         return;
     }
-    if words.len() > 256 {
+    if warning_text.len() > 256 {
         bad("must be <= 256 characters long".to_owned());
     }
-    if words.is_empty() {
+    if warning_text.is_empty() {
         bad("must not be an empty string".to_owned());
     }
     let unprintable = |c: char| c.is_control() || (c.is_whitespace() && c != ' ');
-    if let Some((i, _)) = words.char_indices().find(|(_, c)| unprintable(*c)) {
+    if let Some((i, _)) = warning_text.char_indices().find(|(_, c)| unprintable(*c)) {
         bad(format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {i}"
         ));

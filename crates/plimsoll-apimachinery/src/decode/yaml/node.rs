@@ -1,4 +1,4 @@
-//! A node of a YAML document as it is written: keys of any type, merge keys not yet applied, lines kept.
+//! A node of a parsed YAML document: keys of any type, merge keys not yet applied, lines kept.
 
 use crate::go::go_float;
 

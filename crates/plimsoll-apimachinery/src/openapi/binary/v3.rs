@@ -108,7 +108,7 @@ static BODY: Message = plain(
 static MEDIA_TYPE: Message =
     plain(&[("schema", 1, Is::One(&SCHEMA_OR_REFERENCE)), ("example", 2, Is::Any)], 5);
 
-/// The response for every other status has a field of its own; documents of an API server don't have one.
+/// The field for the response with any other status, which documents of an API server don't have.
 static RESPONSES: Message =
     Message { fields: &[], extensions: 3, shape: Shape::Entries(2, &RESPONSE_OR_REFERENCE) };
 

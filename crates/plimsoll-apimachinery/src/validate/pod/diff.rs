@@ -5,7 +5,7 @@ use crate::obj::Obj;
 
 /// Lines around a change that are shown.
 const CONTEXT: usize = 3;
-/// Most lines of either side that are compared one by one.
+/// Most lines of either side that the diff compares one by one.
 const MAX_LINES: usize = 2000;
 
 /// A unified diff of two specs, one field a line (apimachinery `diff.Diff`).

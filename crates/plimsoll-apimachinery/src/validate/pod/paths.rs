@@ -4,7 +4,7 @@ use super::super::path::{Errors, Path};
 use super::super::source::{no_backsteps, required};
 use crate::obj::{Obj, int, text};
 
-/// A path that goes down from where it starts (`validateLocalDescendingPath`).
+/// A path that stays below its start (`validateLocalDescendingPath`).
 pub(super) fn descending(target: &str, path: &Path<'_>, errors: &mut Errors) {
     if target.starts_with('/') {
         errors.invalid(path, target, "must be a relative path");

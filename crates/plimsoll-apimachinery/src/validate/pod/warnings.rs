@@ -340,7 +340,7 @@ fn hidden(env: &[Value], path: &Path<'_>, found: &mut Vec<String>) {
 /// The position of a port: the list of containers, the container and the port in it.
 type Place = (&'static str, usize, usize);
 
-/// Ports that are there twice, under one number or one name.
+/// Duplicate ports, by number or by name.
 fn ports(spec: &Obj, path: &Path<'_>, found: &mut Vec<String>) {
     let shown = |(key, container, port): Place| {
         let at = path.field(key);

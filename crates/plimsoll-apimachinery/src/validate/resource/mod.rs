@@ -78,7 +78,7 @@ fn few(all: &[Value], max: usize, path: &Path<'_>, errors: &mut Errors) -> bool 
     all.len() <= max
 }
 
-/// Elements whose texts are there already.
+/// Reports duplicate elements.
 fn duplicates(names: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (i, name) in names.iter().enumerate() {

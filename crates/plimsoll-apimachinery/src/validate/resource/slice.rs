@@ -10,7 +10,7 @@ pub(in super::super) fn slice(slice: &Obj, errors: &mut Errors) {
     spec(object(slice, "spec"), None, errors);
 }
 
-/// `ValidateResourceSliceUpdate`: where a slice belongs is for good.
+/// `ValidateResourceSliceUpdate`: node, driver and pool of a slice are immutable.
 pub(in super::super) fn slice_update(old: &Obj, new: &Obj, errors: &mut Errors) {
     spec(object(new, "spec"), Some(object(old, "spec")), errors);
 }
