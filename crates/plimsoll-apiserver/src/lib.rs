@@ -1,10 +1,9 @@
 //! An embedded Kubernetes API server: real requests, real watches, one process, one file.
 
-pub mod admit;
+pub mod admission;
 pub mod audit;
 pub mod auth;
 mod bootstrap;
-mod callout;
 mod convert;
 pub mod custom;
 mod flow;
@@ -14,12 +13,13 @@ pub mod inprocess;
 mod machine;
 pub mod pipeline;
 pub mod private;
-mod served;
+mod representation;
 pub mod server;
 pub mod store;
 pub mod time;
+mod webhook_client;
 
-pub use admit::plugins::{Plugin, Plugins};
-pub use admit::webhooks::{AdmissionHook, HookRequest};
+pub use admission::plugins::{Plugin, Plugins};
+pub use admission::webhooks::{AdmissionHook, HookRequest};
 pub use flow::DEFAULT_SEATS;
 pub use server::{ApiService, LogRequest, LogSource, Server, ServerConfig, ServerError};

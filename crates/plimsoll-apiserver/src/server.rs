@@ -14,10 +14,10 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::admit::plugins::Plugins;
-use crate::admit::policies::Policies;
-use crate::admit::quota;
-use crate::admit::webhooks::{AdmissionHook, Hooks};
+use crate::admission::plugins::Plugins;
+use crate::admission::policies::Policies;
+use crate::admission::quota;
+use crate::admission::webhooks::{AdmissionHook, Hooks};
 use crate::audit::Audit;
 use crate::auth::impersonation::Impersonation;
 use crate::auth::tokens::{self, ISSUER, Signer};

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::rbac::{Rule, UserRules, compact};
 use super::{Attributes, MASTERS, User};
-use crate::admit::{Operation, forbidden};
+use crate::admission::{Operation, forbidden};
 use crate::pipeline::Write;
 
 const GROUP: &str = "rbac.authorization.k8s.io";

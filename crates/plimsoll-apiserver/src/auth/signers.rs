@@ -5,7 +5,7 @@ use plimsoll_apimachinery::ApiError;
 use serde_json::Value;
 
 use super::Attributes;
-use crate::admit::{Operation, forbidden};
+use crate::admission::{Operation, forbidden};
 use crate::pipeline::Write;
 
 const GROUP: &str = "certificates.k8s.io";

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::shared::Wanted;
 use super::{is_served_as, storage_version, to_served, to_storage};
-use crate::callout;
 use crate::server::Server;
 use crate::store::{Change, Record, Store};
+use crate::webhook_client;
 
 /// Time of one call, in seconds (`defaultTimeoutSeconds` of webhook clients).
 const TIMEOUT: u32 = 30;
@@ -140,13 +140,13 @@ pub(super) async fn ask(
         let kind = format!("{}, Kind={}", from.api_version(), from.kind);
         error(format!("conversion webhook for {kind} failed: {why}"))
     };
-    match callout::post(store, &url, &hook.client, &review, limit).await {
+    match webhook_client::post(store, &url, &hook.client, &review, limit).await {
         Ok(answer) => hook.interpret(&request, &answer).map_err(error),
-        Err(callout::Failure::Status(status)) => {
+        Err(webhook_client::Failure::Status(status)) => {
             let why = http_error(status);
             Err(failed(why.strip_prefix("failed to call webhook: ").unwrap_or(&why)))
         }
-        Err(callout::Failure::Unreachable(why)) => Err(failed(&format!("Post {url:?}: {why}"))),
+        Err(webhook_client::Failure::Unreachable(why)) => Err(failed(&format!("Post {url:?}: {why}"))),
     }
 }
 

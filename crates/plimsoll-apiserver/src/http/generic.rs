@@ -13,7 +13,7 @@ use super::{Req, body_format, components, list, method_not_allowed, not_served, 
 use crate::auth;
 use crate::pipeline::{self, Admission, Change, Deleted, Updated, Write};
 use crate::store::Key;
-use crate::{convert, machine, served};
+use crate::{convert, machine, representation};
 
 /// Answers a request for a resource.
 pub async fn resource(req: &mut Req) -> Result<Reply, ApiError> {
@@ -236,11 +236,11 @@ async fn get(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     };
     let record = convert::webhook::record(&req.server, kind, record).await?;
     if is_plain(req)
-        && let Some(json) = served::raw(kind, &record)
+        && let Some(json) = representation::raw(kind, &record)
     {
         return Ok(Reply::json(200, json.clone()));
     }
-    let value = served::value(kind, &record).map_err(ApiError::internal)?;
+    let value = representation::value(kind, &record).map_err(ApiError::internal)?;
     present(req, kind, 200, value)
 }
 
@@ -256,7 +256,7 @@ pub async fn present_written(req: &Req, kind: &Arc<Kind>, done: Updated) -> Resu
         return Ok(Reply::nothing(status));
     }
     if is_plain(req)
-        && let Some(json) = done.record.as_deref().and_then(|r| served::raw(kind, r))
+        && let Some(json) = done.record.as_deref().and_then(|r| representation::raw(kind, r))
     {
         return Ok(Reply::json(status, json.clone()));
     }

@@ -19,7 +19,7 @@ use super::generic::partial;
 use super::negotiate::{Accepted, Format, Transform};
 use super::reply::{Payload, Reply};
 use crate::store::Record;
-use crate::{heavy, machine, served};
+use crate::{heavy, machine, representation};
 
 /// Records that are encoded at once, where the request is.
 const FEW: usize = 40;
@@ -362,7 +362,7 @@ fn raw_items(kind: &Kind, records: &[Arc<Record>], first: bool, out: &mut Vec<u8
             out.push(b',');
         }
         if kind.custom.is_some() {
-            if let Some(json) = served::raw(kind, record) {
+            if let Some(json) = representation::raw(kind, record) {
                 out.extend_from_slice(json);
                 continue;
             }
@@ -379,7 +379,7 @@ fn raw_items(kind: &Kind, records: &[Arc<Record>], first: bool, out: &mut Vec<u8
 
 /// An item as it is served; `bare`: without kind and version.
 fn served_item(kind: &Kind, record: &Record, bare: bool) -> Result<Value, String> {
-    let mut value = served::value(kind, record).map_err(|e| e.to_string())?;
+    let mut value = representation::value(kind, record).map_err(|e| e.to_string())?;
     if bare && let Some(map) = value.as_object_mut() {
         map.remove("kind");
         map.remove("apiVersion");

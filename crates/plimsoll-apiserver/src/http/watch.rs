@@ -20,7 +20,7 @@ use super::reply::{Payload, Reply};
 use crate::flow::Beginning;
 use crate::server::Server;
 use crate::store::{Change, ChangeKind, Record, Snapshot, StoreError, Watch};
-use crate::{convert, heavy, machine, served};
+use crate::{convert, heavy, machine, representation};
 use plimsoll_client::Clock;
 
 /// Watches without `timeoutSeconds` live this long to twice this long, in seconds (`--min-request-timeout`).
@@ -430,7 +430,7 @@ impl Encoder {
     }
 
     fn is_plain(&self, record: &Record) -> bool {
-        self.is_plain_form() && served::raw(&self.kind, record).is_some()
+        self.is_plain_form() && representation::raw(&self.kind, record).is_some()
     }
 
     fn event(&mut self, out: &mut BytesMut, view: ChangeKind, record: &Record) {
@@ -443,7 +443,7 @@ impl Encoder {
             }
             return;
         }
-        let object = served::value(&self.kind, record).unwrap_or_default();
+        let object = representation::value(&self.kind, record).unwrap_or_default();
         self.encode(out, view.event_type(), object);
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Updated, Write, authorize, devices, is_service, meta, service, settled};
 use crate::store::{Expected, StoreError};
-use crate::{admit, convert, machine};
+use crate::{admission, convert, machine};
 
 /// Attempts at a generated name before giving up (`registry/generic`).
 const MAX_NAME_ATTEMPTS: usize = 8;
@@ -37,14 +37,14 @@ pub async fn create_owned(w: &mut Write, mut object: Value) -> Result<Updated, A
         let why = "create not allowed while custom resource definition is terminating";
         let name = meta::text(&object, "name");
         if !name.is_empty() {
-            return Err(admit::forbidden_named(w, name, why));
+            return Err(admission::forbidden_named(w, name, why));
         }
         // What is to get its name yet has none.
-        let mut e = admit::forbidden_named(w, "", why);
+        let mut e = admission::forbidden_named(w, "", why);
         e.message = e.message.replacen(" \"\"", "", 1);
         return Err(e);
     }
-    admit::mutate(w, &mut object, None, admit::Operation::Create).await?;
+    admission::mutate(w, &mut object, None, admission::Operation::Create).await?;
     w.warnings.extend(meta::dedup_owners(&mut object, true));
     meta::fill_system_fields(&mut object, w.now);
     let prefix = meta::text(&object, "generateName").to_owned();
@@ -92,7 +92,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     let mut errors = devices::admin_access(w, &object, None);
     errors.extend(machine::validate_create(&w.kind, &object));
     if errors.is_empty() {
-        errors.extend(admit::policies::access::check(w, &object, None));
+        errors.extend(admission::policies::access::check(w, &object, None));
     }
     if !errors.is_empty() {
         return Err(machine::invalid_object(&w.kind, &object, &name, &errors));
@@ -101,7 +101,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     meta::tidy(&mut object);
     // Where upstream calls `createValidation`: after mutating admission and validation, before validating admission.
     authorize::creation(w)?;
-    let charge = admit::validate(w, Some(&object), None, admit::Operation::Create).await?;
+    let charge = admission::validate(w, Some(&object), None, admission::Operation::Create).await?;
     machine::finish(&w.kind, &mut object);
     let key = w.key(&name);
     if w.dry_run {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Write, meta, settled};
 use crate::http::options::{DeleteOptions, Propagation};
 use crate::store::{Expected, Record, StoreError};
-use crate::{admit, convert, machine};
+use crate::{admission, convert, machine};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -73,7 +73,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     let record = w.server.store().latest(&key).ok_or_else(|| w.not_found(&name))?;
     let old = w.read(&record).await?;
     preconditions(w, &old, options)?;
-    admit::mutate(w, &mut Value::Null, Some(&old), admit::Operation::Delete).await?;
+    admission::mutate(w, &mut Value::Null, Some(&old), admission::Operation::Delete).await?;
     let mut new = old.clone();
     let step = if crate::custom::is_definition(&w.kind) {
         definition_step(w, &mut new)
@@ -85,7 +85,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
     if let Step::Nothing = step {
         return confirmed(w, &record, Deleted::Pending(old)).await;
     }
-    let _ = admit::validate(w, None, Some(&old), admit::Operation::Delete).await?;
+    let _ = admission::validate(w, None, Some(&old), admission::Operation::Delete).await?;
     let stored = convert::webhook::stored(&w.server, &w.kind, new.clone()).await?;
     let mut expected = Expected::Revision(record.revision);
     let mut marked = false;

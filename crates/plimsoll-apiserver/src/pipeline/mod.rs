@@ -68,7 +68,7 @@ impl Updated {
         let Self { mut object, record, .. } = self;
         let Some(record) = record else { return Ok(object) };
         if object.is_null() || !crate::convert::is_served_as(&record, &kind.gvk) {
-            return crate::served::in_version(server, kind, &record).await;
+            return crate::representation::in_version(server, kind, &record).await;
         }
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.insert("resourceVersion".to_owned(), Value::String(record.revision.to_string()));
@@ -141,7 +141,7 @@ impl Write {
 
     /// The object in the version of the request.
     pub async fn read(&self, record: &Arc<Record>) -> Result<Value, ApiError> {
-        crate::served::in_version(&self.server, &self.kind, record).await
+        crate::representation::in_version(&self.server, &self.kind, record).await
     }
 
     /// A store's error as the API words it.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::create::create_owned;
 use super::{Admission, Updated, Write, create, devices, is_service, meta, service, settled, uid_conflict};
 use crate::store::{Encoded, Expected, Key, Record, StoreError};
-use crate::{admit, convert, machine};
+use crate::{admission, convert, machine};
 
 /// Attempts of a patch against conflicts before the conflict is shown (`handlers/patch.go`).
 const MAX_PATCH_ATTEMPTS: usize = 5;
@@ -138,14 +138,15 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
         machine::own_update(&w.kind, Some(&old), &mut new, &w.manager, &w.subresource, w.now)
             .map_err(fatal)?;
     }
-    admit::mutate(w, &mut new, Some(&old), admit::Operation::Update).await.map_err(fatal)?;
+    admission::mutate(w, &mut new, Some(&old), admission::Operation::Update).await.map_err(fatal)?;
     w.warnings.extend(meta::dedup_owners(&mut new, true));
     let given = meta::text(&new, "resourceVersion").to_owned();
     check_version(w, change, &given, record.revision).map_err(fatal)?;
     new["metadata"]["resourceVersion"] = json!(record.revision.to_string());
     prepare(w, &mut new, &old).map_err(fatal)?;
     meta::tidy(&mut new);
-    let charge = admit::validate(w, Some(&new), Some(&old), admit::Operation::Update).await.map_err(fatal)?;
+    let charge =
+        admission::validate(w, Some(&new), Some(&old), admission::Operation::Update).await.map_err(fatal)?;
     machine::finish(&w.kind, &mut new);
     machine::settle_times(&mut new, &old);
     let done = commit(w, key, record, new, grace(&old)).await?;
@@ -229,7 +230,7 @@ fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> 
     let mut errors = devices::admin_access(w, new, Some(old));
     errors.extend(machine::validate_update(&w.kind, &w.subresource, new, old));
     if errors.is_empty() {
-        errors.extend(admit::policies::access::check(w, new, Some(old)));
+        errors.extend(admission::policies::access::check(w, new, Some(old)));
     }
     if !errors.is_empty() {
         return Err(machine::invalid_object(&w.kind, new, &w.name, &errors));

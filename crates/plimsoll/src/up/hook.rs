@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_apimachinery::ApiError;
-use plimsoll_apiserver::admit::Operation as ServerOperation;
+use plimsoll_apiserver::admission::Operation as ServerOperation;
 use plimsoll_apiserver::{AdmissionHook, HookRequest, Server};
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::webhook::{self, Operation, Review};

@@ -130,10 +130,10 @@ fn assign_quickly(record: &Record, binding: &Value, now: jiff::Timestamp) -> Opt
     if other || versioned {
         return None;
     }
-    let parts = record.parts()?;
-    let mut metadata = Fields::of(parts.get("metadata")?)?;
-    let mut spec = Fields::of(parts.get("spec")?)?;
-    let mut status = Fields::of(parts.get("status")?)?;
+    let update = record.partial_update()?;
+    let mut metadata = Fields::of(update.get("metadata")?)?;
+    let mut spec = Fields::of(update.get("spec")?)?;
+    let mut status = Fields::of(update.get("status")?)?;
     let plain = metadata.get("deletionTimestamp").is_none()
         && spec.get("nodeName").is_none_or(|n| n == "\"\"")
         && spec.get("schedulingGates").is_none();
@@ -164,7 +164,7 @@ fn assign_quickly(record: &Record, binding: &Value, now: jiff::Timestamp) -> Opt
         copied = true;
     }
     let metadata = copied.then_some((&metadata, labels));
-    parts.with(metadata, &[("spec", spec.to_json()), ("status", status.to_json())])
+    update.with(metadata, &[("spec", spec.to_json()), ("status", status.to_json())])
 }
 
 fn conflict(name: &str, why: &str) -> ApiError {

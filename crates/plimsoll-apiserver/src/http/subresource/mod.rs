@@ -17,10 +17,10 @@ use super::generic::{decode, key, negotiate_for, not_supported, present, present
 use super::options::WriteOptions;
 use super::reply::Reply;
 use super::{Req, body_format, method_not_allowed, not_served, patch};
-use crate::admit::{self, Operation};
+use crate::admission::{self, Operation};
 use crate::auth::Attributes;
 use crate::pipeline::{self, Change};
-use crate::{machine, served};
+use crate::{machine, representation};
 
 pub use binding::old_path as old_binding;
 
@@ -94,7 +94,7 @@ async fn admit_part(write: &mut pipeline::Write, part: &mut Value) -> Result<(),
     if part["metadata"].is_object() && part["metadata"]["namespace"].as_str().unwrap_or("").is_empty() {
         part["metadata"]["namespace"] = Value::from(write.namespace.as_str());
     }
-    if part["kind"] == "Binding" && !admit::webhooks::any(write, Operation::Create) {
+    if part["kind"] == "Binding" && !admission::webhooks::any(write, Operation::Create) {
         // Only the plugins look at it, and they know it by its resource.
         return admitted(write, part).await;
     }
@@ -121,8 +121,8 @@ fn kind_of_part(table: &KindTable, parent: &Kind, part: &Value) -> Arc<Kind> {
 }
 
 async fn admitted(write: &mut pipeline::Write, part: &mut Value) -> Result<(), ApiError> {
-    admit::mutate(write, part, None, Operation::Create).await?;
-    let _ = admit::validate(write, Some(part), None, Operation::Create).await?;
+    admission::mutate(write, part, None, Operation::Create).await?;
+    let _ = admission::validate(write, Some(part), None, Operation::Create).await?;
     Ok(())
 }
 
@@ -130,7 +130,7 @@ async fn admitted(write: &mut pipeline::Write, part: &mut Value) -> Result<(), A
 async fn read(req: &Req, kind: &Kind) -> Result<Value, ApiError> {
     let record = req.server.store().get(&key(req, kind));
     let record = record.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
-    served::in_version(&req.server, kind, &record).await
+    representation::in_version(&req.server, kind, &record).await
 }
 
 /// Decodes the body as the subresource's own kind.

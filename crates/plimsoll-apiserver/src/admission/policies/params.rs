@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::convert;
 use crate::pipeline::Write;
-use crate::served;
+use crate::representation;
 use crate::store::{Key, Record};
 
 /// Why a request with more evaluations than [`MAX_RUNS`](super::MAX_RUNS) is refused.
@@ -61,7 +61,7 @@ pub async fn collect(
     for some in chosen.chunks(AT_ONCE) {
         let some = convert::webhook::records(&w.server, kind, some.to_vec()).await.map_err(|e| e.message)?;
         for record in &some {
-            let object = served::value(kind, record).map_err(|e| e.to_string())?;
+            let object = representation::value(kind, record).map_err(|e| e.to_string())?;
             if hooked && !by_name && !wanted.selects(&labels_of(&object)) {
                 continue;
             }

@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use super::versions::{View, Views};
 use super::{Operation, policies};
-use crate::callout;
 use crate::http::subresource::scale::{apply_scale, scale_of};
 use crate::machine;
 use crate::pipeline::{Admission, Write};
 use crate::store::{Key, Store};
+use crate::webhook_client;
 
 /// What a hook is asked about, apart from the object.
 #[derive(Clone, Copy, Debug)]
@@ -304,13 +304,13 @@ async fn ask(
     let uid = uuid::Uuid::new_v4().to_string();
     let body = review(attributes, target, &uid);
     let limit = Duration::from_secs(u64::from(hook.timeout_seconds));
-    match callout::post(w.server.store(), &hook.url(), &hook.client, &body, limit).await {
+    match webhook_client::post(w.server.store(), &hook.url(), &hook.client, &body, limit).await {
         Ok(answer) => match hook.interpret(&uid, &answer) {
             Ok(verdict) => Ok(Some(verdict)),
             Err(why) => ignored(hook.failed(&why)),
         },
-        Err(callout::Failure::Status(status)) => ignored(hook.failed(&http_error(status))),
-        Err(callout::Failure::Unreachable(why)) => ignored(hook.unreachable(&why)),
+        Err(webhook_client::Failure::Status(status)) => ignored(hook.failed(&http_error(status))),
+        Err(webhook_client::Failure::Unreachable(why)) => ignored(hook.unreachable(&why)),
     }
 }
 

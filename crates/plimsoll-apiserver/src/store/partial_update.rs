@@ -1,4 +1,4 @@
-//! Changing parts of a stored object without reading the rest of it.
+//! Partial updates: replaces fields of a stored object without decoding the others.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use super::{Encoded, Record};
 /// The fields of a JSON object in their order, unread.
 pub struct Fields<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
-/// A stored object taken apart into its top-level fields.
-pub struct Parts<'a> {
+/// A stored object, split into its top-level fields, of which some are replaced.
+pub struct PartialUpdate<'a> {
     record: &'a Record,
     fields: Fields<'a>,
 }
@@ -124,14 +124,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Record {
-    /// Takes the object apart; `None`: it is no object.
-    pub fn parts(&self) -> Option<Parts<'_>> {
+    /// Splits the object into its fields; `None`: it is no JSON object.
+    pub fn partial_update(&self) -> Option<PartialUpdate<'_>> {
         let fields = Fields::of(std::str::from_utf8(&self.json).ok()?)?;
-        Some(Parts { record: self, fields })
+        Some(PartialUpdate { record: self, fields })
     }
 }
 
-impl Parts<'_> {
+impl PartialUpdate<'_> {
     /// The JSON of a top-level field.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.get(name)
@@ -191,17 +191,17 @@ mod tests {
         ] {
             let object = |spec: &Value| json!({"apiVersion": "v1", "kind": "X", "metadata": metadata, "spec": spec, "status": {"x": 1}});
             let before = record(&object(&old));
-            let parts = before.parts().unwrap();
-            let mut spec = Fields::of(parts.get("spec").unwrap()).unwrap();
+            let update = before.partial_update().unwrap();
+            let mut spec = Fields::of(update.get("spec").unwrap()).unwrap();
             assert_eq!(spec.to_json(), old.to_string());
             for (key, value) in new.as_object().unwrap() {
                 spec.set(key, value.to_string());
             }
-            let after = parts.with(None, &[("spec", spec.to_json())]).unwrap();
+            let after = update.with(None, &[("spec", spec.to_json())]).unwrap();
             let after = after.stamp(before.key.clone(), 1234);
             let plain = Encoded::new(&object(&new)).unwrap().stamp(before.key.clone(), 1234);
             assert_eq!((&after.json, after.stamp, &after.labels), (&plain.json, plain.stamp, &plain.labels));
-            assert!(parts.with(None, &[("data", String::new())]).is_none());
+            assert!(update.with(None, &[("data", String::new())]).is_none());
         }
         assert!(Fields::of("[]").is_none() && Fields::of("{").is_none());
     }
