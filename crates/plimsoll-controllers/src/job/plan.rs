@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
+use super::backoff::Record;
 use super::backoff::remaining_of_index;
+use super::indexes::Indexes;
 use super::model::Job;
 use super::policy::{self, Verdict};
-use super::sync::JobSync;
 use crate::pod::{Pod, removal_order};
 
 /// Pods made or deleted in one go, at most.
@@ -39,26 +40,42 @@ pub struct NewPod {
     pub failures: Option<(i32, i32)>,
 }
 
-/// What to do, and when to look again.
-pub(super) fn plan(sync: &JobSync) -> (Action, Option<SignedDuration>) {
-    let job = &sync.job;
-    let active = sync.active_pods.len();
+/// A Job and its pods, as far as they have been counted.
+pub(super) struct Counted<'a> {
+    pub job: &'a Job,
+    pub pods: &'a [Arc<Pod>],
+    pub active_pods: &'a [Arc<Pod>],
+    pub now: Timestamp,
+    pub backoff: &'a Record,
+    pub succeeded: i32,
+    pub terminating: i32,
+    pub succeeded_indexes: &'a Indexes,
+    pub failed_indexes: Option<&'a Indexes>,
+    /// Failed pods that stay until they are replaced, by index.
+    pub kept_for_index: &'a BTreeMap<i32, Arc<Pod>>,
+}
+
+/// What to do, and when to reconcile again.
+pub(super) fn plan(counted: &Counted<'_>) -> (Action, Option<SignedDuration>) {
+    let job = counted.job;
+    let active = counted.active_pods.len();
     if job.is_suspended() {
-        return (Action::Delete(for_removal(job, &sync.active_pods, active)), None);
+        return (Action::Delete(for_removal(job, counted.active_pods, active)), None);
     }
-    let wanted = wanted(sync, active);
-    let mut remove = for_removal(job, &sync.active_pods, active.saturating_sub(wanted));
+    let wanted = wanted(counted, active);
+    let mut remove = for_removal(job, counted.active_pods, active.saturating_sub(wanted));
     if !remove.is_empty() {
         remove.truncate(MAX_PODS_PER_SYNC);
         return (Action::Delete(remove), None);
     }
-    let leaving = if job.replaces_failed_only() { usize::try_from(sync.terminating).unwrap_or(0) } else { 0 };
+    let leaving =
+        if job.replaces_failed_only() { usize::try_from(counted.terminating).unwrap_or(0) } else { 0 };
     let missing = wanted.saturating_sub(active).saturating_sub(leaving).min(MAX_PODS_PER_SYNC);
     if missing == 0 {
         return (Action::None, None);
     }
     if job.backoff_limit_per_index().is_none() {
-        let wait = sync.backoff.remaining(sync.now);
+        let wait = counted.backoff.remaining(counted.now);
         if wait > SignedDuration::ZERO {
             return (Action::Wait, Some(wait));
         }
@@ -66,31 +83,31 @@ pub(super) fn plan(sync: &JobSync) -> (Action, Option<SignedDuration>) {
     if !job.is_indexed() {
         return (Action::Create(vec![NewPod::default(); missing]), None);
     }
-    indexed(sync, missing)
+    indexed(counted, missing)
 }
 
 /// How many pods should be active.
-fn wanted(sync: &JobSync, active: usize) -> usize {
-    let parallelism = sync.job.parallelism();
-    let wanted = match sync.job.spec.completions {
+fn wanted(counted: &Counted<'_>, active: usize) -> usize {
+    let parallelism = counted.job.parallelism();
+    let wanted = match counted.job.spec.completions {
         // A work queue: nothing new once one has succeeded.
-        None if sync.succeeded > 0 => return active,
+        None if counted.succeeded > 0 => return active,
         None => parallelism,
-        Some(completions) => completions.saturating_sub(sync.succeeded).min(parallelism),
+        Some(completions) => completions.saturating_sub(counted.succeeded).min(parallelism),
     };
     usize::try_from(wanted).unwrap_or(0)
 }
 
-fn indexed(sync: &JobSync, missing: usize) -> (Action, Option<SignedDuration>) {
-    let job = &sync.job;
+fn indexed(counted: &Counted<'_>, missing: usize) -> (Action, Option<SignedDuration>) {
+    let job = counted.job;
     let of = |pods: &mut dyn Iterator<Item = &Arc<Pod>>| -> BTreeSet<i32> {
         pods.filter_map(|p| p.index()).collect()
     };
-    let mut taken = sync.succeeded_indexes.with(&of(&mut sync.active_pods.iter()));
+    let mut taken = counted.succeeded_indexes.with(&of(&mut counted.active_pods.iter()));
     if job.replaces_failed_only() {
-        taken = taken.with(&of(&mut sync.pods.iter().filter(|p| p.is_terminating())));
+        taken = taken.with(&of(&mut counted.pods.iter().filter(|p| p.is_terminating())));
     }
-    if let Some(failed) = &sync.failed_indexes {
+    if let Some(failed) = counted.failed_indexes {
         taken = taken.union(failed);
     }
     let indexes = taken.first_missing(missing, job.indexes());
@@ -101,8 +118,8 @@ fn indexed(sync: &JobSync, missing: usize) -> (Action, Option<SignedDuration>) {
     let mut now = Vec::new();
     let mut wait: Option<SignedDuration> = None;
     for index in indexes {
-        let replaced = sync.kept_for_index.get(&index).map(Arc::as_ref);
-        let left = remaining_of_index(replaced, sync.now);
+        let replaced = counted.kept_for_index.get(&index).map(Arc::as_ref);
+        let left = remaining_of_index(replaced, counted.now);
         if left > SignedDuration::ZERO {
             wait = Some(wait.map_or(left, |w| w.min(left)));
         } else {
