@@ -45,8 +45,8 @@ impl std::fmt::Debug for Inner {
 /// Longest single wait of a scaled clock; the waiter looks again afterwards.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Longest single wait for a time of day. Timers run on `CLOCK_MONOTONIC`, which stands still while a laptop sleeps and
-/// knows nothing of a clock that is set: whoever waits looks at the wall clock this often.
-const SLICE: Duration = Duration::from_secs(1);
+/// knows nothing of a clock that is set: waiters read the wall clock this often.
+pub const SLICE: Duration = Duration::from_secs(1);
 
 impl Default for Clock {
     fn default() -> Self {
@@ -135,6 +135,44 @@ impl Clock {
     }
 }
 
+/// Notices when a wall clock and the timers part: after the machine has slept, or when its clock is set.
+#[derive(Debug)]
+pub struct Jumps {
+    clock: Clock,
+    last: Option<(Timestamp, tokio::time::Instant)>,
+}
+
+impl Jumps {
+    /// The jumps of a clock. Only wall clocks jump.
+    pub const fn of(clock: Clock) -> Self {
+        Self { clock, last: None }
+    }
+
+    /// Waits for the next jump, which is noticed within [`SLICE`]. Cancel safe.
+    pub async fn next(&mut self) {
+        if !matches!(*self.clock.0, Inner::Wall(_)) {
+            return std::future::pending().await;
+        }
+        loop {
+            let now = || (self.clock.now(), tokio::time::Instant::now());
+            let (at, timer) = self.last.unwrap_or_else(now);
+            self.last = Some((at, timer));
+            tokio::time::sleep_until(timer + SLICE).await;
+            let seen = (self.clock.now(), tokio::time::Instant::now());
+            self.last = Some(seen);
+            if is_jump(seen.0.duration_since(at), seen.1.duration_since(timer)) {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether a wall clock that went on by so much has jumped beside timers.
+fn is_jump(wall: SignedDuration, timers: Duration) -> bool {
+    let timers = SignedDuration::try_from(timers).unwrap_or(SignedDuration::MAX);
+    wall.saturating_sub(timers).unsigned_abs() > SLICE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +201,16 @@ mod tests {
         // A clock that is set back is waited for.
         *source.0.lock().unwrap() = Timestamp::UNIX_EPOCH;
         assert!(tokio::time::timeout(Duration::from_secs(30), clock.sleep_until(Some(due))).await.is_err());
+    }
+
+    #[test]
+    fn a_sleep_and_a_clock_that_is_set_are_jumps() {
+        let second = SignedDuration::from_secs;
+        assert!(
+            !is_jump(second(1), Duration::from_millis(990)) && !is_jump(second(40), Duration::from_secs(40))
+        );
+        assert!(
+            is_jump(second(3600), Duration::from_secs(1)) && is_jump(second(-3600), Duration::from_secs(1))
+        );
     }
 }

@@ -20,15 +20,16 @@ use crate::workqueue::{Backoff, WorkQueue};
 /// Keys that one controller works on at the same time.
 const WORKERS: usize = 8;
 
-/// Least and longest time between two looks at what has happened: in a busy moment many changes are taken in at once.
+/// Least and longest time between two refreshes: in a busy moment many changes are handled at once.
 const PACE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
-/// In between, a look is this many times as far off as the last one took, so that looking stays a small part of the work.
-const LOOKS: u32 = 10;
+/// In between, the next refresh is this many times as far off as the last one took, so that refreshing stays a small part
+/// of the work.
+const REST: u32 = 10;
 
-/// Work ended well; `Some`: the key is to come again after this time.
+/// What came of work on a key. `Ok(Some(after))`: requeue it after this time.
 pub type Outcome = Result<Option<SignedDuration>, ApiError>;
 
-/// A controller: turns what it sees into keys, and works on keys.
+/// A controller: enqueues keys as objects change, and reconciles keys.
 pub trait Controller: Send + Sync + 'static {
     /// Name, for logs.
     fn name(&self) -> &'static str;
@@ -38,18 +39,18 @@ pub trait Controller: Send + Sync + 'static {
         Backoff { base: SignedDuration::from_millis(100), max: SignedDuration::from_secs(60) }
     }
 
-    /// Tells when there is something to take in.
+    /// Change whenever [`Controller::refresh`] may find something new.
     fn signals(&self) -> Vec<Receiver<u64>>;
 
-    /// Takes in what has happened and asks for work.
+    /// Handles all changes since the last call, and enqueues keys.
     fn refresh(&self, queue: &mut WorkQueue, now: jiff::Timestamp);
 
-    /// Works on a key. Never called for the same key twice at the same time; everything visible in the store when it is
-    /// called has been taken in.
+    /// Reconciles a key. Never called for the same key twice at the same time; every change that was visible when it is
+    /// called has been handled by [`Controller::refresh`].
     fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome>;
 }
 
-/// Runs a controller until it is told to stop.
+/// Runs a controller until `stop`.
 pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: CancellationToken) {
     let mut queue = WorkQueue::new(controller.backoff());
     let mut working = FuturesUnordered::new();
@@ -59,8 +60,8 @@ pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: Cancellati
         let began = tokio::time::Instant::now();
         fault::point("controller", controller.name());
         controller.refresh(&mut queue, clock.now());
-        let pause = (began.elapsed() * LOOKS).clamp(PACE.0, PACE.1);
-        let next_look = tokio::time::Instant::now() + pause;
+        let pause = (began.elapsed() * REST).clamp(PACE.0, PACE.1);
+        let next_refresh = tokio::time::Instant::now() + pause;
         while working.len() < WORKERS
             && let Some(key) = queue.pop(clock.now())
         {
@@ -73,14 +74,14 @@ pub async fn run(controller: Arc<dyn Controller>, clock: Clock, stop: Cancellati
             Some((key, outcome)) = working.next(), if !working.is_empty() => {
                 settle(&*controller, &mut queue, &clock, &key, outcome);
             }
-            () = any_changed(&mut signals) => tokio::time::sleep_until(next_look).await,
+            () = any_changed(&mut signals) => tokio::time::sleep_until(next_refresh).await,
             () = clock.sleep_until(due) => {}
         }
     }
 }
 
 async fn work(controller: &Arc<dyn Controller>, key: String) -> (String, Outcome) {
-    // One object must not keep a controller from all others.
+    // A panic over one object must not keep a controller from all others.
     let sync = async {
         fault::point("sync", &key);
         controller.sync(&key).await
@@ -112,7 +113,7 @@ fn any_changed(signals: &mut [Receiver<u64>]) -> impl Future<Output = ()> {
         if changes.is_empty() {
             return std::future::pending().await;
         }
-        // A closed signal means that the store is gone, and with it everything there is to do.
+        // A closed signal means that the source is gone: nothing will change any more.
         if select_all(changes).await.0.is_err() {
             std::future::pending::<()>().await;
         }

@@ -12,6 +12,7 @@ mod reflector;
 pub mod resource;
 pub mod shared;
 pub mod supervise;
+pub mod workers;
 pub mod workqueue;
 
 pub use api::{Client, Deletion, Propagation, Reply, Target, modify};
@@ -24,4 +25,5 @@ pub use reflector::{Decode, IndexFn};
 pub use resource::{Resource, resources};
 pub use shared::SharedInformers;
 pub use supervise::{Fatal, Supervisor};
+pub use workers::{Gate, SharedQueue};
 pub use workqueue::{Backoff, WorkQueue};

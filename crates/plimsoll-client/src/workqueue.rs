@@ -1,22 +1,33 @@
-//! Work queues: each key at most once, never twice at the same time, failures later and later.
+//! Work queues (client-go's `util/workqueue`): each key is queued at most once, is never worked on twice at the same time,
+//! and comes again after a backoff that grows while it fails.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Keys that wait for work, as `client-go`'s rate limiting queue keeps them.
+/// What is worked on.
+pub trait Key: Clone + Debug + Ord + Hash + Send + Sync + 'static {}
+
+impl<K: Clone + Debug + Ord + Hash + Send + Sync + 'static> Key for K {}
+
+/// Keys to be worked on. Times are arguments: the queue has no clock.
 #[derive(Debug)]
-pub struct WorkQueue {
-    ready: VecDeque<String>,
+pub struct WorkQueue<K = String> {
+    ready: VecDeque<K>,
     /// Keys in `ready`.
-    waiting: HashSet<String>,
-    /// Keys that are being worked on; `true`: asked for again meanwhile.
-    active: HashMap<String, bool>,
+    queued: HashSet<K>,
+    /// Keys that are being worked on; `true`: added again meanwhile.
+    active: HashMap<K, bool>,
     /// Keys for later, by time.
-    later: BTreeSet<(Timestamp, String)>,
-    due: BTreeMap<String, Timestamp>,
-    failures: HashMap<String, u32>,
+    later: BTreeSet<(Timestamp, K)>,
+    due: HashMap<K, Timestamp>,
+    failures: HashMap<K, u32>,
     backoff: Backoff,
+    /// Whether a key that failed and was added meanwhile comes at once.
+    changed_at_once: bool,
 }
 
 /// Time between failures: doubles from `base` to `max`.
@@ -36,31 +47,48 @@ impl Backoff {
     }
 }
 
-impl WorkQueue {
+impl<K: Key> WorkQueue<K> {
     /// An empty queue.
     pub fn new(backoff: Backoff) -> Self {
         Self {
             ready: VecDeque::new(),
-            waiting: HashSet::new(),
+            queued: HashSet::new(),
             active: HashMap::new(),
             later: BTreeSet::new(),
-            due: BTreeMap::new(),
+            due: HashMap::new(),
             failures: HashMap::new(),
             backoff,
+            changed_at_once: false,
         }
     }
 
-    /// Asks for work on a key, now.
-    pub fn add(&mut self, key: &str) {
+    /// Retries a key that fails at once if it was added while it was worked on, as client-go does, instead of after its
+    /// backoff.
+    #[must_use]
+    pub fn retrying_changed_keys_at_once(self) -> Self {
+        Self { changed_at_once: true, ..self }
+    }
+
+    /// Enqueues a key.
+    pub fn add<Q>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
         if let Some(again) = self.active.get_mut(key) {
             *again = true;
-        } else if self.waiting.insert(key.to_owned()) {
+        } else if !self.queued.contains(key) {
+            self.queued.insert(key.to_owned());
             self.ready.push_back(key.to_owned());
         }
     }
 
-    /// Asks for work on a key at a time. An earlier time wins.
-    pub fn add_at(&mut self, key: &str, at: Timestamp) {
+    /// Enqueues a key at a time. An earlier time wins.
+    pub fn add_at<Q>(&mut self, key: &Q, at: Timestamp)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
         match self.due.get(key) {
             Some(due) if *due <= at => return,
             Some(due) => {
@@ -73,44 +101,66 @@ impl WorkQueue {
     }
 
     /// The next key to work on.
-    pub fn pop(&mut self, now: Timestamp) -> Option<String> {
-        while let Some((at, key)) = self.later.first().cloned() {
-            if at > now {
-                break;
-            }
-            self.later.pop_first();
-            self.due.remove(&key);
-            self.add(&key);
+    pub fn pop(&mut self, now: Timestamp) -> Option<K> {
+        while self.later.first().is_some_and(|(at, _)| *at <= now) {
+            self.add_first_delayed();
         }
         let key = self.ready.pop_front()?;
-        self.waiting.remove(&key);
+        self.queued.remove(&key);
         self.active.insert(key.clone(), false);
         Some(key)
     }
 
-    /// Work on a key has ended well.
-    pub fn done(&mut self, key: &str) {
+    fn add_first_delayed(&mut self) {
+        if let Some((_, key)) = self.later.pop_first() {
+            self.due.remove(&key);
+            self.add(&key);
+        }
+    }
+
+    /// Enqueues all keys that wait for their time.
+    pub fn flush_delayed(&mut self) {
+        while !self.later.is_empty() {
+            self.add_first_delayed();
+        }
+    }
+
+    /// Enqueues the keys again that were being worked on.
+    pub fn requeue_active(&mut self) {
+        let active: Vec<K> = self.active.drain().map(|(key, _)| key).collect();
+        active.iter().for_each(|key| self.add(key));
+    }
+
+    /// Work on a key has succeeded.
+    pub fn done<Q>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
         self.failures.remove(key);
-        self.finish(key);
-    }
-
-    /// Work on a key has failed: it comes again after a backoff, even if it was asked for meanwhile.
-    pub fn failed(&mut self, key: &str, now: Timestamp) -> SignedDuration {
-        let failures = self.failures.entry(key.to_owned()).or_insert(0);
-        *failures = failures.saturating_add(1);
-        let delay = self.backoff.delay(*failures);
-        self.active.remove(key);
-        self.add_at(key, now.saturating_add(delay).unwrap_or(Timestamp::MAX));
-        delay
-    }
-
-    fn finish(&mut self, key: &str) {
         if self.active.remove(key) == Some(true) {
             self.add(key);
         }
     }
 
-    /// When there will be something to do; `None`: not before somebody asks.
+    /// Work on a key has failed: it comes again after a backoff, which is returned.
+    pub fn failed<Q>(&mut self, key: &Q, now: Timestamp) -> SignedDuration
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let failures = self.failures.entry(key.to_owned()).or_insert(0);
+        *failures = failures.saturating_add(1);
+        let delay = self.backoff.delay(*failures);
+        if self.active.remove(key) == Some(true) && self.changed_at_once {
+            self.add(key);
+            return SignedDuration::ZERO;
+        }
+        self.add_at(key, now.saturating_add(delay).unwrap_or(Timestamp::MAX));
+        delay
+    }
+
+    /// When there will be something to work on; [`Timestamp::MIN`]: now; `None`: not before a key is added.
     pub fn next_due(&self) -> Option<Timestamp> {
         if !self.ready.is_empty() {
             return Some(Timestamp::MIN);
@@ -118,7 +168,7 @@ impl WorkQueue {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// Whether nothing is asked for, now or later, and nothing is being worked on.
+    /// Whether no key is queued, now or later, and none is being worked on.
     pub fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.active.is_empty() && self.later.is_empty()
     }
@@ -182,5 +232,27 @@ mod tests {
         q.add("a");
         assert_eq!(q.pop(now).as_deref(), Some("a"));
         assert_eq!(q.failed("a", now), SignedDuration::from_secs(1));
+    }
+
+    #[test]
+    fn a_failed_key_that_changed_meanwhile_comes_after_its_backoff_or_at_once() {
+        for (mut q, expected) in [(queue(), None), (queue().retrying_changed_keys_at_once(), Some("a"))] {
+            q.add("a");
+            q.pop(at(0));
+            q.add("a");
+            q.failed("a", at(0));
+            assert_eq!(q.pop(at(0)).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn active_and_delayed_keys_are_queued_again_on_request() {
+        let mut q = queue();
+        q.add("a");
+        q.add_at("b", at(50));
+        assert_eq!(q.pop(at(0)).as_deref(), Some("a"));
+        q.requeue_active();
+        q.flush_delayed();
+        assert_eq!([q.pop(at(0)), q.pop(at(0)), q.pop(at(0))], [Some("a".into()), Some("b".into()), None]);
     }
 }

@@ -1,14 +1,15 @@
-//! Runs reconciles: a queue of keys, each worked on by one task at a time, retried with growing pauses.
+//! Runs reconciles of job integrations and carries out what they decide.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_client::{Supervisor, fault};
+use jiff::SignedDuration;
+use plimsoll_client::workers::{self, Gate, SharedQueue};
+use plimsoll_client::{Backoff, Clock, Supervisor, fault};
 use plimsoll_engine::Event;
 use plimsoll_queueing::{Event as QueueEvent, WorkloadKey};
 use serde_json::Value;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::group::Group;
@@ -28,8 +29,11 @@ use crate::{clock, journey, json};
 
 /// Most reconciles under way (shipped Kueue configuration: 5 per kind; ours share one pool).
 const WORKERS: usize = 16;
-/// First and longest pause before a failed reconcile is tried again.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
+/// Pause between two looks of a follower.
+const FOLLOWER: Duration = Duration::from_millis(200);
+/// Backoff of a reconcile that fails.
+const BACKOFF: Backoff =
+    Backoff { base: SignedDuration::from_millis(20), max: SignedDuration::from_secs(60) };
 
 /// What is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,106 +60,43 @@ pub enum Key {
     Flavor(String),
 }
 
-#[derive(Default)]
-struct State {
-    queue: VecDeque<Key>,
-    /// `true`: dirty while being worked on.
-    active: HashMap<Key, bool>,
-    queued: std::collections::HashSet<Key>,
-    failures: HashMap<Key, u32>,
-    /// Objects of which it isn't known whether a write to them was done: kind, namespace, name.
-    doubts: HashMap<Key, Vec<(Resource, String, String)>>,
-}
+/// Objects of which it isn't known whether a write to them was done: kind, namespace, name.
+type Doubts = HashMap<Key, Vec<(Resource, String, String)>>;
 
 /// The queue of keys; cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug)]
 pub struct Queue {
-    state: Arc<Mutex<State>>,
-    wake: Arc<Notify>,
-    /// Wakes keys that wait for a time of day.
-    jumped: Arc<Notify>,
+    keys: SharedQueue<Key>,
+    doubts: Arc<Mutex<Doubts>>,
 }
 
-impl std::fmt::Debug for Queue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").finish_non_exhaustive()
+impl Default for Queue {
+    fn default() -> Self {
+        Self { keys: SharedQueue::new(BACKOFF, Clock::wall()), doubts: Arc::default() }
     }
 }
 
 impl Queue {
-    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, f: impl FnOnce(&mut Doubts) -> T) -> T {
+        f(&mut self.doubts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has `key` reconciled soon.
+    /// Enqueues a key.
     pub fn add(&self, key: Key) {
-        self.with(|s| {
-            if let Some(dirty) = s.active.get_mut(&key) {
-                *dirty = true;
-            } else if s.queued.insert(key.clone()) {
-                s.queue.push_back(key);
-            }
-        });
-        self.wake.notify_one();
+        self.keys.add(&key);
     }
 
     fn doubt(&self, key: &Key, resource: Resource, namespace: &str, name: &str) {
         let object = (resource, namespace.to_owned(), name.to_owned());
-        self.with(|s| s.doubts.entry(key.clone()).or_default().push(object));
+        self.with(|doubts| doubts.entry(key.clone()).or_default().push(object));
     }
 
     fn doubts(&self, key: &Key) -> Vec<(Resource, String, String)> {
-        self.with(|s| s.doubts.get(key).cloned().unwrap_or_default())
+        self.with(|doubts| doubts.get(key).cloned().unwrap_or_default())
     }
 
     fn no_doubts(&self, key: &Key) {
-        self.with(|s| s.doubts.remove(key));
-    }
-
-    fn add_later(&self, key: Key, after: Duration) {
-        let queue = self.clone();
-        tokio::spawn(async move {
-            // Early is no harm: what is to be done, and when, is planned again.
-            tokio::select! {
-                () = tokio::time::sleep(after) => {}
-                () = queue.jumped.notified() => {}
-            }
-            queue.add(key);
-        });
-    }
-
-    /// Queues again what a task was working on that is gone.
-    fn begin_anew(&self) {
-        let lost: Vec<Key> = self.with(|s| s.active.drain().map(|(key, _)| key).collect());
-        lost.into_iter().for_each(|key| self.add(key));
-    }
-
-    fn take(&self) -> Option<Key> {
-        self.with(|s| {
-            let key = s.queue.pop_front()?;
-            s.queued.remove(&key);
-            s.active.insert(key.clone(), false);
-            Some(key)
-        })
-    }
-
-    fn done(&self, key: Key, failed: bool) {
-        let (dirty, pause) = self.with(|s| {
-            let dirty = s.active.remove(&key).unwrap_or(false);
-            if !failed {
-                s.failures.remove(&key);
-                return (dirty, None);
-            }
-            let count = s.failures.entry(key.clone()).or_insert(0);
-            *count = count.saturating_add(1);
-            let pause = BACKOFF.0.saturating_mul(1 << (*count - 1).min(12)).min(BACKOFF.1);
-            (dirty, Some(pause))
-        });
-        if dirty {
-            self.add(key);
-        } else if let Some(pause) = pause {
-            self.add_later(key, pause);
-        }
+        self.with(|doubts| doubts.remove(key));
     }
 
     /// Queues what a changed object concerns.
@@ -238,36 +179,35 @@ pub struct Context {
 /// Works on the queue until stopped.
 pub async fn run(context: Context, stop: CancellationToken) {
     let queue = context.queue.clone();
-    queue.begin_anew();
+    queue.keys.requeue_active();
     tokio::select! {
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
     }
     super::multikueue::warn(&context.cache);
-    let mut jumps = clock::Jumps::default();
-    let mut tasks = tokio::task::JoinSet::new();
-    loop {
-        let paused = context.health.paused();
-        while tasks.len() < WORKERS && context.claim.held() && !paused {
-            let Some(key) = queue.take() else { break };
-            let context = context.clone();
-            tasks.spawn(async move {
-                let outcome = context.supervisor.caught("job controllers", work(&key, &context)).await;
-                let outcome = outcome.unwrap_or_else(|why| Err(Error::Malformed(why)));
-                if let Err(e) = &outcome {
-                    tracing::debug!(?key, error = %e, "a reconcile is tried again");
-                }
-                context.queue.done(key, outcome.is_err());
-            });
+    let gate = context.clone();
+    let work = move |key: Key| {
+        let context = context.clone();
+        async move {
+            let outcome = context.supervisor.caught("job controllers", work(&key, &context)).await;
+            outcome.unwrap_or_else(|why| Err(Error::Malformed(why)))
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = queue.wake.notified(), if tasks.len() < WORKERS && !paused => {}
-            () = context.health.resumed(), if paused => {}
-            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
-            () = jumps.next() => queue.jumped.notify_waiters(),
+    };
+    workers::run(&queue.keys, WORKERS, &gate, &stop, work).await;
+}
+
+/// Nothing is decided by a follower, nor while something is not served.
+impl Gate for Context {
+    fn is_open(&self) -> bool {
+        self.claim.held() && !self.health.paused()
+    }
+
+    async fn opened(&self) {
+        if self.health.paused() {
+            self.health.resumed().await;
+        } else {
             // A follower looks again, in case it has become the leader.
-            () = tokio::time::sleep(Duration::from_millis(200)), if !context.claim.held() => {}
+            tokio::time::sleep(FOLLOWER).await;
         }
     }
 }
@@ -463,7 +403,7 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
             Ok(())
         }
         Write::Again(after) => {
-            context.queue.add_later(key.clone(), after);
+            context.queue.keys.add_after(key, after);
             Ok(())
         }
     }
