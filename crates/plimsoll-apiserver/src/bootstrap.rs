@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use crate::auth::{User, bootstrap};
 use crate::flow::keep;
 use crate::machine;
-use crate::pipeline::{self, Admission, Write};
+use crate::pipeline;
 use crate::server::{Server, ServerError};
 use crate::store::Key;
+use crate::write::{Admission, Write};
 
 const MANAGER: &str = "kube-apiserver";
 

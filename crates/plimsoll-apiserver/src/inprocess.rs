@@ -15,8 +15,9 @@ use crate::http::info::RequestInfo;
 use crate::http::options;
 use crate::http::query::Query;
 use crate::machine;
-use crate::pipeline::{self, Admission, Change, Deleted, Write};
+use crate::pipeline::{self, Change, Deleted};
 use crate::server::Server;
+use crate::write::{Admission, Write};
 
 /// Who the controllers are.
 const USER: &str = "system:kube-controller-manager";

@@ -1,33 +1,30 @@
-//! The server: what the parts share, and the service that clients talk to.
+//! The server: what its parts share.
 
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, Response};
 use plimsoll_apimachinery::{Kind, KindTable, builtin};
 use plimsoll_client::Clock;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
 
+use crate::admission::charges::ChargesInFlight;
+use crate::admission::hooks::{AdmissionHook, Hooks};
 use crate::admission::plugins::Plugins;
 use crate::admission::policies::Policies;
-use crate::admission::quota;
-use crate::admission::webhooks::{AdmissionHook, Hooks};
 use crate::audit::Audit;
 use crate::auth::impersonation::Impersonation;
 use crate::auth::tokens::{self, ISSUER, Signer};
 use crate::auth::{AuthConfig, Rbac, User};
-use crate::bootstrap;
 use crate::convert::shared::Conversions;
-use crate::custom::CleanUps;
-use crate::flow::{self, FlowControl};
-use crate::http::{body::Body, handle};
+use crate::custom::clean_ups::CleanUps;
+use crate::flow::FlowControl;
+use crate::logs::LogSource;
 use crate::store::{Durability, Expected, Key, OpenError, Record, Store, StoreError};
+
+/// Bodies of all requests under way, in KiB; further ones are told to come again.
+const MAX_BODIES_KIB: usize = 512 << 10;
 
 /// Settings of a server.
 #[derive(Clone)]
@@ -93,36 +90,6 @@ pub enum ServerError {
     },
 }
 
-/// Where `pods/log` gets its text.
-pub trait LogSource: Send + Sync + 'static {
-    /// The log of a container, as a body.
-    ///
-    /// # Errors
-    /// What the answer shall be instead.
-    fn logs(&self, request: &LogRequest<'_>) -> Result<Body, plimsoll_apimachinery::ApiError>;
-}
-
-/// What `pods/log` asks for.
-#[derive(Debug)]
-pub struct LogRequest<'a> {
-    /// The pod.
-    pub pod: &'a Value,
-    /// Container, one of the pod's.
-    pub container: &'a str,
-    /// Whether to go on as lines come.
-    pub follow: bool,
-    /// Lines from the end; `None`: all.
-    pub tail_lines: Option<u64>,
-    /// Only lines of the last seconds.
-    pub since_seconds: Option<u64>,
-    /// Times before lines.
-    pub timestamps: bool,
-    /// Of the container before this one.
-    pub previous: bool,
-    /// Bytes at most.
-    pub limit_bytes: Option<u64>,
-}
-
 /// The server. Everything in it can be shared.
 pub struct Server {
     config: ServerConfig,
@@ -137,41 +104,38 @@ pub struct Server {
     hooks: Hooks,
     policies: Policies,
     signer: Signer,
-    charges: Arc<quota::UnderWay>,
+    charges: Arc<ChargesInFlight>,
     conversions: Arc<Conversions>,
     clean_ups: CleanUps,
     /// Room for the bodies of requests under way, in KiB.
     bodies: Arc<Semaphore>,
     flow: FlowControl,
+    followers: Vec<Box<dyn Follower>>,
+}
+
+/// A part of the server that follows objects that configure it, in the write that changes them.
+pub(crate) trait Follower: Send + Sync {
+    /// Whether it follows objects of a kind.
+    fn follows(&self, kind: &Kind) -> bool;
+
+    /// An object has been written.
+    fn written<'a>(&'a self, server: &'a Arc<Server>, record: &'a Arc<Record>) -> BoxFuture<'a, ()>;
+
+    /// An object is gone.
+    fn deleted<'a>(&'a self, server: &'a Arc<Server>, record: &'a Arc<Record>) -> BoxFuture<'a, ()>;
 }
 
 impl Server {
-    /// Opens the store, makes the objects that always exist, and is ready.
-    ///
-    /// # Errors
-    /// The store can't be opened or written.
-    pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ServerError> {
-        let store = match &config.data {
-            Some(dir) => Store::open(dir, config.durability)?,
-            None => Store::in_memory(),
-        };
-        Self::over(config, store).await
-    }
-
-    /// Why the process has to end, when it has to.
-    pub fn fatal(&self) -> &plimsoll_client::Fatal {
-        self.store.fatal()
-    }
-
-    /// As [`Server::new`], over a store that is already open.
-    ///
-    /// # Errors
-    /// The store can't be written.
-    pub async fn over(config: ServerConfig, store: Store) -> Result<Arc<Self>, ServerError> {
-        let signer = signer(config.data.as_deref())?;
+    /// A server without the objects that always exist.
+    pub(crate) fn assemble(
+        config: ServerConfig,
+        store: Store,
+        signer: Signer,
+        followers: Vec<Box<dyn Follower>>,
+    ) -> Arc<Self> {
         let kinds = Arc::new(builtin::table());
         let flow = FlowControl::new(config.requests_in_flight);
-        let server = Arc::new(Self {
+        Arc::new(Self {
             rbac: Rbac::new(config.auth.mode, store.clone()),
             impersonation: Impersonation::default(),
             store,
@@ -186,11 +150,15 @@ impl Server {
             charges: Arc::default(),
             conversions: Arc::default(),
             clean_ups: CleanUps::default(),
-            bodies: Arc::new(Semaphore::new(crate::http::MAX_BODIES_KIB)),
+            bodies: Arc::new(Semaphore::new(MAX_BODIES_KIB)),
             flow,
-        });
-        bootstrap::run(&server).await?;
-        Ok(server)
+            followers,
+        })
+    }
+
+    /// Why the process has to end, when it has to.
+    pub fn fatal(&self) -> &plimsoll_client::Fatal {
+        self.store.fatal()
     }
 
     /// The store.
@@ -269,7 +237,7 @@ impl Server {
     }
 
     /// Writes that quotas are charged for.
-    pub const fn charges(&self) -> &Arc<quota::UnderWay> {
+    pub const fn charges(&self) -> &Arc<ChargesInFlight> {
         &self.charges
     }
 
@@ -363,23 +331,17 @@ impl Server {
         self.store.commit(crate::store::Write { key, expected, op }).await
     }
 
-    /// An object has been written: what the server itself must learn of it.
+    /// An object has been written: tells the parts of the server that follow it.
     pub(crate) async fn written(self: &Arc<Self>, kind: &Kind, record: &Arc<Record>) {
-        if crate::custom::is_definition(kind) {
-            crate::custom::written(self, record).await;
-        }
-        if flow::keep::is_config(kind) {
-            flow::keep::changed(self, &self.flow).await;
+        for follower in self.followers.iter().filter(|f| f.follows(kind)) {
+            follower.written(self, record).await;
         }
     }
 
-    /// An object is gone.
+    /// An object is gone: tells the parts of the server that follow it.
     pub(crate) async fn deleted(self: &Arc<Self>, kind: &Kind, record: &Arc<Record>) {
-        if crate::custom::is_definition(kind) {
-            crate::custom::deleted(self, record).await;
-        }
-        if flow::keep::is_config(kind) {
-            flow::keep::changed(self, &self.flow).await;
+        for follower in self.followers.iter().filter(|f| f.follows(kind)) {
+            follower.deleted(self, record).await;
         }
     }
 
@@ -393,77 +355,5 @@ impl Server {
              # TYPE plimsoll_store_object_bytes gauge\nplimsoll_store_object_bytes {}\n{flow}",
             m.revision, m.objects, m.object_bytes
         )
-    }
-
-    /// A client in this process, as the administrator.
-    pub fn service(self: &Arc<Self>) -> ApiService {
-        self.service_as(User::admin())
-    }
-
-    /// A client in this process, as a user.
-    pub fn service_as(self: &Arc<Self>, user: User) -> ApiService {
-        ApiService { server: Arc::clone(self), identity: Some(Arc::new(user)), stop: None }
-    }
-
-    /// The service for connections: every request is authenticated.
-    pub fn authenticating_service(self: &Arc<Self>) -> ApiService {
-        ApiService { server: Arc::clone(self), identity: None, stop: None }
-    }
-}
-
-/// The key that signs tokens: kept with the other credentials, or for this process only.
-fn signer(data: Option<&std::path::Path>) -> Result<Signer, ServerError> {
-    let Some(dir) = data else {
-        return Signer::generate().map_err(|why| ServerError::Key { path: PathBuf::from("sa.key"), why });
-    };
-    let path = dir.join("pki").join("sa.key");
-    Signer::load_or_create(&path).map_err(|why| ServerError::Key { path, why })
-}
-
-/// The server as a `tower::Service`. Cheap to clone; `kube::Client::new` takes it as it is.
-#[derive(Clone)]
-pub struct ApiService {
-    server: Arc<Server>,
-    identity: Option<Arc<User>>,
-    stop: Option<CancellationToken>,
-}
-
-impl ApiService {
-    /// Ends answers that would go on (watches, followed logs) with `stop`, as the end of their streams.
-    #[must_use]
-    pub fn until(self, stop: CancellationToken) -> Self {
-        Self { stop: Some(stop), ..self }
-    }
-
-    /// The server behind it.
-    pub const fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-}
-
-impl<B> tower::Service<Request<B>> for ApiService
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let this = self.clone();
-        Box::pin(async move {
-            let answer = handle(&this.server, request, this.identity.as_deref()).await;
-            Ok(match this.stop {
-                Some(stop) if answer.body().is_endless() => {
-                    answer.map(|body| body.until(stop.cancelled_owned()))
-                }
-                _ => answer,
-            })
-        })
     }
 }

@@ -2,10 +2,12 @@
 //! run in, event recorder, clock, supervised tasks.
 
 pub mod api;
+pub mod certificates;
 pub mod clock;
 pub mod controller;
 pub mod event_recorder;
 pub mod fault;
+pub mod https;
 pub mod informer;
 pub mod reader;
 mod reflector;

@@ -20,7 +20,6 @@ pub mod driver;
 pub mod execute;
 pub mod extender;
 pub mod health;
-pub mod http_server;
 pub mod ingest;
 pub mod jobs;
 pub mod journey;

@@ -16,8 +16,7 @@ const COMMIT: &str = env!("PLIMSOLL_COMMIT");
 pub fn version(args: &Version) -> anyhow::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
-    let (kubernetes, _) =
-        plimsoll_apiserver::http::discovery::GIT_VERSION.split_once('+').unwrap_or_default();
+    let (kubernetes, _) = plimsoll_apiserver::GIT_VERSION.split_once('+').unwrap_or_default();
     let kueue = plimsoll_api::KUEUE_VERSION;
     let platform = platform();
     let all = serde_json::json!({
@@ -93,7 +92,7 @@ mod tests {
         let head: String = ledger.lines().take(5).collect::<Vec<_>>().join(" ");
         let kueue = plimsoll_api::KUEUE_VERSION.trim_start_matches('v');
         assert!(head.contains(&format!("Kueue ({kueue})")), "{kueue}");
-        let minor = plimsoll_apiserver::http::discovery::GIT_VERSION.split('.').nth(1).unwrap();
+        let minor = plimsoll_apiserver::GIT_VERSION.split('.').nth(1).unwrap();
         assert!(head.contains(&format!("kube-scheduler 1.{minor}")), "{minor}");
     }
 }

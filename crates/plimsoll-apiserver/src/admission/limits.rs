@@ -5,7 +5,7 @@ use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
-use crate::pipeline::Write;
+use crate::write::Write;
 use plimsoll_apimachinery::amounts::{Amounts, Part, View, amounts, total};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";

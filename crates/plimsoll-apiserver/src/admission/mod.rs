@@ -1,5 +1,9 @@
 //! Built-in admission, in upstream's order of plugins, and webhooks.
 
+mod attributes;
+pub(crate) mod charges;
+mod escalation;
+pub(crate) mod hooks;
 mod limits;
 mod namespace;
 mod node_restriction;
@@ -10,18 +14,19 @@ mod pod_security;
 mod pods;
 pub mod policies;
 mod priority;
-pub mod quota;
+mod quota;
 mod runtime_class;
 mod service_account;
+mod signers;
 mod versions;
 pub mod webhooks;
 
+use self::charges::Charge;
 use self::plugins::Plugin;
-use self::quota::Charge;
 use plimsoll_apimachinery::{ApiError, Details, Gvk};
 use serde_json::Value;
 
-use crate::pipeline::{Admission, Write};
+use crate::write::{Admission, Write};
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +177,7 @@ pub async fn validate(
     }
     if let Some(object) = object {
         // As upstream's storage does it: after everybody who may change the object.
-        crate::auth::escalation::check(w, object, old, operation)?;
+        escalation::check(w, object, old, operation)?;
         if on(w, Plugin::ResourceQuota) {
             return quota::charge(w, object, old, operation).await;
         }
@@ -212,7 +217,7 @@ async fn validate_builtin(
         _ => Plugin::CertificateSigning,
     };
     if on(w, of_certificates) {
-        crate::auth::signers::check(w, object, old, operation)?;
+        signers::check(w, object, old, operation)?;
     }
     if on(w, Plugin::PodResizeValidator) {
         pods::check_resize(w, object, old, operation)?;

@@ -4,8 +4,8 @@ use plimsoll_apimachinery::{ApiError, Cause};
 use serde_json::Value;
 
 use super::{Operation, forbidden, forbidden_named};
-use crate::pipeline::Write;
 use crate::store::Key;
+use crate::write::Write;
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 

@@ -7,8 +7,8 @@ use plimsoll_apimachinery::default_class::{default_ingress_class_name, default_s
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
-use crate::pipeline::Write;
 use crate::store::Key;
+use crate::write::Write;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";

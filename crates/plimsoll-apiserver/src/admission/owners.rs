@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Operation, forbidden, resource_group};
 use crate::auth::Attributes;
-use crate::pipeline::Write;
+use crate::write::Write;
 
 /// Refuses owners that the user may not set.
 ///

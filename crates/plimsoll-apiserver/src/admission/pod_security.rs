@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Operation, forbidden, subject};
-use crate::pipeline::Write;
 use crate::store::{Key, Record};
+use crate::write::Write;
 
 /// Subresources of pods that do not change what pods may do.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];

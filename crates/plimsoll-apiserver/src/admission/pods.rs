@@ -7,8 +7,8 @@ use plimsoll_apimachinery::{ApiError, Cause};
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
-use crate::pipeline::Write;
 use crate::store::{Key, Record};
+use crate::write::Write;
 use plimsoll_apimachinery::amounts::{Part, View, amounts, total};
 
 const SECONDS: i64 = 300;

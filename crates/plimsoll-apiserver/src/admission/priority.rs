@@ -4,8 +4,8 @@ use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, forbidden_named, subject};
-use crate::pipeline::{Admission, Write};
 use crate::store::Key;
+use crate::write::{Admission, Write};
 
 const RESOURCE: &str = "scheduling.k8s.io/priorityclasses";
 const PREEMPT: &str = "PreemptLowerPriority";

@@ -1,8 +1,8 @@
 //! ResourceQuota: what a write uses is charged to the quotas of its namespace before it is committed
 //! (`pkg/admission/plugin/resourcequota` of the apiserver library).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use plimsoll_api::quantity::Quantity;
 use plimsoll_apimachinery::ApiError;
@@ -10,52 +10,14 @@ use plimsoll_apimachinery::amounts::{Amounts, amounts};
 use plimsoll_apimachinery::quota::{self, Tracker};
 use serde_json::{Value, json};
 
+use super::charges::Charge;
 use super::{Operation, forbidden, subject};
 use crate::machine;
-use crate::pipeline::Write;
 use crate::store::{Expected, Record, StoreError};
+use crate::write::Write;
 
 /// Attempts against other writers of the same quota.
 const MAX_ATTEMPTS: usize = 20;
-
-/// Namespaces in which writes are charged for that are not committed yet. A count of what is there would miss
-/// them.
-#[derive(Debug, Default)]
-pub struct UnderWay(Mutex<BTreeMap<String, usize>>);
-
-impl UnderWay {
-    /// Whether quotas of the namespace hold charges for writes still to come.
-    pub fn any(&self, namespace: &str) -> bool {
-        self.lock().contains_key(namespace)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(self: &Arc<Self>, namespace: &str) -> Charge {
-        *self.lock().entry(namespace.to_owned()).or_default() += 1;
-        Charge(Some((Arc::clone(self), namespace.to_owned())))
-    }
-}
-
-/// What a write was charged for, to be kept until the write is done. If that fails, the next count gives it back.
-#[derive(Debug, Default)]
-#[must_use]
-pub struct Charge(Option<(Arc<UnderWay>, String)>);
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        let Some((under_way, namespace)) = self.0.take() else { return };
-        let mut writes = under_way.lock();
-        if let Some(n) = writes.get_mut(&namespace) {
-            *n -= 1;
-            if *n == 0 {
-                writes.remove(&namespace);
-            }
-        }
-    }
-}
 
 /// Whether a write may use more than was used before.
 fn is_charged(w: &Write, object: &Value, old: Option<&Value>, operation: Operation) -> bool {

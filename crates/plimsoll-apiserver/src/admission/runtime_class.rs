@@ -4,8 +4,8 @@ use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
-use crate::pipeline::Write;
 use crate::store::Key;
+use crate::write::Write;
 
 /// Applies the class of a new pod.
 pub fn apply(w: &Write, pod: &mut Value, operation: Operation) -> Result<(), ApiError> {

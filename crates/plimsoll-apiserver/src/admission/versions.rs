@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::convert;
 use crate::machine;
-use crate::pipeline::Write;
+use crate::write::Write;
 
 /// A request whose object changes as mutating webhooks see and patch it, one version after another.
 pub struct View {

@@ -1,107 +1,24 @@
 //! Admission webhooks: configurations as stored objects, calls over HTTPS; and hooks of parts of this process.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use plimsoll_apimachinery::admission::{self, Attributes, Target};
+use plimsoll_apimachinery::admission::{Attributes, Target};
 use plimsoll_apimachinery::webhook::{
-    Reinvocation, Stage, Verdict, Webhook, apply_patch, compile, http_error, review,
+    Reinvocation, Stage, Verdict, Webhook, apply_patch, http_error, review,
 };
-use plimsoll_apimachinery::{ApiError, Gvk, Kind, decode};
+use plimsoll_apimachinery::{ApiError, decode};
 use serde_json::Value;
 
+use super::attributes::{attributes, is_scale, with_objects};
+use super::hooks::HookRequest;
 use super::versions::{View, Views};
 use super::{Operation, policies};
-use crate::http::subresource::scale::{apply_scale, scale_of};
 use crate::machine;
-use crate::pipeline::{Admission, Write};
-use crate::store::{Key, Store};
+use crate::machine::scale::apply_scale;
 use crate::webhook_client;
-
-/// What a hook is asked about, apart from the object.
-#[derive(Clone, Copy, Debug)]
-pub struct HookRequest<'a> {
-    /// Group, empty for the core group.
-    pub group: &'a str,
-    /// Plural.
-    pub plural: &'a str,
-    /// Subresource, empty for the object itself.
-    pub subresource: &'a str,
-    /// What is being done.
-    pub operation: Operation,
-    /// Namespace, empty for cluster scope.
-    pub namespace: &'a str,
-    /// Name; empty when the server names the object.
-    pub name: &'a str,
-    /// State before, for updates and deletions.
-    pub old: Option<&'a Value>,
-}
-
-/// Admission by another part of this process: as a webhook, without the network. Called for every write; it must not
-/// wait.
-pub trait AdmissionHook: Send + Sync + 'static {
-    /// Whether it looks at such a write at all.
-    fn concerns(&self, _request: &HookRequest<'_>) -> bool {
-        true
-    }
-
-    /// Changes a new or changed object; it gets its defaults again afterwards. Called after the built-in plugins.
-    ///
-    /// # Errors
-    /// Why the request is refused.
-    fn mutate(&self, request: &HookRequest<'_>, object: &mut Value) -> Result<(), ApiError>;
-
-    /// Looks at the object as it will be stored (`None` for a deletion); gives warnings.
-    ///
-    /// # Errors
-    /// Why the request is refused.
-    fn validate(&self, request: &HookRequest<'_>, object: Option<&Value>) -> Result<Vec<String>, ApiError>;
-}
-
-type Compiled = (u64, Arc<Vec<Webhook>>);
-
-/// The webhooks and hooks of a server.
-#[derive(Default)]
-pub struct Hooks {
-    mutating: Mutex<Option<Compiled>>,
-    validating: Mutex<Option<Compiled>>,
-    local: RwLock<Vec<Arc<dyn AdmissionHook>>>,
-}
-
-impl Hooks {
-    /// Adds a hook of this process.
-    pub fn add(&self, hook: Arc<dyn AdmissionHook>) {
-        self.local.write().unwrap_or_else(PoisonError::into_inner).push(hook);
-    }
-
-    fn local(&self) -> Vec<Arc<dyn AdmissionHook>> {
-        self.local.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The webhooks of a stage, compiled again when a configuration has changed.
-    fn webhooks(&self, store: &Store, stage: Stage) -> Arc<Vec<Webhook>> {
-        let (cell, resource) = match stage {
-            Stage::Mutating => (&self.mutating, "admissionregistration.k8s.io/mutatingwebhookconfigurations"),
-            Stage::Validating => {
-                (&self.validating, "admissionregistration.k8s.io/validatingwebhookconfigurations")
-            }
-        };
-        let at = store.last_revision(resource);
-        let mut cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*cell {
-            Some((revision, webhooks)) if *revision == at => Arc::clone(webhooks),
-            _ => {
-                let all = store.list(resource, None);
-                let configurations: Vec<Value> = all.iter().filter_map(|r| r.value().ok()).collect();
-                let webhooks = Arc::new(compile(stage, &configurations));
-                *cell = Some((at, Arc::clone(&webhooks)));
-                webhooks
-            }
-        }
-    }
-}
+use crate::write::Write;
 
 /// Whether there may be hooks, webhooks or policies that see a write.
 pub fn any(w: &Write, operation: Operation) -> bool {
@@ -181,36 +98,6 @@ pub async fn mutate(
         *object = if is_scale(w) { apply_scale(&w.kind, object, &altered)? } else { altered };
     }
     Ok(changed || patched)
-}
-
-/// What is written at `scale` is a Scale for webhooks, not the object that it is of.
-fn is_scale(w: &Write) -> bool {
-    w.subresource == "scale"
-}
-
-/// A request with its objects, as webhooks and policies see them.
-pub(super) fn with_objects(
-    w: &Write,
-    mut attributes: Attributes,
-    object: &Value,
-    old: Option<&Value>,
-) -> Result<Attributes, ApiError> {
-    let seen = |v: &Value| match v {
-        Value::Null => Ok(Value::Null),
-        v if is_scale(w) => scale_of(&w.kind, v),
-        v => Ok(v.clone()),
-    };
-    attributes.object = seen(object)?;
-    attributes.old = old.map(seen).transpose()?.unwrap_or_default();
-    Ok(attributes)
-}
-
-/// What is written at `scale` is a Scale, whichever version of its resource it is written at.
-fn as_scale(attributes: &mut Attributes) {
-    for target in std::iter::once(&mut attributes.target).chain(&mut attributes.equivalents) {
-        let gvk = Gvk { group: "autoscaling".to_owned(), version: "v1".to_owned(), kind: "Scale".to_owned() };
-        target.resource_version = Some(std::mem::replace(&mut target.gvk, gvk));
-    }
 }
 
 /// Calls a mutating webhook if it wants to; whether it changed the object. `None`: it was not called.
@@ -312,47 +199,4 @@ async fn ask(
         Err(webhook_client::Failure::Status(status)) => ignored(hook.failed(&http_error(status))),
         Err(webhook_client::Failure::Unreachable(why)) => ignored(hook.unreachable(&why)),
     }
-}
-
-/// A request without its objects: most writes concern no webhook and no policy, and needn't be copied.
-pub(super) fn attributes(w: &Write, operation: Operation) -> Attributes {
-    let gvk = w.kind.gvk.clone();
-    let rows = || w.table.iter().filter(|k| k.storage == w.kind.storage);
-    // An object of another kind that is created at a subresource (a Binding, an Eviction).
-    let parent = if rows().any(|k| k.gvk == gvk) { None } else { rows().next().map(|k| k.gvk.clone()) };
-    let own = Target { gvk: gvk.clone(), resource_version: parent.clone(), plural: w.kind.plural.clone() };
-    let served = |k: &Kind| w.subresource.is_empty() || k.subresource(&w.subresource).is_some();
-    let equivalents = rows()
-        .filter(|k| parent.is_none() && k.gvk != gvk && served(k))
-        .map(|k| Target { gvk: k.gvk.clone(), resource_version: None, plural: k.plural.clone() })
-        .collect();
-    let namespace_labels = if w.namespace.is_empty() {
-        BTreeMap::new()
-    } else {
-        let record = w.server.store().latest(&Key::new("/namespaces", "", w.namespace.as_str()));
-        record.map(|r| r.labels.clone()).unwrap_or_default()
-    };
-    let operation = match operation {
-        Operation::Create => admission::Operation::Create,
-        Operation::Update => admission::Operation::Update,
-        Operation::Delete => admission::Operation::Delete,
-        Operation::Connect => admission::Operation::Connect,
-    };
-    let mut attributes = Attributes {
-        target: own,
-        equivalents,
-        subresource: w.subresource.clone(),
-        name: if w.admission == Admission::Collection { String::new() } else { w.name.clone() },
-        namespace: w.namespace.clone(),
-        operation: Some(operation),
-        user: w.user.to_value(),
-        dry_run: w.dry_run,
-        options: w.options.clone(),
-        namespace_labels,
-        ..Attributes::default()
-    };
-    if is_scale(w) {
-        as_scale(&mut attributes);
-    }
-    attributes
 }

@@ -1,11 +1,9 @@
 //! Who is asking, and may they: authentication, impersonation, authorization.
 
 pub mod bootstrap;
-pub mod escalation;
 pub mod impersonation;
 pub mod rbac;
 mod reviews;
-pub mod signers;
 pub mod tokens;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@
 //! [webhook] converts; events are one set of objects with two spellings.
 
 mod autoscaling;
+mod call;
 pub mod shared;
 pub mod webhook;
 

@@ -9,7 +9,7 @@ use plimsoll_apimachinery::crd::Conversion;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::webhook::ask;
+use super::call::ask;
 use crate::store::{Record, Store};
 
 /// Memory for converted records, in bytes.

@@ -4,21 +4,16 @@
 //! What a webhook made of a record is [shared](super::shared), so that many watchers cost one call.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use plimsoll_apimachinery::crd::{Conversion, ConversionRequest};
-use plimsoll_apimachinery::webhook::http_error;
-use plimsoll_apimachinery::{ApiError, Gvk, Kind};
+use plimsoll_apimachinery::crd::Conversion;
+use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::Value;
 
+use super::call::ask;
 use super::shared::Wanted;
 use super::{is_served_as, storage_version, to_served, to_storage};
 use crate::server::Server;
-use crate::store::{Change, Record, Store};
-use crate::webhook_client;
-
-/// Time of one call, in seconds (`defaultTimeoutSeconds` of webhook clients).
-const TIMEOUT: u32 = 30;
+use crate::store::{Change, Record};
 
 fn hook(kind: &Kind) -> Option<&Arc<Conversion>> {
     kind.custom.as_ref()?.conversion.as_ref()
@@ -120,41 +115,4 @@ pub async fn objects(server: &Server, kind: &Kind, mut objects: Vec<Value>) -> R
         *slot = converted.next().ok_or_else(|| ApiError::internal("an object was lost by its conversion"))?;
     }
     Ok(objects)
-}
-
-/// One call.
-pub(super) async fn ask(
-    store: &Store,
-    hook: &Conversion,
-    target: &str,
-    objects: &[Value],
-) -> Result<Vec<Value>, ApiError> {
-    let error = |message: String| ApiError::new(500, "", message);
-    let uid = uuid::Uuid::new_v4().to_string();
-    let from = objects.first().map(kind_of).unwrap_or_default();
-    let request = ConversionRequest { from: &from, to: target, uid: &uid, objects };
-    let review = hook.review(&request).map_err(error)?;
-    let url = plimsoll_apimachinery::webhook::url(&hook.client, TIMEOUT);
-    let limit = Duration::from_secs(u64::from(TIMEOUT));
-    let failed = |why: &str| {
-        let kind = format!("{}, Kind={}", from.api_version(), from.kind);
-        error(format!("conversion webhook for {kind} failed: {why}"))
-    };
-    match webhook_client::post(store, &url, &hook.client, &review, limit).await {
-        Ok(answer) => hook.interpret(&request, &answer).map_err(error),
-        Err(webhook_client::Failure::Status(status)) => {
-            let why = http_error(status);
-            Err(failed(why.strip_prefix("failed to call webhook: ").unwrap_or(&why)))
-        }
-        Err(webhook_client::Failure::Unreachable(why)) => Err(failed(&format!("Post {url:?}: {why}"))),
-    }
-}
-
-fn kind_of(object: &Value) -> Gvk {
-    let (group, version) = object["apiVersion"].as_str().and_then(|v| v.split_once('/')).unwrap_or_default();
-    Gvk {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        kind: object["kind"].as_str().unwrap_or("").to_owned(),
-    }
 }

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::future::BoxFuture;
 use plimsoll_apimachinery::{Gvk, Kind};
 use serde_json::{Value, json};
 
 use super::config;
 use super::{FlowControl, bootstrap};
 use crate::machine;
-use crate::server::Server;
+use crate::server::{Follower, Server};
 use crate::store::{Expected, Key, Record};
 
 /// API group of the objects.
@@ -22,14 +23,30 @@ const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// Who writes the objects that exist from the start (`fieldManager` of the ensurer).
 pub const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 
-/// Whether flow control reads objects of a kind.
-pub fn is_config(kind: &Kind) -> bool {
-    kind.gvk.group == GROUP
+/// Follows the objects that flow control is configured with.
+pub fn follower() -> Box<dyn Follower> {
+    Box::new(Configuration)
+}
+
+struct Configuration;
+
+impl Follower for Configuration {
+    fn follows(&self, kind: &Kind) -> bool {
+        kind.gvk.group == GROUP
+    }
+
+    fn written<'a>(&'a self, server: &'a Arc<Server>, _record: &'a Arc<Record>) -> BoxFuture<'a, ()> {
+        Box::pin(changed(server, server.flow()))
+    }
+
+    fn deleted<'a>(&'a self, server: &'a Arc<Server>, record: &'a Arc<Record>) -> BoxFuture<'a, ()> {
+        self.written(server, record)
+    }
 }
 
 /// An object has been written, or is gone: takes on the configuration as it is now, and says in the status of each
 /// FlowSchema whether its level is there.
-pub async fn changed(server: &Server, flow: &FlowControl) {
+async fn changed(server: &Server, flow: &FlowControl) {
     if flow.paused.load(Ordering::Relaxed) {
         return;
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use plimsoll_apimachinery::{ApiError, Details, Kind};
 use serde_json::{Value, json};
 
-use super::generic::present;
+use super::present::present;
 use super::reply::Reply;
 use super::{Req, list};
 

@@ -11,15 +11,11 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use plimsoll_client::certificates::{Authority, Issued, Subject, check_key, provider, server_config};
 use rand::RngExt;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData,
-};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -78,7 +74,7 @@ pub enum CredentialsError {
     },
     /// A certificate or key could not be made.
     #[error("certificates: {0}")]
-    Certificate(#[from] rcgen::Error),
+    Certificate(#[from] plimsoll_client::certificates::Error),
     /// TLS settings.
     #[error("TLS: {0}")]
     Tls(String),
@@ -105,52 +101,24 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// A certificate and its key, PEM.
-struct Issued {
-    certificate: String,
-    key: String,
+/// A subject without an end: the laptop's certificates are made again when they no longer fit.
+fn subject<'a>(common_name: &'a str, organization: Option<&'a str>) -> Subject<'a> {
+    Subject { common_name, organization, valid: None }
 }
 
-/// What signs certificates.
-struct Authority {
-    certificate: String,
-    issuer: Issuer<'static, KeyPair>,
+fn new_authority() -> Result<Authority, CredentialsError> {
+    Ok(Authority::generate(&subject("plimsoll-ca", None))?)
 }
 
-impl Authority {
-    fn new() -> Result<Self, CredentialsError> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::<String>::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        params.distinguished_name.push(DnType::CommonName, "plimsoll-ca");
-        let certificate = params.self_signed(&key)?.pem();
-        Ok(Self { certificate, issuer: Issuer::new(params, key) })
-    }
+/// The serving certificate for `hosts` and the usual local names.
+fn server(authority: &Authority, hosts: &[String]) -> Result<Issued, CredentialsError> {
+    let mut names: Vec<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
+    names.extend(hosts.iter().filter(|h| !NAMES.contains(&h.as_str())).cloned());
+    Ok(authority.server(&subject("plimsoll-apiserver", None), names)?)
+}
 
-    /// The serving certificate for `hosts` and the usual local names.
-    fn server(&self, hosts: &[String]) -> Result<Issued, CredentialsError> {
-        let mut names: Vec<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
-        names.extend(hosts.iter().filter(|h| !NAMES.contains(&h.as_str())).cloned());
-        let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, "plimsoll-apiserver");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(&params)
-    }
-
-    fn admin(&self) -> Result<Issued, CredentialsError> {
-        let mut params = CertificateParams::new(Vec::<String>::new())?;
-        params.distinguished_name.push(DnType::CommonName, "admin");
-        params.distinguished_name.push(DnType::OrganizationName, crate::auth::MASTERS);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(&params)
-    }
-
-    fn issue(&self, params: &CertificateParams) -> Result<Issued, CredentialsError> {
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer)?.pem();
-        Ok(Issued { certificate, key: key.serialize_pem() })
-    }
+fn admin(authority: &Authority) -> Result<Issued, CredentialsError> {
+    Ok(authority.client(&subject("admin", Some(crate::auth::MASTERS)))?)
 }
 
 fn new_token() -> String {
@@ -164,9 +132,9 @@ impl Credentials {
     /// # Errors
     /// Key generation failed.
     pub fn generate(hosts: &[String]) -> Result<Self, CredentialsError> {
-        let authority = Authority::new()?;
-        let (server, admin) = (authority.server(hosts)?, authority.admin()?);
-        Ok(Self::of(authority.certificate, server, admin, new_token()))
+        let authority = new_authority()?;
+        let (server, admin) = (server(&authority, hosts)?, admin(&authority)?);
+        Ok(Self::of(authority.certificate().to_owned(), server, admin, new_token()))
     }
 
     fn of(ca: String, server: Issued, admin: Issued, token: String) -> Self {
@@ -216,11 +184,11 @@ impl Credentials {
                 ),
             }
         }
-        let authority = Authority::new()?;
+        let authority = new_authority()?;
         // In this order a start that is interrupted here begins anew, or knows the certificates below for strangers'.
         files.remove(CA.key)?;
-        files.write(CA.certificate, &authority.certificate)?;
-        files.write(CA.key, &authority.issuer.key().serialize_pem())?;
+        files.write(CA.certificate, authority.certificate())?;
+        files.write(CA.key, &authority.key())?;
         files.complete(authority, None, None, hosts, token)
     }
 
@@ -232,16 +200,9 @@ impl Credentials {
         let bad = |e: &dyn std::fmt::Display| CredentialsError::Tls(e.to_string());
         let verifier =
             client_verifier(roots(&self.ca).map_err(CredentialsError::Tls)?).map_err(|e| bad(&e))?;
-        let chain = chain(&self.server_certificate).map_err(CredentialsError::Tls)?;
-        let key = PrivateKeyDer::from_pem_slice(self.server_key.as_bytes()).map_err(|e| bad(&e))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|e| bad(&e))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
-            .map_err(|e| bad(&e))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        chain(&self.server_certificate).map_err(CredentialsError::Tls)?;
+        server_config(&self.server_certificate, &self.server_key, Some(verifier))
+            .map_err(CredentialsError::Tls)
     }
 
     /// A kubeconfig for a server at `url` (`https://127.0.0.1:6443`).
@@ -259,10 +220,6 @@ impl Credentials {
             self.token
         )
     }
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -389,13 +346,13 @@ impl Files<'_> {
         let Some(pem) = self.read(CA.key, RESTORE_CA)? else { return Ok((Some(certificate), None)) };
         let broken = |why| self.damaged(CA.key, why, RESTORE_CA);
         PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| broken(pem_error(&e)))?;
-        let key = KeyPair::from_pem(&pem).map_err(|e| broken(e.to_string()))?;
-        if !is_key_of(own, &key.subject_public_key_info()) {
+        check_key(&pem).map_err(|e| broken(e.to_string()))?;
+        let authority = Authority::load(&certificate, &pem)
+            .map_err(|e| self.damaged(CA.certificate, e.to_string(), RESTORE_CA))?;
+        if !is_key_of(own, &authority.public_key()) {
             return Err(broken(format!("it is not the key of {}", CA.certificate)));
         }
-        let issuer = Issuer::from_ca_cert_der(own, key)
-            .map_err(|e| self.damaged(CA.certificate, e.to_string(), RESTORE_CA))?;
-        Ok((Some(certificate.clone()), Some(Authority { certificate, issuer })))
+        Ok((Some(certificate), Some(authority)))
     }
 
     fn trust(&self, ca: &str) -> Result<Trust, CredentialsError> {
@@ -422,8 +379,8 @@ impl Files<'_> {
     fn complete(
         &self,
         authority: Authority,
-        server: Option<Issued>,
-        admin: Option<Issued>,
+        server_pair: Option<Issued>,
+        admin_pair: Option<Issued>,
         hosts: &[String],
         token: String,
     ) -> Result<Credentials, CredentialsError> {
@@ -438,9 +395,9 @@ impl Files<'_> {
                 self.write(pair.certificate, &new.certificate)?;
                 Ok::<_, CredentialsError>(new)
             };
-        let server = issued(server, SERVER, &|| authority.server(hosts))?;
-        let admin = issued(admin, ADMIN, &|| authority.admin())?;
-        Ok(Credentials::of(authority.certificate, server, admin, token))
+        let server = issued(server_pair, SERVER, &|| server(&authority, hosts))?;
+        let admin = issued(admin_pair, ADMIN, &|| admin(&authority))?;
+        Ok(Credentials::of(authority.certificate().to_owned(), server, admin, token))
     }
 }
 

@@ -9,11 +9,7 @@ use super::negotiate::{Accepted, Endpoint, Format, negotiate};
 use super::reply::{Payload, Reply};
 use super::{Req, method_not_allowed, not_served};
 use crate::machine;
-
-/// Minor version of the Kubernetes API that is served.
-pub const MINOR: u32 = 36;
-/// The version that clients see.
-pub const GIT_VERSION: &str = concat!("v1.36.2+plimsoll-", env!("CARGO_PKG_VERSION"));
+use crate::version::{GIT_VERSION, MINOR};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const OTHER_PATHS: [&str; 28] = [

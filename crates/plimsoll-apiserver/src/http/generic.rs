@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use http::{Method, header};
-use plimsoll_apimachinery::{ApiError, Details, Kind};
+use http::Method;
+use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::{Value, json};
 
-use super::negotiate::{Accepted, Endpoint, Format, MetaVersion, Transform, negotiate};
-use super::options::{DeleteOptions, WriteOptions};
+use super::endpoint::{
+    decode, decode_bare, delete_options, key, negotiate_for, not_supported, warn_of_orphans, write_of,
+};
+use super::options::WriteOptions;
+use super::present::{is_plain, present, present_written};
 use super::reply::Reply;
 use super::{Req, body_format, components, list, method_not_allowed, not_served, patch, subresource, watch};
 use crate::auth;
-use crate::pipeline::{self, Admission, Change, Deleted, Updated, Write};
-use crate::store::Key;
+use crate::pipeline::{self, Change, Deleted};
+use crate::write::Write;
 use crate::{convert, machine, representation};
 
 /// Answers a request for a resource.
@@ -90,21 +93,6 @@ fn check_scope(req: &Req, kind: &Kind) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// 405 for a resource of a definition, which upstream's own handler words (`NewMethodNotSupported`).
-pub fn not_supported(req: &Req, kind: &Kind) -> ApiError {
-    if kind.custom.is_none() {
-        return method_not_allowed();
-    }
-    let mut e = ApiError::new(
-        405,
-        "MethodNotAllowed",
-        format!("{} is not supported on resources of kind \"{}\"", req.info.verb, kind.qualified_resource()),
-    );
-    let details = Details { group: kind.gvk.group.clone(), kind: kind.plural.clone(), ..Details::default() };
-    e.details = Some(Box::new(details));
-    e
-}
-
 fn check_verb(req: &Req, kind: &Kind) -> Result<(), ApiError> {
     let info = &req.info;
     let named = !info.name.is_empty();
@@ -130,99 +118,6 @@ fn check_verb(req: &Req, kind: &Kind) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a resource can be answered in.
-pub fn endpoint(req: &Req, kind: &Kind) -> Endpoint {
-    let reading = matches!(req.info.verb.as_str(), "list" | "watch");
-    let lists = kind.verbs.iter().any(|v| v == "list") || kind.custom.is_some();
-    // Registries of these have no tables (`ConvertToTable`).
-    let bare = match req.info.subresource.as_str() {
-        "resize" | "ephemeralcontainers" | "finalize" | "approval" => true,
-        "status" => kind.gvk.group == "resource.k8s.io",
-        _ => false,
-    };
-    Endpoint {
-        table: lists && !bare,
-        partial: lists,
-        protobuf: kind.custom.is_some() || machine::has_protobuf(kind),
-        watchable: reading,
-        watching: false,
-        custom: kind.custom.is_some(),
-        direct: false,
-    }
-}
-
-/// Negotiates the form of the answer.
-pub fn negotiate_for(req: &mut Req, kind: &Kind) -> Result<(), ApiError> {
-    req.accepted = match req.header(header::ACCEPT) {
-        // Every endpoint has that.
-        None | Some("application/json") => Accepted::default(),
-        accept => negotiate(accept, endpoint(req, kind))?,
-    };
-    Ok(())
-}
-
-/// `*core.ConfigMap`: how Go names the type in messages.
-fn go_type(kind: &Kind, list: bool) -> String {
-    if kind.custom.is_some() {
-        return format!("*unstructured.Unstructured{}", if list { "List" } else { "" });
-    }
-    let package = kind.gvk.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-    format!("*{package}.{}", if list { &kind.list_kind } else { &kind.gvk.kind })
-}
-
-/// Puts one object into the form asked for.
-pub fn present(req: &Req, kind: &Arc<Kind>, status: u16, object: Value) -> Result<Reply, ApiError> {
-    if object["kind"] == "Status" && object["apiVersion"] == "v1" {
-        return Ok(Reply::object(status, object));
-    }
-    Ok(match req.accepted.transform {
-        Transform::None => Reply::object(status, object),
-        Transform::Table(version) => {
-            let options = machine::table_options(&req.query, Value::Null, false)?;
-            Reply::object(status, machine::table(kind, &[object], &options, version, req.server.now()))
-        }
-        Transform::Partial(version) => Reply::object(status, partial(&object, version)),
-        Transform::PartialList(_) if kind.custom.is_some() => {
-            return Err(ApiError::new(500, "", "content is not a list"));
-        }
-        Transform::PartialList(_) => {
-            return Err(ApiError::new(
-                406,
-                "NotAcceptable",
-                format!(
-                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-                    go_type(kind, false)
-                ),
-            ));
-        }
-    })
-}
-
-/// 406 for a list asked for as one object.
-pub fn list_as_object(kind: &Kind) -> ApiError {
-    ApiError::new(
-        406,
-        "NotAcceptable",
-        format!(
-            "you requested PartialObjectMetadata, but the requested object is a list ({})",
-            go_type(kind, true)
-        ),
-    )
-}
-
-/// Metadata only.
-pub fn partial(object: &Value, version: MetaVersion) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": object["metadata"],
-    })
-}
-
-/// The key of the object that the path names.
-pub fn key(req: &Req, kind: &Kind) -> Key {
-    let namespace = if kind.namespaced { req.info.namespace.as_str() } else { "" };
-    Key::new(kind.storage.as_str(), namespace, req.info.name.as_str())
-}
-
 async fn get(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let version = req.query.get("resourceVersion").unwrap_or("");
     if !version.is_empty() {
@@ -242,74 +137,6 @@ async fn get(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     }
     let value = representation::value(kind, &record).map_err(ApiError::internal)?;
     present(req, kind, 200, value)
-}
-
-/// Whether the answer is the object itself as JSON.
-fn is_plain(req: &Req) -> bool {
-    req.accepted.transform == Transform::None && req.accepted.format == Format::Json
-}
-
-/// Answers what was written: as it is stored, if that is what the client wants to see.
-pub async fn present_written(req: &Req, kind: &Arc<Kind>, done: Updated) -> Result<Reply, ApiError> {
-    let status = if done.created { 201 } else { 200 };
-    if wants_nothing(req) {
-        return Ok(Reply::nothing(status));
-    }
-    if is_plain(req)
-        && let Some(json) = done.record.as_deref().and_then(|r| representation::raw(kind, r))
-    {
-        return Ok(Reply::json(status, json.clone()));
-    }
-    let object = done.into_object(&req.server, kind).await?;
-    present(req, kind, status, object)
-}
-
-/// `Prefer: return=minimal` (RFC 7240): the client doesn't look at the body of a success. Upstream sends it anyway.
-pub fn wants_nothing(req: &Req) -> bool {
-    req.headers.get("prefer").is_some_and(|v| v.as_bytes() == b"return=minimal")
-}
-
-/// A write as the request describes it.
-pub fn write_of(req: &Req, kind: &Arc<Kind>, options: &WriteOptions, options_kind: &str) -> Write {
-    let manager =
-        if options.field_manager.is_empty() { req.manager_of_agent() } else { options.field_manager.clone() };
-    Write {
-        server: Arc::clone(&req.server),
-        table: Arc::clone(&req.table),
-        kind: Arc::clone(kind),
-        subresource: req.info.subresource.clone(),
-        namespace: if kind.namespaced { req.info.namespace.clone() } else { String::new() },
-        name: req.info.name.clone(),
-        user: req.user.clone(),
-        manager,
-        dry_run: options.dry_run,
-        options: options.to_value(options_kind),
-        admission: Admission::default(),
-        may_create: req.info.verb == "create",
-        warnings: Vec::new(),
-        annotations: Arc::clone(&req.annotations),
-        follows_template: false,
-        now: req.server.now(),
-    }
-}
-
-/// Decodes the body as an object of `kind` and fills in defaults.
-pub fn decode(req: &mut Req, kind: &Kind, options: &WriteOptions) -> Result<Value, ApiError> {
-    let mut object = decode_bare(req, kind, options)?;
-    machine::default(kind, &mut object);
-    Ok(object)
-}
-
-/// As [`decode`], without defaults.
-fn decode_bare(req: &mut Req, kind: &Kind, options: &WriteOptions) -> Result<Value, ApiError> {
-    let format = body_format(req, machine::has_protobuf(kind))?;
-    let decoded = machine::decode(kind, &req.body, format, options.field_validation);
-    if decoded.is_err() {
-        req.warnings.extend(machine::unread(kind, &req.body, options.field_validation));
-    }
-    let (object, warnings) = decoded?;
-    req.warnings.extend(warnings);
-    Ok(object)
 }
 
 /// Whether a Job has no labels of its own where its template has some.
@@ -372,15 +199,6 @@ async fn update(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     present_written(req, kind, result?).await
 }
 
-/// DeleteOptions from the body if there is one, else from the query.
-pub fn delete_options(req: &Req) -> Result<DeleteOptions, ApiError> {
-    if req.body.is_empty() {
-        return DeleteOptions::from_query(&req.query);
-    }
-    let format = body_format(req, true)?;
-    DeleteOptions::from_value(&machine::decode_delete_options(&req.body, format)?)
-}
-
 async fn delete(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     let options = delete_options(req)?;
     warn_of_orphans(req, kind, &options);
@@ -408,20 +226,5 @@ async fn delete(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
             });
             Ok(Reply::object(200, status))
         }
-    }
-}
-
-/// Jobs leave their pods behind unless told otherwise; clients are told.
-pub fn warn_of_orphans(req: &mut Req, kind: &Kind, options: &DeleteOptions) {
-    if kind.gvk.group == "batch"
-        && kind.plural == "jobs"
-        && options.propagation.is_none()
-        && options.orphan.is_none()
-    {
-        req.warnings.push(
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
-             remove them or set propagationPolicy=Orphan to suppress this warning"
-                .to_owned(),
-        );
     }
 }

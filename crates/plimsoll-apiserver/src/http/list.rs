@@ -11,13 +11,15 @@ use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::{Value, json};
 
 use super::Req;
-use super::generic::{delete_options, list_as_object, warn_of_orphans, write_of};
+use super::endpoint::{delete_options, warn_of_orphans, write_of};
 use super::negotiate::Transform;
 use super::options::{ListOptions, Match, WriteOptions, why_no_number};
 use super::pieces::List;
+use super::present::list_as_object;
 use super::reply::Reply;
-use crate::pipeline::{self, Admission};
+use crate::pipeline;
 use crate::store::{Record, Snapshot, StoreError};
+use crate::write::Admission;
 use crate::{convert, heavy, machine};
 
 /// How long a list waits for a version that hasn't been reached (the watch cache's `blockTimeout`).

@@ -4,6 +4,7 @@ pub mod body;
 mod components;
 pub mod credentials;
 pub mod discovery;
+mod endpoint;
 mod generic;
 pub mod info;
 mod list;
@@ -13,8 +14,10 @@ pub mod negotiate;
 pub mod options;
 mod patch;
 mod pieces;
+mod present;
 pub mod query;
 pub mod reply;
+mod request;
 pub(crate) mod subresource;
 pub mod tls;
 mod trace;
@@ -27,17 +30,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use plimsoll_apimachinery::ApiError;
 use plimsoll_apimachinery::decode::depth;
-use plimsoll_apimachinery::{ApiError, KindTable, apply};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
 use crate::audit::Record;
 use crate::auth::tokens::ISSUER;
 use crate::auth::{self, Attributes, PeerCertificate, User};
-use crate::flow::{self, Marks, Seat};
+use crate::flow::{self, Seat};
 use crate::heavy;
 use crate::server::Server;
+pub use request::Req;
+
 use body::Body;
 use info::{RequestInfo, Shape};
 use negotiate::{Accepted, Format};
@@ -46,72 +51,10 @@ use reply::{Payload, Reply, add_warnings, error_response};
 
 /// Largest request body, in bytes (apiserver's `MaxRequestBodyBytes`).
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
-/// Bodies of all requests under way, in KiB; further ones are told to come again.
-pub const MAX_BODIES_KIB: usize = 512 << 10;
 /// Time for a request's body (apiserver's `--request-timeout`).
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A schema document, ready to send.
-#[derive(Debug)]
-pub struct Document {
-    /// JSON.
-    pub bytes: Bytes,
-    /// Its hash.
-    pub hash: String,
-}
-
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A request on its way through the server.
-pub struct Req {
-    /// The server.
-    pub server: Arc<Server>,
-    /// The kinds as they were when the request came.
-    pub table: Arc<KindTable>,
-    /// What is asked for.
-    pub info: RequestInfo,
-    /// Method.
-    pub method: Method,
-    /// Query parameters.
-    pub query: Query,
-    /// Headers.
-    pub headers: HeaderMap,
-    /// Who asks.
-    pub user: User,
-    /// Body, whole.
-    pub body: Bytes,
-    /// Warnings for the client.
-    pub warnings: Vec<String>,
-    /// Annotations for the audit event.
-    pub annotations: crate::audit::Annotations,
-    /// The form of the answer, once negotiated.
-    pub accepted: Accepted,
-    /// Whether the answer goes into the audit log, for which it has to be made as a whole.
-    pub recorded: bool,
-    /// Headers that say how flow control has classified the request.
-    pub marks: Option<Marks>,
-    /// Its seat, until the answer has been sent; taken out by what frees it earlier.
-    pub seat: Option<Seat>,
-}
-
-impl Req {
-    /// A header as text.
-    pub fn header(&self, name: header::HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|v| v.to_str().ok())
-    }
-
-    /// Whether the answer shall be indented.
-    pub fn pretty(&self) -> bool {
-        self.accepted.pretty || self.query.non_empty("pretty").is_some_and(|v| !matches!(v, "0" | "false"))
-    }
-
-    /// The default field manager: the user agent up to the first `/`.
-    pub fn manager_of_agent(&self) -> String {
-        let agent = self.header(header::USER_AGENT).unwrap_or("");
-        let name = apply::manager_name("", agent);
-        if name.is_empty() { "unknown".to_owned() } else { name }
-    }
-}
 
 /// Answers a request. `identity`: who asks, for clients in this process; `None`: to be authenticated.
 pub async fn handle<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
@@ -335,7 +278,7 @@ fn identify(
 
 /// Tells the connection whether it is that of a known client.
 fn note_client(parts: &http::request::Parts, who: Option<&User>) {
-    let Some(connection) = parts.extensions.get::<Arc<listener::Connection>>() else { return };
+    let Some(connection) = parts.extensions.get::<Arc<plimsoll_client::https::Connection>>() else { return };
     if who.is_some_and(|user| user.is_in(auth::AUTHENTICATED)) {
         connection.authenticated();
     } else if parts.version == http::Version::HTTP_2 {

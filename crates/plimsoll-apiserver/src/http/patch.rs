@@ -7,8 +7,9 @@ use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::Value;
 
 use super::Req;
-use super::generic::{present_written, write_of};
+use super::endpoint::write_of;
 use super::options::WriteOptions;
+use super::present::present_written;
 use super::reply::Reply;
 use crate::machine::{self, PatchType};
 use crate::pipeline::{self, Change};

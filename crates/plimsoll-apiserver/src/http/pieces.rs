@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::body::{Body, Broken};
-use super::generic::partial;
 use super::negotiate::{Accepted, Format, Transform};
+use super::present::partial;
 use super::reply::{Payload, Reply};
 use crate::store::Record;
 use crate::{heavy, machine, representation};

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::Req;
 use super::body::Body;
-use super::generic::partial;
 use super::list::{WAIT, matches, parse_version, selector};
 use super::negotiate::{Accepted, Endpoint, Format, Transform, negotiate};
 use super::options::ListOptions;
+use super::present::partial;
 use super::reply::{Payload, Reply};
 use crate::flow::Beginning;
 use crate::server::Server;
@@ -46,7 +46,7 @@ pub async fn watch(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
     if !options.resource_version.is_empty() {
         parse_version(&options.resource_version).map_err(|e| ApiError::new(500, "", e))?;
     }
-    let streamed = super::generic::endpoint(req, kind);
+    let streamed = super::endpoint::endpoint(req, kind);
     let accept = req.header(http::header::ACCEPT).map(str::to_owned);
     req.accepted = negotiate(accept.as_deref(), Endpoint { watching: true, direct: true, ..streamed })?;
     let table = matches!(req.accepted.transform, Transform::Table(_));

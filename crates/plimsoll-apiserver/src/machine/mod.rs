@@ -7,19 +7,19 @@ mod delete_options;
 mod object;
 mod patch;
 mod read;
+pub mod scale;
 mod schemas;
 mod show;
 
-pub use plimsoll_apimachinery::apply::Scaled;
-pub use plimsoll_apimachinery::select::{selector_text, selects};
+pub use plimsoll_apimachinery::select::selects;
 pub use plimsoll_apimachinery::table::TableOptions;
 
 pub use apply::{apply, check_apply, parse_apply, strict_apply};
 pub use check::{deprecation, invalid, invalid_object, validate_create, validate_update, warnings};
 pub use delete_options::decode_delete_options;
 pub use object::{
-    default, empty, finish, orphans_by_default, own_update, prepare_create, prepare_update, replace_owners,
-    serve, settle_times, subresource_kind,
+    default, empty, finish, orphans_by_default, own_update, prepare_create, prepare_update, serve,
+    settle_times, subresource_kind,
 };
 pub use patch::{PatchType, apply_patch, unsupported_patch};
 pub use read::{decode, json_error, unread};

@@ -3,12 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use plimsoll_apimachinery::{KindTable, openapi};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::http::Document;
-use crate::http::discovery::GIT_VERSION;
+use crate::version::GIT_VERSION;
+
+/// A schema document, ready to send.
+#[derive(Debug)]
+pub struct Document {
+    /// JSON.
+    pub bytes: Bytes,
+    /// Its hash.
+    pub hash: String,
+}
 
 /// SHA-256 in hexadecimal, upper case, for ETags.
 pub fn hash(bytes: &[u8]) -> String {

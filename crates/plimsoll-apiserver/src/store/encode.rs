@@ -1,4 +1,4 @@
-//! Encoding an object once, before its revision is known.
+//! Objects to and from JSON: encoded once, before the revision is known.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,25 @@ pub struct Encoded {
     tail: Vec<u8>,
     uid: String,
     labels: BTreeMap<String, String>,
+}
+
+impl Record {
+    /// The object.
+    ///
+    /// # Errors
+    /// The JSON isn't JSON (a bug, or a journal from elsewhere).
+    pub fn value(&self) -> Result<serde_json::Value, StoreError> {
+        plimsoll_apimachinery::decode::depth::from_stored(&self.json)
+            .map_err(|e| StoreError::Corrupt(format!("{} {}: {e}", self.key.resource, self.key.path())))
+    }
+
+    /// What a conversion made of the object, in its place.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if it is no object with `metadata`.
+    pub fn remade(&self, object: &serde_json::Value) -> Result<Self, StoreError> {
+        Ok(Encoded::new(object)?.stamp(self.key.clone(), self.revision))
+    }
 }
 
 /// Without the object, which may be a Secret.

@@ -7,8 +7,6 @@ use bytes::Bytes;
 use plimsoll_apimachinery::Key;
 use serde::Deserialize;
 
-use super::{Encoded, StoreError};
-
 /// One version of one object.
 #[derive(Clone)]
 pub struct Record {
@@ -85,23 +83,6 @@ impl Record {
     /// Remembers that the object is what a schema makes of it.
     pub fn set_fits(&self, fingerprint: u64) {
         self.fit.0.store(fingerprint, Ordering::Relaxed);
-    }
-
-    /// The object.
-    ///
-    /// # Errors
-    /// The JSON isn't JSON (a bug, or a journal from elsewhere).
-    pub fn value(&self) -> Result<serde_json::Value, StoreError> {
-        plimsoll_apimachinery::decode::depth::from_stored(&self.json)
-            .map_err(|e| StoreError::Corrupt(format!("{} {}: {e}", self.key.resource, self.key.path())))
-    }
-
-    /// What a conversion made of the object, in its place.
-    ///
-    /// # Errors
-    /// [`StoreError::Corrupt`] if it is no object with `metadata`.
-    pub fn remade(&self, object: &serde_json::Value) -> Result<Self, StoreError> {
-        Ok(Encoded::new(object)?.stamp(self.key.clone(), self.revision))
     }
 
     /// What it costs to keep, roughly, in bytes.

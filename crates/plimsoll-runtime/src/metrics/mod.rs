@@ -12,12 +12,12 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use plimsoll_client::Supervisor;
+use plimsoll_client::https::handler::{self as https, Limits};
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Inbox;
-use crate::http_server::{self, Limits};
 use crate::start::Monitor;
 
 /// Longest wait for the engine, which answers between two steps.
@@ -177,28 +177,28 @@ fn restarts(supervisors: &[Supervisor]) -> MetricFamily {
 /// Serves until stopped. `address` in the listener may be reached by anybody who reaches the machine: there is no
 /// authentication, as there are no secrets.
 pub async fn serve(listener: TcpListener, board: Board, stop: CancellationToken) {
-    let handler: http_server::Handler = Arc::new(move |request| {
+    let handler: https::Handler = Arc::new(move |request| {
         let board = board.clone();
         Box::pin(async move { handle(&request, &board).await })
     });
-    http_server::serve(listener, None, LIMITS, handler, stop).await;
+    https::serve(("metrics", listener), None, LIMITS, handler, stop).await;
 }
 
 async fn handle(request: &Request<Bytes>, board: &Board) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return http_server::text(StatusCode::METHOD_NOT_ALLOWED, "only GET");
+        return https::text(StatusCode::METHOD_NOT_ALLOWED, "only GET");
     }
     let verdict = |checks: Vec<(&str, Option<String>)>| verdict(request, &checks);
     match request.uri().path() {
         "/healthz" | "/livez" => verdict(vec![("engine", board.failure())]),
         "/readyz" => verdict(board.checks()),
         "/metrics" => {
-            let mut response = http_server::text(StatusCode::OK, &board.metrics().await);
+            let mut response = https::text(StatusCode::OK, &board.metrics().await);
             let kind = header::HeaderValue::from_static(text::CONTENT_TYPE);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             response
         }
-        _ => http_server::text(StatusCode::NOT_FOUND, "404 page not found"),
+        _ => https::text(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
 
@@ -210,7 +210,7 @@ fn verdict(request: &Request<Bytes>, checks: &[(&str, Option<String>)]) -> Respo
     let asked =
         request.uri().query().is_some_and(|q| q.split('&').any(|p| p.split('=').next() == Some("verbose")));
     if !failed && !asked {
-        return http_server::text(StatusCode::OK, "ok");
+        return https::text(StatusCode::OK, "ok");
     }
     let line = |(name, why): &(&str, Option<String>)| match why {
         None => format!("[+]{name} ok\n"),
@@ -218,10 +218,8 @@ fn verdict(request: &Request<Bytes>, checks: &[(&str, Option<String>)]) -> Respo
     };
     let lines: String = checks.iter().map(line).collect();
     match failed {
-        true => {
-            http_server::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{lines}{path} check failed\n"))
-        }
-        false => http_server::text(StatusCode::OK, &format!("{lines}{path} check passed\n")),
+        true => https::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{lines}{path} check failed\n")),
+        false => https::text(StatusCode::OK, &format!("{lines}{path} check passed\n")),
     }
 }
 

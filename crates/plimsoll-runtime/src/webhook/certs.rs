@@ -6,13 +6,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use plimsoll_client::certificates::{self, Authority, Issued, Subject, server_config};
 use plimsoll_state::Time;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Resource};
@@ -30,8 +25,6 @@ const HOSTS: &str = "plimsoll.dev/hosts";
 const CA_LIFE: (Duration, Duration) = (days(3650), days(3285));
 /// The server: a year, renewed after nine months (Kueue's rotator: 90 days before the end).
 const SERVER_LIFE: (Duration, Duration) = (days(365), days(275));
-/// Clocks of others may be behind.
-const EARLIER: Duration = Duration::from_secs(3600);
 /// Tries when several replicas make certificates at once.
 const CONFLICTS: u32 = 8;
 
@@ -63,7 +56,7 @@ impl std::fmt::Debug for Certs {
 pub enum Error {
     /// They could not be made.
     #[error("certificates: {0}")]
-    Make(#[from] rcgen::Error),
+    Make(#[from] certificates::Error),
     /// They could not be used.
     #[error("TLS: {0}")]
     Tls(String),
@@ -76,11 +69,15 @@ fn after(at: Time, more: Duration) -> Time {
     Time(at.0.saturating_add(i64::try_from(more.as_nanos()).unwrap_or(i64::MAX)))
 }
 
-fn validity(params: &mut CertificateParams, now: Time, life: Duration) {
+/// A subject whose certificate is valid from now on.
+fn subject<'a>(
+    common_name: &'a str,
+    organization: Option<&'a str>,
+    now: Time,
+    life: Duration,
+) -> Subject<'a> {
     let now = Duration::from_nanos(u64::try_from(now.0).unwrap_or(0));
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + now.saturating_sub(EARLIER);
-    params.not_after = epoch + (now + life);
+    Subject { common_name, organization, valid: Some((now, life)) }
 }
 
 /// The first certificate of a bundle.
@@ -92,18 +89,13 @@ fn first(bundle: &str) -> &str {
 impl Certs {
     /// New certificates for `hosts`; those who still trust only the authority before are told of both.
     fn with_new_authority(hosts: &[String], now: Time, before: Option<&Self>) -> Result<Self, Error> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::<String>::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        params.distinguished_name.push(DnType::CommonName, "plimsoll-webhook-ca");
-        // Two authorities of one name confuse those who look them up by name.
-        params.distinguished_name.push(DnType::OrganizationName, now.0.to_string());
-        validity(&mut params, now, CA_LIFE.0);
-        let ca = params.self_signed(&key)?.pem();
+        // Two authorities of one name confuse clients that look them up by name.
+        let organization = now.0.to_string();
+        let subject = subject("plimsoll-webhook-ca", Some(&organization), now, CA_LIFE.0);
+        let authority = Authority::generate(&subject)?;
+        let ca = authority.certificate();
         let bundle = format!("{ca}{}", before.map_or("", |b| first(&b.bundle)));
-        let ca_key = key.serialize_pem();
-        Self::signed(bundle, ca_key, after(now, CA_LIFE.1), hosts, now)
+        Self::signed(bundle, authority.key(), after(now, CA_LIFE.1), hosts, now)
     }
 
     fn signed(
@@ -113,14 +105,10 @@ impl Certs {
         hosts: &[String],
         now: Time,
     ) -> Result<Self, Error> {
-        let issuer = Issuer::from_ca_cert_pem(first(&bundle), KeyPair::from_pem(&ca_key)?)?;
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(hosts.to_vec())?;
-        params.distinguished_name.push(DnType::CommonName, "plimsoll-webhook");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        validity(&mut params, now, SERVER_LIFE.0);
-        let certificate = params.signed_by(&key, &issuer)?.pem();
-        let (key, hosts) = (key.serialize_pem(), hosts.join(","));
+        let authority = Authority::load(first(&bundle), &ca_key)?;
+        let subject = subject("plimsoll-webhook", None, now, SERVER_LIFE.0);
+        let Issued { certificate, key } = authority.server(&subject, hosts.to_vec())?;
+        let hosts = hosts.join(",");
         Ok(Self { bundle, ca_key, certificate, key, hosts, renew: after(now, SERVER_LIFE.1), renew_ca })
     }
 
@@ -149,19 +137,7 @@ impl Certs {
     /// # Errors
     /// The certificate or its key can't be used.
     pub fn config(&self) -> Result<Arc<rustls::ServerConfig>, Error> {
-        let bad = |e: &dyn std::fmt::Display| Error::Tls(e.to_string());
-        let chain: Result<Vec<CertificateDer<'static>>, _> =
-            CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect();
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|e| bad(&e))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|e| bad(&e))?
-            .with_no_client_auth()
-            .with_single_cert(chain.map_err(|e| bad(&e))?, key)
-            .map_err(|e| bad(&e))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        server_config(&self.certificate, &self.key, None).map_err(Error::Tls)
     }
 
     fn read(secret: &Value) -> Option<Self> {
@@ -252,6 +228,9 @@ pub async fn ensure(api: &Api, namespace: &str, name: &str, hosts: &[String]) ->
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
     use super::*;
 
     fn hosts(names: &[&str]) -> Vec<String> {

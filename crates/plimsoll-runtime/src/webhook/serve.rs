@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use plimsoll_client::Supervisor;
+use plimsoll_client::https::handler::{self as https, Limits};
 use tokio::net::TcpListener;
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,6 @@ pub use super::register::Reach;
 use super::{register, review};
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
-use crate::http_server::{self, Limits};
 use crate::jobs::rules::Rules;
 use crate::watch::{self, Delta};
 
@@ -69,11 +69,11 @@ pub async fn run(
     };
     let (certs, config) = first;
     let (tls, seen) = latest::channel(config);
-    let handler: http_server::Handler = Arc::new(move |request| {
+    let handler: https::Handler = Arc::new(move |request| {
         let cache = cache.clone();
         Box::pin(async move { handle(&request, &cache) })
     });
-    let serving = http_server::serve(listener, Some(seen), LIMITS, handler, stop.clone());
+    let serving = https::serve(("webhooks", listener), Some(seen), LIMITS, handler, stop.clone());
     let keeping = keep(api, settings, certs, tls, synced, ready);
     tokio::select! {
         () = serving => {}
@@ -184,7 +184,7 @@ async fn look(
 
 fn handle(request: &Request<Bytes>, cache: &Cache) -> Response<Full<Bytes>> {
     if request.method() != Method::POST {
-        return http_server::text(StatusCode::METHOD_NOT_ALLOWED, "webhooks are posted to");
+        return https::text(StatusCode::METHOD_NOT_ALLOWED, "webhooks are posted to");
     }
     match review::answer(request.uri().path(), request.body(), cache) {
         Ok(answer) => {
@@ -194,7 +194,7 @@ fn handle(request: &Request<Bytes>, cache: &Cache) -> Response<Full<Bytes>> {
             response
         }
         Err(review::Refused(code, message)) => {
-            http_server::text(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), &message)
+            https::text(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), &message)
         }
     }
 }

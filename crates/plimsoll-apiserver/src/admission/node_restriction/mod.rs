@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::{Operation, forbidden, resource_group};
 use crate::auth::User;
-use crate::pipeline::Write;
 use crate::store::Key;
+use crate::write::Write;
 
 const USER: &str = "system:node:";
 const GROUP: &str = "system:nodes";

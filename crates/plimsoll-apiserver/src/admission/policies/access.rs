@@ -5,8 +5,8 @@ use plimsoll_apimachinery::{FieldError, Gvk};
 use serde_json::Value;
 
 use crate::auth::{Attributes, MASTERS, User};
-use crate::pipeline::Write;
 use crate::store::Key;
+use crate::write::Write;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";

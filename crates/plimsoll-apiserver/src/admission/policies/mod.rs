@@ -16,11 +16,11 @@ use tokio::time::Instant;
 
 use self::cache::Hook;
 pub use self::cache::Policies;
-use super::{Operation, forbidden, webhooks};
+use super::{Operation, attributes, forbidden};
 use crate::auth::{self, User};
 use crate::convert;
-use crate::pipeline::Write;
 use crate::store::Key;
+use crate::write::Write;
 
 /// Evaluations for one request, of all policies with all their parameters.
 const MAX_RUNS: usize = 1000;
@@ -83,12 +83,12 @@ pub async fn validate(
     if hooks.is_empty() || is_exempt(&w.kind.gvk.group, &w.kind.plural) {
         return Ok(());
     }
-    let attributes = webhooks::attributes(w, operation);
+    let attributes = attributes::attributes(w, operation);
     let concerned: Vec<&Hook> = hooks.iter().filter(|h| h.policy.concerns(&attributes)).collect();
     if concerned.is_empty() {
         return Ok(());
     }
-    let attributes = webhooks::with_objects(w, attributes, object.unwrap_or(&Value::Null), old)?;
+    let attributes = attributes::with_objects(w, attributes, object.unwrap_or(&Value::Null), old)?;
     let mut run = Run {
         denials: Vec::new(),
         prepared: Vec::new(),

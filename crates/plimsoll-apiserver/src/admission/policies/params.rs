@@ -8,9 +8,9 @@ use plimsoll_apimachinery::policy::ParamRef;
 use serde_json::Value;
 
 use crate::convert;
-use crate::pipeline::Write;
 use crate::representation;
 use crate::store::{Key, Record};
+use crate::write::Write;
 
 /// Why a request with more evaluations than [`MAX_RUNS`](super::MAX_RUNS) is refused.
 pub const TOO_MANY: &str = "policies select more than 1000 parameters for one request";

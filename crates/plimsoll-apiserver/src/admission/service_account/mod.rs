@@ -13,8 +13,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Operation, forbidden, subject};
-use crate::pipeline::{Write, generate_name};
+use crate::pipeline::generate_name;
 use crate::store::{Key, Record};
+use crate::write::Write;
 
 pub(super) use secrets::{has_config_maps, has_secrets};
 

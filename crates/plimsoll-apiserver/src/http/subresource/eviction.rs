@@ -6,11 +6,12 @@ use plimsoll_apimachinery::{ApiError, Cause, Details, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::super::Req;
-use super::super::generic::write_of;
+use super::super::endpoint::write_of;
 use super::super::options::{DeleteOptions, WriteOptions};
 use super::super::reply::Reply;
 use super::{body_format, decode_own, read};
-use crate::pipeline::{self, Admission, Change, Write};
+use crate::pipeline::{self, Change};
+use crate::write::{Admission, Write};
 use crate::{machine, time};
 
 /// Pods that a budget remembers while their deletion is on its way.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::Req;
 use super::super::reply::{Payload, Reply};
 use super::read;
-use crate::server::LogRequest;
+use crate::logs::LogRequest;
 
 /// GET of `pods/NAME/log`.
 pub async fn log(req: &mut Req, kind: &Kind) -> Result<Reply, ApiError> {

@@ -13,8 +13,9 @@ use http::Method;
 use plimsoll_apimachinery::{ApiError, Details, Gvk, Kind, KindTable, Subresource};
 use serde_json::Value;
 
-use super::generic::{decode, key, negotiate_for, not_supported, present, present_written, write_of};
+use super::endpoint::{decode, key, negotiate_for, not_supported, write_of};
 use super::options::WriteOptions;
+use super::present::{present, present_written};
 use super::reply::Reply;
 use super::{Req, body_format, method_not_allowed, not_served, patch};
 use crate::admission::{self, Operation};

@@ -4,7 +4,7 @@ use plimsoll_apimachinery::{ApiError, FieldError, validate};
 use serde_json::{Value, json};
 
 use super::{address, kind_of, refuse, texts, wants_address};
-use crate::pipeline::Write;
+use crate::write::Write;
 
 /// The family there is.
 const FAMILY: &str = "IPv4";

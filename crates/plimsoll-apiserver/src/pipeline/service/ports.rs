@@ -7,7 +7,7 @@ use rand::RngExt;
 use serde_json::{Value, json};
 
 use super::{RANDOM_TRIES, kind_of, refuse, services};
-use crate::pipeline::Write;
+use crate::write::Write;
 
 const FIRST: u16 = 30000;
 const LAST: u16 = 32767;

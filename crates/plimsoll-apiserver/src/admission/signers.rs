@@ -4,9 +4,9 @@
 use plimsoll_apimachinery::ApiError;
 use serde_json::Value;
 
-use super::Attributes;
-use crate::admission::{Operation, forbidden};
-use crate::pipeline::Write;
+use super::{Operation, forbidden};
+use crate::auth::Attributes;
+use crate::write::Write;
 
 const GROUP: &str = "certificates.k8s.io";
 

@@ -1,25 +1,30 @@
-//! Connections: TLS, HTTP/1.1 and HTTP/2, limits, and an orderly end.
+//! HTTPS server: TLS, HTTP/1.1 and HTTP/2, limits, and an orderly end.
 //!
 //! Deadlines are kube-apiserver's (`SecureServingInfo.Serve`): a connection without a request is closed, whatever bytes
 //! come over it. [`connections`] keeps their number below the limit of open files.
 
 mod connections;
+pub mod handler;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::PeerCertificate;
-use crate::server::{ApiService, Server};
-pub use connections::Connection;
+use crate::fault;
+pub use connections::{Connection, InFlight};
 use connections::{Connections, most_connections, open_files_limit};
 
 /// What connections may take.
@@ -66,44 +71,79 @@ const MAX_STREAMS: u32 = 250;
 /// after which the connection is closed (CVE-2023-44487, CVE-2025-8671).
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 200;
-/// Between two looks at the objects that flow control is configured with (`ensureAPFBootstrapConfiguration`).
-const KEEP: Duration = Duration::from_mins(1);
 /// Time between two attempts to accept connections after a failed one.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// Serves connections until `stop`, then lets running requests finish for a moment.
-pub async fn serve(
-    server: Arc<Server>,
-    listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
-    stop: CancellationToken,
-) {
-    serve_within(Limits::default(), server, listener, tls, stop).await;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// TLS settings, which may change while connections are served: each connection uses those in force when it comes.
+pub type Tls = watch::Receiver<Arc<rustls::ServerConfig>>;
+
+/// TLS settings that never change.
+pub fn fixed(tls: Arc<rustls::ServerConfig>) -> Tls {
+    watch::channel(tls).1
 }
 
-/// As [`serve`], with other limits.
-pub async fn serve_within(
-    limits: Limits,
-    server: Arc<Server>,
-    listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
-    stop: CancellationToken,
-) {
-    let acceptor = TlsAcceptor::from(tls);
+/// The other end of a connection.
+pub struct Peer<'a> {
+    /// Its address.
+    pub address: std::net::IpAddr,
+    /// The certificate that it has shown, which has been verified.
+    pub certificate: Option<&'a CertificateDer<'a>>,
+    /// The connection.
+    pub connection: &'a Arc<Connection>,
+}
+
+/// Makes the service that answers the requests of a connection.
+pub trait Connect: Send + Sync + 'static {
+    /// The service.
+    type Service: tower::Service<
+            Request<Incoming>,
+            Response = Response<Self::Body>,
+            Error = std::convert::Infallible,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static;
+    /// Body of its answers.
+    type Body: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+
+    /// The service for a peer.
+    ///
+    /// # Errors
+    /// Why the connection is closed.
+    fn connect(&self, peer: &Peer<'_>) -> Result<Self::Service, String>;
+}
+
+/// A listening socket and how it serves.
+pub struct Listener {
+    /// Of what, for logs and tests of panics.
+    pub name: &'static str,
+    /// The socket.
+    pub socket: TcpListener,
+    /// TLS; `None`: plain HTTP.
+    pub tls: Option<Tls>,
+    /// What connections may take.
+    pub limits: Limits,
+}
+
+/// Serves connections until `stop`, then lets running requests finish for a moment.
+pub async fn serve(listener: Listener, connect: impl Connect, stop: CancellationToken) {
+    let Listener { name, socket, tls, limits } = listener;
     let tasks = TaskTracker::new();
     let connections = Arc::new(Connections::new(limits.connections));
-    tasks.spawn(keep_flow_control(Arc::clone(&server), stop.clone()));
+    let connect = Arc::new(connect);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            accepted = socket.accept() => accepted,
         };
-        plimsoll_client::fault::point("listener", "");
+        fault::point("listener", name);
         let (stream, from) = match accepted {
             Ok((stream, from)) => (stream, from.ip()),
             Err(e) => {
                 // Out of descriptors, most likely: wait for some to come back.
-                tracing::warn!(error = %e, "a connection could not be accepted");
+                tracing::warn!(listener = name, error = %e, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
@@ -112,84 +152,75 @@ pub async fn serve_within(
             () = stop.cancelled() => break,
             place = connections.open() => place,
         };
-        let (acceptor, stop) = (acceptor.clone(), stop.clone());
-        let service = server.authenticating_service().until(stop.clone());
+        let tls = tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.borrow())));
+        let (connect, stop) = (Arc::clone(&connect), stop.clone());
         tasks.spawn(async move {
             let connection = Arc::clone(&place.connection);
             tokio::select! {
-                () = serve_one(limits, acceptor, (stream, from), service, &connection, stop) => {}
+                () = serve_one(limits, tls, (stream, from), &*connect, &connection, stop) => {}
                 () = connection.evicted() => {}
             }
         });
     }
     tasks.close();
     if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
-        tracing::debug!("connections were cut at the end");
+        tracing::debug!(listener = name, "connections were cut at the end");
     }
 }
 
-/// Keeps what flow control is configured with, as long as there are clients.
-async fn keep_flow_control(server: Arc<Server>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(KEEP) => {}
-        }
-        if let Err(e) = crate::bootstrap::keep_flow_control(&server).await {
-            tracing::warn!(error = %e, "flow control is not configured as it should be");
-        }
-    }
-}
-
-/// The HTTP of a connection: versions, deadlines, sizes.
-fn http(limits: Limits, negotiated: Option<&[u8]>) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle.max(limits.head))
-        .max_buf_size(limits.head_bytes.max(8192));
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .max_local_error_reset_streams(MAX_ERROR_RESETS)
-        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
-        .keep_alive_interval(limits.ping)
-        .keep_alive_timeout(limits.ping_answer);
-    match negotiated {
-        Some(b"h2") => builder.http2_only(),
-        Some(b"http/1.1") => builder.http1_only(),
-        _ => builder,
-    }
-}
-
-async fn serve_one(
+async fn serve_one<C: Connect>(
     limits: Limits,
-    acceptor: TlsAcceptor,
-    (stream, from): (TcpStream, std::net::IpAddr),
-    service: ApiService,
+    tls: Option<TlsAcceptor>,
+    (stream, address): (TcpStream, std::net::IpAddr),
+    connect: &C,
     connection: &Arc<Connection>,
     stop: CancellationToken,
 ) {
     let _ = stream.set_nodelay(true);
+    let refused = |e: String| tracing::debug!(error = e, "a connection was refused");
+    let Some(tls) = tls else {
+        return match connect.connect(&Peer { address, certificate: None, connection }) {
+            Ok(service) => requests(limits, stream, http(limits, None), service, connection, stop).await,
+            Err(e) => refused(e),
+        };
+    };
     let shaken = tokio::select! {
         () = stop.cancelled() => return,
-        shaken = tokio::time::timeout(limits.handshake, acceptor.accept(stream)) => shaken,
+        shaken = tokio::time::timeout(limits.handshake, tls.accept(stream)) => shaken,
     };
     let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => return tracing::debug!(error = %e, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
-    let tls = stream.get_ref().1;
-    let peer = match tls.peer_certificates().and_then(<[_]>::first).map(super::tls::peer).transpose() {
-        Ok(peer) => peer,
-        Err(e) => return tracing::debug!(error = %e, "the client certificate can't be read"),
-    };
-    let builder = http(limits, tls.alpn_protocol());
-    let service = WithPeer { service, peer, from, connection: Arc::clone(connection) };
+    let session = stream.get_ref().1;
+    let certificate = session.peer_certificates().and_then(<[_]>::first);
+    match connect.connect(&Peer { address, certificate, connection }) {
+        Ok(service) => {
+            let builder = http(limits, session.alpn_protocol());
+            requests(limits, stream, builder, service, connection, stop).await;
+        }
+        Err(e) => refused(e),
+    }
+}
+
+/// Answers the requests of one connection.
+async fn requests<S, B>(
+    limits: Limits,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    builder: auto::Builder<TokioExecutor>,
+    service: S,
+    connection: &Arc<Connection>,
+    stop: CancellationToken,
+) where
+    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = std::convert::Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut serving = std::pin::pin!(serving);
     let mut finishing = false;
@@ -220,33 +251,26 @@ async fn serve_one(
     }
 }
 
-/// Tells the service who is at the other end.
-#[derive(Clone)]
-struct WithPeer {
-    service: ApiService,
-    peer: Option<PeerCertificate>,
-    from: std::net::IpAddr,
-    connection: Arc<Connection>,
-}
-
-impl tower::Service<http::Request<hyper::body::Incoming>> for WithPeer {
-    type Response = http::Response<super::body::Body>;
-    type Error = std::convert::Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: http::Request<hyper::body::Incoming>) -> Self::Future {
-        let in_flight = self.connection.request();
-        let extensions = request.extensions_mut();
-        extensions.insert(super::PeerAddress(self.from));
-        extensions.insert(Arc::clone(&self.connection));
-        if let Some(peer) = &self.peer {
-            extensions.insert(peer.clone());
-        }
-        let answer = self.service.call(request);
-        Box::pin(async move { Ok(answer.await?.map(|body| body.keeping(in_flight))) })
+/// The HTTP of a connection: versions, deadlines, sizes.
+fn http(limits: Limits, negotiated: Option<&[u8]>) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle.max(limits.head))
+        .max_buf_size(limits.head_bytes.max(8192));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_ERROR_RESETS)
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+        .keep_alive_interval(limits.ping)
+        .keep_alive_timeout(limits.ping_answer);
+    match negotiated {
+        Some(b"h2") => builder.http2_only(),
+        Some(b"http/1.1") => builder.http1_only(),
+        _ => builder,
     }
 }

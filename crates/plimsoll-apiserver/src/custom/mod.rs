@@ -1,7 +1,9 @@
 //! CustomResourceDefinitions at run time: names are accepted, rows come and go, instances are cleaned up.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+pub(crate) mod clean_ups;
+mod definition;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -10,22 +12,37 @@ use serde_json::{Value, json};
 
 use crate::auth::User;
 use crate::http::options::{DeleteOptions, Propagation};
-use crate::pipeline::{self, Admission, Write};
-use crate::server::Server;
+use crate::pipeline;
+use crate::server::{Follower, Server};
 use crate::store::{Expected, Key, Record, StoreError};
+use crate::write::{Admission, Write};
 
-/// Where definitions are stored.
-pub const RESOURCE: &str = "apiextensions.k8s.io/customresourcedefinitions";
+pub use definition::{FINALIZER, RESOURCE, is_definition};
+
 const SERVICES: &str = "apiregistration.k8s.io/apiservices";
-/// Finalizer under which instances are removed.
-pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// Between looks whether all instances are gone: the first time, and at most.
 const CLEANUP_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_CLEANUP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether a kind is the definitions'.
-pub fn is_definition(kind: &Kind) -> bool {
-    kind.storage == RESOURCE
+/// Follows definitions: what they define is served from the write that changes them on.
+pub(crate) fn follower() -> Box<dyn Follower> {
+    Box::new(Definitions)
+}
+
+struct Definitions;
+
+impl Follower for Definitions {
+    fn follows(&self, kind: &Kind) -> bool {
+        is_definition(kind)
+    }
+
+    fn written<'a>(&'a self, server: &'a Arc<Server>, record: &'a Arc<Record>) -> BoxFuture<'a, ()> {
+        Box::pin(written(server, record))
+    }
+
+    fn deleted<'a>(&'a self, server: &'a Arc<Server>, record: &'a Arc<Record>) -> BoxFuture<'a, ()> {
+        Box::pin(deleted(server, record))
+    }
 }
 
 /// Serves what the store holds; for the start. A process that was killed between a definition and its status left one
@@ -56,7 +73,7 @@ fn is_deleted(definition: &Value) -> bool {
 }
 
 /// A definition has been written.
-pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
+async fn written(server: &Arc<Server>, record: &Arc<Record>) {
     let Ok(mut definition) = record.value() else { return };
     if is_deleted(&definition) {
         serve(server, &record.key, &definition);
@@ -100,7 +117,7 @@ pub async fn written(server: &Arc<Server>, record: &Arc<Record>) {
 }
 
 /// A definition is gone.
-pub async fn deleted(server: &Arc<Server>, record: &Arc<Record>) {
+async fn deleted(server: &Arc<Server>, record: &Arc<Record>) {
     let Ok(definition) = record.value() else { return };
     serve(server, &record.key, &definition);
     let group = definition["spec"]["group"].as_str().unwrap_or("");
@@ -196,10 +213,6 @@ async fn register_services(server: &Arc<Server>, definition: &Value) {
     }
 }
 
-/// Definitions whose instances are being removed, by name; with whether one was written meanwhile.
-#[derive(Default)]
-pub struct CleanUps(Mutex<BTreeMap<String, bool>>);
-
 /// The one that removes a definition's instances.
 struct CleanUp {
     server: Arc<Server>,
@@ -211,7 +224,7 @@ struct CleanUp {
 impl CleanUp {
     /// `None`: somebody is at it, and looks again afterwards.
     fn begin(server: &Arc<Server>, name: &str) -> Option<Self> {
-        let mut names = server.clean_ups().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = server.clean_ups().names();
         if let Some(again) = names.get_mut(name) {
             *again = true;
             return None;
@@ -223,7 +236,7 @@ impl CleanUp {
 
     /// Whether there were writes since the last look; gives the name back when there were none.
     fn again(&mut self) -> bool {
-        let mut names = self.server.clean_ups().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.server.clean_ups().names();
         let again = names.get_mut(&self.name).is_some_and(std::mem::take);
         if !again {
             names.remove(&self.name);
@@ -236,7 +249,7 @@ impl CleanUp {
 impl Drop for CleanUp {
     fn drop(&mut self) {
         if self.holds {
-            let mut names = self.server.clean_ups().0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut names = self.server.clean_ups().names();
             names.remove(&self.name);
         }
     }

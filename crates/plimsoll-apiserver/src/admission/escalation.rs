@@ -6,10 +6,10 @@ use plimsoll_apimachinery::ApiError;
 use plimsoll_apimachinery::go::go_quote;
 use serde_json::Value;
 
-use super::rbac::{Rule, UserRules, compact};
-use super::{Attributes, MASTERS, User};
-use crate::admission::{Operation, forbidden};
-use crate::pipeline::Write;
+use super::{Operation, forbidden};
+use crate::auth::rbac::{Rule, UserRules, compact};
+use crate::auth::{Attributes, MASTERS, User};
+use crate::write::Write;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

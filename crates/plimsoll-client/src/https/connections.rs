@@ -72,7 +72,7 @@ impl Connection {
     }
 
     /// A request begins; it ends when the guard is dropped.
-    pub(super) fn request(self: &Arc<Self>) -> InFlight {
+    pub fn request(self: &Arc<Self>) -> InFlight {
         self.active.fetch_add(1, Ordering::Relaxed);
         self.used.store(true, Ordering::Relaxed);
         InFlight(Arc::clone(self))
@@ -121,7 +121,7 @@ impl Connection {
 
 /// A request on a connection, until its answer has been sent or given up.
 #[derive(Debug)]
-pub(super) struct InFlight(Arc<Connection>);
+pub struct InFlight(Arc<Connection>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {

@@ -1,0 +1,44 @@
+//! Starts a server: opens the store, reads the key, makes the objects that always exist.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::auth::tokens::Signer;
+use crate::server::{Server, ServerConfig, ServerError};
+use crate::store::Store;
+use crate::{bootstrap, custom, flow};
+
+impl Server {
+    /// Opens the store, makes the objects that always exist, and is ready.
+    ///
+    /// # Errors
+    /// The store can't be opened or written.
+    pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ServerError> {
+        let store = match &config.data {
+            Some(dir) => Store::open(dir, config.durability)?,
+            None => Store::in_memory(),
+        };
+        Self::over(config, store).await
+    }
+
+    /// As [`Server::new`], over a store that is already open.
+    ///
+    /// # Errors
+    /// The store can't be written.
+    pub async fn over(config: ServerConfig, store: Store) -> Result<Arc<Self>, ServerError> {
+        let signer = signer(config.data.as_deref())?;
+        let followers = vec![custom::follower(), flow::keep::follower()];
+        let server = Self::assemble(config, store, signer, followers);
+        bootstrap::run(&server).await?;
+        Ok(server)
+    }
+}
+
+/// The key that signs tokens: kept with the other credentials, or for this process only.
+fn signer(data: Option<&Path>) -> Result<Signer, ServerError> {
+    let Some(dir) = data else {
+        return Signer::generate().map_err(|why| ServerError::Key { path: PathBuf::from("sa.key"), why });
+    };
+    let path = dir.join("pki").join("sa.key");
+    Signer::load_or_create(&path).map_err(|why| ServerError::Key { path, why })
+}
