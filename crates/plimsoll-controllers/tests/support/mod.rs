@@ -2,23 +2,44 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[path = "../../../plimsoll-apiserver/tests/support/api.rs"]
-mod api;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use plimsoll_apiserver::inprocess::ServerClient;
-use plimsoll_apiserver::{Server, ServerConfig};
+use plimsoll_apiserver::{ApiService, Server, ServerConfig};
 use plimsoll_client::Client;
 use plimsoll_client::Clock;
 use plimsoll_controllers::{Controllers, Options};
 use serde_json::{Value, json};
-
-use api::Api;
+use tower::ServiceExt;
 
 /// Real time after which something that doesn't happen won't.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client of a server: JSON in, JSON out, through the service that connections use.
+pub struct Api(ApiService);
+
+impl Api {
+    /// The administrator of a server.
+    pub fn of(server: &Arc<Server>) -> Self {
+        Self(server.service())
+    }
+
+    /// Sends a request; status and body.
+    pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(path).header("content-type", kind);
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let response = self.0.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+}
 
 pub struct World {
     pub api: Api,
@@ -37,8 +58,8 @@ impl World {
         let mut options = Options { nodes: true, ..Options::default() };
         options.namespaces.service_account = true;
         let controllers = Controllers::start(&client, &clock, options);
-        let kubelet = tokio::spawn(kubelet(Api::of(Arc::clone(&server)), clock.clone()));
-        Self { api: Api::of(server), clock, controllers, kubelet }
+        let kubelet = tokio::spawn(kubelet(Api::of(&server), clock.clone()));
+        Self { api: Api::of(&server), clock, controllers, kubelet }
     }
 
     pub async fn stop(self) {
