@@ -112,10 +112,10 @@ pub trait Client: Send + Sync + 'static {
     fn delete<'a>(&'a self, target: Target<'a>, deletion: Deletion) -> Reply<'a, ()>;
 }
 
-/// Attempts of [`modify`] against other writers.
+/// Attempts of [`modify`] before a conflict is returned.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// Reads, changes and writes an object, again if somebody else was faster. `change` says whether there is anything to
+/// Reads, changes and writes an object, again on a conflict. `change` returns whether there is anything to
 /// write. An object with another UID counts as absent.
 ///
 /// # Errors

@@ -42,7 +42,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Longest single wait of a scaled clock; the waiter looks again afterwards.
+/// Longest single wait of a scaled clock; the waiter reads the clock again afterwards.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Longest single wait for a time of day. Timers run on `CLOCK_MONOTONIC`, which stands still while a laptop sleeps and
 /// knows nothing of a clock that is set: waiters read the wall clock this often.
@@ -60,7 +60,7 @@ impl Clock {
         Self::wall_from(Arc::new(SystemTime))
     }
 
-    /// A wall clock that is read elsewhere. It may jump; who waits notices within a second.
+    /// A wall clock over another source. It may jump; waiters notice within a second.
     pub fn wall_from(source: Arc<dyn TimeSource>) -> Self {
         Self(Arc::new(Inner::Wall(source)))
     }

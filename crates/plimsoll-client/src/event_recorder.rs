@@ -17,9 +17,9 @@ use crate::supervise::caught;
 /// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// As it should be.
+    /// Expected.
     Normal,
-    /// Worth a look.
+    /// Something that may need attention.
     Warning,
 }
 
@@ -64,7 +64,7 @@ impl Subject {
     }
 }
 
-/// Events on their way; more are dropped.
+/// Most events that wait to be written; further ones are dropped.
 const QUEUE: usize = 1000;
 /// Events of one object at once, after which it gets one in [`REFILL`].
 const BURST: f64 = 25.0;

@@ -1,6 +1,6 @@
-//! What a controller knows of a resource: parsed objects, kept current from the store's changes.
+//! Informers: the objects of a resource as a controller's type, kept current from the source's changes.
 //!
-//! An informer pulls: [`Informer::refresh`] takes in everything that is visible in the store at that moment. A
+//! An informer pulls: [`Informer::refresh`] handles every change that is visible at that moment. A
 //! controller that refreshes before it works on a key sees all its own writes, so it needs no expectations. Informers of
 //! the same type share their objects; each is told of every change.
 
@@ -36,7 +36,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
         Self::of(reflector, index)
     }
 
-    /// An informer that needs of each object only what `decode` reads, and shares it with nobody.
+    /// An informer of what `decode` reads of each object. It shares its objects with no other informer.
     pub fn decoding(reader: &Arc<dyn Reader>, resource: &str, decode: Decode<T>) -> Self {
         Self::of(Arc::new(Reflector::new(reader, &resource.into(), decode)), |_| None)
     }
@@ -53,7 +53,7 @@ impl<T> Informer<T> {
         self.reflector.signal()
     }
 
-    /// Takes in what has happened and reports it, each object's changes in order.
+    /// Handles all changes and reports them, those of each object in order.
     pub fn refresh(&self, mut report: impl FnMut(Seen<'_, T>)) {
         for Delta { path, old, new } in self.reflector.refresh(self.reader) {
             report(Seen { path: &path, old: old.as_ref(), new: new.as_ref() });
@@ -70,12 +70,12 @@ impl<T> Informer<T> {
         self.reflector.indexed(self.index, index)
     }
 
-    /// Looks at all objects of a namespace, in order of their names.
+    /// Visits all objects of a namespace, in order of their names.
     pub fn in_namespace(&self, namespace: &str, mut look: impl FnMut(&T)) {
         self.in_namespace_shared(namespace, |item| look(item));
     }
 
-    /// As [`Informer::in_namespace`], for those who keep what they see.
+    /// As [`Informer::in_namespace`], for callers that keep the objects.
     pub fn in_namespace_shared(&self, namespace: &str, mut look: impl FnMut(&Arc<T>)) {
         self.reflector.each(&format!("{namespace}/"), |item| {
             look(item);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::shared::SharedInformers;
 
-/// One version of one object, encoded. Cheap to share between all who read it.
+/// One version of one object, encoded. Cheap to share between readers.
 pub trait StoredObject: Send + Sync + 'static {
     /// Where it is stored.
     fn key(&self) -> &Key;

@@ -1,5 +1,5 @@
-//! What all informers of a resource have in common: its parsed objects and their indexes, kept current once for all of
-//! them (client-go's shared informers).
+//! The parsed objects of a resource and their indexes, kept current once for all its informers
+//! (client-go's Reflector and shared Indexer).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -13,8 +13,8 @@ pub type IndexFn<T> = fn(&T) -> Option<String>;
 /// Reads an object as a `T`; `None`: it is none.
 pub type Decode<T> = fn(&dyn StoredObject) -> Option<T>;
 
-/// Reports that wait for a reader before those about the same object are put together.
-const CROWD: usize = 4096;
+/// Deltas that wait for a listener before those of the same object are merged.
+const MERGE_AT: usize = 4096;
 
 /// The objects of one resource as `T`.
 pub(crate) struct Reflector<T> {
@@ -40,12 +40,12 @@ struct Index<T> {
     paths: HashMap<String, BTreeSet<Arc<str>>>,
 }
 
-/// What one informer has not been told yet.
+/// Deltas that one informer has not been given yet (client-go's `processorListener`).
 struct Listener<T> {
-    /// It has been told nothing so far.
+    /// It has been given nothing so far.
     fresh: bool,
     waiting: Vec<Delta<T>>,
-    /// At this many they are put together.
+    /// At this many they are merged.
     limit: usize,
 }
 
@@ -76,7 +76,7 @@ impl<T> Reflector<T> {
     /// Adds a listener; its number.
     pub fn join(&self) -> usize {
         let mut state = self.lock();
-        let listener = Some(Listener { fresh: true, waiting: Vec::new(), limit: CROWD });
+        let listener = Some(Listener { fresh: true, waiting: Vec::new(), limit: MERGE_AT });
         match state.listeners.iter().position(Option::is_none) {
             Some(at) => {
                 state.listeners[at] = listener;
@@ -115,21 +115,21 @@ impl<T> Reflector<T> {
         self.lock().watch.signal()
     }
 
-    /// Takes in everything that is visible in the store, and gives what a listener has not been told.
+    /// Handles all changes that are visible in the source; returns those that a listener has not been given.
     pub fn refresh(&self, listener: usize) -> Vec<Delta<T>> {
         let mut state = self.lock();
-        self.take_in(&mut state);
+        self.apply_changes(&mut state);
         let State { items, listeners, .. } = &mut *state;
         let Some(Some(listener)) = listeners.get_mut(listener) else { return Vec::new() };
         if std::mem::take(&mut listener.fresh) {
             let all = items.iter();
             return all.map(|(p, i)| Delta { path: p.clone(), old: None, new: Some(i.clone()) }).collect();
         }
-        listener.limit = CROWD;
+        listener.limit = MERGE_AT;
         std::mem::take(&mut listener.waiting)
     }
 
-    fn take_in(&self, state: &mut State<T>) {
+    fn apply_changes(&self, state: &mut State<T>) {
         if std::mem::take(&mut state.fresh) {
             self.relist(state);
         }
@@ -138,7 +138,7 @@ impl<T> Reflector<T> {
             match state.watch.try_next() {
                 Ok(Some(change)) => changes.push(change),
                 Ok(None) => break,
-                // The window has run away: everything anew.
+                // The watcher fell behind the change buffer: relist.
                 Err(_) => {
                     changes.clear();
                     self.relist(state);
@@ -178,7 +178,7 @@ impl<T> Reflector<T> {
         paths.filter_map(|path| state.items.get(path).cloned()).collect()
     }
 
-    /// Looks at objects whose paths begin like this, in order, until told to stop.
+    /// Visits objects whose paths have this prefix, in order, until `look` returns false.
     pub fn each(&self, prefix: &str, mut look: impl FnMut(&Arc<T>) -> bool) {
         let state = self.lock();
         let from = (std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded);
@@ -242,12 +242,12 @@ impl<T> Listener<T> {
         self.waiting.push(delta.clone());
         if self.waiting.len() >= self.limit {
             merge(&mut self.waiting);
-            self.limit = CROWD.max(self.waiting.len() * 2);
+            self.limit = MERGE_AT.max(self.waiting.len() * 2);
         }
     }
 }
 
-/// Puts together what follows one another on the same object.
+/// Merges consecutive deltas of the same object.
 fn merge<T>(waiting: &mut Vec<Delta<T>>) {
     let keep = lasting(waiting.iter().map(|delta| (&*delta.path, delta.new.is_none())));
     // What was before the states that are left out.

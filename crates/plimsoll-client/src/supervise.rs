@@ -1,6 +1,6 @@
 //! Tasks that are started again when they panic, and those whose panic ends the process.
 //!
-//! A panic of a task that nobody watches leaves a process that looks healthy and does only part of its work. Tasks that
+//! A panic of an unsupervised task leaves a process that looks healthy and does only part of its work. Tasks that
 //! can begin anew (watches, controllers, writers of statuses) are restarted with growing pauses and counted. Tasks that
 //! own state which can't be rebuilt (the engine, the journal, the executor) end the process with the reason; its
 //! supervisor, such as a Deployment, starts it again.
@@ -105,7 +105,7 @@ impl Supervisor {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs what `make` makes, again after each panic, until it ends by itself.
+    /// Runs what `make` makes, again after each panic, until it returns.
     pub fn spawn<F>(&self, name: impl Into<String>, mut make: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,

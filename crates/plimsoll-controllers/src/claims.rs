@@ -200,7 +200,7 @@ impl ClaimController {
         let target = Target::object(&resources::RESOURCE_CLAIMS, &meta.namespace, &meta.name);
         if fewer || (free && claim.status.allocation.is_some()) {
             let written = modify(&*self.client, target.part("status"), &meta.uid, |object| {
-                // The scheduler may have written meanwhile: then the change brings us back.
+                // The scheduler may have written meanwhile: then the change enqueues the pod.
                 if object["metadata"]["resourceVersion"] != meta.resource_version.as_str() {
                     return false;
                 }

@@ -18,7 +18,7 @@ use tokio::sync::watch::Receiver;
 
 /// `spec.finalizers` entry of ours.
 const FINALIZER: &str = "kubernetes";
-/// Time until we look again at a namespace that isn't empty yet.
+/// Time until a namespace that isn't empty yet is reconciled again.
 const RETRY: SignedDuration = SignedDuration::from_millis(250);
 /// The ConfigMap and the ServiceAccount of every namespace.
 const ROOT_CA: &str = "kube-root-ca.crt";

@@ -159,7 +159,7 @@ impl Pod {
         self.status.init_container_statuses.iter().chain(&self.status.container_statuses)
     }
 
-    /// Since when it is ready; `None`: it isn't, or nobody knows.
+    /// Since when it is ready; `None`: it isn't, or that is unknown.
     pub fn ready_since(&self) -> Option<Timestamp> {
         let ready = self.status.conditions.iter().find(|c| c.kind == "Ready" && c.status == "True");
         ready.and_then(|c| c.last_transition_time).map(|t| t.0)

@@ -102,7 +102,7 @@ pub async fn slow_start<'a, T, F: Future<Output = Result<(), ApiError>>>(
     (done, failure)
 }
 
-/// Makes an object that nobody controls one's own; `finalizer`: one that it gets.
+/// Adopts an object without a controller; `finalizer`: one that it gets.
 ///
 /// # Errors
 /// What the server answers, except that the object is gone.

@@ -121,7 +121,7 @@ impl Controller for PodGc {
                     _ => {}
                 }
             }
-            // Pods that come to this node later are looked at anew.
+            // Pods that are bound to this node later are checked anew.
             self.missing.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
             Ok(None)
         })

@@ -51,7 +51,7 @@ struct State {
     /// What quotas there are count, by `group/plural`.
     watched: BTreeMap<String, Arc<Informer<Counted>>>,
     table: Option<Arc<KindTable>>,
-    /// When it last looked.
+    /// Time of the last refresh.
     now: Timestamp,
 }
 
@@ -92,7 +92,7 @@ impl QuotaController {
         let Some(quota) = self.quotas.get(path) else { return Ok(None) };
         let meta = &quota["metadata"];
         let text = |key: &str| meta[key].as_str().unwrap_or_default();
-        // What is charged after this look changes the version of the quota, and the count isn't written.
+        // A charge after this check changes the version of the quota, and the count isn't written.
         if self.client.is_charging(text("namespace")) {
             return Ok(Some(GATHER));
         }
@@ -101,7 +101,7 @@ impl QuotaController {
         if status == quota["status"] {
             return Ok(None);
         }
-        // Admission may have charged meanwhile: then this count is old, and the change brings us back.
+        // Admission may have charged meanwhile: then this count is old, and the change enqueues the quota.
         let version = meta["resourceVersion"].clone();
         let target = Target::object(&resources::RESOURCE_QUOTAS, text("namespace"), text("name"));
         let written = modify(&*self.client, target.part("status"), text("uid"), |object| {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 const RESERVED_FILES: usize = 96;
 /// Descriptors assumed where the system does not tell (macOS' default).
 const ASSUMED_FILES: usize = 256;
-/// Time between two looks for a connection to close while all of them are busy.
+/// Time between two attempts to find an idle connection while all of them are busy.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Connections that fit below the limit of open files, of which a part stays reserved.
@@ -98,7 +98,7 @@ impl Connection {
             let now = Instant::now();
             let used = self.used.load(Ordering::Relaxed);
             let end = if self.active.load(Ordering::Relaxed) > 0 {
-                // Looked at again soon enough that the end comes at most a quarter late.
+                // Checked again soon enough that the end comes at most a quarter late.
                 now + idle / 4
             } else {
                 self.quiet_since() + if used { idle } else { head }

@@ -29,7 +29,7 @@ pub struct Plan {
     pub create: Option<(Value, Timestamp)>,
     /// Old Jobs to delete.
     pub cleanup: Vec<Arc<Child>>,
-    /// When to look again; `None`: when something changes.
+    /// When to reconcile again; `None`: when something changes.
     pub again: Option<SignedDuration>,
 }
 
@@ -54,7 +54,7 @@ impl Plan {
     }
 }
 
-/// Looks at a CronJob and all the Jobs that it controls.
+/// Reconciles a CronJob and all the Jobs that it controls.
 pub fn plan(cron: CronJob, jobs: &[Arc<Child>], now: Timestamp) -> Plan {
     let cleanup = old_jobs(&cron, jobs);
     let mut plan = Plan {

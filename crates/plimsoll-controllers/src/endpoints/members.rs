@@ -32,7 +32,7 @@ pub(super) struct ServiceSpec {
 }
 
 impl Service {
-    /// Whether its endpoints are made here: others come from whoever made the Service.
+    /// Whether its endpoints are made here: those of Services without a selector come from their author.
     pub fn is_ours(&self) -> bool {
         self.spec.kind != "ExternalName" && !self.spec.selector.is_empty()
     }

@@ -12,7 +12,7 @@ use super::members::{Member, Service};
 
 /// Label: the Service.
 pub(super) const SERVICE: &str = "kubernetes.io/service-name";
-/// Label: who looks after a slice.
+/// Label: the controller of a slice.
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`].
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::members::{Member, Service};
 use super::slices::HEADLESS;
 
-/// Label: who looks after an Endpoints object.
+/// Label: the controller of an Endpoints object.
 pub(super) const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`].
 pub(super) const MANAGER: &str = "endpoint-controller";

@@ -1,4 +1,4 @@
-//! Who depends on whom.
+//! The dependency graph of objects (`pkg/controller/garbagecollector/graph.go` upstream).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -110,38 +110,38 @@ impl Graph {
         self.dependents.get(uid).into_iter().flatten()
     }
 
-    /// An object has appeared, changed or gone; gives UIDs of those that must be looked at.
+    /// An object has appeared, changed or gone; returns UIDs of those that must be reconciled.
     pub fn apply(
         &mut self,
         storage: &Arc<str>,
         old: Option<&Arc<Node>>,
         new: Option<&Arc<Node>>,
     ) -> Vec<String> {
-        let mut look = Vec::new();
+        let mut affected = Vec::new();
         if let Some(old) = old {
             self.unlink(old);
             let same = new.is_some_and(|n| n.metadata.uid == old.metadata.uid);
             if !same {
                 self.nodes.remove(&old.metadata.uid);
-                look.extend(self.dependents(&old.metadata.uid).cloned());
+                affected.extend(self.dependents(&old.metadata.uid).cloned());
             }
             // Owners that wait for it may go on.
             let waiting = old.metadata.owner_references.iter().map(|o| &o.uid);
             let waits = |uid: &&String| self.get(uid).is_some_and(|p| p.node.is_deleting_dependents());
-            look.extend(waiting.filter(waits).cloned());
+            affected.extend(waiting.filter(waits).cloned());
         }
         if let Some(new) = new {
             self.link(new);
             let uid = &new.metadata.uid;
             self.nodes.insert(uid.clone(), Placed { storage: Arc::clone(storage), node: Arc::clone(new) });
             if self.concerns(new) {
-                look.push(uid.clone());
+                affected.push(uid.clone());
             }
             if new.is_deleting_dependents() && !old.is_some_and(|o| o.is_deleting_dependents()) {
-                look.extend(self.dependents(uid).cloned());
+                affected.extend(self.dependents(uid).cloned());
             }
         }
-        look
+        affected
     }
 
     /// Whether there may be something to do about an object: it is on its way out, or an owner is or isn't there.

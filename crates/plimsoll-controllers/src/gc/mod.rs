@@ -33,7 +33,7 @@ struct State {
     /// By `group/plural`.
     watched: BTreeMap<Arc<str>, Watched>,
     graph: Graph,
-    /// UIDs that a look at another object asks for.
+    /// UIDs that the reconciliation of another object enqueues.
     also: Vec<String>,
 }
 

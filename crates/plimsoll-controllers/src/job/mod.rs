@@ -54,7 +54,7 @@ pub struct JobController {
 /// Label of pods of Jobs whose selector was generated: the UID of the Job.
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 
-/// The UID of the Job that controls a pod. A pod that nobody controls is found by the Job that its label names, or else by
+/// The UID of the Job that controls a pod. A pod without a controller is found by the Job that its label names, or else by
 /// its namespace.
 fn owner_index(pod: &Pod) -> Option<String> {
     let meta = &pod.metadata;
@@ -242,7 +242,7 @@ impl JobController {
         }
     }
 
-    /// The pods of a Job. Pods that nobody controls and that its selector matches become its own; pods that it doesn't match
+    /// The pods of a Job. Pods without a controller that its selector matches are adopted; pods that it doesn't match
     /// any more are let go.
     async fn claim(&self, job: &Job) -> Result<Vec<Arc<Pod>>, ApiError> {
         let mine = self.pods.indexed(&job.metadata.uid);

@@ -12,7 +12,7 @@ pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
 /// Failures of the index before this pod that the failure policy ignored.
 pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
-/// `spec.managedBy` of Jobs that this controller looks after.
+/// `spec.managedBy` of Jobs that this controller reconciles.
 pub const MANAGED_BY: &str = "kubernetes.io/job-controller";
 
 /// `batch/v1` Job.
@@ -169,7 +169,7 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False`, `Unknown`.
     pub status: String,
-    /// When it was last looked at.
+    /// Last probe time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_probe_time: Option<Time>,
     /// When its status last changed.
@@ -220,7 +220,7 @@ impl Job {
             || self.spec.pod_failure_policy.is_some()
     }
 
-    /// Whether another controller looks after it.
+    /// Whether another controller reconciles it.
     pub fn is_foreign(&self) -> bool {
         self.spec.managed_by.as_deref().is_some_and(|m| m != MANAGED_BY)
     }

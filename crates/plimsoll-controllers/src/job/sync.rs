@@ -29,7 +29,7 @@ pub struct JobSync {
     pub job: Job,
     /// What to do about pods.
     pub action: Action,
-    /// When to look again at the latest.
+    /// When to reconcile again at the latest.
     pub again: Option<SignedDuration>,
     /// Failures, once the status has been written.
     pub backoff: Record,
@@ -56,7 +56,7 @@ pub struct JobSync {
 }
 
 impl JobSync {
-    /// Looks at a Job that is neither finished nor somebody else's, and at all its pods.
+    /// Begins with a Job that is not finished and that this controller manages, and all its pods.
     pub fn begin(mut job: Job, pods: Vec<Arc<Pod>>, now: Timestamp, backoff: Record) -> Self {
         let uncounted = job.status.uncounted_terminated_pods.get_or_insert_default().clone();
         let active_pods: Vec<_> = pods.iter().filter(|p| p.is_active()).cloned().collect();

@@ -123,7 +123,7 @@ impl NodeLifecycle {
         let left = grace - now.duration_since(since);
         let lost = left <= SignedDuration::ZERO;
         if lost && REPORTED.iter().any(|c| node.condition(c) != Some("Unknown")) {
-            // The change brings us back for the taints.
+            // The change enqueues the node for its taints.
             self.give_up(&node, now).await?;
             return Ok(None);
         }
@@ -155,7 +155,7 @@ impl NodeLifecycle {
         Ok(())
     }
 
-    /// Taints are as the conditions say. While no node at all is ready, the fault is probably ours, and nobody is evicted.
+    /// Taints are as the conditions say. While no node at all is ready, the fault is probably this process's, and no pod is evicted.
     async fn taint(&self, node: &Node, now: Timestamp) -> Result<(), ApiError> {
         let is_ready = |n: &Node| n.condition("Ready") == Some("True");
         let evict = is_ready(node) || self.nodes.any(is_ready);

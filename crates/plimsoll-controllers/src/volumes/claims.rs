@@ -59,7 +59,7 @@ impl VolumeController {
         Ok(None)
     }
 
-    /// Looks for a volume, or has one made.
+    /// Binds a claim to a volume that fits, or has one provisioned.
     async fn find(&self, claim: &Value) -> Result<(), ApiError> {
         let class = self.classes.get(class(claim));
         let waits = class.as_ref().is_some_and(|c| c["volumeBindingMode"] == "WaitForFirstConsumer")
@@ -110,7 +110,7 @@ impl VolumeController {
     async fn provision(&self, claim: &Value, class: &Value) -> Result<(), ApiError> {
         let provisioner = text(class, &["provisioner"]);
         if annotation(claim, STORAGE_PROVISIONER) != provisioner {
-            // Provisioners look for this; the change brings us back.
+            // Provisioners watch this annotation; the change enqueues the claim.
             let marked = modify(&*self.client, target(claim, &resources::CLAIMS), uid(claim), |object| {
                 set_annotation(object, STORAGE_PROVISIONER, provisioner);
                 true
@@ -174,7 +174,7 @@ impl VolumeController {
         let record = self.client.reader().latest(&resources::VOLUMES.key("", volume_name));
         let current = record.and_then(|r| r.value().ok()).unwrap_or_default();
         if current["spec"]["claimRef"]["uid"] != claim_uid {
-            // Somebody else was faster: the change brings us back.
+            // Another claim was bound first: the change enqueues this one.
             return Ok(());
         }
         self.set_phase(&current, &resources::VOLUMES, "Bound").await?;

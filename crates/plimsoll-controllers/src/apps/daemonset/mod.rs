@@ -213,7 +213,7 @@ impl DaemonSetController {
         record.and_then(|r| r.value().ok()).and_then(|pod| place::target(&pod)).unwrap_or_default()
     }
 
-    /// The set's pods: adopts those that nobody has, lets go of those that it selects no more.
+    /// The set's pods: adopts orphans, releases pods that it no longer selects.
     async fn claim(&self, set: &DaemonSet) -> Result<Vec<Arc<Pod>>, ApiError> {
         let (client, uid) = (&*self.client, &set.metadata.uid);
         let mut kept = Vec::new();

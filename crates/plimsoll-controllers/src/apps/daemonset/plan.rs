@@ -65,7 +65,7 @@ pub fn plan(set: &DaemonSet, nodes: &[Arc<Node>], pods: &ByNode, hash: &str, now
     for node in nodes {
         view.on_node(node, pods.get(&node.metadata.name).map_or(&[], Vec::as_slice), &mut plan);
     }
-    // Pods that wait for a node that is gone: nobody else deletes them.
+    // Pods that wait for a node that is gone: no other controller deletes them.
     let known: BTreeSet<&str> = nodes.iter().map(|n| n.metadata.name.as_str()).collect();
     let lost = pods.iter().filter(|(node, _)| !known.contains(node.as_str())).flat_map(|(_, pods)| pods);
     plan.delete.extend(lost.filter(|p| p.spec.node_name.is_empty() && !is_leaving(p)).cloned());

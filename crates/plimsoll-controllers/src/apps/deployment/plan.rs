@@ -74,7 +74,7 @@ pub struct Rollout<'a> {
 }
 
 impl<'a> Rollout<'a> {
-    /// Looks at a Deployment and all its ReplicaSets.
+    /// The rollout of a Deployment with these ReplicaSets.
     pub fn new(deployment: &'a Deployment, mut sets: Vec<ReplicaSet>, now: Timestamp) -> Self {
         sets.sort_by(|a, b| {
             let order = |s: &ReplicaSet| (s.metadata.creation_timestamp, s.metadata.name.clone());
@@ -184,7 +184,7 @@ impl<'a> Rollout<'a> {
         }
     }
 
-    /// Notes a first progress; later ones are derived from the status.
+    /// Sets a first `Progressing` condition; later ones are derived from the status.
     fn progress(&mut self, status: &str, reason: &str, message: &str) {
         let known = self.deployment.status.conditions.iter().any(|c| c.kind == "Progressing");
         let created = reason == "NewReplicaSetCreated";

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::super::model::{Condition, Deployment, DeploymentStatus, ReplicaSet};
 use super::plan::condition;
 
-/// What a Deployment's status should be, and when to look again.
+/// What a Deployment's status should be, and when to reconcile again.
 pub fn status(
     d: &Deployment,
     new: Option<&ReplicaSet>,

@@ -255,7 +255,7 @@ impl StatefulSetController {
         self.recorder.record(subject, Event::new(kind, reason, message));
     }
 
-    /// The set's pods, by ordinal: adopts those that nobody has, lets go of those that it selects no more.
+    /// The set's pods, by ordinal: adopts orphans, releases pods that it no longer selects.
     async fn claim(&self, set: &StatefulSet) -> Result<BTreeMap<i32, Arc<Pod>>, ApiError> {
         let (client, uid) = (&*self.client, &set.metadata.uid);
         let leaving = set.metadata.deletion_timestamp.is_some();

@@ -25,7 +25,7 @@ pub struct Plan {
     pub ops: Vec<Op>,
     /// The status.
     pub status: Status,
-    /// When to look again because a pod becomes available.
+    /// When to reconcile again because a pod becomes available.
     pub again: Option<SignedDuration>,
 }
 

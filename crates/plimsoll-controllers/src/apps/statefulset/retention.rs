@@ -28,7 +28,7 @@ pub fn is_stale(set: &StatefulSet, pod: &str, uid: &str, claim: &Value) -> bool 
     })
 }
 
-/// The owners of a claim as they should be; `None`: as they are. Claims that somebody else controls, or that belong to a set
+/// The owners of a claim as they should be; `None`: as they are. Claims with another controller, or that belong to a set
 /// or pod of the same name from before, are left to them.
 pub fn owners(set: &StatefulSet, pod: &Pod, ordinal: i32, claim: &Value) -> Option<Value> {
     let refs = claim["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
