@@ -17,6 +17,7 @@ use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
 use super::update::difference;
 use super::{Action, Note, cond};
 use plimsoll_state::model::StringMap;
+use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::time::{Duration, Time};
 
 /// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.
@@ -466,7 +467,7 @@ impl Queueing {
             let one = spec.filter(|_| !places.is_empty() || psa.delayed.is_some()).map(|s| {
                 let mut s = s.clone();
                 requests::adjust(&mut s, &limits, &self.runtime_classes);
-                super::tas::amounts(ids, &requests::pod_requests(&s))
+                super::tas::amounts(ids, &pod_requests(&s, &PodResourcesOptions::default()))
             });
             let one = one.unwrap_or_default();
             let total = Total { count: psa.count, requests, flavors, one, places };
@@ -490,7 +491,7 @@ impl Queueing {
         };
         let mut specs = Vec::with_capacity(obj.pod_sets.len());
         for (i, (ps, spec)) in obj.pod_sets.iter().zip(adjusted).enumerate() {
-            let pod = requests::pod_requests(&spec);
+            let pod = pod_requests(&spec, &PodResourcesOptions::default());
             let mut effective = requests::effective(
                 &pod,
                 &self.config.exclude_resource_prefixes,

@@ -4,54 +4,11 @@ use std::collections::BTreeMap;
 
 use super::config::Transformation;
 use super::model::{LimitRange, LimitRangeItem};
-use plimsoll_state::model::{Container, PodSpec, Resources, RestartPolicy};
+use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests, raise};
+use plimsoll_state::model::{Container, PodSpec, Resources};
 
 #[cfg(test)]
 mod tests;
-
-/// Requests of one pod (core/v1 helper `PodRequests`): the sum of the containers and sidecars, or more where
-/// an init container needs more, overridden by pod-level requests, plus overhead.
-pub(crate) fn pod_requests(spec: &PodSpec) -> Resources {
-    let mut sum = Resources::new();
-    for c in &spec.containers {
-        add(&mut sum, &c.requests);
-    }
-    let mut sidecars = Resources::new();
-    let mut peak = Resources::new();
-    for c in &spec.init_containers {
-        if c.restart_policy == Some(RestartPolicy::Always) {
-            add(&mut sum, &c.requests);
-            add(&mut sidecars, &c.requests);
-            raise(&mut peak, &sidecars);
-        } else {
-            let mut here = sidecars.clone();
-            add(&mut here, &c.requests);
-            raise(&mut peak, &here);
-        }
-    }
-    raise(&mut sum, &peak);
-    for (name, amount) in spec.pod_requests.iter().flatten() {
-        if name == "cpu" || name == "memory" || name.starts_with("hugepages-") {
-            sum.insert(name.clone(), *amount);
-        }
-    }
-    add(&mut sum, &spec.overhead);
-    sum
-}
-
-fn add(to: &mut Resources, more: &Resources) {
-    for (name, amount) in more {
-        let e = to.entry(name.clone()).or_insert(0);
-        *e = e.saturating_add(*amount);
-    }
-}
-
-fn raise(to: &mut Resources, at_least: &Resources) {
-    for (name, amount) in at_least {
-        let e = to.entry(name.clone()).or_insert(*amount);
-        *e = (*e).max(*amount);
-    }
-}
 
 fn keep_first(to: &mut Resources, defaults: &Resources) {
     for (name, amount) in defaults {
@@ -103,7 +60,7 @@ impl Limits {
             }
         }
         if let Some(item) = &self.pod {
-            let total = pod_requests(spec);
+            let total = pod_requests(spec, &PodResourcesOptions::default());
             check_range(&total, &total, item, path, out);
         }
     }

@@ -28,9 +28,9 @@ use tree::{FlavorTree, Leaf};
 
 use super::ids::{Flavor, Ids, Map, Res};
 use super::pending::WlId;
-use super::requests::pod_requests;
 use super::state::{CqId, Queueing};
 use plimsoll_state::ObjectEvent;
+use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{Node, Pod, Resources};
 use plimsoll_state::time::Time;
 
@@ -282,7 +282,8 @@ impl Queueing {
             }
             ObjectEvent::PodUpsert(pod) => {
                 self.note_pod(pod);
-                let mut usage = amounts(&mut self.ids, &pod_requests(&pod.spec));
+                let mut usage =
+                    amounts(&mut self.ids, &pod_requests(&pod.spec, &PodResourcesOptions::default()));
                 let pods = self.ids.resource("pods");
                 add_times(&mut usage, &vec![(pods, 1)], 1);
                 self.tas.pod_seen(pod, usage)

@@ -1,4 +1,5 @@
 use super::*;
+use plimsoll_state::model::RestartPolicy;
 
 fn res(pairs: &[(&str, i64)]) -> Resources {
     pairs.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect()
@@ -21,9 +22,9 @@ fn init_containers_sidecars_and_overhead() {
         overhead: res(&[("cpu", 10)]),
         ..PodSpec::default()
     };
-    assert_eq!(pod_requests(&spec), res(&[("cpu", 3010), ("memory", 7)]));
+    assert_eq!(pod_requests(&spec, &PodResourcesOptions::default()), res(&[("cpu", 3010), ("memory", 7)]));
     let spec = PodSpec { pod_requests: Some(res(&[("cpu", 50), ("example.com/gpu", 9)])), ..spec };
-    assert_eq!(pod_requests(&spec), res(&[("cpu", 60), ("memory", 7)]));
+    assert_eq!(pod_requests(&spec, &PodResourcesOptions::default()), res(&[("cpu", 60), ("memory", 7)]));
 }
 
 #[test]

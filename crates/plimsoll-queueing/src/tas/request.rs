@@ -9,8 +9,8 @@ use crate::ids::{Flavor, Map};
 use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
 use crate::pending::WlId;
 use crate::preempt::Target;
-use crate::requests::pod_requests;
 use crate::state::{CqId, Group, Queueing};
+use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 
 /// What one podset asks of a flavor's topology.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Queueing {
             return None;
         }
         if rules.topology.is_empty() {
-            let asked = pod_requests(&ps.spec);
+            let asked = pod_requests(&ps.spec, &PodResourcesOptions::default());
             let overlaps =
                 asked.keys().filter_map(|n| self.ids.find_resource(n)).any(|r| group.covered.contains(&r));
             return overlaps.then(|| format!("Flavor {name:?} does not support TopologyAwareScheduling"));

@@ -1,9 +1,10 @@
 //! Pod specs, parsed once for all pods that share them.
 
-use super::amounts::{self, Amounts, Counting, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, Usage};
+use super::amounts::{self, Amounts, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, Usage};
 use super::labels::{Labels, NodeSelector, NodeTerm, Selector};
 use super::ports::{self, HostPort};
 use plimsoll_state::intern::{Interner, Map, Marks, Sym};
+use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{
     self, PodSpec, TaintEffect, TolerationOperator, UnsatisfiableAction, VolumeSource,
 };
@@ -213,14 +214,14 @@ pub struct Spec {
 impl Spec {
     /// Parses a spec.
     pub fn new(source: PodSpec, strings: &mut Interner) -> Self {
-        let requests = amounts::pod_requests(&source, &Counting::default());
-        let counting = Counting {
+        let requests = pod_requests(&source, &PodResourcesOptions::default());
+        let options = PodResourcesOptions {
             skip_pod_level: true,
             missing_cpu: Some(DEFAULT_MILLI_CPU),
             missing_memory: Some(DEFAULT_MEMORY),
-            ..Counting::default()
+            ..PodResourcesOptions::default()
         };
-        let scored = amounts::pod_requests(&source, &counting);
+        let scored = pod_requests(&source, &options);
         let affinity = &source.affinity;
         let node = affinity.node.as_ref();
         let (images, container_images) = images(&source, strings);

@@ -8,6 +8,7 @@ pub mod device;
 pub mod node;
 pub mod object;
 pub mod pod;
+pub mod requests;
 pub mod selector;
 pub mod storage;
 
