@@ -116,10 +116,18 @@ impl Scheduler {
         }
     }
 
-    /// Repeats writes whose time has come.
+    /// Repeats the writes that are due. A write that is put off again waits for the next call, even at the end of time,
+    /// where no pause moves it past `now`.
     pub(super) fn repeat_due(&mut self) {
-        while let Some((at, key)) = self.repeats.due.first().filter(|(t, _)| *t <= self.now).cloned() {
-            self.repeats.due.remove(&(at, key.clone()));
+        let mut due = Vec::new();
+        while let Some((at, key)) = self.repeats.due.pop_first() {
+            if at > self.now {
+                self.repeats.due.insert((at, key));
+                break;
+            }
+            due.push(key);
+        }
+        for key in due {
             let Some(row) = self.repeats.rows.get_mut(&key) else { continue };
             let Some((_, action)) = row.again.take() else { continue };
             match self.still_wanted(&key, &action) {

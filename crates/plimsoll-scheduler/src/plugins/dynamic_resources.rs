@@ -114,9 +114,17 @@ fn is_for(cluster: &Cluster, pod: PodId, claim: &ResourceClaim) -> bool {
     claim.owners.iter().any(|o| o.controller && o.uid == uid)
 }
 
-/// Requests whose class does not exist.
-fn missing_class(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
+/// What is wrong with a request of the claim, whatever the node: it asks for nothing, or its class does not exist
+/// (`PreFilter` in `plugins/dynamicresources/dynamicresources.go`).
+fn invalid_request(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
     for r in &claim.requests {
+        if r.alternatives.is_empty() {
+            let (namespace, name) = (&claim.namespace, &claim.name);
+            return Some(format!(
+                "resource claim {namespace}/{name}, request {}: unknown request type",
+                r.name
+            ));
+        }
         for a in &r.alternatives {
             if !cluster.objects.devices.classes.contains_key(&a.class) {
                 let name = if a.name.is_empty() { r.name.clone() } else { format!("{}/{}", r.name, a.name) };
@@ -350,7 +358,7 @@ impl Plugin for DynamicResources {
                     format!("resource claim {}/{} is in the process of being allocated", c.namespace, c.name);
                 return PreFilter::Reject(unresolvable(text));
             }
-            if let Some(text) = missing_class(cluster, c) {
+            if let Some(text) = invalid_request(cluster, c) {
                 return PreFilter::Reject(unresolvable(text));
             }
             let wanted = Wanted {
