@@ -1,4 +1,5 @@
-//! Runs every target on its seeds and on a bounded number of mutated ones.
+//! Runs every target on its seeds, on its corpus (`fuzz/corpus`: what coverage-guided runs found, and every input that ever
+//! failed), and on a bounded number of mutated ones.
 //!
 //! `PLIMSOLL_FUZZ_ITERATIONS` (default 3000) is divided by each target's cost; `PLIMSOLL_FUZZ_SEED` chooses other
 //! inputs; `PLIMSOLL_FUZZ_TARGET` runs one target; `PLIMSOLL_FUZZ_INPUT` runs one file.
@@ -35,9 +36,21 @@ fn checksum(input: &[u8]) -> u32 {
     input.iter().fold(2_166_136_261, |h, b| (h ^ u32::from(*b)).wrapping_mul(16_777_619))
 }
 
+/// The inputs kept under `fuzz/corpus`, in the order of their names.
+fn corpus(target: &Target) -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name);
+    let files = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut files: Vec<_> = files.map(|f| f.expect("readable directory").path()).collect();
+    files.sort();
+    files.iter().map(|f| std::fs::read(f).expect("readable input")).collect()
+}
+
 fn run(target: &Target) -> Vec<String> {
-    let seeds = (target.seeds)();
+    let mut seeds = (target.seeds)();
     assert!(seeds.len() > 2, "{} has seeds", target.name);
+    let corpus = corpus(target);
+    assert!(!corpus.is_empty(), "{} has a corpus", target.name);
+    seeds.extend(corpus);
     let mut failures: Vec<String> = seeds.iter().filter_map(|s| one(target, s).err()).collect();
     let mut mutator = Mutator::new(number("PLIMSOLL_FUZZ_SEED", 1));
     let iterations = number("PLIMSOLL_FUZZ_ITERATIONS", 3000) / u64::from(target.cost);

@@ -16,8 +16,7 @@ use super::requests;
 use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
 use super::update::difference;
 use super::{Action, Note, cond};
-use plimsoll_state::model::StringMap;
-use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
+use plimsoll_state::model::{StringMap, requests::PodResourcesOptions, requests::pod_requests};
 use plimsoll_state::time::{Duration, Time};
 
 /// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.

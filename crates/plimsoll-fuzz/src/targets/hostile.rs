@@ -34,12 +34,12 @@ pub fn node_name(c: &mut Cursor<'_>) -> String {
     format!("n{}", c.below(8))
 }
 
-/// How many of something: few, or ten thousand.
+/// How many of something: few, or as many as a request body of a few hundred KiB can hold.
 fn many<T: Clone>(c: &mut Cursor<'_>, most: usize, make: impl FnMut(&mut Cursor<'_>) -> T) -> Vec<T> {
     let flood = c.byte() == 255;
     let mut list = c.list(most, make);
     if let (true, Some(first)) = (flood, list.first().cloned()) {
-        list.resize(10_000, first);
+        list.resize(2_000, first);
     }
     list
 }
