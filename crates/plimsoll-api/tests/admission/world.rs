@@ -115,7 +115,7 @@ impl World {
         for action in actions {
             match action {
                 Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) => {
-                    events.extend(self.update(&u))
+                    events.extend(self.update(&u));
                 }
                 Action::Queueing(plimsoll_queueing::Action::LocalQueueStatus(ns, name, s)) => {
                     self.local_queues.insert(format!("{ns}/{name}"), (*s).clone());
