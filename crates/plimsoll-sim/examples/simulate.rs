@@ -2,6 +2,8 @@
 //!
 //! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--file FILE] [--trace] [--print] [--no-shrink]`
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports on the terminal")]
+
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -66,7 +66,7 @@ impl Agenda {
     }
 
     /// The next thing that happens; it is that time now.
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn pop(&mut self) -> Option<Event> {
         let ((time, _), event) = self.events.pop_first()?;
         self.now = time;
         Some(event)

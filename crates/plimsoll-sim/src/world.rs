@@ -118,7 +118,7 @@ impl World {
 
     /// The next step; whether there may be more.
     fn step(&mut self) -> Result<bool, Violation> {
-        let Some(event) = self.network.agenda.next() else { return Ok(false) };
+        let Some(event) = self.network.agenda.pop() else { return Ok(false) };
         let shown = match &event {
             Event::Arrive(number) | Event::Answer(number) if self.trace.is_some() => {
                 self.network.describe(*number)
