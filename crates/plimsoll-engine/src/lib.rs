@@ -10,6 +10,19 @@
 //!   [`Engine::check`] rebuilds the derived state and compares.
 //! - An action is a proposal. It may fail; failure comes back as an event and is undone.
 
+// Decisions are the same on every machine and after every change: no lossy conversions, no hash order, no variant that
+// falls through.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        clippy::iter_over_hash_type,
+        clippy::wildcard_enum_match_arm
+    )
+)]
+
 mod engine;
 
 pub use engine::{Action, Engine, EngineConfig, Event};

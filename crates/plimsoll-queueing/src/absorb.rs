@@ -14,8 +14,7 @@ use super::model::{
 use super::pending::{LqId, WlId};
 use super::state::{CqId, Group, Queueing, Rules, Wl, Write};
 use super::{Event, cond};
-use plimsoll_state::model::StringMap;
-use plimsoll_state::time::Time;
+use plimsoll_state::{cast::index32, model::StringMap, time::Time};
 
 impl Queueing {
     /// Takes one event into the ground and derived state. Decides nothing.
@@ -121,7 +120,7 @@ impl Queueing {
     fn rebuild_soon(&mut self) {
         self.tree_dirty = true;
         self.cycle_due = true;
-        self.to_wake.extend(0..self.cqs.len() as CqId);
+        self.to_wake.extend(0..index32(self.cqs.len()));
     }
 
     fn cluster_queue(&mut self, q: ClusterQueue, now: Time) {
@@ -274,7 +273,7 @@ impl Queueing {
 
     fn flavor_changed(&mut self, flavor: Flavor) {
         self.topologies_changed();
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             if self.cq(id).rules.groups.iter().any(|g| g.flavors.contains(&flavor)) {
                 self.queue_changed(id);
             }
@@ -282,7 +281,7 @@ impl Queueing {
     }
 
     fn all_queues_again(&mut self) {
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             if self.cq(id).spec.is_some() {
                 self.queue_changed(id);
             }
@@ -316,7 +315,8 @@ impl Queueing {
             return;
         }
         self.namespaces.insert(name.to_owned(), labels);
-        let here: Vec<LqId> = (0..self.lqs.len() as LqId).filter(|&l| self.lq(l).namespace == name).collect();
+        let here: Vec<LqId> =
+            (0..index32(self.lqs.len())).filter(|&l| self.lq(l).namespace == name).collect();
         for lq in here {
             self.to_wake.extend(self.lq(lq).cq);
             let members = self.lq(lq).members.clone();
@@ -393,7 +393,7 @@ impl Queueing {
             }
             None => {
                 self.wls.push(Some(wl));
-                self.wls.len() as WlId - 1
+                index32(self.wls.len()) - 1
             }
         };
         self.wl_by_key.insert(key, id);

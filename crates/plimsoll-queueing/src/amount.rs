@@ -74,6 +74,7 @@ impl Exact {
     }
 
     /// The sum as an amount: the largest or smallest one where it is beyond them.
+    #[allow(clippy::cast_possible_truncation, reason = "the bounds are checked above")]
     pub(crate) const fn amount(self) -> Amount {
         if self.0 >= i64::MAX as i128 {
             Amount::UNLIMITED

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_state::cast::index32;
+
 use super::amount::Amount;
 use super::ids::Fr;
 use super::state::{CqId, Queueing};
@@ -33,7 +35,7 @@ impl Queueing {
         }
         assert_eq!(shapes, self.shapes.counts().collect(), "shapes and workloads disagree");
         assert_eq!(shapes.len(), self.shapes.len(), "shapes left over");
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             self.check_queue(id);
         }
         self.check_topologies();
@@ -55,7 +57,7 @@ impl Queueing {
             }
         }
         let Some(node) = cq.node.filter(|_| !self.tree_dirty) else { return };
-        for fr in 0..self.tree.columns() as Fr {
+        for fr in 0..index32(self.tree.columns()) {
             let want = sums.get(&fr).copied().unwrap_or_default();
             assert_eq!(self.tree.usage(node, fr), want, "{}: usage of column {fr}", cq.name);
         }

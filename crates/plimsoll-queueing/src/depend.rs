@@ -216,7 +216,7 @@ impl Queueing {
                 Verdict::Met => return Verdict::Met,
                 Verdict::Waiting => best = Verdict::Waiting,
                 Verdict::Never if best == Verdict::Missing => best = Verdict::Never,
-                _ => {}
+                Verdict::Never | Verdict::Missing => {}
             }
         }
         best

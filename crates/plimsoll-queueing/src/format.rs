@@ -14,11 +14,11 @@ pub(crate) fn amount(resource: &str, a: Amount) -> String {
 /// [`amount`] for a plain number.
 pub(crate) fn quantity(resource: &str, v: i64) -> String {
     if resource == "cpu" {
-        decimal(v, -1)
+        decimal(v, 0)
     } else if resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-") {
         binary(v)
     } else {
-        decimal(v, 0)
+        decimal(v, 1)
     }
 }
 
@@ -27,18 +27,17 @@ const DECIMAL: [&str; 8] = ["m", "", "k", "M", "G", "T", "P", "E"];
 /// Suffixes of powers of 1024.
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// `v` times 1000 to the power of `exponent`, in canonical decimal form.
-fn decimal(v: i64, exponent: i32) -> String {
-    let (v, steps) = strip(v, 1000, (6 - exponent) as usize);
-    let i = (exponent + 1) as usize + steps;
-    format!("{v}{}", if v == 0 { "" } else { DECIMAL.get(i).copied().unwrap_or("") })
+/// `v` in units of the suffix at `unit`, in canonical decimal form.
+fn decimal(v: i64, unit: usize) -> String {
+    let (v, steps) = strip(v, 1000, DECIMAL.len() - 1 - unit);
+    format!("{v}{}", if v == 0 { "" } else { DECIMAL.get(unit + steps).copied().unwrap_or("") })
 }
 
 /// `v` in canonical binary form; the decimal one where nothing can be divided by 1024, as Kueue reads what it
 /// printed once more.
 fn binary(v: i64) -> String {
     if v.unsigned_abs() < 1024 || v % 1024 != 0 {
-        return decimal(v, 0);
+        return decimal(v, 1);
     }
     let (v, steps) = strip(v, 1024, BINARY.len() - 1);
     format!("{v}{}", BINARY.get(steps).copied().unwrap_or(""))

@@ -1,5 +1,6 @@
 //! Dense numbers for names: flavors, resources and pairs of them.
 
+use plimsoll_state::cast::index32;
 use std::sync::Arc;
 
 /// A hash map with a fixed seed, so that it is the same in every run. Never iterate one where the order
@@ -26,7 +27,7 @@ impl Names {
         if let Some(&id) = self.by_name.get(name) {
             return id;
         }
-        let id = self.names.len() as u32;
+        let id = index32(self.names.len());
         let name: Arc<str> = Arc::from(name);
         self.names.push(Arc::clone(&name));
         self.by_name.insert(name, id);
@@ -100,7 +101,7 @@ impl Ids {
         if let Some(&fr) = self.by_pair.get(&(flavor, resource)) {
             return fr;
         }
-        let fr = self.pairs.len() as Fr;
+        let fr = index32(self.pairs.len());
         self.pairs.push((flavor, resource));
         self.by_pair.insert((flavor, resource), fr);
         fr

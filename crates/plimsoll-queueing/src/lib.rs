@@ -5,6 +5,19 @@
 //! A write that was asked for counts as done at once (the *effective* object); when it fails, the effective
 //! object falls back to what the API said and everything derived follows.
 
+// Decisions are the same on every machine and after every change: no lossy conversions, no hash order, no variant that
+// falls through.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        clippy::iter_over_hash_type,
+        clippy::wildcard_enum_match_arm
+    )
+)]
+
 mod absorb;
 mod account;
 mod afs;

@@ -172,7 +172,7 @@ impl Queueing {
             .map(|row| {
                 let samples = match row.kind {
                     MetricKind::Gauge => self.gauge(row),
-                    _ => self.metrics.samples(row),
+                    MetricKind::Counter | MetricKind::Histogram => self.metrics.samples(row),
                 };
                 MetricFamily { name: row.name, help: row.help, kind: row.kind, samples }
             })

@@ -9,6 +9,7 @@ use super::model::StopPolicy;
 use super::pending::LqId;
 use super::state::{CqId, Queueing};
 use super::{Action, QueueStatus};
+use plimsoll_state::cast::index32;
 use plimsoll_state::time::Time;
 
 /// One column of a node of the quota tree. Amounts: cpu in millicores, the rest in whole units;
@@ -64,7 +65,7 @@ impl Queueing {
         let queue = self.cq(self.wl(id)?.queued?);
         Some(match queue.pending.spot(id)? {
             super::pending::Spot::Active => Waiting::Queued,
-            _ => Waiting::Parked,
+            super::pending::Spot::Parked | super::pending::Spot::Delayed => Waiting::Parked,
         })
     }
 
@@ -83,7 +84,7 @@ impl Queueing {
                 potential: self.tree.potential(n, fr).0,
             }
         };
-        let columns = || 0..self.tree.columns() as Fr;
+        let columns = || 0..index32(self.tree.columns());
         self.tree
             .nodes()
             .map(|(n, node)| {

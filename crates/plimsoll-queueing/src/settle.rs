@@ -9,6 +9,7 @@ use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
 use super::state::{CqId, Queueing};
 use super::tree::{NodeSpec, Quota, Tree};
 use crate::joint::Nodes;
+use plimsoll_state::cast::index32;
 use plimsoll_state::time::Time;
 
 /// Controller of checks that send workloads to other clusters.
@@ -112,7 +113,7 @@ impl Queueing {
         }
         let mut specs = Vec::new();
         let mut queues = Vec::new();
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             self.cqs[id as usize].node = None;
             let Some(spec) = &self.cqs[id as usize].spec else { continue };
             queues.push(id);
@@ -135,7 +136,7 @@ impl Queueing {
                 quotas: self.quotas(&c.resource_groups),
             });
         }
-        let resource_of = (0..self.ids.columns() as Fr).map(|fr| self.ids.parts(fr).1).collect();
+        let resource_of = (0..index32(self.ids.columns())).map(|fr| self.ids.parts(fr).1).collect();
         self.tree = Tree::build(specs, resource_of);
         self.leaves.clone_from(&queues);
         for (node, id) in (0u32..).zip(queues) {
@@ -184,7 +185,7 @@ impl Queueing {
             .filter(|&n| !self.tree.node(n).cyclic)
             .map(|n| self.tree.root(n))
             .collect();
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             let Some(node) = self.cq(id).node.filter(|&n| !self.tree.node(n).cyclic) else { continue };
             if !roots.contains(&self.tree.root(node)) {
                 continue;

@@ -25,7 +25,7 @@ use super::tree::{NodeId, Tree};
 use super::windows::{Name as WindowName, Windows};
 use super::{QueueStatus, WorkloadUpdate};
 use plimsoll_state::model::{PodSpec, Resources, StringMap};
-use plimsoll_state::time::Time;
+use plimsoll_state::{cast::index32, time::Time};
 
 /// Number of a ClusterQueue.
 pub(crate) type CqId = u32;
@@ -481,7 +481,7 @@ impl Queueing {
         if let Some(&id) = self.cq_by_name.get(name) {
             return id;
         }
-        let id = self.cqs.len() as CqId;
+        let id = index32(self.cqs.len());
         self.cqs.push(Cq { name: name.to_owned(), ..Cq::default() });
         self.cq_by_name.insert(name.to_owned(), id);
         id
@@ -493,7 +493,7 @@ impl Queueing {
         if let Some(&id) = self.lq_by_key.get(&key) {
             return id;
         }
-        let id = self.lqs.len() as LqId;
+        let id = index32(self.lqs.len());
         self.lqs.push(Lq { namespace: key.0.clone(), name: key.1.clone(), ..Lq::default() });
         self.lq_by_key.insert(key, id);
         id

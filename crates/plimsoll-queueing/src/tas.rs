@@ -30,6 +30,7 @@ use super::ids::{Flavor, Ids, Map, Res};
 use super::pending::WlId;
 use super::state::{CqId, Queueing};
 use plimsoll_state::ObjectEvent;
+use plimsoll_state::cast::index32;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{Node, Pod, Resources};
 use plimsoll_state::time::Time;
@@ -105,7 +106,7 @@ impl Tas {
     }
 
     fn slot(&mut self, key: SlotKey) -> u32 {
-        let next = self.held.len() as u32;
+        let next = index32(self.held.len());
         let slot = *self.slots.entry(key).or_insert(next);
         if slot == next {
             self.held.push(Amounts::new());
@@ -293,7 +294,7 @@ impl Queueing {
                 let key = self.tas.by_uid.get(uid).cloned();
                 key.is_some_and(|k| self.tas.pod_gone(&k))
             }
-            _ => false,
+            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) => false,
         };
         if freed {
             self.tas.freed = true;
@@ -312,7 +313,7 @@ impl Queueing {
         if !std::mem::take(&mut self.tas.freed) {
             return Vec::new();
         }
-        (0..self.cqs.len() as CqId).filter(|&c| self.has_topology(c)).collect()
+        (0..index32(self.cqs.len())).filter(|&c| self.has_topology(c)).collect()
     }
 
     /// The levels of a flavor's topology, if it has one that exists.
@@ -428,7 +429,7 @@ impl Queueing {
         self.tas.slots = Map::default();
         self.tas.held.clear();
         self.tas.open_books();
-        for id in 0..self.wls.len() as WlId {
+        for id in 0..index32(self.wls.len()) {
             self.tas_charge(id, true);
         }
         self.tas.commit();

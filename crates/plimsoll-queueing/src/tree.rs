@@ -13,6 +13,8 @@ mod tests;
 pub(crate) use build::NodeSpec;
 pub(crate) use share::Share;
 
+use plimsoll_state::cast::index32;
+
 use super::amount::{Amount, Exact};
 use super::ids::Fr;
 
@@ -96,7 +98,7 @@ impl Tree {
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
-        self.nodes.iter().enumerate().map(|(i, n)| (i as NodeId, n))
+        self.nodes.iter().enumerate().map(|(i, n)| (index32(i), n))
     }
 
     /// The cell, an empty one for a column that came after the tree was built.

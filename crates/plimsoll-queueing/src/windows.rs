@@ -20,6 +20,7 @@ use super::Action;
 use super::ids::Flavor;
 use super::pending::{LqId, WlId};
 use super::state::{CqId, Queueing, Wl};
+use plimsoll_state::cast::index32;
 use plimsoll_state::time::Time;
 
 /// Reason of `QuotaReserved=False` and of the eviction while a window is closed.
@@ -167,10 +168,10 @@ impl Queueing {
 
     /// Works out anew which queues and flavors every window applies to.
     fn assign_windows(&mut self) {
-        for id in 0..self.lqs.len() as LqId {
+        for id in 0..index32(self.lqs.len()) {
             self.lq_mut(id).windows = self.windows_of_local(id);
         }
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             self.cq_mut(id).windows = self.windows_of_cluster(id);
         }
         self.windows.flavors = self.windows_of_flavors();
@@ -263,7 +264,7 @@ impl Queueing {
         for lq in self.lqs.iter().filter(|l| hit(&l.windows)) {
             workloads.extend(&lq.members);
         }
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             if hit(&self.cq(id).windows) {
                 workloads.extend(self.members_of_cluster(id));
             }
@@ -275,7 +276,7 @@ impl Queueing {
     /// Brings everything in line that hangs on windows that opened, closed, came or went.
     fn windows_moved(&mut self, met: Met, now: Time) {
         let mut again: BTreeSet<WlId> = met.workloads;
-        for id in 0..self.cqs.len() as CqId {
+        for id in 0..index32(self.cqs.len()) {
             let uses = self.cq(id).rules.groups.iter().flat_map(|g| &g.flavors);
             if !uses.into_iter().any(|f| met.flavors.contains(f)) {
                 continue;

@@ -7,6 +7,7 @@ use super::framework::PluginId;
 use super::queue::Stage;
 use super::{Action, Event, Note, Scheduler};
 use plimsoll_state::ObjectEvent;
+use plimsoll_state::cast::index32;
 use plimsoll_state::model;
 use plimsoll_state::time::Time;
 use std::collections::BTreeSet;
@@ -125,7 +126,7 @@ impl Scheduler {
         }
         self.expect_promise(id, pod);
         let Some(profile) = self.profile_of(id) else { return };
-        self.queue.insert(id, pod.spec.priority, profile as u32, self.now);
+        self.queue.insert(id, pod.spec.priority, index32(profile), self.now);
         self.cluster.join_group(id);
         self.admit(id);
         if !pod.status.nominated_node_name.is_empty() && !self.is_gated(id) {
@@ -385,7 +386,9 @@ impl Scheduler {
         let Some(row) = self.queue.get(id) else { return };
         let gating = match row.stage {
             Stage::Gated(plugin) => Some(plugin),
-            _ => None,
+            Stage::Active | Stage::Backoff | Stage::ErrorBackoff | Stage::Unschedulable | Stage::InFlight => {
+                None
+            }
         };
         let Some(runner) = self.runners.get(row.profile as usize) else { return };
         let helps = |plugin: PluginId| {

@@ -124,7 +124,17 @@ impl Scheduler {
                 let budget = Budget { selector, allowed: *allowed, disrupted };
                 c.objects.budgets.entry(namespace).or_default().insert(name, budget);
             }
-            _ => {}
+            ClusterObject::Volume(_)
+            | ClusterObject::Claim(_)
+            | ClusterObject::StorageClass(_)
+            | ClusterObject::CsiNode(_)
+            | ClusterObject::CsiDriver(_)
+            | ClusterObject::StorageCapacity(_)
+            | ClusterObject::VolumeAttachment(_)
+            | ClusterObject::DeviceClaim(_)
+            | ClusterObject::DeviceSlice(_)
+            | ClusterObject::DeviceClass(_)
+            | ClusterObject::PodGroup { .. } => {}
         }
     }
 
@@ -237,49 +247,52 @@ pub(super) fn object_pair(
     }
     let s = &mut cluster.strings;
     Some(match old.or(new)? {
-        ClusterObject::Volume(_) => ObjectChange::Volume(both(old, new, |o| match o {
-            ClusterObject::Volume(v) => Some(Volume::new(v, s)),
-            _ => None,
+        ClusterObject::Volume(_) => ObjectChange::Volume(both(old, new, |o| {
+            let ClusterObject::Volume(v) = o else { return None };
+            Some(Volume::new(v, s))
         })),
-        ClusterObject::Claim(_) => ObjectChange::Claim(both(old, new, |o| match o {
-            ClusterObject::Claim(v) => Some(Claim::new(v, s)),
-            _ => None,
+        ClusterObject::Claim(_) => ObjectChange::Claim(both(old, new, |o| {
+            let ClusterObject::Claim(v) = o else { return None };
+            Some(Claim::new(v, s))
         })),
-        ClusterObject::StorageClass(_) => ObjectChange::Class(both(old, new, |o| match o {
-            ClusterObject::StorageClass(v) => Some(Class::new(v, s)),
-            _ => None,
+        ClusterObject::StorageClass(_) => ObjectChange::Class(both(old, new, |o| {
+            let ClusterObject::StorageClass(v) = o else { return None };
+            Some(Class::new(v, s))
         })),
-        ClusterObject::CsiNode(_) => ObjectChange::CsiNode(both(old, new, |o| match o {
-            ClusterObject::CsiNode(v) => Some(model::CsiNode::clone(v)),
-            _ => None,
+        ClusterObject::CsiNode(_) => ObjectChange::CsiNode(both(old, new, |o| {
+            let ClusterObject::CsiNode(v) = o else { return None };
+            Some(model::CsiNode::clone(v))
         })),
-        ClusterObject::CsiDriver(_) => ObjectChange::CsiDriver(both(old, new, |o| match o {
-            ClusterObject::CsiDriver(v) => Some(v.clone()),
-            _ => None,
+        ClusterObject::CsiDriver(_) => ObjectChange::CsiDriver(both(old, new, |o| {
+            let ClusterObject::CsiDriver(v) = o else { return None };
+            Some(v.clone())
         })),
-        ClusterObject::StorageCapacity(_) => ObjectChange::Capacity(both(old, new, |o| match o {
-            ClusterObject::StorageCapacity(v) => Some(Capacity::new(v, s)),
-            _ => None,
+        ClusterObject::StorageCapacity(_) => ObjectChange::Capacity(both(old, new, |o| {
+            let ClusterObject::StorageCapacity(v) = o else { return None };
+            Some(Capacity::new(v, s))
         })),
-        ClusterObject::DeviceClaim(_) => ObjectChange::DeviceClaim(both(old, new, |o| match o {
-            ClusterObject::DeviceClaim(v) => Some(super::devices::Claim::new(v, s)),
-            _ => None,
+        ClusterObject::DeviceClaim(_) => ObjectChange::DeviceClaim(both(old, new, |o| {
+            let ClusterObject::DeviceClaim(v) = o else { return None };
+            Some(super::devices::Claim::new(v, s))
         })),
-        ClusterObject::DeviceSlice(_) => ObjectChange::DeviceSlice(both(old, new, |o| match o {
-            ClusterObject::DeviceSlice(v) => Some(super::devices::Slice::new(v, s)),
-            _ => None,
+        ClusterObject::DeviceSlice(_) => ObjectChange::DeviceSlice(both(old, new, |o| {
+            let ClusterObject::DeviceSlice(v) = o else { return None };
+            Some(super::devices::Slice::new(v, s))
         })),
-        ClusterObject::DeviceClass(_) => ObjectChange::DeviceClass(both(old, new, |o| match o {
-            ClusterObject::DeviceClass(v) => Some(v.clone()),
-            _ => None,
+        ClusterObject::DeviceClass(_) => ObjectChange::DeviceClass(both(old, new, |o| {
+            let ClusterObject::DeviceClass(v) = o else { return None };
+            Some(v.clone())
         })),
         ClusterObject::PodGroup { namespace, name, .. } => {
             ObjectChange::PodGroup(s.intern(namespace), name.as_str().into())
         }
-        ClusterObject::VolumeAttachment(_) => ObjectChange::Attachment(both(old, new, |o| match o {
-            ClusterObject::VolumeAttachment(v) => Some(v.clone()),
-            _ => None,
+        ClusterObject::VolumeAttachment(_) => ObjectChange::Attachment(both(old, new, |o| {
+            let ClusterObject::VolumeAttachment(v) = o else { return None };
+            Some(v.clone())
         })),
-        _ => return None,
+        ClusterObject::Namespace { .. }
+        | ClusterObject::Service { .. }
+        | ClusterObject::Workload { .. }
+        | ClusterObject::Budget { .. } => return None,
     })
 }

@@ -165,7 +165,12 @@ impl Scheduler {
                 }
                 Wanted::Later
             }
-            _ => Wanted::Never,
+            Action::Bind { .. }
+            | Action::Prepare { .. }
+            | Action::Extend { .. }
+            | Action::ClearNomination { .. }
+            | Action::Preempt { .. }
+            | Action::Record { .. } => Wanted::Never,
         }
     }
 

@@ -146,7 +146,7 @@ fn note(failure: &mut Failure, status: &Status) {
     let list = match status.code {
         Code::Unschedulable | Code::Unresolvable => &mut failure.plugins,
         Code::Pending => &mut failure.pending,
-        _ => return,
+        Code::Success | Code::Error | Code::Wait | Code::Skip => return,
     };
     if !list.contains(&plugin) {
         list.push(plugin);
@@ -262,7 +262,28 @@ pub(crate) fn post_filter(
                 out.clear_nomination = true;
                 texts.push(format!("preemption: {}", preempt::no_candidates(cluster, &search.failed)));
             }
-            _ => {}
+            PluginId::SchedulingGates
+            | PluginId::PrioritySort
+            | PluginId::NodeUnschedulable
+            | PluginId::NodeName
+            | PluginId::TaintToleration
+            | PluginId::NodeAffinity
+            | PluginId::NodePorts
+            | PluginId::NodeResourcesFit
+            | PluginId::VolumeRestrictions
+            | PluginId::NodeVolumeLimits
+            | PluginId::VolumeBinding
+            | PluginId::VolumeZone
+            | PluginId::PodTopologySpread
+            | PluginId::InterPodAffinity
+            | PluginId::NodeResourcesBalancedAllocation
+            | PluginId::ImageLocality
+            | PluginId::DefaultBinder
+            | PluginId::NodeDeclaredFeatures
+            | PluginId::GangScheduling
+            | PluginId::Extender => {}
+            #[cfg(test)]
+            PluginId::TestFirst | PluginId::TestSecond => {}
         }
     }
     out.text = texts.join(", ");

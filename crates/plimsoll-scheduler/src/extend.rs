@@ -314,7 +314,7 @@ impl Scheduler {
             Step::Preempt { extender: i, .. } if *i == extender => {
                 self.take_preempt(extender, ignorable, answer);
             }
-            _ => {}
+            Step::Filter(_) | Step::Preempt { .. } => {}
         }
     }
 

@@ -1,5 +1,18 @@
 //! Scheduler: which node each pod runs on.
 
+// Decisions are the same on every machine and after every change: no lossy conversions, no hash order, no variant that
+// falls through.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        clippy::iter_over_hash_type,
+        clippy::wildcard_enum_match_arm
+    )
+)]
+
 mod absorb;
 mod absorb_objects;
 mod allocate;

@@ -1,5 +1,6 @@
 //! Strings as dense numbers: compared and hashed as one word.
 
+use crate::cast::index32;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
@@ -107,7 +108,7 @@ impl Interner {
             None => {
                 // 2^32 distinct strings do not fit into memory.
                 strings.push(Some(text.into()));
-                strings.len() as u32 - 1
+                index32(strings.len()) - 1
             }
         };
         let hasher = &self.hasher;

@@ -6,7 +6,21 @@
 //! [queueing]: https://kueue.sigs.k8s.io/docs/concepts/
 //! [scheduling]: https://kubernetes.io/docs/concepts/scheduling-eviction/scheduling-framework/
 
+// Decisions are the same on every machine and after every change: no lossy conversions, no hash order, no variant that
+// falls through.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        clippy::iter_over_hash_type,
+        clippy::wildcard_enum_match_arm
+    )
+)]
+
 pub mod answer;
+pub mod cast;
 pub mod intern;
 pub mod model;
 pub mod rng;

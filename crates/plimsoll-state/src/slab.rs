@@ -1,5 +1,6 @@
 //! Rows with dense, reused numbers.
 
+use crate::cast::index32;
 use std::marker::PhantomData;
 
 /// A dense number of a row.
@@ -59,7 +60,7 @@ impl<I: Id, T> Slab<I, T> {
     pub fn remove(&mut self, id: I) -> Option<T> {
         let row = self.rows.get_mut(id.index())?.take();
         if row.is_some() {
-            self.free.push(id.index() as u32);
+            self.free.push(index32(id.index()));
         }
         row
     }

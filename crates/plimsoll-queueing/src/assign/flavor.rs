@@ -76,7 +76,7 @@ impl Grade {
         match self.way {
             Way::NoFit | Way::NoCandidates => true,
             Way::Preempt | Way::Reclaim if rules.try_next_when_can_preempt => true,
-            _ => self.borrow > 0 && rules.try_next_when_can_borrow,
+            Way::Preempt | Way::Reclaim | Way::Fit => self.borrow > 0 && rules.try_next_when_can_borrow,
         }
     }
 }
@@ -118,9 +118,9 @@ impl Queueing {
             Some(last) if self.config.gates.flavor_fungibility => last.next(s.members[0], res),
             _ => 0,
         };
-        let (mut best, mut attempted) = (Grade::WORST, -1i32);
+        let (mut best, mut attempted) = (Grade::WORST, None);
         for (i, &flavor) in group.flavors.iter().enumerate().skip(start) {
-            attempted = i as i32;
+            attempted = Some(i);
             if let Some(text) = self.unpinned(s, flavor, res) {
                 found.reasons.push(text);
                 continue;
@@ -167,8 +167,8 @@ impl Queueing {
                 (best, found.picks) = (grade, picks);
             }
         }
-        let seen_all = attempted == group.flavors.len() as i32 - 1;
-        let tried = if seen_all { -1 } else { attempted };
+        let seen_all = attempted.map_or(0, |i| i + 1) == group.flavors.len();
+        let tried = attempted.filter(|_| !seen_all).and_then(|i| i32::try_from(i).ok()).unwrap_or(-1);
         found.picks.iter_mut().for_each(|p| p.tried = tried);
         if best.way == Way::Fit {
             found.reasons.clear();

@@ -140,7 +140,7 @@ impl Queueing {
                         let targets = self.preemption_targets(id, cq, &a);
                         (!targets.is_empty()).then_some((a, targets))
                     }
-                    _ => None,
+                    Mode::NoFit | Mode::DeferredFit => None,
                 }
             });
             if let Some(found) = found {

@@ -88,7 +88,7 @@ impl<'a> Matcher<'a> {
                     let count = if let ClaimCount::Exactly(n) = count { *n } else { 0 };
                     Some((i, class.as_str(), selectors.as_slice(), count))
                 }
-                _ => None,
+                ClaimRequest::FirstAvailable | ClaimRequest::Empty | ClaimRequest::Exactly { .. } => None,
             })
             .collect();
         if asked.is_empty() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_state::cast::index32;
+
 use super::table::Row;
 use super::tally::Place;
 use super::{MetricSample, MetricValue};
@@ -45,13 +47,13 @@ impl Queueing {
     }
 
     fn queues(&self) -> impl Iterator<Item = (CqId, &str)> {
-        (0..self.cqs.len() as CqId)
+        (0..index32(self.cqs.len()))
             .filter(|&c| self.cq(c).spec.is_some())
             .map(|c| (c, self.cq(c).name.as_str()))
     }
 
     fn locals(&self) -> impl Iterator<Item = (LqId, Vec<String>)> {
-        (0..self.lqs.len() as LqId)
+        (0..index32(self.lqs.len()))
             .filter(|&l| self.lq(l).spec.is_some())
             .map(|l| (l, vec![self.lq(l).name.clone(), self.lq(l).namespace.clone()]))
     }
@@ -240,7 +242,7 @@ impl Queueing {
                 vec![(vec![cohort.to_owned()], share(&self.tree.share(n)))]
             }
             "cohort_subtree_quota" | "cohort_subtree_resource_reservations" => {
-                let columns = (0..self.tree.columns() as Fr).filter(|&fr| self.tree.present(n, fr));
+                let columns = (0..index32(self.tree.columns())).filter(|&fr| self.tree.present(n, fr));
                 let quota = name.ends_with("quota");
                 columns
                     .map(|fr| {

@@ -207,7 +207,7 @@ impl Queueing {
                 None => share.compare(&Share::lowest()) == Ordering::Greater,
                 Some((b, bs)) => match share.compare(bs) {
                     Ordering::Equal => self.first_candidate_before(need, order, q, *b),
-                    o => o == Ordering::Greater,
+                    o @ (Ordering::Less | Ordering::Greater) => o == Ordering::Greater,
                 },
             };
             if better {

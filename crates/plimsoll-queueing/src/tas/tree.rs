@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Amounts, HOSTNAME, add_times};
 use crate::ids::Map;
+use plimsoll_state::cast::index32;
 use plimsoll_state::model::{Node, StringMap, Taint, Toleration};
 
 /// Number of a domain in its tree.
@@ -92,9 +93,9 @@ impl FlavorTree {
         let keep =
             LeafNode { name: node.name.clone(), labels: node.labels.clone(), taints: node.taints.clone() };
         let domain = self.domain(&values);
-        self.domains[domain as usize].leaf = Some(self.leaves.len() as u32);
+        self.domains[domain as usize].leaf = Some(index32(self.leaves.len()));
         let node = self.by_node.then_some(keep);
-        self.by_id.insert(id.clone(), self.leaves.len() as u32);
+        self.by_id.insert(id.clone(), index32(self.leaves.len()));
         self.leaves.push(Leaf { domain, id, room: room.clone(), slots: [None; 2], admitted: None, node });
     }
 
@@ -104,7 +105,7 @@ impl FlavorTree {
         if let Some(&d) = self.by_values.get(values) {
             return d;
         }
-        let id = self.domains.len() as DomainId;
+        let id = index32(self.domains.len());
         self.domains.push(Domain { values: values.to_vec(), children: Vec::new(), leaf: None });
         self.by_values.insert(values.to_vec(), id);
         self.per_level[level].push(id);

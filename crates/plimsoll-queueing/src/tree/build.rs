@@ -1,5 +1,7 @@
 //! Building the tree from the objects: edges, cycles, subtree quotas, heights.
 
+use plimsoll_state::cast::index32;
+
 use super::{Cell, Node, NodeId, Quota, Tree};
 use crate::amount::Exact;
 use crate::ids::{Fr, Map, Res};
@@ -47,9 +49,9 @@ impl Tree {
         for i in by_name {
             let Some(p) = nodes[i].parent else { continue };
             if !specs[i].leaf {
-                nodes[p as usize].cohorts.push(i as NodeId);
+                nodes[p as usize].cohorts.push(index32(i));
             } else if specs[i].active {
-                nodes[p as usize].queues.push(i as NodeId);
+                nodes[p as usize].queues.push(index32(i));
             }
         }
         let columns = resource_of.len();
@@ -76,7 +78,7 @@ impl Tree {
             let (height, parent) = (below.unwrap_or(0).max(some), node.parent);
             self.nodes[n as usize].height = height;
             let Some(parent) = parent else { continue };
-            for fr in 0..self.columns as Fr {
+            for fr in 0..index32(self.columns) {
                 let child = self.cells[self.at(n, fr)];
                 if child.present {
                     let i = self.at(parent, fr);
@@ -87,7 +89,7 @@ impl Tree {
             }
         }
         for n in order {
-            for fr in 0..self.columns as Fr {
+            for fr in 0..index32(self.columns) {
                 let c = self.cells[self.at(n, fr)];
                 let potential = match self.nodes[n as usize].parent {
                     None => c.subtree,
@@ -105,8 +107,7 @@ impl Tree {
     /// All nodes, parents before children.
     fn top_down(&self) -> Vec<NodeId> {
         let depth = |n: NodeId| self.ancestors(n).count();
-        let mut order: Vec<(usize, NodeId)> =
-            (0..self.nodes.len() as NodeId).map(|n| (depth(n), n)).collect();
+        let mut order: Vec<(usize, NodeId)> = (0..index32(self.nodes.len())).map(|n| (depth(n), n)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, n)| n).collect()
     }
@@ -167,7 +168,7 @@ impl Tree {
             .collect();
         for n in self.top_down().into_iter().rev() {
             let Some(parent) = self.nodes[n as usize].parent else { continue };
-            for fr in 0..self.columns as Fr {
+            for fr in 0..index32(self.columns) {
                 let up = usage[self.at(n, fr)].above(self.cells[self.at(n, fr)].local_quota());
                 let i = self.at(parent, fr);
                 usage[i] = usage[i].add(up);

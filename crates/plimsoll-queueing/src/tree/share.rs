@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
+use plimsoll_state::cast::{index32, whole};
+
 use super::{NodeId, Tree};
 use crate::amount::Amount;
 use crate::ids::{Fr, Res};
@@ -47,7 +49,7 @@ impl Share {
 
     /// As in `status.fairSharing.weightedShare`: rounded up, `i64::MAX` for infinite.
     pub(crate) fn rounded(&self) -> i64 {
-        if self.is_endless() { i64::MAX } else { self.precise().ceil() as i64 }
+        if self.is_endless() { i64::MAX } else { whole(self.precise().ceil()) }
     }
 
     fn is_endless(&self) -> bool {
@@ -76,7 +78,7 @@ impl Tree {
         let mut share = Share { weight: self.node(n).weight, ratio: 0.0, borrowed: SmallVec::new() };
         let Some(parent) = self.node(n).parent else { return share };
         let mut borrowed: SmallVec<[(Res, Amount); 4]> = SmallVec::new();
-        for fr in 0..self.columns as Fr {
+        for fr in 0..index32(self.columns) {
             let c = self.cells[self.at(n, fr)];
             let over = c.usage.sub(c.subtree);
             if c.present && over > Amount::ZERO {
@@ -96,7 +98,7 @@ impl Tree {
     /// What children of `n` could use of a resource together if nothing were used anywhere.
     fn lendable(&self, n: NodeId, res: Res) -> Amount {
         let root = self.root(n);
-        (0..self.columns as Fr)
+        (0..index32(self.columns))
             .filter(|&fr| self.resource_of[fr as usize] == res && self.present(root, fr))
             .fold(Amount::ZERO, |sum, fr| sum.add(self.potential(n, fr)))
     }

@@ -4,6 +4,7 @@
 use super::Failure;
 use crate::cluster::{Cluster, NodeId};
 use crate::devices::{Claim, DeviceId, Devices, Reach, Slice};
+use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{Counters, Device};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +115,7 @@ impl Pools {
         let (generation, count) = (first.generation, first.slice_count);
         let mut rest: Vec<&Arc<Slice>> = Vec::new();
         let mut pool = Pool { driver, name, health: Health::Good, slices: Vec::new(), left: BTreeMap::new() };
-        if group.len() as i64 != count {
+        if signed(group.len()) != count {
             let key = (driver.to_owned(), name.to_owned());
             let all = self.by_pool.get(&key).map_or(&[][..], Vec::as_slice);
             if all.iter().any(|i| self.slices[*i].raw.generation > generation) {
@@ -122,7 +123,7 @@ impl Pools {
             }
             let same = all.iter().filter(|i| self.slices[**i].raw.generation == generation);
             let same: Vec<usize> = same.copied().collect();
-            if same.len() as i64 != count {
+            if signed(same.len()) != count {
                 pool.health = Health::Incomplete;
                 return Some(pool);
             }

@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// A pod came to a node (1) or left it (-1).
-    pub(super) fn count_member(&mut self, pod: PodId, by: i64) {
+    pub(super) fn count_member(&mut self, pod: PodId, by: i32) {
         let Some(key) = self.group_keys.get(&pod) else { return };
         if let Some(group) = self.groups.get_mut(key) {
             group.placed = group.placed.wrapping_add_signed(by as isize);

@@ -18,8 +18,7 @@ use super::objects::Objects;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use plimsoll_state::intern::{Interner, Map, Marks, Sym};
-use plimsoll_state::model;
-use plimsoll_state::slab::{Id, Slab};
+use plimsoll_state::{cast::index32, model, slab::Id, slab::Slab};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -361,7 +360,7 @@ impl Cluster {
         let slot = self.nodes[node].pods.len();
         let pod = &mut self.pods[id];
         pod.node = Some(node);
-        pod.slot = slot as u32;
+        pod.slot = index32(slot);
         self.nodes[node].pods.push(id);
         self.account(id, node, 1);
     }
@@ -373,7 +372,7 @@ impl Cluster {
         let row = &mut self.nodes[node];
         row.pods.swap_remove(slot);
         if let Some(moved) = row.pods.get(slot) {
-            self.pods[*moved].slot = slot as u32;
+            self.pods[*moved].slot = index32(slot);
         }
         self.account(id, node, -1);
         self.drop_row_if_unused(node);
@@ -381,23 +380,24 @@ impl Cluster {
     }
 
     /// Adds (`sign` 1) or takes away (`sign` -1) what a pod occupies.
-    fn account(&mut self, id: PodId, node: NodeId, sign: i64) {
+    fn account(&mut self, id: PodId, node: NodeId, sign: i32) {
+        let by = i64::from(sign);
         let pod = &self.pods[id];
         let shape = Arc::clone(self.shapes.get(pod.shape));
         let usage = pod.extra.as_ref().and_then(|e| e.usage.as_ref()).unwrap_or(&shape.spec.usage);
         let r = &usage.requests;
         let n = node.index();
         for (column, amount) in self.columns.used.iter_mut().zip([r.cpu, r.memory, r.ephemeral, 1]) {
-            column[n] = column[n].wrapping_add(amount * sign);
+            column[n] = column[n].wrapping_add(amount * by);
         }
         let nonzero = [usage.nonzero_cpu, usage.nonzero_memory];
         for (column, amount) in self.columns.nonzero.iter_mut().zip(nonzero) {
-            column[n] = column[n].wrapping_add(amount * sign);
+            column[n] = column[n].wrapping_add(amount * by);
         }
         let row = &mut self.nodes[node];
         for (name, amount) in &r.scalars {
             let s = row.scalar_mut(*name);
-            s.used = s.used.wrapping_add(amount * sign);
+            s.used = s.used.wrapping_add(amount * by);
         }
         if sign < 0 {
             row.scalars.retain(|s| s.alloc != 0 || s.used != 0);
@@ -413,16 +413,16 @@ impl Cluster {
             }
         }
         if !spec.affinity.is_empty() || !spec.anti_affinity.is_empty() {
-            row.with_affinity = row.with_affinity.wrapping_add_signed(sign as i32);
+            row.with_affinity = row.with_affinity.wrapping_add_signed(sign);
             self.with_affinity = self.with_affinity.wrapping_add_signed(sign as isize);
         }
         if !spec.anti_affinity.required.is_empty() {
-            row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign as i32);
+            row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign);
         }
         if !self.groups.is_empty() {
             self.count_member(id, sign);
         }
-        let moved = Moved { deleting: self.pods[id].deleting, shape, by: sign };
+        let moved = Moved { deleting: self.pods[id].deleting, shape, by };
         self.changes.pod(node, moved);
     }
 

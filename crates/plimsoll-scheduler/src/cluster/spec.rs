@@ -3,6 +3,7 @@
 use super::amounts::{self, Amounts, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, Usage};
 use super::labels::{Labels, NodeSelector, NodeTerm, Selector};
 use super::ports::{self, HostPort};
+use plimsoll_state::cast::signed;
 use plimsoll_state::intern::{Interner, Map, Marks, Sym};
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{
@@ -339,7 +340,7 @@ impl Spec {
 
 /// Image names with `:latest` where there is neither tag nor digest (spec section 5.8).
 pub fn normalized_image(name: &str) -> std::borrow::Cow<'_, str> {
-    if name.rfind(':').map_or(-1, |i| i as i64) <= name.rfind('/').map_or(-1, |i| i as i64) {
+    if name.rfind(':').map_or(-1, signed) <= name.rfind('/').map_or(-1, signed) {
         format!("{name}:latest").into()
     } else {
         name.into()

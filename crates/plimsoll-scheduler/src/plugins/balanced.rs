@@ -5,6 +5,7 @@ use crate::args::Args;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId};
 use crate::framework::{FilterState, Incoming, Normalization, Plugin, PluginId, ScoreState};
+use plimsoll_state::cast::whole;
 use plimsoll_state::intern::Interner;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ fn balance(fractions: &[f64]) -> i64 {
             (more.iter().map(|f| (f - mean) * (f - mean)).sum::<f64>() / n).sqrt()
         }
     };
-    ((1.0 - deviation) * 100.0) as i64
+    whole((1.0 - deviation) * 100.0)
 }
 
 impl ScoreState for State {

@@ -49,7 +49,7 @@ impl Plugin for NodeDeclaredFeatures {
             Payload::Pod { id, old: Some(old), new: Some(new) } => {
                 *id == pod && old.shape.spec.features != new.shape.spec.features
             }
-            _ => false,
+            Payload::Node { .. } | Payload::Pod { .. } | Payload::Object(_) => false,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::framework::{
 };
 use crate::objects::ObjectChange;
 use crate::{DeviceGrant, ExtendedClaim};
+use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{
     DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, PodSpec, ResourceClaim,
@@ -289,7 +290,7 @@ impl State {
         if given.is_empty() {
             return 0;
         }
-        let worth = |i: usize| BEST_ALTERNATIVE - i as i64;
+        let worth = |i: usize| BEST_ALTERNATIVE - signed(i);
         let now = self.open.iter().zip(&given).flat_map(|((_, wanted), given)| {
             let chosen = wanted.requests.iter().zip(&given.alternatives);
             chosen.filter(|(r, _)| r.prioritized).map(|(_, i)| worth(*i))
@@ -427,7 +428,7 @@ impl Plugin for DynamicResources {
                 };
                 freed || (own() && status_changed())
             }
-            _ => false,
+            Payload::Node { .. } | Payload::Object(_) => false,
         }
     }
 }

@@ -103,7 +103,7 @@ impl Strategy {
         match self.kind {
             // Rounded half away from zero; both are positive.
             StrategyKind::RequestedToCapacityRatio => (2 * sum + weights) / (2 * weights),
-            _ => sum / weights,
+            StrategyKind::LeastAllocated | StrategyKind::MostAllocated => sum / weights,
         }
     }
 
@@ -281,7 +281,7 @@ impl Plugin for Fit {
                 let asked = |(name, _): &(Sym, i64)| resource == Some(cluster.strings.text(*name));
                 spec.requests.scalars.iter().any(asked)
             }
-            _ => false,
+            Payload::Node { .. } | Payload::Pod { .. } | Payload::Object(_) => false,
         }
     }
 }

@@ -90,7 +90,7 @@ impl Plugin for GangScheduling {
         match &change.payload {
             Payload::Pod { new: Some(new), .. } => new.shape.namespace == namespace && *new.group == *group,
             Payload::Object(ObjectChange::PodGroup(space, name)) => *space == namespace && **name == *group,
-            _ => false,
+            Payload::Node { .. } | Payload::Pod { .. } | Payload::Object(_) => false,
         }
     }
 }

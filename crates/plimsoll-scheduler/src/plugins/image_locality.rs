@@ -1,5 +1,7 @@
 //! ImageLocality: nodes that have the images already (spec section 5.8).
 
+use plimsoll_state::cast::whole;
+
 use super::scoring::MAX_SCORE;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId};
@@ -56,7 +58,7 @@ impl ScoreState for State {
         for name in &self.0.images {
             let Some(size) = info.image_size(*name) else { continue };
             let having = cluster.image_nodes.get(name).copied().unwrap_or(0);
-            sum = sum.saturating_add((size as f64 * (f64::from(having) / total)) as i64);
+            sum = sum.saturating_add(whole(size as f64 * (f64::from(having) / total)));
         }
         let containers = i64::try_from(self.0.container_images).unwrap_or(i64::MAX);
         let max = MAX_CONTAINER_THRESHOLD.saturating_mul(containers).max(MIN_THRESHOLD + 1);

@@ -199,7 +199,7 @@ impl Plugin for InterPodAffinity {
             Payload::Pod { id, .. } if *id == pod => true,
             Payload::Pod { old, new, .. } => pod_hint(cluster, shape, old.as_deref(), new.as_deref()),
             Payload::Node { old, new: Some(new), .. } => node_hint(shape, old.as_deref(), new),
-            _ => false,
+            Payload::Node { .. } | Payload::Object(_) => false,
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::args::InterPodAffinityArgs;
 use crate::cluster::spec::Term;
 use crate::cluster::{Cluster, NodeId, NodeInfo, Shape};
 use crate::framework::{Incoming, ScoreState};
+use plimsoll_state::cast::whole;
 use plimsoll_state::intern::{Map, Sym};
 
 /// Scores by topology key and value.
@@ -90,6 +91,6 @@ pub(super) fn normalize(scores: &mut [i64]) {
     let range = max.saturating_sub(min);
     for s in scores {
         // In floating point as upstream does it: the cut to an integer must fall the same way.
-        *s = if range > 0 { (100.0 * ((*s - min) as f64 / range as f64)) as i64 } else { 0 };
+        *s = if range > 0 { whole(100.0 * ((*s - min) as f64 / range as f64)) } else { 0 };
     }
 }

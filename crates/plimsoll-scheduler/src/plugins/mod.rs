@@ -55,7 +55,9 @@ pub(crate) fn make(id: PluginId, args: &Args, strings: &mut Interner) -> Option<
         PluginId::DefaultPreemption => Box::new(default_preemption::DefaultPreemption),
         PluginId::DynamicResources => Box::new(dynamic_resources::DynamicResources),
         PluginId::GangScheduling => Box::new(gang::GangScheduling),
-        _ => return None,
+        PluginId::PrioritySort | PluginId::DefaultBinder | PluginId::Extender => return None,
+        #[cfg(test)]
+        PluginId::TestFirst | PluginId::TestSecond => return None,
     })
 }
 

@@ -48,7 +48,7 @@ impl Plugin for NodePorts {
                     && conflict(&cluster.shape(pod).spec.ports, &old.shape.spec.ports)
             }
             Payload::Node { .. } => true,
-            _ => false,
+            Payload::Pod { .. } | Payload::Object(_) => false,
         }
     }
 }

@@ -51,7 +51,7 @@ impl Plugin for NodeUnschedulable {
                 !new.unschedulable && old.as_ref().is_none_or(|o| o.unschedulable)
             }
             Payload::Pod { id, .. } => *id == pod && cluster.shape(pod).spec.tolerates(&self.0),
-            _ => false,
+            Payload::Node { .. } | Payload::Object(_) => false,
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::cluster::{Cluster, Labels, Node, NodeId, NodeInfo, OwnerKind, PodId, 
 use crate::events::{Actions, Change, Interest, Payload, PodView, Resource};
 use crate::framework::{Counts, FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
 use crate::objects::OwnerSelector;
+use plimsoll_state::cast::signed;
 use plimsoll_state::intern::{Interner, Map, Sym};
 use plimsoll_state::model::{SpreadConstraint, UnsatisfiableAction};
 use std::collections::BTreeMap;
@@ -155,7 +156,7 @@ impl Domains {
 
     /// The least count; 0 when there are fewer than `min_domains` domains.
     pub fn min(&self, min_domains: i64) -> i64 {
-        if (self.counts.len() as i64) < min_domains {
+        if signed(self.counts.len()) < min_domains {
             return 0;
         }
         // Without any domain nothing can be skewed.

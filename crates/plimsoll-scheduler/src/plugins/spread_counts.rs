@@ -8,6 +8,7 @@ use crate::framework::{
     At, Axis, Counts, Dump, Incoming, MISSING, Place, PluginId, Relations, Status, Topology, Touched,
     coordinate, domain,
 };
+use plimsoll_state::cast::whole;
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::slab::Id;
 use smallvec::SmallVec;
@@ -170,7 +171,7 @@ impl State {
             };
             sum += n as f64 * weight + (c.max_skew - 1) as f64;
         }
-        f64::round(sum) as i64
+        whole(f64::round(sum))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::cluster::spec::Spread;
 use crate::cluster::{Cluster, NodeId};
 use crate::framework::{Incoming, ScoreState};
 use fixedbitset::FixedBitSet;
+use plimsoll_state::cast::whole;
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::slab::Id;
 
@@ -87,7 +88,7 @@ impl ScoreState for State {
             };
             sum += n as f64 * weight + (c.max_skew - 1) as f64;
         }
-        f64::round(sum) as i64
+        whole(f64::round(sum))
     }
 
     fn normalize(&self, _cluster: &Cluster, nodes: &[NodeId], scores: &mut [i64]) {

@@ -63,7 +63,7 @@ impl Plugin for TaintToleration {
                 old.as_ref().is_none_or(|o| is_kept_away(spec, o)) && !is_kept_away(spec, new)
             }
             Payload::Pod { id, .. } => *id == pod,
-            _ => false,
+            Payload::Node { .. } | Payload::Object(_) => false,
         }
     }
 }

@@ -312,7 +312,19 @@ impl Plugin for VolumeBinding {
             ObjectChange::Capacity((Some(old), Some(new))) => {
                 old.raw.topology != new.raw.topology || new.limit().unwrap_or(0) > old.limit().unwrap_or(0)
             }
-            other => claim_change(other).is_some_and(|pair| is_own_claim(cluster, pod, pair)),
+            other @ (ObjectChange::Volume(_)
+            | ObjectChange::Claim(_)
+            | ObjectChange::Class(_)
+            | ObjectChange::CsiNode(_)
+            | ObjectChange::CsiDriver(_)
+            | ObjectChange::Capacity(_)
+            | ObjectChange::Attachment(_)
+            | ObjectChange::DeviceClaim(_)
+            | ObjectChange::DeviceSlice(_)
+            | ObjectChange::DeviceClass(_)
+            | ObjectChange::PodGroup(..)) => {
+                claim_change(other).is_some_and(|pair| is_own_claim(cluster, pod, pair))
+            }
         }
     }
 }

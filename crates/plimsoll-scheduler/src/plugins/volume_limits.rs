@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{Actions, Change, Interest, Payload, Resource};
 use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
 use crate::objects::{Claim, ObjectChange};
+use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::VolumeSource;
 use std::collections::BTreeMap;
@@ -129,7 +130,7 @@ impl Plugin for VolumeLimits {
             Payload::Object(change) => {
                 claim_change(change).is_some_and(|pair| is_own_claim(cluster, pod, pair))
             }
-            _ => false,
+            Payload::Node { .. } | Payload::Pod { .. } => false,
         }
     }
 }
@@ -166,7 +167,7 @@ impl FilterState for State {
             }
         }
         for (driver, more) in wanted {
-            let there = attached.keys().filter(|(d, _)| d == driver).count() as i64;
+            let there = signed(attached.keys().filter(|(d, _)| d == driver).count());
             if limits.get(driver).is_some_and(|limit| there + more > *limit) {
                 return Status::unschedulable(PluginId::NodeVolumeLimits, REASON);
             }

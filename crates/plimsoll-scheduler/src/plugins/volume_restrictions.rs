@@ -5,6 +5,7 @@ use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, PodId, Shape};
 use crate::events::{Actions, Change, Interest, Payload, Resource};
 use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{AccessMode, Volume, VolumeSource};
 use std::sync::Arc;
@@ -62,7 +63,13 @@ fn any_conflict(a: &[Volume], b: &[Volume]) -> bool {
 fn named_claims(shape: &Shape) -> impl Iterator<Item = &str> {
     shape.spec.source.volumes.iter().filter_map(|v| match &v.source {
         VolumeSource::Claim { name, .. } => Some(name.as_str()),
-        _ => None,
+        VolumeSource::Ephemeral
+        | VolumeSource::Csi { .. }
+        | VolumeSource::GcePersistentDisk { .. }
+        | VolumeSource::AwsElasticBlockStore { .. }
+        | VolumeSource::Iscsi { .. }
+        | VolumeSource::Rbd { .. }
+        | VolumeSource::Image { .. } => None,
     })
 }
 
@@ -138,7 +145,7 @@ impl Plugin for VolumeRestrictions {
             Payload::Object(change) => {
                 claim_change(change).is_some_and(|pair| is_own_claim(cluster, pod, pair))
             }
-            _ => false,
+            Payload::Node { .. } | Payload::Pod { .. } => false,
         }
     }
 }
@@ -160,10 +167,10 @@ impl FilterState for State {
     }
 
     fn add_pod(&mut self, cluster: &Cluster, other: PodId, _node: NodeId) {
-        self.in_use += uses(cluster.shape(other), self.namespace, &self.once) as i64;
+        self.in_use += signed(uses(cluster.shape(other), self.namespace, &self.once));
     }
 
     fn remove_pod(&mut self, cluster: &Cluster, other: PodId, _node: NodeId) {
-        self.in_use -= uses(cluster.shape(other), self.namespace, &self.once) as i64;
+        self.in_use -= signed(uses(cluster.shape(other), self.namespace, &self.once));
     }
 }

@@ -120,7 +120,19 @@ impl Plugin for VolumeZone {
             ObjectChange::Volume((Some(old), Some(new))) => {
                 self.0.iter().any(|(k, _)| old.labels.get(*k) != new.labels.get(*k))
             }
-            other => claim_change(other).is_some_and(|pair| is_own_claim(cluster, pod, pair)),
+            other @ (ObjectChange::Volume(_)
+            | ObjectChange::Claim(_)
+            | ObjectChange::Class(_)
+            | ObjectChange::CsiNode(_)
+            | ObjectChange::CsiDriver(_)
+            | ObjectChange::Capacity(_)
+            | ObjectChange::Attachment(_)
+            | ObjectChange::DeviceClaim(_)
+            | ObjectChange::DeviceSlice(_)
+            | ObjectChange::DeviceClass(_)
+            | ObjectChange::PodGroup(..)) => {
+                claim_change(other).is_some_and(|pair| is_own_claim(cluster, pod, pair))
+            }
         }
     }
 }

@@ -16,7 +16,12 @@ pub(super) fn claim_name(pod: &str, volume: &Volume) -> Option<(String, bool)> {
     match &volume.source {
         VolumeSource::Claim { name, .. } => Some((name.clone(), false)),
         VolumeSource::Ephemeral => Some((format!("{pod}-{}", volume.name), true)),
-        _ => None,
+        VolumeSource::Csi { .. }
+        | VolumeSource::GcePersistentDisk { .. }
+        | VolumeSource::AwsElasticBlockStore { .. }
+        | VolumeSource::Iscsi { .. }
+        | VolumeSource::Rbd { .. }
+        | VolumeSource::Image { .. } => None,
     }
 }
 
@@ -58,7 +63,16 @@ pub(super) fn is_own_claim(cluster: &Cluster, pod: PodId, pair: &Pair<Claim>) ->
 pub(super) fn claim_change(change: &ObjectChange) -> Option<&Pair<Claim>> {
     match change {
         ObjectChange::Claim(pair) => Some(pair),
-        _ => None,
+        ObjectChange::Volume(_)
+        | ObjectChange::Class(_)
+        | ObjectChange::CsiNode(_)
+        | ObjectChange::CsiDriver(_)
+        | ObjectChange::Capacity(_)
+        | ObjectChange::Attachment(_)
+        | ObjectChange::DeviceClaim(_)
+        | ObjectChange::DeviceSlice(_)
+        | ObjectChange::DeviceClass(_)
+        | ObjectChange::PodGroup(..) => None,
     }
 }
 

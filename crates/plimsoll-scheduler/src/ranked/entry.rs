@@ -8,7 +8,7 @@ use crate::framework::{
 };
 use crate::preempt::Trials;
 use plimsoll_state::intern::Map;
-use plimsoll_state::slab::Id;
+use plimsoll_state::{cast::index32, slab::Id};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -280,7 +280,7 @@ impl Ranked {
                     }
                     None => {
                         self.classes.push(new);
-                        (self.classes.len() - 1) as u32
+                        index32(self.classes.len() - 1)
                     }
                 };
                 self.by_place.insert(place, id);
@@ -324,7 +324,7 @@ impl Ranked {
         self.broken |= at >= MAX_VERDICTS;
         let at = at.min(MAX_VERDICTS);
         self.table[at].nodes += 1;
-        at as u16 + 2
+        u16::try_from(at).unwrap_or(u16::MAX - 2) + 2
     }
 
     /// Repairs the ranks for what changed; false: they must be made afresh.
@@ -387,7 +387,7 @@ impl Ranked {
             }
             if class.status.is_success() {
                 nodes += class.nodes;
-                self.feasible.push(id as u32);
+                self.feasible.push(index32(id));
             }
         }
         nodes

@@ -4,6 +4,7 @@
 //! hardly larger than one, and the nth of several trees' best nodes is found by going down all at once. Blocks are
 //! wide: a change usually touches two cache lines, not one per level of a binary tree.
 
+use plimsoll_state::cast::index32;
 use smallvec::SmallVec;
 
 /// No block.
@@ -70,7 +71,7 @@ fn put<T>(list: &mut Vec<T>, free: &mut Vec<u32>, new: T) -> u32 {
         }
         None => {
             list.push(new);
-            (list.len() - 1) as u32
+            index32(list.len() - 1)
         }
     }
 }
@@ -204,7 +205,7 @@ impl Forest {
             });
         }
         let ties = |i: usize| at.iter().filter(|(b, best)| self.scores[*b as usize].0[i] == *best).count();
-        let side = Self::side(&mut n, |i| ties(i) as u32)?;
+        let side = Self::side(&mut n, |i| index32(ties(i)))?;
         Some(node * WIDTH + side)
     }
 

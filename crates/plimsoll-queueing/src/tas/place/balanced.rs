@@ -4,6 +4,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use plimsoll_state::cast::signed;
+
 use super::{Search, State, Unit};
 use crate::tas::tree::DomainId;
 
@@ -167,7 +169,7 @@ impl Search<'_> {
                 found.last_with_leader = Some(d);
                 used += 1;
             }
-            found.domains = used as i64;
+            found.domains = signed(used);
             rest = sorted[used..].to_vec();
         }
         if leaders > 0 {
@@ -193,7 +195,7 @@ impl Search<'_> {
             (level, c.domains)
         };
         let chosen = self.smallest_set(&domains, false)?;
-        let mut extra = self.slices() - c.threshold.checked_mul(chosen.len() as i64)?;
+        let mut extra = self.slices() - c.threshold.checked_mul(signed(chosen.len()))?;
         if extra < 0 {
             return None;
         }
