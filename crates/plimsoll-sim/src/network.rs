@@ -122,14 +122,13 @@ impl Network {
         self.pending.values().any(|p| p.caller.life == life)
     }
 
-    /// When the last request of this life reaches the server, if one is under way.
-    pub fn last_arrival(&self, life: u32) -> Option<Time> {
-        let of_life = self.pending.values().filter(|p| p.caller.life == life);
+    /// When the last request reaches the server, if one is under way.
+    pub fn last_arrival(&self) -> Option<Time> {
         let arrival = |p: &Pending| match p.stage {
             Stage::UnderWay(at) => Some(at),
             Stage::Answered(_) | Stage::Pausing => None,
         };
-        of_life.filter_map(arrival).max()
+        self.pending.values().filter_map(arrival).max()
     }
 
     /// What a request is about and what becomes of it, for traces.

@@ -38,8 +38,8 @@ pub struct World {
     checkers: Checkers,
     /// Changes of each kind that were looked at.
     seen: BTreeMap<Kind, usize>,
-    /// Quotas as the process knew them in its last life.
-    past: Known,
+    /// Quotas as the process knew them in its former lives.
+    past: BTreeMap<u32, Known>,
     steps: u64,
     calm: Option<Time>,
     /// Since when nothing has been left to do.
@@ -76,7 +76,7 @@ impl World {
             users,
             checkers: Checkers::default(),
             seen: BTreeMap::new(),
-            past: Known::default(),
+            past: BTreeMap::new(),
             steps: 0,
             calm: None,
             quiet: None,
@@ -201,10 +201,10 @@ impl World {
         let old = self.process.life;
         self.network.forget(old);
         let fresh = Process::new(old + 1, self.scenario.settings);
-        self.past = std::mem::replace(&mut self.process, fresh).known;
+        self.past.insert(old, std::mem::replace(&mut self.process, fresh).known);
         let mut rng = Dice::new(self.scenario.seed).about("crash").of(u64::from(old)).rng();
         let pause = Duration::from_millis(rng.range(1, 3_000));
-        let from = self.network.last_arrival(old).unwrap_or(self.network.now()).max(self.network.now());
+        let from = self.network.last_arrival().unwrap_or(self.network.now()).max(self.network.now());
         self.network.agenda.at(from.plus(pause), Event::Start(old + 1));
     }
 
@@ -217,11 +217,9 @@ impl World {
                 *seen += 1;
                 self.compared = false;
                 let known = decided.map(|(life, serial)| {
-                    if life == self.process.life {
-                        self.process.known.since(serial)
-                    } else {
-                        self.past.since(serial)
-                    }
+                    let own = life == self.process.life;
+                    let known = if own { Some(&self.process.known) } else { self.past.get(&life) };
+                    known.map_or(&[][..], |known| known.since(serial))
                 });
                 self.checkers.changed(kind, &change, known)?;
                 let runs = self.checkers.held(&name_of(&change.object)).is_some_and(crate::check::Held::runs);

@@ -135,3 +135,6 @@ impl Checkers {
         self.held.get(name)
     }
 }
+
+#[cfg(test)]
+mod tests;

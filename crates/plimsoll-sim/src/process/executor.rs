@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_api::lanes::{Group, Lane, Lanes};
 use plimsoll_engine::{Action, Event};
-use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, WorkloadUpdate};
+use plimsoll_queueing::{Action as QueueAction, Admission, Event as QueueEvent, WorkloadUpdate};
 use plimsoll_scheduler::{Action as PodAction, Event as PodEvent, PodRef};
 use plimsoll_state::Answer as Outcome;
 use serde_json::{Value, json};
@@ -53,6 +53,8 @@ pub struct Executor {
     lanes: Lanes,
     /// Serial numbers of quotas that decisions in the lanes were made with, by the number of the write.
     decided: BTreeMap<u64, u64>,
+    /// Admissions given, by the UID of the workload, and the serial numbers that they were decided with.
+    given: BTreeMap<String, (Box<Admission>, u64)>,
     calls: BTreeMap<u64, For>,
     number: u64,
 }
@@ -62,9 +64,27 @@ impl Executor {
     pub fn push(&mut self, action: Action, decided: u64) -> Option<Action> {
         let lane = Lane::of(&action)?;
         if let Action::Queueing(QueueAction::UpdateWorkload(u)) = &action {
+            let decided = self.first_decided(u, decided);
             self.decided.insert(u.id, decided);
         }
         self.lanes.push(lane, action)
+    }
+
+    /// When an admission was decided on: a write repeats what an earlier one says that has no answer yet.
+    fn first_decided(&mut self, update: &WorkloadUpdate, now: u64) -> u64 {
+        match &update.admission {
+            Some(Some(admission)) => {
+                let first = self.given.get(&update.uid).filter(|(given, _)| given == admission);
+                let decided = first.map_or(now, |(_, decided)| *decided);
+                self.given.insert(update.uid.clone(), (admission.clone(), decided));
+                decided
+            }
+            Some(None) => {
+                self.given.remove(&update.uid);
+                now
+            }
+            None => now,
+        }
     }
 
     /// Whether nothing waits and nothing is under way.

@@ -1,0 +1,60 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn change(object: Value) -> Change {
+    Change { version: 1, object: Arc::new(object), deleted: false }
+}
+
+fn queue(nominal: i64) -> Value {
+    let cpu = json!({"name": "cpu", "nominalQuota": nominal.to_string()});
+    json!({"metadata": {"name": "c"}, "spec": {"resourceGroups": [{"flavors": [{"name": "f", "resources": [cpu]}]}]}})
+}
+
+fn workload(name: &str, pods: i64) -> Value {
+    let assigned = json!({"name": "main", "count": pods, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": pods.to_string()}});
+    json!({
+        "metadata": {"namespace": "n", "name": name, "uid": name},
+        "spec": {"podSets": [{"name": "main", "count": pods}]},
+        "status": {
+            "conditions": [{"type": "QuotaReserved", "status": "True"}],
+            "admission": {"clusterQueue": "c", "podSetAssignments": [assigned]},
+        },
+    })
+}
+
+/// What a workload with so many pods does, after one with two of three CPUs.
+fn second(pods: i64, known: i64) -> Result<(), Rule> {
+    let mut checkers = Checkers::default();
+    let mut quotas = Quotas::default();
+    quotas.know(Kind::ClusterQueue, "c", Some(&queue(known)));
+    let known = [Rc::new(quotas)];
+    let rule = |v: Violation| v.rule;
+    checkers.changed(Kind::ClusterQueue, &change(queue(3)), None).map_err(rule)?;
+    checkers.changed(Kind::Workload, &change(workload("a", 2)), Some(&known)).map_err(rule)?;
+    checkers.changed(Kind::Workload, &change(workload("b", pods)), Some(&known)).map_err(rule)
+}
+
+#[test]
+fn too_much_quota_is_found() {
+    assert_eq!(second(1, 3), Ok(()));
+    assert_eq!(second(2, 3), Err(Rule::Quota));
+    // The process may have decided when there was more.
+    assert_eq!(second(2, 4), Ok(()));
+}
+
+#[test]
+fn a_second_reservation_and_half_an_admission_are_found() {
+    let changed = |object: Value| {
+        let mut checkers = Checkers::default();
+        checkers.changed(Kind::Workload, &change(workload("a", 2)), None).unwrap();
+        checkers.changed(Kind::Workload, &change(object), None).map_err(|v| v.rule)
+    };
+    assert_eq!(changed(workload("a", 2)), Ok(()));
+    assert_eq!(changed(workload("a", 1)), Err(Rule::AdmittedTwice));
+    let mut half = workload("a", 2);
+    half["status"]["conditions"][0]["status"] = json!("False");
+    assert_eq!(changed(half), Err(Rule::AdmittedWhole));
+}
