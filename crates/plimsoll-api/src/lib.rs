@@ -1,15 +1,22 @@
 //! Wire types and their way into and out of the engine: Kueue kinds, lean Pods and Nodes, configuration
 //! files, quantities; object → event, action → patch. No async, no network.
 
+pub mod conditions;
 pub mod config;
 pub mod convert;
 pub mod crds;
 pub mod device_cel;
+pub mod event;
+pub mod execution;
+pub mod json;
 pub mod kueue;
 pub mod lanes;
 mod lean;
 pub mod quantity;
+pub mod request;
+pub mod resource;
 pub mod roles;
+pub mod timestamp;
 pub mod webhooks;
 pub mod windows;
 

@@ -21,214 +21,21 @@ use crate::limit::Limit;
 /// an API server waits for one webhook (`timeoutSeconds`). A write that was given up may still be carried out.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A resource type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Resource {
-    /// Group and version: `v1` or `batch/v1`.
-    pub api_version: &'static str,
-    /// Plural: `pods`.
-    pub plural: &'static str,
-    /// Kind: `Pod`.
-    pub kind: &'static str,
-}
+pub use plimsoll_api::request::{Error, PatchKind};
+pub use plimsoll_api::resource::*;
 
-macro_rules! resources {
-    ($($(#[$doc:meta])* $name:ident = $api:literal $plural:literal $kind:literal;)*) => {
-        $($(#[$doc])* pub const $name: Resource = Resource { api_version: $api, plural: $plural, kind: $kind };)*
-    };
-}
-
-resources! {
-    /// Pods.
-    PODS = "v1" "pods" "Pod";
-    /// Nodes.
-    NODES = "v1" "nodes" "Node";
-    /// Namespaces.
-    NAMESPACES = "v1" "namespaces" "Namespace";
-    /// Events of the core group.
-    CORE_EVENTS = "v1" "events" "Event";
-    /// Events.
-    EVENTS = "events.k8s.io/v1" "events" "Event";
-    /// Leases.
-    LEASES = "coordination.k8s.io/v1" "leases" "Lease";
-    /// Jobs.
-    JOBS = "batch/v1" "jobs" "Job";
-    /// Priority classes of pods.
-    PRIORITY_CLASSES = "scheduling.k8s.io/v1" "priorityclasses" "PriorityClass";
-    /// Kueue workloads.
-    WORKLOADS = "kueue.x-k8s.io/v1beta2" "workloads" "Workload";
-    /// Kueue cluster queues.
-    CLUSTER_QUEUES = "kueue.x-k8s.io/v1beta2" "clusterqueues" "ClusterQueue";
-    /// Kueue local queues.
-    LOCAL_QUEUES = "kueue.x-k8s.io/v1beta2" "localqueues" "LocalQueue";
-    /// Kueue cohorts.
-    COHORTS = "kueue.x-k8s.io/v1beta2" "cohorts" "Cohort";
-    /// Services, for default spreading.
-    SERVICES = "v1" "services" "Service";
-    /// Replication controllers, for default spreading.
-    REPLICATION_CONTROLLERS = "v1" "replicationcontrollers" "ReplicationController";
-    /// Replica sets, for default spreading.
-    REPLICA_SETS = "apps/v1" "replicasets" "ReplicaSet";
-    /// Stateful sets, for default spreading.
-    STATEFUL_SETS = "apps/v1" "statefulsets" "StatefulSet";
-    /// Disruption budgets, for preemption.
-    BUDGETS = "policy/v1" "poddisruptionbudgets" "PodDisruptionBudget";
-    /// Volumes.
-    VOLUMES = "v1" "persistentvolumes" "PersistentVolume";
-    /// Claims of volumes.
-    VOLUME_CLAIMS = "v1" "persistentvolumeclaims" "PersistentVolumeClaim";
-    /// Storage classes.
-    STORAGE_CLASSES = "storage.k8s.io/v1" "storageclasses" "StorageClass";
-    /// Storage drivers on nodes.
-    CSI_NODES = "storage.k8s.io/v1" "csinodes" "CSINode";
-    /// Storage drivers.
-    CSI_DRIVERS = "storage.k8s.io/v1" "csidrivers" "CSIDriver";
-    /// Capacity of storage.
-    CSI_CAPACITIES = "storage.k8s.io/v1" "csistoragecapacities" "CSIStorageCapacity";
-    /// Volumes attached to nodes.
-    ATTACHMENTS = "storage.k8s.io/v1" "volumeattachments" "VolumeAttachment";
-    /// Claims of devices.
-    DEVICE_CLAIMS = "resource.k8s.io/v1" "resourceclaims" "ResourceClaim";
-    /// Devices.
-    DEVICE_SLICES = "resource.k8s.io/v1" "resourceslices" "ResourceSlice";
-    /// Classes of devices.
-    DEVICE_CLASSES = "resource.k8s.io/v1" "deviceclasses" "DeviceClass";
-    /// Templates of claims of devices.
-    CLAIM_TEMPLATES = "resource.k8s.io/v1" "resourceclaimtemplates" "ResourceClaimTemplate";
-    /// Groups of pods.
-    POD_GROUPS = "scheduling.k8s.io/v1alpha2" "podgroups" "PodGroup";
-    /// Bounds of requests.
-    LIMIT_RANGES = "v1" "limitranges" "LimitRange";
-    /// Runtime classes, for their overhead.
-    RUNTIME_CLASSES = "node.k8s.io/v1" "runtimeclasses" "RuntimeClass";
-    /// Kueue admission checks.
-    ADMISSION_CHECKS = "kueue.x-k8s.io/v1beta2" "admissionchecks" "AdmissionCheck";
-    /// Kueue topologies.
-    TOPOLOGIES = "kueue.x-k8s.io/v1beta2" "topologies" "Topology";
-    /// What checks ask the cluster autoscaler with.
-    PROVISIONING_CONFIGS = "kueue.x-k8s.io/v1beta2" "provisioningrequestconfigs" "ProvisioningRequestConfig";
-    /// Requests to the cluster autoscaler.
-    PROVISIONING_REQUESTS = "autoscaling.x-k8s.io/v1" "provisioningrequests" "ProvisioningRequest";
-    /// The same as older cluster autoscalers serve them.
-    PROVISIONING_REQUESTS_BETA = "autoscaling.x-k8s.io/v1beta1" "provisioningrequests" "ProvisioningRequest";
-    /// Templates of pods, for requests to the cluster autoscaler.
-    POD_TEMPLATES = "v1" "podtemplates" "PodTemplate";
-    /// Our run windows.
-    RUN_WINDOWS = "plimsoll.dev/v1alpha1" "runwindows" "RunWindow";
-    /// Kueue flavors.
-    FLAVORS = "kueue.x-k8s.io/v1beta2" "resourceflavors" "ResourceFlavor";
-    /// Kueue priority classes.
-    WORKLOAD_PRIORITY_CLASSES = "kueue.x-k8s.io/v1beta2" "workloadpriorityclasses" "WorkloadPriorityClass";
-}
-
-impl Resource {
-    /// Group, empty for the core group.
-    pub fn group(&self) -> &'static str {
-        self.api_version.split_once('/').map_or("", |(g, _)| g)
-    }
-
-    /// Path of the collection; in all namespaces when `namespace` is empty.
-    pub fn collection(&self, namespace: &str) -> String {
-        let root = if self.api_version.contains('/') { "/apis/" } else { "/api/" };
-        if namespace.is_empty() {
-            format!("{root}{}/{}", self.api_version, self.plural)
-        } else {
-            format!("{root}{}/namespaces/{namespace}/{}", self.api_version, self.plural)
-        }
-    }
-
-    /// Path of one object.
-    pub fn object(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{name}", self.collection(namespace))
-    }
-}
-
-/// What went wrong with a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The server answered with a Status.
-    #[error("{message}")]
-    Status {
-        /// HTTP code.
-        code: u16,
-        /// Reason, such as `Conflict`.
-        reason: String,
-        /// Text.
-        message: String,
-        /// Seconds after which to try again; 0: not said.
-        retry_after: u32,
-    },
-    /// The server could not be reached or broke off.
-    #[error("{0}")]
-    Transport(String),
-    /// The answer was not what it should be.
-    #[error("unexpected answer: {0}")]
-    Malformed(String),
-}
-
-impl Error {
-    /// HTTP code, 0 when there is none.
-    pub const fn code(&self) -> u16 {
-        match self {
-            Self::Status { code, .. } => *code,
-            Self::Transport(_) | Self::Malformed(_) => 0,
-        }
-    }
-
-    /// Whether the object does not exist.
-    pub const fn is_not_found(&self) -> bool {
-        self.code() == 404
-    }
-
-    /// Whether the object has changed, or exists already.
-    pub const fn is_conflict(&self) -> bool {
-        self.code() == 409
-    }
-
-    /// Whether the same request may succeed a little later.
-    pub const fn is_transient(&self) -> bool {
-        match self {
-            Self::Status { code, .. } => matches!(*code, 408 | 429 | 500..=504),
-            Self::Transport(_) => true,
-            Self::Malformed(_) => false,
-        }
-    }
-}
-
-impl From<kube::Error> for Error {
-    fn from(e: kube::Error) -> Self {
-        match e {
-            kube::Error::Api(status) => Self::Status {
-                code: status.code,
-                retry_after: status.details.as_ref().map_or(0, |d| d.retry_after_seconds),
-                reason: status.reason,
-                message: status.message,
-            },
-            kube::Error::SerdeError(e) => Self::Malformed(e.to_string()),
-            kube::Error::FromUtf8(e) => Self::Malformed(e.to_string()),
-            other => Self::Transport(other.to_string()),
-        }
-    }
-}
-
-/// How a patch is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchKind {
-    /// RFC 7386.
-    Merge,
-    /// RFC 6902.
-    Json,
-    /// Kubernetes' own.
-    Strategic,
-}
-
-impl PatchKind {
-    const fn content_type(self) -> &'static str {
-        match self {
-            Self::Merge => "application/merge-patch+json",
-            Self::Json => "application/json-patch+json",
-            Self::Strategic => "application/strategic-merge-patch+json",
-        }
+/// The error of a request that kube's client sent.
+fn client_error(e: kube::Error) -> Error {
+    match e {
+        kube::Error::Api(status) => Error::Status {
+            code: status.code,
+            retry_after: status.details.as_ref().map_or(0, |d| d.retry_after_seconds),
+            reason: status.reason,
+            message: status.message,
+        },
+        kube::Error::SerdeError(e) => Error::Malformed(e.to_string()),
+        kube::Error::FromUtf8(e) => Error::Malformed(e.to_string()),
+        other => Error::Transport(other.to_string()),
     }
 }
 
@@ -374,9 +181,9 @@ impl Api {
     /// # Errors
     /// What the server said, or why it could not be asked.
     pub async fn create(&self, resource: Resource, object: &Value) -> Result<Value> {
-        let namespace = crate::json::namespace(object);
+        let namespace = plimsoll_api::json::namespace(object);
         let path = format!("{}?fieldManager={}", resource.collection(namespace), self.manager);
-        self.send(Method::POST, &path, "application/json", object).await
+        self.write(Method::POST, &path, "application/json", object).await
     }
 
     /// As [`Api::create`] for those who don't want to see what has been made of it.
@@ -384,7 +191,7 @@ impl Api {
     /// # Errors
     /// What the server said, or why it could not be asked.
     pub async fn create_unseen(&self, resource: Resource, object: &Value) -> Result<()> {
-        let namespace = crate::json::namespace(object);
+        let namespace = plimsoll_api::json::namespace(object);
         let path = format!("{}?fieldManager={}", resource.collection(namespace), self.manager);
         self.send_unseen(&path, object).await
     }
@@ -419,9 +226,9 @@ impl Api {
     /// # Errors
     /// What the server said, or why it could not be asked.
     pub async fn replace(&self, resource: Resource, object: &Value) -> Result<Value> {
-        let path = resource.object(crate::json::namespace(object), crate::json::name(object));
+        let path = resource.object(plimsoll_api::json::namespace(object), plimsoll_api::json::name(object));
         let path = format!("{path}?fieldManager={}", self.manager);
-        self.send(Method::PUT, &path, "application/json", object).await
+        self.write(Method::PUT, &path, "application/json", object).await
     }
 
     /// Patches an object, or its subresource `sub` when not empty.
@@ -443,7 +250,7 @@ impl Api {
             path.push_str(sub);
         }
         let path = format!("{path}?fieldManager={}", self.manager);
-        self.send(Method::PATCH, &path, kind.content_type(), body).await
+        self.write(Method::PATCH, &path, kind.content_type(), body).await
     }
 
     /// Deletes an object with this UID; `grace` overrides the grace period.
@@ -458,17 +265,32 @@ impl Api {
         uid: &str,
         grace: Option<i64>,
     ) -> Result<Value> {
-        let mut options = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-        if !uid.is_empty() {
-            options["preconditions"] = serde_json::json!({"uid": uid});
-        }
-        if let Some(grace) = grace {
-            options["gracePeriodSeconds"] = grace.into();
-        }
-        self.send(Method::DELETE, &resource.object(ns, name), "application/json", &options).await
+        let options = plimsoll_api::request::delete_options(uid, grace);
+        self.write(Method::DELETE, &resource.object(ns, name), "application/json", &options).await
     }
 
-    async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Result<Value> {
+    /// Sends a request; responses without a body of interest are null.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn send(&self, request: &plimsoll_api::request::Request) -> Result<Value> {
+        use plimsoll_api::request::Request;
+        match request {
+            Request::Get { resource, namespace, name } => self.get(*resource, namespace, name).await,
+            Request::Create { resource, object } => self.create(*resource, object).await,
+            Request::CreateSubresource { resource, namespace, name, subresource, body } => {
+                self.create_sub(*resource, namespace, name, subresource, body).await.map(|()| Value::Null)
+            }
+            Request::Patch { resource, namespace, name, subresource, kind, body } => {
+                self.patch(*resource, namespace, name, subresource, *kind, body).await
+            }
+            Request::Delete { resource, namespace, name, uid } => {
+                self.delete(*resource, namespace, name, uid, None).await
+            }
+        }
+    }
+
+    async fn write(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Result<Value> {
         let body = serde_json::to_vec(body).map_err(|e| Error::Malformed(e.to_string()))?;
         self.ask_value(request(method, path, content_type, body)?).await
     }
@@ -496,7 +318,7 @@ impl Api {
 /// Waits no longer than the deadline. Dropping the request closes its connection.
 async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T> {
     match tokio::time::timeout(DEADLINE, request).await {
-        Ok(answer) => Ok(answer?),
+        Ok(answer) => answer.map_err(client_error),
         Err(_) => Err(Error::Transport(format!("no answer within {} s", DEADLINE.as_secs()))),
     }
 }
@@ -523,11 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
-        assert_eq!(PODS.object("ns", "p"), "/api/v1/namespaces/ns/pods/p");
-        assert_eq!(NODES.object("", "n"), "/api/v1/nodes/n");
-        assert_eq!(WORKLOADS.collection("ns"), "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads");
-        assert_eq!((JOBS.group(), PODS.group()), ("batch", ""));
+    fn query_values_are_percent_encoded() {
         assert_eq!(encode("a=b, c"), "a%3Db%2C%20c");
     }
 }

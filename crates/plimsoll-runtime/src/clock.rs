@@ -13,15 +13,15 @@ pub fn now() -> Time {
 
 /// `metav1.Time`: RFC 3339 in UTC with whole seconds.
 pub fn text(at: Time) -> String {
-    plimsoll_kubelet::time::seconds_text(at.0)
+    plimsoll_api::timestamp::text(at)
 }
 
 /// `metav1.MicroTime`.
 pub fn micro_text(at: Time) -> String {
-    plimsoll_kubelet::time::micros_text(at.0)
+    plimsoll_api::timestamp::micro_text(at)
 }
 
 /// Reads either form.
 pub fn parse(text: &str) -> Option<Time> {
-    plimsoll_kubelet::time::parse(text).map(Time)
+    plimsoll_api::timestamp::parse(text)
 }

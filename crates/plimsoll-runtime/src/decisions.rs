@@ -1,14 +1,15 @@
 //! Log events of decisions, with the messages and field names of Kueue's and kube-scheduler's own logs: each when its write
 //! has been confirmed. Objects are written `namespace/name`. Nothing is formatted for a level that is off.
 
+use plimsoll_api::event::EventRecord;
+use plimsoll_api::json;
+use plimsoll_jobs::plan::REPORTING_CONTROLLER;
 use plimsoll_queueing::{Action as QueueAction, Admission, Condition, WorkloadKey, WorkloadUpdate, cond};
 use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, PodRef};
 use serde_json::Value;
 use tracing::{Level, Span, debug, enabled, info, info_span, warn};
 
-use crate::jobs::REPORTER;
-use crate::notes::Note;
-use crate::{clock, json};
+use crate::clock;
 
 /// `namespace/name` of a pod.
 struct Pod<'a>(&'a PodRef);
@@ -166,19 +167,19 @@ pub fn placed(action: &SchedulerAction) {
 }
 
 /// Logs an Event before it is recorded. The Events of the job reconcilers stand for what they have done.
-pub fn event(note: &Note) {
-    let about = &note.subject;
+pub fn event(event: &EventRecord) {
+    let about = &event.regarding;
     if enabled!(Level::DEBUG) {
         debug!(
             object = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind,
-            r#type = if note.warning { "Warning" } else { "Normal" }, reason = note.reason,
-            action = note.action, note = note.message, reportingController = note.reporter, "Event occurred"
+            r#type = if event.warning { "Warning" } else { "Normal" }, reason = event.reason,
+            action = event.action, note = event.message, reportingController = event.reporting_controller, "Event occurred"
         );
     }
-    if note.reporter == REPORTER && about.kind != "Workload" {
+    if event.reporting_controller == REPORTING_CONTROLLER && about.kind != "Workload" {
         info!(
-            job = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind, reason = note.reason,
-            detail = note.message, "Job reconciled"
+            job = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind, reason = event.reason,
+            detail = event.message, "Job reconciled"
         );
     }
 }

@@ -1,9 +1,9 @@
 //! Whether the cluster serves a resource, according to its discovery documents.
 
+use plimsoll_api::json;
 use serde_json::Value;
 
 use crate::api::{Api, Error, Resource};
-use crate::json;
 
 /// Whether discovery says that the cluster does not serve `resource`. A 404 alone does not say so: a proxy may answer
 /// it for any path, so the list of groups has to be readable and without the group and version.

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use plimsoll_api::json as get;
 use plimsoll_scheduler::{Extender, ExtenderAnswer, ExtenderCall, ExtenderVictims, PodRef};
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use crate::api::{Api, NODES, PODS};
-use crate::json as get;
 
 /// The extenders of a configuration, each with its connection.
 #[derive(Clone, Debug, Default)]

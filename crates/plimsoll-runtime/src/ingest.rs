@@ -1,12 +1,14 @@
 //! From watches to the engine, the cache and the job integrations.
 
-use plimsoll_state::ObjectEvent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use plimsoll_api::json;
 use plimsoll_client::fault;
 use plimsoll_engine::Event;
+use plimsoll_jobs::{affected, provisioning};
+use plimsoll_state::ObjectEvent;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -182,7 +184,7 @@ async fn follow_requests(source: Source, sinks: Sinks, listed: &AtomicBool, stop
         let news = sinks.cache.serve_requests(served);
         let Some(resource) = served else {
             if news {
-                crate::jobs::provision::all(&sinks.cache).into_iter().for_each(|k| sinks.queue.add(k));
+                sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(k));
             }
             source.tracker.opened();
             sinks.listed(listed);
@@ -196,7 +198,7 @@ async fn follow_requests(source: Source, sinks: Sinks, listed: &AtomicBool, stop
             Delta::Absent => ended.cancel(),
             Delta::Synced => {
                 if std::mem::take(&mut first) {
-                    crate::jobs::provision::all(&sinks.cache).into_iter().for_each(|k| sinks.queue.add(k));
+                    sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(k));
                 }
                 sinks.listed(listed);
             }
@@ -221,26 +223,6 @@ async fn served(api: &Api) -> Result<Option<Resource>, api::Error> {
         }
     }
     Ok(None)
-}
-
-fn kind_of(resource: Resource) -> Option<Kind> {
-    Some(match resource {
-        api::JOBS => Kind::Job,
-        api::WORKLOADS => Kind::Workload,
-        api::LOCAL_QUEUES => Kind::LocalQueue,
-        api::CLUSTER_QUEUES => Kind::ClusterQueue,
-        api::COHORTS => Kind::Cohort,
-        api::FLAVORS => Kind::Flavor,
-        api::WORKLOAD_PRIORITY_CLASSES => Kind::WorkloadPriorityClass,
-        api::PRIORITY_CLASSES => Kind::PriorityClass,
-        api::NAMESPACES => Kind::Namespace,
-        api::RUN_WINDOWS => Kind::RunWindow,
-        api::ADMISSION_CHECKS => Kind::AdmissionCheck,
-        api::PROVISIONING_CONFIGS => Kind::ProvisioningConfig,
-        api::PROVISIONING_REQUESTS | api::PROVISIONING_REQUESTS_BETA => Kind::ProvisioningRequest,
-        api::POD_TEMPLATES => Kind::PodTemplate,
-        _ => return None,
-    })
 }
 
 /// Whether the bytes name anything of Kueue: a managed pod, or one of an admitted job. Spares the parsing of pods
@@ -289,11 +271,11 @@ impl Sinks {
             Err(e) => return left_out(resource, meta, &e),
         };
         // Items of lists come without kind and version.
-        crate::json::set(&mut object, &["apiVersion"], resource.api_version.into());
-        crate::json::set(&mut object, &["kind"], resource.kind.into());
+        json::set(&mut object, &["apiVersion"], resource.api_version.into());
+        json::set(&mut object, &["kind"], resource.kind.into());
         let event = plimsoll_api::kueue::upsert_event(&object);
         // The cache first: the engine's answer, and whoever is woken, looks there.
-        let kind = kind_of(resource);
+        let kind = Kind::of(resource);
         if let Some(kind) = kind {
             self.cache.put(kind, object.clone());
         }
@@ -307,12 +289,10 @@ impl Sinks {
         }
     }
 
+    /// Queues what a changed or deleted object concerns.
     fn touched(&self, kind: Kind, object: &Value) {
-        self.queue.touched(kind, object);
-        let keys = crate::jobs::in_use::concerned(&self.cache, kind, object);
-        for key in keys.into_iter().chain(crate::jobs::provision::concerned(&self.cache, kind, object)) {
-            self.queue.add(key);
-        }
+        let keys = self.cache.objects(|objects| affected(kind, object, objects));
+        keys.into_iter().for_each(|key| self.queue.add(key));
     }
 
     fn pod(&self, meta: &watch::Meta, bytes: &[u8]) {
@@ -327,7 +307,7 @@ impl Sinks {
             && let Ok(object) = serde_json::from_slice::<Value>(bytes)
         {
             self.cache.put(Kind::Pod, object.clone());
-            self.queue.touched(Kind::Pod, &object);
+            self.touched(Kind::Pod, &object);
         }
     }
 
@@ -337,7 +317,7 @@ impl Sinks {
                 self.inbox.send(Event::Object(ObjectEvent::PodDelete(uid.to_owned())));
             }
             if let Some(old) = self.cache.remove(Kind::Pod, namespace, name) {
-                self.queue.touched(Kind::Pod, &old);
+                self.touched(Kind::Pod, &old);
             }
             return;
         }
@@ -353,7 +333,7 @@ impl Sinks {
         if !self.roles.queueing {
             return;
         }
-        let old = kind_of(resource).and_then(|kind| Some((kind, self.cache.remove(kind, namespace, name)?)));
+        let old = Kind::of(resource).and_then(|kind| Some((kind, self.cache.remove(kind, namespace, name)?)));
         if let Some(event) = plimsoll_api::kueue::delete_event(resource.kind, namespace, name) {
             self.inbox.send(Event::Queueing(event));
         }

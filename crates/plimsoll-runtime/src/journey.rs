@@ -1,6 +1,9 @@
 //! The way of an admission from the job to its bound pods, as steps with a begin and an end, for an exporter of traces
 //! (target [`TARGET`], level trace). All steps of one workload carry its UID. Without an exporter nothing is computed.
 
+use std::sync::Arc;
+
+use plimsoll_api::json;
 use plimsoll_queueing::WorkloadUpdate;
 use plimsoll_scheduler::{Event as SchedulerEvent, PodRef};
 use plimsoll_state::Time;
@@ -8,7 +11,7 @@ use serde_json::Value;
 use tracing::Level;
 
 use crate::cache::{Cache, Kind};
-use crate::{clock, json};
+use crate::clock;
 
 /// Target of the steps.
 pub const TARGET: &str = "plimsoll::journey";
@@ -60,12 +63,16 @@ pub fn written(update: &WorkloadUpdate, object: &Value, writing: Option<Time>) {
     step_of(&update.uid, &key, "write admission", writing, about);
 }
 
+fn owned_by(cache: &Cache, uid: &str) -> Vec<Arc<Value>> {
+    cache.objects(|objects| objects.owned_by(uid).cloned().collect())
+}
+
 /// A job has been started: from when its workload was admitted.
 pub fn started(job_uid: &str, job: &str, cache: &Cache) {
     if !wanted() {
         return;
     }
-    for workload in cache.owned_by(job_uid) {
+    for workload in owned_by(cache, job_uid) {
         let admitted = json::condition(&workload, "Admitted").filter(|c| c["status"] == "True");
         let admitted = admitted.and_then(|c| clock::parse(json::text(c, &["lastTransitionTime"])));
         if let Some(admitted) = admitted {
@@ -82,7 +89,7 @@ pub fn bound(pod: &PodRef, node: &str, answer: &SchedulerEvent, cache: &Cache) {
     let Some(object) = cache.get(Kind::Pod, &pod.namespace, &pod.name) else { return };
     let owner = json::controller(&object).map_or(pod.uid.as_str(), |o| json::text(o, &["uid"]));
     let created = clock::parse(json::text(&object, &["metadata", "creationTimestamp"]));
-    for workload in cache.owned_by(owner) {
+    for workload in owned_by(cache, owner) {
         let about = format!("{}/{} to {node}", pod.namespace, pod.name);
         step(&workload, "bind pod", created.unwrap_or_else(clock::now), &about);
     }

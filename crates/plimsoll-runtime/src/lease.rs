@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use plimsoll_api::json;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error, LEASES};
-use crate::{clock, json};
+use crate::clock;
 
 /// Times of an election (Kueue's and kube-scheduler's defaults).
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use plimsoll_api::event::EventRecord;
+use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
@@ -28,75 +29,10 @@ const CONCURRENCY: u32 = 16;
 const PAUSE: Duration = Duration::from_millis(1);
 /// For so long after a decision was written, more are expected.
 const LULL: Duration = Duration::from_millis(100);
-/// Longest note (Kueue and client-go cut at 1 KiB).
-const MAX_NOTE: usize = 1024;
-
-/// What an event is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Subject {
-    /// API version.
-    pub api_version: String,
-    /// Kind.
-    pub kind: String,
-    /// Namespace, empty for cluster scope.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// UID.
-    pub uid: String,
-    /// Part of the object, such as `spec.containers{work}`.
-    pub field_path: String,
-}
-
-impl Subject {
-    /// The subject that `object` is.
-    pub fn of(object: &Value) -> Self {
-        Self {
-            api_version: crate::json::text(object, &["apiVersion"]).into(),
-            kind: crate::json::text(object, &["kind"]).into(),
-            namespace: crate::json::namespace(object).into(),
-            name: crate::json::name(object).into(),
-            uid: crate::json::uid(object).into(),
-            field_path: String::new(),
-        }
-    }
-
-    fn reference(&self) -> Value {
-        let mut out =
-            json!({"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid});
-        if !self.namespace.is_empty() {
-            out["namespace"] = json!(self.namespace);
-        }
-        if !self.field_path.is_empty() {
-            out["fieldPath"] = json!(self.field_path);
-        }
-        out
-    }
-}
-
-/// An event to record.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Note {
-    /// What it is about.
-    pub subject: Subject,
-    /// Whether it is a `Warning`.
-    pub warning: bool,
-    /// Reason.
-    pub reason: String,
-    /// Action; required by the API, so the reason stands in when empty.
-    pub action: String,
-    /// Text.
-    pub message: String,
-    /// Component that reports it.
-    pub reporter: &'static str,
-    /// Instance of that component, such as a node; the reporter when empty.
-    pub instance: String,
-}
-
 /// The way to record events; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    tx: mpsc::Sender<Note>,
+    tx: mpsc::Sender<EventRecord>,
     /// When something more important was written last.
     decided: Arc<Mutex<Option<Instant>>>,
 }
@@ -116,7 +52,7 @@ impl Recorder {
     }
 
     /// Records an event, unless too many wait.
-    pub fn record(&self, note: Note) {
+    pub fn record(&self, note: EventRecord) {
         crate::decisions::event(&note);
         if self.tx.try_send(note).is_err() {
             tracing::debug!("an event was dropped");
@@ -128,7 +64,7 @@ impl Recorder {
 #[derive(Clone, Debug)]
 pub struct Writer {
     api: Api,
-    rx: Arc<tokio::sync::Mutex<mpsc::Receiver<Note>>>,
+    rx: Arc<tokio::sync::Mutex<mpsc::Receiver<EventRecord>>>,
     decided: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -149,8 +85,8 @@ fn lock(decided: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
     decided.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn write(api: Api, rx: &mut mpsc::Receiver<Note>, decided: Arc<Mutex<Option<Instant>>>) {
-    let mut series: HashMap<Note, Series> = HashMap::new();
+async fn write(api: Api, rx: &mut mpsc::Receiver<EventRecord>, decided: Arc<Mutex<Option<Instant>>>) {
+    let mut series: HashMap<EventRecord, Series> = HashMap::new();
     let slots = Arc::new(Semaphore::new(CONCURRENCY as usize));
     let mut counter: u64 = 0;
     while let Some(note) = rx.recv().await {
@@ -173,7 +109,7 @@ async fn write(api: Api, rx: &mut mpsc::Receiver<Note>, decided: Arc<Mutex<Optio
             known.count += 1;
             known.last = Instant::now();
             let patch = json!({"series": {"count": known.count, "lastObservedTime": clock::micro_text(now)}});
-            let (namespace, name) = (namespace(&note).to_owned(), known.name.clone());
+            let (namespace, name) = (note.namespace().to_owned(), known.name.clone());
             tokio::spawn(async move {
                 let _slot = slot;
                 if let Err(e) = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await {
@@ -185,8 +121,8 @@ async fn write(api: Api, rx: &mut mpsc::Receiver<Note>, decided: Arc<Mutex<Optio
         counter += 1;
         // Time and counter make the name unique among our own events, as client-go's nanosecond suffix does.
         let suffix = (now.0 as u64).wrapping_add(counter);
-        let name = format!("{}.{suffix:016x}", note.subject.name);
-        let event = render(&note, &name, now);
+        let name = format!("{}.{suffix:016x}", note.regarding.name);
+        let event = note.to_json(&name, now);
         series.insert(note, Series { name, count: 1, last: Instant::now() });
         tokio::spawn(async move {
             let _slot = slot;
@@ -195,35 +131,6 @@ async fn write(api: Api, rx: &mut mpsc::Receiver<Note>, decided: Arc<Mutex<Optio
             }
         });
     }
-}
-
-/// Events about objects of cluster scope live in `default`.
-fn namespace(note: &Note) -> &str {
-    if note.subject.namespace.is_empty() { "default" } else { &note.subject.namespace }
-}
-
-fn render(note: &Note, name: &str, now: plimsoll_state::Time) -> Value {
-    let mut message = note.message.clone();
-    if message.len() > MAX_NOTE {
-        let mut cut = MAX_NOTE - 4;
-        while !message.is_char_boundary(cut) {
-            cut -= 1;
-        }
-        message.truncate(cut);
-        message.push_str(" ...");
-    }
-    json!({
-        "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace(note)},
-        "eventTime": clock::micro_text(now),
-        "reportingController": note.reporter,
-        "reportingInstance": if note.instance.is_empty() { note.reporter } else { note.instance.as_str() },
-        "action": if note.action.is_empty() { note.reason.as_str() } else { note.action.as_str() },
-        "reason": note.reason,
-        "regarding": note.subject.reference(),
-        "note": message,
-        "type": if note.warning { "Warning" } else { "Normal" },
-    })
 }
 
 #[cfg(test)]
@@ -236,26 +143,10 @@ mod tests {
     use futures::stream::BoxStream;
     use http::{Request, StatusCode};
 
+    use plimsoll_api::event::ObjectReference;
+
     use super::*;
     use crate::api::Direct;
-
-    #[test]
-    fn long_notes_are_cut_at_a_character() {
-        let note = Note {
-            subject: Subject { kind: "Node".into(), name: "n".into(), ..Subject::default() },
-            warning: true,
-            reason: "R".into(),
-            action: String::new(),
-            message: "ä".repeat(900),
-            reporter: "x",
-            instance: String::new(),
-        };
-        let event = render(&note, "n.1", plimsoll_state::Time(0));
-        let text = event["note"].as_str().unwrap();
-        assert!(text.len() <= MAX_NOTE && text.ends_with("ä ..."), "{}", text.len());
-        assert_eq!(event["metadata"]["namespace"], "default");
-        assert_eq!(event["action"], "R");
-    }
 
     /// A server that takes its time, and notes how many requests it has at once.
     #[derive(Default)]
@@ -286,14 +177,18 @@ mod tests {
     async fn events_wait_while_decisions_are_written() {
         let server = Arc::new(Slow::default());
         let (recorder, writing) = Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"));
-        let note = |n: usize| Note {
-            subject: Subject { kind: "Pod".into(), name: format!("p{n}"), ..Subject::default() },
+        let note = |n: usize| EventRecord {
+            regarding: ObjectReference {
+                kind: "Pod".into(),
+                name: format!("p{n}"),
+                ..ObjectReference::default()
+            },
             warning: false,
             reason: "Scheduled".into(),
             action: String::new(),
             message: String::new(),
-            reporter: "x",
-            instance: String::new(),
+            reporting_controller: "x",
+            reporting_instance: String::new(),
         };
         let writing = tokio::spawn(writing.run());
         let until = async |done: usize, busy: bool| {

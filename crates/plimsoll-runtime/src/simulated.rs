@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use plimsoll_api::event::{EventRecord, ObjectReference};
+use plimsoll_api::json;
 use plimsoll_client::fault;
 use plimsoll_kubelet::kubelet::view::PodView;
 use plimsoll_kubelet::{Kubelet, MILLISECOND, Options, Write};
@@ -12,9 +14,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error, LEASES, NODES, PODS, PatchKind, Resource};
-use crate::notes::{Note, Recorder, Subject};
+use crate::clock;
+use crate::notes::Recorder;
 use crate::watch::{self, Delta};
-use crate::{clock, json};
 
 /// Most writes under way.
 const CONCURRENCY: usize = 128;
@@ -237,14 +239,21 @@ fn record(recorder: &Recorder, write: Write) {
     let Write::Event { namespace, name, uid, node, container, reason, message } = write else { return };
     let field_path =
         if container.is_empty() { String::new() } else { format!("spec.containers{{{container}}}") };
-    recorder.record(Note {
-        subject: Subject { api_version: "v1".into(), kind: "Pod".into(), namespace, name, uid, field_path },
+    recorder.record(EventRecord {
+        regarding: ObjectReference {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            namespace,
+            name,
+            uid,
+            field_path,
+        },
         warning: false,
         reason: reason.to_owned(),
         action: String::new(),
         message,
-        reporter: "kubelet",
-        instance: node,
+        reporting_controller: "kubelet",
+        reporting_instance: node,
     });
 }
 

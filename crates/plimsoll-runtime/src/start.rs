@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::config::ClientConnection;
+use plimsoll_api::lanes::Group;
 use plimsoll_client::Supervisor;
 use plimsoll_engine::EngineConfig;
 use tokio_util::sync::CancellationToken;
@@ -13,14 +14,12 @@ use crate::cache::Cache;
 use crate::extender::Extenders;
 use crate::health::{Health, SILENCE};
 use crate::jobs::control;
-use crate::jobs::rules::Rules;
 use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
 use crate::status::Statuses;
 use crate::{driver, execute, ingest};
-use plimsoll_api::lanes::Group;
 
 /// What this process does; the rest is left to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +46,7 @@ pub struct Settings {
     /// Joint admission, with both roles.
     pub joint: bool,
     /// Which jobs are queued, and what is kept of them.
-    pub rules: Rules,
+    pub jobs: plimsoll_jobs::Config,
     /// `clientConnection` of each client of queueing: that of decisions, that of jobs and statuses; `None`: no limit.
     pub queueing_client: Option<ClientConnection>,
     /// `clientConnection` of placement's client; `None`: no limit.
@@ -61,7 +60,7 @@ impl Default for Settings {
             place: plimsoll_scheduler::Config::default(),
             queueing: plimsoll_queueing::Config::default(),
             joint: true,
-            rules: Rules::default(),
+            jobs: plimsoll_jobs::Config::default(),
             queueing_client: None,
             placement_client: None,
         }
@@ -269,7 +268,6 @@ impl Runtime {
                 cache: cache.clone(),
                 inbox: inbox.clone(),
                 recorder,
-                supervised: settings.queueing.wait_for_pods_ready.is_some(),
                 claim: claim.clone(),
                 synced: synced.clone(),
                 health: health.clone(),

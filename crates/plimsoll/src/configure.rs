@@ -4,14 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use plimsoll_api::config;
-use plimsoll_runtime::jobs::rules::Rules;
+use plimsoll_jobs::Config as JobsConfig;
+use plimsoll_jobs::integrations::INTEGRATIONS;
 use plimsoll_runtime::{Roles, Settings};
 
 use crate::cli::Files;
-
-/// Kinds of jobs that are queued; others of Kueue's in `integrations.frameworks` have no effect, as in Kueue where their
-/// definitions are not installed.
-const FRAMEWORKS: [&str; 4] = ["batch/job", "pod", "deployment", "statefulset"];
 
 /// Fields of Kueue's file that are about its process, and what does the same here.
 const KUEUE_PROCESS: [(&str, &str); 9] = [
@@ -71,8 +68,8 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
         Ok(read)
     });
     match read.with_context(|| named) {
-        Ok((queueing, rules, client)) => {
-            (settings.queueing, settings.rules, settings.queueing_client) = (queueing, rules, client);
+        Ok((queueing, jobs, client)) => {
+            (settings.queueing, settings.jobs, settings.queueing_client) = (queueing, jobs, client);
         }
         Err(e) => errors.push(e),
     }
@@ -94,7 +91,7 @@ fn told(files: &Files, settings: &Settings) {
     let path =
         |file: &Option<std::path::PathBuf>| file.as_ref().map_or("none".into(), |p| p.display().to_string());
     let profiles: Vec<&str> = settings.place.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
-    let (queueing, rules) = (&settings.queueing, &settings.rules);
+    let (queueing, jobs) = (&settings.queueing, &settings.jobs);
     tracing::info!(
         config = path(&files.config),
         schedulerConfig = path(&files.scheduler_config),
@@ -106,9 +103,9 @@ fn told(files: &Files, settings: &Settings) {
         fairSharing = queueing.fair_sharing.is_some(),
         admissionFairSharing = queueing.admission_fair_sharing.is_some(),
         waitForPodsReadySeconds = queueing.wait_for_pods_ready.as_ref().map(|w| w.timeout.seconds()),
-        jobs = rules.jobs,
-        pods = rules.pods,
-        manageJobsWithoutQueueName = rules.without_queue_name,
+        jobs = jobs.has_framework("batch/job"),
+        pods = jobs.has_framework("pod"),
+        manageJobsWithoutQueueName = jobs.manage_jobs_without_queue_name,
         "Using configuration"
     );
 }
@@ -147,7 +144,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
     Ok(std::fs::read_to_string(path)?)
 }
 
-type Queueing = (plimsoll_queueing::Config, Rules, Option<config::ClientConnection>);
+type Queueing = (plimsoll_queueing::Config, JobsConfig, Option<config::ClientConnection>);
 
 fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;
@@ -158,25 +155,28 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
             "integrations.externalFrameworks[0]: Forbidden: {name} is not supported by Plimsoll: remove it"
         );
     }
-    for name in read.frameworks.iter().filter(|n| !FRAMEWORKS.contains(&n.as_str())) {
-        tracing::warn!(framework = name, "jobs of this kind are not queued: there is no integration for it");
-    }
-    let has = |name: &str| read.frameworks.iter().any(|f| f == name);
-    let rules = Rules {
-        without_queue_name: read.manage_jobs_without_queue_name,
-        jobs: has("batch/job"),
-        pods: pods || has("pod"),
-        deployments: pods || has("deployment"),
-        stateful_sets: pods || has("statefulset"),
+    let mut jobs = JobsConfig {
+        manage_jobs_without_queue_name: read.manage_jobs_without_queue_name,
+        managed_jobs_namespace_selector: read.managed_jobs_namespaces,
+        frameworks: read.frameworks.into_iter().collect(),
+        label_keys_to_copy: read.label_keys_to_copy,
+        wait_for_pods_ready: read.queueing.wait_for_pods_ready.is_some(),
         elastic_jobs: read.queueing.gates.elastic_jobs,
         priority_boost: read.queueing.gates.priority_boost,
-        namespaces: read.managed_jobs_namespaces,
-        copied_labels: read.label_keys_to_copy,
-        delete_finished_after: read.delete_finished_after,
-        delete_deactivated_after: read.delete_deactivated_after,
-        clean_up_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
+        clean_up_provisioning_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
+        retain_after_finished: read.delete_finished_after,
+        retain_after_deactivated: read.delete_deactivated_after,
     };
-    Ok((read.queueing, rules, read.client))
+    let built_in = |name: &str| INTEGRATIONS.iter().any(|i| i.framework == name);
+    // Without their definitions Kueue does not queue such jobs either.
+    for name in jobs.frameworks.iter().filter(|n| !built_in(n)) {
+        tracing::warn!(framework = name, "jobs of this kind are not queued: there is no integration for it");
+    }
+    if pods {
+        let kinds = ["pod", "deployment", "statefulset"];
+        jobs.frameworks.extend(kinds.map(str::to_owned));
+    }
+    Ok((read.queueing, jobs, read.client))
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::{Up, job, queue};
+use plimsoll_api::json;
 use plimsoll_api::webhooks::{CONVERT, MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
 use plimsoll_runtime::api::{
     CLUSTER_QUEUES, JOBS, LEASES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, PatchKind, Resource, WORKLOADS,
 };
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";

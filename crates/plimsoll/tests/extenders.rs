@@ -9,8 +9,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use common::{Up, condition};
+use plimsoll_api::json;
 use plimsoll_runtime::api::PODS;
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 type Seen = Arc<Mutex<Vec<(String, Value)>>>;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::proxy::{Fault, Proxy};
 use common::run::{Run, get};
 use common::{Up, job, queue};
+use plimsoll_api::json;
 use plimsoll_runtime::api::{JOBS, PODS, Resource};
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Up, binary, job, pod, queue};
 use http_body_util::{BodyExt, StreamBody};
+use plimsoll_api::json;
 use plimsoll_runtime::api::WORKLOADS;
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const JSON: [&str; 4] = ["--log", "info", "--log-format", "json"];

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use common::{Up, assert_within_quota, condition, job, pod, queue};
+use plimsoll_api::json;
 use plimsoll_runtime::api::{CLUSTER_QUEUES, EVENTS, JOBS, LOCAL_QUEUES, PODS, PatchKind, WORKLOADS};
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";

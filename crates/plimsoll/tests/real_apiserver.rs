@@ -17,9 +17,10 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, assert_within_quota, directory, job, pod, queue, resource};
+use plimsoll_api::json;
 use plimsoll_api::webhooks::NAMESPACE;
 use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, JOBS, LEASES, PODS, Resource, WORKLOADS};
-use plimsoll_runtime::{json, simulated};
+use plimsoll_runtime::simulated;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use upstream::Upstream;

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use common::run::{Run, get};
 use common::{Up, assert_within_quota, job, queue};
+use plimsoll_api::json;
 use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SECRET, VALIDATING};
 use plimsoll_runtime::api::{
     CLUSTER_QUEUES, JOBS, LEASES, LOCAL_QUEUES, PODS, PatchKind, Resource, WORKLOADS,
 };
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";

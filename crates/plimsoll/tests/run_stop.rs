@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Up, binary, job, queue};
+use plimsoll_api::json;
 use plimsoll_runtime::api::{LEASES, WORKLOADS};
-use plimsoll_runtime::json;
 use serde_json::json;
 
 /// A client that may write so little that the Jobs below would keep it busy for minutes.

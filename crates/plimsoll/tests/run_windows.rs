@@ -5,8 +5,8 @@
 mod common;
 
 use common::{Up, assert_within_quota, condition, directory, job, queue};
+use plimsoll_api::json;
 use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, PODS, PatchKind, RUN_WINDOWS, WORKLOADS};
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 /// Always open, or closed but for a second on 29 February.

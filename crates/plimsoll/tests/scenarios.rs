@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use common::{Up, resource};
+use plimsoll_api::json;
 use plimsoll_runtime::api::PatchKind;
-use plimsoll_runtime::json;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

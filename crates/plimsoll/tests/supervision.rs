@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::run::{Run, get};
 use common::{PATIENCE, Up, job, queue};
+use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, Error, JOBS, Resource};
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use common::{Up, binary, directory};
 use futures::AsyncBufReadExt as _;
+use plimsoll_api::json;
 use plimsoll_runtime::api::{NODES, Resource};
-use plimsoll_runtime::json;
 use serde_json::json;
 
 const MAPS: Resource = Resource { api_version: "v1", plural: "configmaps", kind: "ConfigMap" };

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{Up, job, pod, queue};
+use plimsoll_api::json;
 use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, NAMESPACES, PODS, Resource, WORKLOADS};
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 async fn namespace(up: &Up) {

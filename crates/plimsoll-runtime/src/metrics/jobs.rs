@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_api::json;
+use plimsoll_jobs::names;
+use plimsoll_jobs::pod_view::{group_of, workload_of};
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample};
 use plimsoll_state::Time;
 use serde_json::Value;
 
 use super::histogram::{DEFAULT, Histogram};
-use crate::cache::{Cache, Kind, group_of, workload_of};
-use crate::jobs::names;
-use crate::{clock, json};
+use crate::cache::{Cache, Kind};
+use crate::clock;
 
 /// 0.01 × 2^k, 11 of them.
 #[rustfmt::skip]

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use plimsoll_api::json;
 use plimsoll_client::certificates::{self, Authority, Issued, Subject, server_config};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Resource};
-use crate::{clock, json};
+use crate::clock;
 
 const SECRETS: Resource = Resource { api_version: "v1", plural: "secrets", kind: "Secret" };
 const NAMESPACES: Resource = crate::api::NAMESPACES;

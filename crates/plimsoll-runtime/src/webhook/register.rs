@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use plimsoll_api::json;
 use plimsoll_api::webhooks::{CONVERT, configurations};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Error, PatchKind, Resource};
-use crate::json;
 
 const fn registration(plural: &'static str, kind: &'static str) -> Resource {
     Resource { api_version: "admissionregistration.k8s.io/v1", plural, kind }

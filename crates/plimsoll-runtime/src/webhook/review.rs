@@ -3,12 +3,13 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use plimsoll_api::json::text;
 use plimsoll_api::webhooks::{CONVERT, Target};
+use plimsoll_jobs::webhook::{Operation, Review, mutate, validate};
 use serde_json::{Value, json};
 
-use super::{Operation, Review};
 use crate::cache::Cache;
-use crate::json::text;
+use crate::clock;
 
 /// A request that can't be answered with a review: HTTP code and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ fn admit(target: Target, mutates: bool, request: &Value, cache: &Cache) -> Value
     let object = &request["object"];
     if mutates {
         let mut changed = object.clone();
-        super::mutate(&review, &mut changed, cache);
+        cache.read(clock::now(), |env| mutate(&review, &mut changed, env));
         let patch = json_patch::diff(object, &changed);
         return match serde_json::to_vec(&patch) {
             Ok(_) if patch.0.is_empty() => json!({"allowed": true}),
@@ -79,7 +80,7 @@ fn admit(target: Target, mutates: bool, request: &Value, cache: &Cache) -> Value
             Err(e) => json!({"allowed": false, "status": {"code": 500, "message": e.to_string()}}),
         };
     }
-    match super::validate(&review, object, cache) {
+    match cache.read(clock::now(), |env| validate(&review, object, env)) {
         Ok(warnings) if warnings.is_empty() => json!({"allowed": true}),
         Ok(warnings) => json!({"allowed": true, "warnings": warnings}),
         // The API server says which webhook it was.
@@ -95,10 +96,10 @@ fn convert(request: &Value) -> Value {
         return failed(format!("unexpected conversion version {desired:?}"));
     };
     let mut converted = Vec::new();
-    for object in crate::json::list(request, &["objects"]) {
+    for object in plimsoll_api::json::list(request, &["objects"]) {
         let from = text(object, &["apiVersion"]);
         if !matches!(from, "kueue.x-k8s.io/v1beta1" | "kueue.x-k8s.io/v1beta2") {
-            return failed(format!("unexpected version {from:?} of {}", crate::json::name(object)));
+            return failed(format!("unexpected version {from:?} of {}", plimsoll_api::json::name(object)));
         }
         converted.push(plimsoll_api::kueue::convert::convert(object.clone(), version));
     }

@@ -20,7 +20,6 @@ pub use super::register::Reach;
 use super::{register, review};
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
-use crate::jobs::rules::Rules;
 use crate::watch::{self, Delta};
 
 /// How often certificates and registrations are looked at.
@@ -49,7 +48,7 @@ pub struct Settings {
     /// Names and addresses that the certificate is for.
     pub hosts: Vec<String>,
     /// Which jobs are queued.
-    pub rules: Rules,
+    pub jobs: plimsoll_jobs::Config,
 }
 
 /// Serves until stopped. `ready` is set when the API server has been told of us.
@@ -61,7 +60,7 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let api = api.writing_as("plimsoll-webhook");
-    let cache = Cache::with_rules(settings.rules.clone());
+    let cache = Cache::new(settings.jobs.clone());
     let synced = follow(&api, &cache, &stop);
     let first = tokio::select! {
         () = stop.cancelled() => return,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, JOBS, PODS, Resource, WORKLOADS};
-use plimsoll_runtime::json;
 use plimsoll_runtime::watch::{self, Delta, Source};
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};

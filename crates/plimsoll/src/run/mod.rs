@@ -94,7 +94,7 @@ async fn lead(
         announce(args, settings.roles, process, true);
     }
     process.board.is(if args.election.leader_elect { Role::Leader } else { Role::Standalone });
-    let runtime = Runtime::start(api, settings, Cache::with_rules(settings.rules.clone()), claim)
+    let runtime = Runtime::start(api, settings, Cache::new(settings.jobs.clone()), claim)
         .context("starting the engine")?;
     process.board.runs(runtime.monitor());
     let ended = tokio::select! {

@@ -49,7 +49,7 @@ pub async fn start(
         reach,
         namespace: wanted.namespace.clone(),
         secret: plimsoll_api::webhooks::SECRET.into(),
-        rules: engine.rules.clone(),
+        jobs: engine.jobs.clone(),
     };
     let ready = CancellationToken::new();
     board.waits_for("webhooks", ready.clone());

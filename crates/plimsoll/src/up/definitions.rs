@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use plimsoll_api::json;
 use plimsoll_api::roles;
 use plimsoll_apimachinery::crd::kueue_definitions;
 use plimsoll_runtime::api::{Api, Resource};
-use plimsoll_runtime::json;
 use serde_json::{Value, json};
 
 const DEFINITIONS: Resource = Resource {

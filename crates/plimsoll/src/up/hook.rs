@@ -5,8 +5,9 @@ use std::sync::Arc;
 use plimsoll_apimachinery::ApiError;
 use plimsoll_apiserver::admission::Operation as ServerOperation;
 use plimsoll_apiserver::{AdmissionHook, HookRequest, Server};
+use plimsoll_jobs::webhook::{self, Operation, Review};
 use plimsoll_runtime::cache::Cache;
-use plimsoll_runtime::webhook::{self, Operation, Review};
+use plimsoll_runtime::clock;
 use serde_json::Value;
 
 /// Has the server ask our webhooks.
@@ -42,14 +43,15 @@ impl AdmissionHook for Hook {
 
     fn mutate(&self, request: &HookRequest<'_>, object: &mut Value) -> Result<(), ApiError> {
         if let Some(review) = review(request) {
-            webhook::mutate(&review, object, &self.cache);
+            self.cache.read(clock::now(), |env| webhook::mutate(&review, object, env));
         }
         Ok(())
     }
 
     fn validate(&self, request: &HookRequest<'_>, object: Option<&Value>) -> Result<Vec<String>, ApiError> {
         let (Some(review), Some(object)) = (review(request), object) else { return Ok(Vec::new()) };
-        webhook::validate(&review, object, &self.cache)
+        self.cache
+            .read(clock::now(), |env| webhook::validate(&review, object, env))
             .map_err(|denied| ApiError::new(403, "Forbidden", denied.to_string()))
     }
 }

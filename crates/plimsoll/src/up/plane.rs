@@ -87,8 +87,8 @@ impl Plane {
                 Some(dir) => format!("--data {}", dir.display()),
                 None => "starting the API server".into(),
             })?;
-        let rules = settings.engine.as_ref().map(|e| e.rules.clone()).unwrap_or_default();
-        let cache = Cache::with_rules(rules);
+        let jobs = settings.engine.as_ref().map(|e| e.jobs.clone()).unwrap_or_default();
+        let cache = Cache::new(jobs);
         if settings.engine.as_ref().is_some_and(|e| e.roles.queueing) {
             super::hook::register(&server, cache.clone());
         }

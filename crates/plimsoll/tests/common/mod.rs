@@ -13,8 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, Resource};
-use plimsoll_runtime::json;
 use serde_json::Value;
 
 /// Longest wait for anything; generous, because test machines are slow.

@@ -1,0 +1,193 @@
+//! How an engine action is carried out, without waiting: from an [`Action`] to requests, and from their responses to what
+//! the engine is told.
+//!
+//! [`begin`] returns the first [`Step`] of an action. Whoever carries it out sends the request or waits, and continues with
+//! the response until the step is [`Step::Done`]: `plimsoll-runtime` in an async task per action, the simulator from its
+//! event queue in virtual time. Transient failures are retried, conflicts are resolved by reading again; each loop has a
+//! bound. [`crate::lanes`] says in which order actions begin.
+
+mod pods;
+mod pre_bind;
+pub mod status;
+mod workloads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::{Action, Event};
+use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent};
+use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent};
+use plimsoll_state::{Answer, Time};
+use serde_json::Value;
+
+pub use self::pods::pod_event;
+pub use self::workloads::workload_events;
+use crate::event::EventRecord;
+use crate::request::{Error, Request};
+
+/// Attempts of a request that fails for a transient reason.
+const ATTEMPTS: u32 = 6;
+/// First and longest pause between them.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// Attempts of a read-modify-write that conflicts with other writers.
+const CONFLICTS: u32 = 8;
+
+/// The response to a request. Responses without a body are null.
+pub type Response = Result<Value, Error>;
+
+/// What comes next in the execution of an action.
+pub enum Step {
+    /// Send this request and continue with its response.
+    Send(Request, Box<dyn FnOnce(Response) -> Step + Send>),
+    /// Wait this long and continue.
+    Wait(Duration, Box<dyn FnOnce() -> Step + Send>),
+    /// The action has ended.
+    Done(Box<Outcome>),
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Send(request, _) => f.debug_tuple("Send").field(request).finish_non_exhaustive(),
+            Self::Wait(pause, _) => f.debug_tuple("Wait").field(pause).finish_non_exhaustive(),
+            Self::Done(outcome) => f.debug_tuple("Done").field(outcome).finish(),
+        }
+    }
+}
+
+/// What an ended action leaves to do and to know.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Events for the engine, in order. Every action that [`begin`] accepts gets exactly one answer.
+    pub answers: Vec<Event>,
+    /// The workload as written, for caches.
+    pub workload: Option<Value>,
+    /// Kubernetes Events to record.
+    pub events: Vec<EventRecord>,
+    /// Failures of requests that do not decide the answer, for the log.
+    pub failures: Vec<String>,
+}
+
+impl Outcome {
+    fn answer(event: Event) -> Step {
+        Step::Done(Box::new(Self { answers: vec![event], ..Self::default() }))
+    }
+}
+
+/// Begins an action. `seen` is the last seen state of the workload that it updates, if it updates one.
+///
+/// # Errors
+/// The action, when it is not carried out by requests to the API server: calls of extenders, Events, statuses of queues.
+pub fn begin(action: Action, seen: Option<Arc<Value>>, now: Time) -> Result<Step, Action> {
+    match action {
+        Action::Scheduler(SchedulerAction::Bind { pod, node }) => Ok(pods::bind(pod, node)),
+        Action::Scheduler(SchedulerAction::Prepare { pod, node, what }) => {
+            Ok(pre_bind::begin(pod, node, *what))
+        }
+        Action::Scheduler(
+            action @ (SchedulerAction::Unschedulable { .. }
+            | SchedulerAction::ClearNomination { .. }
+            | SchedulerAction::Preempt { .. }),
+        ) => Ok(pods::begin(action, now)),
+        Action::Queueing(QueueAction::UpdateWorkload(update)) => Ok(workloads::update(*update, seen)),
+        Action::Queueing(QueueAction::DeactivateWorkload { key, uid }) => Ok(workloads::deactivate(key, uid)),
+        Action::Queueing(QueueAction::FailPod { namespace, name, uid }) => {
+            Ok(pods::fail(namespace, name, uid, now))
+        }
+        other @ (Action::Scheduler(SchedulerAction::Extend { .. } | SchedulerAction::Record { .. })
+        | Action::Queueing(
+            QueueAction::Record(..)
+            | QueueAction::ClusterQueueStatus(..)
+            | QueueAction::LocalQueueStatus(..)
+            | QueueAction::CohortStatus(..)
+            | QueueAction::RunWindowStatus(..),
+        )) => Err(other),
+    }
+}
+
+/// The answers to an action that is not carried out, for this reason. Empty for actions without an answer.
+pub fn refuse(action: &Action, why: &str) -> Vec<Event> {
+    match action {
+        Action::Scheduler(SchedulerAction::Bind { pod, .. } | SchedulerAction::Prepare { pod, .. }) => {
+            let event = SchedulerEvent::BindFailed { uid: pod.uid.clone(), message: why.to_owned() };
+            vec![Event::Scheduler(event)]
+        }
+        Action::Scheduler(SchedulerAction::Extend { pod, extender, call, .. }) => {
+            let (uid, answer) = (pod.uid.clone(), Err(why.to_owned()));
+            let event = SchedulerEvent::Extended { uid, extender: *extender, call: *call, answer };
+            vec![Event::Scheduler(event)]
+        }
+        Action::Queueing(QueueAction::UpdateWorkload(update)) => workloads::failed(update, why),
+        Action::Scheduler(
+            SchedulerAction::Unschedulable { .. }
+            | SchedulerAction::Preempt { .. }
+            | SchedulerAction::ClearNomination { .. },
+        )
+        | Action::Queueing(QueueAction::DeactivateWorkload { .. } | QueueAction::FailPod { .. }) => {
+            vec![answered(action.clone(), Answer::Failed(why.to_owned()))]
+        }
+        Action::Scheduler(SchedulerAction::Record { .. })
+        | Action::Queueing(
+            QueueAction::Record(..)
+            | QueueAction::ClusterQueueStatus(..)
+            | QueueAction::LocalQueueStatus(..)
+            | QueueAction::CohortStatus(..)
+            | QueueAction::RunWindowStatus(..),
+        ) => Vec::new(),
+    }
+}
+
+/// The answer to an action that has no event of its own.
+pub fn answered(action: Action, answer: Answer) -> Event {
+    match action {
+        Action::Scheduler(action) => {
+            Event::Scheduler(SchedulerEvent::Answered { action: Box::new(action), answer })
+        }
+        Action::Queueing(action) => {
+            Event::Queueing(QueueEvent::Answered { action: Box::new(action), answer })
+        }
+    }
+}
+
+/// The answer to a write that names its object by its UID: a conflict means that another object has its name.
+fn answer_of(response: &Response) -> Answer {
+    match response {
+        Ok(_) => Answer::Done,
+        Err(e) if e.is_not_found() || e.is_conflict() => Answer::Superseded,
+        Err(e) => Answer::Failed(e.to_string()),
+    }
+}
+
+/// Sends a request once.
+fn send(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
+    Step::Send(request, Box::new(then))
+}
+
+/// Sends a request, again after transient failures with growing pauses.
+fn retry(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
+    attempt(request, ATTEMPTS, BACKOFF.0, Box::new(then))
+}
+
+fn attempt(
+    request: Request,
+    left: u32,
+    pause: Duration,
+    then: Box<dyn FnOnce(Response) -> Step + Send>,
+) -> Step {
+    let again = request.clone();
+    send(request, move |response| {
+        let error = match response {
+            Err(e) if left > 1 && e.is_transient() => e,
+            response => return then(response),
+        };
+        let asked = match &error {
+            Error::Status { retry_after, .. } => Duration::from_secs(u64::from(*retry_after)),
+            Error::Transport(_) | Error::Malformed(_) => Duration::ZERO,
+        };
+        let next = move || attempt(again, left - 1, pause * 2, then);
+        Step::Wait(pause.max(asked).min(BACKOFF.1), Box::new(next))
+    })
+}
+
+#[cfg(test)]
+mod tests;

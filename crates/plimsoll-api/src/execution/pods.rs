@@ -1,0 +1,155 @@
+//! Actions on pods: Bind, Unschedulable, ClearNomination, Preempt, FailPod.
+
+use plimsoll_engine::{Action, Event};
+use plimsoll_queueing::Action as QueueAction;
+use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, Note, PodRef};
+use plimsoll_state::{Answer, Time};
+use serde_json::{Value, json};
+
+use super::{Outcome, Response, Step, answer_of, answered, retry};
+use crate::event::{EventRecord, ObjectReference};
+use crate::request::{PatchKind, Request};
+use crate::resource::PODS;
+use crate::{json, timestamp};
+
+/// Reporting controller of the scheduler's Events (kube-scheduler's).
+const SCHEDULER: &str = "default-scheduler";
+/// Reporting controller of Events on pods that are terminated with their node (the recorder that Kueue gives its node
+/// controller).
+const NODE_CONTROLLER: &str = "tas-resource-flavor-controller";
+/// Message of the condition `TerminatedByKueue`.
+const TERMINATED: &str = "Pod terminated by Kueue NodeController due to node taint";
+
+fn patch_status(pod: &PodRef, kind: PatchKind, status: &Value) -> Request {
+    let body = json!({"metadata": {"uid": pod.uid}, "status": status});
+    Request::patch(PODS, &pod.namespace, &pod.name, "status", kind, body)
+}
+
+/// POST of `pods/binding`. A conflict may be the work of an earlier attempt whose response was lost: the pod is read again.
+pub(super) fn bind(pod: PodRef, node: String) -> Step {
+    let body = json!({
+        "apiVersion": "v1", "kind": "Binding",
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+    let binding =
+        Request::CreateSubresource { resource: PODS, namespace, name, subresource: "binding", body };
+    retry(binding, move |response| match response {
+        Ok(_) => bound(pod.uid),
+        Err(e) if e.is_conflict() => {
+            let read = Request::get(PODS, &pod.namespace, &pod.name);
+            retry(read, move |current| {
+                let is_bound = |p: &Value| {
+                    json::uid(p) == pod.uid && json::text(p, &["spec", "nodeName"]) == node.as_str()
+                };
+                if current.as_ref().is_ok_and(is_bound) {
+                    bound(pod.uid)
+                } else {
+                    bind_failed(pod.uid, e.to_string())
+                }
+            })
+        }
+        Err(e) => bind_failed(pod.uid, e.to_string()),
+    })
+}
+
+fn bound(uid: String) -> Step {
+    Outcome::answer(Event::Scheduler(SchedulerEvent::Bound(uid)))
+}
+
+pub(super) fn bind_failed(uid: String, message: String) -> Step {
+    Outcome::answer(Event::Scheduler(SchedulerEvent::BindFailed { uid, message }))
+}
+
+/// Begins the actions that have [`SchedulerEvent::Answered`] as their answer.
+pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
+    let since = timestamp::text(now);
+    match &action {
+        SchedulerAction::Unschedulable { pod, reason, message, nominated_node } => {
+            let mut status = json!({"conditions": [{
+                "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+                "lastProbeTime": null, "lastTransitionTime": since,
+            }]});
+            if let Some(node) = nominated_node {
+                status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { json!(node) };
+            }
+            let request = patch_status(pod, PatchKind::Strategic, &status);
+            retry(request, move |response| ended(action, &response, Vec::new()))
+        }
+        SchedulerAction::ClearNomination { pod } => {
+            let request = patch_status(pod, PatchKind::Merge, &json!({"nominatedNodeName": null}));
+            retry(request, move |response| ended(action, &response, Vec::new()))
+        }
+        SchedulerAction::Preempt { victim, message, .. } => {
+            let status = json!({"conditions": [{
+                "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+                "message": message, "lastProbeTime": null, "lastTransitionTime": since,
+            }]});
+            let delete = Request::delete(PODS, &victim.namespace, &victim.name, &victim.uid);
+            // The deletion decides, whatever became of the condition.
+            retry(patch_status(victim, PatchKind::Strategic, &status), move |marked| {
+                let failures = match answer_of(&marked) {
+                    Answer::Failed(why) => vec![format!("setting the condition DisruptionTarget: {why}")],
+                    Answer::Done | Answer::Superseded => Vec::new(),
+                };
+                retry(delete, move |response| ended(action, &response, failures))
+            })
+        }
+        SchedulerAction::Bind { .. }
+        | SchedulerAction::Prepare { .. }
+        | SchedulerAction::Extend { .. }
+        | SchedulerAction::Record { .. } => Step::Done(Box::default()),
+    }
+}
+
+fn ended(action: SchedulerAction, response: &Response, failures: Vec<String>) -> Step {
+    let answer = answered(Action::Scheduler(action), answer_of(response));
+    Step::Done(Box::new(Outcome { answers: vec![answer], failures, ..Outcome::default() }))
+}
+
+/// Terminates a pod that waits for a node on which it can never start (Kueue's node controller,
+/// `pkg/controller/tas/node_controller.go`).
+pub(super) fn fail(namespace: String, name: String, uid: String, now: Time) -> Step {
+    let pod = PodRef { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
+    let status = json!({"phase": "Failed", "conditions": [{
+        "type": "TerminatedByKueue", "status": "True", "reason": "UnschedulableOnAssignedNode",
+        "message": TERMINATED, "lastTransitionTime": timestamp::text(now),
+    }]});
+    let request = patch_status(&pod, PatchKind::Strategic, &status);
+    retry(request, move |response| {
+        let note = Note {
+            warning: false,
+            reason: "PodTerminatedByKueue",
+            action: "PodTerminated",
+            message: TERMINATED.into(),
+        };
+        let event = EventRecord { reporting_controller: NODE_CONTROLLER, ..pod_event(&pod, &note) };
+        let action = Action::Queueing(QueueAction::FailPod { namespace, name, uid });
+        Step::Done(Box::new(Outcome {
+            answers: vec![answered(action, answer_of(&response))],
+            events: response.is_ok().then_some(event).into_iter().collect(),
+            ..Outcome::default()
+        }))
+    })
+}
+
+/// An Event of the scheduler on a pod.
+pub fn pod_event(pod: &PodRef, note: &Note) -> EventRecord {
+    EventRecord {
+        regarding: ObjectReference {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            field_path: String::new(),
+        },
+        warning: note.warning,
+        reason: note.reason.into(),
+        action: note.action.into(),
+        message: note.message.clone(),
+        reporting_controller: SCHEDULER,
+        reporting_instance: String::new(),
+    }
+}

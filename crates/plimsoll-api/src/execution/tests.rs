@@ -1,0 +1,282 @@
+use plimsoll_queueing::{Condition, Note, WorkloadKey, WorkloadUpdate, cond};
+use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, PodRef, Preparation};
+use plimsoll_state::model::AllocatedDevice;
+use serde_json::json;
+
+use super::*;
+use crate::json;
+use crate::resource::Resource;
+
+const NOW: Time = Time::from_seconds(1_700_000_000);
+
+fn status(code: u16) -> Error {
+    Error::Status { code, reason: String::new(), message: format!("code {code}"), retry_after: 0 }
+}
+
+fn verb(request: &Request) -> String {
+    let (resource, _, name): (Resource, _, _) = request.target();
+    let on = |verb: &str, sub: &str| format!("{verb} {}/{name}{sub}", resource.plural);
+    match request {
+        Request::Get { .. } => on("get", ""),
+        Request::Create { .. } => on("create", ""),
+        Request::CreateSubresource { subresource, .. } => on("create", &format!("/{subresource}")),
+        Request::Patch { subresource: "", .. } => on("patch", ""),
+        Request::Patch { subresource, .. } => on("patch", &format!("/{subresource}")),
+        Request::Delete { .. } => on("delete", ""),
+    }
+}
+
+/// Carries out an action against these responses: what was done, and the outcome.
+fn run(
+    action: Action,
+    seen: Option<Arc<Value>>,
+    responses: impl IntoIterator<Item = Response>,
+) -> (Vec<String>, Outcome) {
+    let mut responses = responses.into_iter();
+    let mut log = Vec::new();
+    let mut step = begin(action, seen, NOW).unwrap();
+    loop {
+        step = match step {
+            Step::Send(request, then) => {
+                log.push(verb(&request));
+                then(responses.next().unwrap_or_else(|| panic!("no response left: {log:?}")))
+            }
+            Step::Wait(pause, then) => {
+                log.push(format!("{} ms", pause.as_millis()));
+                then()
+            }
+            Step::Done(outcome) => {
+                assert!(responses.next().is_none(), "responses left: {log:?}");
+                return (log, *outcome);
+            }
+        };
+    }
+}
+
+/// Engine events can't be compared by value.
+fn assert_answers(outcome: &Outcome, want: &[Event]) {
+    assert_eq!(format!("{:?}", outcome.answers), format!("{want:?}"));
+}
+
+fn pod() -> PodRef {
+    PodRef { uid: "u".into(), namespace: "ns".into(), name: "p".into() }
+}
+
+fn bind() -> Action {
+    Action::Scheduler(SchedulerAction::Bind { pod: pod(), node: "n1".into() })
+}
+
+fn place(event: SchedulerEvent) -> Vec<Event> {
+    vec![Event::Scheduler(event)]
+}
+
+#[test]
+fn a_binding_whose_response_was_lost_counts() {
+    let current = |uid: &str, node: &str| Ok(json!({"metadata": {"uid": uid}, "spec": {"nodeName": node}}));
+    let failed =
+        |message: &str| place(SchedulerEvent::BindFailed { uid: "u".into(), message: message.into() });
+    let bound = || place(SchedulerEvent::Bound("u".into()));
+    let (log, outcome) = run(bind(), None, [Ok(Value::Null)]);
+    assert_eq!(log, ["create pods/p/binding"]);
+    assert_answers(&outcome, &bound());
+    for (pod, want) in [
+        (current("u", "n1"), bound()),
+        (current("u", "n2"), failed("code 409")),
+        (current("other", "n1"), failed("code 409")),
+        (Err(status(404)), failed("code 409")),
+    ] {
+        let lost = Err(Error::Transport("reset".into()));
+        let (log, outcome) = run(bind(), None, [lost, Err(status(409)), pod]);
+        assert_eq!(log, ["create pods/p/binding", "50 ms", "create pods/p/binding", "get pods/p"]);
+        assert_answers(&outcome, &want);
+    }
+    let (_, outcome) = run(bind(), None, [Err(status(422))]);
+    assert_answers(&outcome, &failed("code 422"));
+}
+
+#[test]
+fn transient_failures_are_retried_with_growing_pauses() {
+    let busy = |retry_after| {
+        Err(Error::Status { code: 429, reason: String::new(), message: "busy".into(), retry_after })
+    };
+    let action = || Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() });
+    let answer = |outcome: Outcome| match outcome.answers.as_slice() {
+        [Event::Scheduler(SchedulerEvent::Answered { answer, .. })] => answer.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (log, outcome) = run(action(), None, [busy(0), busy(1), busy(60), busy(0), busy(0), busy(0)]);
+    let pauses: Vec<&String> = log.iter().filter(|l| l.ends_with("ms")).collect();
+    assert_eq!(pauses, ["50 ms", "1000 ms", "5000 ms", "400 ms", "800 ms"]);
+    assert_eq!((log.len(), answer(outcome)), (11, Answer::Failed("busy".into())));
+    for (response, want) in [
+        (Ok(Value::Null), Answer::Done),
+        (Err(status(404)), Answer::Superseded),
+        (Err(status(409)), Answer::Superseded),
+        (Err(status(403)), Answer::Failed("code 403".into())),
+    ] {
+        assert_eq!(answer(run(action(), None, [response]).1), want);
+    }
+}
+
+#[test]
+fn a_victim_is_deleted_whatever_became_of_its_condition() {
+    let preempt = Action::Scheduler(SchedulerAction::Preempt {
+        victim: pod(),
+        preemptor: pod(),
+        message: String::new(),
+    });
+    let (log, outcome) = run(preempt, None, [Err(status(403)), Ok(Value::Null)]);
+    assert_eq!(log, ["patch pods/p/status", "delete pods/p"]);
+    assert_eq!(outcome.failures, ["setting the condition DisruptionTarget: code 403"]);
+    let done =
+        |e: &Event| matches!(e, Event::Scheduler(SchedulerEvent::Answered { answer: Answer::Done, .. }));
+    assert!(outcome.answers.len() == 1 && done(&outcome.answers[0]));
+}
+
+fn update() -> WorkloadUpdate {
+    let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: true, ..Condition::default() };
+    let note = Note { warning: false, reason: "QuotaReserved".into(), message: String::new() };
+    WorkloadUpdate {
+        id: 7,
+        absorbed: vec![5],
+        key: WorkloadKey { namespace: "ns".into(), name: "w".into() },
+        uid: "u".into(),
+        conditions: vec![why],
+        notes: vec![note],
+        ..WorkloadUpdate::default()
+    }
+}
+
+fn workload(uid: &str, version: &str) -> Value {
+    json!({"metadata": {"namespace": "ns", "name": "w", "uid": uid, "resourceVersion": version,
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju"}]}})
+}
+
+#[test]
+fn a_conflicting_update_reads_the_workload_again() {
+    let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(update())));
+    let seen = Some(Arc::new(workload("u", "3")));
+    let responses = [Err(status(409)), Ok(workload("u", "4")), Ok(workload("u", "5"))];
+    let (log, outcome) = run(action(), seen.clone(), responses);
+    assert_eq!(log, ["patch workloads/w/status", "get workloads/w", "patch workloads/w/status"]);
+    let key = update().key;
+    assert_answers(&outcome, &[Event::Queueing(QueueEvent::Written { key: key.clone(), id: 7, version: 5 })]);
+    assert_eq!(json::version(&outcome.workload.unwrap()), "5");
+    let kinds: Vec<&str> = outcome.events.iter().map(|e| e.regarding.kind.as_str()).collect();
+    assert_eq!(kinds[0], "Workload");
+
+    // Every joined update is answered.
+    let failed = |message: &str| -> Vec<Event> {
+        let failed = |id| QueueEvent::WriteFailed { key: key.clone(), id, message: message.into() };
+        update().ids().map(|id| Event::Queueing(failed(id))).collect()
+    };
+    let (_, outcome) = run(action(), None, [Ok(workload("other", "4"))]);
+    assert_answers(&outcome, &failed("the workload has been replaced by another of its name"));
+    assert_eq!(outcome.answers.len(), 2);
+    let (_, outcome) = run(action(), seen.clone(), [Err(status(403))]);
+    assert_answers(&outcome, &failed("code 403"));
+    let rounds = (0..15).map(|i| if i % 2 == 0 { Err(status(409)) } else { Ok(workload("u", "4")) });
+    let (log, outcome) = run(action(), seen, rounds);
+    assert_answers(&outcome, &failed("the workload keeps changing"));
+    assert_eq!(log.iter().filter(|l| l.starts_with("patch")).count(), 8);
+}
+
+fn device() -> AllocatedDevice {
+    AllocatedDevice {
+        request: "x".into(),
+        driver: "d".into(),
+        pool: "p".into(),
+        device: "0".into(),
+        admin: false,
+    }
+}
+
+fn claim(finalizers: &[&str]) -> Value {
+    json!({"metadata": {"uid": "cu", "name": "c", "resourceVersion": "1", "finalizers": finalizers}})
+}
+
+#[test]
+fn devices_volumes_and_claims_are_written_in_order() {
+    let grant = |devices: Vec<AllocatedDevice>| DeviceGrant {
+        namespace: "ns".into(),
+        name: "c".into(),
+        uid: "cu".into(),
+        devices,
+    };
+    let what = Preparation {
+        devices: vec![grant(vec![device()]), grant(Vec::new())],
+        extended: None,
+        bindings: vec![(("ns".into(), "pvc".into()), "pv".into())],
+        provisions: vec![("ns".into(), "other".into())],
+    };
+    let prepare = || {
+        let what = Box::new(what.clone());
+        Action::Scheduler(SchedulerAction::Prepare { pod: pod(), node: "n1".into(), what })
+    };
+    let ok = || Ok(claim(&["resource.kubernetes.io/delete-protection"]));
+    let (log, outcome) = run(prepare(), None, [Ok(claim(&[])), ok(), ok(), ok(), ok(), ok(), ok(), ok()]);
+    assert_eq!(
+        log,
+        [
+            "get resourceclaims/c",
+            "patch resourceclaims/c",
+            "patch resourceclaims/c/status",
+            "get resourceclaims/c",
+            "patch resourceclaims/c/status",
+            "get persistentvolumeclaims/pvc",
+            "patch persistentvolumes/pv",
+            "patch persistentvolumeclaims/other",
+        ]
+    );
+    assert_answers(&outcome, &place(SchedulerEvent::Prepared("u".into())));
+    // A conflict reads the claim again; the first failure ends it.
+    let (log, outcome) = run(prepare(), None, [ok(), Err(status(409)), ok(), Err(status(500))]);
+    assert_eq!(log.len(), 4);
+    let failed = SchedulerEvent::BindFailed { uid: "u".into(), message: "code 500".into() };
+    assert_answers(&outcome, &place(failed));
+}
+
+#[test]
+fn a_claim_for_extended_resources_is_deleted_when_it_can_not_be_allocated() {
+    let extended = ExtendedClaim {
+        requests: vec![("r".into(), "gpu".into(), 1)],
+        devices: vec![device()],
+        stale: vec!["old".into()],
+        ..ExtendedClaim::default()
+    };
+    let what = Preparation { extended: Some(Box::new(extended)), ..Preparation::default() };
+    let prepare =
+        Action::Scheduler(SchedulerAction::Prepare { pod: pod(), node: "n1".into(), what: Box::new(what) });
+    let responses = [Err(status(404)), Ok(claim(&[])), Err(status(403)), Ok(claim(&[])), Ok(Value::Null)];
+    let (log, outcome) = run(prepare, None, responses);
+    assert_eq!(
+        log,
+        [
+            "patch resourceclaims/old",
+            "create resourceclaims/",
+            "patch resourceclaims/c/status",
+            "patch resourceclaims/c",
+            "delete resourceclaims/c",
+        ]
+    );
+    let failed = SchedulerEvent::BindFailed { uid: "u".into(), message: "code 403".into() };
+    assert_answers(&outcome, &place(failed));
+}
+
+#[test]
+fn every_refused_action_that_waits_for_an_answer_gets_one() {
+    let update = Action::Queueing(QueueAction::UpdateWorkload(Box::new(update())));
+    assert_eq!(refuse(&update, "no").len(), 2);
+    assert_eq!(refuse(&bind(), "no").len(), 1);
+    let clear = Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() });
+    assert_eq!(refuse(&clear, "no").len(), 1);
+    let note = plimsoll_scheduler::Note {
+        warning: false,
+        reason: "Scheduled",
+        action: "Binding",
+        message: String::new(),
+    };
+    let record = Action::Scheduler(SchedulerAction::Record { pod: pod(), note });
+    assert!(refuse(&record, "no").is_empty());
+    assert!(begin(record, None, NOW).is_err());
+}

@@ -1,0 +1,124 @@
+//! Actions on workloads: the update of a status, deactivation, Events.
+
+use std::sync::Arc;
+
+use plimsoll_engine::{Action, Event};
+use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, Note, WorkloadKey, WorkloadUpdate};
+use serde_json::{Value, json};
+
+use super::{CONFLICTS, Outcome, Step, answer_of, answered, retry};
+use crate::event::{EventRecord, ObjectReference};
+use crate::json;
+use crate::request::{PatchKind, Request};
+use crate::resource::WORKLOADS;
+
+/// Reporting controller of queueing's Events (Kueue's scheduler).
+const ADMISSION: &str = "kueue-admission";
+
+/// Read, change, write until no other writer was faster.
+pub(super) fn update(update: WorkloadUpdate, seen: Option<Arc<Value>>) -> Step {
+    match seen {
+        Some(object) => write(update, &object, CONFLICTS),
+        None => read(update, CONFLICTS),
+    }
+}
+
+fn read(update: WorkloadUpdate, left: u32) -> Step {
+    if left == 0 {
+        return give_up(&update, "the workload keeps changing");
+    }
+    let request = Request::get(WORKLOADS, &update.key.namespace, &update.key.name);
+    retry(request, move |response| match response {
+        Ok(object) => write(update, &object, left),
+        Err(e) => give_up(&update, &e.to_string()),
+    })
+}
+
+fn write(update: WorkloadUpdate, object: &Value, left: u32) -> Step {
+    if json::uid(object) != update.uid {
+        return give_up(&update, "the workload has been replaced by another of its name");
+    }
+    let status = crate::kueue::workload_status_patch(object, &update);
+    let body = json!({
+        "metadata": {"resourceVersion": json::version(object), "uid": update.uid}, "status": status,
+    });
+    let WorkloadKey { namespace, name } = &update.key;
+    let request = Request::patch(WORKLOADS, namespace, name, "status", PatchKind::Merge, body);
+    retry(request, move |response| match response {
+        Ok(written) => {
+            let version = json::version(&written).parse().unwrap_or(0);
+            let answer = QueueEvent::Written { key: update.key.clone(), id: update.id, version };
+            Step::Done(Box::new(Outcome {
+                answers: vec![Event::Queueing(answer)],
+                events: workload_events(&update.key, &update.notes, Some(&written)),
+                workload: Some(written),
+                failures: Vec::new(),
+            }))
+        }
+        Err(e) if e.is_conflict() => read(update, left - 1),
+        Err(e) => give_up(&update, &e.to_string()),
+    })
+}
+
+fn give_up(update: &WorkloadUpdate, why: &str) -> Step {
+    Step::Done(Box::new(Outcome { answers: failed(update, why), ..Outcome::default() }))
+}
+
+/// One answer for each of the updates that were joined.
+pub(super) fn failed(update: &WorkloadUpdate, why: &str) -> Vec<Event> {
+    let failed = |id| QueueEvent::WriteFailed { key: update.key.clone(), id, message: why.to_owned() };
+    update.ids().map(|id| Event::Queueing(failed(id))).collect()
+}
+
+/// Sets `spec.active` to false.
+pub(super) fn deactivate(key: WorkloadKey, uid: String) -> Step {
+    let body = json!({"metadata": {"uid": uid}, "spec": {"active": false}});
+    let request = Request::patch(WORKLOADS, &key.namespace, &key.name, "", PatchKind::Merge, body);
+    retry(request, move |response| {
+        let answer = answer_of(&response);
+        let action = Action::Queueing(QueueAction::DeactivateWorkload { key, uid });
+        Step::Done(Box::new(Outcome {
+            answers: vec![answered(action, answer)],
+            workload: response.ok(),
+            ..Outcome::default()
+        }))
+    })
+}
+
+/// Kueue's Events on a workload, and on the jobs that own it where they concern those. `object` is its last seen state.
+pub fn workload_events(key: &WorkloadKey, notes: &[Note], object: Option<&Value>) -> Vec<EventRecord> {
+    let workload = ObjectReference {
+        api_version: WORKLOADS.api_version.into(),
+        kind: WORKLOADS.kind.into(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        uid: object.map(|o| json::uid(o).to_owned()).unwrap_or_default(),
+        field_path: String::new(),
+    };
+    let mut events = Vec::new();
+    for note in notes {
+        let on = |regarding: ObjectReference| EventRecord {
+            regarding,
+            warning: note.warning,
+            reason: note.reason.clone(),
+            action: note.reason.clone(),
+            message: note.message.clone(),
+            reporting_controller: ADMISSION,
+            reporting_instance: String::new(),
+        };
+        events.push(on(workload.clone()));
+        let owners = object.filter(|_| note.concerns_job());
+        for owner in owners.map_or(&[][..], |o| json::list(o, &["metadata", "ownerReferences"])) {
+            let text = |key: &str| json::text(owner, &[key]).to_owned();
+            events.push(on(ObjectReference {
+                api_version: text("apiVersion"),
+                kind: text("kind"),
+                namespace: key.namespace.clone(),
+                name: text("name"),
+                uid: text("uid"),
+                field_path: String::new(),
+            }));
+        }
+    }
+    events
+}

@@ -1,0 +1,116 @@
+//! Which jobs are queued, and what is kept of them: the fields of Kueue's `Configuration` that job integrations and their
+//! webhooks follow.
+
+use std::collections::BTreeSet;
+
+use plimsoll_api::json;
+use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
+use plimsoll_state::time::Duration;
+use serde_json::Value;
+
+use crate::store::{Kind, ObjectStore};
+use crate::{Env, names};
+
+/// Framework of `batch/v1` Jobs.
+pub const BATCH_JOB: &str = "batch/job";
+/// Framework of plain pods and pod groups.
+pub const POD: &str = "pod";
+/// Framework of Deployments.
+pub const DEPLOYMENT: &str = "deployment";
+/// Framework of StatefulSets.
+pub const STATEFUL_SET: &str = "statefulset";
+/// All frameworks that are built in.
+pub const FRAMEWORKS: [&str; 4] = [BATCH_JOB, POD, DEPLOYMENT, STATEFUL_SET];
+
+/// Label with which the API server marks every namespace.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// The configuration. The default is Kueue's without a file, with all frameworks that are built in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `manageJobsWithoutQueueName`.
+    pub manage_jobs_without_queue_name: bool,
+    /// `managedJobsNamespaceSelector`.
+    pub managed_jobs_namespace_selector: LabelSelector,
+    /// `integrations.frameworks`. Names without an integration have no effect.
+    pub frameworks: BTreeSet<String>,
+    /// `integrations.labelKeysToCopy`.
+    pub label_keys_to_copy: Vec<String>,
+    /// Whether `waitForPodsReady` is on.
+    pub wait_for_pods_ready: bool,
+    /// Gate `ElasticJobsViaWorkloadSlices`.
+    pub elastic_jobs: bool,
+    /// Gate `PriorityBoost`.
+    pub priority_boost: bool,
+    /// Gate `CleanupProvisioningRequestsOnEviction`.
+    pub clean_up_provisioning_requests: bool,
+    /// `objectRetentionPolicies.workloads.afterFinished`; `None`: kept.
+    pub retain_after_finished: Option<Duration>,
+    /// `objectRetentionPolicies.workloads.afterDeactivatedByKueue`; `None`: kept.
+    pub retain_after_deactivated: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let system = Requirement {
+            key: NAME_LABEL.to_owned(),
+            operator: Operator::NotIn,
+            values: vec!["kube-system".to_owned(), "kueue-system".to_owned()],
+        };
+        Self {
+            manage_jobs_without_queue_name: false,
+            managed_jobs_namespace_selector: LabelSelector { requirements: vec![system] },
+            frameworks: FRAMEWORKS.into_iter().map(str::to_owned).collect(),
+            label_keys_to_copy: Vec::new(),
+            wait_for_pods_ready: false,
+            elastic_jobs: true,
+            priority_boost: false,
+            clean_up_provisioning_requests: true,
+            retain_after_finished: None,
+            retain_after_deactivated: None,
+        }
+    }
+}
+
+impl Config {
+    /// Whether `integrations.frameworks` has this name.
+    pub fn has_framework(&self, framework: &str) -> bool {
+        self.frameworks.contains(framework)
+    }
+
+    /// Whether jobs of a namespace are managed at all. Of a namespace that is not known yet only the name is matched.
+    pub fn manages_namespace(&self, objects: &ObjectStore, namespace: &str) -> bool {
+        // Our own pods must start without a queue.
+        if namespace == plimsoll_api::webhooks::NAMESPACE {
+            return false;
+        }
+        let known = objects.get(Kind::Namespace, "", namespace);
+        let mut labels: StringMap = known
+            .iter()
+            .filter_map(|n| json::map(n, &["metadata", "labels"]))
+            .flatten()
+            .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
+            .collect();
+        labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
+        self.managed_jobs_namespace_selector.matches(&labels)
+    }
+
+    /// Whether a job is managed, as far as its own labels say.
+    pub fn manages(&self, object: &Value) -> bool {
+        self.manage_jobs_without_queue_name || !json::label(object, names::QUEUE).is_empty()
+    }
+}
+
+impl Env<'_> {
+    /// Whether a job, or the workload of one, is elastic (Kueue `workloadslicing.Enabled`).
+    pub fn is_elastic(&self, object: &Value) -> bool {
+        self.config.elastic_jobs && json::annotation(object, names::ELASTIC) == Some("true")
+    }
+
+    /// Whether jobs of this framework in this namespace are managed, and this one among them.
+    pub fn manages_job(&self, framework: &str, job: &Value) -> bool {
+        self.config.has_framework(framework)
+            && self.config.manages(job)
+            && self.config.manages_namespace(self.objects, json::namespace(job))
+    }
+}

@@ -1,0 +1,99 @@
+//! The job controllers: which keys a changed object concerns, and the plan of each.
+
+use plimsoll_api::json;
+use serde_json::Value;
+
+use crate::config::{BATCH_JOB, POD};
+use crate::key::Key;
+use crate::plan::Plan;
+use crate::pod_view::workload_of;
+use crate::store::{Kind, ObjectStore};
+use crate::{
+    Env, finalizer, integrations, multikueue, names, orphan, pod, provisioning, retention, topology_ungater,
+};
+
+/// The keys that a changed or deleted object concerns. `objects` shows the state after the change.
+pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
+    let (namespace, name) = (json::namespace(object), json::name(object));
+    let mut keys = match kind {
+        Kind::Job => vec![Key::job(BATCH_JOB, namespace, name)],
+        Kind::Pod => of_pod(object),
+        Kind::Workload => of_workload(object),
+        _ => Vec::new(),
+    };
+    keys.extend(finalizer::affected(objects, kind, object));
+    keys.extend(provisioning::affected(objects, kind, object));
+    keys
+}
+
+fn of_pod(pod: &Value) -> Vec<Key> {
+    let (namespace, name) = (json::namespace(pod), json::name(pod));
+    let mut keys = Vec::new();
+    if json::annotation(pod, names::SLICE).is_some()
+        && let Some(owner) = json::controller(pod).filter(|o| o["kind"] == "Job")
+    {
+        keys.push(Key::job(BATCH_JOB, namespace, json::text(owner, &["name"])));
+    }
+    let workload = workload_of(pod);
+    if !workload.is_empty() {
+        keys.push(Key::Topology(namespace.to_owned(), workload.to_owned()));
+    }
+    match pod::group::of(pod) {
+        Some(group) => keys.push(Key::PodGroup(namespace.to_owned(), group.to_owned())),
+        None if json::label(pod, names::MANAGED) == "true" => {
+            keys.push(Key::job(POD, namespace, name));
+        }
+        None => {}
+    }
+    keys
+}
+
+fn of_workload(wl: &Value) -> Vec<Key> {
+    let (namespace, name) = (json::namespace(wl), json::name(wl));
+    let mut keys = Vec::new();
+    let mut push_if = |concerned: bool, key: fn(String, String) -> Key| {
+        if concerned {
+            keys.push(key(namespace.to_owned(), name.to_owned()));
+        }
+    };
+    push_if(retention::concerns(wl), Key::Retention);
+    push_if(orphan::concerns(wl), Key::Orphan);
+    push_if(topology_ungater::concerns(wl), Key::Topology);
+    if json::annotation(wl, names::IS_GROUP) == Some("true") {
+        keys.push(Key::PodGroup(namespace.to_owned(), name.to_owned()));
+        return keys;
+    }
+    for owner in json::list(wl, &["metadata", "ownerReferences"]) {
+        let text = |key: &str| json::text(owner, &[key]);
+        if let Some(integration) = integrations::of_kind(text("apiVersion"), text("kind"))
+            && integration.reconcile.is_some()
+        {
+            keys.push(Key::job(integration.framework, namespace, text("name")));
+        }
+    }
+    keys
+}
+
+/// The writes for one key. Empty when everything is as it should be.
+pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
+    match key {
+        Key::Job { framework, namespace, name } => integrations::of_framework(framework)
+            .and_then(|i| i.reconcile)
+            .map_or_else(Plan::new, |plan| plan(namespace, name, env)),
+        Key::PodGroup(namespace, group) => pod::group::reconcile(namespace, group, env),
+        Key::Topology(namespace, name) => topology_ungater::plan(namespace, name, env),
+        Key::Retention(namespace, name) => retention::plan(namespace, name, env),
+        Key::Orphan(namespace, name) => orphan::plan(namespace, name, env),
+        Key::Provisioning(namespace, name) => provisioning::plan(namespace, name, env),
+        Key::AdmissionCheck(name) => {
+            let plan = finalizer::admission_check(env.objects, name);
+            if plan.is_empty() {
+                [provisioning::plan_check(name, env), multikueue::plan(name, env)].concat()
+            } else {
+                plan
+            }
+        }
+        Key::ClusterQueue(name) => finalizer::cluster_queue(env.objects, name),
+        Key::ResourceFlavor(name) => finalizer::resource_flavor(env.objects, name),
+    }
+}

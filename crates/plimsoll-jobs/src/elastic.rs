@@ -1,0 +1,396 @@
+//! Elastic jobs (Kueue KEP-77, `pkg/workloadslicing`): a running job may change its number of pods. Fewer pods shrink its
+//! workload in place; more pods create a second workload, a *slice*, that replaces the first one when it is admitted. Pods
+//! are created with a gate that is removed as far as the admitted slice allows.
+//!
+//! Running pods never exceed the charged quota: a workload shrinks when the surplus pods have ended (Kueue: at once), the
+//! eviction of a slice while another one waits stops the job first (Kueue: finishes the slice and leaves its pods running),
+//! and no pod is ungated for a slice that is not admitted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_api::json;
+use plimsoll_api::resource::{PODS, WORKLOADS};
+use serde_json::{Value, json};
+
+use crate::generic_job::{GenericJob, Step};
+use crate::plan::{Plan, Write, patch, patch_status, remove_finalizer};
+use crate::pod_view::first_slice;
+use crate::store::Kind;
+use crate::{Env, names, pod_view, podset, workload};
+
+/// Annotations of admission checks that a pod gets when it is ungated, and that never change afterwards.
+const ONCE: [&str; 2] =
+    ["autoscaling.x-k8s.io/consume-provisioning-request", "autoscaling.x-k8s.io/provisioning-class-name"];
+
+/// Whether the workload replaces another slice.
+pub(super) fn is_replacement(wl: &Value) -> bool {
+    !replaces(wl).is_empty()
+}
+
+fn replaces(wl: &Value) -> &str {
+    json::annotation(wl, plimsoll_api::kueue::REPLACEMENT_FOR).unwrap_or_default()
+}
+
+fn key(wl: &Value) -> String {
+    format!("{}/{}", json::namespace(wl), json::name(wl))
+}
+
+fn reserved(wl: &Value) -> bool {
+    json::is_true(wl, "QuotaReserved")
+}
+
+fn evicted(wl: &Value) -> bool {
+    json::is_true(wl, "Evicted")
+}
+
+/// Pods per podset.
+fn counts(podsets: &[Value]) -> BTreeMap<&str, i64> {
+    podsets.iter().map(|p| (json::text(p, &["name"]), p["count"].as_i64().unwrap_or(1))).collect()
+}
+
+fn counts_of(wl: &Value) -> BTreeMap<&str, i64> {
+    counts(json::list(wl, &["spec", "podSets"]))
+}
+
+/// Pods per podset that a workload may run: the requested number, or the admitted one if that is less because the workload
+/// grew while its admission was being written.
+fn granted(wl: &Value) -> BTreeMap<&str, i64> {
+    let mut counts = counts_of(wl);
+    let assigned = json::list(wl, &["status", "admission", "podSetAssignments"]).iter();
+    for (name, given) in assigned.filter_map(|a| Some((json::text(a, &["name"]), a["count"].as_i64()?))) {
+        if let Some(count) = counts.get_mut(name) {
+            *count = given.min(*count);
+        }
+    }
+    counts
+}
+
+/// The job's workloads: unfinished ones, oldest first, and finished ones.
+fn slices(job: &Value, env: Env<'_>) -> (Vec<Arc<Value>>, Vec<Arc<Value>>) {
+    let mut all: Vec<Arc<Value>> = env.objects.owned_by(json::uid(job)).cloned().collect();
+    let age =
+        |w: &Value| (json::text(w, &["metadata", "creationTimestamp"]).to_owned(), json::uid(w).to_owned());
+    all.sort_by_key(|w| age(w));
+    all.into_iter().partition(|w| !json::is_true(w, "Finished"))
+}
+
+/// Whether another slice with quota has replaced this one; the engine finishes it.
+fn superseded(wl: &Value, all: &[Arc<Value>]) -> bool {
+    let own = key(wl);
+    all.iter().any(|h| reserved(h) && replaces(h) == own && json::uid(h) != json::uid(wl))
+}
+
+/// The roles of several unfinished slices.
+struct Choice {
+    /// The slice that the job is compared with.
+    selected: Arc<Value>,
+    /// Another slice that keeps its quota while `selected` waits.
+    retained: Option<Arc<Value>>,
+    /// The others, which are finished with this reason and message.
+    stale: Vec<(Arc<Value>, &'static str, &'static str)>,
+}
+
+/// Kueue's `normalizeActiveSlices`: one slice with quota, and at most one that waits to replace it.
+fn choose(rest: &[Arc<Value>]) -> Option<Choice> {
+    let fresh = || rest.iter().filter(|w| !evicted(w));
+    let holder = fresh().rfind(|w| reserved(w));
+    let waits = |of: &Value| fresh().rfind(|w| !reserved(w) && replaces(w) == key(of));
+    let successor = holder.and_then(|h| waits(h));
+    let selected = successor.or(holder).or_else(|| fresh().next_back()).or(rest.last())?;
+    let same = |a: &Value, b: &Value| json::uid(a) == json::uid(b);
+    let keep = |w: &Value| same(w, selected) || holder.is_some_and(|h| same(w, h));
+    let stale = rest.iter().filter(|w| !keep(w)).map(|w| {
+        let own = key(w);
+        let replaced = fresh().any(|h| replaces(h) == own);
+        let (reason, message) = if replaced {
+            ("WorkloadSliceReplaced", "Replaced to accommodate a new workload slice")
+        } else {
+            ("OutOfSync", "The workload slice is out of sync with its parent job")
+        };
+        (Arc::clone(w), reason, message)
+    });
+    Some(Choice {
+        selected: Arc::clone(selected),
+        retained: holder.filter(|h| !same(h, selected)).cloned(),
+        stale: stale.collect(),
+    })
+}
+
+/// Pods of the slices that may run, per podset: neither gated nor ended, terminating ones included.
+fn running(namespace: &str, chain: &str, env: Env<'_>) -> BTreeMap<String, i64> {
+    let mut out = BTreeMap::new();
+    for pod in env.objects.pods_of_slice(namespace, chain) {
+        if !gated(&pod) && !pod_view::ended(&pod) {
+            *out.entry(json::label(&pod, names::PODSET).to_owned()).or_insert(0) += 1;
+        }
+    }
+    out
+}
+
+/// Whether pods of an elastic job still run, terminating ones included.
+pub(super) fn has_running_pods(wl: &Value, env: Env<'_>) -> bool {
+    env.is_elastic(wl) && running(json::namespace(wl), first_slice(wl), env).values().any(|n| *n > 0)
+}
+
+fn gated(pod: &Value) -> bool {
+    pod_view::has_gate(pod, names::ELASTIC_GATE)
+}
+
+/// Finds the slice that the job is compared with, or plans the writes that come first. `None`: job and slices differ in more
+/// than numbers of pods, and the generic search applies.
+pub(super) fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Option<Step> {
+    let (live, over) = slices(job.object(), env);
+    let Some(last) = live.last() else { return Some(without_live(job, &over, env)) };
+    let done: Plan = over.iter().filter_map(|w| remove_finalizer(WORKLOADS, w, names::IN_USE)).collect();
+    if !done.is_empty() {
+        return Some(Step::Plan(done));
+    }
+    if let Some(finished) = job.finished() {
+        let (reason, message) = (finished.reason(), &finished.message);
+        let mut writes: Plan =
+            live.iter().flat_map(|w| workload::finish(w, reason, message, env.now)).collect();
+        writes.extend(job.finalize());
+        return Some(Step::Plan(writes));
+    }
+    let run = running(json::namespace(last), first_slice(last), env);
+    if let Some(leaving) = live.iter().find(|w| json::deleting(w)) {
+        // It is released when no pod uses its quota.
+        let writes = job.stop(Some(leaving), "WorkloadDeleted", "Workload is deleted", env.now);
+        return if writes.is_empty() && run.values().all(|n| *n == 0) {
+            Some(Step::Continue(Some(Arc::clone(leaving))))
+        } else {
+            Some(Step::Plan(writes))
+        };
+    }
+    let rest: Vec<Arc<Value>> = live.iter().filter(|w| !superseded(w, &live)).cloned().collect();
+    // Its pods use quota that it is losing.
+    if let Some(leaving) = rest.iter().find(|w| evicted(w) && reserved(w)) {
+        return Some(Step::Continue(Some(Arc::clone(leaving))));
+    }
+    let template = &job.object()["spec"]["template"];
+    let unaccounted = !live.iter().any(|w| reserved(w)) && run.values().any(|n| *n > 0);
+    // A started job has the gate and the name of the first slice in its template.
+    let started = json::annotation(template, names::SLICE) == Some(first_slice(last))
+        && json::list(template, &["spec", "schedulingGates"])
+            .iter()
+            .any(|g| g["name"] == names::ELASTIC_GATE);
+    if !job.is_suspended() && (unaccounted || !started) {
+        let writes = job.stop(Some(last), "NotAdmitted", "Not admitted by cluster queue", env.now);
+        if !writes.is_empty() {
+            return Some(Step::Plan(writes));
+        }
+    }
+    let choice = choose(&rest)?;
+    if !choice.stale.is_empty() {
+        let finish =
+            |(w, reason, message): &(Arc<Value>, &str, &str)| workload::finish(w, reason, message, env.now);
+        return Some(Step::Plan(choice.stale.iter().flat_map(finish).collect()));
+    }
+    follow(job, &choice, &run, env)
+}
+
+/// All slices have finished: the reason of the last one says whether the job has, too.
+fn without_live(job: &dyn GenericJob, over: &[Arc<Value>], env: Env<'_>) -> Step {
+    let Some((last, earlier)) = over.split_last() else { return Step::Continue(None) };
+    let done: Plan = earlier.iter().filter_map(|w| remove_finalizer(WORKLOADS, w, names::IN_USE)).collect();
+    if !done.is_empty() {
+        return Step::Plan(done);
+    }
+    let finished = json::condition(last, "Finished").map_or("", |c| json::text(c, &["reason"]));
+    let goes_on = ["WorkloadSliceReplaced", "OutOfSync"].contains(&finished) && job.finished().is_none();
+    if !goes_on {
+        return Step::Continue(Some(Arc::clone(last)));
+    }
+    let run = running(json::namespace(last), first_slice(last), env);
+    if !job.is_suspended() && run.values().any(|n| *n > 0) {
+        return Step::Plan(job.stop(
+            None,
+            "NoMatchingWorkload",
+            "Missing Workload; unable to restore pod templates",
+            env.now,
+        ));
+    }
+    Step::Continue(None)
+}
+
+/// Resizes the selected slice to the number of pods that the job requests, or asks for a new slice.
+fn follow(job: &dyn GenericJob, choice: &Choice, run: &BTreeMap<String, i64>, env: Env<'_>) -> Option<Step> {
+    let Choice { selected, retained, .. } = choice;
+    let wanted = job.construct_workload(env).ok()?.object;
+    let mine = json::list(&wanted, &["spec", "podSets"]);
+    let declared = json::list(selected, &["spec", "podSets"]);
+    if !same_shape(mine, declared, !job.is_suspended() || reserved(selected)) {
+        let simple = job.is_suspended() && !reserved(selected) && retained.is_none();
+        return simple.then(|| Step::Update(Arc::clone(selected)));
+    }
+    if let Some(other) = retained
+        && let Some(writes) = sync_retained(job, other, env)
+    {
+        return Some(Step::Plan(writes));
+    }
+    let (now, asked) = (granted(selected), counts(mine));
+    if now != asked {
+        let grows = now.iter().any(|(name, n)| asked.get(name).is_some_and(|a| a > n));
+        if reserved(selected) && grows {
+            // The reconcile creates a new slice.
+            return Some(Step::Continue(None));
+        }
+        let runs = |name: &str| run.get(name).copied().unwrap_or(0);
+        if asked.iter().all(|(name, n)| runs(name) <= *n) {
+            let mut new = (**selected).clone();
+            let podsets = resized(declared, &asked);
+            json::set(&mut new, &["spec", "podSets"], Value::Array(podsets));
+            return Some(Step::Plan(patch(WORKLOADS, selected, &new).into_iter().collect()));
+        }
+    }
+    // A slice with quota may start already, with the pods that it was admitted for.
+    let starts = retained.as_ref().filter(|r| job.is_suspended() && json::is_true(r, "Admitted"));
+    Some(Step::Continue(Some(Arc::clone(starts.unwrap_or(selected)))))
+}
+
+fn resized(podsets: &[Value], counts: &BTreeMap<&str, i64>) -> Vec<Value> {
+    let mut podsets = podsets.to_vec();
+    for podset in &mut podsets {
+        if let Some(n) = counts.get(json::text(podset, &["name"])) {
+            json::set(podset, &["count"], json!(n));
+        }
+    }
+    podsets
+}
+
+/// Whether two lists of podsets differ in numbers of pods only.
+fn same_shape(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
+    let names = |list: &[Value]| list.iter().map(|p| p["name"].clone()).collect::<Vec<_>>();
+    names(a) == names(b) && podset::equivalent(&resized(a, &counts(b)), b, ignore_tolerations)
+}
+
+/// Updates the priority of the slice that keeps its quota, and its condition `PodsReady`.
+fn sync_retained(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
+    let mut new = wl.clone();
+    workload::update_priority(job.object(), job.priority_class(), wl, &mut new, env);
+    if let Some(write) = patch(WORKLOADS, wl, &new) {
+        return Some(vec![write]);
+    }
+    if !env.config.wait_for_pods_ready || !json::is_true(wl, "Admitted") {
+        return None;
+    }
+    let of = |name: &str| json::int(job.object(), &["status", name]).unwrap_or(0);
+    let ready = of("succeeded").saturating_add(of("ready")) >= counts_of(wl).values().sum();
+    let conditions = workload::pods_ready(wl, ready, env.now)?;
+    Some(vec![patch_status(WORKLOADS, wl, &json!({ "conditions": conditions }))])
+}
+
+/// Turns a new workload into a slice of its job. Returns false when the slices are not ready for a new one.
+pub(super) fn prepare(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) -> bool {
+    let object = job.object();
+    let (live, _) = slices(object, env);
+    let rest: Vec<&Arc<Value>> = live.iter().filter(|w| !superseded(w, &live)).collect();
+    json::set(wl, &["metadata", "name"], json!(name(job, env)));
+    json::set(wl, &["metadata", "annotations", names::ELASTIC], json!("true"));
+    match rest.as_slice() {
+        [] => {
+            let own = json::name(wl).to_owned();
+            json::set(wl, &["metadata", "annotations", names::SLICE], json!(own));
+        }
+        [old] => {
+            // The template of the running job has what its admission added; the old slice has the original.
+            let podsets = json::list(wl, &["spec", "podSets"]).to_vec();
+            let podsets = resized(json::list(old, &["spec", "podSets"]), &counts(&podsets));
+            json::set(wl, &["spec", "podSets"], Value::Array(podsets));
+            json::set(wl, &["metadata", "annotations", names::SLICE], json!(first_slice(old)));
+            json::set(
+                wl,
+                &["metadata", "annotations", plimsoll_api::kueue::REPLACEMENT_FOR],
+                json!(key(old)),
+            );
+            // The job runs already: its dependencies are met.
+            json::remove(wl, &["metadata", "annotations", plimsoll_api::kueue::DEPENDS_ON]);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Name of a new slice: the job's generation is part of the hash, and a suffix where an earlier slice of the same generation
+/// has the name.
+fn name(job: &dyn GenericJob, env: Env<'_>) -> String {
+    let (object, resource) = (job.object(), job.resource());
+    let generation = json::int(object, &["metadata", "generation"]).unwrap_or(0);
+    let named = |extra: &str| {
+        plimsoll_api::kueue::workload_name_with(
+            resource.kind,
+            resource.group(),
+            json::name(object),
+            json::uid(object),
+            extra,
+        )
+    };
+    let taken = |name: &str| env.objects.get(Kind::Workload, json::namespace(object), name).is_some();
+    let first = named(&generation.to_string());
+    if !taken(&first) {
+        return first;
+    }
+    (1..100).map(|n| named(&format!("{generation}-{n}"))).find(|n| !taken(n)).unwrap_or(first)
+}
+
+/// Ungates as many pods as the admitted slice and the job allow, by name (Kueue `elastic_job_ungater.go`).
+pub fn ungate(job: &Value, wanted: i64, env: Env<'_>) -> Plan {
+    let (live, _) = slices(job, env);
+    let active = live.iter().rfind(|w| reserved(w) && !evicted(w) && !json::deleting(w));
+    let Some(active) = active.filter(|w| json::is_true(w, "Admitted")) else { return Vec::new() };
+    // Reclaimable pods are no longer charged.
+    let given_back = |podset: &str| {
+        let all = json::list(active, &["status", "reclaimablePods"]).iter();
+        all.filter(|r| r["name"] == podset).filter_map(|r| r["count"].as_i64()).sum::<i64>()
+    };
+    let allowed =
+        granted(active).into_iter().map(|(name, n)| (name.to_owned(), (n - given_back(name)).min(wanted)));
+    let mut room: BTreeMap<String, i64> = allowed.collect();
+    let pods = env.objects.pods_of_slice(json::namespace(active), first_slice(active));
+    for (name, n) in running(json::namespace(active), first_slice(active), env) {
+        *room.entry(name).or_insert(0) -= n;
+    }
+    let mut writes = Vec::new();
+    for pod in pods.iter().filter(|p| gated(p) && !pod_view::ended(p) && !json::deleting(p)) {
+        let podset = json::label(pod, names::PODSET);
+        let Some(left) = room.get_mut(podset).filter(|n| **n > 0) else { continue };
+        if let Some(write) = refreshed(pod, active, podset) {
+            *left -= 1;
+            writes.push(write);
+        }
+    }
+    writes
+}
+
+/// A patch that removes the gate and sets what admission checks currently add to the podset; `None` where the pod has other
+/// values.
+fn refreshed(pod: &Value, wl: &Value, podset: &str) -> Option<Write> {
+    let mut new = pod.clone();
+    let gates = json::list(pod, &["spec", "schedulingGates"]);
+    let left: Vec<Value> = gates.iter().filter(|g| g["name"] != names::ELASTIC_GATE).cloned().collect();
+    if left.is_empty() {
+        json::remove(&mut new, &["spec", "schedulingGates"]);
+    } else {
+        json::set(&mut new, &["spec", "schedulingGates"], Value::Array(left));
+    }
+    let checks = json::list(wl, &["status", "admissionChecks"]).iter();
+    for update in checks.flat_map(|c| json::list(c, &["podSetUpdates"])).filter(|u| u["name"] == podset) {
+        let annotations = json::map(update, &["annotations"]).into_iter().flatten();
+        let once = annotations
+            .filter(|(k, _)| ONCE.contains(&k.as_str()))
+            .map(|(k, v)| (["metadata", "annotations"], k, v));
+        let selector = json::map(update, &["nodeSelector"]).into_iter().flatten();
+        for (at, k, v) in once.chain(selector.map(|(k, v)| (["spec", "nodeSelector"], k, v))) {
+            let present = &json::at(pod, &at)[k.as_str()];
+            if !present.is_null() && present != v {
+                return None;
+            }
+            json::set(&mut new, &[at[0], at[1], k.as_str()], v.clone());
+        }
+    }
+    patch(PODS, pod, &new)
+}
+
+#[cfg(test)]
+mod tests;

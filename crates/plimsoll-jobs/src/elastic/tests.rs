@@ -1,0 +1,687 @@
+//! Elastic jobs with the real engine and the real reconcile, against an API server, a Job controller and kubelets in
+//! miniature. Watches lag behind, writes fail, or are done and reported as failed; the process is killed.
+
+use std::collections::BTreeMap;
+
+use plimsoll_api::{json, timestamp};
+use plimsoll_engine::{Action, Engine, EngineConfig, Event as CoreEvent};
+use plimsoll_queueing::Event;
+use plimsoll_state::Time;
+use plimsoll_state::model::{LabelSelector, StringMap};
+use plimsoll_state::time::Duration;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::counts_of;
+use crate::config::BATCH_JOB;
+use crate::testing::Fixture;
+use crate::webhook::{self, Operation, Review};
+use crate::{Config, Key, Kind, Write, names, pod_view, reconcile};
+
+const START: i64 = 1_700_000_000;
+type Name = (Kind, String);
+
+fn merge(doc: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else { return *doc = patch.clone() };
+    if !doc.is_object() {
+        *doc = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            json::remove(doc, &[key]);
+        } else {
+            let mut inner = doc[key.as_str()].take();
+            merge(&mut inner, value);
+            json::set(doc, &[key], inner);
+        }
+    }
+}
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Done,
+    Fails,
+    DoneButReportedAsFailed,
+}
+
+fn any_fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![5 => Just(Fate::Done), 1 => Just(Fate::Fails), 1 => Just(Fate::DoneButReportedAsFailed)]
+}
+
+/// What the user, or fate, does next.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Scale(usize, i64),
+    /// A workload that preempts comes, or goes.
+    Push(i64),
+    Pop,
+    Finish(usize),
+    /// The process is killed: the engine and the cache start anew.
+    Kill,
+    Wait,
+    /// Somebody deletes the newest workload of a job.
+    DeleteWorkload(usize),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (0..2usize, 1..7i64).prop_map(|(j, n)| Op::Scale(j, n)),
+        2 => (1..7i64).prop_map(Op::Push),
+        2 => Just(Op::Pop),
+        1 => (0..2usize).prop_map(Op::Finish),
+        2 => Just(Op::Kill),
+        4 => Just(Op::Wait),
+        1 => (0..2usize).prop_map(Op::DeleteWorkload),
+    ]
+}
+
+struct World {
+    server: BTreeMap<Name, Value>,
+    version: u64,
+    made: u64,
+    /// What watches have not shown yet.
+    unseen: Vec<(Name, Option<Value>)>,
+    cache: Fixture,
+    engine: Engine,
+    now: Time,
+    quota: i64,
+    fates: Vec<Fate>,
+    /// Answers that come late.
+    late: Vec<Event>,
+    /// Objects of which it isn't known whether a write to them was done.
+    doubts: Vec<Name>,
+    notes: Vec<String>,
+    /// Per workload, how often a reservation was written.
+    reservations: BTreeMap<String, u32>,
+}
+
+impl World {
+    fn new(quota: i64, fates: Vec<Fate>) -> Self {
+        let mut w = Self {
+            server: BTreeMap::new(),
+            version: 10,
+            made: 0,
+            unseen: Vec::new(),
+            cache: Fixture::default(),
+            engine: Self::engine(quota),
+            now: Time::from_seconds(START),
+            quota,
+            fates,
+            late: Vec::new(),
+            doubts: Vec::new(),
+            notes: Vec::new(),
+            reservations: BTreeMap::new(),
+        };
+        w.restart();
+        w
+    }
+
+    fn engine(quota: i64) -> Engine {
+        let mut engine = Engine::new(EngineConfig {
+            scheduler: None,
+            queueing: Some(plimsoll_queueing::Config::default()),
+            joint: false,
+        });
+        let spec = json!({"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+                {"name": "f", "resources": [{"name": "cpu", "nominalQuota": quota}]}]}]});
+        let object = json!({"metadata": {"name": "cq"}, "spec": spec});
+        let mut cq = plimsoll_api::kueue::cluster_queue(&object).unwrap();
+        cq.namespace_selector = Some(LabelSelector::default());
+        let lq = json!({"metadata": {"namespace": "ns", "name": "q"}, "spec": {"clusterQueue": "cq"}});
+        let mut batch: Vec<CoreEvent> = [
+            Event::NamespaceUpsert("ns".into(), StringMap::new()),
+            Event::ResourceFlavorUpsert(Box::new(plimsoll_queueing::ResourceFlavor {
+                name: "f".into(),
+                ..Default::default()
+            })),
+            Event::ClusterQueueUpsert(Box::new(cq)),
+            Event::LocalQueueUpsert(Box::new(plimsoll_api::kueue::local_queue(&lq).unwrap())),
+        ]
+        .into_iter()
+        .map(CoreEvent::Queueing)
+        .collect();
+        engine.step(Time::from_seconds(START), &mut batch, &mut Vec::new());
+        engine
+    }
+
+    /// Everything that was known is gone; all objects are listed.
+    fn restart(&mut self) {
+        self.unseen.clear();
+        self.late.clear();
+        self.engine = Self::engine(self.quota);
+        self.cache = Fixture::with_config(Config { wait_for_pods_ready: true, ..Config::default() });
+        self.cache
+            .put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "a"}}}));
+        let all: Vec<_> = self.server.iter().map(|(n, o)| (n.clone(), Some(o.clone()))).collect();
+        self.unseen = all;
+        self.show(usize::MAX);
+    }
+
+    /// The watches show up to this many changes.
+    fn show(&mut self, most: usize) {
+        let most = most.min(self.unseen.len());
+        let mut batch: Vec<CoreEvent> = self.late.drain(..).map(CoreEvent::Queueing).collect();
+        for ((kind, name), object) in self.unseen.drain(..most) {
+            let event = match object {
+                Some(object) => {
+                    let event = plimsoll_api::kueue::upsert_event(&object).unwrap();
+                    self.cache.put(kind, object);
+                    event
+                }
+                None => {
+                    self.cache.remove(kind, "ns", &name);
+                    plimsoll_api::kueue::delete_event("Workload", "ns", &name)
+                }
+            };
+            batch.extend(event.filter(|_| kind == Kind::Workload).map(CoreEvent::Queueing));
+        }
+        let mut actions = Vec::new();
+        self.engine.step(self.now, &mut batch, &mut actions);
+        self.engine.check();
+        self.act(actions);
+    }
+
+    fn store(&mut self, kind: Kind, mut object: Value) -> Value {
+        self.version += 1;
+        json::set(&mut object, &["metadata", "resourceVersion"], json!(self.version.to_string()));
+        let name = (kind, json::name(&object).to_owned());
+        let gone = json::deleting(&object) && json::list(&object, &["metadata", "finalizers"]).is_empty();
+        if gone {
+            self.server.remove(&name);
+            self.unseen.push((name, None));
+        } else {
+            self.server.insert(name.clone(), object.clone());
+            self.unseen.push((name, Some(object.clone())));
+        }
+        object
+    }
+
+    fn create(&mut self, kind: Kind, mut object: Value) -> Result<Value, String> {
+        if self.server.contains_key(&(kind, json::name(&object).to_owned())) {
+            return Err(format!("{} exists already", json::name(&object)));
+        }
+        self.made += 1;
+        json::set(&mut object, &["metadata", "uid"], json!(format!("uid-{}", self.made)));
+        json::set(&mut object, &["metadata", "generation"], json!(1));
+        json::set(&mut object, &["metadata", "creationTimestamp"], json!(timestamp::text(self.now)));
+        Ok(self.store(kind, object))
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str, now: bool) {
+        let Some(object) = self.server.get(&(kind, name.to_owned())) else { return };
+        let mut object = object.clone();
+        if now {
+            json::set(&mut object, &["metadata", "finalizers"], json!([]));
+        }
+        json::set(&mut object, &["metadata", "deletionTimestamp"], json!(timestamp::text(self.now)));
+        self.store(kind, object);
+    }
+
+    fn patch(&mut self, kind: Kind, name: &str, body: &Value) -> Result<Value, String> {
+        let Some(old) = self.server.get(&(kind, name.to_owned())).cloned() else { return Err("gone".into()) };
+        let wanted = json::text(body, &["metadata", "resourceVersion"]);
+        if !wanted.is_empty() && wanted != json::version(&old) {
+            return Err("conflict".into());
+        }
+        let mut new = old.clone();
+        merge(&mut new, body);
+        if new["spec"] != old["spec"] {
+            let generation = json::int(&old, &["metadata", "generation"]).unwrap_or(0) + 1;
+            json::set(&mut new, &["metadata", "generation"], json!(generation));
+        }
+        let (group, plural) =
+            if kind == Kind::Job { ("batch", "jobs") } else { ("kueue.x-k8s.io", "workloads") };
+        if kind != Kind::Pod {
+            let review =
+                Review { group, plural, operation: Operation::Update, namespace: "ns", old: Some(&old) };
+            if let Err(e) = webhook::validate(&review, &new, self.cache.env(self.now)) {
+                panic!("{e}: {body}");
+            }
+        }
+        Ok(self.store(kind, new))
+    }
+
+    fn fate(&mut self) -> Fate {
+        self.fates.pop().unwrap_or(Fate::Done)
+    }
+
+    /// Carries out what the engine asks for, in order, as writes of one workload are.
+    fn act(&mut self, actions: Vec<Action>) {
+        let mut todo = std::collections::VecDeque::from(actions);
+        while let Some(action) = todo.pop_front() {
+            let Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) = action else { continue };
+            let (key, id) = (u.key.clone(), u.id);
+            let fate = self.fate();
+            let mut result = Err("no".to_owned());
+            if fate != Fate::Fails
+                && let Some(object) = self.server.get(&(Kind::Workload, key.name.clone()))
+                && json::uid(object) == u.uid
+            {
+                let status = plimsoll_api::kueue::workload_status_patch(object, &u);
+                if matches!(u.admission, Some(Some(_))) {
+                    *self.reservations.entry(u.uid.clone()).or_insert(0) += 1;
+                }
+                result = self.patch(Kind::Workload, &key.name, &json!({ "status": status }));
+                self.notes
+                    .extend(u.notes.iter().map(|n| format!("{} {}: {}", key.name, n.reason, n.message)));
+            }
+            let event = match result {
+                Ok(object) => {
+                    let version = json::version(&object).parse().unwrap();
+                    let event = Event::Written { key, id, version };
+                    if fate != Fate::Done {
+                        self.late.push(event);
+                        continue;
+                    }
+                    self.cache.refresh(Kind::Workload, object);
+                    event
+                }
+                Err(_) => Event::WriteFailed { key, id, message: "no".into() },
+            };
+            let mut more = Vec::new();
+            self.engine.step(self.now, &mut vec![CoreEvent::Queueing(event)], &mut more);
+            self.engine.check();
+            self.audit();
+            todo.extend(more);
+        }
+    }
+
+    /// Reconciles a job once; whether something was written.
+    fn reconcile(&mut self, name: &str) -> bool {
+        for name in std::mem::take(&mut self.doubts) {
+            if let Some(object) = self.server.get(&name) {
+                self.cache.refresh(name.0, object.clone());
+            }
+        }
+        let writes = reconcile(&Key::job(BATCH_JOB, "ns", name), self.cache.env(self.now));
+        let any = !writes.is_empty();
+        for write in writes {
+            let kind = |r: plimsoll_api::resource::Resource| match r.kind {
+                "Job" => Kind::Job,
+                "Pod" => Kind::Pod,
+                _ => Kind::Workload,
+            };
+            let fate = if matches!(write, Write::Event(_) | Write::RequeueAfter(_)) {
+                Fate::Done
+            } else {
+                self.fate()
+            };
+            if let Write::Patch { resource, name, .. } = &write
+                && fate != Fate::Done
+            {
+                self.doubts.push((kind(*resource), name.clone()));
+            }
+            let done = match write {
+                _ if fate == Fate::Fails => Err("no".to_owned()),
+                Write::Create(r, object) => self.create(kind(r), object).map(|made| Some((kind(r), made))),
+                Write::Patch { resource, name, body, .. } => {
+                    self.patch(kind(resource), &name, &body).map(|made| Some((kind(resource), made)))
+                }
+                Write::Delete { resource, name, .. } => {
+                    self.delete(kind(resource), &name, false);
+                    Ok(None)
+                }
+                Write::WorkloadStopped { namespace, name } => {
+                    let key = plimsoll_queueing::WorkloadKey { namespace, name };
+                    let mut actions = Vec::new();
+                    let mut batch = vec![CoreEvent::Queueing(Event::WorkloadStopped(key))];
+                    self.engine.step(self.now, &mut batch, &mut actions);
+                    self.act(actions);
+                    Ok(None)
+                }
+                Write::Event(n) => {
+                    self.notes.push(format!("{}: {}", n.reason, n.message));
+                    Ok(None)
+                }
+                Write::RequeueAfter(_) | Write::CreateForCheck(_) => Ok(None),
+            };
+            self.audit();
+            match done {
+                Ok(_) if fate != Fate::Done => return true,
+                Ok(Some((kind, object))) if !json::deleting(&object) => self.cache.put(kind, object),
+                Ok(_) => {}
+                Err(_) => return true,
+            }
+        }
+        any
+    }
+
+    fn pods(&self, job: &str) -> Vec<Value> {
+        let mine = |p: &&Value| json::controller(p).is_some_and(|o| o["name"] == job);
+        let pods = self.server.iter().filter(|((k, _), _)| *k == Kind::Pod).map(|(_, p)| p);
+        pods.filter(mine).cloned().collect()
+    }
+
+    /// The Job controller: as many pods as parallelism says, none while suspended. Pods take a while to go.
+    fn control(&mut self, name: &str) {
+        let Some(job) = self.server.get(&(Kind::Job, name.to_owned())).cloned() else { return };
+        let over = json::is_true(&job, "Complete");
+        let wanted = if over || json::flag(&job, &["spec", "suspend"]) {
+            0
+        } else {
+            json::int(&job, &["spec", "parallelism"]).unwrap()
+        };
+        let pods = self.pods(name);
+        let done = i64::try_from(pods.iter().filter(|p| pod_view::ended(p)).count()).unwrap();
+        let left = json::int(&job, &["spec", "completions"]).map_or(wanted, |n| n - done);
+        let wanted = wanted.min(left);
+        let going = |p: &&Value| !json::deleting(p) && !pod_view::ended(p);
+        let mut active: Vec<&Value> = pods.iter().filter(going).collect();
+        // Those that wait go first.
+        active.sort_by_key(|p| super::gated(p));
+        for pod in active.iter().skip(usize::try_from(wanted).unwrap()) {
+            self.delete(Kind::Pod, json::name(pod), false);
+        }
+        for _ in active.len()..usize::try_from(wanted).unwrap() {
+            let mut pod = job["spec"]["template"].clone();
+            let name = format!("{name}-{}", self.made);
+            json::set(&mut pod, &["metadata", "name"], json!(name));
+            json::set(&mut pod, &["metadata", "namespace"], json!("ns"));
+            json::set(&mut pod, &["metadata", "finalizers"], json!(["kubelet"]));
+            let owner = json!([{"kind": "Job", "apiVersion": "batch/v1", "name": json::name(&job), "uid": json::uid(&job), "controller": true}]);
+            json::set(&mut pod, &["metadata", "ownerReferences"], owner);
+            self.create(Kind::Pod, pod).unwrap();
+        }
+        let status = json!({"active": wanted, "ready": wanted, "succeeded": done});
+        if ["active", "ready", "succeeded"].iter().any(|f| job["status"][f] != status[f]) {
+            self.patch(Kind::Job, name, &json!({ "status": status })).unwrap();
+        }
+    }
+
+    /// Pods that are being deleted go.
+    fn kubelet(&mut self) {
+        let all = self.server.iter().filter(|((k, _), o)| *k == Kind::Pod && json::deleting(o));
+        let names: Vec<String> = all.map(|((_, n), _)| n.clone()).collect();
+        names.iter().for_each(|n| self.delete(Kind::Pod, n, true));
+    }
+
+    fn running(&self, job: &str) -> i64 {
+        let runs = |p: &&Value| !super::gated(p) && !pod_view::ended(p);
+        i64::try_from(self.pods(job).iter().filter(runs).count()).unwrap()
+    }
+
+    fn workloads(&self, job: &str) -> Vec<&Value> {
+        let all = self.server.iter().filter(|((k, _), _)| *k == Kind::Workload).map(|(_, w)| w);
+        all.filter(|w| json::controller(w).is_some_and(|o| o["name"] == job)).collect()
+    }
+
+    fn charged(&self) -> i64 {
+        let tree = self.engine.queueing().unwrap().quota_tree();
+        tree.iter().flat_map(|n| &n.cells).map(|c| c.usage).sum::<i64>() / 1000
+    }
+
+    /// What runs has quota: by the objects of every job, and in the engine's books.
+    fn audit(&self) {
+        let mut sum = 0;
+        for job in ["a", "b"] {
+            let runs = self.running(job);
+            let holds = |w: &&&Value| super::reserved(w) && !json::is_true(w, "Finished");
+            let most = self.workloads(job).iter().filter(holds).map(|w| super::granted(w)["main"]).max();
+            assert!(runs <= most.unwrap_or(0), "{job}: {runs} run, {most:?} reserved: {:?}", self.notes);
+            sum += runs;
+        }
+        let charged = self.charged();
+        assert!(sum <= charged && charged <= self.quota, "{sum} run, {charged} charged of {}", self.quota);
+    }
+
+    /// What there is and what was said, for a failing run.
+    fn state(&self) -> Vec<String> {
+        let mut out = self.notes.clone();
+        for ((kind, name), o) in &self.server {
+            let conditions = json::list(o, &["status", "conditions"]).iter();
+            let conditions: Vec<String> =
+                conditions.map(|c| format!("{}={} {}", c["type"], c["status"], c["reason"])).collect();
+            let spec = match kind {
+                Kind::Workload => json!([o["metadata"]["annotations"], counts_of(o)]),
+                Kind::Job => json!([o["metadata"]["annotations"], o["spec"], o["status"]]),
+                _ => o["spec"]["schedulingGates"].clone(),
+            };
+            out.push(format!("{kind:?} {name} deleting={} {conditions:?} {spec}", json::deleting(o)));
+        }
+        out
+    }
+
+    fn round(&mut self, lag: usize) {
+        self.show(lag);
+        self.engine_alone();
+        for job in ["a", "b"] {
+            self.reconcile(job);
+            self.control(job);
+            self.audit();
+        }
+        if self.made.is_multiple_of(2) || lag == usize::MAX {
+            self.kubelet();
+        }
+        self.audit();
+        self.now = self.now.plus(Duration::from_seconds(1));
+    }
+
+    fn engine_alone(&mut self) {
+        let mut actions = Vec::new();
+        self.engine.step(self.now, &mut Vec::new(), &mut actions);
+        self.engine.check();
+        self.act(actions);
+    }
+
+    /// Rounds until nothing changes.
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..600 {
+            let before = self.version;
+            self.round(usize::MAX);
+            quiet = if self.version == before && self.unseen.is_empty() { quiet + 1 } else { 0 };
+            if quiet > 70 {
+                return;
+            }
+        }
+        panic!("never comes to rest: {:#?}", self.notes.iter().rev().take(30).collect::<Vec<_>>());
+    }
+
+    fn job(&mut self, name: &str, pods: i64) {
+        let mut job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "ns", "name": name,
+            "labels": {names::QUEUE: "q"}, "annotations": {names::ELASTIC: "true"}},
+            "spec": {"parallelism": pods, "template": {"metadata": {"labels": {"own": "x"}}, "spec": {
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}}});
+        let review = Review {
+            group: "batch",
+            plural: "jobs",
+            operation: Operation::Create,
+            namespace: "ns",
+            old: None,
+        };
+        webhook::mutate(&review, &mut job, self.cache.env(self.now));
+        webhook::validate(&review, &job, self.cache.env(self.now)).unwrap();
+        assert_eq!(job["spec"]["suspend"], true);
+        assert_eq!(
+            job["spec"]["template"]["spec"]["schedulingGates"],
+            json!([{"name": names::ELASTIC_GATE}])
+        );
+        self.create(Kind::Job, job).unwrap();
+    }
+
+    fn scale(&mut self, name: &str, pods: i64) {
+        if self.server.contains_key(&(Kind::Job, name.to_owned())) {
+            self.patch(Kind::Job, name, &json!({"spec": {"parallelism": pods}})).unwrap();
+        }
+    }
+
+    fn push(&mut self, name: &str, priority: i64, cpus: i64) {
+        let wl = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"namespace": "ns", "name": name},
+            "spec": {"queueName": "q", "priority": priority, "active": true, "podSets": [{"name": "main", "count": 1,
+                "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpus.to_string()}}}]}}}]}});
+        let _ = self.create(Kind::Workload, wl);
+    }
+
+    fn apply(&mut self, op: Op) {
+        let name = |j: usize| ["a", "b"][j % 2];
+        match op {
+            Op::Scale(j, n) => self.scale(name(j), n),
+            Op::Push(cpus) => self.push("big", 9, cpus),
+            Op::Pop => self.delete(Kind::Workload, "big", true),
+            Op::Finish(j) => {
+                if self.server.contains_key(&(Kind::Job, name(j).to_owned())) {
+                    let done = json!([{"type": "Complete", "status": "True", "message": "done"}]);
+                    self.patch(Kind::Job, name(j), &json!({"status": {"conditions": done}})).unwrap();
+                    // Complete only once its pods are gone.
+                    for pod in self.pods(name(j)) {
+                        self.delete(Kind::Pod, json::name(&pod), true);
+                    }
+                }
+            }
+            Op::Kill => self.restart(),
+            Op::Wait => self.now = self.now.plus(Duration::from_seconds(30)),
+            Op::DeleteWorkload(j) => {
+                let newest = self.workloads(name(j)).iter().map(|w| json::name(w).to_owned()).next_back();
+                if let Some(newest) = newest {
+                    self.delete(Kind::Workload, &newest, false);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_grows_and_shrinks_while_it_runs() {
+    let mut w = World::new(5, Vec::new());
+    w.job("a", 2);
+    w.settle();
+    assert_eq!(w.running("a"), 2);
+    let first = json::name(w.workloads("a")[0]).to_owned();
+    let uid = json::uid(&w.server[&(Kind::Job, "a".into())]).to_owned();
+    assert_eq!(first, plimsoll_api::kueue::workload_name_with("Job", "batch", "a", &uid, "1"));
+    assert_eq!(json::annotation(w.workloads("a")[0], names::SLICE), Some(first.as_str()));
+
+    w.scale("a", 4);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (4, 4));
+    let slices = w.workloads("a");
+    let (old, new): (Vec<&Value>, Vec<&Value>) = slices.iter().partition(|s| json::name(s) == first);
+    let end = json::condition(old[0], "Finished").unwrap();
+    assert_eq!(end["reason"], "WorkloadSliceReplaced");
+    assert!(json::text(end, &["message"]).starts_with("Replaced to accommodate a workload (UID: uid-"));
+    assert!(json::list(old[0], &["metadata", "finalizers"]).is_empty(), "nothing holds on to it");
+    assert_eq!(json::annotation(new[0], plimsoll_api::kueue::REPLACEMENT_FOR), Some(&*format!("ns/{first}")));
+    assert_eq!(json::annotation(new[0], names::SLICE), Some(first.as_str()));
+    assert_eq!(new[0]["spec"]["podSets"][0]["template"], old[0]["spec"]["podSets"][0]["template"]);
+    let name = json::name(new[0]).to_owned();
+    assert!(w.notes.contains(&format!("CreatedWorkload: Created Workload: ns/{name}")), "{:?}", w.notes);
+
+    w.scale("a", 1);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (1, 1));
+    assert_eq!(w.workloads("a").len(), 2, "shrunk in place");
+    // More than there is: what runs goes on, the rest waits at its gate.
+    w.scale("a", 9);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), w.pods("a").len()), (1, 1, 9));
+    w.scale("a", 5);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (5, 5, 3));
+    w.apply(Op::Finish(0));
+    w.settle();
+    assert_eq!(w.charged(), 0);
+    assert!(w.workloads("a").iter().all(|s| json::is_true(s, "Finished")));
+    assert_eq!(w.notes.iter().filter(|n| n.contains("is declared finished")).count(), 1);
+}
+
+#[test]
+fn an_evicted_job_stops_as_a_whole_and_comes_back_with_what_it_asks_for() {
+    let mut w = World::new(5, Vec::new());
+    w.job("a", 2);
+    w.settle();
+    w.scale("a", 6);
+    w.settle();
+    assert_eq!((w.running("a"), w.workloads("a").len()), (2, 2));
+    w.push("big", 9, 4);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (0, 4), "{:?}", w.notes);
+    let job = &w.server[&(Kind::Job, "a".into())];
+    assert_eq!(job["spec"]["suspend"], true);
+    let template = &job["spec"]["template"];
+    assert!(json::annotation(template, names::SLICE).is_none() && template["spec"]["nodeSelector"].is_null());
+    w.scale("a", 3);
+    w.delete(Kind::Workload, "big", true);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (3, 3), "{:?}", w.notes);
+}
+
+/// What succeeded pods give back is not theirs any more when a job grows.
+#[test]
+fn a_growing_job_runs_no_more_than_it_is_still_charged() {
+    let mut w = World::new(4, Vec::new());
+    w.job("a", 4);
+    w.patch(Kind::Job, "a", &json!({"spec": {"completions": 4}})).unwrap();
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (4, 4));
+    for pod in w.pods("a").iter().take(2).map(|p| json::name(p).to_owned()) {
+        w.patch(Kind::Pod, &pod, &json!({"status": {"phase": "Succeeded"}})).unwrap();
+    }
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (2, 2), "{:?}", w.notes);
+    w.push("other", 0, 2);
+    w.settle();
+    assert_eq!(w.charged(), 4);
+    w.patch(Kind::Job, "a", &json!({"spec": {"parallelism": 6, "completions": 6}})).unwrap();
+    // Its pods come at once, their quota doesn't.
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (2, 4, 2), "{:?}", w.notes);
+}
+
+/// Nobody starts a job by saying that it was started.
+#[test]
+fn a_job_that_lost_its_gate_is_stopped() {
+    for gates in [json!(null), json!([{"name": names::ELASTIC_GATE}])] {
+        let mut w = World::new(4, Vec::new());
+        w.push("big", 9, 4);
+        w.settle();
+        w.job("a", 2);
+        w.settle();
+        assert_eq!(w.running("a"), 0);
+        let template =
+            json!({"metadata": {"annotations": {names::SLICE: "zzz"}}, "spec": {"schedulingGates": gates}});
+        w.patch(Kind::Job, "a", &json!({"spec": {"suspend": false, "template": template}})).unwrap();
+        let seen = w.server[&(Kind::Job, "a".into())].clone();
+        w.show(usize::MAX);
+        w.reconcile("a");
+        assert_eq!(w.server[&(Kind::Job, "a".into())]["spec"]["suspend"], true, "{seen}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever is scaled, preempted, killed, late or lost on the way: at no time do pods run that are not charged,
+    /// nothing is charged twice, and in the end every job that fits runs with all its pods.
+    #[test]
+    fn pods_never_run_without_quota(
+        quota in 4..9i64,
+        ops in proptest::collection::vec((any_op(), 0..4usize, 1..6usize), 1..14),
+        fates in proptest::collection::vec(any_fate(), 0..120),
+    ) {
+        let mut w = World::new(quota, fates);
+        w.job("a", 2);
+        w.job("b", 1);
+        for (op, rounds, lag) in ops {
+            w.apply(op);
+            w.audit();
+            for _ in 0..rounds {
+                w.round(lag);
+            }
+        }
+        w.delete(Kind::Workload, "big", true);
+        w.fates.clear();
+        for job in ["a", "b"] {
+            w.scale(job, 2);
+        }
+        w.settle();
+        for job in ["a", "b"] {
+            let over = json::is_true(&w.server[&(Kind::Job, job.to_owned())], "Complete");
+            prop_assert_eq!(w.running(job), if over { 0 } else { 2 }, "{}: {:#?}", job, w.state());
+            let open = w.workloads(job).iter().filter(|s| !json::is_true(s, "Finished")).count();
+            prop_assert_eq!(open, usize::from(!over), "slices left over");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The registry of job integrations (Kueue `pkg/controller/jobframework/integrationmanager.go`): one row per framework.
+
+use crate::integration::Integration;
+use crate::{job, pod, serving};
+
+/// All frameworks.
+pub static INTEGRATIONS: [Integration; 4] =
+    [job::INTEGRATION, pod::INTEGRATION, serving::DEPLOYMENT, serving::STATEFUL_SET];
+
+/// The integration of a resource type.
+pub fn of_resource(group: &str, plural: &str) -> Option<&'static Integration> {
+    INTEGRATIONS.iter().find(|i| i.resource.group() == group && i.resource.plural == plural)
+}
+
+/// The integration of a kind in any version, as an owner reference names it.
+pub fn of_kind(api_version: &str, kind: &str) -> Option<&'static Integration> {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    INTEGRATIONS.iter().find(|i| i.resource.group() == group && i.resource.kind == kind)
+}
+
+/// The integration of this name.
+pub fn of_framework(framework: &str) -> Option<&'static Integration> {
+    INTEGRATIONS.iter().find(|i| i.framework == framework)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::FRAMEWORKS;
+
+    #[test]
+    fn every_framework_has_an_integration() {
+        assert_eq!(INTEGRATIONS.map(|i| i.framework), FRAMEWORKS);
+        for row in &INTEGRATIONS {
+            let (group, plural) = (row.resource.group(), row.resource.plural);
+            assert!(of_resource(group, plural).is_some_and(|i| i.framework == row.framework));
+            let of_kind = of_kind(row.resource.api_version, row.resource.kind);
+            assert!(of_kind.is_some_and(|i| i.framework == row.framework));
+        }
+        assert!(of_kind("batch.volcano.sh/v1alpha1", "Job").is_none());
+    }
+}

@@ -1,0 +1,59 @@
+//! Job integrations as pure functions: from a job to its Workload, and from the Workload's admission back to the job.
+//!
+//! A caller keeps the last seen objects in an [`ObjectStore`], asks [`affected`] which [`Key`]s a changed object
+//! concerns, and carries out the [`Plan`] that [`reconcile`] returns for each. `plimsoll-runtime` does this with watches
+//! and requests, the simulator with a model of the API in virtual time. Nothing here waits, reads a clock or writes.
+//!
+//! [`GenericJob`] is the seam between kinds of jobs and [`reconciler`], Kueue's generic reconciler. [`integrations`] is the
+//! registry; a kind is one file: `job.rs` for `batch/v1` Jobs, `pod/` for plain pods and pod groups, `serving.rs` for
+//! Deployments and StatefulSets. [`webhook`] dispatches admission reviews to the kinds.
+
+pub mod config;
+pub mod controllers;
+mod elastic;
+mod finalizer;
+pub mod generic_job;
+pub mod integration;
+pub mod integrations;
+mod job;
+mod key;
+pub mod multikueue;
+pub mod names;
+mod orphan;
+pub mod plan;
+mod pod;
+pub mod pod_view;
+pub mod podset;
+pub mod provisioning;
+pub mod reconciler;
+mod retention;
+mod serving;
+pub mod store;
+mod topology_ungater;
+pub mod webhook;
+pub mod workload;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use plimsoll_state::Time;
+
+pub use config::Config;
+pub use controllers::{affected, reconcile};
+pub use generic_job::GenericJob;
+pub use key::Key;
+pub use plan::{Plan, Write};
+pub use store::{Kind, ObjectStore};
+
+/// The inputs of a reconcile or a webhook.
+#[derive(Clone, Copy, Debug)]
+pub struct Env<'a> {
+    /// Last seen objects.
+    pub objects: &'a ObjectStore,
+    /// Which jobs are queued, and how.
+    pub config: &'a Config,
+    /// The current time.
+    pub now: Time,
+}

@@ -1,0 +1,138 @@
+//! Defaults and validation of pods (Kueue `pkg/controller/jobs/pod/pod_webhook.go`).
+
+use plimsoll_api::json;
+use serde_json::{Value, json};
+
+use super::suspended;
+use crate::config::POD;
+use crate::pod_view::{GROUP, group_of};
+use crate::webhook::review::{
+    Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
+};
+use crate::webhook::validation::{self, ErrorList, annotation_path, atoi, label_path};
+use crate::{Env, names, podset};
+
+const INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index";
+const INDEX_SOURCE: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
+
+/// A managed pod is created gated, labelled and with Kueue's finalizer.
+pub(super) fn default(review: &Review<'_>, pod: &mut Value, env: Env<'_>) {
+    if json::annotation(pod, names::SUSPENDING_PARENT).is_none() {
+        let config = env.config;
+        if !config.has_framework(POD)
+            || !config.manages_namespace(env.objects, review.namespace)
+            || owner_is_managed(review, pod, env)
+        {
+            return;
+        }
+        default_queue(review, pod, env.objects);
+        if !config.manages(pod) {
+            return;
+        }
+    }
+    json::set(pod, &["metadata", "labels", names::MANAGED], json!("true"));
+    add(pod, &["metadata", "finalizers"], json!(names::MANAGED));
+    add(pod, &["spec", "schedulingGates"], json!({"name": names::GATE}));
+    // No gate can be added later, and whether the flavor has a topology is known only on admission.
+    if podset::topology_request(pod, None).is_some() {
+        add(pod, &["spec", "schedulingGates"], json!({"name": names::TOPOLOGY_GATE}));
+    }
+    if let Some(label) = json::annotation(pod, INDEX_SOURCE).map(str::to_owned) {
+        let index = json::label(pod, &label).to_owned();
+        json::set(pod, &["metadata", "labels", INDEX_LABEL], json!(index));
+    }
+    if !group_of(pod).is_empty() && json::annotation(pod, names::ROLE_HASH).is_none() {
+        let hash = plimsoll_api::kueue::role_hash(&pod["spec"]);
+        json::set(pod, &["metadata", "annotations", names::ROLE_HASH], json!(hash));
+    }
+}
+
+fn add(object: &mut Value, path: &[&str], item: Value) {
+    let mut list = json::list(object, path).to_vec();
+    if !list.contains(&item) {
+        list.push(item);
+        json::set(object, path, Value::Array(list));
+    }
+}
+
+pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Validation {
+    let mut errors = ErrorList::default();
+    // Finalizers must be removable from an invalid pod that is being deleted.
+    if json::deleting(pod) && review.operation == Operation::Update {
+        return Validation::of(errors);
+    }
+    validation::on_create(pod, &mut errors);
+    if env.is_elastic(pod) {
+        let detail = "elastic job is not supported for \"/v1, Kind=Pod\"";
+        errors.forbidden(&annotation_path(names::ELASTIC), detail);
+    }
+    validation::topology(pod, "metadata", &mut errors);
+    if let Some(name) = json::label_opt(pod, names::PREBUILT)
+        && name != group_of(pod)
+    {
+        let detail = "prebuilt workload name and pod group name must be equal";
+        errors.invalid(&label_path(names::PREBUILT), name, detail);
+    }
+    if json::label_opt(pod, names::MANAGED).is_some_and(|v| v != "true") {
+        errors.forbidden(&label_path(names::MANAGED), "managed label value can only be 'true'");
+    }
+    group(pod, &mut errors);
+    if let Some(old) = review.old.filter(|_| review.operation == Operation::Update) {
+        let default = has_default_queue(review, env.objects);
+        validation::on_update(old, pod, (suspended(old), suspended(pod)), default, &mut errors);
+        change(old, pod, &mut errors);
+    }
+    let mut warnings = Vec::new();
+    if json::label(pod, names::MANAGED) == "true"
+        && json::annotation(pod, names::SUSPENDING_PARENT).is_none()
+        && owner_is_managed(review, pod, env)
+    {
+        let label = names::MANAGED;
+        warnings.push(format!(
+            "pod owner is managed by kueue, label '{label}=true' might lead to unexpected behaviour"
+        ));
+    }
+    Validation { errors, warnings }
+}
+
+fn change(old: &Value, pod: &Value, errors: &mut ErrorList) {
+    if !group_of(old).is_empty() {
+        errors.immutable(&label_path(GROUP), group_of(pod), group_of(old));
+    }
+    if !suspended(old) {
+        let role = |p: &Value| json::annotation(p, names::ROLE_HASH).unwrap_or_default().to_owned();
+        errors.immutable(&annotation_path(names::ROLE_HASH), role(pod), role(old));
+    }
+    let unretriable = |p: &Value| json::annotation(p, names::RETRIABLE) == Some("false");
+    if !group_of(pod).is_empty() && unretriable(old) && !unretriable(pod) {
+        let detail = "unretriable pod group can't be converted to retriable";
+        errors.forbidden(&annotation_path(names::RETRIABLE), detail);
+    }
+}
+
+/// Group and total count come together, and the count is a positive number.
+fn group(pod: &Value, errors: &mut ErrorList) {
+    let key = names::GROUP_COUNT;
+    let count = json::annotation(pod, key);
+    let both = format!("both the '{key}' annotation and the '{GROUP}' label should be set");
+    if group_of(pod).is_empty() {
+        if count.is_some() {
+            errors.required(&label_path(GROUP), &both);
+        }
+        return;
+    }
+    validation::name_label(pod, GROUP, errors);
+    let Some(text) = count else {
+        return errors.required(&annotation_path(key), &both);
+    };
+    match atoi(text) {
+        Err(detail) => errors.invalid(&annotation_path(key), text, &detail),
+        Ok(n) if n < 1 => {
+            let detail = format!(
+                "incorrect annotation value '{key}={text}': group total count should be greater than zero"
+            );
+            errors.invalid(&annotation_path(key), text, &detail);
+        }
+        Ok(_) => {}
+    }
+}

@@ -1,0 +1,39 @@
+//! What pods and workloads of pods say of themselves: group, workload, slices, gates, end.
+
+use plimsoll_api::json;
+use serde_json::Value;
+
+use crate::names;
+
+/// Label or annotation that makes a pod a member of a group (Kueue KEP-976).
+pub const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+
+/// Name of the pod's group, from the label or, since 0.18, the annotation.
+pub fn group_of(pod: &Value) -> &str {
+    json::label_opt(pod, GROUP).or_else(|| json::annotation(pod, GROUP)).unwrap_or_default()
+}
+
+/// Name of the workload that the pod was admitted with; empty when it was not.
+pub fn workload_of(pod: &Value) -> &str {
+    json::annotation(pod, names::WORKLOAD).unwrap_or_default()
+}
+
+/// Name of the first slice of the elastic job that a pod belongs to, or empty.
+pub fn slice_of(pod: &Value) -> &str {
+    json::annotation(pod, names::SLICE).unwrap_or_default()
+}
+
+/// Whether the pod has ended.
+pub fn ended(pod: &Value) -> bool {
+    matches!(json::text(pod, &["status", "phase"]), "Succeeded" | "Failed")
+}
+
+/// Whether the pod has this scheduling gate.
+pub fn has_gate(pod: &Value, gate: &str) -> bool {
+    json::list(pod, &["spec", "schedulingGates"]).iter().any(|g| g["name"] == gate)
+}
+
+/// Name of the first of the workload slices of an elastic job, by which its pods refer to all of them.
+pub fn first_slice(wl: &Value) -> &str {
+    json::annotation(wl, names::SLICE).unwrap_or_else(|| json::name(wl))
+}

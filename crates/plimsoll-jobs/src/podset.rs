@@ -1,0 +1,310 @@
+//! What an admission assigns to the pods of a podset, and how it gets into a pod template and out again (Kueue
+//! `pkg/podset`).
+
+use plimsoll_api::json;
+use serde_json::{Map, Value, json};
+
+use crate::pod_view::first_slice;
+use crate::store::Kind;
+use crate::{Env, names};
+
+/// What a podset was assigned (Kueue `podset.PodSetInfo`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSetInfo {
+    /// Podset.
+    pub name: String,
+    /// Number of pods.
+    pub count: i64,
+    /// Labels for its pods.
+    pub labels: Map<String, Value>,
+    /// Annotations for its pods.
+    pub annotations: Map<String, Value>,
+    /// Node selector for its pods.
+    pub node_selector: Map<String, Value>,
+    /// Tolerations for its pods.
+    pub tolerations: Vec<Value>,
+    /// Scheduling gates for its pods.
+    pub scheduling_gates: Vec<Value>,
+}
+
+/// Why there is no [`PodSetInfo`], or why it can't be merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A flavor is not known (yet).
+    Missing(String),
+    /// Two sources assign different values; no retry resolves it.
+    Conflict(String),
+}
+
+impl Error {
+    /// The message alone.
+    pub fn into_message(self) -> String {
+        match self {
+            Self::Missing(message) | Self::Conflict(message) => message,
+        }
+    }
+}
+
+/// What the workload's admission assigns to each podset, in the order of the assignments (Kueue `reconciler.go`,
+/// `getPodSetsInfoFromStatus`): flavors and topology, queue labels of gate AssignQueueLabelsForPods, updates of admission
+/// checks.
+///
+/// # Errors
+/// When a flavor is missing, or admission checks contradict each other or the flavors.
+pub fn infos(workload: &Value, env: Env<'_>) -> Result<Vec<PodSetInfo>, Error> {
+    let admission = &workload["status"]["admission"];
+    let specs = json::list(workload, &["spec", "podSets"]);
+    let mut out = Vec::new();
+    for (i, assigned) in json::list(admission, &["podSetAssignments"]).iter().enumerate() {
+        let declared = specs.get(i).and_then(|s| s["count"].as_i64()).unwrap_or(1);
+        let mut info = from_assignment(assigned, declared, env)?;
+        info.labels.insert(names::PODSET.into(), json!(info.name));
+        info.annotations.insert(names::WORKLOAD.into(), json!(json::name(workload)));
+        if env.is_elastic(workload) {
+            info.annotations.insert(names::SLICE.into(), json!(first_slice(workload)));
+            // Also where the job was not elastic yet when it was created.
+            info.scheduling_gates.push(json!({"name": names::ELASTIC_GATE}));
+        }
+        for (label, value) in [
+            (names::CLUSTER_QUEUE, json::text(admission, &["clusterQueue"])),
+            (names::LOCAL_QUEUE, json::text(workload, &["spec", "queueName"])),
+        ] {
+            // A queue's name may be longer than a label's value.
+            if !value.is_empty() && value.len() <= 63 {
+                info.labels.insert(label.into(), json!(value));
+            }
+        }
+        for check in json::list(workload, &["status", "admissionChecks"]) {
+            for update in json::list(check, &["podSetUpdates"]) {
+                if update["name"] != info.name.as_str() {
+                    continue;
+                }
+                info.merge(&PodSetInfo {
+                    labels: map_of(update, "labels"),
+                    annotations: map_of(update, "annotations"),
+                    node_selector: map_of(update, "nodeSelector"),
+                    tolerations: json::list(update, &["tolerations"]).to_vec(),
+                    ..PodSetInfo::default()
+                })?;
+            }
+        }
+        out.push(info);
+    }
+    Ok(out)
+}
+
+/// What the flavors and the topology of an assignment give (Kueue `podset.FromAssignment`); `count` pods where the
+/// assignment has no number.
+///
+/// # Errors
+/// When a flavor is missing.
+pub fn from_assignment(assigned: &Value, count: i64, env: Env<'_>) -> Result<PodSetInfo, Error> {
+    let mut info = PodSetInfo {
+        name: json::text(assigned, &["name"]).to_owned(),
+        count: assigned["count"].as_i64().unwrap_or(count),
+        ..PodSetInfo::default()
+    };
+    let mut seen: Vec<&str> = Vec::new();
+    for flavor in json::map(assigned, &["flavors"]).into_iter().flat_map(Map::values) {
+        let flavor = flavor.as_str().unwrap_or_default();
+        if seen.contains(&flavor) {
+            continue;
+        }
+        seen.push(flavor);
+        let Some(object) = env.objects.get(Kind::Flavor, "", flavor) else {
+            return Err(Error::Missing(format!("ResourceFlavor.kueue.x-k8s.io {flavor:?} not found")));
+        };
+        for (k, v) in json::map(&object, &["spec", "nodeLabels"]).into_iter().flatten() {
+            info.node_selector.insert(k.clone(), v.clone());
+        }
+        push_new(&mut info.tolerations, json::list(&object, &["spec", "tolerations"]));
+    }
+    if assigned["topologyAssignment"].is_object() {
+        info.scheduling_gates.push(json!({"name": names::TOPOLOGY_GATE}));
+    }
+    Ok(info)
+}
+
+fn map_of(value: &Value, key: &str) -> Map<String, Value> {
+    value[key].as_object().cloned().unwrap_or_default()
+}
+
+fn push_new(list: &mut Vec<Value>, more: &[Value]) {
+    for value in more {
+        if !list.contains(value) {
+            list.push(value.clone());
+        }
+    }
+}
+
+fn merge_map(into: &mut Map<String, Value>, from: &Map<String, Value>, what: &str) -> Result<(), Error> {
+    for (key, value) in from {
+        if let Some(old) = into.get(key).filter(|old| *old != value) {
+            let plain = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
+            return Err(Error::Conflict(format!(
+                "invalid admission check PodSetUpdate: conflict for {what}: conflict for key={key}, value1={}, value2={}",
+                plain(old),
+                plain(value)
+            )));
+        }
+    }
+    into.extend(from.iter().map(|(k, v)| (k.clone(), v.clone())));
+    Ok(())
+}
+
+impl PodSetInfo {
+    fn merge(&mut self, other: &Self) -> Result<(), Error> {
+        merge_map(&mut self.annotations, &other.annotations, "annotations")?;
+        merge_map(&mut self.labels, &other.labels, "labels")?;
+        merge_map(&mut self.node_selector, &other.node_selector, "nodeSelector")?;
+        push_new(&mut self.tolerations, &other.tolerations);
+        push_new(&mut self.scheduling_gates, &other.scheduling_gates);
+        Ok(())
+    }
+}
+
+/// Merges what was assigned into a pod or pod template, an object with `metadata` and `spec` (Kueue `podset.Merge`).
+///
+/// # Errors
+/// When the template already has another value for a key.
+pub fn merge(template: &mut Value, info: &PodSetInfo) -> Result<(), Error> {
+    let mut present = PodSetInfo {
+        labels: map_of(&template["metadata"], "labels"),
+        annotations: map_of(&template["metadata"], "annotations"),
+        node_selector: map_of(&template["spec"], "nodeSelector"),
+        tolerations: json::list(template, &["spec", "tolerations"]).to_vec(),
+        scheduling_gates: json::list(template, &["spec", "schedulingGates"]).to_vec(),
+        ..PodSetInfo::default()
+    };
+    // Left over from slices that have finished.
+    if info.annotations.contains_key(names::SLICE) {
+        present.annotations.remove(names::SLICE);
+        present.annotations.remove(names::WORKLOAD);
+    }
+    present.merge(info)?;
+    write(template, present);
+    Ok(())
+}
+
+fn write(template: &mut Value, info: PodSetInfo) {
+    let mut put = |path: [&str; 2], value: Value, empty: bool| {
+        if empty {
+            json::remove(template, &path);
+        } else {
+            json::set(template, &path, value);
+        }
+    };
+    let (labels, annotations) = (info.labels.is_empty(), info.annotations.is_empty());
+    put(["metadata", "labels"], Value::Object(info.labels), labels);
+    put(["metadata", "annotations"], Value::Object(info.annotations), annotations);
+    let selector = info.node_selector.is_empty();
+    put(["spec", "nodeSelector"], Value::Object(info.node_selector), selector);
+    let (tolerations, gates) = (info.tolerations.is_empty(), info.scheduling_gates.is_empty());
+    put(["spec", "tolerations"], Value::Array(info.tolerations), tolerations);
+    put(["spec", "schedulingGates"], Value::Array(info.scheduling_gates), gates);
+}
+
+/// Restores a template from the workload's podset (Kueue `podset.RestorePodSpec`).
+pub fn restore(template: &mut Value, podset: &Value) {
+    let original = &podset["template"];
+    write(
+        template,
+        PodSetInfo {
+            labels: map_of(&original["metadata"], "labels"),
+            annotations: map_of(&original["metadata"], "annotations"),
+            node_selector: map_of(&original["spec"], "nodeSelector"),
+            tolerations: json::list(original, &["spec", "tolerations"]).to_vec(),
+            scheduling_gates: json::list(original, &["spec", "schedulingGates"]).to_vec(),
+            ..PodSetInfo::default()
+        },
+    );
+}
+
+/// Whether two lists of podsets describe the same workload (Kueue `equality.ComparePodSetSlices`). Tolerations are not
+/// compared once admitted, because the admission adds some.
+pub fn equivalent(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
+    let part = |p: &Value, key: &str| p["template"]["spec"][key].clone();
+    let same = |a: &Value, b: &Value, key: &str| {
+        let (a, b) = (part(a, key), part(b, key));
+        let empty = |v: &Value| v.is_null() || v.as_array().is_some_and(Vec::is_empty);
+        a == b || empty(&a) && empty(&b)
+    };
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| {
+            a["count"].as_i64().unwrap_or(1) == b["count"].as_i64().unwrap_or(1)
+                && a["minCount"].as_i64() == b["minCount"].as_i64()
+                && same(a, b, "initContainers")
+                && same(a, b, "containers")
+                && (ignore_tolerations || same(a, b, "tolerations"))
+        })
+}
+
+/// The workload's podsets as a running job should have them, with what was assigned (Kueue `expectedRunningPodSets`).
+/// `None` when no quota is reserved or the assignment can't be applied.
+pub fn running(workload: &Value, env: Env<'_>) -> Option<Vec<Value>> {
+    if !json::is_true(workload, "QuotaReserved") {
+        return None;
+    }
+    let infos = infos(workload, env).ok()?;
+    let mut podsets = json::list(workload, &["spec", "podSets"]).to_vec();
+    for podset in &mut podsets {
+        let name = json::text(podset, &["name"]);
+        let info = infos.iter().find(|i| i.name == name)?;
+        let (count, partial) = (info.count, podset["minCount"].is_i64());
+        let mut template = podset["template"].take();
+        merge(&mut template, info).ok()?;
+        json::set(podset, &["template"], template);
+        if partial {
+            json::set(podset, &["count"], json!(count));
+        }
+    }
+    Some(podsets)
+}
+
+/// Whether a job of one object still has the podsets of a workload (Kueue `EquivalentToWorkload`): as a running job should
+/// have them, or while it is suspended as they were declared.
+pub fn job_matches(suspended: bool, job: &[Value], workload: &Value, env: Env<'_>) -> bool {
+    let admitted = json::is_true(workload, "Admitted");
+    let declared = json::list(workload, &["spec", "podSets"]);
+    let Some(mut running) = running(workload, env) else {
+        return equivalent(job, declared, admitted);
+    };
+    for (expected, own) in running.iter_mut().zip(job) {
+        // A running job shows the admitted count; the least count that it accepts is only in the workload.
+        if own["minCount"].is_null() {
+            json::remove(expected, &["minCount"]);
+        }
+    }
+    equivalent(job, &running, admitted) || suspended && equivalent(job, declared, admitted)
+}
+
+/// `topologyRequest` of a template, from its annotations (Kueue KEP-2724, `jobframework/tas.go`); `None` when there are
+/// none.
+pub fn topology_request(template: &Value, index_label: Option<&str>) -> Option<Value> {
+    let get = |name: &str| json::annotation(template, &format!("kueue.x-k8s.io/{name}"));
+    let mut out = Map::new();
+    if let Some(level) = get("podset-required-topology") {
+        out.insert("required".into(), json!(level));
+    } else if let Some(level) = get("podset-preferred-topology") {
+        out.insert("preferred".into(), json!(level));
+    } else if get("podset-unconstrained-topology") == Some("true") {
+        out.insert("unconstrained".into(), json!(true));
+    }
+    let slice = get("podset-slice-required-topology");
+    if let Some(level) = slice {
+        out.insert("podSetSliceRequiredTopology".into(), json!(level));
+        if let Some(size) = get("podset-slice-size").and_then(|s| s.parse::<i64>().ok()) {
+            out.insert("podSetSliceSize".into(), json!(size));
+        }
+    }
+    if out.is_empty() {
+        return None;
+    }
+    if let Some(group) = get("podset-group-name") {
+        out.insert("podSetGroupName".into(), json!(group));
+    }
+    if let Some(label) = index_label {
+        out.insert("podIndexLabel".into(), json!(label));
+    }
+    Some(Value::Object(out))
+}

@@ -1,0 +1,113 @@
+//! Checks themselves, and who has to look again.
+
+use super::*;
+
+#[test]
+fn checks_say_whether_they_work() {
+    let good = json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "prc"});
+    let with = |key: &str, value: &str| {
+        let mut p = good.clone();
+        p[key] = json!(value);
+        p
+    };
+    let table = [
+        (Some(good.clone()), true, "Active", "The admission check is active"),
+        (None, true, "BadParametersRef", "missing parameters reference"),
+        (Some(with("name", "")), true, "BadParametersRef", "empty name: bad parameters reference"),
+        (
+            Some(with("apiGroup", "x")),
+            true,
+            "BadParametersRef",
+            "wrong group \"x\", expecting \"kueue.x-k8s.io\": bad parameters reference",
+        ),
+        (
+            Some(with("kind", "X")),
+            true,
+            "BadParametersRef",
+            "wrong kind \"X\", expecting \"ProvisioningRequestConfig\": bad parameters reference",
+        ),
+        (
+            Some(with("name", "no")),
+            true,
+            "BadParametersRef",
+            "ProvisioningRequestConfig.kueue.x-k8s.io \"no\" not found",
+        ),
+        (
+            Some(good.clone()),
+            false,
+            "ProvisioningRequestNotSupported",
+            "Provisioning Requests not supported (Possible cause: missing or unsupported cluster-autoscaler)",
+        ),
+    ];
+    for (parameters, served, reason, message) in table {
+        let mut world = World::new(one(), &config());
+        let marked = json!({"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}, "spec": {"parameters": null}});
+        world.change(Kind::AdmissionCheck, "ac", &marked);
+        if let Some(p) = &parameters {
+            world.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": p}}));
+        }
+        world.cache.serve_requests(served.then_some(PROVISIONING_REQUESTS));
+        let env = world.cache.env(NOW);
+        let writes = reconcile(&Key::AdmissionCheck("ac".into()), env);
+        let [Write::Patch { body, .. }] = writes.as_slice() else { panic!("{writes:?}") };
+        let active = &body["status"]["conditions"][0];
+        let status = if reason == "Active" { "True" } else { "False" };
+        assert_eq!(
+            (&active["status"], &active["reason"], &active["message"]),
+            (&json!(status), &json!(reason), &json!(message))
+        );
+        assert!(world.write(&writes[0], Fate::Done));
+        let env = world.cache.env(NOW);
+        assert!(reconcile(&Key::AdmissionCheck("ac".into()), env).is_empty(), "said once");
+    }
+}
+
+#[test]
+fn changes_affect_workloads_and_checks() {
+    let mut world = World::new(one(), &config());
+    world.settle();
+    let wl = || Key::Provisioning("ns".into(), "wl".into());
+    let all = |kind: Kind, ns: &str, name: &str| {
+        let object = world.cache.get(kind, ns, name).unwrap();
+        affected(&world.cache, kind, &object)
+    };
+    assert_eq!(all(Kind::Workload, "ns", "wl"), [wl()]);
+    assert_eq!(all(Kind::ProvisioningRequest, "ns", "wl-ac-1"), [wl()]);
+    assert_eq!(all(Kind::PodTemplate, "ns", "ppt-wl-ac-1-main"), [wl()]);
+    assert_eq!(all(Kind::AdmissionCheck, "", "ac"), [Key::AdmissionCheck("ac".into()), wl()]);
+    assert_eq!(all(Kind::ProvisioningConfig, "", "prc"), [Key::AdmissionCheck("ac".into()), wl()]);
+}
+
+#[test]
+fn a_refused_creation_is_reported() {
+    let mut world = World::new(one(), &config());
+    let writes = world.plan();
+    let Some(Write::CreateForCheck(order)) =
+        writes.iter().find(|w| matches!(w, Write::CreateForCheck(o) if o.resource == PROVISIONING_REQUESTS))
+    else {
+        panic!("{writes:?}")
+    };
+    let env = world.cache.env(NOW);
+    let said = creation_failed(order, "quota exceeded", env);
+    let message = "Error creating ProvisioningRequest \"wl-ac-1\": quota exceeded";
+    assert_eq!(
+        said.iter().filter_map(text).collect::<Vec<_>>(),
+        [format!("FailedCreate: {message}"), "wl/status".into()]
+    );
+    for write in &said {
+        world.write(write, Fate::Done);
+    }
+    assert_eq!(world.check()["message"], message);
+    let env = world.cache.env(NOW);
+    assert_eq!(creation_failed(order, "quota exceeded", env).len(), 1, "the status says it already");
+    world.settle();
+    assert_eq!(world.check()["message"], "", "what no longer holds is not said");
+
+    let mut world = World::new(one(), &config());
+    world.cache.remove(Kind::Flavor, "", "f");
+    let log = world.settle();
+    assert_eq!(
+        log[0],
+        "FailedCreate: Error creating PodTemplate \"ppt-wl-ac-1-main\": ResourceFlavor.kueue.x-k8s.io \"f\" not found"
+    );
+}

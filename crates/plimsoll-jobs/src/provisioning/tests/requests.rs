@@ -1,0 +1,157 @@
+//! What is asked for, and until when.
+
+use super::*;
+
+#[test]
+fn a_request_is_made_once_with_its_templates() {
+    let mut world = World::new(one(), &config());
+    let log = world.settle();
+    assert_eq!(
+        log,
+        [
+            "+ppt-wl-ac-1-main",
+            "+wl-ac-1",
+            "ProvisioningRequestCreated: Created ProvisioningRequest: \"wl-ac-1\"",
+            "ppt-wl-ac-1-main"
+        ]
+    );
+    let request = world.request("wl-ac-1").unwrap();
+    assert_eq!(
+        request["spec"],
+        json!({"provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
+               "parameters": {"p1": "v1", "ValidUntilSeconds": "0"},
+               "podSets": [{"podTemplateRef": {"name": "ppt-wl-ac-1-main"}, "count": 2}]})
+    );
+    assert_eq!(request["apiVersion"], "autoscaling.x-k8s.io/v1");
+    assert_eq!(json::controller(request).unwrap()["uid"], "wl-uid");
+    let template = &world.objects[&(Kind::PodTemplate, "ns".into(), "ppt-wl-ac-1-main".into())];
+    let owners = json::list(template, &["metadata", "ownerReferences"]);
+    assert_eq!((owners.len(), &owners[0]["kind"]), (1, &json!("ProvisioningRequest")));
+    let spec = &template["template"]["spec"];
+    assert_eq!(spec["nodeSelector"], json!({"pool": "gpu"}));
+    assert_eq!(spec["tolerations"][0]["key"], "spot");
+    assert_eq!(spec["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
+    world.restart();
+    assert!(world.settle().is_empty());
+}
+
+#[test]
+fn an_older_autoscaler_is_asked_in_its_version() {
+    let mut world = World::new(one(), &config());
+    world.cache.serve_requests(Some(PROVISIONING_REQUESTS_BETA));
+    world.settle();
+    assert_eq!(world.request("wl-ac-1").unwrap()["apiVersion"], "autoscaling.x-k8s.io/v1beta1");
+    world.cache.serve_requests(None);
+    world.conditions("wl-ac-1", &[("Failed", "True", "m")]);
+    assert!(world.plan().is_empty(), "nobody to ask");
+}
+
+/// Podsets as in [`reserved`], changes of the configuration, podsets of the request with their counts.
+type Ask = (Vec<(&'static str, i64, i64, Value)>, Value, Vec<(&'static str, i64)>);
+
+#[test]
+fn only_what_needs_managed_resources_is_asked_for() {
+    let gpu = json!({"limits": {"gpu": "1"}});
+    let cpu = json!({"requests": {"cpu": "1"}});
+    let same = json!({"requests": {"cpu": "1000m"}});
+    let table: Vec<Ask> = vec![
+        (
+            vec![("a", 1, 1, gpu.clone()), ("b", 2, 2, cpu.clone())],
+            json!({"managedResources": ["gpu"]}),
+            vec![("a", 1)],
+        ),
+        (vec![("a", 1, 1, cpu.clone())], json!({"managedResources": ["gpu"]}), vec![]),
+        (vec![("a", 2, 0, cpu.clone())], json!({}), vec![]),
+        (vec![("a", 2, 0, cpu.clone()), ("b", 1, 1, cpu.clone())], json!({}), vec![("b", 1)]),
+        (vec![("a", 1, 1, cpu.clone()), ("b", 2, 2, cpu.clone())], json!({}), vec![("a", 1), ("b", 2)]),
+        (
+            vec![("a", 1, 1, cpu.clone()), ("b", 2, 2, same.clone()), ("c", 4, 4, gpu.clone())],
+            json!({"podSetMergePolicy": "IdenticalPodTemplates"}),
+            vec![("a", 3), ("c", 4)],
+        ),
+        (
+            vec![
+                ("a", 1, 1, cpu.clone()),
+                ("b", 2, 2, json!({"requests": {"cpu": "1"}, "limits": {"cpu": "3"}})),
+            ],
+            json!({"podSetMergePolicy": "IdenticalPodTemplates"}),
+            vec![("a", 1), ("b", 2)],
+        ),
+        (
+            vec![
+                ("a", 1, 1, cpu.clone()),
+                ("b", 2, 2, json!({"requests": {"cpu": "1"}, "limits": {"cpu": "3"}})),
+            ],
+            json!({"podSetMergePolicy": "IdenticalWorkloadSchedulingRequirements"}),
+            vec![("a", 3)],
+        ),
+    ];
+    for (podsets, more, want) in table {
+        let mut config = config();
+        merge(&mut config, &more);
+        let mut world = World::new(reserved(&podsets), &config);
+        world.settle();
+        let parts: Vec<(String, i64)> = world.request("wl-ac-1").map_or(Vec::new(), |r| {
+            let rows = json::list(r, &["spec", "podSets"]).iter();
+            rows.map(|p| {
+                (json::text(p, &["podTemplateRef", "name"]).to_owned(), p["count"].as_i64().unwrap())
+            })
+            .collect()
+        });
+        let expected: Vec<(String, i64)> =
+            want.iter().map(|(n, c)| (format!("ppt-wl-ac-1-{n}"), *c)).collect();
+        assert_eq!(parts, expected, "{more}");
+        if want.is_empty() {
+            let check = world.check();
+            assert_eq!(
+                (&check["state"], &check["message"]),
+                (&json!("Ready"), &json!("the provisioning request is not needed"))
+            );
+        }
+    }
+}
+
+#[test]
+fn requests_go_when_they_are_no_longer_wanted() {
+    let evicted = json!([{"type": "Evicted", "status": "True"}, {"type": "QuotaReserved", "status": "True"}]);
+    let finished = json!([{"type": "Finished", "status": "True"}]);
+    let lost = json!([{"type": "QuotaReserved", "status": "False"}]);
+    for (conditions, clean_up, left) in
+        [(&evicted, true, 0), (&evicted, false, 1), (&finished, false, 0), (&lost, true, 1)]
+    {
+        let mut world = World::new(one(), &config());
+        world.cache =
+            Fixture::with_config(Config { clean_up_provisioning_requests: clean_up, ..Config::default() });
+        world.cache.serve_requests(Some(PROVISIONING_REQUESTS));
+        world.restart();
+        world.settle();
+        world.change(Kind::Workload, "wl", &json!({"status": {"conditions": conditions}}));
+        world.settle();
+        assert_eq!(world.requests().len(), left, "{conditions} {clean_up}");
+    }
+    // The check was made ready in the moment of an eviction: that was for the nodes of before.
+    let mut world = World::new(one(), &config());
+    world.settle();
+    let row = json!([{"name": "ac", "state": "Ready", "message": "m", "lastTransitionTime": "2020-01-01T00:00:00Z", "podSetUpdates": []}]);
+    world.change(Kind::Workload, "wl", &json!({"status": {"conditions": evicted, "admissionChecks": row}}));
+    world.settle();
+    assert_eq!(world.check()["message"], "Reset to Pending after eviction. Previously: Ready");
+    assert!(world.check().get("podSetUpdates").is_none() && world.requests().is_empty());
+}
+
+#[test]
+fn requests_follow_their_configuration() {
+    let mut world = World::new(one(), &config());
+    world.settle();
+    world.change(Kind::ProvisioningConfig, "prc", &json!({"spec": {"parameters": {"p1": "v2"}}}));
+    world.settle();
+    assert_eq!(world.request("wl-ac-1").unwrap()["spec"]["parameters"]["p1"], "v2");
+    assert_eq!(world.made.iter().filter(|n| *n == "wl-ac-1").count(), 2);
+    world.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": {"name": "none"}}}));
+    world.settle();
+    assert!(world.requests().is_empty());
+    assert_eq!(
+        (&world.check()["state"], &world.check()["message"]),
+        (&json!("Pending"), &json!("the check is not active"))
+    );
+}

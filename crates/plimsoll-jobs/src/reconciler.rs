@@ -1,0 +1,327 @@
+//! Kueue's generic reconciler (`pkg/controller/jobframework/reconciler.go`, `ReconcileGenericJob`), step by step in its
+//! order.
+
+use std::time::Duration;
+
+use plimsoll_api::json;
+use plimsoll_api::resource::WORKLOADS;
+use serde_json::{Value, json};
+
+use crate::generic_job::{FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod, Step, events};
+use crate::plan::{Plan, Write, delete, event, patch, patch_status, remove_finalizer};
+use crate::podset::{self, Error};
+use crate::store::Kind;
+use crate::{Env, elastic, names, workload};
+
+/// Pause before a missing object is looked up again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The writes for this job. Empty when job and workload agree.
+pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
+    let wl = match one_workload(job, env) {
+        Step::Continue(wl) => wl,
+        Step::Update(wl) => return update(job, &wl, env),
+        Step::Plan(plan) => return plan,
+    };
+    let Some(wl) = wl else {
+        return without_workload(job, env);
+    };
+    if let Some(conditions) = job.custom_workload_conditions(&wl, env) {
+        return vec![patch_status(WORKLOADS, &wl, &json!({ "conditions": conditions }))];
+    }
+    if json::is_true(&wl, "Finished") {
+        let mut plan = job.finalize();
+        if let Some(write) = remove_finalizer(WORKLOADS, &wl, names::IN_USE) {
+            plan.push(write);
+            plan.extend(declared_finished(job, &wl));
+        }
+        return plan;
+    }
+    if json::deleting(&wl) {
+        let mut plan = job.stop(Some(&wl), "WorkloadDeleted", "Workload is deleted", env.now);
+        plan.extend(remove_finalizer(WORKLOADS, &wl, names::IN_USE));
+        return plan;
+    }
+    if let Some(finished) = job.finished() {
+        let mut plan = workload::finish(&wl, finished.reason(), &finished.message, env.now);
+        plan.extend(job.finalize());
+        return plan;
+    }
+    // The process that began to stop it may have ended in between.
+    if job.is_stopping() {
+        return stop(job, Some(&wl), "NotAdmitted", "Not admitted by cluster queue", env);
+    }
+    if let Some(plan) = sync(job, &wl, env) {
+        return plan;
+    }
+    if env.config.wait_for_pods_ready
+        && let Some(conditions) = workload::pods_ready(&wl, job.pods_ready(), env.now)
+    {
+        return vec![patch_status(WORKLOADS, &wl, &json!({ "conditions": conditions }))];
+    }
+    if let Some(evicted) = json::condition(&wl, "Evicted").filter(|c| c["status"] == "True") {
+        return evict(job, &wl, evicted, env);
+    }
+    let admitted = json::is_true(&wl, "Admitted");
+    if job.is_suspended() {
+        return if admitted { start(job, &wl, env) } else { update_queue_name(job, &wl) };
+    }
+    // Pods of an elastic job are gated one by one.
+    if !admitted && !env.is_elastic(job.object()) {
+        return stop(job, Some(&wl), "NotAdmitted", "Not admitted by cluster queue", env);
+    }
+    Plan::new()
+}
+
+fn declared_finished(job: &dyn GenericJob, wl: &Value) -> Plan {
+    let text = format!("Workload '{}/{}' is declared finished", json::namespace(wl), json::name(wl));
+    events(job, false, "FinishedWorkload", &text)
+}
+
+fn stop(job: &dyn GenericJob, wl: Option<&Value>, reason: &str, message: &str, env: Env<'_>) -> Plan {
+    job.stop(wl, reason, message, env.now)
+}
+
+/// Finds the one workload of the job (Kueue `ensureOneWorkload`): other workloads are deleted, and a job that runs
+/// without one is stopped.
+fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Step {
+    if let Some(name) = prebuilt(job) {
+        return prebuilt_workload(job, name, env);
+    }
+    if env.is_elastic(job.object())
+        && let Some(step) = elastic::one_workload(job, env)
+    {
+        return step;
+    }
+    let FoundWorkloads { matching, mut to_delete, mut plan } = job.find_workloads(env);
+    let mut update = None;
+    if matching.is_none()
+        && job.is_suspended()
+        && to_delete.first().is_some_and(|w| !json::is_true(w, "QuotaReserved"))
+    {
+        update = Some(to_delete.remove(0));
+    }
+    if matching.is_none() && !job.is_suspended() && job.finished().is_none() {
+        let (only, message) = match to_delete.as_slice() {
+            [] => (None, "Missing Workload; unable to restore pod templates"),
+            [one] => {
+                (Some(&**one), "No matching Workload; restoring pod templates according to existent Workload")
+            }
+            _ => (None, "No matching Workload; restoring pod templates according to existent Workload"),
+        };
+        plan.extend(stop(job, only, "NoMatchingWorkload", message, env));
+    }
+    for wl in &to_delete {
+        plan.extend(remove(job, wl));
+    }
+    if !plan.is_empty() {
+        return Step::Plan(plan);
+    }
+    match update {
+        Some(wl) => Step::Update(wl),
+        None => Step::Continue(matching),
+    }
+}
+
+/// Name of the workload that its user created for this job (Kueue `PrebuiltWorkloadNameFor`).
+fn prebuilt(job: &dyn GenericJob) -> Option<&str> {
+    let object = job.object();
+    json::label_opt(object, names::PREBUILT)
+        .or_else(|| json::annotation(object, names::PREBUILT))
+        .filter(|n| !n.is_empty())
+}
+
+fn prebuilt_workload(job: &dyn GenericJob, name: &str, env: Env<'_>) -> Step {
+    let object = job.object();
+    let Some(wl) = env.objects.get(Kind::Workload, json::namespace(object), name) else {
+        return Step::Continue(None);
+    };
+    let controller = json::controller(&wl);
+    match controller {
+        Some(owner) if owner["uid"] == json::uid(object) => {}
+        // It belongs to another job.
+        Some(_) => return Step::Continue(None),
+        None => {
+            let mut new = (*wl).clone();
+            let mut owners = json::list(&wl, &["metadata", "ownerReferences"]).to_vec();
+            owners.push(workload::owner(job.resource().api_version, job.resource().kind, object, true));
+            json::set(&mut new, &["metadata", "ownerReferences"], Value::Array(owners));
+            if json::label_opt(&wl, names::JOB_UID).is_none() {
+                json::set(&mut new, &["metadata", "labels", names::JOB_UID], json!(json::uid(object)));
+            }
+            return Step::Plan(patch(WORKLOADS, &wl, &new).into_iter().collect());
+        }
+    }
+    let found = job.find_workloads(env);
+    // A prebuilt slice is created before its job grows.
+    let ahead = env.is_elastic(object) && elastic::is_replacement(&wl);
+    if ahead
+        || found.matching.is_some_and(|m| json::uid(&m) == json::uid(&wl))
+        || json::is_true(&wl, "Finished")
+    {
+        return Step::Continue(Some(wl));
+    }
+    let message = "The prebuilt workload is out of sync with its user job";
+    Step::Plan(workload::finish(&wl, "OutOfSync", message, env.now))
+}
+
+fn without_workload(job: &dyn GenericJob, env: Env<'_>) -> Plan {
+    if job.finished().is_some() {
+        return job.finalize();
+    }
+    if prebuilt(job).is_some() {
+        let mut plan = stop(job, None, "NoMatchingWorkload", "missing workload", env);
+        plan.push(Write::RequeueAfter(RETRY));
+        return plan;
+    }
+    // Pods that still run would use quota that no workload is charged for.
+    if job.is_active() && !env.is_elastic(job.object()) {
+        return Plan::new();
+    }
+    create(job, env)
+}
+
+/// Updates reclaimable pods, priority and maximum execution time of the workload; `None` when they are up to date.
+fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
+    if let Some(write) = job.reclaimable_pods().and_then(|pods| sync_reclaimable_pods(pods, wl)) {
+        return Some(vec![write]);
+    }
+    let mut new = wl.clone();
+    workload::update_priority(job.object(), job.priority_class(), wl, &mut new, env);
+    if job.is_suspended() && !json::is_true(wl, "Admitted") {
+        let label = json::label_opt(job.object(), names::MAX_EXEC_TIME).and_then(|s| s.parse::<i64>().ok());
+        match label {
+            Some(seconds) => json::set(&mut new, &["spec", "maximumExecutionTimeSeconds"], json!(seconds)),
+            None => {
+                json::remove(&mut new, &["spec", "maximumExecutionTimeSeconds"]);
+            }
+        }
+    }
+    patch(WORKLOADS, wl, &new).map(|p| vec![p])
+}
+
+fn sync_reclaimable_pods(mut wanted: Vec<ReclaimablePod>, wl: &Value) -> Option<Write> {
+    let podsets = json::list(wl, &["spec", "podSets"]);
+    for pod in &mut wanted {
+        let podset = podsets.iter().find(|p| p["name"] == pod.name.as_str());
+        pod.count = podset.map_or(pod.count, |p| p["count"].as_i64().unwrap_or(1).min(pod.count));
+    }
+    let mut present: Vec<ReclaimablePod> = json::list(wl, &["status", "reclaimablePods"])
+        .iter()
+        .map(|r| ReclaimablePod {
+            name: json::text(r, &["name"]).to_owned(),
+            count: r["count"].as_i64().unwrap_or(0),
+        })
+        .collect();
+    let rows: Vec<Value> = wanted.iter().map(|r| json!({"name": r.name, "count": r.count})).collect();
+    wanted.sort();
+    present.sort();
+    (wanted != present).then(|| patch_status(WORKLOADS, wl, &json!({ "reclaimablePods": rows })))
+}
+
+/// Evicts in two phases: the job stops, then, when no pod is active any more, its quota is released.
+fn evict(job: &dyn GenericJob, wl: &Value, evicted: &Value, env: Env<'_>) -> Plan {
+    let mut plan = stop(job, Some(wl), "WorkloadEvicted", json::text(evicted, &["message"]), env);
+    let active = job.is_active() || elastic::has_running_pods(wl, env);
+    if plan.is_empty() && json::is_true(wl, "QuotaReserved") && !active {
+        plan.push(Write::WorkloadStopped {
+            namespace: json::namespace(wl).to_owned(),
+            name: json::name(wl).to_owned(),
+        });
+    }
+    plan
+}
+
+fn start(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
+    let message =
+        format!("Admitted by clusterQueue {}", json::text(wl, &["status", "admission", "clusterQueue"]));
+    let started =
+        podset::infos(wl, env).and_then(|infos| job.start(&infos, &message).map_err(Error::Conflict));
+    match started {
+        Ok(plan) => plan,
+        Err(Error::Missing(_)) => vec![Write::RequeueAfter(RETRY)],
+        Err(Error::Conflict(message)) => workload::finish(wl, "FailedToStart", &message, env.now),
+    }
+}
+
+/// Moves a waiting workload to the queue that its job names now.
+fn update_queue_name(job: &dyn GenericJob, wl: &Value) -> Plan {
+    let queue = job.queue_name();
+    if json::text(wl, &["spec", "queueName"]) == queue || json::is_true(wl, "QuotaReserved") {
+        return Plan::new();
+    }
+    let mut new = wl.clone();
+    json::set(&mut new, &["spec", "queueName"], json!(queue));
+    patch(WORKLOADS, wl, &new).into_iter().collect()
+}
+
+fn job_priority(
+    job: &dyn GenericJob,
+    pod_sets: &[Value],
+    env: Env<'_>,
+) -> Result<workload::Priority, String> {
+    workload::priority(job.object(), job.priority_class(), pod_sets, env)
+}
+
+/// Writes that create the workload of a job that has none.
+fn create(job: &dyn GenericJob, env: Env<'_>) -> Plan {
+    let NewWorkload { mut plan, object: mut wl } = match job.construct_workload(env) {
+        Ok(new) => new,
+        Err(plan) => return plan,
+    };
+    if env.is_elastic(job.object()) && !elastic::prepare(job, &mut wl, env) {
+        return vec![Write::RequeueAfter(RETRY)];
+    }
+    match job_priority(job, json::list(&wl, &["spec", "podSets"]), env) {
+        Ok(p) => workload::set_priority(&mut wl, &p),
+        Err(message) => {
+            plan.extend(class_missing(job, &message));
+            return plan;
+        }
+    }
+    let text = format!("Created Workload: {}/{}", json::namespace(&wl), json::name(&wl));
+    plan.push(Write::Create(WORKLOADS, wl));
+    plan.extend(events(job, false, "CreatedWorkload", &text));
+    plan
+}
+
+fn class_missing(job: &dyn GenericJob, message: &str) -> Plan {
+    let mut plan = events(job, true, "WorkloadPriorityClassNotFound", message);
+    plan.push(Write::RequeueAfter(RETRY));
+    plan
+}
+
+/// Writes that delete a workload that does not match its job.
+fn remove(job: &dyn GenericJob, wl: &Value) -> Plan {
+    let mut plan: Plan = remove_finalizer(WORKLOADS, wl, names::IN_USE).into_iter().collect();
+    plan.push(delete(WORKLOADS, wl));
+    let text = format!("Deleted not matching Workload: {}/{}", json::namespace(wl), json::name(wl));
+    plan.push(event(job.resource(), job.object(), false, "DeletedWorkload", &text));
+    plan
+}
+
+/// Writes that update a workload without reserved quota to its suspended job (Kueue `updateWorkloadToMatchJob`).
+fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
+    let NewWorkload { mut plan, object: mut wanted } = match job.construct_workload(env) {
+        Ok(new) => new,
+        Err(plan) => return plan,
+    };
+    match job_priority(job, json::list(&wanted, &["spec", "podSets"]), env) {
+        Ok(p) => workload::set_priority(&mut wanted, &p),
+        Err(message) => return class_missing(job, &message),
+    }
+    let mut new = wl.clone();
+    json::set(&mut new, &["spec"], wanted["spec"].take());
+    // The user decides whether it is active.
+    json::set(&mut new, &["spec", "active"], json!(wl["spec"]["active"].as_bool().unwrap_or(true)));
+    if let Some(write) = patch(WORKLOADS, wl, &new) {
+        plan.push(write);
+        let text = format!(
+            "Updated not matching Workload for suspended job: {}/{}",
+            json::namespace(wl),
+            json::name(wl)
+        );
+        plan.push(event(job.resource(), job.object(), false, "UpdatedWorkload", &text));
+    }
+    plan
+}

@@ -1,0 +1,319 @@
+//! The objects that job integrations and webhooks look up (an informer's indexer in client-go), without locks: a caller
+//! that shares an [`ObjectStore`] between threads adds its own.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use plimsoll_api::json;
+use plimsoll_api::resource::{self, Resource};
+use serde_json::Value;
+
+use crate::pod_view::{group_of, slice_of, workload_of};
+
+/// Kinds that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Pods that a queue manages.
+    Pod,
+    /// Jobs.
+    Job,
+    /// Workloads.
+    Workload,
+    /// Local queues.
+    LocalQueue,
+    /// Cluster queues.
+    ClusterQueue,
+    /// Cohorts.
+    Cohort,
+    /// Flavors.
+    Flavor,
+    /// Kueue priority classes.
+    WorkloadPriorityClass,
+    /// Priority classes of pods.
+    PriorityClass,
+    /// Namespaces.
+    Namespace,
+    /// Run windows.
+    RunWindow,
+    /// Admission checks.
+    AdmissionCheck,
+    /// Configurations of requests to the cluster autoscaler.
+    ProvisioningConfig,
+    /// Requests to the cluster autoscaler.
+    ProvisioningRequest,
+    /// Pod templates of requests to the cluster autoscaler.
+    PodTemplate,
+}
+
+const KINDS: usize = 15;
+
+impl Kind {
+    /// The kind of a resource, if it is kept.
+    pub fn of(resource: Resource) -> Option<Self> {
+        Some(match resource {
+            resource::PODS => Self::Pod,
+            resource::JOBS => Self::Job,
+            resource::WORKLOADS => Self::Workload,
+            resource::LOCAL_QUEUES => Self::LocalQueue,
+            resource::CLUSTER_QUEUES => Self::ClusterQueue,
+            resource::COHORTS => Self::Cohort,
+            resource::FLAVORS => Self::Flavor,
+            resource::WORKLOAD_PRIORITY_CLASSES => Self::WorkloadPriorityClass,
+            resource::PRIORITY_CLASSES => Self::PriorityClass,
+            resource::NAMESPACES => Self::Namespace,
+            resource::RUN_WINDOWS => Self::RunWindow,
+            resource::ADMISSION_CHECKS => Self::AdmissionCheck,
+            resource::PROVISIONING_CONFIGS => Self::ProvisioningConfig,
+            resource::PROVISIONING_REQUESTS | resource::PROVISIONING_REQUESTS_BETA => {
+                Self::ProvisioningRequest
+            }
+            resource::POD_TEMPLATES => Self::PodTemplate,
+            _ => return None,
+        })
+    }
+}
+
+type Name = (String, String);
+
+fn forget(index: &mut HashMap<Name, BTreeSet<String>>, of: &Name, pod: &str) {
+    if let Some(members) = index.get_mut(of) {
+        members.remove(pod);
+        if members.is_empty() {
+            index.remove(of);
+        }
+    }
+}
+
+fn key(object: &Value) -> Name {
+    (json::namespace(object).to_owned(), json::name(object).to_owned())
+}
+
+fn revision(object: &Value) -> u128 {
+    json::version(object).parse().unwrap_or(0)
+}
+
+/// Workloads that own an object, by name.
+fn workloads_of(object: &Value) -> impl Iterator<Item = &str> {
+    let owners = json::list(object, &["metadata", "ownerReferences"]).iter();
+    owners.filter(|o| o["kind"] == "Workload").map(|o| json::text(o, &["name"]))
+}
+
+/// Last seen state of objects, with the indexes that job integrations and webhooks look up.
+///
+/// Watches fill it, and the responses to our own writes; the newer resourceVersion wins. Pods are kept only when a queue
+/// manages them, so memory grows with queued work, not with the cluster. Lookups cost O(log objects) and clone nothing
+/// but reference counts.
+#[derive(Debug, Default)]
+pub struct ObjectStore {
+    objects: [BTreeMap<Name, Arc<Value>>; KINDS],
+    /// Names of pods by (namespace, group).
+    groups: HashMap<Name, BTreeSet<String>>,
+    /// Names of pods by (namespace, workload).
+    admitted: HashMap<Name, BTreeSet<String>>,
+    /// Names of pods by (namespace, first slice of an elastic job).
+    sliced: HashMap<Name, BTreeSet<String>>,
+    /// Workloads by UID of an owner.
+    owned: HashMap<String, BTreeSet<Name>>,
+    /// Names of provisioning requests by (namespace, workload that owns them).
+    requests: HashMap<Name, BTreeSet<String>>,
+    /// The version in which provisioning requests are served.
+    requests_served: Option<Resource>,
+}
+
+impl ObjectStore {
+    fn unindex(&mut self, kind: Kind, name: &Name, object: &Value) {
+        match kind {
+            Kind::Pod => {
+                forget(&mut self.groups, &(name.0.clone(), group_of(object).to_owned()), &name.1);
+                forget(&mut self.admitted, &(name.0.clone(), workload_of(object).to_owned()), &name.1);
+                forget(&mut self.sliced, &(name.0.clone(), slice_of(object).to_owned()), &name.1);
+            }
+            Kind::Workload => {
+                for owner in json::list(object, &["metadata", "ownerReferences"]) {
+                    let uid = json::text(owner, &["uid"]);
+                    if let Some(set) = self.owned.get_mut(uid) {
+                        set.remove(name);
+                        if set.is_empty() {
+                            self.owned.remove(uid);
+                        }
+                    }
+                }
+            }
+            Kind::ProvisioningRequest => {
+                for workload in workloads_of(object) {
+                    forget(&mut self.requests, &(name.0.clone(), workload.to_owned()), &name.1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn index(&mut self, kind: Kind, name: &Name, object: &Value) {
+        match kind {
+            Kind::Pod => {
+                for (index, of) in [
+                    (&mut self.groups, group_of(object)),
+                    (&mut self.admitted, workload_of(object)),
+                    (&mut self.sliced, slice_of(object)),
+                ] {
+                    if !of.is_empty() {
+                        index.entry((name.0.clone(), of.to_owned())).or_default().insert(name.1.clone());
+                    }
+                }
+            }
+            Kind::Workload => {
+                for owner in json::list(object, &["metadata", "ownerReferences"]) {
+                    let uid = json::text(owner, &["uid"]).to_owned();
+                    self.owned.entry(uid).or_default().insert(name.clone());
+                }
+            }
+            Kind::ProvisioningRequest => {
+                for workload in workloads_of(object) {
+                    let of = (name.0.clone(), workload.to_owned());
+                    self.requests.entry(of).or_default().insert(name.1.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps `object` unless a newer version is known.
+    pub fn put(&mut self, kind: Kind, object: Value) {
+        let name = key(&object);
+        if let Some(old) = self.objects[kind as usize].get(&name).cloned() {
+            if revision(&old) > revision(&object) {
+                return;
+            }
+            self.unindex(kind, &name, &old);
+        }
+        self.index(kind, &name, &object);
+        self.objects[kind as usize].insert(name, Arc::new(object));
+    }
+
+    /// Keeps the response to a write, but does not restore an object that has been deleted meanwhile.
+    pub fn refresh(&mut self, kind: Kind, object: Value) {
+        if self.objects[kind as usize].contains_key(&key(&object)) {
+            self.put(kind, object);
+        }
+    }
+
+    /// Forgets an object.
+    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let name = (namespace.to_owned(), name.to_owned());
+        let old = self.objects[kind as usize].remove(&name)?;
+        self.unindex(kind, &name, &old);
+        Some(old)
+    }
+
+    /// An object, if known. The namespace is empty for kinds of cluster scope.
+    pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.objects[kind as usize].get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Arc<Value>> {
+        self.objects[kind as usize].values()
+    }
+
+    /// Members of a pod group, by name.
+    pub fn pods_of_group(&self, namespace: &str, group: &str) -> Vec<Arc<Value>> {
+        self.indexed(Kind::Pod, &self.groups, namespace, group)
+    }
+
+    /// Pods that were admitted with a workload, by name.
+    pub fn pods_of_workload(&self, namespace: &str, workload: &str) -> Vec<Arc<Value>> {
+        self.indexed(Kind::Pod, &self.admitted, namespace, workload)
+    }
+
+    /// Pods of an elastic job whose first slice has this name, by name.
+    pub fn pods_of_slice(&self, namespace: &str, first: &str) -> Vec<Arc<Value>> {
+        self.indexed(Kind::Pod, &self.sliced, namespace, first)
+    }
+
+    /// Provisioning requests that a workload of this name owns, by name.
+    pub fn requests_of(&self, namespace: &str, workload: &str) -> Vec<Arc<Value>> {
+        self.indexed(Kind::ProvisioningRequest, &self.requests, namespace, workload)
+    }
+
+    fn indexed(
+        &self,
+        kind: Kind,
+        index: &HashMap<Name, BTreeSet<String>>,
+        namespace: &str,
+        of: &str,
+    ) -> Vec<Arc<Value>> {
+        let names = index.get(&(namespace.to_owned(), of.to_owned())).into_iter().flatten();
+        let objects = &self.objects[kind as usize];
+        names.filter_map(|n| objects.get(&(namespace.to_owned(), n.clone())).cloned()).collect()
+    }
+
+    /// The version in which provisioning requests are served; `None`: the cluster has no such resource.
+    pub fn requests_served(&self) -> Option<Resource> {
+        self.requests_served
+    }
+
+    /// Records in which version provisioning requests are served; returns whether that changed.
+    pub fn serve_requests(&mut self, resource: Option<Resource>) -> bool {
+        std::mem::replace(&mut self.requests_served, resource) != resource
+    }
+
+    /// Workloads that name `uid` as an owner, by name.
+    pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = &Arc<Value>> {
+        let names = self.owned.get(uid).into_iter().flatten();
+        names.filter_map(|n| self.objects[Kind::Workload as usize].get(n))
+    }
+
+    /// Workloads of a namespace with an owner of this kind and name. Costs O(workloads of the namespace).
+    pub fn owned_by_name(&self, namespace: &str, kind: &str, name: &str) -> Vec<Arc<Value>> {
+        let from = (namespace.to_owned(), String::new());
+        let owns = |w: &Value| {
+            let owners = json::list(w, &["metadata", "ownerReferences"]);
+            owners.iter().any(|o| o["kind"] == kind && o["name"] == name)
+        };
+        let range = self.objects[Kind::Workload as usize].range(from..);
+        range
+            .take_while(|(k, _)| k.0 == namespace)
+            .filter(|(_, w)| owns(w))
+            .map(|(_, w)| Arc::clone(w))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod_view::GROUP;
+    use serde_json::json;
+
+    fn pod(name: &str, group: &str, version: &str) -> Value {
+        json!({"metadata": {"namespace": "ns", "name": name, "resourceVersion": version, "labels": {GROUP: group}}})
+    }
+
+    #[test]
+    fn newer_wins_and_indexes_follow() {
+        let mut objects = ObjectStore::default();
+        objects.put(Kind::Pod, pod("a", "g", "5"));
+        objects.put(Kind::Pod, pod("b", "g", "6"));
+        objects.put(Kind::Pod, pod("a", "old", "4"));
+        assert_eq!(objects.pods_of_group("ns", "g").len(), 2);
+        objects.put(Kind::Pod, pod("a", "h", "10"));
+        assert_eq!((objects.pods_of_group("ns", "g").len(), objects.pods_of_group("ns", "h").len()), (1, 1));
+        objects.remove(Kind::Pod, "ns", "b");
+        assert!(objects.pods_of_group("ns", "g").is_empty());
+        objects.refresh(Kind::Pod, pod("b", "g", "99"));
+        assert!(objects.get(Kind::Pod, "ns", "b").is_none(), "a response does not restore a deleted object");
+    }
+
+    #[test]
+    fn workloads_are_found_by_owner() {
+        let mut objects = ObjectStore::default();
+        let w = json!({"metadata": {"namespace": "ns", "name": "w", "resourceVersion": "1", "ownerReferences":
+            [{"kind": "Job", "name": "j", "uid": "u"}]}});
+        objects.put(Kind::Workload, w);
+        assert_eq!(objects.owned_by("u").count(), 1);
+        assert_eq!(objects.owned_by_name("ns", "Job", "j").len(), 1);
+        assert!(objects.owned_by_name("n", "Job", "j").is_empty());
+        objects.remove(Kind::Workload, "ns", "w");
+        assert!(objects.owned_by("u").next().is_none());
+    }
+}

@@ -1,0 +1,63 @@
+//! Admission webhooks as functions of a review and the last seen objects: defaults and validation of jobs, of Kueue's own
+//! kinds (Kueue `pkg/webhooks`) and of ours.
+//!
+//! `plimsoll up` calls them in process; `plimsoll run` serves the same functions over HTTPS.
+
+pub(crate) mod kueue;
+pub(crate) mod review;
+#[cfg(test)]
+mod tests;
+pub(crate) mod validation;
+
+use serde_json::Value;
+
+pub use self::review::{Denied, Operation, Review, Validation};
+use crate::{Env, integrations};
+
+/// Whether a webhook handles this resource. None handles subresources.
+pub fn concerns(group: &str, plural: &str) -> bool {
+    integrations::of_resource(group, plural).is_some()
+        || (group, plural) == ("plimsoll.dev", "runwindows")
+        || group == "kueue.x-k8s.io" && kueue::PLURALS.contains(&plural)
+}
+
+/// Changes an object as Kueue's mutating webhooks do: a created object, and an updated one of a kind whose pods follow
+/// its queue.
+pub fn mutate(review: &Review<'_>, object: &mut Value, env: Env<'_>) {
+    if let Some(integration) = integrations::of_resource(review.group, review.plural) {
+        let applies = match review.operation {
+            Operation::Create => true,
+            Operation::Update => integration.defaults_updates,
+            Operation::Delete => false,
+        };
+        if applies {
+            (integration.default)(review, object, env);
+        }
+    } else if review.group == "kueue.x-k8s.io" && review.operation == Operation::Create {
+        kueue::default(review, object);
+    }
+}
+
+/// Validates an object as Kueue's validating webhooks do. Returns warnings.
+///
+/// # Errors
+/// The field errors, in Kueue's words.
+pub fn validate(review: &Review<'_>, object: &Value, env: Env<'_>) -> Result<Vec<String>, Denied> {
+    if review.operation == Operation::Delete {
+        return Ok(Vec::new());
+    }
+    let (webhook, validation) = match integrations::of_resource(review.group, review.plural) {
+        Some(integration) => (integration.validating_webhook, (integration.validate)(review, object, env)),
+        None => match (review.group, review.plural) {
+            ("kueue.x-k8s.io", _) => kueue::validate(review, object, env),
+            ("plimsoll.dev", "runwindows") => {
+                ("vrunwindow.kb.io", Validation::of(validation::run_window(object)))
+            }
+            _ => return Ok(Vec::new()),
+        },
+    };
+    match validation.errors.into_message() {
+        None => Ok(validation.warnings),
+        Some(message) => Err(Denied { webhook, message }),
+    }
+}

@@ -1,0 +1,95 @@
+//! An admission request and its validation, and what the webhooks of all kinds of jobs share.
+
+use plimsoll_api::json;
+use serde_json::Value;
+
+use super::validation::ErrorList;
+use crate::config::BATCH_JOB;
+use crate::store::{Kind, ObjectStore};
+use crate::{Env, names};
+
+/// The operation of an admission request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// An object is created.
+    Create,
+    /// It is updated.
+    Update,
+    /// It is deleted.
+    Delete,
+}
+
+/// An admission request, apart from the object itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Review<'a> {
+    /// Group, empty for the core group.
+    pub group: &'a str,
+    /// Plural.
+    pub plural: &'a str,
+    /// The operation.
+    pub operation: Operation,
+    /// Namespace, empty for cluster scope.
+    pub namespace: &'a str,
+    /// The object before an update or deletion.
+    pub old: Option<&'a Value>,
+}
+
+/// A refusal: 403 `Forbidden`, worded as the API server words it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("admission webhook \"{webhook}\" denied the request: {message}")]
+pub struct Denied {
+    /// Name of the webhook, such as `vjob.kb.io`.
+    pub webhook: &'static str,
+    /// The field errors, as one message.
+    pub message: String,
+}
+
+/// The result of a validation.
+#[derive(Debug, Default)]
+pub struct Validation {
+    /// Field errors; any refuses the request.
+    pub(crate) errors: ErrorList,
+    /// Warnings for the client.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Validation {
+    /// Errors without warnings.
+    pub(crate) fn of(errors: ErrorList) -> Self {
+        Self { errors, warnings: Vec::new() }
+    }
+}
+
+/// Sets the namespace's default queue on an object without a queue, and the default priority class on a queued one, where
+/// they exist (Kueue KEP-2936, KEP-10765).
+pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, objects: &ObjectStore) {
+    let has = |object: &Value, label: &str| json::label_opt(object, label).is_some_and(|v| !v.is_empty());
+    if !has(object, names::QUEUE) && has_default_queue(review, objects) {
+        json::set(object, &["metadata", "labels", names::QUEUE], names::DEFAULT_QUEUE.into());
+    }
+    if has(object, names::QUEUE)
+        && !has(object, names::PRIORITY_CLASS)
+        && objects.get(Kind::WorkloadPriorityClass, "", "default").is_some()
+    {
+        json::set(object, &["metadata", "labels", names::PRIORITY_CLASS], "default".into());
+    }
+}
+
+/// Whether the namespace of a request has a default queue.
+pub(crate) fn has_default_queue(review: &Review<'_>, objects: &ObjectStore) -> bool {
+    objects.get(Kind::LocalQueue, review.namespace, names::DEFAULT_QUEUE).is_some()
+}
+
+/// Whether a queued Job owns `object`, so that the object itself is not queued.
+pub(crate) fn owner_is_managed(review: &Review<'_>, object: &Value, env: Env<'_>) -> bool {
+    let Some(owner) = json::controller(object) else { return false };
+    if json::text(owner, &["kind"]) != "Job" || !json::text(owner, &["apiVersion"]).starts_with("batch/") {
+        return false;
+    }
+    let job = env.objects.get(Kind::Job, review.namespace, json::text(owner, &["name"]));
+    job.is_some_and(|j| {
+        json::uid(&j) == json::text(owner, &["uid"])
+            && env.config.has_framework(BATCH_JOB)
+            && env.config.manages(&j)
+    })
+}

@@ -1,0 +1,373 @@
+use plimsoll_state::Time;
+use serde_json::json;
+
+use super::kueue::MULTIKUEUE;
+use super::*;
+use crate::testing::Fixture;
+use crate::{Config, Kind, names};
+
+const NOW: Time = Time::from_seconds(1_700_000_000);
+
+fn cache() -> Fixture {
+    let mut cache = Fixture::default();
+    cache.put(Kind::LocalQueue, json!({"metadata": {"namespace": "with", "name": "default"}}));
+    let labels = json!({names::QUEUE: "q"});
+    cache.put(Kind::Job, json!({"metadata": {"namespace": "ns", "name": "j", "uid": "u", "labels": labels}}));
+    cache
+}
+
+fn review<'a>(group: &'a str, plural: &'a str, namespace: &'a str, old: Option<&'a Value>) -> Review<'a> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    Review { group, plural, operation, namespace, old }
+}
+
+fn queued(extra: &Value) -> Value {
+    let mut o =
+        json!({"metadata": {"namespace": "ns", "name": "x", "labels": {names::QUEUE: "q"}}, "spec": {}});
+    for (k, v) in extra.as_object().into_iter().flatten() {
+        plimsoll_api::json::set(&mut o, &k.split('|').collect::<Vec<_>>(), v.clone());
+    }
+    o
+}
+
+fn owned() -> Value {
+    queued(&json!({"metadata|ownerReferences": [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true}]}))
+}
+
+#[test]
+fn queued_jobs_are_created_suspended() {
+    let cache = cache();
+    let go = |ns: &str, mut job: Value| {
+        mutate(&review("batch", "jobs", ns, None), &mut job, cache.env(NOW));
+        (job["spec"]["suspend"].clone(), plimsoll_api::json::label(&job, names::QUEUE).to_owned())
+    };
+    assert_eq!(go("ns", queued(&json!({}))), (json!(true), "q".into()));
+    assert_eq!(go("ns", json!({"metadata": {}, "spec": {}})), (Value::Null, String::new()));
+    assert_eq!(go("with", json!({"metadata": {}, "spec": {}})), (json!(true), "default".into()));
+    assert_eq!(go("kube-system", queued(&json!({}))).0, Value::Null);
+    assert_eq!(go("ns", owned()).0, Value::Null);
+}
+
+#[test]
+fn queued_pods_are_created_gated() {
+    let cache = cache();
+    let go = |mut pod: Value| {
+        mutate(&review("", "pods", "ns", None), &mut pod, cache.env(NOW));
+        pod
+    };
+    let pod = go(queued(&json!({"spec|schedulingGates": [{"name": "other"}]})));
+    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "other"}, {"name": names::GATE}]));
+    assert_eq!(pod["metadata"]["finalizers"], json!([names::MANAGED]));
+    assert_eq!(pod["metadata"]["labels"][names::MANAGED], "true");
+    assert!(pod["metadata"]["annotations"].is_null());
+    let grouped = queued(&json!({"metadata|labels|kueue.x-k8s.io/pod-group-name": "g"}));
+    assert!(go(grouped)["metadata"]["annotations"][names::ROLE_HASH].is_string());
+    let free = json!({"metadata": {"name": "x"}, "spec": {}});
+    assert_eq!(go(free.clone()), free);
+    assert!(go(owned())["spec"]["schedulingGates"].is_null());
+}
+
+#[test]
+fn refusals_have_kueues_words() {
+    let cache = cache();
+    let running = queued(&json!({"spec|suspend": false}));
+    let moved = queued(&json!({"spec|suspend": false, "metadata|labels|kueue.x-k8s.io/queue-name": "r"}));
+    let unretriable = queued(&json!({"metadata|labels|kueue.x-k8s.io/pod-group-name": "g",
+        "metadata|annotations|kueue.x-k8s.io/pod-group-total-count": "2",
+        "metadata|annotations|kueue.x-k8s.io/retriable-in-group": "false"}));
+    let mut retriable = unretriable.clone();
+    plimsoll_api::json::remove(&mut retriable, &["metadata", "annotations", names::RETRIABLE]);
+    let min = "metadata|annotations|kueue.x-k8s.io/job-min-parallelism";
+    let count = "metadata|annotations|kueue.x-k8s.io/pod-group-total-count";
+    let cases: Vec<(&str, Option<&Value>, Value, &str)> = vec![
+        (
+            "jobs",
+            None,
+            queued(&json!({"metadata|labels|kueue.x-k8s.io/max-exec-time-seconds": "0"})),
+            "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]: Invalid value: 0: should be greater than 0",
+        ),
+        (
+            "jobs",
+            None,
+            queued(&json!({min: "x"})),
+            "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: \"x\": \
+             strconv.Atoi: parsing \"x\": invalid syntax",
+        ),
+        (
+            "jobs",
+            None,
+            queued(&json!({"spec|parallelism": 4, min: "4"})),
+            "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: 4: should be between 0 and 3",
+        ),
+        (
+            "jobs",
+            Some(&running),
+            moved,
+            "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"r\": field is immutable",
+        ),
+        (
+            "pods",
+            None,
+            queued(&json!({"metadata|labels|kueue.x-k8s.io/managed": "no"})),
+            "metadata.labels[kueue.x-k8s.io/managed]: Forbidden: managed label value can only be 'true'",
+        ),
+        (
+            "pods",
+            None,
+            queued(&json!({count: "2"})),
+            "metadata.labels[kueue.x-k8s.io/pod-group-name]: Required value: both the \
+             'kueue.x-k8s.io/pod-group-total-count' annotation and the 'kueue.x-k8s.io/pod-group-name' label should be set",
+        ),
+        (
+            "pods",
+            None,
+            queued(&json!({"metadata|labels|kueue.x-k8s.io/pod-group-name": "g", count: "0"})),
+            "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Invalid value: \"0\": incorrect annotation \
+             value 'kueue.x-k8s.io/pod-group-total-count=0': group total count should be greater than zero",
+        ),
+        (
+            "pods",
+            Some(&unretriable),
+            retriable,
+            "metadata.annotations[kueue.x-k8s.io/retriable-in-group]: Forbidden: unretriable pod group can't be \
+             converted to retriable",
+        ),
+    ];
+    for (plural, old, object, want) in cases {
+        let group = if plural == "jobs" { "batch" } else { "" };
+        let denied = validate(&review(group, plural, "ns", old), &object, cache.env(NOW)).unwrap_err();
+        assert_eq!(denied.message, want);
+        assert!(denied.to_string().starts_with("admission webhook \"v"));
+    }
+    let free = json!({"metadata": {"name": "x"}, "spec": {"suspend": false}});
+    assert_eq!(validate(&review("batch", "jobs", "ns", None), &free, cache.env(NOW)), Ok(vec![]));
+}
+
+#[test]
+fn cluster_queues_are_checked() {
+    let queue = |spec: Value| {
+        let r = review("kueue.x-k8s.io", "clusterqueues", "", None);
+        let object = json!({"metadata": {"name": "q"}, "spec": spec});
+        validate(&r, &object, Fixture::default().env(NOW)).err().map(|d| d.message)
+    };
+    let group =
+        |quota: Value| json!({"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]});
+    assert_eq!(queue(json!({"resourceGroups": [group(json!({"name": "cpu", "nominalQuota": 4}))]})), None);
+    let limited = json!({"name": "cpu", "nominalQuota": 4, "lendingLimit": "5"});
+    let at = "spec.resourceGroups[0].flavors[0].resources[0].lendingLimit: Invalid value: \"5\"";
+    assert_eq!(
+        queue(json!({"resourceGroups": [group(limited)]})).unwrap(),
+        format!(
+            "[{at}: must be nil when cohort is empty, {at}: must be less than or equal to the nominalQuota]"
+        )
+    );
+    let twice = json!({"resourceGroups": [group(json!({"name": "cpu"})), group(json!({"name": "cpu"}))]});
+    assert_eq!(
+        queue(twice).unwrap(),
+        "[spec.resourceGroups[1].coveredResources[0]: Duplicate value: \"cpu\", \
+         spec.resourceGroups[1].flavors[0].name: Duplicate value: \"f\"]"
+    );
+    let wrong = json!({"resourceGroups": [group(json!({"name": "memory", "nominalQuota": 1}))]});
+    assert!(queue(wrong).unwrap().ends_with("must match the name in coveredResources"));
+}
+
+#[test]
+fn a_reservation_freezes_the_podsets() {
+    let wl = |count: i64, reclaimable: i64| {
+        json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "podSets": [{"name": "main", "count": count}]},
+               "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}],
+                          "reclaimablePods": [{"name": "main", "count": reclaimable}]}})
+    };
+    let go = |old: &Value, new: &Value| {
+        let r = review("kueue.x-k8s.io", "workloads", "ns", Some(old));
+        validate(&r, new, Fixture::default().env(NOW)).err().map(|d| d.message)
+    };
+    assert_eq!(go(&wl(3, 1), &wl(3, 2)), None);
+    assert!(go(&wl(3, 1), &wl(4, 1)).unwrap().ends_with("field is immutable"));
+    assert_eq!(
+        go(&wl(3, 2), &wl(3, 1)).unwrap(),
+        "status.reclaimablePods[main].count: Invalid value: 1: cannot be less then 2"
+    );
+    assert_eq!(
+        go(&wl(3, 2), &wl(3, 4)).unwrap(),
+        "status.reclaimablePods[0].count: Invalid value: 4: should be less or equal to 3"
+    );
+}
+
+#[test]
+fn run_windows_are_read_strictly() {
+    let go = |spec: Value| {
+        let object = json!({"metadata": {"name": "w"}, "spec": spec});
+        validate(&review("plimsoll.dev", "runwindows", "", None), &object, cache().env(NOW)).map(drop)
+    };
+    assert_eq!(go(json!({"windows": [{"start": "0 22 * * *", "duration": "8h"}]})), Ok(()));
+    let denied =
+        go(json!({"timeZone": "berlin", "windows": [{"start": "x", "duration": "0s"}]})).unwrap_err();
+    let parts = ["vrunwindow.kb.io", "spec.timeZone", "spec.windows[0].start", "spec.windows[0].duration"];
+    assert!(parts.iter().all(|p| denied.to_string().contains(p)), "{denied}");
+    let named = |plural: &'static str, group: &'static str, window: &str| {
+        let object = queued(&json!({"metadata|annotations|plimsoll.dev/run-window": window}));
+        let text = validate(&review(group, plural, "ns", None), &object, cache().env(NOW))
+            .map_err(|e| e.to_string());
+        text.err().is_some_and(|e| e.contains("metadata.annotations[plimsoll.dev/run-window]"))
+    };
+    for (group, plural) in [("batch", "jobs"), ("kueue.x-k8s.io", "workloads")] {
+        assert!(named(plural, group, "No Name") && !named(plural, group, "night"), "{plural}");
+    }
+}
+
+#[test]
+fn elastic_jobs_are_gated_and_refused_in_kueues_words() {
+    let cache = cache();
+    let key = "metadata|annotations|kueue.x-k8s.io/elastic-job";
+    let at = "metadata.annotations[kueue.x-k8s.io/elastic-job]";
+    let job = |extra: Value| {
+        let mut all = json!({key: "true", "spec|suspend": false, "spec|parallelism": 4});
+        all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        queued(&all)
+    };
+    let mut made = job(json!({"spec|template|spec|schedulingGates": [{"name": "own"}]}));
+    mutate(&review("batch", "jobs", "ns", None), &mut made, cache.env(NOW));
+    let gates = &made["spec"]["template"]["spec"]["schedulingGates"];
+    assert_eq!(gates, &json!([{"name": "own"}, {"name": names::ELASTIC_GATE}]));
+    let mut free = json!({"metadata": {"annotations": {names::ELASTIC: "true"}}, "spec": {}});
+    mutate(&review("batch", "jobs", "ns", None), &mut free, cache.env(NOW));
+    assert!(free["spec"]["template"].is_null(), "of nobody's concern");
+
+    let go = |cache: &Fixture, plural: &'static str, old: Option<&Value>, new: &Value| {
+        let group = if plural == "jobs" { "batch" } else { "" };
+        validate(&review(group, plural, "ns", old), new, cache.env(NOW)).err().map(|d| d.message)
+    };
+    let running = job(json!({}));
+    assert_eq!(go(&cache, "jobs", Some(&running), &job(json!({"spec|parallelism": 9}))), None);
+    let prebuilt = job(json!({"metadata|annotations|kueue.x-k8s.io/prebuilt-workload-name": "w"}));
+    assert_eq!(go(&cache, "jobs", Some(&running), &prebuilt), None);
+    let plain = queued(&json!({"spec|suspend": false, "spec|parallelism": 4}));
+    let immutable = |value: bool| Some(format!("{at}: Invalid value: {value}: field is immutable"));
+    assert_eq!(go(&cache, "jobs", Some(&running), &plain), immutable(false));
+    assert_eq!(go(&cache, "jobs", Some(&plain), &running), immutable(true));
+    let partial = job(json!({"metadata|annotations|kueue.x-k8s.io/job-min-parallelism": "2"}));
+    let path = "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]";
+    let both = "partial admission and elastic job cannot be used together";
+    assert_eq!(go(&cache, "jobs", None, &partial).unwrap(), format!("{path}: Invalid value: \"2\": {both}"));
+    for mode in ["required", "preferred"] {
+        let key = format!("kueue.x-k8s.io/podset-{mode}-topology");
+        let wanted = format!(
+            "spec.template.metadata.annotations.{key}: Forbidden: {mode} topology is not supported with elastic jobs"
+        );
+        let placed = job(json!({(format!("spec|template|metadata|annotations|{key}")): "rack"}));
+        assert_eq!(go(&cache, "jobs", None, &placed), Some(wanted));
+    }
+    let pod = queued(&json!({key: "true"}));
+    let text = format!("{at}: Forbidden: elastic job is not supported for \"/v1, Kind=Pod\"");
+    assert_eq!(go(&cache, "pods", None, &pod), Some(text));
+    let off = Fixture::with_config(Config { elastic_jobs: false, ..Default::default() });
+    assert_eq!(go(&off, "jobs", Some(&running), &plain), None);
+    assert_eq!(go(&off, "pods", None, &pod), None);
+}
+
+#[test]
+fn slices_may_shrink_and_boosts_are_numbers() {
+    let wl = |count: i64, reclaimable: Option<i64>, annotations: Value| {
+        let mut w = json!({"metadata": {"name": "w", "annotations": annotations},
+            "spec": {"queueName": "q", "podSets": [{"name": "main", "count": count}]},
+            "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}],
+                "admission": {"podSetAssignments": [{"name": "main", "count": 4}]}}});
+        if let Some(n) = reclaimable {
+            w["status"]["reclaimablePods"] = json!([{"name": "main", "count": n}]);
+        }
+        w
+    };
+    let elastic = json!({names::ELASTIC: "true"});
+    let config = |elastic_jobs| Config { elastic_jobs, priority_boost: true, ..Default::default() };
+    let go = |on: bool, old: Option<&Value>, new: &Value| {
+        let r = review("kueue.x-k8s.io", "workloads", "ns", old);
+        validate(&r, new, Fixture::with_config(config(on)).env(NOW)).err().map(|d| d.message)
+    };
+    let at = |n, r| wl(n, r, elastic.clone());
+    assert_eq!(go(true, Some(&at(4, None)), &at(2, None)), None);
+    let frozen = go(false, Some(&at(4, None)), &at(2, None)).unwrap();
+    assert!(frozen.starts_with("spec.podSets.0: Invalid value: ") && frozen.ends_with("field is immutable"));
+    assert!(go(true, Some(&at(2, None)), &at(4, None)).is_some());
+    // What was reclaimed may be too much for a moment, and is counted anew.
+    assert_eq!(go(true, Some(&at(4, Some(3))), &at(2, Some(3))), None);
+    assert_eq!(go(true, Some(&at(2, Some(3))), &at(2, Some(1))), None);
+    assert_eq!(go(true, Some(&at(2, Some(3))), &at(2, None)), None);
+    assert!(go(true, Some(&at(4, Some(3))), &at(4, Some(1))).is_some(), "not smaller than admitted");
+    let mut variable = at(4, None);
+    variable["spec"]["podSets"][0]["minCount"] = json!(1);
+    let text = "spec.podSets: Invalid value: 1: partial admission and elastic job cannot be used together";
+    assert_eq!(go(true, None, &variable).as_deref(), Some(text));
+    let key = plimsoll_api::kueue::PRIORITY_BOOST;
+    for (value, want) in [
+        ("-7", None),
+        ("2147483648", Some("\"2147483648\": must be a valid signed integer")),
+        ("x", Some("\"x\": must be a valid signed integer")),
+        ("", Some("\"\": must be a valid signed integer; use \"0\" explicitly, empty string is not allowed")),
+    ] {
+        let want = want.map(|w| format!("metadata.annotations[{key}]: Invalid value: {w}"));
+        assert_eq!(go(true, None, &wl(4, None, json!({key: value}))), want);
+    }
+}
+
+#[test]
+fn pods_of_deployments_and_stateful_sets_are_queued() {
+    let cache = cache();
+    for (plural, parent) in [("deployments", "deployment"), ("statefulsets", "statefulset")] {
+        let mut object = queued(&json!({"metadata|labels|kueue.x-k8s.io/priority-class": "high"}));
+        mutate(&review("apps", plural, "ns", None), &mut object, cache.env(NOW));
+        let metadata = &object["spec"]["template"]["metadata"];
+        let labels = json!({names::QUEUE: "q", names::PRIORITY_CLASS: "high", names::MANAGED: "true"});
+        assert_eq!(metadata, &json!({"labels": labels, "annotations": {names::SUSPENDING_PARENT: parent}}));
+        // Another queue reaches the template, too, and the pods that it makes are gated.
+        let old = object.clone();
+        plimsoll_api::json::set(&mut object, &["metadata", "labels", names::QUEUE], json!("r"));
+        mutate(&review("apps", plural, "ns", Some(&old)), &mut object, cache.env(NOW));
+        let mut pod = object["spec"]["template"].clone();
+        assert_eq!(pod["metadata"]["labels"][names::QUEUE], "r");
+        mutate(&review("", "pods", "ns", None), &mut pod, cache.env(NOW));
+        assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": names::GATE}]));
+        // Not while its pods run.
+        let mut running = old;
+        running["status"] = json!({"readyReplicas": 1});
+        let refused = validate(&review("apps", plural, "ns", Some(&running)), &object, cache.env(NOW));
+        assert!(refused.is_err_and(|e| e.message.contains("field is immutable")));
+    }
+    let free = json!({"metadata": {"name": "x"}, "spec": {}});
+    let mut object = free.clone();
+    mutate(&review("apps", "deployments", "ns", None), &mut object, cache.env(NOW));
+    assert_eq!(object, free);
+}
+
+#[test]
+fn what_has_no_effect_is_warned_of() {
+    let mut cache = Fixture::default();
+    cache.config.frameworks.remove("deployment");
+    let multikueue = json!({"metadata": {"name": "x"}, "spec": {"controllerName": MULTIKUEUE}});
+    let other = json!({"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/budget"}});
+    let concurrent =
+        json!({"metadata": {"name": "x"}, "spec": {"concurrentAdmissionPolicy": {"migration": {}}}});
+    let plain = json!({"metadata": {"name": "x"}, "spec": {}});
+    let table = [
+        ("apps", "deployments", queued(&json!({})), Some("not among integrations.frameworks")),
+        ("apps", "statefulsets", queued(&json!({})), Some("one by one")),
+        ("apps", "deployments", plain.clone(), None),
+        ("kueue.x-k8s.io", "admissionchecks", multikueue, Some("nothing acts on")),
+        ("kueue.x-k8s.io", "admissionchecks", other, None),
+        ("kueue.x-k8s.io", "multikueueconfigs", plain.clone(), Some("MultiKueue is not supported")),
+        ("kueue.x-k8s.io", "multikueueclusters", plain.clone(), Some("MultiKueue is not supported")),
+        ("kueue.x-k8s.io", "clusterqueues", concurrent, Some("concurrentAdmissionPolicy has no effect")),
+        ("kueue.x-k8s.io", "clusterqueues", plain, None),
+    ];
+    for (group, plural, object, want) in table {
+        assert!(concerns(group, plural));
+        let warnings = validate(&review(group, plural, "ns", None), &object, cache.env(NOW)).unwrap();
+        match want {
+            Some(text) => {
+                assert!(warnings.len() == 1 && warnings[0].contains(text), "{plural}: {warnings:?}");
+            }
+            None => assert!(warnings.is_empty(), "{plural}: {warnings:?}"),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Field errors in apimachinery's words, and the rules that all integrations share (Kueue
+//! `pkg/controller/jobframework/validation.go` and `tas_validation.go`).
+
+use plimsoll_api::json;
+use plimsoll_api::kueue::DEPENDS_ON;
+use plimsoll_api::windows::RUN_WINDOW;
+use serde_json::Value;
+
+use crate::names;
+
+/// Field errors of an object (`field.ErrorList`).
+#[derive(Debug, Default)]
+pub(crate) struct ErrorList(Vec<String>);
+
+/// Path of a label.
+pub(crate) fn label_path(key: &str) -> String {
+    format!("metadata.labels[{key}]")
+}
+
+/// Path of an annotation.
+pub(crate) fn annotation_path(key: &str) -> String {
+    format!("metadata.annotations[{key}]")
+}
+
+impl ErrorList {
+    /// `Invalid value`. Texts are shown in quotes, as JSON shows them.
+    pub fn invalid(&mut self, path: &str, value: impl Into<Value>, detail: &str) {
+        self.0.push(format!("{path}: Invalid value: {}: {detail}", value.into()));
+    }
+
+    /// `Forbidden`.
+    pub fn forbidden(&mut self, path: &str, detail: &str) {
+        self.0.push(format!("{path}: Forbidden: {detail}"));
+    }
+
+    /// `Required value`.
+    pub fn required(&mut self, path: &str, detail: &str) {
+        self.0.push(format!("{path}: Required value: {detail}"));
+    }
+
+    /// `Duplicate value`.
+    pub fn duplicate(&mut self, path: &str, value: &str) {
+        self.0.push(format!("{path}: Duplicate value: {}", Value::from(value)));
+    }
+
+    /// `Too many`.
+    pub fn too_many(&mut self, path: &str, present: usize, most: usize) {
+        self.0.push(format!("{path}: Too many: {present}: must have at most {most} items"));
+    }
+
+    /// `field is immutable`, when the two differ.
+    pub fn immutable(&mut self, path: &str, new: impl Into<Value>, old: impl Into<Value>) {
+        let new = new.into();
+        if new != old.into() {
+            self.invalid(path, new, "field is immutable");
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Appends other errors.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// All errors as one message (`utilerrors.Aggregate`), or `None`.
+    pub fn into_message(self) -> Option<String> {
+        let mut seen: Vec<String> = Vec::new();
+        for error in self.0 {
+            if !seen.contains(&error) {
+                seen.push(error);
+            }
+        }
+        match seen.len() {
+            0 => None,
+            1 => seen.pop(),
+            _ => Some(format!("[{}]", seen.join(", "))),
+        }
+    }
+}
+
+/// The error of a text that is not a DNS subdomain (RFC 1123), in apimachinery's words.
+pub(crate) fn subdomain_error(text: &str) -> Option<&'static str> {
+    if text.len() > 253 {
+        return Some("must be no more than 253 bytes");
+    }
+    let part = |p: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !p.is_empty() && p.chars().all(inner) && !p.starts_with('-') && !p.ends_with('-')
+    };
+    if text.split('.').all(part) {
+        return None;
+    }
+    Some(
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+         start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+         '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+    )
+}
+
+/// A label whose value must be a name.
+pub(crate) fn name_label(object: &Value, key: &str, errors: &mut ErrorList) {
+    if let Some(value) = json::label_opt(object, key)
+        && let Some(detail) = subdomain_error(value)
+    {
+        errors.invalid(&label_path(key), value, detail);
+    }
+}
+
+/// `strconv.Atoi`, with Go's error message.
+pub(crate) fn atoi(text: &str) -> Result<i64, String> {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    let quoted = Value::from(text);
+    text.parse::<i64>().map_err(|e| match e.kind() {
+        PosOverflow | NegOverflow => format!("strconv.Atoi: parsing {quoted}: value out of range"),
+        _ => format!("strconv.Atoi: parsing {quoted}: invalid syntax"),
+    })
+}
+
+/// Rules for a created object and for the new state of an updated one (Kueue `ValidateJobOnCreate`).
+pub(crate) fn on_create(object: &Value, errors: &mut ErrorList) {
+    name_label(object, names::QUEUE, errors);
+    name_label(object, names::PREBUILT, errors);
+    if let Some(text) = json::label_opt(object, names::MAX_EXEC_TIME) {
+        let path = label_path(names::MAX_EXEC_TIME);
+        match atoi(text) {
+            Err(detail) => errors.invalid(&path, text, &detail),
+            Ok(n) if n <= 0 => errors.invalid(&path, n, "should be greater than 0"),
+            Ok(_) => {}
+        }
+    }
+    depends_on(object, errors);
+    named_window(object, errors);
+}
+
+/// All rules for a RunWindow.
+pub(crate) fn run_window(object: &Value) -> ErrorList {
+    let mut errors = ErrorList::default();
+    for problem in plimsoll_api::windows::problems(object) {
+        errors.invalid(&problem.field, problem.value, &problem.detail);
+    }
+    errors
+}
+
+/// The annotation that names a RunWindow has to be a name.
+pub(crate) fn named_window(object: &Value, errors: &mut ErrorList) {
+    let Some(text) = json::annotation(object, RUN_WINDOW) else { return };
+    if let Some(detail) = subdomain_error(text) {
+        errors.invalid(&annotation_path(RUN_WINDOW), text, detail);
+    }
+}
+
+/// The list of dependencies has to be well-formed.
+pub(crate) fn depends_on(object: &Value, errors: &mut ErrorList) {
+    let Some(text) = json::annotation(object, DEPENDS_ON) else { return };
+    if let Err(detail) = plimsoll_api::kueue::depends_on(text) {
+        errors.invalid(&annotation_path(DEPENDS_ON), text, &detail);
+    }
+}
+
+/// Rules for fields that are immutable while a job runs (Kueue `ValidateJobOnUpdate`); `suspended`: before and after.
+pub(crate) fn on_update(
+    old: &Value,
+    new: &Value,
+    suspended: (bool, bool),
+    default_queue: bool,
+    errors: &mut ErrorList,
+) {
+    let (was, is) = suspended;
+    let label = |o: &Value, key: &str| json::label(o, key).to_owned();
+    let path = label_path(names::QUEUE);
+    let (before, after) = (label(old, names::QUEUE), label(new, names::QUEUE));
+    if !is {
+        errors.immutable(&path, after, before);
+    } else if default_queue && after.is_empty() && !before.is_empty() {
+        errors.invalid(&path, "", "queue-name must not be empty in a namespace with default queue");
+    }
+    let prebuilt = |o: &Value| {
+        let label = json::label_opt(o, names::PREBUILT);
+        label.or_else(|| json::annotation(o, names::PREBUILT)).unwrap_or_default().to_owned()
+    };
+    if !is && json::annotation(old, names::ELASTIC) != Some("true") {
+        errors.immutable(&label_path(names::PREBUILT), prebuilt(new), prebuilt(old));
+    }
+    let (before, after) = (label(old, names::PRIORITY_CLASS), label(new, names::PRIORITY_CLASS));
+    // A running job may change its class, but can neither add nor remove it.
+    if !is && before.is_empty() != after.is_empty() {
+        errors.immutable(&label_path(names::PRIORITY_CLASS), after, before);
+    }
+    if !was || !is {
+        let key = names::MAX_EXEC_TIME;
+        errors.immutable(&label_path(key), label(new, key), label(old, key));
+    }
+}
+
+/// Topology annotations of a template: at most one mode; a slice has a level and a size.
+pub(crate) fn topology(object: &Value, at: &str, errors: &mut ErrorList) {
+    const LEVEL: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+    const SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+    let modes = [
+        "kueue.x-k8s.io/podset-required-topology",
+        "kueue.x-k8s.io/podset-preferred-topology",
+        "kueue.x-k8s.io/podset-unconstrained-topology",
+    ];
+    if modes.iter().filter(|m| json::annotation(object, m).is_some()).count() > 1 {
+        let all: Vec<String> = modes.iter().map(|m| format!("{m:?}")).collect();
+        let detail = format!("must not contain more than one topology annotation: [{}]", all.join(", "));
+        errors.invalid(&format!("{at}.annotations"), object["metadata"]["annotations"].clone(), &detail);
+    }
+    let path = format!("{at}.annotations[{SIZE}]");
+    match (json::annotation(object, LEVEL), json::annotation(object, SIZE)) {
+        (Some(_), None) => errors.required(&path, &format!("must be set when '{LEVEL}' is specified")),
+        (None, Some(_)) => errors.forbidden(&path, &format!("cannot be set when '{LEVEL}' is not present")),
+        (Some(_), Some(size)) => match atoi(size) {
+            Err(detail) => errors.invalid(&path, size, &detail),
+            Ok(n) if n < 1 => errors.invalid(&path, size, "must be greater than or equal to 1"),
+            Ok(_) => {}
+        },
+        (None, None) => {}
+    }
+}

@@ -1,0 +1,175 @@
+//! Workload objects: construction, priority, conditions.
+
+use plimsoll_api::conditions::set_status_condition;
+use plimsoll_api::json;
+use plimsoll_api::resource::{Resource, WORKLOADS};
+use plimsoll_state::Time;
+use serde_json::{Map, Value, json};
+
+use crate::plan::{Plan, patch_status};
+use crate::store::Kind;
+use crate::{Env, names};
+
+/// A Workload of a job with these podsets (Kueue `NewWorkload` and `GetWorkloadNameForOwnerWithGVK`): Kueue's name, labels,
+/// finalizer and owner.
+pub fn new(resource: Resource, job: &Value, queue_name: &str, pod_sets: &[Value], env: Env<'_>) -> Value {
+    let name =
+        plimsoll_api::kueue::workload_name(resource.kind, resource.group(), json::name(job), json::uid(job));
+    let mut wl = without_owner(job, queue_name, pod_sets, env);
+    json::set(&mut wl, &["metadata", "name"], json!(name));
+    json::set(&mut wl, &["metadata", "labels", names::JOB_UID], json!(json::uid(job)));
+    let owner = owner(resource.api_version, resource.kind, job, true);
+    json::set(&mut wl, &["metadata", "ownerReferences"], json!([owner]));
+    wl
+}
+
+/// [`new`] without name and owner, for jobs of several objects. Labels and annotations are those of `job`.
+pub fn without_owner(job: &Value, queue_name: &str, pod_sets: &[Value], env: Env<'_>) -> Value {
+    let copied = env.config.label_keys_to_copy.iter();
+    let labels: Map<String, Value> =
+        copied.filter_map(|k| Some((k.clone(), json!(json::label_opt(job, k)?)))).collect();
+    let mut wl = json!({
+        "apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
+        "metadata": {"namespace": json::namespace(job), "labels": labels, "finalizers": [names::IN_USE]},
+        "spec": {"podSets": pod_sets, "active": true},
+    });
+    if !queue_name.is_empty() {
+        json::set(&mut wl, &["spec", "queueName"], json!(queue_name));
+    }
+    let copied: Map<String, Value> = json::map(job, &["metadata", "annotations"])
+        .into_iter()
+        .flatten()
+        .filter(|(k, _)| {
+            let ours = [names::GATED_BY, plimsoll_api::kueue::DEPENDS_ON, plimsoll_api::windows::RUN_WINDOW];
+            k.starts_with(names::PROVREQ) || ours.contains(&k.as_str())
+        })
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    if !copied.is_empty() {
+        json::set(&mut wl, &["metadata", "annotations"], Value::Object(copied));
+    }
+    if let Some(seconds) = json::label_opt(job, names::MAX_EXEC_TIME).and_then(|s| s.parse::<i64>().ok()) {
+        json::set(&mut wl, &["spec", "maximumExecutionTimeSeconds"], json!(seconds));
+    }
+    wl
+}
+
+/// An owner reference to `object`.
+pub fn owner(api_version: &str, kind: &str, object: &Value, controller: bool) -> Value {
+    let mut out = json!({
+        "apiVersion": api_version, "kind": kind, "name": json::name(object), "uid": json::uid(object),
+    });
+    if controller {
+        out["controller"] = json!(true);
+        out["blockOwnerDeletion"] = json!(true);
+    }
+    out
+}
+
+/// Resolved priority of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Priority {
+    /// `spec.priorityClassRef` (group, kind, name), if a class decides.
+    pub class: Option<(&'static str, &'static str, String)>,
+    /// The value.
+    pub value: i64,
+}
+
+/// Priority of a job (Kueue `jobframework.ExtractPriority`): the WorkloadPriorityClass of its label, else the pods'
+/// PriorityClass, else the cluster's default class (the lowest if there are several), else 0.
+///
+/// # Errors
+/// When a named class is not known (yet).
+pub fn priority(
+    job: &Value,
+    priority_class: Option<&str>,
+    podsets: &[Value],
+    env: Env<'_>,
+) -> Result<Priority, String> {
+    if let Some(name) = json::label_opt(job, names::PRIORITY_CLASS).filter(|n| !n.is_empty()) {
+        let Some(class) = env.objects.get(Kind::WorkloadPriorityClass, "", name) else {
+            return Err(format!("WorkloadPriorityClass.kueue.x-k8s.io \"{name}\" not found"));
+        };
+        let class_ref = ("kueue.x-k8s.io", "WorkloadPriorityClass", name.to_owned());
+        return Ok(Priority { class: Some(class_ref), value: class["value"].as_i64().unwrap_or(0) });
+    }
+    let mut templates = podsets.iter().map(|p| json::text(p, &["template", "spec", "priorityClassName"]));
+    if let Some(name) = priority_class.or_else(|| templates.find(|n| !n.is_empty())) {
+        let Some(class) = env.objects.get(Kind::PriorityClass, "", name) else {
+            return Err(format!("priorityclasses.scheduling.k8s.io \"{name}\" not found"));
+        };
+        return Ok(by_class(&class));
+    }
+    let classes = env.objects.all(Kind::PriorityClass);
+    let default = classes.filter(|c| c["globalDefault"] == true).min_by_key(|c| c["value"].as_i64());
+    Ok(default.map_or(Priority { class: None, value: 0 }, |c| by_class(c)))
+}
+
+fn by_class(class: &Value) -> Priority {
+    let class_ref = ("scheduling.k8s.io", "PriorityClass", json::name(class).to_owned());
+    Priority { class: Some(class_ref), value: class["value"].as_i64().unwrap_or(0) }
+}
+
+/// Writes a priority into a Workload.
+pub fn set_priority(wl: &mut Value, priority: &Priority) {
+    json::set(wl, &["spec", "priority"], json!(priority.value));
+    match &priority.class {
+        Some((group, kind, name)) => {
+            json::set(wl, &["spec", "priorityClassRef"], json!({"group": group, "kind": kind, "name": name}));
+        }
+        None => {
+            json::remove(wl, &["spec", "priorityClassRef"]);
+        }
+    }
+}
+
+/// The conditions of `wl` with `PodsReady` updated (Kueue `reconciler.go`, `generatePodsReadyCondition`); `None` when it is
+/// up to date. The engine's timeouts of `waitForPodsReady` start from it.
+pub fn pods_ready(wl: &Value, ready: bool, now: Time) -> Option<Vec<Value>> {
+    const KIND: &str = "PodsReady";
+    const WAITING: (&str, &str) = ("WaitForStart", "Not all pods are ready or succeeded");
+    const RECOVERING: (&str, &str) = ("WaitForRecovery", "At least one pod has failed, waiting for recovery");
+    let old = json::condition(wl, KIND);
+    let was = |status: &str| old.is_some_and(|o| o["status"] == status);
+    let had = |reason: &str| old.is_some_and(|o| o["reason"] == reason);
+    let (status, (reason, message)) = if !json::is_true(wl, "Admitted") {
+        (false, WAITING)
+    } else if ready {
+        let again = was("False") && had("WaitForRecovery") || was("True") && had("Recovered");
+        let reason = if again { "Recovered" } else { "Started" };
+        (true, (reason, "All pods reached readiness and the workload is running"))
+    } else if was("True") || was("False") && had("WaitForRecovery") {
+        (false, RECOVERING)
+    } else {
+        (false, WAITING)
+    };
+    set_status_condition(wl, KIND, status, reason, message, now)
+}
+
+/// Writes that mark the workload finished.
+pub fn finish(wl: &Value, reason: &str, message: &str, now: Time) -> Plan {
+    set_status_condition(wl, "Finished", true, reason, message, now)
+        .map(|conditions| patch_status(WORKLOADS, wl, &json!({ "conditions": conditions })))
+        .into_iter()
+        .collect()
+}
+
+/// Sets the priority of the job's class in `new`, where it may still change.
+pub(crate) fn update_priority(
+    job: &Value,
+    priority_class: Option<&str>,
+    wl: &Value,
+    new: &mut Value,
+    env: Env<'_>,
+) {
+    if json::label_opt(job, names::PRIORITY_CLASS).is_some()
+        && let Ok(priority) = self::priority(job, priority_class, json::list(wl, &["spec", "podSets"]), env)
+        && priority
+            .class
+            .as_ref()
+            .is_some_and(|(_, _, n)| wl["spec"]["priorityClassRef"]["name"] != n.as_str())
+        && (!json::is_true(wl, "QuotaReserved") || wl["spec"]["priorityClassRef"].is_object())
+    {
+        set_priority(new, &priority);
+    }
+}
