@@ -95,7 +95,7 @@ fn overtake(waiting: Action, next: &mut Action) -> Overtaken {
             Action::Queueing(QueueAction::UpdateWorkload(waiting)),
             Action::Queueing(QueueAction::UpdateWorkload(next)),
         ) if waiting.uid == next.uid => {
-            next.absorb(*waiting);
+            next.coalesce(*waiting);
             Overtaken::Joined
         }
         // A pod that gets a node, or another reason, waits for the former reason no more.

@@ -12,8 +12,7 @@ pub struct EngineConfig {
     pub scheduler: Option<plimsoll_scheduler::Config>,
     /// Queueing: fair sharing, resource rules. `None` leaves queueing to another controller.
     pub queueing: Option<plimsoll_queueing::Config>,
-    /// Joint admission, where the engine does both: a workload is admitted only when all its pods are promised a place
-    /// on a node.
+    /// Joint admission, where the engine does both: a workload is admitted only when nodes are reserved for all its pods.
     pub joint: bool,
 }
 
@@ -68,32 +67,31 @@ impl Engine {
         }
     }
 
-    /// Absorbs `events` (drained), then decides once; appends what is to be done to `actions`.
+    /// Handles `events` (drained), then decides once; appends what is to be done to `actions`.
     ///
     /// Work per call is bounded by the configured batch sizes, so a caller calls again at
     /// [`Engine::next_wake`], which is `now` while work is left.
     pub fn step(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
-        self.absorb(now, events);
-        self.keep_promises();
+        self.handle(now, events);
+        self.sync_reservations();
         if let Some(queueing) = &mut self.queueing {
             let mut nodes = self.scheduler.as_mut().filter(|_| self.joint).map(Reservations);
             let nodes = nodes.as_mut().map(|n| n as &mut dyn NodeReservations);
             queueing.decide_with(now, nodes, &mut |a| actions.push(Action::Queueing(a)));
         }
-        self.keep_promises();
+        self.sync_reservations();
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.decide(now, &mut |a| actions.push(Action::Scheduler(a)));
         }
-        self.keep_promises();
+        self.sync_reservations();
         #[cfg(debug_assertions)]
         self.check();
     }
 
-    /// Absorbs `events` (drained) and brings what is said about the present state up to date, without
-    /// deciding anything new: the first half of [`Engine::step`]. For tests and for start-up, when the
+    /// Handles `events` (drained) and brings conditions and statuses up to date, without deciding anything new: the first half of [`Engine::step`]. For tests and for start-up, when the
     /// first decision should wait until everything was seen.
     pub fn settle(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
-        self.absorb(now, events);
+        self.handle(now, events);
         if let Some(queueing) = &mut self.queueing {
             queueing.settle(now, &mut |a| actions.push(Action::Queueing(a)));
         }
@@ -101,18 +99,19 @@ impl Engine {
         self.check();
     }
 
-    /// Takes back places of workloads that are not admitted any more, and tells queueing of room on nodes.
-    fn keep_promises(&mut self) {
+    /// Releases the reservations of workloads that are no longer admitted, and requeues workloads that wait for capacity
+    /// on nodes when there is more of it.
+    fn sync_reservations(&mut self) {
         let (Some(scheduler), Some(queueing)) = (&mut self.scheduler, &mut self.queueing) else { return };
-        for key in queueing.take_unpromised() {
+        for key in queueing.take_released_nodes() {
             scheduler.release(&key.namespace, &key.name);
         }
         if scheduler.take_freed() {
-            queueing.nodes_freed();
+            queueing.node_capacity_freed();
         }
     }
 
-    fn absorb(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn handle(&mut self, now: Time, events: &mut Vec<Event>) {
         for event in events.drain(..) {
             match event {
                 Event::Object(e) => {
@@ -130,7 +129,7 @@ impl Engine {
                 }
                 Event::Queueing(e) => {
                     if let Some(queueing) = &mut self.queueing {
-                        queueing.absorb(now, e);
+                        queueing.handle(now, e);
                     }
                 }
             }

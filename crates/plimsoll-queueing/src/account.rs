@@ -1,4 +1,6 @@
-//! Keeping the books: who waits where, who holds what, and what follows when a workload changes.
+//! Accounting: which workloads wait where, which hold what, and what follows when one changes.
+
+mod charges;
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
@@ -6,24 +8,23 @@ use std::sync::Arc;
 
 use super::amount::{Amount, Exact};
 use super::conditions::Edit;
-use super::ids::Fr;
-use super::metrics::{Tally, tally_of};
+use super::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
+use super::metrics::{Observation, observations_of};
 use super::model::{
-    CheckState, Condition, PodSet, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
+    CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
 };
-use super::pending::{LqId, Rank, Spot, WlId};
-use super::requests;
-use super::state::{CqId, Lq, Queueing, Shape, Total, Wl, Write, shape_of};
+use super::pending::{QueuePosition, Rank};
+use super::state::{LocalQueueState, WorkloadInfo, Write};
 use super::update::difference;
 use super::{Action, Note, cond};
-use plimsoll_state::model::{StringMap, requests::PodResourcesOptions, requests::pod_requests};
+use crate::Queueing;
 use plimsoll_state::time::{Duration, Time};
 
 /// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.
 const MAX_UNCONFIRMED: usize = 32;
 
-/// How long a release of quota by a workload of a stopped LocalQueue waits before it wakes others.
-const LATE_WAKE: Duration = Duration::from_seconds(5);
+/// How long a release of quota by a workload of a stopped LocalQueue waits before it requeues others.
+const LATE_REQUEUE: Duration = Duration::from_seconds(5);
 
 /// Where a workload stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +53,12 @@ impl Phase {
     }
 }
 
-/// What of a workload decides which books change.
+/// The part of a workload that the accounting depends on.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Before {
+pub(crate) struct AccountedState {
     phase: Phase,
     active: bool,
-    lq: LqId,
+    lq: LocalQueueId,
     priority: i64,
     reclaimable: Vec<ReclaimablePod>,
     /// Fingerprints of conditions: whether they changed is all that matters.
@@ -70,8 +71,8 @@ fn fingerprint(c: &Condition) -> u64 {
     foldhash::fast::FixedState::default().hash_one(c)
 }
 
-impl Before {
-    pub(crate) fn of(wl: &Wl) -> Self {
+impl AccountedState {
+    pub(crate) fn of(wl: &WorkloadInfo) -> Self {
         let s = &wl.obj.status;
         Self {
             phase: Phase::of(s),
@@ -100,7 +101,7 @@ pub(crate) fn is_on_hold(wl: &Workload) -> bool {
     wl.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| !c.status && c.reason == "OnHold")
 }
 
-impl Wl {
+impl WorkloadInfo {
     /// Whether quota has to be charged: for a reservation as soon as it is asked for, and until the API is
     /// known to have taken it back. A release that was only asked for may still fail, also one that was asked for
     /// while the reservation is on its way, and may be there already. As in Kueue, what a
@@ -117,8 +118,8 @@ impl Wl {
 }
 
 impl Queueing {
-    /// Since when a workload waits, for the order of queues (spec section 2.2).
-    pub(crate) fn waiting_since(&self, wl: &Workload) -> Time {
+    /// Since when a workload waits, for the order of queues (Kueue `GetQueueOrderTimestamp`).
+    pub(crate) fn queue_order_timestamp(&self, wl: &Workload) -> Time {
         match wl.status.condition(cond::EVICTED).filter(|c| c.status) {
             Some(c) if c.reason == "PodsReadyTimeout" && !self.config.order_by_creation => c.transition,
             Some(c) if c.reason == "AdmissionCheck" => c.transition,
@@ -126,10 +127,10 @@ impl Queueing {
         }
     }
 
-    pub(crate) fn rank(&self, wl: &Wl, id: WlId) -> Rank {
+    pub(crate) fn rank(&self, wl: &WorkloadInfo, id: WorkloadId) -> Rank {
         Rank {
             priority: Reverse(wl.obj.effective_priority()),
-            since: self.waiting_since(&wl.obj),
+            since: self.queue_order_timestamp(&wl.obj),
             uid: Arc::clone(&wl.uid),
             id,
         }
@@ -138,7 +139,7 @@ impl Queueing {
     /// Changes the status of a workload and asks for the write; whether anything changed.
     pub(crate) fn edit(
         &mut self,
-        id: WlId,
+        id: WorkloadId,
         now: Time,
         notes: Vec<Note>,
         change: impl FnOnce(&mut Edit<'_>),
@@ -147,17 +148,17 @@ impl Queueing {
     }
 
     /// Counts confirmed changes of a workload.
-    pub(crate) fn book_tallies(&mut self, id: WlId, tallies: &[Tally]) {
-        if !tallies.is_empty() {
+    pub(crate) fn record_observations(&mut self, id: WorkloadId, observations: &[Observation]) {
+        if !observations.is_empty() {
             let place = self.place_of(id, self.wl(id).and_then(|w| w.held));
-            self.metrics.book(tallies, &place);
+            self.metrics.record(observations, &place);
         }
     }
 
     /// [`Queueing::edit`] on behalf of a preemptor in the ClusterQueue `by`.
     pub(crate) fn edit_by(
         &mut self,
-        id: WlId,
+        id: WorkloadId,
         by: Option<String>,
         now: Time,
         notes: Vec<Note>,
@@ -165,8 +166,8 @@ impl Queueing {
     ) -> bool {
         let number = self.last_write + 1;
         let Some(wl) = self.wl_mut(id) else { return false };
-        wl.unsaid = None;
-        let before = Before::of(wl);
+        wl.pending_reason = None;
+        let before = AccountedState::of(wl);
         let old = wl.obj.status.clone();
         let generation = wl.obj.generation;
         change(&mut Edit { status: &mut wl.obj.status, generation, now });
@@ -175,35 +176,41 @@ impl Queueing {
         update.notes = notes;
         wl.writes.iter().for_each(|w| update.complete(&w.update, &wl.obj.status));
         let update = Box::new(update);
-        let tallies = tally_of(&old, &wl.obj, by, now);
+        let observations = observations_of(&old, &wl.obj, by, now);
         let base = wl.base.get_or_insert_with(|| Box::new(old));
         let mut confirmed = Vec::new();
         if wl.writes.len() >= MAX_UNCONFIRMED {
             let oldest = wl.writes.remove(0);
             oldest.update.apply(base);
-            confirmed = oldest.tallies;
+            confirmed = oldest.observations;
         }
-        wl.writes.push(Write { update: update.clone(), tallies });
-        self.book_tallies(id, &confirmed);
+        wl.writes.push(Write { update: update.clone(), observations });
+        self.record_observations(id, &confirmed);
         self.last_write = number;
         self.out.push(Action::UpdateWorkload(update));
         self.transition(id, Some(&before), false, now);
         true
     }
 
-    /// Brings the books in line with a workload's effective object. `before` is what it was, `None` for a
+    /// Brings queues and usage in line with a workload's effective object. `before` is what it was, `None` for a
     /// new one; `reshaped` says that what it asks for may have changed.
-    pub(crate) fn transition(&mut self, id: WlId, before: Option<&Before>, reshaped: bool, now: Time) {
+    pub(crate) fn transition(
+        &mut self,
+        id: WorkloadId,
+        before: Option<&AccountedState>,
+        reshaped: bool,
+        now: Time,
+    ) {
         let Some(wl) = self.wl(id) else { return };
-        let after = Before::of(wl);
+        let after = AccountedState::of(wl);
         let held = wl.held;
-        self.dirty.insert(id);
+        self.dirty.workloads.insert(id);
         if !after.phase.holds_quota() || !after.active {
-            self.unpromise(id);
+            self.release_nodes(id);
         }
         if before.is_some_and(|b| (b.phase == Phase::Finished) != (after.phase == Phase::Finished)) {
             // Slices after it may take the places of those before it now.
-            self.recharge_heirs(id);
+            self.recompute_replacements(id);
         }
         if let Some(b) = before.filter(|b| b.lq != after.lq) {
             self.lq_mut(b.lq).members.remove(&id);
@@ -217,13 +224,13 @@ impl Queueing {
         let was_holding = before.is_some_and(|b| b.phase.holds_quota());
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
-            self.drop_entry(id, after.lq);
+            self.drop_entry_penalty(id, after.lq);
             if self.wl(id).is_some_and(|w| w.held.is_some() && w.must_hold()) {
                 // Its end is on the way to the API server.
                 return;
             }
             if self.release(id) || (was_holding && after.phase == Phase::Pending) {
-                self.wake_around(after.lq, held, now);
+                self.requeue_associated(after.lq, held, now);
             }
             return;
         }
@@ -233,16 +240,16 @@ impl Queueing {
             self.hold(id);
             let newly = before.is_none_or(|b| b.phase != Phase::Admitted);
             if newly && before.is_some() && after.phase == Phase::Admitted {
-                self.settle_entry(id, now);
+                self.settle_entry_penalty(id, now);
             }
             // While quota is held a podset can only get smaller.
             let freed =
                 was_holding && (reshaped || before.is_some_and(|b| b.reclaimable != after.reclaimable));
             let other_priority = before.is_some_and(|b| b.priority != after.priority);
             if freed {
-                self.wake_around(after.lq, held, now);
+                self.requeue_associated(after.lq, held, now);
             } else if other_priority {
-                self.wake_queues(after.lq, held, now);
+                self.requeue_associated_for_quota(after.lq, held, now);
             }
             return;
         }
@@ -253,7 +260,7 @@ impl Queueing {
         }
         let released = self.release(id);
         if released {
-            self.wake_around(after.lq, held, now);
+            self.requeue_associated(after.lq, held, now);
         }
         let same_order = before.is_some_and(|b| {
             b.evicted == after.evicted
@@ -261,36 +268,44 @@ impl Queueing {
                 && b.gated == after.gated
                 && b.phase == Phase::Pending
         });
-        if released || !(same_request && same_order) || self.wl(id).is_some_and(|w| w.totals.is_empty()) {
+        if released
+            || !(same_request && same_order)
+            || self.wl(id).is_some_and(|w| w.total_requests.is_empty())
+        {
             self.refresh_request(id);
         }
         self.enqueue(id, same_request && same_order && !released, now);
     }
 
-    /// Asks that parked workloads around a LocalQueue's ClusterQueue get another chance. Kueue wakes nobody
+    /// Requeues inadmissible workloads around a LocalQueue's ClusterQueue. Kueue requeues none
     /// when the LocalQueue is stopped or gone; here that only takes longer.
-    pub(crate) fn wake_around(&mut self, lq: LqId, held: Option<CqId>, now: Time) {
+    pub(crate) fn requeue_associated(&mut self, lq: LocalQueueId, held: Option<ClusterQueueId>, now: Time) {
         self.tas.freed |= held.is_some_and(|cq| self.has_topology(cq));
-        self.wake_queues(lq, held, now);
+        self.requeue_associated_for_quota(lq, held, now);
     }
 
-    /// The same where nobody gave places on nodes back.
-    pub(crate) fn wake_queues(&mut self, lq: LqId, held: Option<CqId>, now: Time) {
+    /// The same where no capacity on nodes became free.
+    pub(crate) fn requeue_associated_for_quota(
+        &mut self,
+        lq: LocalQueueId,
+        held: Option<ClusterQueueId>,
+        now: Time,
+    ) {
         let queue = self.lq(lq);
         let usable = queue.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
         for cq in [queue.cq, held].into_iter().flatten() {
             if usable {
-                self.to_wake.insert(cq);
+                self.dirty.inadmissible.insert(cq);
             } else {
-                self.wake_later.insert((now.plus(LATE_WAKE), cq));
+                self.timers.requeue_inadmissible.insert((now.plus(LATE_REQUEUE), cq));
             }
         }
         self.cycle_due = true;
     }
 
     /// Puts a waiting workload where it belongs. `unchanged`: nothing that could make it admissible
-    /// changed, so that a parked one stays parked.
-    pub(crate) fn enqueue(&mut self, id: WlId, unchanged: bool, now: Time) {
+    /// changed, so that an inadmissible one stays so.
+    pub(crate) fn enqueue(&mut self, id: WorkloadId, unchanged: bool, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let lq = self.lq(wl.lq);
         let usable = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
@@ -300,7 +315,7 @@ impl Queueing {
                 && is_admissible(&wl.obj)
                 && wl.devices.is_ok()
                 && Self::depends_on_nothing(wl)
-                && !self.kept_out(wl)
+                && !self.outside_run_window(wl)
         });
         let Some(cq) = target else {
             self.unqueue(id);
@@ -310,21 +325,23 @@ impl Queueing {
             self.unqueue(id);
         }
         let Some(wl) = self.wl(id) else { return };
-        let (rank, shape, lq) = (self.rank(wl, id), wl.shape, wl.lq);
+        let (rank, scheduling_hash, lq) = (self.rank(wl, id), wl.scheduling_hash, wl.lq);
         let ready = self.is_ready(id, now);
         let queue = self.cq(cq);
-        let spot = queue.pending.spot(id);
+        let position = queue.pending.position(id);
         let stopped = queue.rules.strategy == QueueingStrategy::BestEffortFifo
             && self.config.gates.equivalence_hashing
-            && queue.pending.stopped(shape).is_some();
-        let skipped = stopped && ready && !matches!(spot, Some(Spot::Active));
+            && queue.pending.stopped(scheduling_hash).is_some();
+        let skipped = stopped && ready && !matches!(position, Some(QueuePosition::Active));
         let pending = &mut self.cq_mut(cq).pending;
-        match spot {
-            Some(Spot::Parked) if unchanged => pending.park(rank, shape, lq),
-            Some(Spot::Active) => pending.activate(rank, shape, lq),
+        match position {
+            Some(QueuePosition::Inadmissible) if unchanged => {
+                pending.insert_inadmissible(rank, scheduling_hash, lq)
+            }
+            Some(QueuePosition::Active) => pending.activate(rank, scheduling_hash, lq),
             _ if !ready => pending.delay(id),
-            _ if stopped => pending.park(rank, shape, lq),
-            _ => pending.activate(rank, shape, lq),
+            _ if stopped => pending.insert_inadmissible(rank, scheduling_hash, lq),
+            _ => pending.activate(rank, scheduling_hash, lq),
         }
         if let Some(wl) = self.wl_mut(id)
             && wl.queued.replace(cq).is_none()
@@ -339,7 +356,7 @@ impl Queueing {
     }
 
     /// Takes a workload out of the queues.
-    pub(crate) fn unqueue(&mut self, id: WlId) {
+    pub(crate) fn unqueue(&mut self, id: WorkloadId) {
         let Some(wl) = self.wl_mut(id) else { return };
         let lq = wl.lq;
         let Some(cq) = wl.queued.take() else { return };
@@ -353,7 +370,7 @@ impl Queueing {
     }
 
     /// Whether no backoff keeps a workload from being queued; sets a timer when one does.
-    pub(crate) fn is_ready(&mut self, id: WlId, now: Time) -> bool {
+    pub(crate) fn is_ready(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return false };
         let s = &wl.obj.status;
         let until =
@@ -361,7 +378,7 @@ impl Queueing {
         let waiting = s.is_false(cond::REQUEUED);
         match until.filter(|&t| t > now) {
             Some(t) => {
-                self.timers.insert((t, id));
+                self.timers.workloads.insert((t, id));
                 false
             }
             None => !waiting,
@@ -369,17 +386,17 @@ impl Queueing {
     }
 
     /// Notes that the statuses of a ClusterQueue and a LocalQueue may have changed.
-    pub(crate) fn touch(&mut self, cq: CqId, lq: LqId) {
-        self.dirty_cqs.insert(cq);
-        self.dirty_lqs.insert(lq);
+    pub(crate) fn touch(&mut self, cq: ClusterQueueId, lq: LocalQueueId) {
+        self.dirty.cluster_queues.insert(cq);
+        self.dirty.local_queues.insert(lq);
     }
 
     /// Charges the workload's admission, if it has one.
-    pub(crate) fn hold(&mut self, id: WlId) {
+    pub(crate) fn hold(&mut self, id: WorkloadId) {
         let Some(admission) = self.wl(id).and_then(|w| w.obj.status.admission.clone()) else { return };
         let cq = self.cq_slot(&admission.cluster_queue);
-        let totals = self.totals_held(id);
-        let usage = self.usage_of(&totals);
+        let total_requests = self.resources_held(id);
+        let usage = self.usage_of(&total_requests);
         let usage = self.uncharged(id, cq, usage);
         if self.ids.columns() > self.tree.columns() {
             self.tree_dirty = true;
@@ -387,19 +404,19 @@ impl Queueing {
         let Some(wl) = self.wl_mut(id) else { return };
         let admitted = wl.obj.status.is_true(cond::ADMITTED);
         let lq = wl.lq;
-        wl.totals = totals;
+        wl.total_requests = total_requests;
         wl.usage.clone_from(&usage);
         wl.held = Some(cq);
         wl.counted_admitted = admitted;
         self.cq_mut(cq).holders.insert(id);
         self.tas_charge(id, true);
         self.tas.commit();
-        self.book(cq, lq, &usage, admitted, true);
-        self.recharge_heirs(id);
+        self.charge_usage(cq, lq, &usage, admitted, true);
+        self.recompute_replacements(id);
     }
 
     /// Takes back what a workload holds; whether it held anything.
-    pub(crate) fn release(&mut self, id: WlId) -> bool {
+    pub(crate) fn release(&mut self, id: WorkloadId) -> bool {
         if self.wl(id).is_none_or(|w| w.held.is_none()) {
             return false;
         }
@@ -411,12 +428,19 @@ impl Queueing {
         wl.counted_admitted = false;
         self.cq_mut(cq).holders.remove(&id);
         self.cq_mut(cq).generation += 1;
-        self.book(cq, lq, &usage, admitted, false);
-        self.recharge_heirs(id);
+        self.charge_usage(cq, lq, &usage, admitted, false);
+        self.recompute_replacements(id);
         true
     }
 
-    pub(crate) fn book(&mut self, cq: CqId, lq: LqId, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
+    pub(crate) fn charge_usage(
+        &mut self,
+        cq: ClusterQueueId,
+        lq: LocalQueueId,
+        usage: &[(Fr, Amount)],
+        admitted: bool,
+        add: bool,
+    ) {
         let one = if add { 1 } else { -1 };
         if let Some(node) = self.cq(cq).node.filter(|_| !self.tree_dirty) {
             for &(fr, a) in usage {
@@ -425,7 +449,7 @@ impl Queueing {
             self.tree.commit();
         }
         if self.lq(lq).cq == Some(cq) {
-            self.lq_mut(lq).book(usage, admitted, add);
+            self.lq_mut(lq).charge_usage(usage, admitted, add);
         }
         if admitted {
             let c = self.cq_mut(cq);
@@ -435,109 +459,11 @@ impl Queueing {
         self.cycle_due = true;
         self.touch(cq, lq);
     }
-
-    /// Sums requests per column, for podsets with flavors.
-    pub(crate) fn usage_of(&mut self, totals: &[Total]) -> Vec<(Fr, Amount)> {
-        let mut usage: Vec<(Fr, Amount)> = Vec::new();
-        for t in totals {
-            for &(res, amount) in &t.requests {
-                let Some((_, flavor)) = t.flavors.iter().find(|(r, _)| *r == res) else { continue };
-                let fr = self.ids.pair(*flavor, res);
-                add_usage(&mut usage, fr, Amount(amount));
-            }
-        }
-        usage
-    }
-
-    /// What the admission of a workload says it holds, less what reclaimable pods gave back.
-    fn totals_held(&mut self, id: WlId) -> Vec<Total> {
-        let Some(Some(wl)) = self.wls.get(id as usize) else { return Vec::new() };
-        let Some(admission) = &wl.obj.status.admission else { return Vec::new() };
-        let limits = requests::limits_of(&self.limit_ranges, &wl.obj.key.namespace);
-        let ids = &mut self.ids;
-        let mut totals = Vec::with_capacity(admission.assignments.len());
-        for psa in &admission.assignments {
-            let mut requests: Vec<_> =
-                psa.resource_usage.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
-            requests.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
-            let flavors = psa.flavors.iter().map(|(r, f)| (ids.resource(r), ids.flavor(f))).collect();
-            let places = psa.topology.as_ref().map(|t| t.domains.clone()).unwrap_or_default();
-            let spec = wl.obj.pod_sets.iter().find(|p| p.name == psa.name).map(|p| &p.spec);
-            let one = spec.filter(|_| !places.is_empty() || psa.delayed.is_some()).map(|s| {
-                let mut s = s.clone();
-                requests::adjust(&mut s, &limits, &self.runtime_classes);
-                super::tas::amounts(ids, &pod_requests(&s, &PodResourcesOptions::default()))
-            });
-            let one = one.unwrap_or_default();
-            let total = Total { count: psa.count, requests, flavors, one, places };
-            let left = count_left(&wl.obj, &psa.name, self.config.gates.reclaimable_pods);
-            totals.push(if left < total.count { total.scaled_to(left) } else { total });
-        }
-        totals
-    }
-
-    /// Computes anew what a waiting workload asks for.
-    pub(crate) fn refresh_request(&mut self, id: WlId) {
-        let (limits, adjusted) = self.adjusted_specs(id);
-        let devices = self.device_charge(id, &adjusted);
-        let Some(Some(wl)) = self.wls.get(id as usize) else { return };
-        let obj = &wl.obj;
-        let mut totals = Vec::with_capacity(obj.pod_sets.len());
-        let mut shape = Shape {
-            priority: obj.effective_priority(),
-            replaces: obj.replaces.clone(),
-            pod_sets: Vec::new(),
-        };
-        let mut specs = Vec::with_capacity(obj.pod_sets.len());
-        for (i, (ps, spec)) in obj.pod_sets.iter().zip(adjusted).enumerate() {
-            let pod = pod_requests(&spec, &PodResourcesOptions::default());
-            let mut effective = requests::effective(
-                &pod,
-                &self.config.exclude_resource_prefixes,
-                &self.config.transformations,
-            );
-            super::dra::apply(&devices, i, &mut effective);
-            let count = count_left(obj, &ps.name, self.config.gates.reclaimable_pods);
-            let ids = &mut self.ids;
-            let mut list: Vec<_> = effective
-                .iter()
-                .map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count))))
-                .collect();
-            list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
-            let like = PodSet {
-                name: ps.name.clone(),
-                count,
-                min_count: ps.min_count,
-                spec: shape_of(&spec),
-                labels: StringMap::new(),
-                topology: ps.topology.clone(),
-            };
-            let one = super::tas::amounts(ids, &pod);
-            let total = Total { count, requests: list, flavors: Vec::new(), one, places: Vec::new() };
-            shape.pod_sets.push((like, total.clone()));
-            totals.push(total);
-            specs.push(spec);
-        }
-        let invalid = requests::validate(specs.iter(), &limits);
-        let invalid_as_written = requests::validate(obj.pod_sets.iter().map(|p| &p.spec), &limits);
-        let shape = self.shapes.take(shape);
-        if let Some(old) = self.wl(id).map(|w| w.shape) {
-            self.shapes.give_back(old);
-        }
-        if let Some(wl) = self.wl_mut(id) {
-            if wl.shape != shape {
-                wl.last = None;
-            }
-            (wl.totals, wl.shape) = (totals, shape);
-            (wl.invalid, wl.invalid_as_written) = (invalid, invalid_as_written);
-            wl.devices = devices;
-        }
-    }
 }
 
-impl Lq {
+impl LocalQueueState {
     /// Counts what one workload holds, or takes it off.
-    pub(crate) fn book(&mut self, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
+    pub(crate) fn charge_usage(&mut self, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
         let one = if add { 1 } else { -1 };
         self.reserving += one;
         charge(&mut self.reserved_usage, usage, add);
@@ -548,13 +474,6 @@ impl Lq {
     }
 }
 
-/// Pods of a podset that still need quota.
-fn count_left(wl: &Workload, pod_set: &str, reclaim: bool) -> i32 {
-    let count = wl.pod_sets.iter().find(|p| p.name == pod_set).map_or(0, |p| p.count);
-    let done = wl.status.reclaimable.iter().find(|r| r.name == pod_set && reclaim).map_or(0, |r| r.count);
-    count.saturating_sub(done.min(count))
-}
-
 /// Adds to one column of a usage list.
 pub(crate) fn add_usage(usage: &mut Vec<(Fr, Amount)>, fr: Fr, amount: Amount) {
     match usage.iter_mut().find(|(f, _)| *f == fr) {
@@ -563,9 +482,9 @@ pub(crate) fn add_usage(usage: &mut Vec<(Fr, Amount)>, fr: Fr, amount: Amount) {
     }
 }
 
-fn charge(books: &mut std::collections::BTreeMap<Fr, Exact>, usage: &[(Fr, Amount)], add: bool) {
+fn charge(metrics: &mut std::collections::BTreeMap<Fr, Exact>, usage: &[(Fr, Amount)], add: bool) {
     for &(fr, a) in usage {
-        let e = books.entry(fr).or_default();
+        let e = metrics.entry(fr).or_default();
         *e = if add { e.add(Exact::of(a)) } else { e.sub(Exact::of(a)) };
     }
 }

@@ -1,10 +1,10 @@
-//! Answers to actions that failed. What failed is asked for again, with growing pauses, when its cause is found to exist
-//! still.
+//! Answers to actions. A failed action is repeated with growing pauses while its cause exists.
 
-use super::account::Phase;
-use super::pending::WlId;
-use super::state::Queueing;
+use super::account::{AccountedState, Phase};
+use super::ids::WorkloadId;
+use super::state::Write;
 use super::{Action, WorkloadKey, cond};
+use crate::Queueing;
 use plimsoll_state::Answer;
 use plimsoll_state::time::{Duration, SECOND, Time};
 
@@ -34,21 +34,50 @@ impl Queueing {
 
     /// The workload is looked at again later: while it has the condition DeactivationTarget, that asks again.
     fn deactivation_failed(&mut self, key: &WorkloadKey, uid: &str, now: Time) {
-        if let Some(&id) = self.wl_by_key.get(key)
+        if let Some(id) = self.workloads.find(key)
             && self.wl(id).is_some_and(|w| w.obj.uid == uid)
         {
             self.hold_off(id, now);
         }
     }
 
-    /// A write of a workload's status failed: it is taken back, and what it did is asked for again later.
+    pub(super) fn written(&mut self, key: &WorkloadKey, write: u64, version: u64, now: Time) {
+        let Some(id) = self.workloads.find(key) else { return };
+        let Some(wl) = self.wl_mut(id) else { return };
+        wl.failures = 0;
+        wl.hold_off = None;
+        let Some(at) = wl.writes.iter().position(|p| p.update.id == write) else { return };
+        let before = AccountedState::of(wl);
+        // Those before it were carried out before it, and it says again what they said.
+        let done: Vec<Write> = wl.writes.drain(..=at).collect();
+        // What the watch showed since has this write in it already, and what others changed after it.
+        let overtaken = version != 0 && version <= wl.obj.version;
+        // What the watch still brings of older versions is older than this write.
+        wl.obj.version = wl.obj.version.max(version);
+        if let Some(mut base) = wl.base.take() {
+            if overtaken {
+                wl.obj.status.clone_from(&base);
+                wl.writes.iter().for_each(|w| w.update.apply(&mut wl.obj.status));
+            } else {
+                done.iter().for_each(|w| w.update.apply(&mut base));
+            }
+            wl.base = (!wl.writes.is_empty()).then_some(base);
+        }
+        if overtaken {
+            self.dirty.workloads.insert(id);
+        }
+        done.iter().for_each(|w| self.record_observations(id, &w.observations));
+        self.transition(id, Some(&before), false, now);
+        self.write_pending_reason(id, now);
+    }
+
     pub(super) fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {
-        let Some(&id) = self.wl_by_key.get(key) else { return };
+        let Some(id) = self.workloads.find(key) else { return };
         let Some(wl) = self.wl_mut(id) else { return };
         let Some(failed) = wl.writes.iter().find(|p| p.update.id == write) else { return };
         let on_nodes = failed.update.unhealthy_nodes.is_some();
         wl.checks_not_reset |= failed.update.admission_checks.is_some();
-        // Nobody reports the stop of the job again.
+        // The stop of the job is not reported again.
         wl.not_released |= failed.update.admission == Some(None);
         let until = self.hold_off(id, now);
         self.drop_write(id, write, now);
@@ -58,19 +87,33 @@ impl Queueing {
     }
 
     /// Makes no write to a workload for some time, longer after each failure; until when. It is looked at then.
-    pub(super) fn hold_off(&mut self, id: WlId, now: Time) -> Time {
+    pub(super) fn hold_off(&mut self, id: WorkloadId, now: Time) -> Time {
         let Some(wl) = self.wl_mut(id) else { return now };
         wl.failures = wl.failures.saturating_add(1);
         let wait = SECOND.saturating_mul(1 << (wl.failures - 1).min(6));
         let until = now.plus(Duration(wait));
         wl.hold_off = Some(until);
-        self.timers.insert((until, id));
+        self.timers.workloads.insert((until, id));
         until
+    }
+
+    /// Forgets one write: the effective object is what the API showed plus the other writes.
+    pub(super) fn drop_write(&mut self, id: WorkloadId, write: u64, now: Time) {
+        let Some(wl) = self.wl_mut(id) else { return };
+        let before = AccountedState::of(wl);
+        wl.writes.retain(|p| p.update.id != write);
+        let Some(mut status) = wl.base.as_deref().cloned() else { return };
+        wl.writes.iter().for_each(|p| p.update.apply(&mut status));
+        wl.obj.status = status;
+        if wl.writes.is_empty() {
+            wl.base = None;
+        }
+        self.transition(id, Some(&before), false, now);
     }
 
     /// Releases the reservation of an evicted workload whose job has stopped, where that write failed before; whether a
     /// write was made.
-    pub(super) fn release_again(&mut self, id: WlId, now: Time) -> bool {
+    pub(super) fn release_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let explicit = self.config.gates.explicit_status;
         let Some(wl) = self.wl_mut(id).filter(|w| w.not_released && w.writes.is_empty()) else {
             return false;
@@ -83,7 +126,7 @@ impl Queueing {
 
     /// Asks the checks of an evicted workload anew where the write of the eviction failed, and one after it did not;
     /// whether a write was made.
-    pub(super) fn reset_checks_again(&mut self, id: WlId, now: Time) -> bool {
+    pub(super) fn reset_checks_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl_mut(id).filter(|w| w.checks_not_reset && w.writes.is_empty()) else {
             return false;
         };

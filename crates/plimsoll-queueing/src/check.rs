@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use plimsoll_state::cast::index32;
 
 use super::amount::Amount;
-use super::ids::Fr;
-use super::state::{CqId, Queueing};
+use super::ids::{ClusterQueueId, Fr, SchedulingHashId};
+use crate::Queueing;
 
 impl Queueing {
     /// Rebuilds derived state and compares.
@@ -14,8 +14,7 @@ impl Queueing {
     /// # Panics
     /// When they differ: that is a bug in the engine, and going on would over-commit.
     pub fn check(&self) {
-        for (id, wl) in (0u32..).zip(&self.wls) {
-            let Some(wl) = wl else { continue };
+        for (id, wl) in self.workloads.iter() {
             assert_eq!(wl.held.is_some(), wl.must_hold(), "{}: quota held and status disagree", wl.obj.key);
             assert!(!(wl.held.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
             assert!(!wl.hidden, "{}: left over from a simulation", wl.obj.key);
@@ -23,19 +22,25 @@ impl Queueing {
                 assert!(self.cq(cq).holders.contains(&id), "{}: not among the holders", wl.obj.key);
             }
             if let Some(cq) = wl.queued {
-                assert!(self.cq(cq).pending.spot(id).is_some(), "{}: not in its queue", wl.obj.key);
+                assert!(self.cq(cq).pending.position(id).is_some(), "{}: not in its queue", wl.obj.key);
             }
         }
         self.check_dependencies();
         self.check_windows();
         self.check_slices();
-        let mut shapes: BTreeMap<u32, u32> = BTreeMap::new();
-        for wl in self.wls.iter().flatten().filter(|w| w.shape != u32::MAX) {
-            *shapes.entry(wl.shape).or_insert(0) += 1;
+        let mut scheduling_hashes: BTreeMap<SchedulingHashId, u32> = BTreeMap::new();
+        for wl in
+            self.workloads.iter().map(|(_, w)| w).filter(|w| w.scheduling_hash != SchedulingHashId::NONE)
+        {
+            *scheduling_hashes.entry(wl.scheduling_hash).or_insert(0) += 1;
         }
-        assert_eq!(shapes, self.shapes.counts().collect(), "shapes and workloads disagree");
-        assert_eq!(shapes.len(), self.shapes.len(), "shapes left over");
-        for id in 0..index32(self.cqs.len()) {
+        assert_eq!(
+            scheduling_hashes,
+            self.scheduling_hashes.counts().collect(),
+            "scheduling hashes and workloads disagree"
+        );
+        assert_eq!(scheduling_hashes.len(), self.scheduling_hashes.len(), "scheduling hashes left over");
+        for id in self.cluster_queues.ids() {
             self.check_queue(id);
         }
         self.check_topologies();
@@ -44,7 +49,7 @@ impl Queueing {
         }
     }
 
-    fn check_queue(&self, id: CqId) {
+    fn check_queue(&self, id: ClusterQueueId) {
         let cq = self.cq(id);
         assert!(cq.pending.check(), "{}: indexes of the queue disagree", cq.name);
         let mut sums: BTreeMap<Fr, Amount> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! How the status of a workload changes: conditions, admission, eviction (spec sections 3.1 and 3.2).
+//! How the status of a workload changes: conditions, admission, eviction
+//! (Kueue `pkg/workload/workload.go`, `pkg/workload/evict/evict.go`).
 
 use super::cond;
 use super::model::{Admission, AdmissionCheckState, CheckState, Condition, EvictionCount, WorkloadStatus};

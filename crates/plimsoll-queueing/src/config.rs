@@ -189,7 +189,7 @@ pub struct Gates {
 }
 
 impl Default for Gates {
-    /// Kueue's defaults (spec section 6).
+    /// Kueue's defaults (`pkg/features/kube_features.go`).
     fn default() -> Self {
         Self {
             partial_admission: true,

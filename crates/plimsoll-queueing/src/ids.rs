@@ -3,9 +3,34 @@
 use plimsoll_state::cast::index32;
 use std::sync::Arc;
 
+use plimsoll_state::dense_id;
+
 /// A hash map with a fixed seed, so that it is the same in every run. Never iterate one where the order
 /// can reach an action.
 pub(crate) type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;
+
+dense_id!(
+    /// Number of a workload.
+    WorkloadId
+);
+dense_id!(
+    /// Number of a scheduling hash: workloads of the same hash get the same verdict.
+    SchedulingHashId
+);
+dense_id!(
+    /// Number of a LocalQueue.
+    LocalQueueId
+);
+
+impl SchedulingHashId {
+    /// The hash of a workload whose requests were not computed yet.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+}
+
+dense_id!(
+    /// Number of a ClusterQueue.
+    ClusterQueueId
+);
 
 /// Number of a resource name.
 pub(crate) type Res = u32;

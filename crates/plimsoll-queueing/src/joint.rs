@@ -1,4 +1,4 @@
-//! What queueing needs of whoever places pods, so that quota and nodes are decided together.
+//! What queueing needs of the scheduler, so that quota and nodes are decided together.
 
 use plimsoll_state::Time;
 use plimsoll_state::model::Pod;

@@ -18,21 +18,20 @@
     )
 )]
 
-mod absorb;
 mod account;
-mod afs;
+mod admission_fair_sharing;
 mod amount;
 mod answers;
-mod assign;
 #[cfg(test)]
 mod chaos;
 mod check;
 mod conditions;
 mod config;
 mod cycle;
-mod depend;
+mod dependencies;
 mod dra;
 mod format;
+mod handle;
 mod ids;
 mod joint;
 #[cfg(test)]
@@ -40,31 +39,34 @@ mod limits_tests;
 mod metrics;
 mod model;
 mod pending;
-mod preempt;
+mod pod_sets;
 mod preemption_gates;
+mod preemption_rounds;
 #[cfg(test)]
 mod properties;
 mod reconcile;
 mod report;
 mod requests;
+mod rules;
+mod run_windows;
 mod settle;
+mod simulate;
 mod slices;
 mod state;
+mod tables;
 mod tas;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod trial;
 mod update;
-mod windows;
 
 pub use config::{
     AdmissionFairSharing, Config, CounterSource, DeviceMapping, FairSharing, FairStrategy, Gates,
     Transformation, WaitForPodsReady,
 };
-pub use depend::DEPENDENCIES_MET;
+pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
 pub use joint::NodeReservations;
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
@@ -72,16 +74,29 @@ pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
     Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas,
     LimitRange, LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PodSetUpdate,
-    PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
-    ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment, TopologyRequest,
-    Workload, WorkloadKey, WorkloadStatus,
+    PreemptionGateState, PreemptionPolicy, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
+    ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment,
+    TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 pub use report::{QuotaCell, QuotaNode, Waiting};
-pub use state::Queueing;
-pub use windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
+pub use run_windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use cycle::{SecondPasses, Strategies};
+use dependencies::Dependencies;
+use dra::Devices;
+use ids::{ClusterQueueId, Ids, LocalQueueId, WorkloadId};
+use metrics::Metrics;
+use pod_sets::SchedulingHashes;
+use run_windows::RunWindows;
+use slices::Slices;
+use state::{ClusterQueueState, LocalQueueState, WorkloadInfo};
+use tables::{Dirty, JointAdmission, NamedTable, Objects, Timers, Workloads};
+use tas::Tas;
+use tree::{NodeId, Tree};
 
 use plimsoll_state::Answer;
 use plimsoll_state::model::{Resources, StringMap};
@@ -111,7 +126,7 @@ pub mod cond {
     pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
 }
 
-/// What the outside tells queueing.
+/// Input of queueing: changes of objects, and answers to actions.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A ClusterQueue was seen or changed.
@@ -233,15 +248,16 @@ pub struct Note {
     pub warning: bool,
     /// Reason, also used as action.
     pub reason: String,
-    /// Text, cut at 1 KiB by whoever records it.
+    /// Text, cut at 1 KiB by the event recorder.
     pub message: String,
 }
 
 impl Note {
-    /// Whether it is recorded on the job, too: why a job is kept out of its queue that Kueue would take in, which
-    /// whoever describes the job has to see. What Kueue records on workloads stays there.
+    /// Whether it is recorded on the job, too: why a job is kept out of its queue that Kueue would take in, so that
+    /// `kubectl describe` of the job shows it. Kueue's own events stay on the workload.
     pub fn concerns_job(&self) -> bool {
-        [depend::WAITING, "DependencyNeverMet", "DependencyCycle", windows::OUTSIDE].contains(&&*self.reason)
+        [dependencies::WAITING, "DependencyNeverMet", "DependencyCycle", run_windows::OUTSIDE]
+            .contains(&&*self.reason)
     }
 }
 
@@ -250,8 +266,8 @@ impl Note {
 pub struct WorkloadUpdate {
     /// Number of the write; comes back in [`Event::Written`] and [`Event::WriteFailed`].
     pub id: u64,
-    /// Numbers of earlier writes that this one does as well ([`WorkloadUpdate::absorb`]); they have the same answer.
-    pub absorbed: Vec<u64>,
+    /// Numbers of earlier writes that this one does as well ([`WorkloadUpdate::coalesce`]); they have the same answer.
+    pub coalesced: Vec<u64>,
     /// The workload.
     pub key: WorkloadKey,
     /// Its UID.
@@ -281,7 +297,7 @@ pub struct WorkloadUpdate {
     pub notes: Vec<Note>,
 }
 
-/// What queueing asks the outside to do.
+/// Output of queueing: writes and events to be carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Write the status of a workload. Answered by [`Event::Written`] or [`Event::WriteFailed`].
@@ -313,4 +329,158 @@ pub enum Action {
     CohortStatus(String, i64),
     /// The status of a RunWindow changed.
     RunWindowStatus(String, Box<RunWindowStatus>),
+}
+
+/// The queueing half of the engine.
+#[derive(Debug)]
+pub struct Queueing {
+    config: Config,
+    /// What decides in cycles, as configured.
+    strategies: Strategies,
+    ids: Ids,
+    /// Objects that workloads and queues refer to.
+    objects: Objects,
+    cluster_queues: NamedTable<ClusterQueueId, String, ClusterQueueState>,
+    /// By namespace and name.
+    local_queues: NamedTable<LocalQueueId, (String, String), LocalQueueState>,
+    workloads: Workloads,
+    scheduling_hashes: SchedulingHashes,
+    tree: Tree,
+    tree_dirty: bool,
+    /// ClusterQueue of each leaf of the tree; leaves come first.
+    leaves: Vec<ClusterQueueId>,
+    tas: Tas,
+    /// Claim templates, classes and devices.
+    devices: Devices,
+    /// When which workloads get a second pass.
+    second: SecondPasses,
+    /// Undo log of [`WorkloadInfo::hidden`].
+    hidden_log: Vec<(WorkloadId, bool)>,
+    dirty: Dirty,
+    /// Rounds of changes per step; fewer in tests.
+    rounds: usize,
+    cohort_shares: BTreeMap<String, i64>,
+    timers: Timers,
+    /// Number of scheduling cycles so far.
+    cycle: i64,
+    /// Whether a cycle could find something it did not find last time.
+    cycle_due: bool,
+    /// Cycles until now that admitted a workload, and cycles that did not.
+    attempts: [u64; 2],
+    last_write: u64,
+    metrics: Metrics,
+    dependencies: Dependencies,
+    run_windows: RunWindows,
+    slices: Slices,
+    joint: JointAdmission,
+    out: Vec<Action>,
+}
+
+impl Queueing {
+    /// Queueing with no objects.
+    pub fn new(config: Config) -> Self {
+        let mut ids = Ids::default();
+        // The capacity for pods is looked up where nothing can be interned.
+        ids.resource("pods");
+        Self {
+            strategies: Strategies::of(&config),
+            config,
+            ids,
+            objects: Objects::default(),
+            cluster_queues: NamedTable::default(),
+            local_queues: NamedTable::default(),
+            workloads: Workloads::default(),
+            scheduling_hashes: SchedulingHashes::default(),
+            tree: Tree::default(),
+            tree_dirty: true,
+            leaves: Vec::new(),
+            tas: Tas::default(),
+            devices: Devices::default(),
+            second: SecondPasses::default(),
+            hidden_log: Vec::new(),
+            dirty: Dirty::default(),
+            rounds: reconcile::MAX_ROUNDS,
+            cohort_shares: BTreeMap::new(),
+            timers: Timers::default(),
+            cycle: 0,
+            cycle_due: false,
+            attempts: [0; 2],
+            last_write: 0,
+            metrics: Metrics::default(),
+            dependencies: Dependencies::default(),
+            run_windows: RunWindows::default(),
+            slices: Slices::default(),
+            joint: JointAdmission::default(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Cycles until now that admitted a workload, and cycles that did not.
+    pub fn attempts(&self) -> [u64; 2] {
+        self.attempts
+    }
+
+    pub(crate) fn cq(&self, id: ClusterQueueId) -> &ClusterQueueState {
+        self.cluster_queues.get(id)
+    }
+
+    pub(crate) fn cq_mut(&mut self, id: ClusterQueueId) -> &mut ClusterQueueState {
+        self.cluster_queues.get_mut(id)
+    }
+
+    pub(crate) fn lq(&self, id: LocalQueueId) -> &LocalQueueState {
+        self.local_queues.get(id)
+    }
+
+    pub(crate) fn lq_mut(&mut self, id: LocalQueueId) -> &mut LocalQueueState {
+        self.local_queues.get_mut(id)
+    }
+
+    /// The workload, if it still exists.
+    pub(crate) fn wl(&self, id: WorkloadId) -> Option<&WorkloadInfo> {
+        self.workloads.get(id)
+    }
+
+    pub(crate) fn wl_mut(&mut self, id: WorkloadId) -> Option<&mut WorkloadInfo> {
+        self.workloads.get_mut(id)
+    }
+
+    /// The number of a ClusterQueue's name, a new one if it was never seen.
+    pub(crate) fn cq_slot(&mut self, name: &str) -> ClusterQueueId {
+        if let Some(id) = self.cluster_queues.find(name) {
+            return id;
+        }
+        let row = ClusterQueueState { name: name.to_owned(), ..ClusterQueueState::default() };
+        self.cluster_queues.insert(name.to_owned(), row)
+    }
+
+    /// The number of a LocalQueue, a new one if it was never seen.
+    pub(crate) fn lq_slot(&mut self, namespace: &str, name: &str) -> LocalQueueId {
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some(id) = self.local_queues.find(&key) {
+            return id;
+        }
+        let row =
+            LocalQueueState { namespace: key.0.clone(), name: key.1.clone(), ..LocalQueueState::default() };
+        self.local_queues.insert(key, row)
+    }
+
+    /// The ClusterQueue at a leaf of the tree.
+    pub(crate) fn cq_of_node(&self, n: NodeId) -> Option<ClusterQueueId> {
+        self.leaves.get(n as usize).copied()
+    }
+
+    /// Whether the ClusterQueue's cohorts go round in a circle.
+    pub(crate) fn in_cycle(&self, id: ClusterQueueId) -> bool {
+        self.cq(id).node.is_some_and(|n| self.tree.node(n).cyclic)
+    }
+
+    /// Whether namespaces with these workloads may use the ClusterQueue.
+    pub(crate) fn namespace_matches(&self, cq: ClusterQueueId, namespace: &str) -> bool {
+        let selector = self.cq(cq).spec.as_ref().and_then(|s| s.namespace_selector.as_ref());
+        match (self.objects.namespaces.get(namespace), selector) {
+            (Some(labels), Some(selector)) => selector.matches(labels),
+            _ => false,
+        }
+    }
 }

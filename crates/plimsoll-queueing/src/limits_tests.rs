@@ -18,7 +18,11 @@ fn nothing_is_kept_back_above_lowered_limits() {
         events
     };
     let borrow_within_cohort = BorrowWithinCohort { lower_priority: true, max_priority_threshold: None };
-    let taker = PreemptionRules { reclaim_within_cohort: 2, borrow_within_cohort, ..Default::default() };
+    let taker = PreemptionRules {
+        reclaim_within_cohort: PreemptionPolicy::Any,
+        borrow_within_cohort,
+        ..Default::default()
+    };
     let mut events = vec![
         Event::NamespaceUpsert("n".into(), StringMap::new()),
         Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
@@ -30,8 +34,8 @@ fn nothing_is_kept_back_above_lowered_limits() {
     let all = [(0, 0, 10), (2, 9, 6), (0, 5, 1), (1, 2, 6)];
     let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 4] };
     let mut preempted = Vec::new();
-    for (round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
-        if round == 2 {
+    for (count_round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
+        if count_round == 2 {
             events.extend(with_rules(0, 2, Some(0), PreemptionRules::default()));
         }
         events.extend(
@@ -39,7 +43,7 @@ fn nothing_is_kept_back_above_lowered_limits() {
         );
         let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
         let mut actions = Vec::new();
-        engine.step(Time::from_seconds(1_000 + round as i64), &mut batch, &mut actions);
+        engine.step(Time::from_seconds(1_000 + count_round as i64), &mut batch, &mut actions);
         events = outside.carry_out(actions, &mut std::iter::empty());
         assert!(outside.reserved() <= 16_000, "{} of 16000", outside.reserved());
         preempted.push(outside.workloads[0].status.is_true(cond::PREEMPTED));

@@ -1,16 +1,16 @@
-//! Kueue's metrics as data (spec section 5.5): counters and histograms are kept here as writes are confirmed,
-//! gauges are read off the state when asked for. Whoever serves them adds the label `replica_role`.
+//! Kueue's metrics as data (Kueue `pkg/metrics/metrics.go`): counters and histograms are kept here as writes are confirmed,
+//! gauges are read off the state when asked for. The runtime adds the label `replica_role`.
 
 mod gauges;
+mod observations;
 mod table;
-mod tally;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use tally::{Tally, seen, tally_of};
+pub(crate) use observations::{Observation, observations_of, seen};
 
 use super::ids::Map;
-use super::state::Queueing;
+use crate::Queueing;
 
 /// What kind of metric a family is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ type ByLabels<T> = Map<String, T>;
 
 /// Counters and histograms. Found by hash, as they change with every admission; sorted when asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct Metrics {
     counters: Map<&'static str, ByLabels<u64>>,
     histograms: Map<&'static str, ByLabels<Histogram>>,
     /// The key being looked for.
@@ -100,7 +100,7 @@ fn entry<'a, T: Default>(map: &'a mut ByLabels<T>, key: &str) -> &'a mut T {
     map.entry_ref(key).or_default()
 }
 
-impl Books {
+impl Metrics {
     /// Adds to a counter.
     pub(crate) fn count(&mut self, name: &'static str, labels: &[&str], n: u64) {
         join(&mut self.key, labels);
@@ -171,7 +171,7 @@ impl Queueing {
             .iter()
             .map(|row| {
                 let samples = match row.kind {
-                    MetricKind::Gauge => self.gauge(row),
+                    MetricKind::Gauge => gauges::Gauges(self).gauge(row),
                     MetricKind::Counter | MetricKind::Histogram => self.metrics.samples(row),
                 };
                 MetricFamily { name: row.name, help: row.help, kind: row.kind, samples }

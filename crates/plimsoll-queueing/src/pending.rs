@@ -1,22 +1,15 @@
 //! Workloads of one ClusterQueue that wait for quota.
 //!
-//! A workload is *active* (it takes its turn), *parked* (it can't run until something changes) or *delayed*
-//! (it may not run before some time or condition). Workloads of the same shape from the same LocalQueue
-//! share a bucket, so that parking a whole class and waking it costs nothing per workload.
+//! A workload is *active* (it takes its turn), *inadmissible* (it can't run until something changes) or *delayed*
+//! (it may not run before some time or condition). Workloads of the same scheduling hash from the same LocalQueue
+//! share a bucket, so that requeueing a whole class costs nothing per workload.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::ids::Map;
+use super::ids::{LocalQueueId, Map, SchedulingHashId, WorkloadId};
 use plimsoll_state::time::Time;
-
-/// Number of a workload.
-pub(crate) type WlId = u32;
-/// Number of a scheduling shape: workloads of the same shape get the same verdict.
-pub(crate) type ShapeId = u32;
-/// Number of a LocalQueue.
-pub(crate) type LqId = u32;
 
 /// Order within a ClusterQueue: higher priority, then older, then UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,24 +17,24 @@ pub(crate) struct Rank {
     pub(crate) priority: Reverse<i64>,
     pub(crate) since: Time,
     pub(crate) uid: Arc<str>,
-    pub(crate) id: WlId,
+    pub(crate) id: WorkloadId,
 }
 
-type BucketKey = (ShapeId, LqId);
+type BucketKey = (SchedulingHashId, LocalQueueId);
 
 #[derive(Debug, Default)]
 struct Bucket {
     active: BTreeSet<Rank>,
-    parked: BTreeSet<Rank>,
+    inadmissible: BTreeSet<Rank>,
 }
 
 /// Where a workload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
+pub(crate) enum QueuePosition {
     /// Takes its turn.
     Active,
     /// Can't run until something changes.
-    Parked,
+    Inadmissible,
     /// May not run yet.
     Delayed,
 }
@@ -52,18 +45,18 @@ pub(crate) struct Pending {
     buckets: BTreeMap<BucketKey, Bucket>,
     /// First active workload of every bucket that has one.
     heads: BTreeSet<(Rank, BucketKey)>,
-    delayed: BTreeSet<WlId>,
-    spots: Map<WlId, (Rank, BucketKey)>,
-    /// Shapes that can't run until something changes, and why.
-    stopped: BTreeMap<ShapeId, (&'static str, Arc<str>)>,
+    delayed: BTreeSet<WorkloadId>,
+    positions: Map<WorkloadId, (Rank, BucketKey)>,
+    /// Scheduling hashes that can't run until something changes, and why.
+    stopped: BTreeMap<SchedulingHashId, (&'static str, Arc<str>)>,
     /// The workload that waits for its victims to go and therefore stays first.
-    pub(crate) sticky: Option<WlId>,
+    pub(crate) sticky: Option<WorkloadId>,
 }
 
 impl Pending {
     /// How many wait at all.
     pub(crate) fn len(&self) -> usize {
-        self.spots.len() + self.delayed.len()
+        self.positions.len() + self.delayed.len()
     }
 
     /// How many are in turn.
@@ -72,41 +65,41 @@ impl Pending {
     }
 
     /// Counts those in turn per LocalQueue.
-    pub(crate) fn count_in_turn(&self, counts: &mut BTreeMap<LqId, usize>) {
+    pub(crate) fn count_in_turn(&self, counts: &mut BTreeMap<LocalQueueId, usize>) {
         for ((_, lq), b) in &self.buckets {
             *counts.entry(*lq).or_insert(0) += b.active.len();
         }
     }
 
-    /// How many shapes have workloads in turn, and how many parked ones.
-    pub(crate) fn shapes(&self) -> (usize, usize) {
+    /// How many scheduling hashes have workloads in turn, and how many inadmissible ones.
+    pub(crate) fn scheduling_hashes(&self) -> (usize, usize) {
         let count = |has: &dyn Fn(&Bucket) -> bool| {
             let mut last = None;
             self.buckets.iter().filter(|(k, b)| has(b) && last.replace(k.0) != Some(k.0)).count()
         };
-        (count(&|b| !b.active.is_empty()), count(&|b| !b.parked.is_empty()))
+        (count(&|b| !b.active.is_empty()), count(&|b| !b.inadmissible.is_empty()))
     }
 
     /// All that wait, in no particular order.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = WlId> + '_ {
-        let ranked = self.buckets.values().flat_map(|b| b.active.iter().chain(&b.parked).map(|r| r.id));
+    pub(crate) fn ids(&self) -> impl Iterator<Item = WorkloadId> + '_ {
+        let ranked = self.buckets.values().flat_map(|b| b.active.iter().chain(&b.inadmissible).map(|r| r.id));
         ranked.chain(self.delayed.iter().copied())
     }
 
-    pub(crate) fn spot(&self, id: WlId) -> Option<Spot> {
+    pub(crate) fn position(&self, id: WorkloadId) -> Option<QueuePosition> {
         if self.delayed.contains(&id) {
-            return Some(Spot::Delayed);
+            return Some(QueuePosition::Delayed);
         }
-        let (rank, key) = self.spots.get(&id)?;
+        let (rank, key) = self.positions.get(&id)?;
         let bucket = self.buckets.get(key)?;
-        Some(if bucket.active.contains(rank) { Spot::Active } else { Spot::Parked })
+        Some(if bucket.active.contains(rank) { QueuePosition::Active } else { QueuePosition::Inadmissible })
     }
 
     /// Puts a workload in turn, wherever it was.
-    pub(crate) fn activate(&mut self, rank: Rank, shape: ShapeId, lq: LqId) {
+    pub(crate) fn activate(&mut self, rank: Rank, scheduling_hash: SchedulingHashId, lq: LocalQueueId) {
         self.remove(rank.id);
-        let key = (shape, lq);
-        self.spots.insert(rank.id, (rank.clone(), key));
+        let key = (scheduling_hash, lq);
+        self.positions.insert(rank.id, (rank.clone(), key));
         let bucket = self.buckets.entry(key).or_default();
         let first = bucket.active.first().cloned();
         bucket.active.insert(rank.clone());
@@ -118,26 +111,31 @@ impl Pending {
         }
     }
 
-    /// Parks a workload, wherever it was.
-    pub(crate) fn park(&mut self, rank: Rank, shape: ShapeId, lq: LqId) {
+    /// Makes a workload inadmissible, wherever it was.
+    pub(crate) fn insert_inadmissible(
+        &mut self,
+        rank: Rank,
+        scheduling_hash: SchedulingHashId,
+        lq: LocalQueueId,
+    ) {
         self.remove(rank.id);
-        let key = (shape, lq);
-        self.spots.insert(rank.id, (rank.clone(), key));
-        self.buckets.entry(key).or_default().parked.insert(rank);
+        let key = (scheduling_hash, lq);
+        self.positions.insert(rank.id, (rank.clone(), key));
+        self.buckets.entry(key).or_default().inadmissible.insert(rank);
     }
 
     /// Puts a workload aside until it is put elsewhere.
-    pub(crate) fn delay(&mut self, id: WlId) {
+    pub(crate) fn delay(&mut self, id: WorkloadId) {
         self.remove(id);
         self.delayed.insert(id);
     }
 
     /// Takes a workload out; whether it was there. Stickiness stays.
-    pub(crate) fn remove(&mut self, id: WlId) -> bool {
+    pub(crate) fn remove(&mut self, id: WorkloadId) -> bool {
         if self.delayed.remove(&id) {
             return true;
         }
-        let Some((rank, key)) = self.spots.remove(&id) else { return false };
+        let Some((rank, key)) = self.positions.remove(&id) else { return false };
         let Some(bucket) = self.buckets.get_mut(&key) else { return false };
         if bucket.active.remove(&rank) {
             if self.heads.remove(&(rank, key))
@@ -146,27 +144,27 @@ impl Pending {
                 self.heads.insert((next.clone(), key));
             }
         } else {
-            bucket.parked.remove(&rank);
+            bucket.inadmissible.remove(&rank);
         }
-        if bucket.active.is_empty() && bucket.parked.is_empty() {
+        if bucket.active.is_empty() && bucket.inadmissible.is_empty() {
             self.buckets.remove(&key);
         }
         true
     }
 
     /// Takes out the workload whose turn it is. With `usage`, LocalQueues that used less go first.
-    pub(crate) fn pop(&mut self, usage: Option<&dyn Fn(LqId) -> f64>) -> Option<WlId> {
+    pub(crate) fn pop(&mut self, usage: Option<&dyn Fn(LocalQueueId) -> f64>) -> Option<WorkloadId> {
         let id = self.first(usage)?;
         self.remove(id);
         Some(id)
     }
 
-    fn first(&self, usage: Option<&dyn Fn(LqId) -> f64>) -> Option<WlId> {
-        let sticky = self.sticky.filter(|&s| self.spot(s) == Some(Spot::Active));
+    fn first(&self, usage: Option<&dyn Fn(LocalQueueId) -> f64>) -> Option<WorkloadId> {
+        let sticky = self.sticky.filter(|&s| self.position(s) == Some(QueuePosition::Active));
         let Some(usage) = usage else {
             return sticky.or_else(|| self.heads.first().map(|(r, _)| r.id));
         };
-        let sticky_lq = sticky.and_then(|s| self.spots.get(&s)).map(|(_, key)| key.1);
+        let sticky_lq = sticky.and_then(|s| self.positions.get(&s)).map(|(_, key)| key.1);
         let best = self.heads.iter().min_by(|(a, ka), (b, kb)| {
             usage(ka.1)
                 .total_cmp(&usage(kb.1))
@@ -182,32 +180,40 @@ impl Pending {
         !self.heads.is_empty()
     }
 
-    /// Parks everything of a shape and remembers why, until [`Pending::wake`].
-    pub(crate) fn stop_shape(&mut self, shape: ShapeId, reason: &'static str, message: &str) -> Vec<WlId> {
-        self.stopped.insert(shape, (reason, Arc::from(message)));
+    /// Makes all workloads of a scheduling hash inadmissible and remembers why (Kueue `handleInadmissibleHash`).
+    pub(crate) fn park_hash(
+        &mut self,
+        scheduling_hash: SchedulingHashId,
+        reason: &'static str,
+        message: &str,
+    ) -> Vec<WorkloadId> {
+        self.stopped.insert(scheduling_hash, (reason, Arc::from(message)));
         let mut moved = Vec::new();
-        for (key, bucket) in self.buckets.range_mut((shape, 0)..=(shape, LqId::MAX)) {
+        for (key, bucket) in self
+            .buckets
+            .range_mut((scheduling_hash, LocalQueueId(0))..=(scheduling_hash, LocalQueueId(u32::MAX)))
+        {
             if let Some(first) = bucket.active.first() {
                 self.heads.remove(&(first.clone(), *key));
             }
             moved.extend(bucket.active.iter().map(|r| r.id));
-            bucket.parked.append(&mut bucket.active);
+            bucket.inadmissible.append(&mut bucket.active);
         }
         moved
     }
 
-    /// Why a shape is stopped, if it is: reason and message.
-    pub(crate) fn stopped(&self, shape: ShapeId) -> Option<(&'static str, &Arc<str>)> {
-        self.stopped.get(&shape).map(|(reason, message)| (*reason, message))
+    /// Why workloads of a hash are skipped, if they are: reason and message.
+    pub(crate) fn stopped(&self, scheduling_hash: SchedulingHashId) -> Option<(&'static str, &Arc<str>)> {
+        self.stopped.get(&scheduling_hash).map(|(reason, message)| (*reason, message))
     }
 
-    /// Puts all parked workloads of LocalQueues for which `allowed` holds back in turn, and forgets which
-    /// shapes were stopped. Returns whether anything moved.
-    pub(crate) fn wake(&mut self, allowed: impl Fn(LqId) -> bool) -> bool {
+    /// Puts all inadmissible workloads of LocalQueues for which `allowed` holds back in turn, and forgets which
+    /// hashes are skipped. Returns whether anything moved.
+    pub(crate) fn wake(&mut self, allowed: impl Fn(LocalQueueId) -> bool) -> bool {
         self.stopped.clear();
         let mut moved = false;
         for (key, bucket) in &mut self.buckets {
-            if bucket.parked.is_empty() || !allowed(key.1) {
+            if bucket.inadmissible.is_empty() || !allowed(key.1) {
                 continue;
             }
             moved = true;
@@ -215,9 +221,9 @@ impl Pending {
                 self.heads.remove(&(first.clone(), *key));
             }
             if bucket.active.is_empty() {
-                std::mem::swap(&mut bucket.active, &mut bucket.parked);
+                std::mem::swap(&mut bucket.active, &mut bucket.inadmissible);
             } else {
-                bucket.active.append(&mut bucket.parked);
+                bucket.active.append(&mut bucket.inadmissible);
             }
             if let Some(first) = bucket.active.first() {
                 self.heads.insert((first.clone(), *key));
@@ -231,10 +237,10 @@ impl Pending {
         let heads: BTreeSet<(Rank, BucketKey)> =
             self.buckets.iter().filter_map(|(k, b)| Some((b.active.first()?.clone(), *k))).collect();
         heads == self.heads
-            && self.buckets.values().map(|b| b.active.len() + b.parked.len()).sum::<usize>()
-                == self.spots.len()
-            && self.spots.values().all(|(r, k)| {
-                self.buckets.get(k).is_some_and(|b| b.active.contains(r) != b.parked.contains(r))
+            && self.buckets.values().map(|b| b.active.len() + b.inadmissible.len()).sum::<usize>()
+                == self.positions.len()
+            && self.positions.values().all(|(r, k)| {
+                self.buckets.get(k).is_some_and(|b| b.active.contains(r) != b.inadmissible.contains(r))
             })
     }
 }
@@ -243,38 +249,56 @@ impl Pending {
 mod tests {
     use super::*;
 
-    fn rank(id: WlId, priority: i64) -> Rank {
-        Rank { priority: Reverse(priority), since: Time(0), uid: Arc::from(format!("u{id}")), id }
+    const fn w(id: u32) -> WorkloadId {
+        WorkloadId(id)
+    }
+
+    const fn h(id: u32) -> SchedulingHashId {
+        SchedulingHashId(id)
+    }
+
+    const fn l(id: u32) -> LocalQueueId {
+        LocalQueueId(id)
+    }
+
+    fn rank(id: u32, priority: i64) -> Rank {
+        Rank { priority: Reverse(priority), since: Time(0), uid: Arc::from(format!("u{id}")), id: w(id) }
     }
 
     #[test]
-    fn parks_and_wakes_whole_shapes() {
+    fn inadmissible_hashes_are_requeued_as_a_whole() {
         let mut p = Pending::default();
-        p.activate(rank(1, 5), 7, 0);
-        p.activate(rank(2, 9), 7, 1);
-        p.activate(rank(3, 1), 8, 0);
-        assert_eq!(p.pop(None), Some(2));
-        p.park(rank(2, 9), 7, 1);
-        assert_eq!(p.stop_shape(7, "NoFit", "too small"), vec![1]);
-        let why = p.stopped(7).map(|(reason, message)| (reason, &**message));
-        assert_eq!((p.len(), p.spot(1), why), (3, Some(Spot::Parked), Some(("NoFit", "too small"))));
+        p.activate(rank(1, 5), h(7), l(0));
+        p.activate(rank(2, 9), h(7), l(1));
+        p.activate(rank(3, 1), h(8), l(0));
+        assert_eq!(p.pop(None), Some(w(2)));
+        p.insert_inadmissible(rank(2, 9), h(7), l(1));
+        assert_eq!(p.park_hash(h(7), "NoFit", "too small"), vec![w(1)]);
+        let why = p.stopped(h(7)).map(|(reason, message)| (reason, &**message));
+        assert_eq!(
+            (p.len(), p.position(w(1)), why),
+            (3, Some(QueuePosition::Inadmissible), Some(("NoFit", "too small")))
+        );
         assert!(p.check());
-        assert!(p.wake(|lq| lq == 0));
-        assert_eq!((p.spot(1), p.spot(2)), (Some(Spot::Active), Some(Spot::Parked)));
-        assert_eq!((p.pop(None), p.pop(None), p.pop(None)), (Some(1), Some(3), None));
+        assert!(p.wake(|lq| lq == l(0)));
+        assert_eq!(
+            (p.position(w(1)), p.position(w(2))),
+            (Some(QueuePosition::Active), Some(QueuePosition::Inadmissible))
+        );
+        assert_eq!((p.pop(None), p.pop(None), p.pop(None)), (Some(w(1)), Some(w(3)), None));
         assert!(p.check());
     }
 
     #[test]
     fn sticky_and_usage_come_before_rank() {
         let mut p = Pending::default();
-        p.activate(rank(1, 5), 1, 0);
-        p.activate(rank(2, 9), 2, 0);
-        p.activate(rank(3, 0), 3, 1);
-        p.sticky = Some(1);
-        let usage = |lq: LqId| if lq == 1 { 1.0 } else { 2.0 };
-        assert_eq!(p.pop(Some(&usage)), Some(3));
-        assert_eq!(p.pop(Some(&usage)), Some(1));
-        assert_eq!(p.pop(None), Some(2));
+        p.activate(rank(1, 5), h(1), l(0));
+        p.activate(rank(2, 9), h(2), l(0));
+        p.activate(rank(3, 0), h(3), l(1));
+        p.sticky = Some(w(1));
+        let usage = |lq: LocalQueueId| if lq == l(1) { 1.0 } else { 2.0 };
+        assert_eq!(p.pop(Some(&usage)), Some(w(3)));
+        assert_eq!(p.pop(Some(&usage)), Some(w(1)));
+        assert_eq!(p.pop(None), Some(w(2)));
     }
 }

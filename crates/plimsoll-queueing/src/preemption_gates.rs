@@ -1,10 +1,10 @@
-//! Preemption gates: a workload that has one that is closed may not make others go (spec section 2.3, Kueue KEP-8303).
+//! Preemption gates: a workload with a closed gate may not preempt (Kueue KEP-8303).
 
 use super::cond;
 use super::conditions::Edit;
+use super::ids::WorkloadId;
 use super::model::PreemptionGateState;
-use super::pending::WlId;
-use super::state::Queueing;
+use crate::Queueing;
 use plimsoll_state::time::Time;
 
 /// Reason of the condition BlockedOnPreemptionGates.
@@ -27,7 +27,7 @@ impl Edit<'_> {
 
 impl Queueing {
     /// Keeps `status.preemptionGates` what the spec lists; new gates are closed. Whether a write was made.
-    pub(crate) fn reconcile_preemption_gates(&mut self, id: WlId, now: Time) -> bool {
+    pub(crate) fn reconcile_preemption_gates(&mut self, id: WorkloadId, now: Time) -> bool {
         if !self.config.gates.preemption_gates {
             return false;
         }

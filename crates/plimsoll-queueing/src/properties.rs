@@ -9,6 +9,13 @@ use super::*;
 use crate::testing::{self as engine, Engine};
 use plimsoll_state::time::Duration;
 
+/// `withinClusterQueue` by number.
+const WITHIN: [PreemptionPolicy; 3] =
+    [PreemptionPolicy::Never, PreemptionPolicy::LowerPriority, PreemptionPolicy::LowerOrNewerEqualPriority];
+/// `reclaimWithinCohort` by number.
+const RECLAIM: [PreemptionPolicy; 3] =
+    [PreemptionPolicy::Never, PreemptionPolicy::LowerPriority, PreemptionPolicy::Any];
+
 /// A cohort or a ClusterQueue: parent (an earlier cohort), nominal quota, limits.
 #[derive(Clone, Debug)]
 struct Spec {
@@ -118,8 +125,8 @@ impl World {
             );
             q.resource_groups = groups(s, true);
             q.preemption = PreemptionRules {
-                reclaim_within_cohort: s.rules.0,
-                within_cluster_queue: s.rules.1,
+                reclaim_within_cohort: RECLAIM[usize::from(s.rules.0)],
+                within_cluster_queue: WITHIN[usize::from(s.rules.1)],
                 borrow_within_cohort: BorrowWithinCohort {
                     lower_priority: s.rules.2 && s.rules.0 != 0,
                     max_priority_threshold: None,
@@ -180,7 +187,7 @@ impl World {
             }
         }
         if let Some(q) = self.engine.queueing() {
-            assert_eq!(q.cq_by_name.len(), self.queues.len());
+            assert_eq!(q.cluster_queues.ids().count(), self.queues.len());
         }
         (answers, moved)
     }
@@ -245,7 +252,7 @@ impl World {
             .sum()
     }
 
-    /// Quota and usage of a cohort with everything below, by recursion (spec section 2.4).
+    /// Quota and usage of a cohort with everything below, by recursion (Kueue KEP-79).
     fn cohort(&self, k: usize) -> (i64, i64) {
         let (mut quota, mut used) = (self.cohorts[k].nominal, 0);
         let mut add = |(q, u): (i64, i64), lending: Option<i64>| {

@@ -1,15 +1,17 @@
-//! What has to be said about a workload between cycles: why it waits, that it has to stop, that it may be
-//! queued again (Kueue's workload controller, spec sections 3.1, 3.2 and 3.5).
+//! Conditions of a workload that change between cycles: why it waits, evictions, requeueing (Kueue
+//! `pkg/controller/core/workload_controller.go`).
 
-use super::account::{Phase, has_failed_checks, is_on_hold};
-use super::assign::why;
-use super::depend::WAITING;
+mod evictions;
+
+use super::account::{Phase, is_on_hold};
+use super::dependencies::WAITING;
+use super::ids::WorkloadId;
 use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
-use super::pending::WlId;
-use super::state::Queueing;
-use super::windows::OUTSIDE;
+use super::run_windows::OUTSIDE;
 use super::{Action, Note, cond};
-use plimsoll_state::time::{Duration, Time};
+use crate::Queueing;
+use crate::cycle::assign::why;
+use plimsoll_state::time::Time;
 
 /// Rounds of changes per workload and call; each makes one write.
 pub(crate) const MAX_ROUNDS: usize = 8;
@@ -28,24 +30,18 @@ const KEPT: [&str; 10] = [
     "AdmissionGated",
 ];
 
-/// `base` times 2 to the power of `count` - 1, at most `max`.
-fn backoff(base: Duration, max: Duration, count: i32) -> Duration {
-    let doublings = u32::try_from(count - 1).unwrap_or(0).min(62);
-    Duration(base.0.saturating_mul(1 << doublings)).min(max)
-}
-
 fn note(warning: bool, reason: &str, message: impl Into<String>) -> Vec<Note> {
     vec![Note { warning, reason: reason.to_owned(), message: message.into() }]
 }
 
 impl Queueing {
-    /// Looks at all workloads that changed, until nothing more changes. What changes in every round is left for the next
-    /// step ([`Queueing::next_wake`]), so that others get their turn.
+    /// Reconciles all dirty workloads until nothing more changes. A workload that changes in every round is left for the
+    /// next step ([`Queueing::next_wake`]), so that others get their turn.
     pub(crate) fn reconcile_dirty(&mut self, now: Time) {
         self.devices_settle(now);
-        self.depend_settle(now);
+        self.settle_dependencies(now);
         for _ in 0..self.rounds {
-            let dirty = std::mem::take(&mut self.dirty);
+            let dirty = std::mem::take(&mut self.dirty.workloads);
             if dirty.is_empty() {
                 return;
             }
@@ -58,8 +54,8 @@ impl Queueing {
         }
     }
 
-    /// Makes at most one write; [`Queueing::edit`] marks the workload for another look.
-    fn reconcile(&mut self, id: WlId, now: Time) {
+    /// Makes at most one write; [`Queueing::edit`] marks the workload dirty.
+    fn reconcile(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let obj = &wl.obj;
         if Phase::of(&obj.status) == Phase::Finished {
@@ -88,7 +84,7 @@ impl Queueing {
         let phase = Phase::of(&wl.obj.status);
         if phase != Phase::Admitted {
             let explicit = self.config.gates.explicit_status;
-            let why = if phase == Phase::Pending { self.why_waiting(id) } else { None };
+            let why = if phase == Phase::Pending { self.pending_reason_of(id) } else { None };
             let before = Phase::of(&wl.obj.status);
             let untold = |s: &WorkloadStatus| s.condition(cond::ADMITTED).is_none_or(|c| !c.status);
             if why.is_none() && before == Phase::Pending && !explicit && untold(&wl.obj.status) {
@@ -109,7 +105,7 @@ impl Queueing {
         self.reconcile_holding(id, now);
     }
 
-    fn admitted_note(&self, id: WlId, now: Time) -> Vec<Note> {
+    fn admitted_note(&self, id: WorkloadId, now: Time) -> Vec<Note> {
         let Some(wl) = self.wl(id).filter(|w| Phase::of(&w.obj.status) == Phase::Reserved) else {
             return Vec::new();
         };
@@ -128,12 +124,15 @@ impl Queueing {
     }
 
     /// The event for a workload that is kept out of its queue for a reason that Kueue doesn't have, once per reason.
-    pub(crate) fn held_back_note(&self, id: WlId, reason: &str, message: &str) -> Option<Note> {
+    pub(crate) fn held_back_note(&self, id: WorkloadId, reason: &str, message: &str) -> Option<Note> {
         let wl = self.wl(id)?;
         let told = wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == reason);
         let passes = reason == WAITING || reason == OUTSIDE;
-        let ours =
-            passes || self.why_depends(wl).or_else(|| self.why_outside(wl)).is_some_and(|(r, _)| r == reason);
+        let ours = passes
+            || self
+                .dependency_reason(wl)
+                .or_else(|| self.run_window_reason(wl))
+                .is_some_and(|(r, _)| r == reason);
         (!told && ours).then(|| Note {
             warning: !passes,
             reason: reason.to_owned(),
@@ -142,7 +141,7 @@ impl Queueing {
     }
 
     /// Backoffs and reactivation; whether a write was made or there is nothing more to do now.
-    fn reconcile_active(&mut self, id: WlId, now: Time) -> bool {
+    fn reconcile_active(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         let s = &wl.obj.status;
         if s.is_true(cond::DEACTIVATION_TARGET) {
@@ -153,7 +152,7 @@ impl Queueing {
         let requeue_at = s.requeue_state.as_ref().and_then(|r| r.requeue_at);
         if let Some(at) = requeue_at {
             if at > now {
-                self.timers.insert((at, id));
+                self.timers.workloads.insert((at, id));
                 return true;
             }
             if Phase::of(s) == Phase::Pending {
@@ -180,7 +179,7 @@ impl Queueing {
     }
 
     /// Eviction of a deactivated workload; whether a write was made.
-    fn reconcile_inactive(&mut self, id: WlId, now: Time) -> bool {
+    fn reconcile_inactive(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         let s = &wl.obj.status;
         let target = s.condition(cond::DEACTIVATION_TARGET).cloned();
@@ -197,7 +196,14 @@ impl Queueing {
     }
 
     /// First phase of an eviction, with its event.
-    pub(crate) fn evict(&mut self, id: WlId, reason: &str, cause: &str, message: &str, now: Time) -> bool {
+    pub(crate) fn evict(
+        &mut self,
+        id: WorkloadId,
+        reason: &str,
+        cause: &str,
+        message: &str,
+        now: Time,
+    ) -> bool {
         let holds = self.wl(id).is_some_and(|w| w.obj.status.admission.is_some());
         let full = if reason == "Deactivated" && !cause.is_empty() {
             format!("EvictedDueTo{reason}DueTo{cause}")
@@ -216,7 +222,7 @@ impl Queueing {
     }
 
     /// Workloads of queues that run again may be queued again; whether a write was made.
-    fn reconcile_requeued(&mut self, id: WlId, now: Time) -> bool {
+    fn reconcile_requeued(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         let lq = self.lq(wl.lq);
         let requeued = wl.obj.status.condition(cond::REQUEUED).filter(|c| !c.status);
@@ -253,15 +259,15 @@ impl Queueing {
         false
     }
 
-    fn requeued(&mut self, id: WlId, reason: &str, what: &str, now: Time) -> bool {
+    fn requeued(&mut self, id: WorkloadId, reason: &str, what: &str, now: Time) -> bool {
         let message = format!("{what} was restarted after being stopped");
         self.edit(id, now, Vec::new(), |e| {
             e.set(cond::REQUEUED, true, reason, &message);
         })
     }
 
-    /// Keeps the list of admission checks what it has to be (spec section 2.11); whether a write was made.
-    fn reconcile_checks(&mut self, id: WlId, now: Time) -> bool {
+    /// Syncs the list of admission checks (Kueue `AdmissionChecksForWorkload`); whether a write was made.
+    fn reconcile_checks(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         // One whose queue was changed while it got its quota is held against the checks of who gave it.
         let cq = wl.held.or(self.lq(wl.lq).cq);
@@ -290,7 +296,11 @@ impl Queueing {
 
     /// Names of the checks a workload has to pass: with an admission those of its flavors, before that
     /// those that apply to every flavor.
-    pub(crate) fn checks_of(&self, cq: super::state::CqId, admission: Option<&Admission>) -> Vec<String> {
+    pub(crate) fn checks_of(
+        &self,
+        cq: super::ids::ClusterQueueId,
+        admission: Option<&Admission>,
+    ) -> Vec<String> {
         let Some(spec) = &self.cq(cq).spec else { return Vec::new() };
         let all: Vec<&str> =
             spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.flavor.as_str())).collect();
@@ -307,69 +317,72 @@ impl Queueing {
     }
 
     /// Why a workload without a reservation waits, as far as that is known without a cycle.
-    fn why_waiting(&self, id: WlId) -> Option<(String, String)> {
+    fn pending_reason_of(&self, id: WorkloadId) -> Option<(String, String)> {
         let wl = self.wl(id)?;
         let obj = &wl.obj;
-        let said = |reason: &str, message: String| Some((reason.to_owned(), message));
+        let because = |reason: &str, message: String| Some((reason.to_owned(), message));
         let condition = obj.status.condition(cond::QUOTA_RESERVED);
         if !obj.active {
-            return said("Deactivated", "The workload is deactivated".into());
+            return because("Deactivated", "The workload is deactivated".into());
         }
         if is_on_hold(obj) {
             return None;
         }
         let lq = self.lq(wl.lq);
         let Some(spec) = &lq.spec else {
-            return said("Misconfigured", format!("LocalQueue {} doesn't exist", obj.queue));
+            return because("Misconfigured", format!("LocalQueue {} doesn't exist", obj.queue));
         };
         if spec.stop_policy != StopPolicy::None {
-            return said("Suspended", format!("LocalQueue {} is inactive", obj.queue));
+            return because("Suspended", format!("LocalQueue {} is inactive", obj.queue));
         }
         let Some(cq) = lq.cq.filter(|&c| self.cq(c).spec.is_some()) else {
-            return said("Misconfigured", format!("ClusterQueue {} doesn't exist", spec.cluster_queue));
+            return because("Misconfigured", format!("ClusterQueue {} doesn't exist", spec.cluster_queue));
         };
         if !self.cq(cq).is_active() {
-            return said("Suspended", format!("ClusterQueue {} is inactive", self.cq(cq).name));
+            return because("Suspended", format!("ClusterQueue {} is inactive", self.cq(cq).name));
         }
-        if self.namespaces.contains_key(&obj.key.namespace) && !self.namespace_matches(cq, &obj.key.namespace)
+        if self.objects.namespaces.contains_key(&obj.key.namespace)
+            && !self.namespace_matches(cq, &obj.key.namespace)
         {
-            return said("Misconfigured", "workload namespace doesn't match ClusterQueue selector".into());
+            return because("Misconfigured", "workload namespace doesn't match ClusterQueue selector".into());
         }
         if let Some(problem) = &wl.invalid_as_written {
-            return said("Misconfigured", problem.clone());
+            return because("Misconfigured", problem.clone());
         }
         if !obj.admission_gated_by.is_empty() {
-            return said("AdmissionGated", format!("Admission is gated by: {}", obj.admission_gated_by));
+            return because("AdmissionGated", format!("Admission is gated by: {}", obj.admission_gated_by));
         }
-        if let Some((reason, message)) = self.why_depends(wl) {
-            return said(reason, message);
+        if let Some((reason, message)) = self.dependency_reason(wl) {
+            return because(reason, message);
         }
-        if let Some((reason, message)) = self.why_outside(wl) {
-            return said(reason, message);
+        if let Some((reason, message)) = self.run_window_reason(wl) {
+            return because(reason, message);
         }
         let reason = condition.map(|c| c.reason.as_str());
-        if self.may_ask_shape(reason)
+        if self.adopts_hash_reason(reason)
             && let Some(stopped) = self.stopped_reason(id)
         {
             let message = "Bypassed scheduling evaluation because an equivalent workload recently failed";
             let shut = if stopped == why::WINDOW { self.shut_flavors_text(wl) } else { None };
-            return said(stopped, shut.unwrap_or_else(|| message.into()));
+            return because(stopped, shut.unwrap_or_else(|| message.into()));
         }
         match reason {
             Some(r) if KEPT.contains(&r) => None,
             None if !self.config.gates.explicit_status => None,
-            _ => said("PendingEvaluation", "Workload is pending evaluation in the scheduling queue".into()),
+            _ => {
+                because("PendingEvaluation", "Workload is pending evaluation in the scheduling queue".into())
+            }
         }
     }
 
     /// Whether a verdict on an equal workload could change what is said about this one.
-    pub(crate) fn may_hear_of_shape(&self, id: WlId) -> bool {
-        let said = self.wl(id).map(|w| w.obj.status.condition(cond::QUOTA_RESERVED));
-        said.is_some_and(|c| self.may_ask_shape(c.map(|c| c.reason.as_str())))
+    pub(crate) fn may_adopt_hash_reason(&self, id: WorkloadId) -> bool {
+        let condition = self.wl(id).map(|w| w.obj.status.condition(cond::QUOTA_RESERVED));
+        condition.is_some_and(|c| self.adopts_hash_reason(c.map(|c| c.reason.as_str())))
     }
 
     /// Whether the verdict on an equal workload may replace this reason.
-    fn may_ask_shape(&self, reason: Option<&str>) -> bool {
+    fn adopts_hash_reason(&self, reason: Option<&str>) -> bool {
         self.config.gates.equivalence_hashing
             && match reason {
                 None => self.config.gates.explicit_status,
@@ -377,176 +390,13 @@ impl Queueing {
             }
     }
 
-    /// Why workloads of this one's shape are parked, if they and it are.
-    fn stopped_reason(&self, id: WlId) -> Option<&'static str> {
+    /// Why workloads of this one's scheduling hash are inadmissible, if they and it are.
+    fn stopped_reason(&self, id: WorkloadId) -> Option<&'static str> {
         let wl = self.wl(id)?;
         let pending = &self.cq(wl.queued?).pending;
-        if pending.spot(id) == Some(super::pending::Spot::Active) {
+        if pending.position(id) == Some(super::pending::QueuePosition::Active) {
             return None;
         }
-        pending.stopped(wl.shape).map(|(reason, _)| reason)
-    }
-
-    /// Evictions of workloads that hold quota: checks, stopped queues.
-    fn reconcile_holding(&mut self, id: WlId, now: Time) {
-        let Some(wl) = self.wl(id) else { return };
-        let s = &wl.obj.status;
-        if !Phase::of(s).holds_quota() || !wl.obj.active {
-            return;
-        }
-        if !s.is_true(cond::EVICTED) && has_failed_checks(&wl.obj) {
-            self.reconcile_failed_checks(id, now);
-            return;
-        }
-        let admitted = Phase::of(s) == Phase::Admitted;
-        let evicted = s.is_true(cond::EVICTED);
-        let lq = self.lq(wl.lq);
-        let local = lq.spec.as_ref().map(|s| (s.stop_policy, s.deleting));
-        // The ClusterQueue is known by its LocalQueue, and a stopped one is not there for Kueue: whoever came through
-        // a LocalQueue on hold runs on, whatever is said of the ClusterQueue.
-        let runs = local.is_some_and(|(p, _)| p == StopPolicy::None);
-        let queue = lq.cq.filter(|_| runs).and_then(|c| self.cq(c).spec.as_ref());
-        let queue = queue.map(|s| (s.stop_policy, s.deleting));
-        let name = wl.obj.queue.clone();
-        let queue_name = lq.cq.map_or(String::new(), |c| self.cq(c).name.clone());
-        let stops = [
-            (local, "LocalQueueStopped", "LocalQueue", name),
-            (queue, "ClusterQueueStopped", "ClusterQueue", queue_name),
-        ];
-        for (state, reason, kind, name) in stops {
-            if admitted {
-                if state.is_some_and(|(p, _)| p == StopPolicy::HoldAndDrain) && !evicted {
-                    self.evict(id, reason, "", &format!("The {kind} is stopped"), now);
-                    return;
-                }
-                continue;
-            }
-            let (why, message) = match state {
-                None | Some((_, true)) => {
-                    ("Misconfigured", format!("{kind} {name} is terminating or missing"))
-                }
-                Some((p, _)) if p != StopPolicy::None => ("Suspended", format!("{kind} {name} is stopped")),
-                _ => continue,
-            };
-            let explicit = self.config.gates.explicit_status;
-            self.edit(id, now, Vec::new(), |e| {
-                e.unset_reservation(explicit, why, &message);
-            });
-            return;
-        }
-        self.reconcile_readiness(id, now);
-        self.reconcile_execution_time(id, now);
-    }
-
-    /// Evicts a workload whose pods are not ready in time, and deactivates one that was evicted for that
-    /// too often (spec section 2.10).
-    fn reconcile_readiness(&mut self, id: WlId, now: Time) {
-        let Some(rules) = self.config.wait_for_pods_ready.clone() else { return };
-        let Some(wl) = self.wl(id) else { return };
-        let s = &wl.obj.status;
-        if s.is_true(cond::EVICTED) || s.is_true(cond::DEACTIVATION_TARGET) {
-            return;
-        }
-        let Some(admitted) = s.condition(cond::ADMITTED).filter(|c| c.status) else { return };
-        let (cause, since, timeout) = match s.condition(cond::PODS_READY) {
-            Some(c) if c.status => return,
-            Some(c) if c.reason == "WaitForRecovery" => {
-                let Some(timeout) = rules.recovery_timeout else { return };
-                ("WaitForRecovery", c.transition, timeout)
-            }
-            None => ("WaitForStart", admitted.transition, rules.timeout),
-            Some(c) if c.reason == "WaitForStart" || c.reason == "PodsReady" => {
-                ("WaitForStart", admitted.transition, rules.timeout)
-            }
-            Some(_) => return,
-        };
-        let end = since.plus(timeout);
-        if end > now {
-            self.timers.insert((end, id));
-            return;
-        }
-        let count = s.requeue_state.as_ref().map_or(0, |r| r.count).saturating_add(1);
-        if rules.backoff_limit.is_some_and(|limit| count > limit) {
-            self.edit(id, now, Vec::new(), |e| {
-                let message = "exceeding the maximum number of re-queuing retries";
-                e.set(cond::DEACTIVATION_TARGET, true, "RequeuingLimitExceeded", message);
-            });
-            return;
-        }
-        let wait = backoff(rules.backoff_base, rules.backoff_max, count);
-        let message = format!("Exceeded the PodsReady timeout {}", wl.obj.key);
-        let notes = note(false, "EvictedDueToPodsReadyTimeout", message.clone());
-        self.edit(id, now, notes, |e| {
-            let state = e.status.requeue_state.get_or_insert_default();
-            state.count = count;
-            state.requeue_at = state.requeue_at.max(Some(now.plus(wait).truncate_to_second()));
-            e.evict("PodsReadyTimeout", cause, &message);
-        });
-    }
-
-    fn reconcile_failed_checks(&mut self, id: WlId, now: Time) {
-        let Some(wl) = self.wl(id) else { return };
-        let checks = &wl.obj.status.admission_checks;
-        let texts = |state: CheckState| -> Vec<String> {
-            checks
-                .iter()
-                .filter(|c| c.state == state)
-                .map(|c| match c.message.as_str() {
-                    "" => format!("{:?}", c.name),
-                    m => format!("{:?} ({m})", c.name),
-                })
-                .collect()
-        };
-        let message = |state: CheckState, texts: &[String]| {
-            let noun = if texts.len() > 1 { "AdmissionChecks" } else { "AdmissionCheck" };
-            format!("{noun} in {} state: {}", state.as_str(), texts.join("; "))
-        };
-        let rejected = texts(CheckState::Rejected);
-        if !rejected.is_empty() {
-            let message = message(CheckState::Rejected, &rejected);
-            let notes = note(true, "AdmissionCheckRejected", format!("Deactivated due to {message}"));
-            self.edit(id, now, notes, |e| {
-                e.set(cond::DEACTIVATION_TARGET, true, "AdmissionCheck", &message);
-            });
-            return;
-        }
-        let text = format!("Evicted due to {}", message(CheckState::Retry, &texts(CheckState::Retry)));
-        let wait = checks
-            .iter()
-            .filter(|c| c.state == CheckState::Retry)
-            .filter_map(|c| {
-                c.requeue_after_seconds.map(|s| c.transition.plus(Duration::from_seconds(s.into())))
-            })
-            .max();
-        if let Some(at) = wait {
-            self.edit(id, now, Vec::new(), |e| {
-                let state = e.status.requeue_state.get_or_insert_default();
-                state.requeue_at = state.requeue_at.max(Some(at));
-            });
-        }
-        self.evict(id, "AdmissionCheck", "", &text, now);
-    }
-
-    fn reconcile_execution_time(&mut self, id: WlId, now: Time) {
-        let Some(wl) = self.wl(id) else { return };
-        let s = &wl.obj.status;
-        let (Some(max), Some(c)) = (wl.obj.max_execution_seconds, s.condition(cond::ADMITTED)) else {
-            return;
-        };
-        if !c.status || s.is_true(cond::DEACTIVATION_TARGET) {
-            return;
-        }
-        let left = i64::from(max) - i64::from(s.past_execution_seconds.unwrap_or(0));
-        let end = c.transition.plus(Duration::from_seconds(left));
-        if end > now {
-            self.timers.insert((end, id));
-            return;
-        }
-        let reason = "MaximumExecutionTimeExceeded";
-        let notes = note(true, reason, format!("The maximum execution time ({max}s) exceeded"));
-        self.edit(id, now, notes, |e| {
-            e.set(cond::DEACTIVATION_TARGET, true, reason, "exceeding the maximum execution time");
-            e.status.past_execution_seconds = None;
-        });
+        pending.stopped(wl.scheduling_hash).map(|(reason, _)| reason)
     }
 }

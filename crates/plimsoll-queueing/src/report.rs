@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::amount::{Amount, Exact};
-use super::ids::Fr;
+use super::ids::{ClusterQueueId, Fr, LocalQueueId};
 use super::model::StopPolicy;
-use super::pending::LqId;
-use super::state::{CqId, Queueing};
+use super::pending::QueuePosition;
 use super::{Action, QueueStatus};
+use crate::Queueing;
 use plimsoll_state::cast::index32;
 use plimsoll_state::time::Time;
 
@@ -55,17 +55,17 @@ pub enum Waiting {
     /// In turn.
     Queued,
     /// Put aside until something changes.
-    Parked,
+    Inadmissible,
 }
 
 impl Queueing {
     /// How a workload waits; `None` when it is in no queue.
     pub fn waiting(&self, key: &super::WorkloadKey) -> Option<Waiting> {
-        let id = *self.wl_by_key.get(key)?;
+        let id = self.workloads.find(key)?;
         let queue = self.cq(self.wl(id)?.queued?);
-        Some(match queue.pending.spot(id)? {
-            super::pending::Spot::Active => Waiting::Queued,
-            super::pending::Spot::Parked | super::pending::Spot::Delayed => Waiting::Parked,
+        Some(match queue.pending.position(id)? {
+            QueuePosition::Active => Waiting::Queued,
+            QueuePosition::Inadmissible | QueuePosition::Delayed => Waiting::Inadmissible,
         })
     }
 
@@ -103,7 +103,7 @@ impl Queueing {
 
     /// Gives out the statuses of queues that changed since they were last given out.
     pub(crate) fn report_statuses(&mut self, _now: Time) {
-        let queues = std::mem::take(&mut self.dirty_cqs);
+        let queues = std::mem::take(&mut self.dirty.cluster_queues);
         if !queues.is_empty() && self.config.fair_sharing.is_some() {
             self.report_shares();
         }
@@ -117,7 +117,7 @@ impl Queueing {
                 self.out.push(Action::ClusterQueueStatus(name, status));
             }
         }
-        for id in std::mem::take(&mut self.dirty_lqs) {
+        for id in std::mem::take(&mut self.dirty.local_queues) {
             let Some(status) = self.local_queue_status(id) else { continue };
             let slot = self.lq_mut(id);
             if slot.reported.as_deref() != Some(&status) {
@@ -129,12 +129,12 @@ impl Queueing {
         }
     }
 
-    /// The status a ClusterQueue has by the books; `None` if there is no such object.
+    /// The status of a ClusterQueue from its usage now; `None` if there is no such object.
     pub fn status_of_cluster_queue(&self, name: &str) -> Option<QueueStatus> {
-        self.cluster_queue_status(*self.cq_by_name.get(name)?)
+        self.cluster_queue_status(self.cluster_queues.find(name)?)
     }
 
-    fn cluster_queue_status(&self, id: CqId) -> Option<QueueStatus> {
+    fn cluster_queue_status(&self, id: ClusterQueueId) -> Option<QueueStatus> {
         let cq = self.cq(id);
         cq.spec.as_ref()?;
         let (node, fair) = (cq.node?, self.config.fair_sharing.is_some());
@@ -166,13 +166,13 @@ impl Queueing {
     }
 
     /// Flavor, resource and column of every quota of a ClusterQueue, in the order of its spec.
-    pub(crate) fn columns_of(&self, id: CqId) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Fr)> {
+    pub(crate) fn columns_of(&self, id: ClusterQueueId) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Fr)> {
         let groups = self.cq(id).spec.iter().flat_map(|s| &s.resource_groups);
         let quotas = groups.flat_map(|g| &g.flavors).flat_map(|f| f.resources.iter().map(move |r| (f, r)));
         quotas.filter_map(|(f, r)| self.ids.named_pair(&f.flavor, &r.resource))
     }
 
-    pub(crate) fn local_queue_status(&self, id: LqId) -> Option<QueueStatus> {
+    pub(crate) fn local_queue_status(&self, id: LocalQueueId) -> Option<QueueStatus> {
         let lq = self.lq(id);
         let spec = lq.spec.as_ref()?;
         let cq = lq.cq.filter(|&c| self.cq(c).spec.is_some());
@@ -183,10 +183,10 @@ impl Queueing {
             Some(c) if !self.cq(c).is_active() => (false, "ClusterQueueIsInactive", cant),
             Some(_) => (true, "Ready", "Can submit new workloads to localQueue"),
         };
-        let list = |books: &BTreeMap<Fr, Exact>| {
+        let list = |metrics: &BTreeMap<Fr, Exact>| {
             let columns = cq.into_iter().flat_map(|c| self.columns_of(c));
             let row =
-                |(f, r, fr)| (Arc::clone(f), Arc::clone(r), books.get(&fr).map_or(0, |a| a.amount().0), 0);
+                |(f, r, fr)| (Arc::clone(f), Arc::clone(r), metrics.get(&fr).map_or(0, |a| a.amount().0), 0);
             columns.map(row).collect()
         };
         Some(QueueStatus {
@@ -197,15 +197,15 @@ impl Queueing {
             reservation: list(&lq.reserved_usage),
             usage: list(&lq.admitted_usage),
             weighted_share: None,
-            consumed: lq
-                .ledger_open
-                .then(|| (lq.ledger.consumed.clone().into_iter().collect(), lq.ledger.updated)),
+            consumed: lq.tracks_consumed.then(|| {
+                (lq.consumed_resources.consumed.clone().into_iter().collect(), lq.consumed_resources.updated)
+            }),
         })
     }
 
     fn report_shares(&mut self) {
         let mut changed = Vec::new();
-        for name in self.cohorts.keys() {
+        for name in self.objects.cohorts.keys() {
             let node = self.tree.nodes().find(|(_, n)| !n.leaf && n.name == *name).map(|(i, _)| i);
             let Some(node) = node else { continue };
             let share = self.tree.share(node).rounded();

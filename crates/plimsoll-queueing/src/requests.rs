@@ -1,4 +1,5 @@
-//! What a workload asks for: pod requests, defaults of the namespace, transformations (spec section 2.9).
+//! What a workload asks for: pod requests, defaults of the namespace, transformations
+//! (Kueue `pkg/workload/resources.go`, KEP-2937).
 
 use std::collections::BTreeMap;
 

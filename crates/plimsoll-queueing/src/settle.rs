@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::Action;
 use super::amount::Amount;
-use super::ids::Fr;
+use super::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
 use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
-use super::state::{CqId, Queueing};
 use super::tree::{NodeSpec, Quota, Tree};
+use crate::Queueing;
 use crate::joint::Nodes;
 use plimsoll_state::cast::index32;
 use plimsoll_state::time::Time;
@@ -25,13 +25,13 @@ impl Queueing {
     /// written. [`Queueing::decide`] does this too: conditions before and after its cycle, statuses of queues once, at
     /// the end.
     pub fn settle(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
-        self.settle_quietly(now);
+        self.reconcile_state(now);
         self.report(now);
         self.out.drain(..).for_each(emit);
     }
 
-    fn settle_quietly(&mut self, now: Time) {
-        self.windows_tick(now);
+    fn reconcile_state(&mut self, now: Time) {
+        self.update_run_windows(now);
         self.fire_timers(now);
         self.sample_usage(now);
         self.ensure_tree();
@@ -51,13 +51,13 @@ impl Queueing {
         self.decide_with(now, None, emit);
     }
 
-    /// As [`Queueing::decide`]; with `nodes`, a workload is admitted only when all its pods are promised a place there.
+    /// As [`Queueing::decide`]; with `nodes`, a workload is admitted only when nodes are reserved for all its pods.
     pub fn decide_with(&mut self, now: Time, nodes: Option<Nodes<'_, '_>>, emit: &mut dyn FnMut(Action)) {
-        self.settle_quietly(now);
-        self.wake_parked();
+        self.reconcile_state(now);
+        self.requeue_inadmissible_workloads();
         if std::mem::take(&mut self.cycle_due) {
             self.run_cycle(now, nodes);
-            self.settle_quietly(now);
+            self.reconcile_state(now);
         }
         self.report(now);
         self.out.drain(..).for_each(emit);
@@ -65,68 +65,64 @@ impl Queueing {
 
     /// When there is something to do without a new event; a time not after `now` means at once.
     pub fn next_wake(&self) -> Option<Time> {
-        if self.cycle_due || !self.to_wake.is_empty() || !self.dirty.is_empty() {
+        if self.cycle_due || !self.dirty.inadmissible.is_empty() || !self.dirty.workloads.is_empty() {
             return Some(Time(i64::MIN));
         }
-        let timer = self.timers.first().map(|(t, _)| *t);
-        let sample = self.samples.first().map(|(t, _)| *t);
-        let wake = self.wake_later.first().map(|(t, _)| *t);
-        let say = self.say_later.first().map(|(t, _)| *t);
         let nodes = [self.second.next(), self.tas.health.next()].into_iter().flatten().min();
-        [timer, sample, wake, say, nodes, self.windows.next_edge()].into_iter().flatten().min()
+        [self.timers.next(), nodes, self.run_windows.next_edge()].into_iter().flatten().min()
     }
 
     fn fire_timers(&mut self, now: Time) {
         self.cycle_due |= self.second.next().is_some_and(|t| t <= now);
-        while let Some(&(t, cq)) = self.wake_later.first().filter(|(t, _)| *t <= now) {
-            self.wake_later.remove(&(t, cq));
-            self.to_wake.insert(cq);
-            // Also where the head waits and isn't parked, because the order is strict.
+        while let Some(&(t, cq)) = self.timers.requeue_inadmissible.first().filter(|(t, _)| *t <= now) {
+            self.timers.requeue_inadmissible.remove(&(t, cq));
+            self.dirty.inadmissible.insert(cq);
+            // Also where the head waits and isn't inadmissible, because the order is strict.
             self.cycle_due = true;
         }
         // The rest follows in the next step, so that decisions don't wait for it.
         for _ in 0..EXPLAINED_PER_STEP {
-            let Some(&(t, id)) = self.say_later.first().filter(|(t, _)| *t <= now) else { break };
-            self.say_later.remove(&(t, id));
+            let Some(&(t, id)) = self.timers.explain.first().filter(|(t, _)| *t <= now) else { break };
+            self.timers.explain.remove(&(t, id));
             self.adopt_reason(id);
-            self.say_unsaid(id, now);
+            self.write_pending_reason(id, now);
         }
-        while let Some(&(t, id)) = self.timers.first().filter(|(t, _)| *t <= now) {
-            self.timers.remove(&(t, id));
+        while let Some(&(t, id)) = self.timers.workloads.first().filter(|(t, _)| *t <= now) {
+            self.timers.workloads.remove(&(t, id));
             let Some(wl) = self.wl_mut(id) else { continue };
             if wl.hold_off.is_some_and(|h| h <= now) {
                 wl.hold_off = None;
             }
             let waits = wl.held.is_none();
-            self.say_unsaid(id, now);
-            self.dirty.insert(id);
+            self.write_pending_reason(id, now);
+            self.dirty.workloads.insert(id);
             if waits {
                 self.enqueue(id, false, now);
             }
         }
     }
 
-    /// Builds the quota tree again if its shape or quotas changed.
+    /// Builds the quota tree again if cohorts or quotas changed.
     pub(crate) fn ensure_tree(&mut self) {
         if !std::mem::take(&mut self.tree_dirty) && self.ids.columns() <= self.tree.columns() {
             return;
         }
         let mut specs = Vec::new();
         let mut queues = Vec::new();
-        for id in 0..index32(self.cqs.len()) {
-            self.cqs[id as usize].node = None;
-            let Some(spec) = &self.cqs[id as usize].spec else { continue };
+        for id in self.cluster_queues.ids() {
+            self.cq_mut(id).node = None;
+            let Some(spec) = &self.cq(id).spec else { continue };
             queues.push(id);
             specs.push(NodeSpec {
                 name: spec.name.clone(),
                 parent: spec.cohort.clone(),
                 leaf: true,
-                active: self.cqs[id as usize].is_active(),
+                active: self.cq(id).is_active(),
                 weight: spec.fair_weight_nano as f64 / 1e9,
                 quotas: self.quotas(&spec.resource_groups),
             });
         }
-        for c in self.cohorts.values() {
+        for c in self.objects.cohorts.values() {
             specs.push(NodeSpec {
                 name: c.name.clone(),
                 parent: c.parent.clone(),
@@ -140,15 +136,15 @@ impl Queueing {
         self.tree = Tree::build(specs, resource_of);
         self.leaves.clone_from(&queues);
         for (node, id) in (0u32..).zip(queues) {
-            self.cqs[id as usize].node = Some(node);
-            let holders: Vec<u32> = self.cqs[id as usize].holders.iter().copied().collect();
+            self.cq_mut(id).node = Some(node);
+            let holders: Vec<WorkloadId> = self.cq(id).holders.iter().copied().collect();
             for w in holders {
-                let Some(Some(wl)) = self.wls.get(w as usize) else { continue };
+                let Some(wl) = self.workloads.get(w) else { continue };
                 for &(fr, a) in &wl.usage {
                     self.tree.add(node, fr, a);
                 }
             }
-            self.dirty_cqs.insert(id);
+            self.dirty.cluster_queues.insert(id);
         }
         self.tree.commit();
     }
@@ -171,33 +167,33 @@ impl Queueing {
         quotas
     }
 
-    /// Gives parked workloads around the ClusterQueues in `to_wake` another chance.
-    pub(crate) fn wake_parked(&mut self) {
-        let places = self.waiting_for_places();
-        self.to_wake.extend(places);
-        if self.to_wake.is_empty() {
+    /// Requeues inadmissible workloads around the ClusterQueues that asked for it.
+    pub(crate) fn requeue_inadmissible_workloads(&mut self) {
+        let places = self.queues_awaiting_topology_capacity();
+        self.dirty.inadmissible.extend(places);
+        if self.dirty.inadmissible.is_empty() {
             return;
         }
-        let asked = std::mem::take(&mut self.to_wake);
+        let asked = std::mem::take(&mut self.dirty.inadmissible);
         let roots: BTreeSet<_> = asked
             .iter()
             .filter_map(|&c| self.cq(c).node)
             .filter(|&n| !self.tree.node(n).cyclic)
             .map(|n| self.tree.root(n))
             .collect();
-        for id in 0..index32(self.cqs.len()) {
+        for id in self.cluster_queues.ids() {
             let Some(node) = self.cq(id).node.filter(|&n| !self.tree.node(n).cyclic) else { continue };
             if !roots.contains(&self.tree.root(node)) {
                 continue;
             }
-            let allowed: Vec<u32> = self
+            let allowed: Vec<LocalQueueId> = self
                 .cq(id)
                 .locals
                 .iter()
                 .copied()
                 .filter(|&l| self.namespace_matches(id, &self.lq(l).namespace))
                 .collect();
-            self.cq_mut(id).wakes += 1;
+            self.cq_mut(id).inadmissible_requeues += 1;
             if self.cq_mut(id).pending.wake(|lq| allowed.binary_search(&lq).is_ok()) {
                 self.cycle_due = true;
             }
@@ -205,8 +201,8 @@ impl Queueing {
     }
 
     /// Why a ClusterQueue takes no workloads: reason and message of its condition `Active`; `None` when it
-    /// does (spec section 1.2).
-    pub(crate) fn inactive_reason(&self, id: CqId) -> Option<(&'static str, String)> {
+    /// does (Kueue `pkg/cache/scheduler/clusterqueue.go`, `inactiveReason`).
+    pub(crate) fn inactive_reason(&self, id: ClusterQueueId) -> Option<(&'static str, String)> {
         let spec = self.cq(id).spec.as_ref()?;
         if spec.deleting {
             return Some(("Terminating", "Can't admit new workloads; clusterQueue is terminating".into()));
@@ -216,8 +212,10 @@ impl Queueing {
             found.push(("Stopped", "is stopped".into()));
         }
         let listed = || self.cq(id).rules.groups.iter().flat_map(|g| &g.flavors).copied();
-        let missing: Vec<&str> =
-            listed().filter(|f| !self.flavors.contains_key(f)).map(|f| self.ids.flavor_name(f)).collect();
+        let missing: Vec<&str> = listed()
+            .filter(|f| !self.objects.flavors.contains_key(f))
+            .map(|f| self.ids.flavor_name(f))
+            .collect();
         if !missing.is_empty() {
             found.push((
                 "FlavorNotFound",
@@ -226,8 +224,10 @@ impl Queueing {
         }
         self.check_problems(spec, &mut found);
         for f in listed() {
-            let Some(flavor) = self.flavors.get(&f).filter(|f| !f.topology.is_empty()) else { continue };
-            if self.config.gates.topology && !self.topologies.contains_key(&flavor.topology) {
+            let Some(flavor) = self.objects.flavors.get(&f).filter(|f| !f.topology.is_empty()) else {
+                continue;
+            };
+            if self.config.gates.topology && !self.objects.topologies.contains_key(&flavor.topology) {
                 found.push((
                     "TopologyNotFound",
                     format!("there is no Topology {:?} for TAS flavor {:?}", flavor.topology, flavor.name),
@@ -244,7 +244,7 @@ impl Queueing {
         let mut names: Vec<&str> = checks.iter().map(|(n, _)| n.as_str()).collect();
         names.sort_unstable();
         let (known, missing): (Vec<&str>, Vec<&str>) =
-            names.into_iter().partition(|n| self.checks.contains_key(*n));
+            names.into_iter().partition(|n| self.objects.checks.contains_key(*n));
         if !missing.is_empty() {
             found.push((
                 "AdmissionCheckNotFound",
@@ -252,7 +252,7 @@ impl Queueing {
             ));
         }
         let inactive: Vec<&str> =
-            known.into_iter().filter(|n| self.checks.get(*n).is_some_and(|c| !c.active)).collect();
+            known.into_iter().filter(|n| self.objects.checks.get(*n).is_some_and(|c| !c.active)).collect();
         if !inactive.is_empty() {
             found.push((
                 "AdmissionCheckInactive",
@@ -262,14 +262,14 @@ impl Queueing {
         self.cluster_check_problems(spec, found);
     }
 
-    /// Checks that send workloads to other clusters are alone and for all flavors (spec section 2.17).
+    /// Checks that send workloads to other clusters are alone and for all flavors (Kueue `inactiveReason`).
     fn cluster_check_problems(&self, spec: &ClusterQueue, found: &mut Vec<(&'static str, String)>) {
         let of = |controller: &str| {
             let mut names: Vec<&str> = spec
                 .admission_checks
                 .iter()
                 .map(|(n, _)| n.as_str())
-                .filter(|n| self.checks.get(*n).is_some_and(|c| c.controller == controller))
+                .filter(|n| self.objects.checks.get(*n).is_some_and(|c| c.controller == controller))
                 .collect();
             names.sort_unstable();
             names
@@ -364,11 +364,11 @@ mod tests {
                     controller: (*controller).to_owned(),
                     active: true,
                 };
-                q.absorb(now, Event::AdmissionCheckUpsert(Box::new(check)));
+                q.handle(now, Event::AdmissionCheckUpsert(Box::new(check)));
             }
             let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
-            q.absorb(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
-            q.absorb(now, Event::ClusterQueueUpsert(Box::new(cq)));
+            q.handle(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+            q.handle(now, Event::ClusterQueueUpsert(Box::new(cq)));
             let id = q.cq_slot("c");
             let found = q.inactive_reason(id).unwrap_or_default();
             assert_eq!((found.0, found.1.as_str()), (reason, message), "{checks:?}");

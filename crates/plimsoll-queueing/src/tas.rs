@@ -1,4 +1,4 @@
-//! Topology aware scheduling: room per topology domain (spec section 2.12).
+//! Topology aware scheduling: free capacity per topology domain (Kueue KEP-2724).
 //!
 //! Every flavor with a topology has a tree of domains over the nodes that suit it. A leaf knows what is
 //! allocatable there less what pods that are not managed here use; what workloads hold is kept per domain,
@@ -26,9 +26,8 @@ use request::ALL_FLAVORS;
 pub(crate) use request::TasRequests;
 use tree::{FlavorTree, Leaf};
 
-use super::ids::{Flavor, Ids, Map, Res};
-use super::pending::WlId;
-use super::state::{CqId, Queueing};
+use super::ids::{ClusterQueueId, Flavor, Ids, Map, Res, WorkloadId};
+use crate::Queueing;
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
@@ -62,24 +61,24 @@ type SlotKey = (Option<Flavor>, String);
 
 /// A pod that runs somewhere and is not managed here.
 #[derive(Debug)]
-struct Foreign {
+struct NonTasUsage {
     uid: String,
     node: String,
     usage: Amounts,
 }
 
-/// Nodes, foreign pods, trees, and what workloads hold.
+/// Nodes, non-TAS pods, trees, and what workloads hold.
 #[derive(Debug, Default)]
 pub(crate) struct Tas {
     nodes: BTreeMap<String, Box<Node>>,
-    pods: BTreeMap<(String, String), Foreign>,
+    pods: BTreeMap<(String, String), NonTasUsage>,
     by_uid: Map<String, (String, String)>,
-    foreign: BTreeMap<String, Amounts>,
+    non_tas_usage: BTreeMap<String, Amounts>,
     trees: BTreeMap<Flavor, FlavorTree>,
     stale: bool,
     /// Steps that searches for balanced placements took in this cycle.
     pub(crate) balanced_steps: Cell<usize>,
-    /// Places may have become free since waiting workloads were last woken for that.
+    /// Capacity may have become free since inadmissible workloads were last requeued for that.
     pub(crate) freed: bool,
     slots: Map<SlotKey, u32>,
     held: Vec<Amounts>,
@@ -122,31 +121,31 @@ impl Tas {
         add_times(held, &vec![(pods, 1)], count);
     }
 
-    /// Takes what workloads hold in a leaf off its room.
-    fn take_held(&self, leaf: &Leaf, room: &mut Amounts) {
+    /// Subtracts what workloads hold in a leaf.
+    fn subtract_tas_usage(&self, leaf: &Leaf, free_capacity: &mut Amounts) {
         for slot in leaf.slots.iter().flatten() {
-            add_times(room, &self.held[*slot as usize], -1);
+            add_times(free_capacity, &self.held[*slot as usize], -1);
         }
     }
 
     /// What is free in a leaf for its flavor.
-    fn room(&self, leaf: &Leaf) -> Amounts {
-        let mut room = leaf.room.clone();
-        self.take_held(leaf, &mut room);
-        room
+    fn free_capacity(&self, leaf: &Leaf) -> Amounts {
+        let mut free_capacity = leaf.free_capacity.clone();
+        self.subtract_tas_usage(leaf, &mut free_capacity);
+        free_capacity
     }
 
     /// What is free on a node whatever the flavor, with what was admitted in this cycle.
-    fn room_admitted(&self, leaf: &Leaf) -> Amounts {
-        let mut room = leaf.room.clone();
+    fn available_after_admissions(&self, leaf: &Leaf) -> Amounts {
+        let mut free_capacity = leaf.free_capacity.clone();
         for slot in leaf.admitted.iter().chain(&leaf.slots[1]) {
-            add_times(&mut room, &self.held[*slot as usize], -1);
+            add_times(&mut free_capacity, &self.held[*slot as usize], -1);
         }
-        room
+        free_capacity
     }
 
-    /// Gives every leaf its books.
-    fn open_books(&mut self) {
+    /// Assigns its slots to every leaf.
+    fn assign_slots(&mut self) {
         let mut trees = std::mem::take(&mut self.trees);
         for (&flavor, tree) in &mut trees {
             let by_node = tree.by_node;
@@ -160,23 +159,23 @@ impl Tas {
     }
 
     /// What is free on a node but for workloads managed here.
-    fn room_of(&self, node: &Node, ids: &mut Ids) -> Amounts {
-        let mut room = amounts(ids, &node.allocatable);
-        if let Some(used) = self.foreign.get(&node.name) {
-            add_times(&mut room, used, -1);
+    fn free_capacity_of(&self, node: &Node, ids: &mut Ids) -> Amounts {
+        let mut free_capacity = amounts(ids, &node.allocatable);
+        if let Some(used) = self.non_tas_usage.get(&node.name) {
+            add_times(&mut free_capacity, used, -1);
         }
-        room
+        free_capacity
     }
 
-    /// Adds to the room of a node in all trees that have it.
-    fn change_room(&mut self, name: &str, change: &Amounts, times: i64) {
+    /// Adds to the free capacity of a node in all trees that have it.
+    fn change_free_capacity(&mut self, name: &str, change: &Amounts, times: i64) {
         let Some(node) = self.nodes.get(name) else { return };
         for tree in self.trees.values_mut() {
             if let Some(id) = tree.leaf_id(node)
                 && tree.members.contains(name)
                 && let Some(leaf) = tree.leaf_mut(&id)
             {
-                add_times(&mut leaf.room, change, times);
+                add_times(&mut leaf.free_capacity, change, times);
             }
         }
     }
@@ -204,8 +203,8 @@ impl Tas {
                     // Only its size changed: nothing moves.
                     Some(old) if !self.stale => {
                         let old = amounts(ids, &old.allocatable);
-                        self.change_room(name, &old, -1);
-                        self.change_room(name, &new, 1);
+                        self.change_free_capacity(name, &old, -1);
+                        self.change_free_capacity(name, &new, 1);
                     }
                     _ => self.stale = true,
                 }
@@ -223,11 +222,11 @@ impl Tas {
     fn pod_gone(&mut self, key: &(String, String)) -> bool {
         let Some(old) = self.pods.remove(key) else { return false };
         self.by_uid.remove(&old.uid);
-        if let Some(sum) = self.foreign.get_mut(&old.node) {
+        if let Some(sum) = self.non_tas_usage.get_mut(&old.node) {
             add_times(sum, &old.usage, -1);
         }
         if !self.stale {
-            self.change_room(&old.node, &old.usage, 1);
+            self.change_free_capacity(&old.node, &old.usage, 1);
         }
         true
     }
@@ -242,13 +241,13 @@ impl Tas {
         }
         let freed = self.pod_gone(&key);
         if counts {
-            add_times(self.foreign.entry(pod.spec.node_name.clone()).or_default(), &usage, 1);
-            let foreign = Foreign { uid: pod.uid.clone(), node: pod.spec.node_name.clone(), usage };
+            add_times(self.non_tas_usage.entry(pod.spec.node_name.clone()).or_default(), &usage, 1);
+            let non_tas_usage = NonTasUsage { uid: pod.uid.clone(), node: pod.spec.node_name.clone(), usage };
             if !self.stale {
-                self.change_room(&foreign.node, &foreign.usage, -1);
+                self.change_free_capacity(&non_tas_usage.node, &non_tas_usage.usage, -1);
             }
-            self.by_uid.insert(foreign.uid.clone(), key.clone());
-            self.pods.insert(key, foreign);
+            self.by_uid.insert(non_tas_usage.uid.clone(), key.clone());
+            self.pods.insert(key, non_tas_usage);
         }
         freed
     }
@@ -303,23 +302,27 @@ impl Queueing {
     }
 
     /// Whether a ClusterQueue gives out places on nodes.
-    pub(crate) fn has_topology(&self, cq: CqId) -> bool {
+    pub(crate) fn has_topology(&self, cq: ClusterQueueId) -> bool {
         self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors).any(|f| self.topology_of(*f).is_some())
     }
 
     /// The ClusterQueues, in whatever cohorts, for which places may have become free since this was last asked. Kueue
-    /// wakes only the cohort of who goes, and others that wait for the same nodes wait on.
-    pub(crate) fn waiting_for_places(&mut self) -> Vec<CqId> {
+    /// requeues only the cohort of the workload that goes; others that wait for the same nodes wait on.
+    pub(crate) fn queues_awaiting_topology_capacity(&mut self) -> Vec<ClusterQueueId> {
         if !std::mem::take(&mut self.tas.freed) {
             return Vec::new();
         }
-        (0..index32(self.cqs.len())).filter(|&c| self.has_topology(c)).collect()
+        self.cluster_queues.ids().filter(|&c| self.has_topology(c)).collect()
     }
 
     /// The levels of a flavor's topology, if it has one that exists.
     fn topology_of(&self, flavor: Flavor) -> Option<(&str, &[String])> {
-        let f = self.flavors.get(&flavor).filter(|f| !f.topology.is_empty() && self.config.gates.topology)?;
-        let t = self.topologies.get(&f.topology)?;
+        let f = self
+            .objects
+            .flavors
+            .get(&flavor)
+            .filter(|f| !f.topology.is_empty() && self.config.gates.topology)?;
+        let t = self.objects.topologies.get(&f.topology)?;
         Some((t.name.as_str(), t.levels.as_slice()))
     }
 
@@ -328,7 +331,7 @@ impl Queueing {
         self.tas.stale = true;
     }
 
-    /// Builds the trees again if nodes, foreign pods, flavors or topologies changed.
+    /// Builds the trees again if nodes, non-TAS pods, flavors or topologies changed.
     pub(crate) fn ensure_topologies(&mut self) {
         if !std::mem::take(&mut self.tas.stale) {
             return;
@@ -337,20 +340,20 @@ impl Queueing {
         self.rebuild_held();
     }
 
-    /// The trees as the nodes, foreign pods, flavors and topologies say.
+    /// The trees as the nodes, non-TAS pods, flavors and topologies say.
     fn build_trees(&mut self) -> BTreeMap<Flavor, FlavorTree> {
-        let flavors: Vec<Flavor> = self.flavors.keys().copied().collect();
+        let flavors: Vec<Flavor> = self.objects.flavors.keys().copied().collect();
         let mut trees = BTreeMap::new();
         for id in flavors {
             let Some((name, levels)) = self.topology_of(id) else { continue };
             let (name, levels) = (name.to_owned(), levels.to_vec());
-            let Some(flavor) = self.flavors.get(&id).cloned() else { continue };
+            let Some(flavor) = self.objects.flavors.get(&id).cloned() else { continue };
             let mut tree = FlavorTree::new(name, levels, flavor.tolerations.clone());
             for node in self.tas.nodes.values().filter(|n| n.ready && !n.unschedulable) {
                 let suits = flavor.node_labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
                 if suits && tree.levels.iter().all(|l| node.labels.contains_key(l)) {
-                    let room = self.tas.room_of(node, &mut self.ids);
-                    tree.add_node(node, &room);
+                    let free_capacity = self.tas.free_capacity_of(node, &mut self.ids);
+                    tree.add_node(node, &free_capacity);
                 }
             }
             tree.finish();
@@ -366,27 +369,27 @@ impl Queueing {
         }
         self.check_held();
         for tree in self.tas.trees.values() {
-            let mut rooms: BTreeMap<String, Amounts> = BTreeMap::new();
+            let mut free_capacities: BTreeMap<String, Amounts> = BTreeMap::new();
             for node in self.tas.nodes.values().filter(|n| tree.members.contains(&n.name)) {
                 let Some(id) = tree.leaf_id(node) else { continue };
-                let room = rooms.entry(id).or_default();
+                let free_capacity = free_capacities.entry(id).or_default();
                 for (name, v) in &node.allocatable {
                     if let Some(res) = self.ids.find_resource(name) {
-                        add_times(room, &vec![(res, *v)], 1);
+                        add_times(free_capacity, &vec![(res, *v)], 1);
                     }
                 }
-                if let Some(used) = self.tas.foreign.get(&node.name) {
-                    add_times(room, used, -1);
+                if let Some(used) = self.tas.non_tas_usage.get(&node.name) {
+                    add_times(free_capacity, used, -1);
                 }
             }
-            assert_eq!(rooms.len(), tree.leaves.len(), "leaves of a topology");
+            assert_eq!(free_capacities.len(), tree.leaves.len(), "leaves of a topology");
             for leaf in &tree.leaves {
-                let want = rooms.get(&leaf.id);
+                let want = free_capacities.get(&leaf.id);
                 let agrees = want.is_some_and(|w| {
-                    let all = leaf.room.iter().chain(w).map(|(r, _)| *r);
-                    all.into_iter().all(|r| amount_of(&leaf.room, r) == amount_of(w, r))
+                    let all = leaf.free_capacity.iter().chain(w).map(|(r, _)| *r);
+                    all.into_iter().all(|r| amount_of(&leaf.free_capacity, r) == amount_of(w, r))
                 });
-                assert!(agrees, "{}: room {:?} instead of {want:?}", leaf.id, leaf.room);
+                assert!(agrees, "{}: room {:?} instead of {want:?}", leaf.id, leaf.free_capacity);
             }
         }
     }
@@ -395,8 +398,8 @@ impl Queueing {
     fn check_held(&self) {
         let mut sums: BTreeMap<SlotKey, Amounts> = BTreeMap::new();
         let pods = self.ids.find_resource("pods");
-        for wl in self.wls.iter().flatten().filter(|w| w.held.is_some()) {
-            for t in wl.totals.iter().filter(|t| !t.places.is_empty()) {
+        for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.held.is_some()) {
+            for t in wl.total_requests.iter().filter(|t| !t.places.is_empty()) {
                 let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
                 flavors.sort_unstable();
                 flavors.dedup();
@@ -428,35 +431,35 @@ impl Queueing {
     fn rebuild_held(&mut self) {
         self.tas.slots = Map::default();
         self.tas.held.clear();
-        self.tas.open_books();
-        for id in 0..index32(self.wls.len()) {
+        self.tas.assign_slots();
+        for id in self.workloads.ids() {
             self.tas_charge(id, true);
         }
         self.tas.commit();
     }
 
     /// Whether a flavor has a topology tree.
-    pub(crate) fn is_topology_flavor(&self, _cq: CqId, flavor: Flavor) -> bool {
+    pub(crate) fn is_topology_flavor(&self, _cq: ClusterQueueId, flavor: Flavor) -> bool {
         self.tas.trees.contains_key(&flavor)
     }
 
     /// Whether a ClusterQueue has no flavor without a topology.
-    pub(crate) fn is_topology_only(&self, cq: CqId) -> bool {
+    pub(crate) fn is_topology_only(&self, cq: ClusterQueueId) -> bool {
         let mut flavors = self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors);
         self.config.gates.topology
-            && flavors.all(|f| self.flavors.get(f).is_some_and(|f| !f.topology.is_empty()))
+            && flavors.all(|f| self.objects.flavors.get(f).is_some_and(|f| !f.topology.is_empty()))
     }
 
     /// Charges the places a workload holds, or takes them off.
-    pub(crate) fn tas_charge(&mut self, id: WlId, add: bool) {
+    pub(crate) fn tas_charge(&mut self, id: WorkloadId, add: bool) {
         let Some(wl) =
-            self.wl(id).filter(|w| w.held.is_some() && w.totals.iter().any(|t| !t.places.is_empty()))
+            self.wl(id).filter(|w| w.held.is_some() && w.total_requests.iter().any(|t| !t.places.is_empty()))
         else {
             return;
         };
-        let totals = wl.totals.clone();
+        let total_requests = wl.total_requests.clone();
         let pods = self.ids.resource("pods");
-        for t in &totals {
+        for t in &total_requests {
             let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
             flavors.sort_unstable();
             flavors.dedup();

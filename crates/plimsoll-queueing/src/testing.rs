@@ -35,7 +35,7 @@ impl Engine {
         for event in events.drain(..) {
             match event {
                 Event::Object(e) => self.queueing.handle_object(now, &e),
-                Event::Queueing(e) => self.queueing.absorb(now, e),
+                Event::Queueing(e) => self.queueing.handle(now, e),
             }
         }
     }

@@ -36,8 +36,8 @@ pub(super) fn cluster_queue(
         strategy: if strict { QueueingStrategy::StrictFifo } else { QueueingStrategy::BestEffortFifo },
         namespace_selector: Some(LabelSelector::default()),
         preemption: PreemptionRules {
-            reclaim_within_cohort: 2,
-            within_cluster_queue: 1,
+            reclaim_within_cohort: PreemptionPolicy::Any,
+            within_cluster_queue: PreemptionPolicy::LowerPriority,
             ..Default::default()
         },
         fair_weight_nano: 1_000_000_000,
@@ -164,11 +164,11 @@ fn nobody_is_admitted_in_the_place_of_a_victim_that_still_runs() {
     let all = [(0, 7), (1, 1), (2, 5), (0, 3), (1, 2)];
     let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 5] };
     let held = |o: &Outside| o.workloads.iter().map(|w| w.status.admission.is_some()).collect::<Vec<_>>();
-    for (round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
+    for (count_round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
         events.extend(news.iter().map(|(queue, amount)| outside.create(*queue, 0, amount * 1000)));
         let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
         let mut actions = Vec::new();
-        engine.step(Time::from_seconds(1_000 + round as i64), &mut batch, &mut actions);
+        engine.step(Time::from_seconds(1_000 + count_round as i64), &mut batch, &mut actions);
         events = outside.carry_out(actions, &mut std::iter::empty());
         assert!(outside.reserved() <= 11_000, "{} of 11000", outside.reserved());
     }
@@ -208,7 +208,7 @@ proptest! {
             let all = Chosen { selector: Some(LabelSelector::default()), ..Chosen::default() };
             let mut window = RunWindow {
                 name: "w".into(),
-                calendar: Some(std::sync::Arc::new(super::windows::tests::Spans(spans))),
+                calendar: Some(std::sync::Arc::new(super::run_windows::tests::Spans(spans))),
                 ..RunWindow::default()
             };
             *(if of_flavor { &mut window.flavors } else { &mut window.local_queues }) = all;
@@ -224,7 +224,7 @@ proptest! {
         let mut outside = Outside { workloads, version: 1, late: Vec::new(), admissions: vec![0; count] };
         let mut fates = fates.into_iter();
         let mut idle = 0;
-        for round in 0..400 {
+        for count_round in 0..400 {
             let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
             let mut actions = Vec::new();
             engine.step(now, &mut batch, &mut actions);
@@ -236,7 +236,7 @@ proptest! {
                 let s = &mut w.status;
                 if s.is_true(cond::EVICTED) && s.is_true(cond::QUOTA_RESERVED) {
                     events.push(Event::WorkloadStopped(w.key.clone()));
-                } else if s.is_true(cond::ADMITTED) && !s.is_true(cond::FINISHED) && stops[(round + i) % stops.len()] {
+                } else if s.is_true(cond::ADMITTED) && !s.is_true(cond::FINISHED) && stops[(count_round + i) % stops.len()] {
                     s.conditions.push(Condition { kind: cond::FINISHED.into(), status: true, ..Default::default() });
                     s.admission = None;
                     outside.version += 1;
@@ -300,22 +300,22 @@ fn replays_are_identical() {
 fn a_stale_object_does_not_undo_an_admission() {
     let mut q = Queueing::new(Config::default());
     let now = Time::from_seconds(10);
-    q.absorb(now, Event::NamespaceUpsert("n".into(), StringMap::new()));
-    q.absorb(
+    q.handle(now, Event::NamespaceUpsert("n".into(), StringMap::new()));
+    q.handle(
         now,
         Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
     );
-    q.absorb(now, Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "", 1000, None, false))));
+    q.handle(now, Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "", 1000, None, false))));
     let lq = LocalQueue {
         namespace: "n".into(),
         name: "l0".into(),
         cluster_queue: "c0".into(),
         ..LocalQueue::default()
     };
-    q.absorb(now, Event::LocalQueueUpsert(Box::new(lq)));
+    q.handle(now, Event::LocalQueueUpsert(Box::new(lq)));
     let first = workload(0, 0, 0, 1000);
-    q.absorb(now, Event::WorkloadUpsert(Box::new(first.clone())));
-    q.absorb(now, Event::WorkloadUpsert(Box::new(workload(1, 0, 0, 1000))));
+    q.handle(now, Event::WorkloadUpsert(Box::new(first.clone())));
+    q.handle(now, Event::WorkloadUpsert(Box::new(workload(1, 0, 0, 1000))));
     let mut admitted = Vec::new();
     let mut step = |q: &mut Queueing, seconds: i64| {
         q.decide(Time::from_seconds(seconds), &mut |a| {
@@ -328,9 +328,9 @@ fn a_stale_object_does_not_undo_an_admission() {
         q.check();
     };
     step(&mut q, 10);
-    q.absorb(now, Event::WorkloadUpsert(Box::new(Workload { version: 2, ..first.clone() })));
+    q.handle(now, Event::WorkloadUpsert(Box::new(Workload { version: 2, ..first.clone() })));
     step(&mut q, 11);
-    q.absorb(now, Event::WorkloadUpsert(Box::new(first)));
+    q.handle(now, Event::WorkloadUpsert(Box::new(first)));
     step(&mut q, 12);
     assert_eq!(admitted, ["w0"]);
     assert_eq!(q.status_of_cluster_queue("c0").map(|s| (s.reserving, s.pending)), Some((1, 1)));
@@ -352,10 +352,10 @@ fn small_world(config: Config, workloads: usize) -> Queueing {
         Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "", 9000, None, false))),
         Event::LocalQueueUpsert(Box::new(local)),
     ] {
-        q.absorb(now, e);
+        q.handle(now, e);
     }
     for n in 0..workloads {
-        q.absorb(now, Event::WorkloadUpsert(Box::new(workload(n, 0, 0, 1000))));
+        q.handle(now, Event::WorkloadUpsert(Box::new(workload(n, 0, 0, 1000))));
     }
     q
 }
@@ -373,7 +373,7 @@ fn run(q: &mut Queueing, second: i64) -> Vec<(String, String, String)> {
                 written.push(Event::Written { key: u.key.clone(), id: u.id, version: 0 });
             }
         });
-        written.into_iter().for_each(|e| q.absorb(Time::from_seconds(second), e));
+        written.into_iter().for_each(|e| q.handle(Time::from_seconds(second), e));
         q.check();
     }
     seen
@@ -390,19 +390,19 @@ fn a_search_that_ended_with_old_tries_starts_anew() {
     let mut q = small_world(Config::default(), 0);
     let now = Time::from_seconds(100);
     let flavor = ResourceFlavor { name: "g".into(), ..Default::default() };
-    q.absorb(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+    q.handle(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
     // Both queues want what the other one has in the first flavor.
     let mut two = cluster_queue("c0", "pool", 0, None, false);
     let mut second = two.resource_groups[0].flavors[0].clone();
     (second.flavor, second.resources[0].nominal) = ("g".into(), 1000);
     two.resource_groups[0].flavors.push(second);
-    q.absorb(now, Event::ClusterQueueUpsert(Box::new(two)));
+    q.handle(now, Event::ClusterQueueUpsert(Box::new(two)));
     for event in queue(1, 4, None, false) {
-        q.absorb(now, event);
+        q.handle(now, event);
     }
     let owner = workload(1, 1, 0, 4000);
-    q.absorb(now, Event::WorkloadUpsert(Box::new(owner.clone())));
-    q.absorb(now, Event::WorkloadUpsert(Box::new(workload(2, 0, 0, 4000))));
+    q.handle(now, Event::WorkloadUpsert(Box::new(owner.clone())));
+    q.handle(now, Event::WorkloadUpsert(Box::new(workload(2, 0, 0, 4000))));
     // One cycle: the owner gets its quota, and the other one comes too late for the first flavor.
     let mut written = Vec::new();
     q.decide(now, &mut |a| {
@@ -415,7 +415,7 @@ fn a_search_that_ended_with_old_tries_starts_anew() {
     admission.apply(&mut done.status);
     let finished = Condition { kind: cond::FINISHED.into(), status: true, ..Default::default() };
     done.status.conditions.push(finished);
-    q.absorb(now, Event::WorkloadUpsert(Box::new(done)));
+    q.handle(now, Event::WorkloadUpsert(Box::new(done)));
     // Kueue goes on with the second flavor, which is too small, and leaves it at that.
     assert!(!has(&run(&mut q, 100), "w2", cond::ADMITTED, "Admitted"));
     let wake = q.next_wake().expect("it will be tried again");
@@ -440,7 +440,7 @@ fn pods_that_are_not_ready_in_time() {
     assert_eq!(q.next_wake(), Some(Time::from_seconds(110)));
     assert!(has(&run(&mut q, 110), "w0", "Evicted", "PodsReadyTimeout"));
     let key = WorkloadKey { namespace: "n".into(), name: "w0".into() };
-    q.absorb(Time::from_seconds(111), Event::WorkloadStopped(key));
+    q.handle(Time::from_seconds(111), Event::WorkloadStopped(key));
     assert!(has(&run(&mut q, 111), "w0", "Requeued", "PodsReadyTimeout"));
     assert!(!has(&run(&mut q, 169), "w0", "QuotaReserved", "QuotaReserved"));
     let again = run(&mut q, 170);
@@ -465,14 +465,14 @@ fn admission_waits_for_ready_pods() {
     assert!(
         has(&seen, "w0", "Admitted", "Admitted") && has(&seen, "w1", "QuotaReserved", "WaitingForPodsReady")
     );
-    let mut ready = q.wls[0].as_ref().map(|w| (*w.obj).clone()).expect("there");
+    let mut ready = q.workloads.iter().next().map(|(_, w)| (*w.obj).clone()).expect("there");
     ready.version += 1;
     ready.status.conditions.push(Condition {
         kind: cond::PODS_READY.into(),
         status: true,
         ..Condition::default()
     });
-    q.absorb(Time::from_seconds(101), Event::WorkloadUpsert(Box::new(ready)));
+    q.handle(Time::from_seconds(101), Event::WorkloadUpsert(Box::new(ready)));
     assert!(has(&run(&mut q, 101), "w1", "Admitted", "Admitted"));
 }
 
@@ -491,12 +491,12 @@ fn a_local_queue_on_hold_keeps_what_runs() {
             stop_policy: hold,
             ..LocalQueue::default()
         };
-        q.absorb(now, Event::LocalQueueUpsert(Box::new(local)));
+        q.handle(now, Event::LocalQueueUpsert(Box::new(local)));
         let drained = ClusterQueue {
             stop_policy: StopPolicy::HoldAndDrain,
             ..cluster_queue("c0", "", 9000, None, false)
         };
-        q.absorb(now, Event::ClusterQueueUpsert(Box::new(drained)));
+        q.handle(now, Event::ClusterQueueUpsert(Box::new(drained)));
         assert_eq!(has(&run(&mut q, 101), "w0", "Evicted", "ClusterQueueStopped"), evicted);
     }
 }
@@ -513,11 +513,11 @@ fn as_many_go_as_the_number_of_pods_takes() {
     let pods =
         ResourceQuota { resource: "pods".into(), nominal: 3, borrowing_limit: None, lending_limit: None };
     group.flavors[0].resources.push(pods);
-    q.absorb(now, Event::ClusterQueueUpsert(Box::new(rules)));
+    q.handle(now, Event::ClusterQueueUpsert(Box::new(rules)));
     assert!(has(&run(&mut q, 100), "w2", "Admitted", "Admitted"));
     let mut urgent = workload(3, 0, 10, 1000);
     urgent.pod_sets[0].count = 2;
-    q.absorb(now, Event::WorkloadUpsert(Box::new(urgent)));
+    q.handle(now, Event::WorkloadUpsert(Box::new(urgent)));
     let seen = run(&mut q, 101);
     let gone = ["w0", "w1", "w2"].iter().filter(|w| has(&seen, w, "Evicted", "Preempted")).count();
     assert_eq!(gone, 2);
@@ -533,7 +533,7 @@ fn what_is_left_of_a_workload_makes_its_shape() {
     second.pod_sets[0].count = 2;
     second.status.reclaimable = vec![ReclaimablePod { name: "main".into(), count: 1 }];
     for wl in [first, second] {
-        q.absorb(now, Event::WorkloadUpsert(Box::new(wl)));
+        q.handle(now, Event::WorkloadUpsert(Box::new(wl)));
     }
     let seen = run(&mut q, 100);
     assert!(has(&seen, "w0", cond::QUOTA_RESERVED, "ExceedsMaxQuota"), "{seen:?}");

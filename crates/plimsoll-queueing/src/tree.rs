@@ -1,9 +1,10 @@
 //! The quota tree: ClusterQueues are leaves, cohorts are inner nodes.
 //!
 //! Every node has one cell per column, a column being a (flavor, resource) pair. A cell holds what the node
-//! owns, what its subtree can use, and what is used. All arithmetic is that of spec section 2.4 and
-//! saturates; usage is kept exactly beside it, so that usage beyond the limits can be taken away again. Changes of usage are written to an undo log while a trial runs, so that simulations work on
-//! the tree itself instead of on copies.
+//! owns, what its subtree can use, and what is used. The arithmetic is that of Kueue's
+//! `pkg/cache/scheduler/resource_node.go` and saturates; usage is kept exactly beside it, so that usage beyond the limits
+//! can be taken away again. Changes of usage are written to an undo log, so that simulations work on the tree itself
+//! instead of on copies.
 
 mod build;
 mod share;
@@ -182,8 +183,8 @@ impl Tree {
     }
 
     /// Height of the lowest subtree around ClusterQueue `n` in which `amount` more fits without borrowing
-    /// (0: the queue itself), and whether that subtree is only a part of the whole tree (spec section 2.4,
-    /// "borrow level").
+    /// (0: the queue itself), and whether that subtree is only a part of the whole tree (Kueue
+    /// `pkg/scheduler/preemption/classical`, `FindHeightOfLowestSubtreeThatFits`).
     pub(crate) fn borrow_level(&self, n: NodeId, fr: Fr, amount: Amount) -> (u32, bool) {
         let Some(parent) = self.node(n).parent else { return (0, false) };
         if !self.borrowing_with(n, fr, amount) {

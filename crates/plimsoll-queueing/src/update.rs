@@ -62,7 +62,7 @@ impl WorkloadUpdate {
     pub fn explains(&self) -> bool {
         let Self {
             id: _,
-            absorbed: _,
+            coalesced: _,
             key: _,
             uid: _,
             notes: _,
@@ -96,12 +96,12 @@ impl WorkloadUpdate {
 
     /// Numbers of all writes that this one does.
     pub fn ids(&self) -> impl Iterator<Item = u64> {
-        self.absorbed.iter().copied().chain([self.id])
+        self.coalesced.iter().copied().chain([self.id])
     }
 
     /// Makes one write of this one and of an earlier one that was not begun. When it is done, that is the answer to both;
     /// when it fails, the failure of each has to be told.
-    pub fn absorb(&mut self, earlier: Self) {
+    pub fn coalesce(&mut self, earlier: Self) {
         let mut conditions = earlier.conditions;
         conditions.retain(|c| !self.removed_conditions.contains(&c.kind));
         for c in self.conditions.drain(..) {
@@ -130,7 +130,7 @@ impl WorkloadUpdate {
         keep(&mut self.preemption_gates, earlier.preemption_gates);
         keep(&mut self.unhealthy_nodes, earlier.unhealthy_nodes);
         self.notes.splice(..0, earlier.notes);
-        self.absorbed.splice(..0, earlier.absorbed.into_iter().chain([earlier.id]));
+        self.coalesced.splice(..0, earlier.coalesced.into_iter().chain([earlier.id]));
     }
 
     fn is_empty(&self) -> bool {
@@ -262,7 +262,7 @@ mod tests {
             earlier.apply(&mut twice);
             later.apply(&mut twice);
             let mut both = later.clone();
-            both.absorb(earlier);
+            both.coalesce(earlier);
             both.apply(&mut status);
             // Their order means nothing.
             for s in [&mut status, &mut twice] {

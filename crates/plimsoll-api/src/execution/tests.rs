@@ -138,7 +138,7 @@ fn update() -> WorkloadUpdate {
     let note = Note { warning: false, reason: "QuotaReserved".into(), message: String::new() };
     WorkloadUpdate {
         id: 7,
-        absorbed: vec![5],
+        coalesced: vec![5],
         key: WorkloadKey { namespace: "ns".into(), name: "w".into() },
         uid: "u".into(),
         conditions: vec![why],

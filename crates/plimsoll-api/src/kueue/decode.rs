@@ -3,8 +3,8 @@
 use plimsoll_queueing::{
     Admission, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort, Condition, Delayed,
     EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LocalQueue, PodSet, PodSetAssignment,
-    PodSetUpdate, PreemptionGateState, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
-    ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment,
+    PodSetUpdate, PreemptionGateState, PreemptionPolicy, PreemptionRules, QueueingStrategy, ReclaimablePod,
+    RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment,
     TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 use plimsoll_state::Time;
@@ -150,14 +150,14 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         },
         preemption: PreemptionRules {
             reclaim_within_cohort: match preemption["reclaimWithinCohort"].as_str() {
-                Some("LowerPriority") => 1,
-                Some("Any") => 2,
-                _ => 0,
+                Some("LowerPriority") => PreemptionPolicy::LowerPriority,
+                Some("Any") => PreemptionPolicy::Any,
+                _ => PreemptionPolicy::Never,
             },
             within_cluster_queue: match preemption["withinClusterQueue"].as_str() {
-                Some("LowerPriority") => 1,
-                Some("LowerOrNewerEqualPriority") => 2,
-                _ => 0,
+                Some("LowerPriority") => PreemptionPolicy::LowerPriority,
+                Some("LowerOrNewerEqualPriority") => PreemptionPolicy::LowerOrNewerEqualPriority,
+                _ => PreemptionPolicy::Never,
             },
             borrow_within_cohort: BorrowWithinCohort {
                 lower_priority: borrow["policy"] == "LowerPriority",

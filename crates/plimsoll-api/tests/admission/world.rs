@@ -181,7 +181,7 @@ impl World {
                 let spot = self.engine.queueing().and_then(|q| q.waiting(&workload_key(w)));
                 let requeue = match spot {
                     Some(Waiting::Queued) => "queued",
-                    Some(Waiting::Parked) => "inadmissible",
+                    Some(Waiting::Inadmissible) => "inadmissible",
                     None => "unqueued",
                 };
                 v.insert("requeue".into(), requeue.into());

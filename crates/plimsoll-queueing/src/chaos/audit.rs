@@ -44,7 +44,7 @@ impl World {
         spec.as_ref().is_some_and(|s| s.parent == Some(cohort))
     }
 
-    /// Quota and usage of a cohort with everything below (spec section 2.4).
+    /// Quota and usage of a cohort with everything below (Kueue KEP-79).
     fn cohort(&self, k: usize, flavor: usize) -> (i64, i64) {
         let own = self.cohorts[k].as_ref().map_or(Quota::default(), |s| s.quotas[flavor]);
         let (mut quota, mut used) = (own.nominal, 0);

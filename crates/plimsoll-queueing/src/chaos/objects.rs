@@ -2,8 +2,8 @@
 
 use crate::{
     AdmissionCheck, BorrowWithinCohort, ClusterQueue, Cohort, Event, FlavorFungibility, FlavorQuotas,
-    LocalQueue, PodSet, PreemptionRules, QueueingStrategy, ResourceFlavor, ResourceGroup, ResourceQuota,
-    StopPolicy, Topology, TopologyRequest, Workload, WorkloadKey,
+    LocalQueue, PodSet, PreemptionPolicy, PreemptionRules, QueueingStrategy, ResourceFlavor, ResourceGroup,
+    ResourceQuota, StopPolicy, Topology, TopologyRequest, Workload, WorkloadKey,
 };
 use plimsoll_state::model::{Container, LabelSelector, Node, PodSpec, Resources, StringMap};
 use plimsoll_state::time::Time;
@@ -14,6 +14,13 @@ pub(super) const LEVELS: [&str; 2] = ["rack", "kubernetes.io/hostname"];
 pub(super) const NODES: [&str; 4] = ["r1-a", "r1-b", "r2-a", "r2-b"];
 /// CPUs of a node.
 pub(super) const SIZE: i64 = 4;
+
+/// `withinClusterQueue` by number.
+const WITHIN: [PreemptionPolicy; 3] =
+    [PreemptionPolicy::Never, PreemptionPolicy::LowerPriority, PreemptionPolicy::LowerOrNewerEqualPriority];
+/// `reclaimWithinCohort` by number.
+const RECLAIM: [PreemptionPolicy; 3] =
+    [PreemptionPolicy::Never, PreemptionPolicy::LowerPriority, PreemptionPolicy::Any];
 
 /// CPUs of one flavor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -80,8 +87,8 @@ pub(super) fn cluster_queue(i: usize, s: &Spec, stop_policy: StopPolicy) -> Even
             ..FlavorFungibility::default()
         },
         preemption: PreemptionRules {
-            reclaim_within_cohort: s.rules.0,
-            within_cluster_queue: s.rules.1,
+            reclaim_within_cohort: RECLAIM[usize::from(s.rules.0)],
+            within_cluster_queue: WITHIN[usize::from(s.rules.1)],
             borrow_within_cohort: BorrowWithinCohort {
                 lower_priority: s.rules.2 && s.rules.0 != 0,
                 max_priority_threshold: None,

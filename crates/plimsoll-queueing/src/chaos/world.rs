@@ -277,7 +277,7 @@ impl World {
 
     fn write(&mut self, mut u: WorkloadUpdate) {
         match self.waiting.remove(&u.key) {
-            Some(earlier) if earlier.uid == u.uid => u.absorb(earlier),
+            Some(earlier) if earlier.uid == u.uid => u.coalesce(earlier),
             Some(earlier) => self.carry_out(&earlier, Fate::Done),
             None => {}
         }
@@ -364,7 +364,7 @@ impl World {
         self.fates.clear();
         self.restore();
         self.tell_all();
-        for round in 0..2_000 {
+        for count_round in 0..2_000 {
             let mut moved = self.step();
             moved |= self.stop(|| true);
             for w in self.jobs.values().cloned().collect::<Vec<_>>() {
@@ -378,7 +378,7 @@ impl World {
                     self.change(&w.key, false, |w| {
                         w.status.admission_checks.iter_mut().for_each(|c| c.state = CheckState::Ready);
                     });
-                } else if s.is_true(cond::ADMITTED) && round % 3 == 0 {
+                } else if s.is_true(cond::ADMITTED) && count_round % 3 == 0 {
                     self.finish(&w.key, false);
                 }
             }

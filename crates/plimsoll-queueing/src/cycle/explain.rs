@@ -1,11 +1,12 @@
-//! Saying why a workload waits: once while nothing has changed, never before what was said before is written, and not
-//! more often than somebody can read it.
+//! Writing why a workload waits: once while nothing has changed, never while an earlier write is unconfirmed, and not
+//! more often than it can be read.
 
 use super::super::account::{Phase, is_admissible};
-use super::super::pending::{Spot, WlId};
-use super::super::state::{Queueing, Unsaid, Wl};
+use super::super::ids::WorkloadId;
+use super::super::pending::QueuePosition;
+use super::super::state::{PendingReason, WorkloadInfo};
 use super::super::{Note, cond, preemption_gates};
-use super::Entry;
+use crate::Queueing;
 use plimsoll_state::model::Resources;
 use plimsoll_state::time::{Duration, Time};
 
@@ -14,25 +15,25 @@ use plimsoll_state::time::{Duration, Time};
 const SKIPPED_FOR: i64 = 5;
 
 impl Queueing {
-    /// Notes why a head waits, and says it.
-    pub(super) fn say_why(&mut self, e: &Entry, now: Time) {
-        let Some(wl) = self.wl(e.id) else { return };
+    /// Records why a head waits, and writes it.
+    pub(super) fn record_reason(&mut self, id: WorkloadId, reason: &'static str, message: &str, now: Time) {
+        let Some(wl) = self.wl(id) else { return };
         let requests = self.requests_of(wl);
-        let unsaid = Unsaid { reason: e.reason, message: e.message.clone(), requests };
+        let pending_reason = PendingReason { reason, message: message.to_owned(), requests };
         let repeats = !wl.writes.is_empty()
             && Phase::of(&wl.obj.status) == Phase::Pending
             && wl.obj.status.is_false(cond::QUOTA_RESERVED);
-        if let Some(wl) = self.wl_mut(e.id) {
-            wl.unsaid = Some(Box::new(unsaid));
+        if let Some(wl) = self.wl_mut(id) {
+            wl.pending_reason = Some(Box::new(pending_reason));
         }
         if !repeats {
-            self.say_unsaid(e.id, now);
+            self.write_pending_reason(id, now);
         }
     }
 
     /// What each podset asks for, as in `status.resourceRequests`.
-    fn requests_of(&self, wl: &Wl) -> Vec<(String, Resources)> {
-        let sets = wl.obj.pod_sets.iter().zip(&wl.totals);
+    fn requests_of(&self, wl: &WorkloadInfo) -> Vec<(String, Resources)> {
+        let sets = wl.obj.pod_sets.iter().zip(&wl.total_requests);
         sets.map(|(ps, t)| {
             let amounts =
                 t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
@@ -41,9 +42,9 @@ impl Queueing {
         .collect()
     }
 
-    /// Has it said in a while why a workload waits that is skipped because an equal one can't run. Kueue says nothing:
-    /// so does an engine without a pause between explanations.
-    pub(crate) fn explain_skipped(&mut self, id: WlId, now: Time) {
+    /// Sets a timer that writes why a workload waits that is skipped because one of its scheduling hash can't run. Kueue
+    /// writes nothing, and so does an engine without a pause between explanations.
+    pub(crate) fn explain_skipped(&mut self, id: WorkloadId, now: Time) {
         let pause = Duration(self.config.explain_every.0.saturating_mul(SKIPPED_FOR));
         let explicit = self.config.gates.explicit_status;
         let Some(wl) = self.wl_mut(id).filter(|w| !w.explain_due) else { return };
@@ -52,41 +53,44 @@ impl Queueing {
             return;
         }
         wl.explain_due = true;
-        self.say_later.insert((now.plus(pause), id));
+        self.timers.explain.insert((now.plus(pause), id));
     }
 
-    /// Takes over why an equal workload can't run, if this one still waits for that and nothing was said.
-    pub(crate) fn adopt_reason(&mut self, id: WlId) {
+    /// Adopts the reason of its scheduling hash, if the workload still waits for that and has none.
+    pub(crate) fn adopt_reason(&mut self, id: WorkloadId) {
         let due = self.wl_mut(id).is_some_and(|w| std::mem::take(&mut w.explain_due));
-        let Some(wl) = self.wl(id).filter(|w| due && w.unsaid.is_none()) else { return };
+        let Some(wl) = self.wl(id).filter(|w| due && w.pending_reason.is_none()) else { return };
         let Some(cq) = wl.queued.filter(|_| !wl.obj.status.is_false(cond::QUOTA_RESERVED)) else { return };
         let pending = &self.cq(cq).pending;
-        let stopped = pending.stopped(wl.shape).filter(|_| pending.spot(id) == Some(Spot::Parked));
+        let stopped = pending
+            .stopped(wl.scheduling_hash)
+            .filter(|_| pending.position(id) == Some(QueuePosition::Inadmissible));
         let Some((reason, message)) = stopped else { return };
-        let unsaid = Unsaid { reason, message: message.to_string(), requests: self.requests_of(wl) };
+        let pending_reason =
+            PendingReason { reason, message: message.to_string(), requests: self.requests_of(wl) };
         if let Some(wl) = self.wl_mut(id) {
-            wl.unsaid = Some(Box::new(unsaid));
+            wl.pending_reason = Some(Box::new(pending_reason));
         }
     }
 
     /// Writes why a workload waits, unless an earlier write is on its way or was made a moment ago.
-    pub(crate) fn say_unsaid(&mut self, id: WlId, now: Time) {
+    pub(crate) fn write_pending_reason(&mut self, id: WorkloadId, now: Time) {
         let explicit = self.config.gates.explicit_status;
         let pause = self.config.explain_every;
         let Some(wl) = self.wl_mut(id) else { return };
         let waits = wl.obj.status.is_false(cond::QUOTA_RESERVED);
-        if wl.unsaid.is_none() || (!wl.writes.is_empty() && waits) {
+        if wl.pending_reason.is_none() || (!wl.writes.is_empty() && waits) {
             return;
         }
-        if let Some(at) = wl.said.map(|t| t.plus(pause)).filter(|at| waits && *at > now) {
-            self.say_later.insert((at, id));
+        if let Some(at) = wl.reason_written_at.map(|t| t.plus(pause)).filter(|at| waits && *at > now) {
+            self.timers.explain.insert((at, id));
             return;
         }
-        let Some(unsaid) = wl.unsaid.take() else { return };
+        let Some(pending_reason) = wl.pending_reason.take() else { return };
         if Phase::of(&wl.obj.status) != Phase::Pending || !is_admissible(&wl.obj) {
             return;
         }
-        let Unsaid { reason, message, requests } = *unsaid;
+        let PendingReason { reason, message, requests } = *pending_reason;
         let notes = vec![Note { warning: true, reason: reason.into(), message: message.clone() }];
         let gated = reason == "AdmissionGated";
         let written = self.edit(id, now, notes, |edit| {
@@ -97,7 +101,7 @@ impl Queueing {
             edit.status.resource_requests = requests;
         });
         if let Some(wl) = self.wl_mut(id).filter(|_| written) {
-            wl.said = Some(now);
+            wl.reason_written_at = Some(now);
         }
     }
 }

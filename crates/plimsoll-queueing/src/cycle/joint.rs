@@ -1,28 +1,33 @@
-//! Joint admission: quota and places on nodes in one decision (design, "Beyond").
+//! Joint admission: quota and nodes in one decision.
 
-use super::{Entry, Queueing};
-use crate::joint::Nodes;
+use super::Cycle;
+use super::plan::Entry;
+use crate::Queueing;
+use crate::ids::WorkloadId;
 use crate::model::{PodSet, PodSetAssignment, WorkloadKey};
-use crate::pending::WlId;
 use plimsoll_state::model::{Pod, VolumeSource};
-use plimsoll_state::time::Time;
 
 /// Label that ties a pod to its podset.
 const PODSET: &str = "kueue.x-k8s.io/podset";
 
-/// Whether the pods can be placed on trial: what they refer to must exist before they do.
-fn can_be_tried(podset: &PodSet) -> bool {
+/// Whether nodes can be reserved for the pods before they exist: what they refer to must exist before they do.
+fn can_be_reserved(podset: &PodSet) -> bool {
     podset.spec.resource_claims.is_empty()
         && !podset.spec.volumes.iter().any(|v| matches!(v.source, VolumeSource::Ephemeral))
 }
 
-impl Queueing {
-    /// Promises the entry's pods their places, or says why they do not all fit now. Workloads that wait for admission
-    /// checks afterwards get no promise: a check may bring the nodes.
-    pub(super) fn promised(&mut self, e: &Entry, nodes: Nodes<'_, '_>, now: Time) -> Result<(), String> {
-        let (Some(a), Some(wl)) = (&e.assignment, self.wl(e.id)) else { return Ok(()) };
-        let admission = self.admission_of(e.cq, a);
-        if !self.checks_of(e.cq, Some(&admission)).is_empty() || !wl.obj.pod_sets.iter().all(can_be_tried) {
+impl Cycle<'_> {
+    /// Reserves nodes for the entry's pods; an error says why they do not all fit now. For workloads that wait for
+    /// admission checks afterwards nothing is reserved: a check may bring the nodes.
+    pub(super) fn reserve_nodes(&mut self, e: &Entry) -> Result<(), String> {
+        if self.nodes.is_none() {
+            return Ok(());
+        }
+        let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return Ok(()) };
+        let admission = self.state.admission_of(e.cq, a);
+        if !self.state.checks_of(e.cq, Some(&admission)).is_empty()
+            || !wl.obj.pod_sets.iter().all(can_be_reserved)
+        {
             return Ok(());
         }
         let mut pods = Vec::new();
@@ -32,23 +37,24 @@ impl Queueing {
             if let Some(old) = a.replaced.as_ref().and_then(|r| r.get(i)) {
                 assigned.count = assigned.count.saturating_sub(old.count);
             }
-            self.stand_ins(&wl.obj.key, podset, &assigned, &mut pods);
+            self.expected_pods(&wl.obj.key, podset, &assigned, &mut pods);
         }
         let key = wl.obj.key.clone();
-        nodes.reserve(now, &key, &pods)?;
+        let Some(nodes) = self.nodes.as_mut() else { return Ok(()) };
+        nodes.reserve(self.now, &key, &pods)?;
         if a.replaced.is_some() {
-            // The pods to come belong to the job's first slice by name, so the places can't be kept for them.
+            // The pods to come belong to the job's first slice by name, so nodes can't be reserved for them.
             nodes.release(&key);
             return Ok(());
         }
-        if let Some(wl) = self.wl_mut(e.id) {
-            wl.promised = true;
+        if let Some(wl) = self.state.wl_mut(e.id) {
+            wl.nodes_reserved = true;
         }
         Ok(())
     }
 
     /// The pods of a podset as they will be: with what flavor and topology add.
-    fn stand_ins(
+    fn expected_pods(
         &self,
         key: &WorkloadKey,
         podset: &PodSet,
@@ -64,8 +70,10 @@ impl Queueing {
         let mut names: Vec<&str> = assigned.flavors.iter().map(|(_, f)| f.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        for flavor in
-            names.iter().filter_map(|n| self.ids.find_flavor(n)).filter_map(|f| self.flavors.get(&f))
+        for flavor in names
+            .iter()
+            .filter_map(|n| self.state.ids.find_flavor(n))
+            .filter_map(|f| self.state.objects.flavors.get(&f))
         {
             for (k, v) in flavor.node_labels.iter() {
                 pod.spec.node_selector.insert(k.clone(), v.clone());
@@ -90,25 +98,27 @@ impl Queueing {
             }
         }
     }
+}
 
-    /// Gives back what was promised to a workload.
-    pub(crate) fn unpromise(&mut self, id: WlId) {
-        let Some(wl) = self.wl_mut(id).filter(|w| w.promised) else { return };
-        wl.promised = false;
+impl Queueing {
+    /// Releases the nodes reserved for a workload.
+    pub(crate) fn release_nodes(&mut self, id: WorkloadId) {
+        let Some(wl) = self.wl_mut(id).filter(|w| w.nodes_reserved) else { return };
+        wl.nodes_reserved = false;
         let key = wl.obj.key.clone();
-        self.unpromised.push(key);
+        self.joint.released_nodes.push(key);
     }
 
-    /// Workloads whose promises end, since this was last asked.
-    pub fn take_unpromised(&mut self) -> Vec<WorkloadKey> {
-        std::mem::take(&mut self.unpromised)
+    /// Workloads whose reservations end, since the last call.
+    pub fn take_released_nodes(&mut self) -> Vec<WorkloadKey> {
+        std::mem::take(&mut self.joint.released_nodes)
     }
 
-    /// There may be more room on nodes: who waits for that gets another chance.
-    pub fn nodes_freed(&mut self) {
-        if !self.nodes_awaited.is_empty() {
-            let waiting = std::mem::take(&mut self.nodes_awaited);
-            self.to_wake.extend(waiting);
+    /// There may be more capacity on nodes: requeues the workloads that wait for it.
+    pub fn node_capacity_freed(&mut self) {
+        if !self.joint.awaiting_nodes.is_empty() {
+            let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
+            self.dirty.inadmissible.extend(waiting);
         }
     }
 }

@@ -1,63 +1,49 @@
 //! Heads and what each of them could get.
 
-use super::{Entry, Outcome, Requeue};
+use std::sync::Arc;
+
+use super::plan::{Entry, Outcome, RequeueReason};
+use super::{Cycle, Head};
+use crate::Queueing;
 use crate::account::has_failed_checks;
-use crate::assign::{Assignment, LastTry, Mode, Pins, Reducer};
-use crate::pending::{LqId, WlId};
-use crate::preempt::Target;
-use crate::state::{CqId, Queueing, Wl};
+use crate::cycle::assign::{Assignment, AssignmentRequest, LastAssignment, Mode, Pins, Reducer};
+use crate::cycle::preempt::Target;
+use crate::ids::{ClusterQueueId, LocalQueueId, SchedulingHashId, WorkloadId};
+use crate::state::WorkloadInfo;
 
-impl Queueing {
-    /// Takes the head of every ClusterQueue that takes workloads.
-    pub(super) fn pop_heads(&mut self) -> Vec<(WlId, CqId)> {
-        let mut heads = Vec::new();
-        let queues: Vec<CqId> = self.cq_by_name.values().copied().collect();
-        for cq in queues {
-            if !self.cq(cq).is_active() || !self.cq(cq).pending.has_head() {
-                continue;
-            }
-            let mut pending = std::mem::take(&mut self.cq_mut(cq).pending);
-            let usage = |lq: LqId| self.local_usage(lq);
-            let fair = self.cq(cq).rules.fair_admission;
-            let head = pending.pop(if fair { Some(&usage) } else { None });
-            self.cq_mut(cq).pending = pending;
-            heads.extend(head.map(|id| (id, cq)));
-        }
-        heads
-    }
-
-    /// Finds out what every head could get; the second list is of those that may not be admitted at all.
-    /// In second passes the number of the attempt is not 0.
-    pub(super) fn nominate(&mut self, heads: Vec<(WlId, CqId, u32)>) -> (Vec<Entry>, Vec<Entry>) {
+impl Cycle<'_> {
+    /// Finds an assignment for every head; the second list is of those that may not be admitted at all.
+    pub(super) fn nominate(&mut self, heads: Vec<Head>) -> (Vec<Entry>, Vec<Entry>) {
         let (mut entries, mut inadmissible) = (Vec::new(), Vec::new());
-        for (id, cq, attempt) in heads {
+        for Head { id, cq, second } in heads {
             let mut entry = Entry {
                 id,
                 cq,
                 assignment: None,
                 targets: Vec::new(),
-                last: None,
+                last_assignment: None,
                 outcome: Outcome::NotNominated,
-                requeue: Requeue::Generic,
+                requeue: RequeueReason::Generic,
                 reason: "",
                 message: String::new(),
-                asked: false,
                 stale: false,
-                second: (attempt > 0).then_some(attempt),
+                second,
+                awaits_nodes: false,
+                retry_at: None,
             };
-            if self.wl(id).is_none_or(|w| w.held.is_some() != entry.second.is_some()) {
+            if self.state.wl(id).is_none_or(|w| w.held.is_some() != entry.second.is_some()) {
                 continue;
             }
             if let Some((requeue, reason, message)) = self.inadmissible(id, cq) {
-                entry.last = self.wl_mut(id).and_then(|w| w.last.take());
+                entry.last_assignment = self.state.wl_mut(id).and_then(|w| w.last_assignment.take());
                 (entry.requeue, entry.reason, entry.message) = (requeue, reason, message);
                 inadmissible.push(entry);
                 continue;
             }
-            let shape = self.wl(id).map_or(u32::MAX, |w| w.shape);
-            let last = self.wl_mut(id).and_then(|w| w.last.take());
-            let last = last.filter(|l| !self.is_outdated(l, cq, shape));
-            entry.stale = last.as_ref().is_some_and(|l| l.has_more() && self.woken_since(l, cq));
+            let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash);
+            let last = self.state.wl_mut(id).and_then(|w| w.last_assignment.take());
+            let last = last.filter(|l| !self.is_outdated(l, cq, scheduling_hash));
+            entry.stale = last.as_ref().is_some_and(|l| l.has_more() && self.requeued_since(l, cq));
             let found = self.find_assignment(id, cq, None, last.as_ref());
             entry.record(found);
             entries.push(entry);
@@ -66,74 +52,81 @@ impl Queueing {
     }
 
     /// Why a head may not be admitted whatever is free, if it may not.
-    fn inadmissible(&self, id: WlId, cq: CqId) -> Option<(Requeue, &'static str, String)> {
-        let wl = self.wl(id)?;
+    fn inadmissible(
+        &self,
+        id: WorkloadId,
+        cq: ClusterQueueId,
+    ) -> Option<(RequeueReason, &'static str, String)> {
+        let wl = self.state.wl(id)?;
         if has_failed_checks(&wl.obj) {
             let message = "The workload has failed admission checks".to_owned();
-            return Some((Requeue::Generic, "PendingEvaluation", message));
+            return Some((RequeueReason::Generic, "PendingEvaluation", message));
         }
-        if self.in_cycle(cq) || !self.cq(cq).is_active() {
-            let message = format!("ClusterQueue {} is inactive", self.cq(cq).name);
-            return Some((Requeue::Generic, "Suspended", message));
+        if self.state.in_cycle(cq) || !self.state.cq(cq).is_active() {
+            let message = format!("ClusterQueue {} is inactive", self.state.cq(cq).name);
+            return Some((RequeueReason::Generic, "Suspended", message));
         }
-        if !self.namespace_matches(cq, &wl.obj.key.namespace) {
+        if !self.state.namespace_matches(cq, &wl.obj.key.namespace) {
             let message = "workload namespace doesn't match ClusterQueue selector".to_owned();
-            return Some((Requeue::NamespaceMismatch, "Misconfigured", message));
+            return Some((RequeueReason::NamespaceMismatch, "Misconfigured", message));
         }
         if let Some(problem) = wl.invalid.clone() {
-            return Some((Requeue::Generic, "Misconfigured", problem));
+            return Some((RequeueReason::Generic, "Misconfigured", problem));
         }
-        if self.replaces_places(id) {
+        if self.state.replaces_places(id) {
             let message = "elastic jobs with topologies are not supported: the workload slice before has places on nodes";
-            return Some((Requeue::Generic, "NoMatchingFlavor", message.to_owned()));
+            return Some((RequeueReason::Generic, "NoMatchingFlavor", message.to_owned()));
         }
-        let message = self.slice_waits(id)?;
-        Some((Requeue::Generic, "WaitingForPreemptedWorkloads", message))
+        let message = self.state.slice_waits(id)?;
+        Some((RequeueReason::Generic, "WaitingForPreemptedWorkloads", message))
     }
 
     /// The best assignment for a workload and the workloads that have to go for it: whole if possible,
     /// with fewer pods otherwise.
     pub(super) fn find_assignment(
         &mut self,
-        id: WlId,
-        cq: CqId,
+        id: WorkloadId,
+        cq: ClusterQueueId,
         pins: Option<&Pins>,
-        last: Option<&LastTry>,
+        last: Option<&LastAssignment>,
     ) -> (Assignment, Vec<Target>) {
         self.searches = Some(Vec::new());
         let (mut assignment, targets) = self.find_quota(id, cq, pins, last);
         self.searches = None;
-        if self.config.gates.topology && assignment.mode() == Mode::Preempt {
-            self.place_after_preemption(id, cq, &mut assignment, &targets);
+        if self.state.config.gates.topology && assignment.mode() == Mode::Preempt {
+            self.state.place_after_preemption(id, cq, &mut assignment, &targets);
         }
         (assignment, targets)
     }
 
     fn find_quota(
         &mut self,
-        id: WlId,
-        cq: CqId,
+        id: WorkloadId,
+        cq: ClusterQueueId,
         pins: Option<&Pins>,
-        last: Option<&LastTry>,
+        last: Option<&LastAssignment>,
     ) -> (Assignment, Vec<Target>) {
-        let full = self.assign(id, cq, None, pins, last);
+        let assigner = Arc::clone(&self.strategies.flavors);
+        let request = AssignmentRequest { id, cq, counts: None, pins, last };
+        let full = assigner.assign(self, request);
         if full.mode() == Mode::Fit {
             return (full, Vec::new());
         }
-        // Who doesn't get another node at once is evicted: nobody has to make room.
-        let gives_up = self.config.gates.replace_fail_fast && self.wl(id).is_some_and(Wl::needs_other_node);
+        // A workload that doesn't get another node at once is evicted, and preempts none.
+        let gives_up = self.state.config.gates.replace_fail_fast
+            && self.state.wl(id).is_some_and(WorkloadInfo::needs_other_node);
         if full.mode() == Mode::Preempt && !gives_up {
             let targets = self.preemption_targets(id, cq, &full);
             if !targets.is_empty() {
                 return (full, targets);
             }
         }
-        if self.config.gates.partial_admission
-            && self.wl(id).is_some_and(|w| w.held.is_none())
-            && let Some(reducer) = Reducer::new(self, id)
+        if self.state.config.gates.partial_admission
+            && self.state.wl(id).is_some_and(|w| w.held.is_none())
+            && let Some(reducer) = Reducer::new(self.state, id)
         {
             let found = reducer.search(|counts| {
-                let a = self.assign(id, cq, Some(counts), pins, last);
+                let a = assigner.assign(self, AssignmentRequest { counts: Some(counts), ..request });
                 match a.mode() {
                     Mode::Fit => Some((a, Vec::new())),
                     Mode::Preempt => {
@@ -148,5 +141,25 @@ impl Queueing {
             }
         }
         (full, Vec::new())
+    }
+}
+
+impl Queueing {
+    /// Takes the head of every ClusterQueue that takes workloads.
+    pub(super) fn pop_heads(&mut self) -> Vec<Head> {
+        let mut heads = Vec::new();
+        let queues: Vec<ClusterQueueId> = self.cluster_queues.ids_by_name().collect();
+        for cq in queues {
+            if !self.cq(cq).is_active() || !self.cq(cq).pending.has_head() {
+                continue;
+            }
+            let mut pending = std::mem::take(&mut self.cq_mut(cq).pending);
+            let usage = |lq: LocalQueueId| self.local_usage(lq);
+            let fair = self.cq(cq).rules.fair_admission;
+            let head = pending.pop(if fair { Some(&usage) } else { None });
+            self.cq_mut(cq).pending = pending;
+            heads.extend(head.map(|id| Head { id, cq, second: None }));
+        }
+        heads
     }
 }

@@ -1,13 +1,15 @@
 //! The second pass: workloads that hold their quota and still need places, because a node failed or because
-//! admission checks had to bring the nodes first (Kueue KEP-2724; spec sections 2.8 and 2.12).
+//! admission checks had to bring the nodes first (Kueue KEP-2724,
+//! `pkg/cache/queue/second_pass_queue.go`).
 
 use std::collections::BTreeMap;
 
-use super::{Entry, Queueing};
-use crate::assign::Assignment;
+use super::Head;
+use super::assign::Assignment;
+use crate::Queueing;
+use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::Admission;
-use crate::pending::WlId;
-use crate::state::{CqId, Wl};
+use crate::state::WorkloadInfo;
 use crate::{Action, CheckState, Note};
 use plimsoll_state::time::{Duration, Time};
 
@@ -16,7 +18,7 @@ const LONGEST_WAIT: i64 = 30;
 
 /// When which workloads get a second pass, and the number of that attempt.
 #[derive(Debug, Default)]
-pub(crate) struct SecondPasses(BTreeMap<WlId, (Time, u32)>);
+pub(crate) struct SecondPasses(BTreeMap<WorkloadId, (Time, u32)>);
 
 impl SecondPasses {
     /// When the next one is due.
@@ -25,7 +27,7 @@ impl SecondPasses {
     }
 
     /// The workload is gone.
-    pub(crate) fn forget(&mut self, id: WlId) {
+    pub(crate) fn forget(&mut self, id: WorkloadId) {
         self.0.remove(&id);
     }
 }
@@ -38,14 +40,14 @@ fn wait(attempt: u32) -> Duration {
 
 impl Queueing {
     /// Sees to it that a workload that needs a second pass gets one.
-    pub(crate) fn plan_second_pass(&mut self, id: WlId, now: Time) {
+    pub(crate) fn plan_second_pass(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { return };
         // Not before a write that failed may be tried again.
         let first = wl.hold_off.map_or(now.plus(wait(1)), |t| t.max(now.plus(wait(1))));
         self.second.0.entry(id).or_insert((first, 1));
     }
 
-    fn may_pass_again(&self, id: WlId, wl: &Wl) -> bool {
+    fn may_pass_again(&self, id: WorkloadId, wl: &WorkloadInfo) -> bool {
         wl.needs_second_pass()
             && wl.held.is_some_and(|cq| {
                 let admission = wl.obj.status.admission.as_ref();
@@ -54,30 +56,30 @@ impl Queueing {
     }
 
     /// The workloads whose second pass is due, with the number of the attempt.
-    pub(super) fn pop_second_passes(&mut self, now: Time) -> Vec<(WlId, CqId, u32)> {
-        let due: Vec<(WlId, u32)> =
+    pub(super) fn pop_second_passes(&mut self, now: Time) -> Vec<Head> {
+        let due: Vec<(WorkloadId, u32)> =
             self.second.0.iter().filter(|(_, (t, _))| *t <= now).map(|(id, (_, n))| (*id, *n)).collect();
         let mut heads = Vec::with_capacity(due.len());
         for (id, attempt) in due {
             self.second.0.remove(&id);
             let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { continue };
-            heads.extend(wl.held.map(|cq| (id, cq, attempt)));
+            heads.extend(wl.held.map(|cq| Head { id, cq, second: Some(attempt) }));
         }
         heads
     }
 
     /// Why the workload was given no places, and another attempt later.
-    pub(super) fn second_pass_failed(&mut self, e: &Entry, attempt: u32, now: Time) {
-        let Some(wl) = self.wl(e.id) else { return };
+    pub(super) fn second_pass_failed(&mut self, id: WorkloadId, message: String, attempt: u32, now: Time) {
+        let Some(wl) = self.wl(id) else { return };
         let key = wl.obj.key.clone();
         let next = attempt.saturating_add(1);
-        self.second.0.insert(e.id, (now.plus(wait(next)), next));
-        let note = Note { warning: true, reason: "SecondPassFailed".into(), message: e.message.clone() };
+        self.second.0.insert(id, (now.plus(wait(next)), next));
+        let note = Note { warning: true, reason: "SecondPassFailed".into(), message };
         self.out.push(Action::Record(key, vec![note]));
     }
 
     /// Ends a workload for one of whose nodes there is no other.
-    pub(super) fn give_up_on_nodes(&mut self, id: WlId, now: Time) {
+    pub(super) fn give_up_on_nodes(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let nodes = wl.obj.status.unhealthy_nodes.join(",");
         let message =
@@ -86,7 +88,7 @@ impl Queueing {
     }
 
     /// Writes the places a second pass found.
-    pub(super) fn admit_again(&mut self, id: WlId, cq: CqId, a: &Assignment, now: Time) {
+    pub(super) fn admit_again(&mut self, id: WorkloadId, cq: ClusterQueueId, a: &Assignment, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let Some(mut admission) = wl.obj.status.admission.clone() else { return };
         for ps in &a.pod_sets {
@@ -115,7 +117,7 @@ impl Queueing {
     }
 
     /// Whether every check that the admission needs is in the workload's list.
-    pub(super) fn has_all_checks(&self, id: WlId, cq: CqId, admission: &Admission) -> bool {
+    pub(super) fn has_all_checks(&self, id: WorkloadId, cq: ClusterQueueId, admission: &Admission) -> bool {
         let have = self.wl(id).map_or(&[][..], |w| w.obj.status.admission_checks.as_slice());
         self.checks_of(cq, Some(admission)).iter().all(|n| have.iter().any(|c| c.name == *n))
     }

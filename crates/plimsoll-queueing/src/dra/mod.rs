@@ -13,11 +13,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::config::Config;
+use super::ids::WorkloadId;
 use super::model::Workload;
-use super::pending::WlId;
 use super::requests::{self, Limits};
-use super::state::{Queueing, Wl};
+use super::state::WorkloadInfo;
 use super::{account, cond};
+use crate::Queueing;
 use plimsoll_state::model::{PodClaimSource, PodSpec, ResourceSlice, Resources};
 use plimsoll_state::time::Time;
 
@@ -89,7 +90,7 @@ pub(crate) struct Extra {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unresolved {
     /// Message of QuotaReserved.
-    pub(crate) said: String,
+    pub(crate) message: String,
     /// Message of Requeued.
     pub(crate) requeued: String,
 }
@@ -106,7 +107,7 @@ pub(crate) struct Devices {
     /// What templates come to, until something changes.
     resolved: BTreeMap<(String, String), charge::Resolved>,
     /// Waiting workloads with claims, among others.
-    users: BTreeSet<WlId>,
+    users: BTreeSet<WorkloadId>,
     /// Something has changed since the workloads were charged.
     stale: bool,
     /// Extended resources whose classes have changed since then.
@@ -169,13 +170,13 @@ impl Devices {
             if gates.device_refusal && claims().next().is_some() {
                 let text =
                     "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled";
-                return Err(Unresolved { said: text.into(), requeued: text.into() });
+                return Err(Unresolved { message: text.into(), requeued: text.into() });
             }
             return Ok(Vec::new());
         }
         if claims().any(|c| matches!(c.source, PodClaimSource::Claim(_))) {
             return Err(Unresolved {
-                said: "KueueDRAIntegration feature does not support use of resource claims".into(),
+                message: "KueueDRAIntegration feature does not support use of resource claims".into(),
                 requeued: "DRA resource claims not supported".into(),
             });
         }
@@ -191,7 +192,7 @@ impl Devices {
             Ok(()) => Ok(extras),
             Err(problems) => {
                 let text = requests::aggregate(&problems);
-                Err(Unresolved { said: text.clone(), requeued: text })
+                Err(Unresolved { message: text.clone(), requeued: text })
             }
         }
     }
@@ -213,14 +214,14 @@ fn has_claims(wl: &Workload) -> bool {
 }
 
 /// Whether a workload holds nothing and has not come to its end.
-fn still_waits(wl: &Wl) -> bool {
+fn still_waits(wl: &WorkloadInfo) -> bool {
     wl.held.is_none() && account::Phase::of(&wl.obj.status) != account::Phase::Finished
 }
 
 impl Queueing {
     /// Computes the charge of a workload, and remembers whom changes concern.
-    pub(crate) fn device_charge(&mut self, id: WlId, specs: &[PodSpec]) -> Charge {
-        let Some(Some(wl)) = self.wls.get(id as usize) else { return Ok(Vec::new()) };
+    pub(crate) fn device_charge(&mut self, id: WorkloadId, specs: &[PodSpec]) -> Charge {
+        let Some(wl) = self.workloads.get(id) else { return Ok(Vec::new()) };
         if has_claims(&wl.obj) {
             self.devices.users.insert(id);
         } else {
@@ -245,8 +246,7 @@ impl Queueing {
                 containers
                     .any(|c| renamed.iter().any(|r| c.requests.contains_key(r) || c.limits.contains_key(r)))
             };
-            let all = (0u32..).zip(&self.wls);
-            let waiting = all.filter(|(_, w)| w.as_ref().is_some_and(|w| still_waits(w) && asks(&w.obj)));
+            let waiting = self.workloads.iter().filter(|(_, w)| still_waits(w) && asks(&w.obj));
             concerned.extend(waiting.map(|(id, _)| id));
         }
         self.devices.users = users;
@@ -256,7 +256,7 @@ impl Queueing {
             if self.wl(id).is_none_or(|w| w.devices == charge) {
                 continue;
             }
-            self.dirty.insert(id);
+            self.dirty.workloads.insert(id);
             self.unqueue(id);
             self.refresh_request(id);
             self.enqueue(id, false, now);
@@ -264,12 +264,12 @@ impl Queueing {
     }
 
     /// What a workload's namespace allows, and its pods with what that and their runtime class fill in.
-    pub(crate) fn adjusted_specs(&self, id: WlId) -> (Limits, Vec<PodSpec>) {
+    pub(crate) fn adjusted_specs(&self, id: WorkloadId) -> (Limits, Vec<PodSpec>) {
         let Some(wl) = self.wl(id) else { return Default::default() };
-        let limits = requests::limits_of(&self.limit_ranges, &wl.obj.key.namespace);
+        let limits = requests::limits_of(&self.objects.limit_ranges, &wl.obj.key.namespace);
         let adjusted = wl.obj.pod_sets.iter().map(|p| {
             let mut spec = p.spec.clone();
-            requests::adjust(&mut spec, &limits, &self.runtime_classes);
+            requests::adjust(&mut spec, &limits, &self.objects.runtime_classes);
             spec
         });
         let specs = adjusted.collect();
@@ -278,7 +278,7 @@ impl Queueing {
 
     /// Says that the claims of a workload can't be charged, or no longer says so; whether that settles what is said of
     /// it for now.
-    pub(crate) fn reconcile_devices(&mut self, id: WlId, now: Time) -> bool {
+    pub(crate) fn reconcile_devices(&mut self, id: WorkloadId, now: Time) -> bool {
         const REASON: &str = "Inadmissible";
         let Some(wl) = self.wl(id) else { return true };
         let s = &wl.obj.status;
@@ -299,7 +299,7 @@ impl Queueing {
             }),
             Err(problem) => {
                 self.edit(id, now, Vec::new(), |e| {
-                    e.unset_reservation(explicit, "Misconfigured", &problem.said);
+                    e.unset_reservation(explicit, "Misconfigured", &problem.message);
                     e.set(cond::REQUEUED, false, REASON, &problem.requeued);
                 });
                 true

@@ -159,7 +159,7 @@ impl World {
         while !events.is_empty() {
             let mut out = Vec::new();
             for event in std::mem::take(&mut events) {
-                self.q.absorb(NOW, event);
+                self.q.handle(NOW, event);
             }
             self.q.decide(NOW, &mut |a| out.push(a));
             self.q.check();

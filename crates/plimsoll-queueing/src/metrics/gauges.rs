@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 use plimsoll_state::cast::index32;
 
+use super::observations::Place;
 use super::table::Row;
-use super::tally::Place;
 use super::{MetricSample, MetricValue};
+use crate::Queueing;
 use crate::account::Phase;
 use crate::amount::Amount;
 use crate::cond;
-use crate::ids::Fr;
+use crate::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
 use crate::model::Workload;
-use crate::pending::{LqId, WlId};
-use crate::state::{CqId, Queueing};
 use crate::tree::{NodeId, Share};
 
 /// Values of labels, in the row's order, and the number.
@@ -28,7 +27,10 @@ fn share(s: &Share) -> f64 {
     if s.is_infinite() { f64::NAN } else { s.rounded() as f64 }
 }
 
-impl Queueing {
+/// Reads gauges off the state.
+pub(super) struct Gauges<'a>(pub(super) &'a Queueing);
+
+impl Gauges<'_> {
     /// All samples of a gauge.
     pub(super) fn gauge(&self, row: &Row) -> Vec<MetricSample> {
         let mut samples = match row.name.strip_prefix("kueue_").unwrap_or(row.name) {
@@ -46,36 +48,40 @@ impl Queueing {
             .collect()
     }
 
-    fn queues(&self) -> impl Iterator<Item = (CqId, &str)> {
-        (0..index32(self.cqs.len()))
-            .filter(|&c| self.cq(c).spec.is_some())
-            .map(|c| (c, self.cq(c).name.as_str()))
+    fn queues(&self) -> impl Iterator<Item = (ClusterQueueId, &str)> {
+        self.0
+            .cluster_queues
+            .ids()
+            .filter(|&c| self.0.cq(c).spec.is_some())
+            .map(|c| (c, self.0.cq(c).name.as_str()))
     }
 
-    fn locals(&self) -> impl Iterator<Item = (LqId, Vec<String>)> {
-        (0..index32(self.lqs.len()))
-            .filter(|&l| self.lq(l).spec.is_some())
-            .map(|l| (l, vec![self.lq(l).name.clone(), self.lq(l).namespace.clone()]))
+    fn locals(&self) -> impl Iterator<Item = (LocalQueueId, Vec<String>)> {
+        self.0
+            .local_queues
+            .ids()
+            .filter(|&l| self.0.lq(l).spec.is_some())
+            .map(|l| (l, vec![self.0.lq(l).name.clone(), self.0.lq(l).namespace.clone()]))
     }
 
     fn queue_gauge(&self, name: &str) -> Samples {
         match name {
             "unadmitted_workloads" => self.unadmitted(|w| {
-                let cq = self.lq(w.0).cq?;
-                Some(vec![self.cq(cq).name.clone()])
+                let cq = self.0.lq(w.0).cq?;
+                Some(vec![self.0.cq(cq).name.clone()])
             }),
             "finished_workloads" => self.finished(|w| {
                 let a = w.status.admission.as_ref().map(|a| a.cluster_queue.clone());
-                let lq = self.lq_by_key.get(&(w.key.namespace.clone(), w.queue.clone()));
-                let cq = lq.and_then(|&l| self.lq(l).cq).map(|c| self.cq(c).name.clone());
+                let lq = self.0.local_queues.find(&(w.key.namespace.clone(), w.queue.clone()));
+                let cq = lq.and_then(|l| self.0.lq(l).cq).map(|c| self.0.cq(c).name.clone());
                 Some(vec![a.or(cq)?])
             }),
             _ => self.queues().flat_map(|(id, cq)| self.one_queue(name, id, cq)).collect(),
         }
     }
 
-    fn one_queue(&self, name: &str, id: CqId, cq: &str) -> Samples {
-        let queue = self.cq(id);
+    fn one_queue(&self, name: &str, id: ClusterQueueId, cq: &str) -> Samples {
+        let queue = self.0.cq(id);
         let one = |v: f64| vec![(vec![cq.to_owned()], v)];
         let by_status = |active: usize, rest: usize| {
             let sample = |s: &str, n: usize| (vec![cq.to_owned(), s.to_owned()], n as f64);
@@ -87,8 +93,8 @@ impl Queueing {
                 by_status(active, queue.pending.len() - active)
             }
             "pending_scheduling_hashes" => {
-                let (active, parked) = queue.pending.shapes();
-                by_status(active, parked)
+                let (active, inadmissible) = queue.pending.scheduling_hashes();
+                by_status(active, inadmissible)
             }
             "admission_cycle_preemption_skips" => one(f64::from(queue.skips)),
             "reserving_active_workloads" => one(queue.holders.len() as f64),
@@ -104,7 +110,7 @@ impl Queueing {
                 all.iter().map(|s| (vec![cq.into(), (*s).into()], f64::from(u8::from(*s == now)))).collect()
             }
             "cluster_queue_info" => {
-                let (parent, root) = self.above(queue.node);
+                let (parent, root) = self.0.above(queue.node);
                 vec![(vec![cq.into(), parent, root], 1.0)]
             }
             "cluster_queue_resource_pending" => self.asked_for(id, cq),
@@ -114,30 +120,31 @@ impl Queueing {
         }
     }
 
-    fn queue_share(&self, id: CqId, cq: &str) -> Samples {
-        let Some(node) = self.cq(id).node.filter(|_| self.config.fair_sharing.is_some()) else {
+    fn queue_share(&self, id: ClusterQueueId, cq: &str) -> Samples {
+        let Some(node) = self.0.cq(id).node.filter(|_| self.0.config.fair_sharing.is_some()) else {
             return Vec::new();
         };
-        vec![(vec![cq.to_owned(), self.above(Some(node)).0], share(&self.tree.share(node)))]
+        vec![(vec![cq.to_owned(), self.0.above(Some(node)).0], share(&self.0.tree.share(node)))]
     }
 
-    fn quota_gauge(&self, name: &str, id: CqId, cq: &str) -> Samples {
-        let Some(node) = self.cq(id).node else { return Vec::new() };
-        let cohort = self.above(Some(node)).0;
+    fn quota_gauge(&self, name: &str, id: ClusterQueueId, cq: &str) -> Samples {
+        let Some(node) = self.0.cq(id).node else { return Vec::new() };
+        let cohort = self.0.above(Some(node)).0;
         let value = |fr: Fr| {
-            let quota = self.tree.quota(node, fr);
+            let quota = self.0.tree.quota(node, fr);
             match name {
                 "cluster_queue_nominal_quota" => Some(quota.nominal),
                 "cluster_queue_borrowing_limit" => quota.borrowing,
                 "cluster_queue_lending_limit" => quota.lending,
-                "cluster_queue_resource_reservation" => Some(self.tree.usage(node, fr)),
+                "cluster_queue_resource_reservation" => Some(self.0.tree.usage(node, fr)),
                 "cluster_queue_resource_usage" => {
-                    Some(self.cq(id).admitted_usage.get(&fr).copied().unwrap_or_default().amount())
+                    Some(self.0.cq(id).admitted_usage.get(&fr).copied().unwrap_or_default().amount())
                 }
                 _ => None,
             }
         };
-        self.columns_of(id)
+        self.0
+            .columns_of(id)
             .filter_map(|(f, r, fr)| {
                 let v = unit(r, value(fr)?);
                 Some((vec![cohort.clone(), cq.to_owned(), f.to_string(), r.to_string()], v))
@@ -145,11 +152,11 @@ impl Queueing {
             .collect()
     }
 
-    fn asked_for(&self, id: CqId, cq: &str) -> Samples {
+    fn asked_for(&self, id: ClusterQueueId, cq: &str) -> Samples {
         let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
-        for w in self.cq(id).pending.ids().filter_map(|w| self.wl(w)) {
-            for &(res, v) in w.totals.iter().flat_map(|t| &t.requests) {
-                let sum = sums.entry(self.ids.resource_name(res)).or_insert(0);
+        for w in self.0.cq(id).pending.ids().filter_map(|w| self.0.wl(w)) {
+            for &(res, v) in w.total_requests.iter().flat_map(|t| &t.requests) {
+                let sum = sums.entry(self.0.ids.resource_name(res)).or_insert(0);
                 *sum = sum.saturating_add(v);
             }
         }
@@ -157,15 +164,15 @@ impl Queueing {
     }
 
     fn local_gauge(&self, name: &str) -> Samples {
-        let of = |id: LqId| {
-            let l = self.lq(id);
+        let of = |id: LocalQueueId| {
+            let l = self.0.lq(id);
             vec![l.name.clone(), l.namespace.clone()]
         };
         match name {
             "local_queue_unadmitted_workloads" => self.unadmitted(|(l, _)| Some(of(l))),
             "local_queue_finished_workloads" => self.finished(|w| {
                 let key = (w.key.namespace.clone(), w.queue.clone());
-                self.lq_by_key.get(&key).map(|&l| of(l))
+                self.0.local_queues.find(&key).map(of)
             }),
             "local_queue_pending_workloads" => self.local_pending(),
             _ => self.locals().flat_map(|(id, labels)| self.one_local(name, id, &labels)).collect(),
@@ -173,14 +180,14 @@ impl Queueing {
     }
 
     fn local_pending(&self) -> Samples {
-        let mut active: BTreeMap<LqId, usize> = BTreeMap::new();
-        for (id, _) in self.queues().filter(|(id, _)| self.cq(*id).is_active()) {
-            self.cq(id).pending.count_in_turn(&mut active);
+        let mut active: BTreeMap<LocalQueueId, usize> = BTreeMap::new();
+        for (id, _) in self.queues().filter(|(id, _)| self.0.cq(*id).is_active()) {
+            self.0.cq(id).pending.count_in_turn(&mut active);
         }
         let mut out = Vec::new();
         for (id, labels) in self.locals() {
             let turn = active.get(&id).copied().unwrap_or(0);
-            let all = usize::try_from(self.lq(id).waiting).unwrap_or(0);
+            let all = usize::try_from(self.0.lq(id).waiting).unwrap_or(0);
             for (status, n) in [("active", turn), ("inadmissible", all.saturating_sub(turn))] {
                 let mut labels = labels.clone();
                 labels.push(status.into());
@@ -190,8 +197,8 @@ impl Queueing {
         out
     }
 
-    fn one_local(&self, name: &str, id: LqId, labels: &[String]) -> Samples {
-        let lq = self.lq(id);
+    fn one_local(&self, name: &str, id: LocalQueueId, labels: &[String]) -> Samples {
+        let lq = self.0.lq(id);
         let with = |more: &[&str], v: f64| {
             let mut all = labels.to_vec();
             all.extend(more.iter().map(|s| (*s).to_owned()));
@@ -201,7 +208,7 @@ impl Queueing {
             "local_queue_reserving_active_workloads" => vec![with(&[], f64::from(lq.reserving))],
             "local_queue_admitted_active_workloads" => vec![with(&[], f64::from(lq.admitted))],
             "local_queue_status" => {
-                let status = self.local_queue_status(id);
+                let status = self.0.local_queue_status(id);
                 let now = match status.and_then(|s| s.active) {
                     Some((true, ..)) => "True",
                     Some((false, ..)) => "False",
@@ -210,16 +217,16 @@ impl Queueing {
                 ["True", "False", "Unknown"].map(|s| with(&[s], f64::from(u8::from(s == now)))).to_vec()
             }
             "local_queue_admission_fair_sharing_usage" => {
-                let cq = lq.cq.filter(|_| lq.ledger_open).map(|c| self.cq(c).name.as_str());
-                cq.map(|cq| with(&[cq], self.local_usage(id))).into_iter().collect()
+                let cq = lq.cq.filter(|_| lq.tracks_consumed).map(|c| self.0.cq(c).name.as_str());
+                cq.map(|cq| with(&[cq], self.0.local_usage(id))).into_iter().collect()
             }
             "local_queue_resource_reservation" | "local_queue_resource_usage" => {
                 let reserved = name.ends_with("reservation");
-                let books = if reserved { &lq.reserved_usage } else { &lq.admitted_usage };
-                let columns = lq.cq.into_iter().flat_map(|c| self.columns_of(c));
+                let metrics = if reserved { &lq.reserved_usage } else { &lq.admitted_usage };
+                let columns = lq.cq.into_iter().flat_map(|c| self.0.columns_of(c));
                 columns
                     .map(|(f, r, fr)| {
-                        with(&[f, r], unit(r, books.get(&fr).copied().unwrap_or_default().amount()))
+                        with(&[f, r], unit(r, metrics.get(&fr).copied().unwrap_or_default().amount()))
                     })
                     .collect()
             }
@@ -228,58 +235,49 @@ impl Queueing {
     }
 
     fn cohort_gauge(&self, name: &str) -> Samples {
-        let cohorts = self.tree.nodes().filter(|(_, n)| !n.leaf);
+        let cohorts = self.0.tree.nodes().filter(|(_, n)| !n.leaf);
         cohorts.flat_map(|(n, node)| self.one_cohort(name, n, &node.name)).collect()
     }
 
     fn one_cohort(&self, name: &str, n: NodeId, cohort: &str) -> Samples {
         match name {
             "cohort_info" => {
-                let (parent, root) = self.above(Some(n));
+                let (parent, root) = self.0.above(Some(n));
                 vec![(vec![cohort.to_owned(), parent, root], 1.0)]
             }
-            "cohort_weighted_share" if self.config.fair_sharing.is_some() => {
-                vec![(vec![cohort.to_owned()], share(&self.tree.share(n)))]
+            "cohort_weighted_share" if self.0.config.fair_sharing.is_some() => {
+                vec![(vec![cohort.to_owned()], share(&self.0.tree.share(n)))]
             }
             "cohort_subtree_quota" | "cohort_subtree_resource_reservations" => {
-                let columns = (0..index32(self.tree.columns())).filter(|&fr| self.tree.present(n, fr));
+                let columns = (0..index32(self.0.tree.columns())).filter(|&fr| self.0.tree.present(n, fr));
                 let quota = name.ends_with("quota");
                 columns
                     .map(|fr| {
-                        let (f, r) = self.ids.parts(fr);
-                        let resource = self.ids.resource_name(r);
+                        let (f, r) = self.0.ids.parts(fr);
+                        let resource = self.0.ids.resource_name(r);
                         let amount =
-                            if quota { self.tree.subtree_quota(n, fr) } else { self.tree.usage(n, fr) };
-                        let labels = [cohort, self.ids.flavor_name(f), resource].map(str::to_owned);
+                            if quota { self.0.tree.subtree_quota(n, fr) } else { self.0.tree.usage(n, fr) };
+                        let labels = [cohort, self.0.ids.flavor_name(f), resource].map(str::to_owned);
                         (labels.to_vec(), unit(resource, amount))
                     })
                     .collect()
             }
             "cohort_subtree_admitted_active_workloads" => {
-                let below =
-                    |c: &CqId| self.cq(*c).node.is_some_and(|q| self.tree.ancestors(q).any(|a| a == n));
+                let below = |c: &ClusterQueueId| {
+                    self.0.cq(*c).node.is_some_and(|q| self.0.tree.ancestors(q).any(|a| a == n))
+                };
                 let admitted: i32 =
-                    self.queues().map(|(c, _)| c).filter(below).map(|c| self.cq(c).admitted).sum();
+                    self.queues().map(|(c, _)| c).filter(below).map(|c| self.0.cq(c).admitted).sum();
                 vec![(vec![cohort.to_owned()], f64::from(admitted))]
             }
             _ => Vec::new(),
         }
     }
 
-    /// Names of the parent and of the root above a node; empty without a parent.
-    fn above(&self, node: Option<NodeId>) -> (String, String) {
-        let Some(node) = node else { return Default::default() };
-        let parent = self.tree.node(node).parent.map(|p| self.tree.node(p).name.clone());
-        let root = self.tree.root(node);
-        let is_cohort = !self.tree.node(root).leaf;
-        let root = if is_cohort { self.tree.node(root).name.clone() } else { String::new() };
-        (parent.unwrap_or_default(), root)
-    }
-
     /// Counts workloads without an admission by why.
-    fn unadmitted(&self, labels: impl Fn((LqId, WlId)) -> Option<Vec<String>>) -> Samples {
+    fn unadmitted(&self, labels: impl Fn((LocalQueueId, WorkloadId)) -> Option<Vec<String>>) -> Samples {
         let mut sums: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-        for (id, wl) in (0u32..).zip(&self.wls).filter_map(|(i, w)| Some((i, w.as_ref()?))) {
+        for (id, wl) in self.0.workloads.iter() {
             let s = &wl.obj.status;
             let (reason, cause) = match Phase::of(s) {
                 Phase::Pending => {
@@ -298,16 +296,30 @@ impl Queueing {
 
     fn finished(&self, labels: impl Fn(&Workload) -> Option<Vec<String>>) -> Samples {
         let mut sums: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-        for wl in self.wls.iter().flatten().filter(|w| Phase::of(&w.obj.status) == Phase::Finished) {
+        for wl in
+            self.0.workloads.iter().map(|(_, w)| w).filter(|w| Phase::of(&w.obj.status) == Phase::Finished)
+        {
             if let Some(key) = labels(&wl.obj) {
                 *sums.entry(key).or_insert(0) += 1;
             }
         }
         sums.into_iter().map(|(k, n)| (k, n as f64)).collect()
     }
+}
+
+impl Queueing {
+    /// Names of the parent and of the root above a node; empty without a parent.
+    pub(super) fn above(&self, node: Option<NodeId>) -> (String, String) {
+        let Some(node) = node else { return Default::default() };
+        let parent = self.tree.node(node).parent.map(|p| self.tree.node(p).name.clone());
+        let root = self.tree.root(node);
+        let is_cohort = !self.tree.node(root).leaf;
+        let root = if is_cohort { self.tree.node(root).name.clone() } else { String::new() };
+        (parent.unwrap_or_default(), root)
+    }
 
     /// Where the counts of a workload go; `cq` when it is known better than by its LocalQueue.
-    pub(crate) fn place_of(&self, id: WlId, cq: Option<CqId>) -> Place {
+    pub(crate) fn place_of(&self, id: WorkloadId, cq: Option<ClusterQueueId>) -> Place {
         let Some(wl) = self.wl(id) else { return Place::default() };
         let lq = self.lq(wl.lq);
         let cq = cq.or(lq.cq);

@@ -14,28 +14,28 @@ fn buckets_are_kueues() {
 
 #[test]
 fn samples_are_summed_up_and_forgotten() {
-    let mut books = Books::default();
-    books.count("kueue_admitted_workloads_total", &["a", "high"], 1);
-    books.count("kueue_admitted_workloads_total", &["a", "high"], 1);
-    books.count("kueue_admitted_workloads_total", &["b", ""], 1);
+    let mut metrics = Metrics::default();
+    metrics.count("kueue_admitted_workloads_total", &["a", "high"], 1);
+    metrics.count("kueue_admitted_workloads_total", &["a", "high"], 1);
+    metrics.count("kueue_admitted_workloads_total", &["b", ""], 1);
     for v in [0.5, 2.0, 3.0, 1e9] {
-        books.observe("kueue_ready_wait_time_seconds", &["a", ""], v);
+        metrics.observe("kueue_ready_wait_time_seconds", &["a", ""], v);
     }
     let row = |name| table::ROWS.iter().find(|r| r.name == name).unwrap();
-    let samples = books.samples(row("kueue_admitted_workloads_total"));
+    let samples = metrics.samples(row("kueue_admitted_workloads_total"));
     assert_eq!(samples.len(), 2);
     assert_eq!(samples[0].labels, [("cluster_queue", "a".into()), ("priority_class", "high".into())]);
     assert_eq!(samples[0].value, MetricValue::Number(2.0));
     let MetricValue::Histogram { buckets, count, .. } =
-        &books.samples(row("kueue_ready_wait_time_seconds"))[0].value
+        &metrics.samples(row("kueue_ready_wait_time_seconds"))[0].value
     else {
         unreachable!("a histogram")
     };
     assert_eq!((buckets[0], buckets[1], buckets[2], *count), ((1.0, 1), (2.5, 2), (5.0, 3), 4));
     assert_eq!(buckets.last().unwrap().1, 3);
-    books.forget(&[("cluster_queue", "a")]);
-    assert_eq!(books.samples(row("kueue_admitted_workloads_total")).len(), 1);
-    assert!(books.samples(row("kueue_ready_wait_time_seconds")).is_empty());
+    metrics.forget(&[("cluster_queue", "a")]);
+    assert_eq!(metrics.samples(row("kueue_admitted_workloads_total")).len(), 1);
+    assert!(metrics.samples(row("kueue_ready_wait_time_seconds")).is_empty());
 }
 
 #[test]
@@ -73,12 +73,12 @@ fn confirmed_writes_count_once() {
     };
     let mut jobs = [workload(1, 0, 0, 1000), workload(2, 0, 0, 1000), workload(3, 0, 0, 9000)];
     let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
-    q.absorb(now, Event::NamespaceUpsert("n".into(), Default::default()));
-    q.absorb(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
-    q.absorb(now, Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "pool", 2000, None, false))));
-    q.absorb(now, Event::LocalQueueUpsert(Box::new(local(0))));
+    q.handle(now, Event::NamespaceUpsert("n".into(), Default::default()));
+    q.handle(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+    q.handle(now, Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "pool", 2000, None, false))));
+    q.handle(now, Event::LocalQueueUpsert(Box::new(local(0))));
     for j in &jobs {
-        q.absorb(now, Event::WorkloadUpsert(Box::new(j.clone())));
+        q.handle(now, Event::WorkloadUpsert(Box::new(j.clone())));
     }
     let mut writes = Vec::new();
     for _ in 0..4 {
@@ -98,9 +98,9 @@ fn confirmed_writes_count_once() {
         // One is confirmed by the answer first, the other by the watch alone.
         if job.key.name == "w1" {
             let (key, id, version) = (u.key.clone(), u.id, job.version);
-            q.absorb(now, Event::Written { key, id, version });
+            q.handle(now, Event::Written { key, id, version });
         }
-        q.absorb(now, Event::WorkloadUpsert(Box::new(job.clone())));
+        q.handle(now, Event::WorkloadUpsert(Box::new(job.clone())));
     }
     assert_eq!(number(&q, "kueue_admitted_workloads_total", "c0"), Some(2.0));
     assert_eq!(number(&q, "kueue_quota_reserved_workloads_total", "c0"), Some(2.0));
@@ -112,8 +112,8 @@ fn confirmed_writes_count_once() {
     let finished =
         Condition { kind: cond::FINISHED.into(), status: true, transition: now, ..Default::default() };
     jobs[0].status.conditions.push(finished);
-    q.absorb(now, Event::WorkloadUpsert(Box::new(jobs[0].clone())));
-    q.absorb(now, Event::WorkloadUpsert(Box::new(jobs[0].clone())));
+    q.handle(now, Event::WorkloadUpsert(Box::new(jobs[0].clone())));
+    q.handle(now, Event::WorkloadUpsert(Box::new(jobs[0].clone())));
     assert_eq!(number(&q, "kueue_finished_workloads_total", "c0"), Some(1.0));
     assert_eq!(number(&q, "kueue_execution_time_seconds", "c0"), Some(1.0));
     assert_eq!(number(&q, "kueue_finished_workloads", "c0"), Some(1.0));

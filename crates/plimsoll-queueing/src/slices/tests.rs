@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::super::tests::{cluster_queue, workload};
 use super::super::*;
-use super::REPLACED;
+use crate::model::REPLACED;
 use plimsoll_state::time::Duration;
 
 /// A slice of a job: `pods` of 1 CPU each, in the place of the slice `old`.
@@ -56,7 +56,7 @@ impl World {
         let mut w =
             Self { q, all: Vec::new(), version: 1, now, said: Vec::new(), failing: None, silent: None };
         let mut cq = cluster_queue("c0", "", quotas[0].1 * 1000, None, false);
-        cq.preemption.within_cluster_queue = 2;
+        cq.preemption.within_cluster_queue = PreemptionPolicy::LowerOrNewerEqualPriority;
         cq.resource_groups[0].flavors = quotas
             .iter()
             .map(|(name, cpus)| FlavorQuotas {
@@ -83,7 +83,7 @@ impl World {
         for _ in 0..50 {
             let mut out = Vec::new();
             for event in std::mem::take(&mut events) {
-                self.q.absorb(self.now, event);
+                self.q.handle(self.now, event);
             }
             self.q.decide(self.now, &mut |a| out.push(a));
             self.q.check();
@@ -530,7 +530,7 @@ struct Jobs {
 impl Jobs {
     fn events(quota: i64) -> Vec<Event> {
         let mut cq = cluster_queue("c0", "", quota * 1000, None, false);
-        cq.preemption.within_cluster_queue = 1;
+        cq.preemption.within_cluster_queue = PreemptionPolicy::LowerPriority;
         vec![
             Event::NamespaceUpsert("n".into(), StringMap::new()),
             flavor("f"),

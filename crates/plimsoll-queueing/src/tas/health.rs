@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::HOSTNAME;
+use crate::Queueing;
+use crate::ids::WorkloadId;
 use crate::model::{CheckState, PodSetAssignment, Workload, WorkloadKey};
-use crate::pending::WlId;
-use crate::state::{Queueing, Wl};
+use crate::state::WorkloadInfo;
 use crate::{Action, cond};
 use plimsoll_state::model::{Node, Phase, Pod, Taint, TaintEffect, Toleration};
 use plimsoll_state::time::{Duration, SECOND, Time};
@@ -55,7 +56,7 @@ pub(crate) struct Health {
 /// Why a node has to be looked at.
 #[derive(Debug, Default)]
 struct Suspect {
-    /// The node itself changed, which concerns everybody with a place on it.
+    /// The node itself changed, which concerns every workload with a place on it.
     changed: bool,
     /// Workloads whose pods came, went or ended there.
     workloads: BTreeSet<WorkloadKey>,
@@ -200,7 +201,7 @@ fn is_placed_whole(wl: &Workload) -> bool {
 }
 
 /// Whether a workload is admitted and goes on.
-fn keeps_places(wl: &Wl) -> bool {
+fn keeps_places(wl: &WorkloadInfo) -> bool {
     let s = &wl.obj.status;
     wl.held.is_some() && s.is_true(cond::ADMITTED) && !s.is_true(cond::EVICTED) && !s.is_true(cond::FINISHED)
 }
@@ -239,7 +240,8 @@ impl Queueing {
         }
         let suspects = std::mem::take(&mut self.tas.health.suspects);
         let ask = suspects.iter().filter(|(_, s)| s.changed);
-        let mut placed: BTreeMap<String, Vec<WlId>> = ask.map(|(n, _)| (n.clone(), Vec::new())).collect();
+        let mut placed: BTreeMap<String, Vec<WorkloadId>> =
+            ask.map(|(n, _)| (n.clone(), Vec::new())).collect();
         if !placed.is_empty() {
             self.find_placed(&mut placed);
         }
@@ -251,16 +253,16 @@ impl Queueing {
     }
 
     /// Those of the workloads that are admitted with a place on a node.
-    fn placed_of(&self, workloads: &BTreeSet<WorkloadKey>, node: &str) -> Vec<WlId> {
-        let ids = workloads.iter().filter_map(|key| self.wl_by_key.get(key).copied());
-        let placed = |id: &WlId| self.wl(*id).is_some_and(|w| keeps_places(w) && is_placed_on(&w.obj, node));
+    fn placed_of(&self, workloads: &BTreeSet<WorkloadKey>, node: &str) -> Vec<WorkloadId> {
+        let ids = workloads.iter().filter_map(|key| self.workloads.find(key));
+        let placed =
+            |id: &WorkloadId| self.wl(*id).is_some_and(|w| keeps_places(w) && is_placed_on(&w.obj, node));
         ids.filter(placed).collect()
     }
 
     /// Admitted workloads with places on any of these nodes.
-    fn find_placed(&self, nodes: &mut BTreeMap<String, Vec<WlId>>) {
-        for (id, wl) in (0u32..).zip(&self.wls) {
-            let Some(wl) = wl.as_ref().filter(|w| keeps_places(w)) else { continue };
+    fn find_placed(&self, nodes: &mut BTreeMap<String, Vec<WorkloadId>>) {
+        for (id, wl) in self.workloads.iter().filter(|(_, w)| keeps_places(w)) {
             let placements = wl
                 .obj
                 .status
@@ -278,7 +280,7 @@ impl Queueing {
     }
 
     /// Looks at one node and the workloads with places on it.
-    fn check_node(&mut self, name: &str, affected: Vec<WlId>, now: Time) {
+    fn check_node(&mut self, name: &str, affected: Vec<WorkloadId>, now: Time) {
         let gates = self.config.gates;
         let Some((ready, Some(since))) = self.tas.nodes.get(name).map(|n| (n.ready, n.ready_since)) else {
             for id in affected {
@@ -315,7 +317,7 @@ impl Queueing {
     }
 
     /// Draws the conclusions for one workload.
-    fn judge(&mut self, id: WlId, node: &str, ready: bool, taints: &[Taint], now: Time) {
+    fn judge(&mut self, id: WorkloadId, node: &str, ready: bool, taints: &[Taint], now: Time) {
         let Some(verdict) = self.verdict(id, node, ready, taints) else { return };
         if verdict.failed {
             self.node_failed(id, node, now);
@@ -336,7 +338,7 @@ impl Queueing {
         }
     }
 
-    fn verdict(&self, id: WlId, node: &str, ready: bool, taints: &[Taint]) -> Option<Verdict> {
+    fn verdict(&self, id: WorkloadId, node: &str, ready: bool, taints: &[Taint]) -> Option<Verdict> {
         let wl = self.wl(id)?;
         let on_end = self.config.gates.replace_on_pod_termination;
         let fine = Verdict { failed: false, stuck: Vec::new() };
@@ -392,7 +394,7 @@ impl Queueing {
         for a in assigned.filter(|a| has_node(a, node)) {
             let Some(ps) = wl.pod_sets.iter().find(|p| p.name == a.name) else { continue };
             let flavors = a.flavors.iter().filter_map(|(_, f)| self.ids.find_flavor(f));
-            let flavors = flavors.filter_map(|f| self.flavors.get(&f)).flat_map(|f| &f.tolerations);
+            let flavors = flavors.filter_map(|f| self.objects.flavors.get(&f)).flat_map(|f| &f.tolerations);
             let updates = wl.status.admission_checks.iter().flat_map(|c| &c.updates);
             let updates = updates.filter(|u| u.name == a.name).flat_map(|u| &u.tolerations);
             out.push(ps.spec.tolerations.iter().chain(flavors).chain(updates).collect());
@@ -401,11 +403,11 @@ impl Queueing {
     }
 
     /// Workloads of pods that were sent to the node.
-    fn sent_to(&self, node: &str) -> Vec<WlId> {
+    fn sent_to(&self, node: &str) -> Vec<WorkloadId> {
         let keys: BTreeSet<&WorkloadKey> =
             self.tas.health.on(node).filter(|(_, p)| p.host == node).map(|(_, p)| &p.workload).collect();
-        let ids = keys.into_iter().filter_map(|k| self.wl_by_key.get(k).copied());
-        let stays = |id: &WlId| {
+        let ids = keys.into_iter().filter_map(|k| self.workloads.find(k));
+        let stays = |id: &WorkloadId| {
             self.wl(*id).is_some_and(|w| {
                 !w.obj.status.is_true(cond::FINISHED) && !w.obj.status.is_true(cond::EVICTED)
             })
@@ -414,7 +416,7 @@ impl Queueing {
     }
 
     /// Notes that a node of a workload has to be replaced; with another one it is evicted.
-    fn node_failed(&mut self, id: WlId, node: &str, now: Time) {
+    fn node_failed(&mut self, id: WorkloadId, node: &str, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let s = &wl.obj.status;
         if s.is_true(cond::EVICTED) || s.unhealthy_nodes.iter().any(|n| n == node) {
@@ -433,11 +435,11 @@ impl Queueing {
     }
 
     /// After a write on the health of its nodes failed, looks at a workload's nodes again.
-    pub(crate) fn nodes_again(&mut self, id: WlId, at: Time) {
+    pub(crate) fn nodes_again(&mut self, id: WorkloadId, at: Time) {
         if !self.watches_nodes() {
             return;
         }
-        let Some(Some(wl)) = self.wls.get(id as usize) else { return };
+        let Some(wl) = self.workloads.get(id) else { return };
         let assigned = wl.obj.status.admission.iter().flat_map(|a| &a.assignments);
         for t in assigned.filter_map(|a| a.topology.as_ref()) {
             for host in t.domains.iter().filter_map(|(values, _)| values.last()) {

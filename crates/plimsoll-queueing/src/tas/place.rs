@@ -1,10 +1,11 @@
-//! Finding domains for the pods of one podset, or of a leader and its workers (spec section 2.12).
+//! Finding domains for the pods of one podset, or of a leader and its workers (Kueue
+//! `pkg/cache/scheduler/tas_flavor_snapshot.go`).
 
 mod balanced;
+mod distribute;
 mod leaf;
 
 use std::cell::Cell;
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 pub(super) use leaf::count_in;
@@ -14,9 +15,9 @@ use super::replace::{is_on, lies_in};
 use super::request::TasRequest;
 use super::tree::{DomainId, FlavorTree};
 use super::{Amounts, add_times};
+use crate::Queueing;
 use crate::ids::Map;
 use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
-use crate::state::Queueing;
 
 /// More pods than anyone asks for.
 const MANY: i64 = i32::MAX as i64;
@@ -56,7 +57,7 @@ struct Search<'a> {
     layers: &'a [(String, i32)],
     required: bool,
     unconstrained: bool,
-    /// Take the domain with the least room first, instead of the one that fits best.
+    /// Take the domain with the least capacity first, instead of the one that fits best.
     least_free: bool,
     /// Whether nodes are preferred by affinity.
     affine: bool,
@@ -191,7 +192,7 @@ impl Queueing {
         };
         let one = with_pod(&workers.one);
         let first = leader.map(|l| with_pod(&l.one));
-        let mut room = Amounts::new();
+        let mut free_capacity = Amounts::new();
         for leaf in &tree.leaves {
             search.excluded.nodes += 1;
             if let Some(reason) = unsuitable(leaf, ps, &tree.tolerations) {
@@ -204,27 +205,27 @@ impl Queueing {
                 search.excluded.count("topologyDomain".into());
                 continue;
             }
-            room.clone_from(&leaf.room);
+            free_capacity.clone_from(&leaf.free_capacity);
             if !empty {
-                self.tas.take_held(leaf, &mut room);
+                self.tas.subtract_tas_usage(leaf, &mut free_capacity);
             }
             if let Some(t) = taken.get(&leaf.id).filter(|_| !taken.is_empty()) {
-                add_times(&mut room, t, -1);
+                add_times(&mut free_capacity, t, -1);
             }
             let state = &mut search.state[leaf.domain as usize];
             if search.affine {
                 state.affinity = preference(leaf, ps);
             }
-            let (pods, limiting) = count_in(&one, &room, &self.ids);
+            let (pods, limiting) = count_in(&one, &free_capacity, &self.ids);
             state.pods = pods;
             if pods == 0 && !limiting.is_empty() {
                 search.excluded.count(format!("resource {limiting:?}"));
             }
-            if let Some(first) = first.as_ref().filter(|f| count_in(f, &room, &self.ids).0 > 0) {
+            if let Some(first) = first.as_ref().filter(|f| count_in(f, &free_capacity, &self.ids).0 > 0) {
                 state.leaders = 1;
-                add_times(&mut room, first, -1);
+                add_times(&mut free_capacity, first, -1);
             }
-            state.pods_beside = count_in(&one, &room, &self.ids).0;
+            state.pods_beside = count_in(&one, &free_capacity, &self.ids).0;
         }
     }
 }
@@ -461,192 +462,12 @@ impl Search<'_> {
 
     /// The smallest domain that still takes `needed`; the first if none does.
     fn best_fit(&self, domains: &[DomainId], needed: i64, leaders: i64, unit: Unit) -> DomainId {
-        let room = |d: DomainId| if leaders > 0 { self.beside(d, unit) } else { self.primary(d, unit) };
+        let free_capacity =
+            |d: DomainId| if leaders > 0 { self.beside(d, unit) } else { self.primary(d, unit) };
         let most = self.at(domains[0]).affinity;
         let preferred = domains.iter().copied().take_while(|&d| self.at(d).affinity == most);
-        let fitting = preferred.filter(|&d| self.at(d).leaders >= leaders && room(d) >= needed);
+        let fitting = preferred.filter(|&d| self.at(d).leaders >= leaders && free_capacity(d) >= needed);
         // Of equals the first.
-        fitting.min_by_key(|&d| room(d)).unwrap_or(domains[0])
-    }
-
-    /// Moves a domain that takes the leader and leaves enough room overall to the front.
-    fn leader_first(
-        &self,
-        domains: Vec<DomainId>,
-        count: i64,
-        leaders: i64,
-        size: i64,
-        unit: Unit,
-    ) -> Vec<DomainId> {
-        if leaders == 0 || domains.len() < 2 {
-            return domains;
-        }
-        let needed = if unit == Unit::Slices { count / size } else { count };
-        let room: i64 = domains.iter().map(|&d| self.primary(d, unit)).sum();
-        let seat = domains.iter().position(|&d| {
-            self.at(d).leaders >= leaders && room - (self.primary(d, unit) - self.beside(d, unit)) >= needed
-        });
-        let mut domains = domains;
-        if let Some(i) = seat {
-            domains[..=i].rotate_right(1);
-        }
-        domains
-    }
-
-    /// Gives `count` pods out to a minimal prefix of `domains` and sets their counts to what they get.
-    fn give_out(
-        &mut self,
-        domains: Vec<DomainId>,
-        count: i64,
-        leaders: i64,
-        size: i64,
-        unit: Unit,
-    ) -> Vec<DomainId> {
-        let domains = self.leader_first(domains, count, leaders, size, unit);
-        let mut left = if unit == Unit::Slices { count / size } else { count };
-        let (mut leaders, mut out) = (leaders, Vec::new());
-        for i in 0..domains.len() {
-            let mut d = domains[i];
-            if leaders > 0 {
-                let (taken, done) =
-                    self.take_with_leader(d, &domains[i..], &mut left, &mut leaders, size, unit);
-                out.push(taken);
-                if done {
-                    return out;
-                }
-                continue;
-            }
-            if !self.least_free && self.primary(d, unit) >= left {
-                d = self.best_fit(&domains[i..], left, 0, unit);
-            }
-            self.state[d as usize].leaders = 0;
-            let has = self.primary(d, unit);
-            let gets = has.min(left);
-            self.set_primary(d, unit, gets);
-            if unit == Unit::Slices {
-                self.state[d as usize].pods = gets * size;
-            }
-            out.push(d);
-            if has >= left {
-                return out;
-            }
-            left -= has;
-        }
-        Vec::new()
-    }
-
-    fn take_with_leader(
-        &mut self,
-        d: DomainId,
-        rest: &[DomainId],
-        left: &mut i64,
-        leaders: &mut i64,
-        size: i64,
-        unit: Unit,
-    ) -> (DomainId, bool) {
-        let size = if unit == Unit::Slices { size } else { 1 };
-        let takes_all = |s: &Self, d: DomainId, left: i64, leaders: i64| {
-            s.beside(d, unit) >= left && s.at(d).leaders >= leaders
-        };
-        let mut d = d;
-        if !self.least_free && takes_all(self, d, *left, *leaders) {
-            d = self.best_fit(rest, *left, *leaders, unit);
-        }
-        let done = takes_all(self, d, *left, *leaders);
-        let gets = if done { *left } else { self.beside(d, unit).min(*left) };
-        self.set_primary(d, unit, gets);
-        let s = &mut self.state[d as usize];
-        s.leaders = s.leaders.min(*leaders);
-        s.pods = gets * size;
-        if !done {
-            if unit == Unit::Slices {
-                s.slices_beside = gets;
-            } else {
-                s.pods_beside = gets;
-            }
-            *leaders -= s.leaders;
-            *left -= gets;
-        }
-        (d, done)
-    }
-
-    fn sorted_with_leader(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
-        domains.sort_by(|&a, &b| {
-            let (x, y) = (self.at(a), self.at(b));
-            y.leaders
-                .cmp(&x.leaders)
-                .then_with(|| y.affinity.cmp(&x.affinity))
-                .then_with(|| self.by_room(x.slices_beside, y.slices_beside))
-                .then_with(|| x.pods_beside.cmp(&y.pods_beside))
-                .then_with(|| self.values(a).cmp(self.values(b)))
-        });
-        domains
-    }
-
-    fn sorted(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
-        domains.sort_by(|&a, &b| {
-            let (x, y) = (self.at(a), self.at(b));
-            y.affinity
-                .cmp(&x.affinity)
-                .then_with(|| self.by_room(x.slices, y.slices))
-                .then_with(|| x.pods.cmp(&y.pods))
-                .then_with(|| self.values(a).cmp(self.values(b)))
-        });
-        domains
-    }
-
-    fn by_room(&self, a: i64, b: i64) -> Ordering {
-        if self.least_free { a.cmp(&b) } else { b.cmp(&a) }
-    }
-
-    fn not_fit(&self, level: usize, fit: i64, wanted: i64) -> String {
-        let topology = &self.tree.topology;
-        if !self.layers.is_empty() {
-            return self.not_fit_layers(level);
-        }
-        let unit = if self.slice_size == 1 { "pod" } else { "slice" };
-        let text = if fit == 0 {
-            format!("topology {topology:?} doesn't allow to fit any of {wanted} {unit}(s)")
-        } else {
-            format!("topology {topology:?} allows to fit only {fit} out of {wanted} {unit}(s)")
-        };
-        text + &self.excluded.text()
-    }
-
-    fn not_fit_layers(&self, level: usize) -> String {
-        let mut text = format!("topology {:?} doesn't allow to fit", self.tree.topology);
-        let id = |d: DomainId| super::domain_id(self.values(d));
-        let best = self.tree.per_level[level]
-            .iter()
-            .copied()
-            .min_by(|&a, &b| self.at(b).slices.cmp(&self.at(a).slices).then_with(|| id(a).cmp(&id(b))));
-        let Some(best) = best else { return text };
-        for (key, size) in self.layers {
-            let Some(target) = self.tree.level(key) else { continue };
-            let size = i64::from(*size).max(1);
-            let fit = self.slices_below(best, level, target, size);
-            text.push_str(&format!("; {fit}/{} slice(s) fit on level {key}", self.count / size));
-        }
-        text + &self.excluded.text()
-    }
-
-    fn slices_below(&self, d: DomainId, level: usize, target: usize, size: i64) -> i64 {
-        if level == target {
-            return self.at(d).pods / size;
-        }
-        let children = &self.tree.domains[d as usize].children;
-        children.iter().map(|&c| self.slices_below(c, level + 1, target, size)).sum()
-    }
-
-    /// Domains with pods, by values; only the node's name where the lowest level is the node.
-    fn assignment(&self, places: Vec<(DomainId, i64)>) -> TopologyAssignment {
-        let from = if self.tree.by_node { self.tree.levels.len() - 1 } else { 0 };
-        let mut places: Vec<(DomainId, i64)> = places.into_iter().filter(|(_, n)| *n > 0).collect();
-        places.sort_by(|a, b| self.values(a.0).cmp(self.values(b.0)));
-        let domains = places
-            .into_iter()
-            .map(|(d, n)| (self.values(d)[from..].to_vec(), i32::try_from(n).unwrap_or(i32::MAX)))
-            .collect();
-        TopologyAssignment { levels: self.tree.levels[from..].to_vec(), domains }
+        fitting.min_by_key(|&d| free_capacity(d)).unwrap_or(domains[0])
     }
 }

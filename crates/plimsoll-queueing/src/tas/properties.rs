@@ -1,4 +1,4 @@
-//! Whatever happens to nodes: the books are right, nothing is promised twice, and the search for another node agrees
+//! Whatever happens to nodes: usage is right, no node is given out twice, and the search for another node agrees
 //! with a plain one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +104,7 @@ fn can_replace(w: &World, j: &Workload) -> bool {
     }
     let racks: BTreeSet<&str> = free.keys().map(|h| rack(h)).collect();
     // Whole slices in the racks of a region.
-    let room = |keep: &dyn Fn(&str) -> bool| -> i64 {
+    let free_capacity = |keep: &dyn Fn(&str) -> bool| -> i64 {
         let racks = racks.iter().filter(|r| keep(r));
         racks.map(|r| sum(&|h| rack(h) == *r && keep(h)) / size * size).sum()
     };
@@ -112,7 +112,7 @@ fn can_replace(w: &World, j: &Workload) -> bool {
         (true, Some(stays)) => {
             let region = level(stays).to_owned();
             if size > 1 {
-                room(&|h| block(h) == region) >= missing
+                free_capacity(&|h| block(h) == region) >= missing
             } else {
                 sum(&|h| level(h) == region) >= missing
             }
@@ -121,7 +121,7 @@ fn can_replace(w: &World, j: &Workload) -> bool {
             let regions: BTreeSet<&str> = free.keys().map(|h| level(h)).collect();
             regions.into_iter().any(|region| {
                 if size > 1 {
-                    room(&|h| block(h) == region) >= missing
+                    free_capacity(&|h| block(h) == region) >= missing
                 } else {
                     sum(&|h| level(h) == region) >= missing
                 }
@@ -129,7 +129,7 @@ fn can_replace(w: &World, j: &Workload) -> bool {
         }
         (false, _) => {
             if size > 1 {
-                room(&|_| true) >= missing
+                free_capacity(&|_| true) >= missing
             } else {
                 sum(&|_| true) >= missing
             }

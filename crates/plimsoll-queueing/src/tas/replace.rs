@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use super::request::TasRequest;
 use super::tree::{DomainId, FlavorTree};
 use super::{Amounts, domain_id};
+use crate::Queueing;
 use crate::ids::Map;
 use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
-use crate::state::Queueing;
 
 /// The placement with the failed node replaced, and what is new in it; or why there is none.
 pub(super) type Replaced = Result<(TopologyAssignment, TopologyAssignment), String>;

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use super::tree::FlavorTree;
 use super::{Amounts, domain_id};
-use crate::assign::{Assignment, Mode, PodSetPick, why};
-use crate::ids::{Flavor, Map};
+use crate::Queueing;
+use crate::cycle::assign::{Assignment, Mode, PodSetFlavors, why};
+use crate::cycle::preempt::Target;
+use crate::ids::{ClusterQueueId, Flavor, Map, WorkloadId};
 use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
-use crate::pending::WlId;
-use crate::preempt::Target;
-use crate::state::{CqId, Group, Queueing};
+use crate::rules::Group;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 
 /// What one podset asks of a flavor's topology.
@@ -58,19 +58,19 @@ fn is_explicit(ps: &PodSet) -> bool {
 }
 
 impl Queueing {
-    fn wants_topology(&self, ps: &PodSet, cq: CqId) -> bool {
+    fn wants_topology(&self, ps: &PodSet, cq: ClusterQueueId) -> bool {
         is_explicit(ps) || self.is_topology_only(cq)
     }
 
     /// Why a podset and a flavor don't go together as to topology, if they don't.
     pub(crate) fn topology_mismatch(
         &self,
-        cq: CqId,
+        cq: ClusterQueueId,
         ps: &PodSet,
         flavor: Flavor,
         group: &Group,
     ) -> Option<String> {
-        let rules = self.flavors.get(&flavor)?;
+        let rules = self.objects.flavors.get(&flavor)?;
         let name = &rules.name;
         if !self.wants_topology(ps, cq) {
             return (!rules.topology.is_empty())
@@ -98,7 +98,7 @@ impl Queueing {
 
     /// What the podsets of an assignment ask of topologies, as far as they have no places yet. A podset
     /// without a flavor that has a topology is marked as failed.
-    fn collect_requests(&self, id: WlId, cq: CqId, a: &mut Assignment) -> TasRequests {
+    fn collect_requests(&self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) -> TasRequests {
         let Some(wl) = self.wl(id) else { return Vec::new() };
         let mut out = Vec::new();
         for (index, ps) in wl.obj.pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
@@ -120,12 +120,12 @@ impl Queueing {
         out
     }
 
-    fn only_topology_flavor(&self, pick: &PodSetPick) -> Result<Flavor, String> {
+    fn only_topology_flavor(&self, pick: &PodSetFlavors) -> Result<Flavor, String> {
         if self.tas.trees.is_empty() {
             return Err("workload requires Topology, but there is no TAS cache information".into());
         }
         let mut flavors: Vec<Flavor> =
-            pick.picks.iter().map(|p| p.flavor).filter(|f| self.tas.trees.contains_key(f)).collect();
+            pick.flavors.iter().map(|p| p.flavor).filter(|f| self.tas.trees.contains_key(f)).collect();
         flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
         flavors.dedup();
         match flavors.as_slice() {
@@ -138,13 +138,13 @@ impl Queueing {
         }
     }
 
-    fn one_pod(&self, id: WlId, index: usize) -> Amounts {
-        let total = self.wl(id).and_then(|w| w.totals.get(w.total_of(index)?));
+    fn one_pod(&self, id: WorkloadId, index: usize) -> Amounts {
+        let total = self.wl(id).and_then(|w| w.total_requests.get(w.resources_of(index)?));
         total.map(|t| t.one.clone()).unwrap_or_default()
     }
 
     /// Whether a node of the placement has to be replaced.
-    fn has_failed_node(&self, id: WlId, t: &TopologyAssignment) -> bool {
+    fn has_failed_node(&self, id: WorkloadId, t: &TopologyAssignment) -> bool {
         self.wl(id).is_some_and(|w| {
             let failed = &w.obj.status.unhealthy_nodes;
             t.domains.iter().any(|(values, _)| values.last().is_some_and(|v| failed.contains(v)))
@@ -153,12 +153,12 @@ impl Queueing {
 
     /// Whether the placement is left for later: to the cluster that MultiKueue chooses; and with ProvisioningRequests,
     /// which bring the nodes, to the second pass.
-    fn delays_topology(&self, id: WlId, cq: CqId, flavor: Flavor) -> bool {
+    fn delays_topology(&self, id: WorkloadId, cq: ClusterQueueId, flavor: Flavor) -> bool {
         let Some(spec) = &self.cq(cq).spec else { return false };
         let reserved = self.wl(id).is_some_and(|w| w.held.is_some());
         let name = self.ids.flavor_name(flavor);
         spec.admission_checks.iter().any(|(check, on)| {
-            match self.checks.get(check).map(|c| c.controller.as_str()) {
+            match self.objects.checks.get(check).map(|c| c.controller.as_str()) {
                 Some(MULTI_KUEUE) => true,
                 Some(PROVISIONING) => !reserved && (on.is_empty() || on.iter().any(|f| f == name)),
                 _ => false,
@@ -167,7 +167,7 @@ impl Queueing {
     }
 
     /// The same for preemption: what still needs places.
-    pub(crate) fn tas_requests(&self, id: WlId, cq: CqId, a: &Assignment) -> TasRequests {
+    pub(crate) fn tas_requests(&self, id: WorkloadId, cq: ClusterQueueId, a: &Assignment) -> TasRequests {
         if !self.config.gates.topology {
             return Vec::new();
         }
@@ -176,13 +176,13 @@ impl Queueing {
     }
 
     /// Whether there are places now.
-    pub(crate) fn tas_fits(&self, id: WlId, _cq: CqId, requests: &TasRequests) -> bool {
+    pub(crate) fn tas_fits(&self, id: WorkloadId, _cq: ClusterQueueId, requests: &TasRequests) -> bool {
         requests.is_empty() || self.find_places(id, requests, false).is_ok()
     }
 
     /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
-    /// if it would find some were nobody else there.
-    pub(crate) fn assign_topology(&mut self, id: WlId, cq: CqId, a: &mut Assignment) {
+    /// if there would be some without all other workloads.
+    pub(crate) fn assign_topology(&mut self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) {
         let requests = self.collect_requests(id, cq, a);
         if a.mode() == Mode::Fit {
             match self.find_places(id, &requests, false) {
@@ -193,7 +193,7 @@ impl Queueing {
                 }
             }
         }
-        // Nobody has to go for the replacement of a node.
+        // No workload is preempted for the replacement of a node.
         if a.mode() != Mode::Preempt || self.wl(id).is_some_and(|w| !w.obj.status.unhealthy_nodes.is_empty())
         {
             return;
@@ -215,8 +215,8 @@ impl Queueing {
     /// victims are gone, or any at all when it has none.
     pub(crate) fn place_after_preemption(
         &mut self,
-        id: WlId,
-        cq: CqId,
+        id: WorkloadId,
+        cq: ClusterQueueId,
         a: &mut Assignment,
         targets: &[Target],
     ) {
@@ -226,7 +226,7 @@ impl Queueing {
         }
         let requests = self.collect_requests(id, cq, a);
         let mark = self.mark();
-        targets.iter().for_each(|t| self.take_usage(t.id));
+        targets.iter().for_each(|t| self.simulate_usage_removal(t.id));
         let places = self.find_places(id, &requests, targets.is_empty());
         self.rollback(mark);
         if let Ok(places) = places {
@@ -239,7 +239,7 @@ impl Queueing {
     /// them back.
     pub(crate) fn tas_charge_assignment(
         &mut self,
-        id: WlId,
+        id: WorkloadId,
         a: Option<&Assignment>,
         taken: bool,
         times: i64,
@@ -255,36 +255,41 @@ impl Queueing {
         }
     }
 
-    /// Whether nodes that flavors share have room for what is admitted on all of them in this cycle. Kueue
-    /// doesn't look, and can promise a node twice.
-    pub(crate) fn shared_nodes_fit(&self, id: WlId, a: Option<&Assignment>) -> bool {
+    /// Whether nodes that flavors share have capacity for what is admitted on all of them in this cycle. Kueue
+    /// doesn't look, and can give a node out twice.
+    pub(crate) fn shared_nodes_fit(&self, id: WorkloadId, a: Option<&Assignment>) -> bool {
         self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
             let Some(tree) = self.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
             let name = domain_id(&values);
             let Some(leaf) = tree.leaf(&name) else { return false };
-            let room = self.tas.room_admitted(leaf);
-            super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
+            let free_capacity = self.tas.available_after_admissions(leaf);
+            super::place::count_in(&one, &free_capacity, &self.ids).0 >= i64::from(count)
         })
     }
 
     /// Whether the places of an assignment are free now.
-    pub(crate) fn tas_assignment_fits(&self, id: WlId, _cq: CqId, a: Option<&Assignment>) -> bool {
+    pub(crate) fn tas_assignment_fits(
+        &self,
+        id: WorkloadId,
+        _cq: ClusterQueueId,
+        a: Option<&Assignment>,
+    ) -> bool {
         self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
             let Some(tree) = self.tas.trees.get(&flavor) else { return false };
             let name = domain_id(&values);
             let Some(leaf) = tree.leaf(&name) else { return false };
-            let room = self.tas.room(leaf);
-            super::place::count_in(&one, &room, &self.ids).0 >= i64::from(count)
+            let free_capacity = self.tas.free_capacity(leaf);
+            super::place::count_in(&one, &free_capacity, &self.ids).0 >= i64::from(count)
         })
     }
 
-    fn places_of(&self, id: WlId, a: Option<&Assignment>) -> Vec<Place> {
+    fn places_of(&self, id: WorkloadId, a: Option<&Assignment>) -> Vec<Place> {
         let (Some(a), Some(wl)) = (a, self.wl(id)) else { return Vec::new() };
         let mut out = Vec::new();
         for ps in &a.pod_sets {
             let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
             let one = self.one_pod(id, ps.index);
-            // What it holds already is in the books.
+            // What it holds already is charged.
             let held = wl.held.and_then(|_| wl.placement_of(&ps.name));
             for (values, n) in &t.domains {
                 let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
@@ -298,7 +303,7 @@ impl Queueing {
     }
 
     /// Places for all requests, one flavor and group after the other, each seeing what those before took.
-    pub(super) fn find_places(&self, id: WlId, requests: &TasRequests, empty: bool) -> Places {
+    pub(super) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
         let mut flavors: Vec<Flavor> = requests.iter().map(|r| r.flavor).collect();
         flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
         flavors.dedup();

@@ -24,13 +24,13 @@ pub(super) struct Domain {
 #[derive(Debug)]
 pub(super) struct Leaf {
     pub(super) domain: DomainId,
-    /// Name of the domain in the books.
+    /// Name of the domain.
     pub(super) id: String,
-    /// Allocatable less what foreign pods use.
-    pub(super) room: Amounts,
-    /// Books of what workloads hold here: of this flavor, and where the leaf is a node of all flavors.
+    /// Allocatable less non-TAS usage.
+    pub(super) free_capacity: Amounts,
+    /// Slots of what workloads hold here: of this flavor, and where the leaf is a node of all flavors.
     pub(super) slots: [Option<u32>; 2],
-    /// Book of what is admitted on the node by all flavors in the present cycle.
+    /// Slot of what is admitted on the node by all flavors in the present cycle.
     pub(super) admitted: Option<u32>,
     /// The node, where the lowest level is the node.
     pub(super) node: Option<LeafNode>,
@@ -80,14 +80,14 @@ impl FlavorTree {
     }
 
     /// Adds a node that has all level labels.
-    pub(super) fn add_node(&mut self, node: &Node, room: &Amounts) {
+    pub(super) fn add_node(&mut self, node: &Node, free_capacity: &Amounts) {
         let values: Vec<String> =
             self.levels.iter().map(|l| node.labels.get(l).cloned().unwrap_or_default()).collect();
         let Some(last) = values.last().cloned() else { return };
         self.members.insert(node.name.clone());
         let id = if self.by_node { last } else { super::domain_id(&values) };
         if let Some(leaf) = self.by_id.get(&id).and_then(|&i| self.leaves.get_mut(i as usize)) {
-            add_times(&mut leaf.room, room, 1);
+            add_times(&mut leaf.free_capacity, free_capacity, 1);
             return;
         }
         let keep =
@@ -96,7 +96,14 @@ impl FlavorTree {
         self.domains[domain as usize].leaf = Some(index32(self.leaves.len()));
         let node = self.by_node.then_some(keep);
         self.by_id.insert(id.clone(), index32(self.leaves.len()));
-        self.leaves.push(Leaf { domain, id, room: room.clone(), slots: [None; 2], admitted: None, node });
+        self.leaves.push(Leaf {
+            domain,
+            id,
+            free_capacity: free_capacity.clone(),
+            slots: [None; 2],
+            admitted: None,
+            node,
+        });
     }
 
     /// The domain with these values, made with its ancestors if needed.
@@ -126,14 +133,14 @@ impl FlavorTree {
         self.domains.iter_mut().map(|d| &mut d.children).for_each(by_values);
     }
 
-    /// Name in the books of the leaf a node belongs to, if it has all level labels.
+    /// Name of the leaf a node belongs to, if it has all level labels.
     pub(super) fn leaf_id(&self, node: &Node) -> Option<String> {
         let values: Option<Vec<String>> = self.levels.iter().map(|l| node.labels.get(l).cloned()).collect();
         let values = values?;
         if self.by_node { values.last().cloned() } else { Some(super::domain_id(&values)) }
     }
 
-    /// The leaf of this name in the books.
+    /// The leaf of this name.
     pub(super) fn leaf(&self, id: &str) -> Option<&Leaf> {
         self.leaves.get(*self.by_id.get(id)? as usize)
     }

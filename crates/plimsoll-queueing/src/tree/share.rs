@@ -1,4 +1,5 @@
-//! Dominant resource share: how much of what could be lent a node has borrowed (spec section 2.6.3).
+//! Dominant resource share: how much of what could be lent a node has borrowed (Kueue
+//! `pkg/cache/scheduler/fair_sharing.go`, `dominantResourceShare`).
 
 use std::cmp::Ordering;
 

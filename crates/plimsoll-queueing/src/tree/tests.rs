@@ -83,7 +83,7 @@ fn cycles_have_no_parents() {
     assert!(t.nodes().filter(|(_, n)| n.cyclic).all(|(_, n)| n.parent.is_none()));
 }
 
-/// Plain recursion straight from spec section 2.4, over the specs.
+/// Plain recursion after Kueue `pkg/cache/scheduler/resource_node.go`, over the specs.
 struct Plain<'a> {
     specs: &'a [NodeSpec],
     usage: &'a [i64],

@@ -94,7 +94,7 @@ impl Search<'_> {
         if found.is_some() || reserved >= threshold || reserved <= 0 || reserved < floor {
             return found;
         }
-        // Once more, with room for the leader kept on the last domain.
+        // Once more, with capacity for the leader kept on the last domain.
         self.pruned(family, level, reserved)
     }
 
@@ -203,8 +203,8 @@ impl Search<'_> {
         let mut leaders = self.leaders;
         for &d in &chosen {
             let s = self.at(d);
-            let (room, leader) = if leaders > 0 { (s.slices_beside, 1) } else { (s.slices, 0) };
-            let more = if leader > 0 || extra > 0 { (room - c.threshold).min(extra) } else { 0 };
+            let (free_capacity, leader) = if leaders > 0 { (s.slices_beside, 1) } else { (s.slices, 0) };
+            let more = if leader > 0 || extra > 0 { (free_capacity - c.threshold).min(extra) } else { 0 };
             let (slices, pods) = (c.threshold + more, (c.threshold + more) * self.slice_size);
             let pods_beside = pods - leader;
             self.state[d as usize] =
@@ -215,13 +215,13 @@ impl Search<'_> {
         (extra <= 0 && leaders <= 0).then_some((level, chosen))
     }
 
-    /// As few domains as possible that take everything, with as little room as possible: dynamic programming over the
+    /// As few domains as possible that take everything, with as little capacity as possible: dynamic programming over the
     /// leaders and pods still to be placed after a number of domains.
     fn smallest_set(&self, domains: &[DomainId], by_entropy: bool) -> Option<Vec<DomainId>> {
         let most = usize::try_from(self.greedy(domains)?.domains).ok()?;
         let mut domains = domains.to_vec();
         if by_entropy {
-            domains.sort_by(|&a, &b| self.by_room_and_entropy(a, b));
+            domains.sort_by(|&a, &b| self.by_capacity_and_entropy(a, b));
         } else {
             domains.sort_by(|&a, &b| self.values(a).cmp(self.values(b)));
         }
@@ -253,7 +253,7 @@ impl Search<'_> {
         done.max_by_key(|((_, pods), _)| *pods).map(|(_, set)| set)
     }
 
-    fn by_room_and_entropy(&self, a: DomainId, b: DomainId) -> Ordering {
+    fn by_capacity_and_entropy(&self, a: DomainId, b: DomainId) -> Ordering {
         let (x, y) = (self.at(a), self.at(b));
         y.leaders
             .cmp(&x.leaders)
@@ -262,7 +262,7 @@ impl Search<'_> {
             .then_with(|| self.values(a).cmp(self.values(b)))
     }
 
-    /// How evenly the room of a domain is spread over its children, in bits.
+    /// How evenly the capacity of a domain is spread over its children, in bits.
     fn entropy(&self, d: DomainId) -> f64 {
         let pods = || self.tree.domains[d as usize].children.iter().map(|&c| self.primary(c, Unit::Pods));
         let total: i64 = pods().sum();

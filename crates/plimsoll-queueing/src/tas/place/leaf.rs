@@ -9,11 +9,11 @@ use crate::tas::tree::Leaf;
 use crate::tas::{Amounts, amount_of};
 use plimsoll_state::model::{Taint, TaintEffect, Toleration};
 
-/// How often `one` fits into `room`, and the name of the resource that limits it.
-pub(in crate::tas) fn count_in<'a>(one: &Amounts, room: &Amounts, ids: &'a Ids) -> (i64, &'a str) {
+/// How often `one` fits into `free_capacity`, and the name of the resource that limits it.
+pub(in crate::tas) fn count_in<'a>(one: &Amounts, free_capacity: &Amounts, ids: &'a Ids) -> (i64, &'a str) {
     let mut best: Option<(i64, &str)> = None;
     for &(res, need) in one {
-        let count = if need == 0 { MANY } else { (amount_of(room, res) / need).clamp(0, MANY) };
+        let count = if need == 0 { MANY } else { (amount_of(free_capacity, res) / need).clamp(0, MANY) };
         if best.is_none_or(|(b, name)| count < b || (count == b && ids.resource_name(res) < name)) {
             best = Some((count, ids.resource_name(res)));
         }

@@ -4,7 +4,7 @@ use std::time::{Duration as Real, Instant};
 
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
 use plimsoll_queueing::{
-    self, Admission, Cohort, Condition, PodSetAssignment, PreemptionRules, Workload, cond,
+    self, Admission, Cohort, Condition, PodSetAssignment, PreemptionPolicy, PreemptionRules, Workload, cond,
 };
 use plimsoll_state::time::{Duration, Time};
 
@@ -127,7 +127,11 @@ fn preemption(fair: bool) -> anyhow::Result<(Real, usize)> {
         };
         events.push(plimsoll_queueing::Event::CohortUpsert(Box::new(cohort)));
     }
-    let rules = PreemptionRules { reclaim_within_cohort: 2, within_cluster_queue: 1, ..Default::default() };
+    let rules = PreemptionRules {
+        reclaim_within_cohort: PreemptionPolicy::Any,
+        within_cluster_queue: PreemptionPolicy::LowerPriority,
+        ..Default::default()
+    };
     for q in 0..100 {
         // The first has all the quota, the others borrow.
         let nominal = if q == 0 { 1_000_000 } else { 0 };

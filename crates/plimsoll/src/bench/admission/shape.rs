@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use plimsoll_queueing::{
-    ClusterQueue, Event, FlavorQuotas, LocalQueue, PodSet, PreemptionRules, ResourceFlavor, ResourceGroup,
-    ResourceQuota, Topology, TopologyRequest, Workload, WorkloadKey,
+    ClusterQueue, Event, FlavorQuotas, LocalQueue, PodSet, PreemptionPolicy, PreemptionRules, ResourceFlavor,
+    ResourceGroup, ResourceQuota, Topology, TopologyRequest, Workload, WorkloadKey,
 };
 use plimsoll_state::model::{Container, LabelSelector, Node, PodSpec, Resources};
 use plimsoll_state::time::{Duration, Time};
@@ -199,8 +199,11 @@ impl Shape {
         }
         for q in 0..self.queues() {
             let cohort = format!("cohort-{}", q / self.queues_per_cohort);
-            let rules =
-                PreemptionRules { reclaim_within_cohort: 2, within_cluster_queue: 1, ..Default::default() };
+            let rules = PreemptionRules {
+                reclaim_within_cohort: PreemptionPolicy::Any,
+                within_cluster_queue: PreemptionPolicy::LowerPriority,
+                ..Default::default()
+            };
             let queue =
                 cluster_queue(q, &cohort, self.nominal_cpu * 1000, Some(self.borrowing_cpu * 1000), rules);
             events.push(Event::ClusterQueueUpsert(Box::new(queue)));

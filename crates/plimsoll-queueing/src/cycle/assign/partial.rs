@@ -1,7 +1,7 @@
 //! Partial admission: fewer pods where podsets allow it (Kueue KEP-420).
 
-use crate::pending::WlId;
-use crate::state::Queueing;
+use crate::Queueing;
+use crate::ids::WorkloadId;
 
 /// Pod counts between what is asked for and what is acceptable, in equal steps for all podsets.
 pub(crate) struct Reducer {
@@ -12,7 +12,7 @@ pub(crate) struct Reducer {
 
 impl Reducer {
     /// Counts of the workload; `None` when no podset may shrink.
-    pub(crate) fn new(q: &Queueing, id: WlId) -> Option<Self> {
+    pub(crate) fn new(q: &Queueing, id: WorkloadId) -> Option<Self> {
         let pod_sets = &q.wl(id)?.obj.pod_sets;
         let full: Vec<i32> = pod_sets.iter().map(|p| p.count).collect();
         let delta: Vec<i64> =

@@ -1,8 +1,8 @@
 //! What was tried per flavor, for reasons and events.
 
-use super::{Assignment, Mode, why};
+use super::{Mode, why};
 use crate::ids::{Flavor, Ids, Res};
-use crate::state::Group;
+use crate::rules::Group;
 
 /// Whether and how preemption could help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub(crate) enum Possibility {
 }
 
 impl Possibility {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::NoCandidates => "NoCandidates",
             Self::Preempt => "Preempt",
@@ -24,7 +24,7 @@ impl Possibility {
 
 /// How one flavor did.
 #[derive(Clone, Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct FlavorAttempt {
     pub(crate) flavor: Flavor,
     pub(crate) mode: Mode,
     pub(crate) borrow: u32,
@@ -35,7 +35,13 @@ pub(crate) struct Attempt {
 
 /// Adds what one resource's search found to what others of the podset found. A flavor of the group that the
 /// search did not come to doesn't provide the resource.
-pub(super) fn merge(all: &mut Vec<Attempt>, found: Vec<Attempt>, res: Res, group: Option<&Group>, ids: &Ids) {
+pub(super) fn merge(
+    all: &mut Vec<FlavorAttempt>,
+    found: Vec<FlavorAttempt>,
+    res: Res,
+    group: Option<&Group>,
+    ids: &Ids,
+) {
     let seen: Vec<Flavor> = found.iter().map(|a| a.flavor).collect();
     for mut at in found {
         at.reasons.sort_unstable();
@@ -65,33 +71,4 @@ pub(super) fn merge(all: &mut Vec<Attempt>, found: Vec<Attempt>, res: Res, group
         ));
         at.no_fit_reason = why::NO_FLAVOR;
     }
-}
-
-/// The text `Flavors considered` of the event QuotaReserved, empty if there is nothing to say.
-pub(crate) fn considered(a: &Assignment, ids: &Ids) -> String {
-    let mut parts = Vec::new();
-    for ps in &a.pod_sets {
-        let tried: Vec<String> = ps
-            .attempts
-            .iter()
-            .filter(|t| !(t.mode == Mode::Fit && t.borrow == 0))
-            .map(|t| {
-                let mut text = match t.possibility {
-                    Some(p) => format!("preemptionMode={}", p.as_str()),
-                    None => format!("{:?}", t.mode),
-                };
-                if t.borrow > 0 {
-                    text.push_str(&format!(";borrow={}", t.borrow));
-                }
-                if !t.reasons.is_empty() {
-                    text.push_str(&format!(";{}", t.reasons.join(";")));
-                }
-                format!("{}({text})", ids.flavor_name(t.flavor))
-            })
-            .collect();
-        if !tried.is_empty() {
-            parts.push(format!("{}: {}", ps.name, tried.join(", ")));
-        }
-    }
-    parts.join(" | ")
 }

@@ -8,27 +8,25 @@
 //! A flavor's windows take the flavor away: no new admission gets it outside, and what runs on it is treated as if the
 //! window were its own.
 
-mod keep;
+mod grace_period;
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub(crate) use model::Name;
 pub use model::{Calendar, Chosen, Hours, RunWindow, RunWindowStatus};
 
 use super::Action;
-use super::ids::Flavor;
-use super::pending::{LqId, WlId};
-use super::state::{CqId, Queueing, Wl};
-use plimsoll_state::cast::index32;
+use super::ids::{ClusterQueueId, Flavor, LocalQueueId, WorkloadId};
+use super::state::WorkloadInfo;
+use crate::Queueing;
 use plimsoll_state::time::Time;
 
 /// Reason of `QuotaReserved=False` and of the eviction while a window is closed.
 pub const OUTSIDE: &str = "OutsideRunWindow";
 /// Openings looked at in search of a time at which several windows are open.
 const MAX_OPENINGS: usize = 128;
-
-pub(crate) type Name = Arc<str>;
 
 /// A window and what holds now.
 #[derive(Debug)]
@@ -64,13 +62,13 @@ impl Slot {
 
 /// All windows and where they apply.
 #[derive(Debug, Default)]
-pub(crate) struct Windows {
+pub(crate) struct RunWindows {
     all: BTreeMap<Name, Slot>,
     edges: BTreeSet<(Time, Name)>,
     /// Windows of each flavor that has any.
     flavors: BTreeMap<Flavor, Vec<Name>>,
     /// Workloads by the window they name.
-    named: BTreeMap<String, BTreeSet<WlId>>,
+    named: BTreeMap<String, BTreeSet<WorkloadId>>,
     /// When several windows are open together, for those who wait for that.
     together: BTreeMap<Vec<Name>, Option<Time>>,
     /// The latest time looked at.
@@ -78,7 +76,7 @@ pub(crate) struct Windows {
     unreported: BTreeSet<Name>,
 }
 
-impl Windows {
+impl RunWindows {
     fn set(&mut self, name: &Name, spec: Arc<RunWindow>, now: Time) {
         let (hours, after) = Slot::look(&spec, now);
         let edge = hours.change.or(hours.again).filter(|t| *t > now);
@@ -110,7 +108,7 @@ impl Queueing {
     /// A RunWindow was seen or changed.
     pub(crate) fn run_window(&mut self, w: RunWindow, now: Time) {
         let name: Name = Arc::from(w.name.as_str());
-        let old = self.windows.all.get(&name).map(|s| Arc::clone(&s.spec));
+        let old = self.run_windows.all.get(&name).map(|s| Arc::clone(&s.spec));
         if old.as_ref().is_some_and(|o| o.source == w.source && o.creation == w.creation) {
             return;
         }
@@ -119,7 +117,7 @@ impl Queueing {
                 != (&w.local_queues, &w.cluster_queues, &w.flavors)
         });
         let mut met = self.users_of(std::slice::from_ref(&name));
-        self.windows.set(&name, Arc::new(w), now);
+        self.run_windows.set(&name, Arc::new(w), now);
         if elsewhere {
             self.assign_windows();
             met.join(self.users_of(&[name]));
@@ -132,31 +130,31 @@ impl Queueing {
     pub(crate) fn run_window_gone(&mut self, name: &str, now: Time) {
         let name: Name = Arc::from(name);
         let met = self.users_of(std::slice::from_ref(&name));
-        self.windows.forget_edge(&name);
-        self.windows.unreported.remove(&name);
-        self.windows.together.clear();
-        if self.windows.all.remove(&name).is_some() {
+        self.run_windows.forget_edge(&name);
+        self.run_windows.unreported.remove(&name);
+        self.run_windows.together.clear();
+        if self.run_windows.all.remove(&name).is_some() {
             self.assign_windows();
         }
         self.windows_moved(met, now);
     }
 
     /// Looks again at windows that may have opened or closed.
-    pub(crate) fn windows_tick(&mut self, now: Time) {
-        let back = self.windows.seen.is_some_and(|t| now < t);
-        self.windows.seen = Some(now);
+    pub(crate) fn update_run_windows(&mut self, now: Time) {
+        let back = self.run_windows.seen.is_some_and(|t| now < t);
+        self.run_windows.seen = Some(now);
         let due: Vec<Name> = if back {
-            self.windows.all.keys().cloned().collect()
+            self.run_windows.all.keys().cloned().collect()
         } else {
-            let due = self.windows.edges.iter().take_while(|(t, _)| *t <= now);
+            let due = self.run_windows.edges.iter().take_while(|(t, _)| *t <= now);
             due.map(|(_, name)| name.clone()).collect()
         };
         let mut moved = Vec::new();
         for name in due {
-            let Some(slot) = self.windows.all.get(&name) else { continue };
+            let Some(slot) = self.run_windows.all.get(&name) else { continue };
             let (spec, open) = (Arc::clone(&slot.spec), slot.hours.open);
-            self.windows.set(&name, spec, now);
-            if self.windows.is_open(&name) != open {
+            self.run_windows.set(&name, spec, now);
+            if self.run_windows.is_open(&name) != open {
                 moved.push(name);
             }
         }
@@ -168,56 +166,56 @@ impl Queueing {
 
     /// Works out anew which queues and flavors every window applies to.
     fn assign_windows(&mut self) {
-        for id in 0..index32(self.lqs.len()) {
+        for id in self.local_queues.ids() {
             self.lq_mut(id).windows = self.windows_of_local(id);
         }
-        for id in 0..index32(self.cqs.len()) {
+        for id in self.cluster_queues.ids() {
             self.cq_mut(id).windows = self.windows_of_cluster(id);
         }
-        self.windows.flavors = self.windows_of_flavors();
-        self.windows.unreported.extend(self.windows.all.keys().cloned());
+        self.run_windows.flavors = self.windows_of_flavors();
+        self.run_windows.unreported.extend(self.run_windows.all.keys().cloned());
     }
 
     fn windows_where(&self, applies: impl Fn(&RunWindow) -> bool) -> Vec<Name> {
-        self.windows.all.iter().filter(|(_, s)| applies(&s.spec)).map(|(n, _)| n.clone()).collect()
+        self.run_windows.all.iter().filter(|(_, s)| applies(&s.spec)).map(|(n, _)| n.clone()).collect()
     }
 
-    fn windows_of_local(&self, id: LqId) -> Vec<Name> {
+    fn windows_of_local(&self, id: LocalQueueId) -> Vec<Name> {
         let lq = self.lq(id);
         let Some(spec) = &lq.spec else { return Vec::new() };
         self.windows_where(|w| w.local_queues.has(&lq.namespace, &lq.name, &spec.labels))
     }
 
-    fn windows_of_cluster(&self, id: CqId) -> Vec<Name> {
+    fn windows_of_cluster(&self, id: ClusterQueueId) -> Vec<Name> {
         let Some(spec) = &self.cq(id).spec else { return Vec::new() };
         self.windows_where(|w| w.cluster_queues.has("", &spec.name, &spec.labels))
     }
 
     fn windows_of_flavors(&self) -> BTreeMap<Flavor, Vec<Name>> {
         let of = |f: &super::ResourceFlavor| self.windows_where(|w| w.flavors.has("", &f.name, &f.labels));
-        self.flavors.iter().map(|(id, f)| (*id, of(f))).filter(|(_, w)| !w.is_empty()).collect()
+        self.objects.flavors.iter().map(|(id, f)| (*id, of(f))).filter(|(_, w)| !w.is_empty()).collect()
     }
 
     /// A LocalQueue was seen, changed or deleted.
-    pub(crate) fn windows_of_local_again(&mut self, id: LqId, now: Time) {
+    pub(crate) fn windows_of_local_again(&mut self, id: LocalQueueId, now: Time) {
         let windows = self.windows_of_local(id);
         if self.lq(id).windows == windows {
             return;
         }
         let old = std::mem::replace(&mut self.lq_mut(id).windows, windows.clone());
-        self.windows.unreported.extend(old.into_iter().chain(windows));
+        self.run_windows.unreported.extend(old.into_iter().chain(windows));
         let workloads = self.lq(id).members.clone();
         self.windows_moved(Met { workloads, ..Met::default() }, now);
     }
 
     /// A ClusterQueue was seen, changed or deleted.
-    pub(crate) fn windows_of_cluster_again(&mut self, id: CqId, now: Time) {
+    pub(crate) fn windows_of_cluster_again(&mut self, id: ClusterQueueId, now: Time) {
         let windows = self.windows_of_cluster(id);
         if self.cq(id).windows == windows {
             return;
         }
         let old = std::mem::replace(&mut self.cq_mut(id).windows, windows.clone());
-        self.windows.unreported.extend(old.into_iter().chain(windows));
+        self.run_windows.unreported.extend(old.into_iter().chain(windows));
         let workloads = self.members_of_cluster(id);
         self.windows_moved(Met { workloads, ..Met::default() }, now);
     }
@@ -225,30 +223,30 @@ impl Queueing {
     /// A flavor was seen, changed or deleted.
     pub(crate) fn windows_of_flavors_again(&mut self, flavor: Flavor, now: Time) {
         let flavors = self.windows_of_flavors();
-        if flavors.get(&flavor) == self.windows.flavors.get(&flavor) {
+        if flavors.get(&flavor) == self.run_windows.flavors.get(&flavor) {
             return;
         }
-        let both = flavors.get(&flavor).into_iter().chain(self.windows.flavors.get(&flavor)).flatten();
+        let both = flavors.get(&flavor).into_iter().chain(self.run_windows.flavors.get(&flavor)).flatten();
         let both: Vec<Name> = both.cloned().collect();
-        self.windows.unreported.extend(both);
-        self.windows.flavors = flavors;
+        self.run_windows.unreported.extend(both);
+        self.run_windows.flavors = flavors;
         self.windows_moved(Met { flavors: [flavor].into(), ..Met::default() }, now);
     }
 
     /// Notes which window a workload names, and forgets which it named.
-    pub(crate) fn window_named(&mut self, id: WlId, old: &str, new: &str) {
-        if let Some(set) = self.windows.named.get_mut(old) {
+    pub(crate) fn window_named(&mut self, id: WorkloadId, old: &str, new: &str) {
+        if let Some(set) = self.run_windows.named.get_mut(old) {
             set.remove(&id);
             if set.is_empty() {
-                self.windows.named.remove(old);
+                self.run_windows.named.remove(old);
             }
         }
         if !new.is_empty() {
-            self.windows.named.entry(new.to_owned()).or_default().insert(id);
+            self.run_windows.named.entry(new.to_owned()).or_default().insert(id);
         }
     }
 
-    fn members_of_cluster(&self, id: CqId) -> BTreeSet<WlId> {
+    fn members_of_cluster(&self, id: ClusterQueueId) -> BTreeSet<WorkloadId> {
         let cq = self.cq(id);
         let members = cq.locals.iter().flat_map(|&l| &self.lq(l).members);
         members.chain(&cq.holders).copied().collect()
@@ -257,26 +255,26 @@ impl Queueing {
     /// Whom a change of these windows concerns.
     fn users_of(&self, names: &[Name]) -> Met {
         let hit = |list: &[Name]| list.iter().any(|n| names.contains(n));
-        let mut workloads: BTreeSet<WlId> = BTreeSet::new();
+        let mut workloads: BTreeSet<WorkloadId> = BTreeSet::new();
         for name in names {
-            workloads.extend(self.windows.named.get(&**name).into_iter().flatten());
+            workloads.extend(self.run_windows.named.get(&**name).into_iter().flatten());
         }
-        for lq in self.lqs.iter().filter(|l| hit(&l.windows)) {
+        for lq in self.local_queues.iter().map(|(_, l)| l).filter(|l| hit(&l.windows)) {
             workloads.extend(&lq.members);
         }
-        for id in 0..index32(self.cqs.len()) {
+        for id in self.cluster_queues.ids() {
             if hit(&self.cq(id).windows) {
                 workloads.extend(self.members_of_cluster(id));
             }
         }
-        let flavors = self.windows.flavors.iter().filter(|(_, w)| hit(w)).map(|(f, _)| *f).collect();
+        let flavors = self.run_windows.flavors.iter().filter(|(_, w)| hit(w)).map(|(f, _)| *f).collect();
         Met { workloads, flavors }
     }
 
     /// Brings everything in line that hangs on windows that opened, closed, came or went.
     fn windows_moved(&mut self, met: Met, now: Time) {
-        let mut again: BTreeSet<WlId> = met.workloads;
-        for id in 0..index32(self.cqs.len()) {
+        let mut again: BTreeSet<WorkloadId> = met.workloads;
+        for id in self.cluster_queues.ids() {
             let uses = self.cq(id).rules.groups.iter().flat_map(|g| &g.flavors);
             if !uses.into_iter().any(|f| met.flavors.contains(f)) {
                 continue;
@@ -285,15 +283,15 @@ impl Queueing {
             let members = self.members_of_cluster(id);
             for &w in &members {
                 if let Some(wl) = self.wl_mut(w) {
-                    wl.last = None;
+                    wl.last_assignment = None;
                 }
             }
             again.extend(members);
             self.cq_mut(id).generation += 1;
-            self.to_wake.insert(id);
+            self.dirty.inadmissible.insert(id);
         }
         for id in again {
-            self.dirty.insert(id);
+            self.dirty.workloads.insert(id);
             if self.wl(id).is_some_and(|w| w.held.is_none()) {
                 self.enqueue(id, false, now);
             }
@@ -303,8 +301,8 @@ impl Queueing {
 
     /// Gives out the statuses of windows that changed.
     pub(crate) fn report_windows(&mut self) {
-        for name in std::mem::take(&mut self.windows.unreported) {
-            let Some(slot) = self.windows.all.get(&name) else { continue };
+        for name in std::mem::take(&mut self.run_windows.unreported) {
+            let Some(slot) = self.run_windows.all.get(&name) else { continue };
             let in_list = |list: &[Name]| list.contains(&name);
             let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
             let status = RunWindowStatus {
@@ -314,15 +312,15 @@ impl Queueing {
                 next_opening: slot.next_opening().map(|t| slot.text(t)),
                 next_closing: slot.next_closing().map(|t| slot.text(t)),
                 applies_to: [
-                    count(self.lqs.iter().filter(|l| in_list(&l.windows)).count()),
-                    count(self.cqs.iter().filter(|c| in_list(&c.windows)).count()),
-                    count(self.windows.flavors.values().filter(|w| in_list(w)).count()),
+                    count(self.local_queues.iter().map(|(_, l)| l).filter(|l| in_list(&l.windows)).count()),
+                    count(self.cluster_queues.iter().map(|(_, c)| c).filter(|c| in_list(&c.windows)).count()),
+                    count(self.run_windows.flavors.values().filter(|w| in_list(w)).count()),
                 ],
             };
             if slot.reported.as_ref() == Some(&status) {
                 continue;
             }
-            if let Some(slot) = self.windows.all.get_mut(&name) {
+            if let Some(slot) = self.run_windows.all.get_mut(&name) {
                 slot.reported = Some(status.clone());
             }
             self.out.push(Action::RunWindowStatus(name.to_string(), Box::new(status)));
@@ -335,28 +333,27 @@ impl Queueing {
     /// When they differ.
     pub(crate) fn check_windows(&self) {
         let edges: BTreeSet<(Time, Name)> =
-            self.windows.all.iter().filter_map(|(n, s)| Some((s.edge?, n.clone()))).collect();
-        assert_eq!(edges, self.windows.edges, "edges of windows");
-        let mut named: BTreeMap<String, BTreeSet<WlId>> = BTreeMap::new();
-        for (id, wl) in (0u32..).zip(&self.wls) {
-            let Some(wl) = wl else { continue };
+            self.run_windows.all.iter().filter_map(|(n, s)| Some((s.edge?, n.clone()))).collect();
+        assert_eq!(edges, self.run_windows.edges, "edges of windows");
+        let mut named: BTreeMap<String, BTreeSet<WorkloadId>> = BTreeMap::new();
+        for (id, wl) in self.workloads.iter() {
             if !wl.obj.run_window.is_empty() {
                 named.entry(wl.obj.run_window.clone()).or_default().insert(id);
             }
-            assert!(wl.queued.is_none() || !self.kept_out(wl), "{}: queued outside", wl.obj.key);
+            assert!(wl.queued.is_none() || !self.outside_run_window(wl), "{}: queued outside", wl.obj.key);
         }
-        assert_eq!(named, self.windows.named, "who names which window");
-        for (id, lq) in (0u32..).zip(&self.lqs) {
+        assert_eq!(named, self.run_windows.named, "who names which window");
+        for (id, lq) in self.local_queues.iter() {
             assert_eq!(lq.windows, self.windows_of_local(id), "{}/{}: windows", lq.namespace, lq.name);
         }
-        for (id, cq) in (0u32..).zip(&self.cqs) {
+        for (id, cq) in self.cluster_queues.iter() {
             assert_eq!(cq.windows, self.windows_of_cluster(id), "{}: windows", cq.name);
         }
-        assert_eq!(self.windows.flavors, self.windows_of_flavors(), "windows of flavors");
+        assert_eq!(self.run_windows.flavors, self.windows_of_flavors(), "windows of flavors");
     }
 
     /// Windows that apply to a workload wherever it runs, by name; the one it names may not exist.
-    fn windows_of<'a>(&'a self, wl: &'a Wl) -> impl Iterator<Item = &'a str> {
+    fn windows_of<'a>(&'a self, wl: &'a WorkloadInfo) -> impl Iterator<Item = &'a str> {
         let lq = self.lq(wl.lq);
         let cq = wl.held.or(lq.cq).map(|c| self.cq(c));
         let queues = lq.windows.iter().chain(cq.into_iter().flat_map(|c| &c.windows)).map(|n| &**n);
@@ -365,15 +362,15 @@ impl Queueing {
     }
 
     /// Whether a workload may not be queued, because one of its windows is closed.
-    pub(crate) fn kept_out(&self, wl: &Wl) -> bool {
-        self.windows_of(wl).any(|name| !self.windows.is_open(name))
+    pub(crate) fn outside_run_window(&self, wl: &WorkloadInfo) -> bool {
+        self.windows_of(wl).any(|name| !self.run_windows.is_open(name))
     }
 }
 
 /// Whom a change concerns.
 #[derive(Debug, Default)]
 struct Met {
-    workloads: BTreeSet<WlId>,
+    workloads: BTreeSet<WorkloadId>,
     flavors: BTreeSet<Flavor>,
 }
 

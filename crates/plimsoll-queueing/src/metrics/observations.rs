@@ -1,13 +1,13 @@
-//! What a change of a workload's status counts as.
+//! Observations for metrics that a change of a workload's status makes.
 
-use super::Books;
+use super::Metrics;
 use crate::cond;
 use crate::model::{Workload, WorkloadStatus};
 use plimsoll_state::time::Time;
 
 /// What to count once a write is confirmed. Empty for most writes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Tally {
+pub(crate) enum Observation {
     /// Quota was reserved after this many seconds.
     Reserved(f64),
     /// Admitted: seconds since it was queued, and since the reservation.
@@ -32,39 +32,44 @@ fn queued_at(wl: &Workload) -> Time {
 }
 
 /// What the change from `old` to the workload's present status counts as. `by` is the preemptor's ClusterQueue.
-pub(crate) fn tally_of(old: &WorkloadStatus, wl: &Workload, by: Option<String>, now: Time) -> Vec<Tally> {
+pub(crate) fn observations_of(
+    old: &WorkloadStatus,
+    wl: &Workload,
+    by: Option<String>,
+    now: Time,
+) -> Vec<Observation> {
     let new = &wl.status;
     let became = |kind: &str| !old.is_true(kind) && new.is_true(kind);
     let mut out = Vec::new();
     if became(cond::QUOTA_RESERVED) {
-        out.push(Tally::Reserved(seconds(queued_at(wl), now)));
+        out.push(Observation::Reserved(seconds(queued_at(wl), now)));
     }
     if became(cond::ADMITTED) {
         let reserved = new.condition(cond::QUOTA_RESERVED).map_or(now, |c| c.transition);
         let since = if old.is_true(cond::QUOTA_RESERVED) { seconds(reserved, now) } else { 0.0 };
-        out.push(Tally::Admitted(seconds(queued_at(wl), now), since));
+        out.push(Observation::Admitted(seconds(queued_at(wl), now), since));
     }
     for e in &new.evictions {
         let before = old.evictions.iter().find(|o| o.reason == e.reason && o.cause == e.cause);
         if before.map_or(0, |b| b.count) < e.count {
             let ready = new.condition(cond::PODS_READY).filter(|c| c.status);
             let since = ready.map(|c| seconds(c.transition, now));
-            out.push(Tally::Evicted(e.reason.clone(), e.cause.clone(), e.count == 1, since));
+            out.push(Observation::Evicted(e.reason.clone(), e.cause.clone(), e.count == 1, since));
         }
     }
     if became(cond::PREEMPTED)
         && let (Some(by), Some(c)) = (by, new.condition(cond::PREEMPTED))
     {
-        out.push(Tally::Preempted(by, c.reason.clone()));
+        out.push(Observation::Preempted(by, c.reason.clone()));
     }
-    if became(cond::FINISHED) && crate::slices::was_replaced(new) {
-        out.push(Tally::Replaced);
+    if became(cond::FINISHED) && new.was_replaced() {
+        out.push(Observation::Replaced);
     }
     if old.is_true(cond::QUOTA_RESERVED)
         && !new.is_true(cond::QUOTA_RESERVED)
         && let Some(c) = new.condition(cond::EVICTED).filter(|c| c.status)
     {
-        out.push(Tally::Released(c.reason.clone(), seconds(c.transition, now)));
+        out.push(Observation::Released(c.reason.clone(), seconds(c.transition, now)));
     }
     out
 }
@@ -80,14 +85,14 @@ pub(crate) struct Place {
     pub(crate) class: String,
 }
 
-impl Books {
+impl Metrics {
     /// Counts confirmed changes of a workload.
-    pub(crate) fn book(&mut self, tallies: &[Tally], p: &Place) {
+    pub(crate) fn record(&mut self, observations: &[Observation], p: &Place) {
         let (cq, class) = (p.cluster_queue.as_str(), p.class.as_str());
         let (ns, lq) = (p.local_queue.0.as_str(), p.local_queue.1.as_str());
-        for t in tallies {
+        for t in observations {
             match t {
-                Tally::Reserved(wait) => {
+                Observation::Reserved(wait) => {
                     self.count("kueue_quota_reserved_workloads_total", &[cq, class], 1);
                     self.count("kueue_local_queue_quota_reserved_workloads_total", &[lq, ns, class], 1);
                     self.observe("kueue_quota_reserved_wait_time_seconds", &[cq, class], *wait);
@@ -97,7 +102,7 @@ impl Books {
                         *wait,
                     );
                 }
-                Tally::Admitted(wait, checks) => {
+                Observation::Admitted(wait, checks) => {
                     self.count("kueue_admitted_workloads_total", &[cq, class], 1);
                     self.count("kueue_local_queue_admitted_workloads_total", &[lq, ns, class], 1);
                     self.observe("kueue_admission_wait_time_seconds", &[cq, class], *wait);
@@ -109,7 +114,7 @@ impl Books {
                         self.count("kueue_cohort_subtree_admitted_workloads_total", &[c, class], 1);
                     }
                 }
-                Tally::Evicted(reason, cause, first, ready) => {
+                Observation::Evicted(reason, cause, first, ready) => {
                     self.count("kueue_evicted_workloads_total", &[cq, reason, cause, class], 1);
                     self.count(
                         "kueue_local_queue_evicted_workloads_total",
@@ -123,15 +128,15 @@ impl Books {
                         self.observe("kueue_pods_ready_to_evicted_time_seconds", &[cq, reason, cause], *s);
                     }
                 }
-                Tally::Preempted(by, reason) => {
+                Observation::Preempted(by, reason) => {
                     self.count("kueue_preempted_workloads_total", &[by, reason], 1);
                 }
-                Tally::Replaced => {
+                Observation::Replaced => {
                     self.count("kueue_replaced_workload_slices_total", &[cq], 1);
                     self.count("kueue_finished_workloads_total", &[cq, class], 1);
                     self.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
                 }
-                Tally::Released(reason, wait) => {
+                Observation::Released(reason, wait) => {
                     self.observe("kueue_workload_eviction_latency_seconds", &[cq, reason], *wait);
                 }
             }
@@ -140,7 +145,7 @@ impl Books {
 }
 
 /// Counts what others did to a workload and the watch showed: its pods got ready, it finished.
-pub(crate) fn seen(books: &mut Books, old: &WorkloadStatus, wl: &Workload, p: &Place) {
+pub(crate) fn seen(metrics: &mut Metrics, old: &WorkloadStatus, wl: &Workload, p: &Place) {
     let new = &wl.status;
     let (cq, class) = (p.cluster_queue.as_str(), p.class.as_str());
     let (ns, lq) = (p.local_queue.0.as_str(), p.local_queue.1.as_str());
@@ -148,22 +153,22 @@ pub(crate) fn seen(books: &mut Books, old: &WorkloadStatus, wl: &Workload, p: &P
     let admitted = new.condition(cond::ADMITTED).filter(|c| c.status);
     if let Some(c) = became(cond::PODS_READY) {
         let wait = seconds(queued_at(wl), c.transition);
-        books.observe("kueue_ready_wait_time_seconds", &[cq, class], wait);
-        books.observe("kueue_local_queue_ready_wait_time_seconds", &[lq, ns, class], wait);
+        metrics.observe("kueue_ready_wait_time_seconds", &[cq, class], wait);
+        metrics.observe("kueue_local_queue_ready_wait_time_seconds", &[lq, ns, class], wait);
         if let Some(a) = admitted {
             let wait = seconds(a.transition, c.transition);
-            books.observe("kueue_admitted_until_ready_wait_time_seconds", &[cq, class], wait);
+            metrics.observe("kueue_admitted_until_ready_wait_time_seconds", &[cq, class], wait);
             let name = "kueue_local_queue_admitted_until_ready_wait_time_seconds";
-            books.observe(name, &[lq, ns, class], wait);
+            metrics.observe(name, &[lq, ns, class], wait);
         }
     }
     if let Some(c) = became(cond::FINISHED) {
-        books.count("kueue_finished_workloads_total", &[cq, class], 1);
-        books.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
+        metrics.count("kueue_finished_workloads_total", &[cq, class], 1);
+        metrics.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
         if let Some(a) = admitted {
             let ran = seconds(a.transition, c.transition);
-            books.observe("kueue_execution_time_seconds", &[cq, class], ran);
-            books.observe("kueue_local_queue_execution_time_seconds", &[lq, ns, class], ran);
+            metrics.observe("kueue_execution_time_seconds", &[cq, class], ran);
+            metrics.observe("kueue_local_queue_execution_time_seconds", &[lq, ns, class], ran);
         }
     }
 }

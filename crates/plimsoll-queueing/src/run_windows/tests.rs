@@ -115,7 +115,7 @@ impl World {
         loop {
             let mut out = Vec::new();
             for event in std::mem::take(&mut events) {
-                self.q.absorb(now, event);
+                self.q.handle(now, event);
             }
             self.q.decide(now, &mut |a| out.push(a));
             self.q.check();

@@ -1,24 +1,25 @@
-//! Preemption under fair sharing (spec section 2.6.2, Kueue KEP-1714).
+//! Preemption under fair sharing (Kueue KEP-1714, `pkg/scheduler/preemption/fairsharing`).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Need, Reason, Target};
+use super::{PreemptionContext, Reason, Target};
 use crate::config::FairStrategy;
-use crate::pending::WlId;
-use crate::state::{CqId, Queueing};
+use crate::cycle::Cycle;
+use crate::ids::{ClusterQueueId, WorkloadId};
+use crate::model::PreemptionPolicy;
 use crate::tree::{NodeId, Share};
 
 /// Candidates per ClusterQueue, and which nodes have nothing more to give.
 struct Order {
-    candidates: BTreeMap<NodeId, VecDeque<WlId>>,
+    candidates: BTreeMap<NodeId, VecDeque<WorkloadId>>,
     pruned: BTreeSet<NodeId>,
     /// Cohorts above the preemptor.
     path: BTreeSet<NodeId>,
 }
 
 /// A target taken, and the strategy by which it was fair to take it, if one was asked.
-struct Pick {
+struct FairTarget {
     target: Target,
     rule: Option<FairStrategy>,
 }
@@ -28,32 +29,36 @@ impl Order {
         self.candidates.get(&queue).is_some_and(|c| !c.is_empty())
     }
 
-    fn pop(&mut self, queue: NodeId) -> Option<WlId> {
+    fn pop(&mut self, queue: NodeId) -> Option<WorkloadId> {
         self.candidates.get_mut(&queue)?.pop_front()
     }
 }
 
-impl Queueing {
-    pub(super) fn fair_targets(&mut self, need: &Need, strategies: &[FairStrategy]) -> Vec<Target> {
+impl Cycle<'_> {
+    pub(super) fn fair_targets(
+        &mut self,
+        need: &PreemptionContext,
+        strategies: &[FairStrategy],
+    ) -> Vec<Target> {
         let candidates = self.fair_candidates(need);
         let (false, Some(&first)) = (candidates.is_empty(), strategies.first()) else { return Vec::new() };
         // Shares have to include the incoming workload.
-        self.add_usage(need.cq, &need.usage);
-        let mut picks = Vec::new();
+        self.state.add_usage(need.cq, &need.usage);
+        let mut taken = Vec::new();
         let mut retry = Vec::new();
-        let mut fits = self.first_strategy(need, candidates, first, &mut picks, &mut retry);
+        let mut fits = self.first_strategy(need, candidates, first, &mut taken, &mut retry);
         if !fits && strategies.len() > 1 {
-            fits = self.second_strategy(need, retry, &mut picks);
+            fits = self.second_strategy(need, retry, &mut taken);
         }
-        self.remove_usage(need.cq, &need.usage);
+        self.state.remove_usage(need.cq, &need.usage);
         if !fits {
             return Vec::new();
         }
-        let mut targets: Vec<Target> = picks.iter().map(|p| p.target).collect();
-        let path: BTreeSet<NodeId> = self.tree.ancestors(need.node).collect();
-        let again = self.wl(need.id).is_some_and(|w| w.rounds.again());
+        let mut targets: Vec<Target> = taken.iter().map(|p| p.target).collect();
+        let path: BTreeSet<NodeId> = self.state.tree.ancestors(need.node).collect();
+        let again = self.state.wl(need.id).is_some_and(|w| w.rounds.again());
         self.fill_back(need, &mut targets, true, |q, left, i| {
-            !again || q.still_fair(need, &path, &picks, left, i)
+            !again || q.still_fair(need, &path, &taken, left, i)
         });
         targets
     }
@@ -65,47 +70,55 @@ impl Queueing {
     /// preempted by it, without end (kubernetes-sigs/kueue issue 14543). Asked from the third round in vain on.
     fn still_fair(
         &mut self,
-        need: &Need,
+        need: &PreemptionContext,
         path: &BTreeSet<NodeId>,
-        picks: &[Pick],
+        taken: &[FairTarget],
         left: &[Target],
         i: usize,
     ) -> bool {
         let Some(node) = self.node_held(left[i].id) else { return true };
-        let root = self.tree.root(need.node);
-        let near = node == need.node || self.tree.ancestors(node).any(|a| a != root && path.contains(&a));
-        let stays = |id: WlId| id == left[i].id || !left.iter().any(|t| t.id == id);
-        if !near || !picks.iter().any(|p| p.rule.is_some() && !stays(p.target.id)) {
+        let root = self.state.tree.root(need.node);
+        let near =
+            node == need.node || self.state.tree.ancestors(node).any(|a| a != root && path.contains(&a));
+        let stays = |id: WorkloadId| id == left[i].id || !left.iter().any(|t| t.id == id);
+        if !near || !taken.iter().any(|p| p.rule.is_some() && !stays(p.target.id)) {
             return true;
         }
-        let mark = self.mark();
-        self.add_usage(need.cq, &need.usage);
-        let fair = picks.iter().filter(|p| p.rule.is_some() && !stays(p.target.id)).all(|p| {
-            let mark = self.mark();
-            self.put_back(p.target.id);
+        let mark = self.state.mark();
+        self.state.add_usage(need.cq, &need.usage);
+        let fair = taken.iter().filter(|p| p.rule.is_some() && !stays(p.target.id)).all(|p| {
+            let mark = self.state.mark();
+            self.state.simulate_workload_addition(p.target.id);
             let fair = self.goes_first(need, path, p.target.id);
-            self.rollback(mark);
+            self.state.rollback(mark);
             fair
         });
-        self.rollback(mark);
+        self.state.rollback(mark);
         fair
     }
 
     /// Whether the preemptor goes before a workload that is there, were both to be admitted.
-    fn goes_first(&self, need: &Need, path: &BTreeSet<NodeId>, id: WlId) -> bool {
+    fn goes_first(&self, need: &PreemptionContext, path: &BTreeSet<NodeId>, id: WorkloadId) -> bool {
         let Some(node) = self.node_held(id) else { return true };
         let (mine, theirs) = self.below_common(need, path, node);
-        self.tree.share(mine).compare(&self.tree.share(theirs)) != Ordering::Greater
+        self.state.tree.share(mine).compare(&self.state.tree.share(theirs)) != Ordering::Greater
     }
 
     /// The strategies of KEP-1714: the preemptor's share against the target's without, or with, the candidate.
-    fn passes(&mut self, rule: FairStrategy, id: WlId, theirs: NodeId, new: &Share, old: &Share) -> bool {
+    fn passes(
+        &mut self,
+        rule: FairStrategy,
+        id: WorkloadId,
+        theirs: NodeId,
+        new: &Share,
+        old: &Share,
+    ) -> bool {
         match rule {
             FairStrategy::LessThanOrEqualToFinalShare => {
-                let mark = self.mark();
-                self.take_usage(id);
-                let after = self.tree.share(theirs);
-                self.rollback(mark);
+                let mark = self.state.mark();
+                self.state.simulate_usage_removal(id);
+                let after = self.state.tree.share(theirs);
+                self.state.rollback(mark);
                 new.compare(&after) != Ordering::Greater
             }
             FairStrategy::LessThanInitialShare => new.compare(old) == Ordering::Less,
@@ -113,36 +126,38 @@ impl Queueing {
     }
 
     /// The ClusterQueue a workload holds quota of, in the tree.
-    fn node_held(&self, id: WlId) -> Option<NodeId> {
-        self.wl(id).and_then(|w| w.held).and_then(|c| self.cq(c).node)
+    fn node_held(&self, id: WorkloadId) -> Option<NodeId> {
+        self.state.wl(id).and_then(|w| w.held).and_then(|c| self.state.cq(c).node)
     }
 
-    fn fair_candidates(&self, need: &Need) -> Vec<WlId> {
-        let rules = self.cq(need.cq).rules.preemption;
-        let fits = |id: WlId, policy: u8, own: bool| {
-            self.may_preempt(need.id, id, policy, own)
-                && self.wl(id).is_some_and(|w| self.uses_any(w, &need.frs))
+    fn fair_candidates(&self, need: &PreemptionContext) -> Vec<WorkloadId> {
+        let rules = self.state.cq(need.cq).rules.preemption;
+        let fits = |id: WorkloadId, policy: PreemptionPolicy| {
+            self.may_preempt(need.id, id, policy)
+                && self.state.wl(id).is_some_and(|w| self.uses_any(w, &need.frs))
         };
-        let mut out: Vec<WlId> = Vec::new();
-        if rules.within_cluster_queue != 0 {
+        let mut out: Vec<WorkloadId> = Vec::new();
+        if rules.within_cluster_queue != PreemptionPolicy::Never {
             let own = self.holders_of(need.cq).into_iter();
-            out.extend(own.filter(|&w| fits(w, rules.within_cluster_queue, true)));
+            out.extend(own.filter(|&w| fits(w, rules.within_cluster_queue)));
         }
-        if rules.reclaim_within_cohort != 0 && self.tree.node(need.node).parent.is_some() {
-            for (node, cq) in self.queues_below(self.tree.root(need.node)) {
-                if node == need.node || self.tree.within_nominal(node, &need.frs) {
+        if rules.reclaim_within_cohort != PreemptionPolicy::Never
+            && self.state.tree.node(need.node).parent.is_some()
+        {
+            for (node, cq) in self.queues_below(self.state.tree.root(need.node)) {
+                if node == need.node || self.state.tree.within_nominal(node, &need.frs) {
                     continue;
                 }
                 let others = self.holders_of(cq).into_iter();
-                out.extend(others.filter(|&w| fits(w, rules.reclaim_within_cohort, false)));
+                out.extend(others.filter(|&w| fits(w, rules.reclaim_within_cohort)));
             }
         }
         out.sort_by(|&a, &b| self.compare_candidates(a, b, need.cq, true));
         out
     }
 
-    fn order(&self, need: &Need, candidates: Vec<WlId>) -> Order {
-        let mut by_queue: BTreeMap<NodeId, VecDeque<WlId>> = BTreeMap::new();
+    fn order(&self, need: &PreemptionContext, candidates: Vec<WorkloadId>) -> Order {
+        let mut by_queue: BTreeMap<NodeId, VecDeque<WorkloadId>> = BTreeMap::new();
         for id in candidates {
             if let Some(node) = self.node_held(id) {
                 by_queue.entry(node).or_default().push_back(id);
@@ -151,16 +166,16 @@ impl Queueing {
         Order {
             candidates: by_queue,
             pruned: BTreeSet::new(),
-            path: self.tree.ancestors(need.node).collect(),
+            path: self.state.tree.ancestors(need.node).collect(),
         }
     }
 
     /// The queue to take from next; `None` when no queue has anything to give.
-    fn next_queue(&self, need: &Need, order: &mut Order) -> Option<NodeId> {
-        if self.tree.node(need.node).parent.is_none() {
+    fn next_queue(&self, need: &PreemptionContext, order: &mut Order) -> Option<NodeId> {
+        if self.state.tree.node(need.node).parent.is_none() {
             return (!order.pruned.contains(&need.node) && order.has(need.node)).then_some(need.node);
         }
-        let root = self.tree.root(need.node);
+        let root = self.state.tree.root(need.node);
         while !order.pruned.contains(&root) {
             if let Some(queue) = self.descend(need, order, root) {
                 return Some(queue);
@@ -170,7 +185,7 @@ impl Queueing {
     }
 
     /// Goes down to the queue with the highest share; `None` if that only pruned something.
-    fn descend(&self, need: &Need, order: &mut Order, root: NodeId) -> Option<NodeId> {
+    fn descend(&self, need: &PreemptionContext, order: &mut Order, root: NodeId) -> Option<NodeId> {
         let mut at = root;
         loop {
             let queue = self.highest_queue(need, order, at);
@@ -192,13 +207,18 @@ impl Queueing {
         }
     }
 
-    fn highest_queue(&self, need: &Need, order: &mut Order, at: NodeId) -> Option<(NodeId, Share)> {
+    fn highest_queue(
+        &self,
+        need: &PreemptionContext,
+        order: &mut Order,
+        at: NodeId,
+    ) -> Option<(NodeId, Share)> {
         let mut best: Option<(NodeId, Share)> = None;
-        for &q in &self.tree.node(at).queues {
+        for &q in &self.state.tree.node(at).queues {
             if order.pruned.contains(&q) {
                 continue;
             }
-            let share = self.tree.share(q);
+            let share = self.state.tree.share(q);
             if (!share.is_borrowing() && q != need.node) || !order.has(q) {
                 order.pruned.insert(q);
                 continue;
@@ -217,7 +237,7 @@ impl Queueing {
         best
     }
 
-    fn first_candidate_before(&self, need: &Need, order: &Order, a: NodeId, b: NodeId) -> bool {
+    fn first_candidate_before(&self, need: &PreemptionContext, order: &Order, a: NodeId, b: NodeId) -> bool {
         let first = |n: NodeId| order.candidates.get(&n).and_then(|c| c.front()).copied();
         let (Some(a), Some(b)) = (first(a), first(b)) else { return false };
         self.compare_candidates(a, b, need.cq, false) == Ordering::Less
@@ -225,11 +245,11 @@ impl Queueing {
 
     fn highest_cohort(&self, order: &mut Order, at: NodeId) -> Option<(NodeId, Share)> {
         let mut best: Option<(NodeId, Share)> = None;
-        for &c in &self.tree.node(at).cohorts {
+        for &c in &self.state.tree.node(at).cohorts {
             if order.pruned.contains(&c) {
                 continue;
             }
-            let share = self.tree.share(c);
+            let share = self.state.tree.share(c);
             if !share.is_borrowing() && !order.path.contains(&c) {
                 order.pruned.insert(c);
             } else if best.as_ref().is_none_or(|(_, b)| share.compare(b) != Ordering::Less) {
@@ -240,10 +260,15 @@ impl Queueing {
     }
 
     /// The nodes just below the lowest common cohort: the preemptor's and the target's.
-    fn below_common(&self, need: &Need, path: &BTreeSet<NodeId>, target: NodeId) -> (NodeId, NodeId) {
-        let common = self.tree.ancestors(target).find(|a| path.contains(a));
+    fn below_common(
+        &self,
+        need: &PreemptionContext,
+        path: &BTreeSet<NodeId>,
+        target: NodeId,
+    ) -> (NodeId, NodeId) {
+        let common = self.state.tree.ancestors(target).find(|a| path.contains(a));
         let below = |n: NodeId| {
-            let up = self.tree.ancestors(n).take_while(|&a| Some(a) != common);
+            let up = self.state.tree.ancestors(n).take_while(|&a| Some(a) != common);
             up.last().unwrap_or(n)
         };
         (below(need.node), below(target))
@@ -251,43 +276,43 @@ impl Queueing {
 
     fn take(
         &mut self,
-        need: &Need,
-        id: WlId,
+        need: &PreemptionContext,
+        id: WorkloadId,
         reason: Reason,
         rule: Option<FairStrategy>,
-        picks: &mut Vec<Pick>,
+        taken: &mut Vec<FairTarget>,
     ) -> bool {
-        self.take_out(id);
-        picks.push(Pick { target: Target { id, reason }, rule });
-        let mark = self.mark();
-        self.remove_usage(need.cq, &need.usage);
+        self.state.simulate_workload_removal(id);
+        taken.push(FairTarget { target: Target { id, reason }, rule });
+        let mark = self.state.mark();
+        self.state.remove_usage(need.cq, &need.usage);
         let fits = self.need_fits(need, true);
-        self.rollback(mark);
+        self.state.rollback(mark);
         fits
     }
 
     fn first_strategy(
         &mut self,
-        need: &Need,
-        candidates: Vec<WlId>,
+        need: &PreemptionContext,
+        candidates: Vec<WorkloadId>,
         strategy: FairStrategy,
-        picks: &mut Vec<Pick>,
-        retry: &mut Vec<WlId>,
+        taken: &mut Vec<FairTarget>,
+        retry: &mut Vec<WorkloadId>,
     ) -> bool {
         let mut order = self.order(need, candidates);
-        let entitled =
-            self.config.gates.fair_preempt_within_nominal && self.tree.within_nominal(need.node, &need.frs);
+        let entitled = self.state.config.gates.fair_preempt_within_nominal
+            && self.state.tree.within_nominal(need.node, &need.frs);
         while let Some(queue) = self.next_queue(need, &mut order) {
             if queue == need.node || entitled {
                 let reason = if queue == need.node { Reason::ClusterQueue } else { Reason::Reclamation };
                 let Some(id) = order.pop(queue) else { continue };
-                if self.take(need, id, reason, None, picks) {
+                if self.take(need, id, reason, None, taken) {
                     return true;
                 }
                 continue;
             }
             let (mine, theirs) = self.below_common(need, &order.path, queue);
-            let (new, old) = (self.tree.share(mine), self.tree.share(theirs));
+            let (new, old) = (self.state.tree.share(mine), self.state.tree.share(theirs));
             if new.is_infinite() && !old.is_infinite() {
                 while let Some(id) = order.pop(queue) {
                     retry.push(id);
@@ -299,7 +324,7 @@ impl Queueing {
                     retry.push(id);
                     continue;
                 }
-                if self.take(need, id, Reason::FairSharing, Some(strategy), picks) {
+                if self.take(need, id, Reason::FairSharing, Some(strategy), taken) {
                     return true;
                 }
                 break;
@@ -310,14 +335,20 @@ impl Queueing {
 
     /// Once per queue, over those the first strategy refused: the preemptor's share must be less than the
     /// target's now.
-    fn second_strategy(&mut self, need: &Need, retry: Vec<WlId>, picks: &mut Vec<Pick>) -> bool {
+    fn second_strategy(
+        &mut self,
+        need: &PreemptionContext,
+        retry: Vec<WorkloadId>,
+        taken: &mut Vec<FairTarget>,
+    ) -> bool {
         let mut order = self.order(need, retry);
         while let Some(queue) = self.next_queue(need, &mut order) {
             let (mine, theirs) = self.below_common(need, &order.path, queue);
-            let passed = self.tree.share(mine).compare(&self.tree.share(theirs)) == Ordering::Less;
+            let passed =
+                self.state.tree.share(mine).compare(&self.state.tree.share(theirs)) == Ordering::Less;
             let Some(id) = order.pop(queue) else { continue };
             let rule = Some(FairStrategy::LessThanInitialShare);
-            if passed && self.take(need, id, Reason::FairSharing, rule, picks) {
+            if passed && self.take(need, id, Reason::FairSharing, rule, taken) {
                 return true;
             }
             order.pruned.insert(queue);
@@ -326,12 +357,12 @@ impl Queueing {
     }
 
     /// ClusterQueues that take part in scheduling below a node.
-    pub(crate) fn queues_below(&self, root: NodeId) -> Vec<(NodeId, CqId)> {
+    pub(crate) fn queues_below(&self, root: NodeId) -> Vec<(NodeId, ClusterQueueId)> {
         let (mut stack, mut out) = (vec![root], Vec::new());
         while let Some(n) = stack.pop() {
-            let node = self.tree.node(n);
+            let node = self.state.tree.node(n);
             stack.extend(&node.cohorts);
-            out.extend(node.queues.iter().filter_map(|&q| Some((q, self.cq_of_node(q)?))));
+            out.extend(node.queues.iter().filter_map(|&q| Some((q, self.state.cq_of_node(q)?))));
         }
         out
     }

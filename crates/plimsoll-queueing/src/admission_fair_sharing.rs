@@ -1,13 +1,13 @@
-//! Admission fair sharing: LocalQueues that used less go first (spec section 2.7, Kueue KEP-4136).
+//! Admission fair sharing: LocalQueues that used less go first (Kueue KEP-4136).
 //!
-//! Every LocalQueue has a ledger of what it consumed, decaying with a half-life. An admission is charged in
-//! advance, so that a queue can't win many times before the next sample sees its usage.
+//! The consumed resources of every LocalQueue decay with a half-life. An admission adds an entry penalty
+//! in advance, so that a queue can't win many times before the next sample sees its usage.
 
 use std::collections::BTreeMap;
 
 use super::config::AdmissionFairSharing;
-use super::pending::{LqId, WlId};
-use super::state::{CqId, Queueing};
+use super::ids::{ClusterQueueId, LocalQueueId, WorkloadId};
+use crate::Queueing;
 use plimsoll_state::time::{SECOND, Time};
 
 /// Amounts in billionths, by resource.
@@ -18,10 +18,10 @@ const NANO: i128 = 1_000_000_000;
 
 /// What a LocalQueue consumed.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct ConsumedResources {
     pub(crate) consumed: Nanos,
     /// Charges for workloads that are reserved but not admitted yet.
-    pending: BTreeMap<WlId, Nanos>,
+    pending: BTreeMap<WorkloadId, Nanos>,
     pub(crate) updated: Time,
 }
 
@@ -71,12 +71,12 @@ fn nanos(resource: &str, amount: i64) -> i128 {
 
 impl Queueing {
     /// What a LocalQueue used, weighted: lower goes first.
-    pub(crate) fn local_usage(&self, lq: LqId) -> f64 {
+    pub(crate) fn local_usage(&self, lq: LocalQueueId) -> f64 {
         let Some(config) = &self.config.admission_fair_sharing else { return 0.0 };
         let queue = self.lq(lq);
         let weight = queue.spec.as_ref().map_or(1.0, |s| s.fair_weight_nano as f64 / 1e9);
-        let mut all = queue.ledger.consumed.clone();
-        for charge in queue.ledger.pending.values() {
+        let mut all = queue.consumed_resources.consumed.clone();
+        for charge in queue.consumed_resources.pending.values() {
             add(&mut all, charge.clone());
         }
         let factor = |name: &str| config.weights.get(name).copied().unwrap_or(1.0);
@@ -85,65 +85,65 @@ impl Queueing {
         if weight <= 0.0 { f64::INFINITY } else { usage / weight }
     }
 
-    /// Starts the ledger of a LocalQueue from what its status says, once.
-    pub(crate) fn open_ledger(&mut self, lq: LqId, now: Time) {
+    /// Starts the consumed resources of a LocalQueue from its status, once.
+    pub(crate) fn track_consumed_resources(&mut self, lq: LocalQueueId, now: Time) {
         let Some(config) = &self.config.admission_fair_sharing else { return };
         let forget = config.half_life.0 == 0;
         let next = now.plus(config.sampling);
         let queue = self.lq_mut(lq);
-        if queue.ledger_open {
+        if queue.tracks_consumed {
             return;
         }
-        queue.ledger_open = true;
+        queue.tracks_consumed = true;
         let seed = queue.spec.as_ref().and_then(|s| s.consumed.clone()).map(|(list, _)| list);
         if !forget {
-            add(&mut queue.ledger.consumed, seed.into_iter().flatten().collect());
+            add(&mut queue.consumed_resources.consumed, seed.into_iter().flatten().collect());
         }
-        queue.ledger.updated = now;
-        self.samples.insert((next, lq));
+        queue.consumed_resources.updated = now;
+        self.timers.samples.insert((next, lq));
     }
 
-    /// Folds present usage into the ledgers whose time has come.
+    /// Samples the usage of the LocalQueues whose time has come.
     pub(crate) fn sample_usage(&mut self, now: Time) {
         let Some(config) = self.config.admission_fair_sharing.clone() else { return };
-        while let Some(&(at, lq)) = self.samples.first().filter(|(t, _)| *t <= now) {
-            self.samples.remove(&(at, lq));
-            let due = self.lq(lq).ledger.updated.plus(config.sampling);
+        while let Some(&(at, lq)) = self.timers.samples.first().filter(|(t, _)| *t <= now) {
+            self.timers.samples.remove(&(at, lq));
+            let due = self.lq(lq).consumed_resources.updated.plus(config.sampling);
             if due > now {
-                self.samples.insert((due, lq));
+                self.timers.samples.insert((due, lq));
                 continue;
             }
             self.decay(lq, &config, now);
             if config.half_life.0 == 0 {
-                self.lq_mut(lq).ledger.consumed.clear();
+                self.lq_mut(lq).consumed_resources.consumed.clear();
             }
-            self.samples.insert((now.plus(config.sampling).max(Time(now.0.saturating_add(1))), lq));
-            self.dirty_lqs.insert(lq);
+            self.timers.samples.insert((now.plus(config.sampling).max(Time(now.0.saturating_add(1))), lq));
+            self.dirty.local_queues.insert(lq);
         }
     }
 
-    fn decay(&mut self, lq: LqId, config: &AdmissionFairSharing, now: Time) {
+    fn decay(&mut self, lq: LocalQueueId, config: &AdmissionFairSharing, now: Time) {
         let mut usage = Nanos::new();
         for (&fr, a) in &self.lq(lq).admitted_usage {
             let name = self.ids.resource_name(self.ids.parts(fr).1);
             let e = usage.entry(name.to_owned()).or_insert(0);
             *e = e.saturating_add(nanos(name, a.amount().0));
         }
-        let ledger = &mut self.lq_mut(lq).ledger;
-        let elapsed = seconds(now.since(ledger.updated)).max(0.0);
+        let consumed_resources = &mut self.lq_mut(lq).consumed_resources;
+        let elapsed = seconds(now.since(consumed_resources.updated)).max(0.0);
         let a = alpha(elapsed, seconds(config.half_life));
-        ledger.consumed = times(&ledger.consumed, 1.0 - a);
-        add(&mut ledger.consumed, times(&usage, a));
-        ledger.updated = ledger.updated.max(now);
+        consumed_resources.consumed = times(&consumed_resources.consumed, 1.0 - a);
+        add(&mut consumed_resources.consumed, times(&usage, a));
+        consumed_resources.updated = consumed_resources.updated.max(now);
     }
 
     /// Charges a LocalQueue in advance for a workload that gets its reservation.
-    pub(crate) fn charge_entry(&mut self, id: WlId, cq: CqId) {
+    pub(crate) fn add_entry_penalty(&mut self, id: WorkloadId, cq: ClusterQueueId) {
         let Some(config) = self.config.admission_fair_sharing.clone() else { return };
         let rules = std::sync::Arc::clone(&self.cq(cq).rules);
         let Some(wl) = self.wl(id).filter(|_| rules.fair_admission) else { return };
         let mut asked = Nanos::new();
-        for &(res, amount) in wl.totals.iter().flat_map(|t| &t.requests) {
+        for &(res, amount) in wl.total_requests.iter().flat_map(|t| &t.requests) {
             if self.config.ignore_undeclared && rules.group_of(res).is_none() {
                 continue;
             }
@@ -153,27 +153,27 @@ impl Queueing {
         }
         let lq = wl.lq;
         let charge = times(&asked, alpha(seconds(config.sampling), seconds(config.half_life)));
-        self.lq_mut(lq).ledger.pending.insert(id, charge);
+        self.lq_mut(lq).consumed_resources.pending.insert(id, charge);
     }
 
-    /// Folds the charge of a workload into its LocalQueue's ledger when it is admitted.
-    pub(crate) fn settle_entry(&mut self, id: WlId, now: Time) {
+    /// Adds the entry penalty of an admitted workload to the consumed resources of its LocalQueue.
+    pub(crate) fn settle_entry_penalty(&mut self, id: WorkloadId, now: Time) {
         let Some(config) = self.config.admission_fair_sharing.clone() else { return };
         let Some((lq, Some(cq))) = self.wl(id).map(|w| (w.lq, w.held)) else { return };
         if !self.cq(cq).rules.fair_admission {
             return;
         }
         self.decay(lq, &config, now);
-        let ledger = &mut self.lq_mut(lq).ledger;
-        if let Some(charge) = ledger.pending.remove(&id) {
-            add(&mut ledger.consumed, charge);
+        let consumed_resources = &mut self.lq_mut(lq).consumed_resources;
+        if let Some(charge) = consumed_resources.pending.remove(&id) {
+            add(&mut consumed_resources.consumed, charge);
         }
-        self.dirty_lqs.insert(lq);
+        self.dirty.local_queues.insert(lq);
     }
 
     /// Drops the charge of a workload that will not be admitted.
-    pub(crate) fn drop_entry(&mut self, id: WlId, lq: LqId) {
-        self.lq_mut(lq).ledger.pending.remove(&id);
+    pub(crate) fn drop_entry_penalty(&mut self, id: WorkloadId, lq: LocalQueueId) {
+        self.lq_mut(lq).consumed_resources.pending.remove(&id);
     }
 }
 

@@ -5,12 +5,17 @@
 //! stays true, also when the dependency is deleted afterwards: the condition `plimsoll.dev/DependenciesMet` keeps it
 //! over restarts.
 
+mod progress;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use progress::Progress;
+
 use super::cond;
+use super::ids::WorkloadId;
 use super::model::{Dependency, Outcome, TargetKind, Workload, WorkloadStatus};
-use super::pending::WlId;
-use super::state::{Queueing, Wl};
+use super::state::WorkloadInfo;
+use crate::Queueing;
 use plimsoll_state::time::Time;
 
 /// Type of the condition that says how far the dependencies are.
@@ -28,28 +33,15 @@ type Name = (String, String);
 
 /// Who waits for whom, by (namespace, name).
 #[derive(Debug, Default)]
-pub(crate) struct Depend {
+pub(crate) struct Dependencies {
     /// Dependencies that have not come true, with their position in the workload's list.
-    waits: BTreeMap<Name, BTreeSet<(WlId, u32)>>,
+    waits: BTreeMap<Name, BTreeSet<(WorkloadId, u32)>>,
     /// Workloads that answer to a name.
-    names: BTreeMap<Name, BTreeSet<(TargetKind, WlId)>>,
+    names: BTreeMap<Name, BTreeSet<(TargetKind, WorkloadId)>>,
     /// Workloads whose circles have to be looked for again.
-    due: BTreeSet<WlId>,
+    due: BTreeSet<WorkloadId>,
     /// Workloads whose own fate changed what others may hope for.
-    ripple: BTreeSet<WlId>,
-}
-
-/// How far a workload's dependencies are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
-    /// Positions of those that have not come true.
-    unmet: BTreeSet<u32>,
-    /// Those among them that can't come true any more.
-    never: BTreeSet<u32>,
-    /// Those among them that nothing answers to.
-    missing: BTreeSet<u32>,
-    /// The circle it is in.
-    circle: Option<String>,
+    ripple: BTreeSet<WorkloadId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,21 +52,10 @@ enum Verdict {
     Missing,
 }
 
-impl Progress {
-    /// Whether nothing is waited for.
-    pub(crate) fn clear(&self) -> bool {
-        self.unmet.is_empty()
-    }
-
-    fn hopeless(&self) -> bool {
-        !self.never.is_empty()
-    }
-}
-
 /// What one workload's end or readiness means for who waits for this outcome.
 fn verdict_of(status: &WorkloadStatus, hopeless: bool, outcome: Outcome) -> Verdict {
     // Another slice of the job goes on.
-    if super::slices::was_replaced(status) {
+    if status.was_replaced() {
         return Verdict::Missing;
     }
     let finished = status.condition(cond::FINISHED).filter(|c| c.status);
@@ -109,12 +90,12 @@ fn names_of(w: &Workload) -> impl Iterator<Item = (TargetKind, Name)> {
 
 impl Queueing {
     /// Whether a workload may be queued as far as its dependencies go.
-    pub(crate) fn depends_on_nothing(wl: &Wl) -> bool {
-        wl.obj.depends_invalid.is_empty() && wl.depend.clear()
+    pub(crate) fn depends_on_nothing(wl: &WorkloadInfo) -> bool {
+        wl.obj.depends_invalid.is_empty() && wl.dependencies.clear()
     }
 
     /// Takes a new or changed workload into the indexes. `old` is what was registered.
-    pub(crate) fn depend_register(&mut self, id: WlId, fresh: bool, now: Time) {
+    pub(crate) fn register_dependencies(&mut self, id: WorkloadId, fresh: bool, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let names: Vec<_> = names_of(&wl.obj).collect();
         let deps = wl.obj.depends_on.clone();
@@ -123,7 +104,7 @@ impl Queueing {
         let done = recorded(&wl.obj.status).filter(|_| fresh).unwrap_or_default();
         let namespace = wl.obj.key.namespace.clone();
         for (kind, name) in names {
-            self.depend.names.entry(name).or_default().insert((kind, id));
+            self.dependencies.names.entry(name).or_default().insert((kind, id));
         }
         let unmet: BTreeSet<u32> = (0u32..)
             .zip(&deps)
@@ -132,25 +113,25 @@ impl Queueing {
             .collect();
         for (i, dep) in (0u32..).zip(&deps).filter(|(i, _)| unmet.contains(i)) {
             let key = (namespace.clone(), dep.name.clone());
-            self.depend.waits.entry(key).or_default().insert((id, i));
+            self.dependencies.waits.entry(key).or_default().insert((id, i));
         }
         if let Some(wl) = self.wl_mut(id) {
-            wl.depend = Progress { unmet: unmet.clone(), ..Progress::default() };
+            wl.dependencies = Progress { unmet: unmet.clone(), ..Progress::default() };
         }
         for i in unmet {
             self.depend_look(id, i, now);
         }
-        self.depend.due.insert(id);
-        self.depend_touch(id, now);
+        self.dependencies.due.insert(id);
+        self.dependency_changed(id, now);
     }
 
     /// Takes a workload out of the indexes; what waits for it has to look for another of its name.
-    pub(crate) fn depend_forget(&mut self, id: WlId, now: Time) {
+    pub(crate) fn forget_dependencies(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let names: Vec<Name> = names_of(&wl.obj).map(|(_, n)| n).collect();
         let namespace = wl.obj.key.namespace.clone();
         let waits: Vec<(Name, u32)> = wl
-            .depend
+            .dependencies
             .unmet
             .iter()
             .filter_map(|&i| Some(((namespace.clone(), wl.obj.depends_on.get(i as usize)?.name.clone()), i)))
@@ -159,32 +140,32 @@ impl Queueing {
             self.depend_unwait(&name, id, i);
         }
         for name in &names {
-            if let Some(set) = self.depend.names.get_mut(name) {
+            if let Some(set) = self.dependencies.names.get_mut(name) {
                 set.retain(|(_, w)| *w != id);
                 if set.is_empty() {
-                    self.depend.names.remove(name);
+                    self.dependencies.names.remove(name);
                 }
             }
         }
-        self.depend.due.remove(&id);
-        self.depend.ripple.remove(&id);
+        self.dependencies.due.remove(&id);
+        self.dependencies.ripple.remove(&id);
         for name in names {
             self.depend_named(&name, now);
         }
     }
 
-    fn depend_unwait(&mut self, name: &Name, id: WlId, at: u32) {
-        if let Some(set) = self.depend.waits.get_mut(name) {
+    fn depend_unwait(&mut self, name: &Name, id: WorkloadId, at: u32) {
+        if let Some(set) = self.dependencies.waits.get_mut(name) {
             set.remove(&(id, at));
             if set.is_empty() {
-                self.depend.waits.remove(name);
+                self.dependencies.waits.remove(name);
             }
         }
     }
 
-    /// Has everybody look again who waits for this workload.
-    pub(crate) fn depend_touch(&mut self, id: WlId, now: Time) {
-        if self.depend.waits.is_empty() {
+    /// Marks all dependents of this workload dirty.
+    pub(crate) fn dependency_changed(&mut self, id: WorkloadId, now: Time) {
+        if self.dependencies.waits.is_empty() {
             return;
         }
         let Some(wl) = self.wl(id) else { return };
@@ -195,23 +176,23 @@ impl Queueing {
     }
 
     fn depend_named(&mut self, name: &Name, now: Time) {
-        let waiting: Vec<(WlId, u32)> =
-            self.depend.waits.get(name).map(|s| s.iter().copied().collect()).unwrap_or_default();
+        let waiting: Vec<(WorkloadId, u32)> =
+            self.dependencies.waits.get(name).map(|s| s.iter().copied().collect()).unwrap_or_default();
         for (id, i) in waiting {
             self.depend_look(id, i, now);
         }
     }
 
-    fn depend_verdict(&self, id: WlId, dep: &Dependency, namespace: &str) -> Verdict {
+    fn depend_verdict(&self, id: WorkloadId, dep: &Dependency, namespace: &str) -> Verdict {
         let key = (namespace.to_owned(), dep.name.clone());
         let mut best = Verdict::Missing;
-        for &(kind, target) in self.depend.names.get(&key).into_iter().flatten() {
+        for &(kind, target) in self.dependencies.names.get(&key).into_iter().flatten() {
             if dep.kind.is_some_and(|k| k != kind) {
                 continue;
             }
             let Some(wl) = self.wl(target) else { continue };
             // Waiting for itself is a circle, found as any other.
-            let hopeless = target != id && wl.depend.hopeless();
+            let hopeless = target != id && wl.dependencies.hopeless();
             match verdict_of(&wl.obj.status, hopeless, dep.outcome) {
                 Verdict::Met => return Verdict::Met,
                 Verdict::Waiting => best = Verdict::Waiting,
@@ -223,15 +204,15 @@ impl Queueing {
     }
 
     /// Looks at one dependency of a workload again.
-    fn depend_look(&mut self, id: WlId, at: u32, now: Time) {
-        let Some(wl) = self.wl(id).filter(|w| w.depend.unmet.contains(&at)) else { return };
+    fn depend_look(&mut self, id: WorkloadId, at: u32, now: Time) {
+        let Some(wl) = self.wl(id).filter(|w| w.dependencies.unmet.contains(&at)) else { return };
         let Some(dep) = wl.obj.depends_on.get(at as usize) else { return };
         let namespace = wl.obj.key.namespace.clone();
         let name = (namespace.clone(), dep.name.clone());
         let verdict = self.depend_verdict(id, dep, &namespace);
         let Some(wl) = self.wl_mut(id) else { return };
-        let before = wl.depend.clone();
-        let progress = &mut wl.depend;
+        let before = wl.dependencies.clone();
+        let progress = &mut wl.dependencies;
         let put = |set: &mut BTreeSet<u32>, on: bool| {
             if on { set.insert(at) } else { set.remove(&at) }
         };
@@ -248,58 +229,58 @@ impl Queueing {
             self.depend_unwait(&name, id, at);
         }
         if after.hopeless() != before.hopeless() {
-            self.depend.ripple.insert(id);
+            self.dependencies.ripple.insert(id);
         }
         if after.missing != before.missing || before.circle.is_some() {
-            self.depend.due.insert(id);
+            self.dependencies.due.insert(id);
         }
-        self.dirty.insert(id);
+        self.dirty.workloads.insert(id);
         if cleared && self.wl(id).is_some_and(|w| w.held.is_none()) {
             self.enqueue(id, false, now);
         }
     }
 
     /// Lets changes run through chains, and looks for circles; called before workloads are reconciled.
-    pub(crate) fn depend_settle(&mut self, now: Time) {
-        while let Some(id) = self.depend.ripple.pop_first() {
-            self.depend_touch(id, now);
+    pub(crate) fn settle_dependencies(&mut self, now: Time) {
+        while let Some(id) = self.dependencies.ripple.pop_first() {
+            self.dependency_changed(id, now);
         }
-        while let Some(id) = self.depend.due.pop_first() {
+        while let Some(id) = self.dependencies.due.pop_first() {
             let circle = self.circle_of(id);
-            let Some(wl) = self.wl_mut(id).filter(|w| w.depend.circle != circle) else { continue };
-            wl.depend.circle = circle;
-            self.dirty.insert(id);
+            let Some(wl) = self.wl_mut(id).filter(|w| w.dependencies.circle != circle) else { continue };
+            wl.dependencies.circle = circle;
+            self.dirty.workloads.insert(id);
             // The others in it find it too, or find it gone.
             let around = self.dependents(id);
-            self.depend.due.extend(around);
+            self.dependencies.due.extend(around);
         }
     }
 
-    fn dependents(&self, id: WlId) -> Vec<WlId> {
+    fn dependents(&self, id: WorkloadId) -> Vec<WorkloadId> {
         let Some(wl) = self.wl(id) else { return Vec::new() };
-        let waits = names_of(&wl.obj).filter_map(|(_, n)| self.depend.waits.get(&n));
+        let waits = names_of(&wl.obj).filter_map(|(_, n)| self.dependencies.waits.get(&n));
         waits.flatten().map(|(w, _)| *w).collect()
     }
 
     /// Workloads that answer to a dependency which has not come true.
-    fn targets(&self, id: WlId) -> Vec<WlId> {
+    fn targets(&self, id: WorkloadId) -> Vec<WorkloadId> {
         let Some(wl) = self.wl(id) else { return Vec::new() };
-        let unmet = wl.depend.unmet.iter().filter_map(|&i| wl.obj.depends_on.get(i as usize));
+        let unmet = wl.dependencies.unmet.iter().filter_map(|&i| wl.obj.depends_on.get(i as usize));
         let of = |d: &Dependency| {
             let key = (wl.obj.key.namespace.clone(), d.name.clone());
-            let named = self.depend.names.get(&key).into_iter().flatten();
+            let named = self.dependencies.names.get(&key).into_iter().flatten();
             named.filter(|(k, _)| d.kind.is_none_or(|w| w == *k)).map(|(_, w)| *w).collect::<Vec<_>>()
         };
         unmet.flat_map(of).collect()
     }
 
     /// The circle that leads back to a workload, as text.
-    fn circle_of(&self, id: WlId) -> Option<String> {
-        // Most have nobody who waits for them, or wait for nobody: no search.
-        if self.wl(id).is_none_or(|w| w.depend.clear()) || self.dependents(id).is_empty() {
+    fn circle_of(&self, id: WorkloadId) -> Option<String> {
+        // Most have no dependents, or no dependencies: no search.
+        if self.wl(id).is_none_or(|w| w.dependencies.clear()) || self.dependents(id).is_empty() {
             return None;
         }
-        let mut from: BTreeMap<WlId, WlId> = BTreeMap::new();
+        let mut from: BTreeMap<WorkloadId, WorkloadId> = BTreeMap::new();
         let mut stack = vec![id];
         let mut steps = 0;
         while let Some(at) = stack.pop() {
@@ -320,7 +301,7 @@ impl Queueing {
         None
     }
 
-    fn path_text(&self, id: WlId, last: WlId, from: &BTreeMap<WlId, WlId>) -> String {
+    fn path_text(&self, id: WorkloadId, last: WorkloadId, from: &BTreeMap<WorkloadId, WorkloadId>) -> String {
         let mut path = vec![id];
         let mut at = last;
         while at != id {
@@ -330,17 +311,17 @@ impl Queueing {
         }
         path.push(id);
         path.reverse();
-        let name = |w: &WlId| self.wl(*w).map_or(String::new(), |w| w.obj.key.name.clone());
+        let name = |w: &WorkloadId| self.wl(*w).map_or(String::new(), |w| w.obj.key.name.clone());
         path.iter().map(name).collect::<Vec<_>>().join(" -> ")
     }
 
     /// Reason and message while dependencies keep a workload from being queued.
-    pub(crate) fn why_depends(&self, wl: &Wl) -> Option<(&'static str, String)> {
+    pub(crate) fn dependency_reason(&self, wl: &WorkloadInfo) -> Option<(&'static str, String)> {
         let obj = &wl.obj;
         if !obj.depends_invalid.is_empty() {
             return Some(("Misconfigured", obj.depends_invalid.clone()));
         }
-        let progress = &wl.depend;
+        let progress = &wl.dependencies;
         if progress.clear() {
             return None;
         }
@@ -377,7 +358,7 @@ impl Queueing {
     }
 
     /// Keeps the condition what it has to be; whether a write was made.
-    pub(crate) fn reconcile_dependencies(&mut self, id: WlId, now: Time) -> bool {
+    pub(crate) fn reconcile_dependencies(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         let has = wl.obj.status.condition(DEPENDENCIES_MET);
         if wl.obj.depends_on.is_empty() && wl.obj.depends_invalid.is_empty() {
@@ -386,13 +367,13 @@ impl Queueing {
                     e.status.conditions.retain(|c| c.kind != DEPENDENCIES_MET);
                 });
         }
-        let (status, reason, mut message) = match self.why_depends(wl) {
+        let (status, reason, mut message) = match self.dependency_reason(wl) {
             None => (true, "DependenciesMet", "Everything this depends on has come true".to_owned()),
             Some((reason, message)) => (false, reason, message),
         };
         let done: Vec<String> = (0u32..)
             .zip(&wl.obj.depends_on)
-            .filter(|(i, _)| !wl.depend.unmet.contains(i))
+            .filter(|(i, _)| !wl.dependencies.unmet.contains(i))
             .map(|(_, d)| d.to_string())
             .collect();
         if !status && !done.is_empty() {
@@ -408,33 +389,32 @@ impl Queueing {
     /// # Panics
     /// When they differ.
     pub(crate) fn check_dependencies(&self) {
-        let mut waits: BTreeMap<Name, BTreeSet<(WlId, u32)>> = BTreeMap::new();
-        let mut names: BTreeMap<Name, BTreeSet<(TargetKind, WlId)>> = BTreeMap::new();
-        for (id, wl) in (0u32..).zip(&self.wls) {
-            let Some(wl) = wl else { continue };
+        let mut waits: BTreeMap<Name, BTreeSet<(WorkloadId, u32)>> = BTreeMap::new();
+        let mut names: BTreeMap<Name, BTreeSet<(TargetKind, WorkloadId)>> = BTreeMap::new();
+        for (id, wl) in self.workloads.iter() {
             for (kind, name) in names_of(&wl.obj) {
                 names.entry(name).or_default().insert((kind, id));
             }
-            for &i in &wl.depend.unmet {
+            for &i in &wl.dependencies.unmet {
                 let Some(dep) = wl.obj.depends_on.get(i as usize) else {
                     unreachable!("{}: waits for a dependency it does not have", wl.obj.key)
                 };
                 let namespace = &wl.obj.key.namespace;
                 waits.entry((namespace.clone(), dep.name.clone())).or_default().insert((id, i));
-                if self.depend.ripple.is_empty() {
+                if self.dependencies.ripple.is_empty() {
                     let verdict = self.depend_verdict(id, dep, namespace);
                     assert_ne!(verdict, Verdict::Met, "{}: missed that {dep} came true", wl.obj.key);
-                    let never = wl.depend.never.contains(&i);
+                    let never = wl.dependencies.never.contains(&i);
                     assert_eq!(never, verdict == Verdict::Never, "{}: hope for {dep}", wl.obj.key);
                 }
             }
             assert!(wl.queued.is_none() || Self::depends_on_nothing(wl), "{}: queued too early", wl.obj.key);
         }
-        assert_eq!(waits, self.depend.waits, "who waits for whom");
-        assert_eq!(names, self.depend.names, "who answers to which name");
+        assert_eq!(waits, self.dependencies.waits, "who waits for whom");
+        assert_eq!(names, self.dependencies.names, "who answers to which name");
     }
 }
 
 #[cfg(test)]
-#[path = "depend_tests.rs"]
+#[path = "dependencies_tests.rs"]
 mod tests;

@@ -1,11 +1,11 @@
-//! Preemption by priority and hierarchy (spec section 2.6.1).
+//! Preemption by priority and hierarchy (Kueue `pkg/scheduler/preemption/classical`).
 
-use super::{Need, Reason, Target};
+use super::{PreemptionContext, Reason, Target};
 use crate::amount::Amount;
 use crate::cond;
-use crate::ids::Fr;
-use crate::pending::WlId;
-use crate::state::{CqId, Queueing};
+use crate::cycle::Cycle;
+use crate::ids::{ClusterQueueId, Fr, WorkloadId};
+use crate::model::PreemptionPolicy;
 use crate::tree::NodeId;
 
 /// On what ground a workload may be preempted.
@@ -32,24 +32,24 @@ impl Ground {
 }
 
 struct Candidate {
-    id: WlId,
-    cq: CqId,
+    id: WorkloadId,
+    cq: ClusterQueueId,
     ground: Ground,
     /// Lowest cohort above both the candidate and the preemptor.
     common: Option<NodeId>,
 }
 
-impl Queueing {
-    pub(super) fn classical_targets(&mut self, need: &Need) -> Vec<Target> {
+impl Cycle<'_> {
+    pub(super) fn classical_targets(&mut self, need: &PreemptionContext) -> Vec<Target> {
         let own = self.own_candidates(need);
         let (near, far) = self.cohort_candidates(need);
         let (no_others, no_near) = (near.is_empty() && far.is_empty(), near.is_empty());
         let candidates = self.in_order(need, [near, far, own]);
-        let forbidden = !self.cq(need.cq).rules.preemption.borrow_within_cohort.lower_priority;
+        let forbidden = !self.state.cq(need.cq).rules.preemption.borrow_within_cohort.lower_priority;
         let under = need
             .frs
             .iter()
-            .all(|&fr| self.tree.quota(need.node, fr).nominal > self.tree.usage(need.node, fr));
+            .all(|&fr| self.state.tree.quota(need.node, fr).nominal > self.state.tree.usage(need.node, fr));
         let attempts: &[bool] = if no_others || (forbidden && !under) {
             &[true]
         } else if forbidden && no_near {
@@ -58,31 +58,31 @@ impl Queueing {
             &[true, false]
         };
         for &borrow in attempts {
-            let mark = self.mark();
+            let mark = self.state.mark();
             let mut targets = Vec::new();
             for c in &candidates {
                 if !self.still_valid(need, c, borrow) {
                     continue;
                 }
-                self.take_out(c.id);
+                self.state.simulate_workload_removal(c.id);
                 targets.push(Target { id: c.id, reason: c.ground.reason() });
                 if self.need_fits(need, borrow) {
                     self.fill_back(need, &mut targets, borrow, |_, _, _| true);
                     return targets;
                 }
             }
-            self.rollback(mark);
+            self.state.rollback(mark);
         }
         Vec::new()
     }
 
     /// Sorts each list, then puts those already evicted of all lists before the rest of all lists.
-    fn in_order(&self, need: &Need, mut lists: [Vec<Candidate>; 3]) -> Vec<Candidate> {
+    fn in_order(&self, need: &PreemptionContext, mut lists: [Vec<Candidate>; 3]) -> Vec<Candidate> {
         let (mut evicted, mut rest) = (Vec::new(), Vec::new());
         for list in &mut lists {
             list.sort_by(|a, b| self.compare_candidates(a.id, b.id, need.cq, true));
             for c in list.drain(..) {
-                let gone = self.wl(c.id).is_some_and(|w| w.obj.status.is_true(cond::EVICTED));
+                let gone = self.state.wl(c.id).is_some_and(|w| w.obj.status.is_true(cond::EVICTED));
                 if gone { evicted.push(c) } else { rest.push(c) }
             }
         }
@@ -91,22 +91,22 @@ impl Queueing {
     }
 
     /// Whether a candidate may still be taken after others were.
-    fn still_valid(&self, need: &Need, c: &Candidate, borrow: bool) -> bool {
+    fn still_valid(&self, need: &PreemptionContext, c: &Candidate, borrow: bool) -> bool {
         if c.cq == need.cq {
             return true;
         }
         if borrow && c.ground == Ground::WithoutBorrowing {
             return false;
         }
-        let Some(node) = self.cq(c.cq).node else { return false };
+        let Some(node) = self.state.cq(c.cq).node else { return false };
         std::iter::once(node)
-            .chain(self.tree.ancestors(node).take_while(|&n| Some(n) != c.common))
-            .all(|n| !self.tree.within_nominal(n, &need.frs))
+            .chain(self.state.tree.ancestors(node).take_while(|&n| Some(n) != c.common))
+            .all(|n| !self.state.tree.within_nominal(n, &need.frs))
     }
 
-    fn own_candidates(&self, need: &Need) -> Vec<Candidate> {
+    fn own_candidates(&self, need: &PreemptionContext) -> Vec<Candidate> {
         let mut out = Vec::new();
-        if self.cq(need.cq).rules.preemption.within_cluster_queue != 0 {
+        if self.state.cq(need.cq).rules.preemption.within_cluster_queue != PreemptionPolicy::Never {
             self.collect_from(need, need.cq, None, false, &mut out);
         }
         out
@@ -114,14 +114,14 @@ impl Queueing {
 
     /// Candidates of other ClusterQueues: those over which the preemptor has the advantage of being nearer
     /// to the quota, and the others.
-    fn cohort_candidates(&self, need: &Need) -> (Vec<Candidate>, Vec<Candidate>) {
+    fn cohort_candidates(&self, need: &PreemptionContext) -> (Vec<Candidate>, Vec<Candidate>) {
         let (mut near, mut far) = (Vec::new(), Vec::new());
-        if self.cq(need.cq).rules.preemption.reclaim_within_cohort == 0 {
+        if self.state.cq(need.cq).rules.preemption.reclaim_within_cohort == PreemptionPolicy::Never {
             return (near, far);
         }
         let (mut advantage, mut remaining) = self.fit_in_quota(need.node, &need.usage);
         let mut previous = None;
-        for root in self.tree.ancestors(need.node) {
+        for root in self.state.tree.ancestors(need.node) {
             let list = if advantage { &mut near } else { &mut far };
             self.collect_in_subtree(need, root, root, previous, advantage, list);
             let (fits, rest) = self.fit_in_quota(root, &remaining);
@@ -134,10 +134,10 @@ impl Queueing {
     /// Whether the requests fit the node's quota on top of its usage, and what of them the node can't
     /// take from what is local to it.
     fn fit_in_quota(&self, n: NodeId, requests: &[(Fr, Amount)]) -> (bool, Vec<(Fr, Amount)>) {
-        let fits = requests.iter().all(|&(fr, a)| !self.tree.borrowing_with(n, fr, a));
+        let fits = requests.iter().all(|&(fr, a)| !self.state.tree.borrowing_with(n, fr, a));
         let rest = requests
             .iter()
-            .map(|&(fr, a)| (fr, a.sub(self.tree.local_available(n, fr)).at_least_zero()))
+            .map(|&(fr, a)| (fr, a.sub(self.state.tree.local_available(n, fr)).at_least_zero()))
             .collect();
         (fits, rest)
     }
@@ -146,7 +146,7 @@ impl Queueing {
     /// and every cohort that keeps to its quota.
     fn collect_in_subtree(
         &self,
-        need: &Need,
+        need: &PreemptionContext,
         at: NodeId,
         common: NodeId,
         skip: Option<NodeId>,
@@ -155,13 +155,14 @@ impl Queueing {
     ) {
         let mut stack = vec![at];
         while let Some(n) = stack.pop() {
-            let node = self.tree.node(n);
+            let node = self.state.tree.node(n);
             let deeper = node.cohorts.iter().copied();
-            stack.extend(deeper.filter(|&c| Some(c) != skip && !self.tree.within_nominal(c, &need.frs)));
+            stack
+                .extend(deeper.filter(|&c| Some(c) != skip && !self.state.tree.within_nominal(c, &need.frs)));
             for &q in &node.queues {
                 if q != need.node
-                    && !self.tree.within_nominal(q, &need.frs)
-                    && let Some(cq) = self.cq_of_node(q)
+                    && !self.state.tree.within_nominal(q, &need.frs)
+                    && let Some(cq) = self.state.cq_of_node(q)
                 {
                     self.collect_from(need, cq, Some(common), advantage, out);
                 }
@@ -171,8 +172,8 @@ impl Queueing {
 
     fn collect_from(
         &self,
-        need: &Need,
-        cq: CqId,
+        need: &PreemptionContext,
+        cq: ClusterQueueId,
         common: Option<NodeId>,
         advantage: bool,
         out: &mut Vec<Candidate>,
@@ -184,12 +185,18 @@ impl Queueing {
         }
     }
 
-    fn ground(&self, need: &Need, id: WlId, cq: CqId, advantage: bool) -> Option<Ground> {
-        let (wl, preemptor) = (self.wl(id)?, self.wl(need.id)?);
-        let rules = self.cq(need.cq).rules.preemption;
+    fn ground(
+        &self,
+        need: &PreemptionContext,
+        id: WorkloadId,
+        cq: ClusterQueueId,
+        advantage: bool,
+    ) -> Option<Ground> {
+        let (wl, preemptor) = (self.state.wl(id)?, self.state.wl(need.id)?);
+        let rules = self.state.cq(need.cq).rules.preemption;
         let own = cq == need.cq;
         let policy = if own { rules.within_cluster_queue } else { rules.reclaim_within_cohort };
-        if !self.uses_any(wl, &need.frs) || !self.may_preempt(need.id, id, policy, own) {
+        if !self.uses_any(wl, &need.frs) || !self.may_preempt(need.id, id, policy) {
             return None;
         }
         if own {

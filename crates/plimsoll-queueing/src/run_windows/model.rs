@@ -5,6 +5,9 @@ use std::sync::Arc;
 use plimsoll_state::model::{LabelSelector, StringMap};
 use plimsoll_state::time::{Duration, Time};
 
+/// Name of a RunWindow.
+pub(crate) type Name = Arc<str>;
+
 /// When a window is open, as a pure function of time. Written outside the core, because time zones are: the core only
 /// counts nanoseconds.
 pub trait Calendar: std::fmt::Debug + Send + Sync {

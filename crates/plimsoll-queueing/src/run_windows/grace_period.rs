@@ -1,12 +1,12 @@
 //! What closed windows mean for one workload: why it waits, and when it has to stop.
 
 use super::{MAX_OPENINGS, Name, OUTSIDE, Slot};
+use crate::Queueing;
 use crate::account::Phase;
 use crate::cond;
-use crate::ids::Flavor;
+use crate::ids::{Flavor, WorkloadId};
 use crate::model::TargetKind;
-use crate::pending::WlId;
-use crate::state::{Queueing, Wl};
+use crate::state::WorkloadInfo;
 use plimsoll_state::time::Time;
 
 /// Most windows that a message names.
@@ -14,7 +14,7 @@ const NAMED: usize = 8;
 
 impl Queueing {
     fn closed(&self, name: &str) -> String {
-        let Some(slot) = self.windows.all.get(name) else { return format!("{name:?} (doesn't exist)") };
+        let Some(slot) = self.run_windows.all.get(name) else { return format!("{name:?} (doesn't exist)") };
         match slot.next_opening() {
             Some(at) => format!("{name:?} (opens next at {})", slot.text(at)),
             None => format!("{name:?} (does not open again)"),
@@ -22,14 +22,14 @@ impl Queueing {
     }
 
     /// Reason and message while windows keep a workload from being queued.
-    pub(crate) fn why_outside(&self, wl: &Wl) -> Option<(&'static str, String)> {
+    pub(crate) fn run_window_reason(&self, wl: &WorkloadInfo) -> Option<(&'static str, String)> {
         let mut all: Vec<&str> = self.windows_of(wl).collect();
         all.sort_unstable();
         all.dedup();
-        let shut: Vec<&str> = all.iter().copied().filter(|n| !self.windows.is_open(n)).collect();
+        let shut: Vec<&str> = all.iter().copied().filter(|n| !self.run_windows.is_open(n)).collect();
         let first = shut.first()?;
         for name in &shut {
-            match self.windows.all.get(*name) {
+            match self.run_windows.all.get(*name) {
                 None => return Some(("Misconfigured", format!("RunWindow {name} doesn't exist"))),
                 Some(s) if !s.spec.invalid.is_empty() => {
                     return Some((
@@ -41,7 +41,7 @@ impl Queueing {
             }
         }
         if all.len() == 1 {
-            let message = match self.windows.all.get(*first).map(|s| (s, s.next_opening())) {
+            let message = match self.run_windows.all.get(*first).map(|s| (s, s.next_opening())) {
                 Some((slot, Some(at))) => {
                     format!("Run window {first} is closed; it opens next at {}", slot.text(at))
                 }
@@ -53,9 +53,9 @@ impl Queueing {
         let noun = if shut.len() == 1 { "Run window" } else { "Run windows" };
         let verb = if shut.len() == 1 { "is" } else { "are" };
         let key: Vec<Name> = all.iter().map(|n| Name::from(*n)).collect();
-        let together = match self.windows.together.get(&key).copied().flatten() {
+        let together = match self.run_windows.together.get(&key).copied().flatten() {
             Some(at) => {
-                let slot = self.windows.all.get(*first);
+                let slot = self.run_windows.all.get(*first);
                 format!(
                     "all {} that apply are open next at {}",
                     all.len(),
@@ -72,20 +72,20 @@ impl Queueing {
     }
 
     /// Finds out when the windows of a workload are open together, for what will be said of it.
-    pub(crate) fn look_for_opening(&mut self, id: WlId) {
-        let Some(wl) = self.wl(id).filter(|w| self.kept_out(w)) else { return };
+    pub(crate) fn look_for_opening(&mut self, id: WorkloadId) {
+        let Some(wl) = self.wl(id).filter(|w| self.outside_run_window(w)) else { return };
         let mut key: Vec<Name> = self.windows_of(wl).map(Name::from).collect();
         key.sort_unstable();
         key.dedup();
-        if key.len() < 2 || self.windows.together.contains_key(&key) {
+        if key.len() < 2 || self.run_windows.together.contains_key(&key) {
             return;
         }
         let found = self.open_together(&key);
-        self.windows.together.insert(key, found);
+        self.run_windows.together.insert(key, found);
     }
 
     fn open_together(&self, names: &[Name]) -> Option<Time> {
-        let slots: Vec<&Slot> = names.iter().map(|n| self.windows.all.get(n)).collect::<Option<_>>()?;
+        let slots: Vec<&Slot> = names.iter().map(|n| self.run_windows.all.get(n)).collect::<Option<_>>()?;
         let mut at = slots.iter().filter(|s| !s.hours.open).map(|s| s.hours.change).max()??;
         for _ in 0..MAX_OPENINGS {
             let mut later = at;
@@ -105,34 +105,38 @@ impl Queueing {
 
     /// Why a flavor is not given, for the message of a workload that could use it.
     pub(crate) fn shut_flavor_text(&self, flavor: Flavor) -> Option<String> {
-        let windows = self.windows.flavors.get(&flavor)?;
-        let shut: Vec<String> =
-            windows.iter().filter(|n| !self.windows.is_open(n)).take(NAMED).map(|n| self.closed(n)).collect();
+        let windows = self.run_windows.flavors.get(&flavor)?;
+        let shut: Vec<String> = windows
+            .iter()
+            .filter(|n| !self.run_windows.is_open(n))
+            .take(NAMED)
+            .map(|n| self.closed(n))
+            .collect();
         let noun = if shut.len() == 1 { "run window" } else { "run windows" };
         let name = self.ids.flavor_name(flavor);
         (!shut.is_empty()).then(|| format!("flavor {name} is outside {noun} {}", shut.join(", ")))
     }
 
     /// Why the flavors of a workload's ClusterQueue that windows close are not given.
-    pub(crate) fn shut_flavors_text(&self, wl: &Wl) -> Option<String> {
+    pub(crate) fn shut_flavors_text(&self, wl: &WorkloadInfo) -> Option<String> {
         let cq = self.lq(wl.lq).cq?;
         let flavors = self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors);
         let texts: Vec<String> = flavors.filter_map(|&f| self.shut_flavor_text(f)).collect();
         (!texts.is_empty()).then(|| texts.join(", "))
     }
 
-    fn flavors_held(wl: &Wl) -> impl Iterator<Item = Flavor> {
-        wl.totals.iter().flat_map(|t| &t.flavors).map(|(_, f)| *f)
+    fn flavors_held(wl: &WorkloadInfo) -> impl Iterator<Item = Flavor> {
+        wl.total_requests.iter().flat_map(|t| &t.flavors).map(|(_, f)| *f)
     }
 
     /// Windows that what a workload holds depends on.
-    fn windows_held<'a>(&'a self, wl: &'a Wl) -> impl Iterator<Item = &'a str> {
-        let flavors = Self::flavors_held(wl).filter_map(|f| self.windows.flavors.get(&f)).flatten();
+    fn windows_held<'a>(&'a self, wl: &'a WorkloadInfo) -> impl Iterator<Item = &'a str> {
+        let flavors = Self::flavors_held(wl).filter_map(|f| self.run_windows.flavors.get(&f)).flatten();
         self.windows_of(wl).chain(flavors.map(|n| &**n))
     }
 
     /// When a running workload has to stop if nothing opens before, and what is said then.
-    fn has_to_stop(&self, wl: &Wl) -> Option<(Time, String)> {
+    fn has_to_stop(&self, wl: &WorkloadInfo) -> Option<(Time, String)> {
         // Stopping a plain pod means deleting it: that is not what a pause is.
         let pods = |(kind, _): &(TargetKind, String)| matches!(kind, TargetKind::Pod | TargetKind::PodGroup);
         if wl.obj.answers_to.iter().any(pods) {
@@ -141,7 +145,7 @@ impl Queueing {
         let admitted = wl.obj.status.condition(cond::ADMITTED).filter(|c| c.status)?.transition;
         let shut = self
             .windows_held(wl)
-            .filter_map(|n| Some((n, self.windows.all.get(n)?)))
+            .filter_map(|n| Some((n, self.run_windows.all.get(n)?)))
             .filter(|(_, s)| !s.hours.open && !s.spec.finish && s.spec.invalid.is_empty());
         let due = shut.map(|(name, s)| {
             let closed = s.hours.since.map_or(s.spec.creation, |t| t.max(s.spec.creation));
@@ -152,8 +156,8 @@ impl Queueing {
     }
 
     /// Stops what runs outside, and takes back reservations that have not started anything; whether a write was made.
-    pub(crate) fn reconcile_windows(&mut self, id: WlId, now: Time) -> bool {
-        if self.windows.all.is_empty() && self.windows.named.is_empty() {
+    pub(crate) fn reconcile_windows(&mut self, id: WorkloadId, now: Time) -> bool {
+        if self.run_windows.all.is_empty() && self.run_windows.named.is_empty() {
             return false;
         }
         let Some(wl) = self.wl(id) else { return true };
@@ -163,7 +167,7 @@ impl Queueing {
         }
         match Phase::of(status) {
             Phase::Reserved => {
-                let why = self.why_outside(wl).or_else(|| {
+                let why = self.run_window_reason(wl).or_else(|| {
                     let texts: Vec<_> =
                         Self::flavors_held(wl).filter_map(|f| self.shut_flavor_text(f)).collect();
                     texts.into_iter().next().map(|text| (OUTSIDE, text))
@@ -178,7 +182,7 @@ impl Queueing {
             Phase::Admitted => {
                 let Some((at, message)) = self.has_to_stop(wl) else { return false };
                 if at > now {
-                    self.timers.insert((at, id));
+                    self.timers.workloads.insert((at, id));
                     return false;
                 }
                 self.evict(id, OUTSIDE, "", &message, now)

@@ -52,7 +52,7 @@ impl World {
         while !events.is_empty() {
             let mut out = Vec::new();
             for event in std::mem::take(&mut events) {
-                self.q.absorb(now, event);
+                self.q.handle(now, event);
             }
             self.q.decide(now, &mut |a| out.push(a));
             self.q.check();

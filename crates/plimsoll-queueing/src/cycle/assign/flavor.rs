@@ -1,17 +1,18 @@
 //! The search among the flavors of one resource group.
 
-use super::{Attempt, LastTry, Mode, Pick, Pins, Possibility, why};
+use super::{FlavorAssignment, FlavorAttempt, LastAssignment, Mode, Pins, Possibility, why};
 use crate::amount::Amount;
+use crate::cycle::Cycle;
 use crate::format;
-use crate::ids::{Flavor, Fr, Res};
-use crate::model::{FlavorFungibility, FlavorPreference};
-use crate::pending::WlId;
-use crate::state::{CqId, Group, Queueing, Total};
+use crate::ids::{ClusterQueueId, Flavor, Fr, Res, WorkloadId};
+use crate::model::{FlavorFungibility, FlavorPreference, PreemptionPolicy};
+use crate::pod_sets::PodSetResources;
+use crate::rules::Group;
 use plimsoll_state::model::{NodeSelectorTerm, PodSpec, Requirement, StringMap, Taint, TaintEffect};
 
 /// How a resource of a flavor could be had, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum PreemptionMode {
     NoFit,
     NoCandidates,
     Preempt,
@@ -19,7 +20,7 @@ enum Way {
     Fit,
 }
 
-impl Way {
+impl PreemptionMode {
     fn mode(self) -> Mode {
         match self {
             Self::NoFit => Mode::NoFit,
@@ -40,25 +41,25 @@ impl Way {
 
 /// A way and how far one has to go for the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Grade {
-    way: Way,
+struct GranularMode {
+    way: PreemptionMode,
     borrow: u32,
 }
 
-impl Grade {
-    const WORST: Self = Self { way: Way::NoFit, borrow: u32::MAX };
-    const BEST: Self = Self { way: Way::Fit, borrow: 0 };
+impl GranularMode {
+    const WORST: Self = Self { way: PreemptionMode::NoFit, borrow: u32::MAX };
+    const BEST: Self = Self { way: PreemptionMode::Fit, borrow: 0 };
 
     /// Whether this is strictly better. The meaning of the preference is that of Kueue's code, which is
     /// the reverse of its API comment.
     fn better_than(self, other: Self, preference: FlavorPreference) -> bool {
-        if self.way == Way::NoFit {
+        if self.way == PreemptionMode::NoFit {
             return false;
         }
-        if other.way == Way::NoFit {
+        if other.way == PreemptionMode::NoFit {
             return true;
         }
-        let blocked = |g: Self| g.way == Way::NoCandidates;
+        let blocked = |g: Self| g.way == PreemptionMode::NoCandidates;
         if blocked(self) != blocked(other) {
             return !blocked(self);
         }
@@ -74,51 +75,53 @@ impl Grade {
 
     fn try_next(self, rules: FlavorFungibility) -> bool {
         match self.way {
-            Way::NoFit | Way::NoCandidates => true,
-            Way::Preempt | Way::Reclaim if rules.try_next_when_can_preempt => true,
-            Way::Preempt | Way::Reclaim | Way::Fit => self.borrow > 0 && rules.try_next_when_can_borrow,
+            PreemptionMode::NoFit | PreemptionMode::NoCandidates => true,
+            PreemptionMode::Preempt | PreemptionMode::Reclaim if rules.try_next_when_can_preempt => true,
+            PreemptionMode::Preempt | PreemptionMode::Reclaim | PreemptionMode::Fit => {
+                self.borrow > 0 && rules.try_next_when_can_borrow
+            }
         }
     }
 }
 
 /// What a search is for.
 pub(super) struct Search<'a> {
-    pub(super) id: WlId,
-    pub(super) cq: CqId,
+    pub(super) id: WorkloadId,
+    pub(super) cq: ClusterQueueId,
     /// Podsets, by index in the spec.
     pub(super) members: &'a [usize],
     /// What they ask for together.
     pub(super) requests: &'a [(Res, i64)],
     pub(super) pins: Option<&'a Pins>,
-    pub(super) last: Option<&'a LastTry>,
+    pub(super) last: Option<&'a LastAssignment>,
     /// What the slice holds whose place the workload takes, per podset of the spec.
-    pub(super) replaced: Option<&'a [Total]>,
+    pub(super) replaced: Option<&'a [PodSetResources]>,
 }
 
 /// What a search found.
 #[derive(Default)]
 pub(super) struct Found {
-    pub(super) picks: Vec<Pick>,
+    pub(super) flavors: Vec<FlavorAssignment>,
     pub(super) reasons: Vec<String>,
-    pub(super) attempts: Vec<Attempt>,
+    pub(super) attempts: Vec<FlavorAttempt>,
 }
 
-impl Queueing {
+impl Cycle<'_> {
     /// Searches the group of `res` for a flavor that gives all its resources. `assumed` is what podsets
     /// before this one took.
     pub(super) fn find_flavor(&mut self, s: &Search<'_>, res: Res, assumed: &[(Fr, Amount)]) -> Found {
-        let rules = std::sync::Arc::clone(&self.cq(s.cq).rules);
+        let rules = std::sync::Arc::clone(&self.state.cq(s.cq).rules);
         let mut found = Found::default();
         let Some(group) = rules.group_of(res).map(|g| &rules.groups[g]) else {
-            let name = self.ids.resource_name(res);
+            let name = self.state.ids.resource_name(res);
             found.reasons.push(format!("resource {name} unavailable in ClusterQueue"));
             return found;
         };
         let start = match s.last {
-            Some(last) if self.config.gates.flavor_fungibility => last.next(s.members[0], res),
+            Some(last) if self.state.config.gates.flavor_fungibility => last.next(s.members[0], res),
             _ => 0,
         };
-        let (mut best, mut attempted) = (Grade::WORST, None);
+        let (mut best, mut attempted) = (GranularMode::WORST, None);
         for (i, &flavor) in group.flavors.iter().enumerate().skip(start) {
             attempted = Some(i);
             if let Some(text) = self.unpinned(s, flavor, res) {
@@ -127,7 +130,7 @@ impl Queueing {
             }
             if let Some(text) = self.flavor_mismatch(s, flavor, group) {
                 found.reasons.push(text.clone());
-                found.attempts.push(Attempt {
+                found.attempts.push(FlavorAttempt {
                     flavor,
                     mode: Mode::NoFit,
                     borrow: 0,
@@ -137,9 +140,9 @@ impl Queueing {
                 });
                 continue;
             }
-            if let Some(text) = self.shut_flavor_text(flavor) {
+            if let Some(text) = self.state.shut_flavor_text(flavor) {
                 found.reasons.push(text.clone());
-                found.attempts.push(Attempt {
+                found.attempts.push(FlavorAttempt {
                     flavor,
                     mode: Mode::NoFit,
                     borrow: 0,
@@ -149,28 +152,28 @@ impl Queueing {
                 });
                 continue;
             }
-            let (grade, picks) = self.try_flavor(s, flavor, group, assumed, &mut found);
-            if !self.config.gates.flavor_fungibility {
+            let (grade, flavors) = self.try_flavor(s, flavor, group, assumed, &mut found);
+            if !self.state.config.gates.flavor_fungibility {
                 if grade.way > best.way {
-                    (best, found.picks) = (grade, picks);
-                    if best.way == Way::Fit {
+                    (best, found.flavors) = (grade, flavors);
+                    if best.way == PreemptionMode::Fit {
                         break;
                     }
                 }
                 continue;
             }
             if !grade.try_next(rules.fungibility) {
-                (best, found.picks) = (grade, picks);
+                (best, found.flavors) = (grade, flavors);
                 break;
             }
             if grade.better_than(best, rules.fungibility.preference) {
-                (best, found.picks) = (grade, picks);
+                (best, found.flavors) = (grade, flavors);
             }
         }
         let seen_all = attempted.map_or(0, |i| i + 1) == group.flavors.len();
         let tried = attempted.filter(|_| !seen_all).and_then(|i| i32::try_from(i).ok()).unwrap_or(-1);
-        found.picks.iter_mut().for_each(|p| p.tried = tried);
-        if best.way == Way::Fit {
+        found.flavors.iter_mut().for_each(|p| p.tried_flavor_idx = tried);
+        if best.way == PreemptionMode::Fit {
             found.reasons.clear();
         }
         found
@@ -184,18 +187,18 @@ impl Queueing {
         group: &Group,
         assumed: &[(Fr, Amount)],
         found: &mut Found,
-    ) -> (Grade, Vec<Pick>) {
-        let rules = std::sync::Arc::clone(&self.cq(s.cq).rules);
-        let (mut worst, mut most, mut picks) = (Grade::BEST, 0, Vec::new());
+    ) -> (GranularMode, Vec<FlavorAssignment>) {
+        let rules = std::sync::Arc::clone(&self.state.cq(s.cq).rules);
+        let (mut worst, mut most, mut flavors) = (GranularMode::BEST, 0, Vec::new());
         let (mut reasons, mut no_fit) = (Vec::new(), "");
         for &(res, amount) in s.requests.iter().filter(|(r, _)| group.covered.contains(r)) {
-            let fr = self.ids.pair(flavor, res);
+            let fr = self.state.ids.pair(flavor, res);
             let before = assumed.iter().find(|(f, _)| *f == fr).map_or(Amount::ZERO, |(_, a)| *a);
             let (amount, other) = self.beyond_replaced(s, flavor, res, amount);
             if let Some(text) = other {
                 reasons.push(text);
                 no_fit = why::worse(no_fit, why::NO_FLAVOR);
-                worst = Grade::WORST;
+                worst = GranularMode::WORST;
             }
             let (grade, text, reason) = self.try_column(s, fr, before, amount);
             if let Some(text) = text {
@@ -206,12 +209,18 @@ impl Queueing {
             if worst.better_than(grade, rules.fungibility.preference) {
                 worst = grade;
             }
-            if worst.way != Way::NoFit {
-                picks.push(Pick { res, flavor, mode: grade.way.mode(), tried: 0, borrow: grade.borrow });
+            if worst.way != PreemptionMode::NoFit {
+                flavors.push(FlavorAssignment {
+                    res,
+                    flavor,
+                    mode: grade.way.mode(),
+                    tried_flavor_idx: 0,
+                    borrow: grade.borrow,
+                });
             }
         }
         found.reasons.extend(reasons.iter().cloned());
-        found.attempts.push(Attempt {
+        found.attempts.push(FlavorAttempt {
             flavor,
             mode: worst.way.mode(),
             borrow: most,
@@ -219,7 +228,7 @@ impl Queueing {
             reasons,
             no_fit_reason: no_fit,
         });
-        (worst, picks)
+        (worst, flavors)
     }
 
     /// What is asked for beyond what the slice holds whose place is taken, and why the flavor may not be taken, if that
@@ -238,8 +247,8 @@ impl Queueing {
             if original != Some(flavor) {
                 let text = format!(
                     "could not assign {} flavor since the original workload is assigned: {}",
-                    self.ids.flavor_name(flavor),
-                    original.map_or("", |f| self.ids.flavor_name(f))
+                    self.state.ids.flavor_name(flavor),
+                    original.map_or("", |f| self.state.ids.flavor_name(f))
                 );
                 return (left, Some(text));
             }
@@ -255,11 +264,12 @@ impl Queueing {
         fr: Fr,
         assumed: Amount,
         request: i64,
-    ) -> (Grade, Option<String>, &'static str) {
-        let Some(node) = self.cq(s.cq).node else { return (Grade::WORST, None, why::QUOTA) };
-        let (flavor, res) = self.ids.parts(fr);
-        let (flavor, res) = (self.ids.flavor_name(flavor).to_owned(), self.ids.resource_name(res).to_owned());
-        let (available, most) = (self.tree.available(node, fr), self.tree.potential(node, fr));
+    ) -> (GranularMode, Option<String>, &'static str) {
+        let Some(node) = self.state.cq(s.cq).node else { return (GranularMode::WORST, None, why::QUOTA) };
+        let (flavor, res) = self.state.ids.parts(fr);
+        let (flavor, res) =
+            (self.state.ids.flavor_name(flavor).to_owned(), self.state.ids.resource_name(res).to_owned());
+        let (available, most) = (self.state.tree.available(node, fr), self.state.tree.potential(node, fr));
         let wanted = assumed.add(Amount(request));
         if wanted > most {
             let text = format!(
@@ -269,27 +279,28 @@ impl Queueing {
                 format::quantity(&res, request),
                 format::amount(&res, most),
             );
-            return (Grade { way: Way::NoFit, borrow: 0 }, Some(text), why::TOO_MUCH);
+            return (GranularMode { way: PreemptionMode::NoFit, borrow: 0 }, Some(text), why::TOO_MUCH);
         }
-        let (borrow, part_of_tree) = self.tree.borrow_level(node, fr, wanted);
+        let (borrow, part_of_tree) = self.state.tree.borrow_level(node, fr, wanted);
         if wanted <= available {
-            return (Grade { way: Way::Fit, borrow }, None, "");
+            return (GranularMode { way: PreemptionMode::Fit, borrow }, None, "");
         }
         let more = format::amount(&res, wanted.sub(available));
         let text = format!("insufficient unused quota for {res} in flavor {flavor}, {more} more needed");
-        let rules = &self.cq(s.cq).rules.preemption;
+        let rules = &self.state.cq(s.cq).rules.preemption;
         let while_borrowing = rules.borrow_within_cohort.lower_priority
-            || (self.config.fair_sharing.is_some() && rules.reclaim_within_cohort != 0);
-        if self.tree.quota(node, fr).nominal >= wanted || part_of_tree || while_borrowing {
+            || (self.state.config.fair_sharing.is_some()
+                && rules.reclaim_within_cohort != PreemptionPolicy::Never);
+        if self.state.tree.quota(node, fr).nominal >= wanted || part_of_tree || while_borrowing {
             let (possibility, borrow) = self.simulate_preemption(s.id, s.cq, fr, wanted);
             let way = match possibility {
-                Possibility::NoCandidates => Way::NoCandidates,
-                Possibility::Preempt => Way::Preempt,
-                Possibility::Reclaim => Way::Reclaim,
+                Possibility::NoCandidates => PreemptionMode::NoCandidates,
+                Possibility::Preempt => PreemptionMode::Preempt,
+                Possibility::Reclaim => PreemptionMode::Reclaim,
             };
-            return (Grade { way, borrow }, Some(text), "");
+            return (GranularMode { way, borrow }, Some(text), "");
         }
-        (Grade { way: Way::NoFit, borrow }, Some(text), why::QUOTA)
+        (GranularMode { way: PreemptionMode::NoFit, borrow }, Some(text), why::QUOTA)
     }
 
     /// Why a flavor may not be taken by a second computation, if it may not.
@@ -299,20 +310,22 @@ impl Queueing {
         (!pinned).then(|| {
             format!(
                 "skipping flavor {} as it is not found in the nomination mapping for resource {}",
-                self.ids.flavor_name(flavor),
-                self.ids.resource_name(res)
+                self.state.ids.flavor_name(flavor),
+                self.state.ids.resource_name(res)
             )
         })
     }
 
     /// Why the flavor's nodes don't suit the podsets, if they don't.
     fn flavor_mismatch(&self, s: &Search<'_>, flavor: Flavor, group: &Group) -> Option<String> {
-        let name = self.ids.flavor_name(flavor);
-        let Some(rules) = self.flavors.get(&flavor) else { return Some(format!("flavor {name} not found")) };
-        let wl = self.wl(s.id)?;
+        let name = self.state.ids.flavor_name(flavor);
+        let Some(rules) = self.state.objects.flavors.get(&flavor) else {
+            return Some(format!("flavor {name} not found"));
+        };
+        let wl = self.state.wl(s.id)?;
         for ps in s.members.iter().filter_map(|&m| wl.obj.pod_sets.get(m)) {
-            if self.config.gates.topology
-                && let Some(text) = self.topology_mismatch(s.cq, ps, flavor, group)
+            if self.state.config.gates.topology
+                && let Some(text) = self.state.topology_mismatch(s.cq, ps, flavor, group)
             {
                 return Some(text);
             }

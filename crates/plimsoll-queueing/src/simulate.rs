@@ -1,10 +1,9 @@
 //! Simulations on the live state, undone afterwards.
 
 use super::amount::Amount;
-use super::ids::Fr;
-use super::pending::WlId;
-use super::state::{CqId, Queueing};
+use super::ids::{ClusterQueueId, Fr, WorkloadId};
 use super::tree;
+use crate::Queueing;
 
 /// A point to which the state can be rolled back.
 #[derive(Clone, Copy, Debug)]
@@ -30,21 +29,21 @@ impl Queueing {
         }
     }
 
-    fn hide(&mut self, id: WlId, hidden: bool) {
+    fn hide(&mut self, id: WorkloadId, hidden: bool) {
         if let Some(wl) = self.wl_mut(id) {
             let was = std::mem::replace(&mut wl.hidden, hidden);
             self.hidden_log.push((id, was));
         }
     }
 
-    /// Simulates that a workload is gone: its usage and its being a candidate.
-    pub(crate) fn take_out(&mut self, id: WlId) {
+    /// Simulates that a workload is gone: its usage, and that it is a candidate for preemption.
+    pub(crate) fn simulate_workload_removal(&mut self, id: WorkloadId) {
         self.hide(id, true);
-        self.take_usage(id);
+        self.simulate_usage_removal(id);
     }
 
-    /// Simulates that a workload taken out is there again.
-    pub(crate) fn put_back(&mut self, id: WlId) {
+    /// Simulates that a removed workload is there again.
+    pub(crate) fn simulate_workload_addition(&mut self, id: WorkloadId) {
         self.hide(id, false);
         let Some((cq, usage)) = self.usage_held(id) else { return };
         self.add_usage(cq, &usage);
@@ -52,31 +51,31 @@ impl Queueing {
     }
 
     /// Simulates that a workload's usage is gone.
-    pub(crate) fn take_usage(&mut self, id: WlId) {
+    pub(crate) fn simulate_usage_removal(&mut self, id: WorkloadId) {
         let Some((cq, usage)) = self.usage_held(id) else { return };
         self.remove_usage(cq, &usage);
         self.tas_charge(id, false);
     }
 
-    fn usage_held(&self, id: WlId) -> Option<(CqId, Vec<(Fr, Amount)>)> {
+    fn usage_held(&self, id: WorkloadId) -> Option<(ClusterQueueId, Vec<(Fr, Amount)>)> {
         let wl = self.wl(id)?;
         Some((wl.held?, wl.usage.clone()))
     }
 
-    pub(crate) fn add_usage(&mut self, cq: CqId, usage: &[(Fr, Amount)]) {
+    pub(crate) fn add_usage(&mut self, cq: ClusterQueueId, usage: &[(Fr, Amount)]) {
         if let Some(node) = self.cq(cq).node {
             usage.iter().for_each(|&(fr, a)| self.tree.add(node, fr, a));
         }
     }
 
-    pub(crate) fn remove_usage(&mut self, cq: CqId, usage: &[(Fr, Amount)]) {
+    pub(crate) fn remove_usage(&mut self, cq: ClusterQueueId, usage: &[(Fr, Amount)]) {
         if let Some(node) = self.cq(cq).node {
             usage.iter().for_each(|&(fr, a)| self.tree.remove(node, fr, a));
         }
     }
 
     /// Whether an amount per column is available to a ClusterQueue now.
-    pub(crate) fn quota_fits(&self, cq: CqId, usage: &[(Fr, Amount)]) -> bool {
+    pub(crate) fn quota_fits(&self, cq: ClusterQueueId, usage: &[(Fr, Amount)]) -> bool {
         let Some(node) = self.cq(cq).node else { return false };
         usage.iter().all(|&(fr, a)| a <= self.tree.available(node, fr))
     }

@@ -1,0 +1,119 @@
+//! What a workload asks for and what it holds, per podset and column.
+
+use super::add_usage;
+use crate::Queueing;
+use crate::amount::Amount;
+use crate::ids::{Fr, WorkloadId};
+use crate::model::{PodSet, Workload};
+use crate::pod_sets::{PodSetResources, SchedulingHash, scheduling_spec};
+use crate::requests;
+use plimsoll_state::model::StringMap;
+use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
+
+impl Queueing {
+    /// Sums requests per column, for podsets with flavors.
+    pub(crate) fn usage_of(&mut self, total_requests: &[PodSetResources]) -> Vec<(Fr, Amount)> {
+        let mut usage: Vec<(Fr, Amount)> = Vec::new();
+        for t in total_requests {
+            for &(res, amount) in &t.requests {
+                let Some((_, flavor)) = t.flavors.iter().find(|(r, _)| *r == res) else { continue };
+                let fr = self.ids.pair(*flavor, res);
+                add_usage(&mut usage, fr, Amount(amount));
+            }
+        }
+        usage
+    }
+
+    /// What the admission of a workload says it holds, less what reclaimable pods gave back.
+    pub(super) fn resources_held(&mut self, id: WorkloadId) -> Vec<PodSetResources> {
+        let Some(wl) = self.workloads.get(id) else { return Vec::new() };
+        let Some(admission) = &wl.obj.status.admission else { return Vec::new() };
+        let limits = requests::limits_of(&self.objects.limit_ranges, &wl.obj.key.namespace);
+        let ids = &mut self.ids;
+        let mut total_requests = Vec::with_capacity(admission.assignments.len());
+        for psa in &admission.assignments {
+            let mut requests: Vec<_> =
+                psa.resource_usage.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
+            requests.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+            let flavors = psa.flavors.iter().map(|(r, f)| (ids.resource(r), ids.flavor(f))).collect();
+            let places = psa.topology.as_ref().map(|t| t.domains.clone()).unwrap_or_default();
+            let spec = wl.obj.pod_sets.iter().find(|p| p.name == psa.name).map(|p| &p.spec);
+            let one = spec.filter(|_| !places.is_empty() || psa.delayed.is_some()).map(|s| {
+                let mut s = s.clone();
+                requests::adjust(&mut s, &limits, &self.objects.runtime_classes);
+                crate::tas::amounts(ids, &pod_requests(&s, &PodResourcesOptions::default()))
+            });
+            let one = one.unwrap_or_default();
+            let total = PodSetResources { count: psa.count, requests, flavors, one, places };
+            let left = count_left(&wl.obj, &psa.name, self.config.gates.reclaimable_pods);
+            total_requests.push(if left < total.count { total.scaled_to(left) } else { total });
+        }
+        total_requests
+    }
+
+    /// Computes anew what a waiting workload asks for.
+    pub(crate) fn refresh_request(&mut self, id: WorkloadId) {
+        let (limits, adjusted) = self.adjusted_specs(id);
+        let devices = self.device_charge(id, &adjusted);
+        let Some(wl) = self.workloads.get(id) else { return };
+        let obj = &wl.obj;
+        let mut total_requests = Vec::with_capacity(obj.pod_sets.len());
+        let mut scheduling_hash = SchedulingHash {
+            priority: obj.effective_priority(),
+            replaces: obj.replaces.clone(),
+            pod_sets: Vec::new(),
+        };
+        let mut specs = Vec::with_capacity(obj.pod_sets.len());
+        for (i, (ps, spec)) in obj.pod_sets.iter().zip(adjusted).enumerate() {
+            let pod = pod_requests(&spec, &PodResourcesOptions::default());
+            let mut effective = requests::effective(
+                &pod,
+                &self.config.exclude_resource_prefixes,
+                &self.config.transformations,
+            );
+            crate::dra::apply(&devices, i, &mut effective);
+            let count = count_left(obj, &ps.name, self.config.gates.reclaimable_pods);
+            let ids = &mut self.ids;
+            let mut list: Vec<_> = effective
+                .iter()
+                .map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count))))
+                .collect();
+            list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+            let like = PodSet {
+                name: ps.name.clone(),
+                count,
+                min_count: ps.min_count,
+                spec: scheduling_spec(&spec),
+                labels: StringMap::new(),
+                topology: ps.topology.clone(),
+            };
+            let one = crate::tas::amounts(ids, &pod);
+            let total =
+                PodSetResources { count, requests: list, flavors: Vec::new(), one, places: Vec::new() };
+            scheduling_hash.pod_sets.push((like, total.clone()));
+            total_requests.push(total);
+            specs.push(spec);
+        }
+        let invalid = requests::validate(specs.iter(), &limits);
+        let invalid_as_written = requests::validate(obj.pod_sets.iter().map(|p| &p.spec), &limits);
+        let scheduling_hash = self.scheduling_hashes.take(scheduling_hash);
+        if let Some(old) = self.wl(id).map(|w| w.scheduling_hash) {
+            self.scheduling_hashes.give_back(old);
+        }
+        if let Some(wl) = self.wl_mut(id) {
+            if wl.scheduling_hash != scheduling_hash {
+                wl.last_assignment = None;
+            }
+            (wl.total_requests, wl.scheduling_hash) = (total_requests, scheduling_hash);
+            (wl.invalid, wl.invalid_as_written) = (invalid, invalid_as_written);
+            wl.devices = devices;
+        }
+    }
+}
+
+/// Pods of a podset that still need quota.
+fn count_left(wl: &Workload, pod_set: &str, reclaim: bool) -> i32 {
+    let count = wl.pod_sets.iter().find(|p| p.name == pod_set).map_or(0, |p| p.count);
+    let done = wl.status.reclaimable.iter().find(|r| r.name == pod_set && reclaim).map_or(0, |r| r.count);
+    count.saturating_sub(done.min(count))
+}

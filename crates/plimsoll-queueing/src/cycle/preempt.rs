@@ -1,0 +1,324 @@
+//! Preemption: which workloads to preempt so that another one fits (Kueue `pkg/scheduler/preemption/preemption.go`).
+
+mod classical;
+mod fair;
+
+use std::cmp::Ordering;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::Cycle;
+use super::assign::{Assignment, Possibility};
+use crate::amount::Amount;
+use crate::cond;
+use crate::config::FairStrategy;
+use crate::ids::{ClusterQueueId, Fr, WorkloadId};
+use crate::model::PreemptionPolicy;
+use crate::state::WorkloadInfo;
+use crate::tas::TasRequests;
+use plimsoll_state::time::Time;
+
+/// Why a workload is preempted, as reason of its condition Preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    ClusterQueue,
+    Reclamation,
+    FairSharing,
+    WhileBorrowing,
+}
+
+impl Reason {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterQueue => "InClusterQueue",
+            Self::Reclamation => "InCohortReclamation",
+            Self::FairSharing => "InCohortFairSharing",
+            Self::WhileBorrowing => "InCohortReclaimWhileBorrowing",
+        }
+    }
+
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::ClusterQueue => "prioritization in the ClusterQueue",
+            Self::Reclamation => "reclamation within the cohort",
+            Self::FairSharing => "Fair Sharing within the cohort",
+            Self::WhileBorrowing => "reclamation within the cohort while borrowing",
+        }
+    }
+}
+
+/// A workload to preempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) id: WorkloadId,
+    pub(crate) reason: Reason,
+}
+
+/// What capacity is looked for.
+pub(crate) struct PreemptionContext {
+    pub(super) id: WorkloadId,
+    pub(super) cq: ClusterQueueId,
+    pub(super) node: u32,
+    /// Columns on which others have to give way.
+    pub(super) frs: Vec<Fr>,
+    pub(super) usage: Vec<(Fr, Amount)>,
+    pub(super) tas: TasRequests,
+}
+
+/// How the workloads to preempt are searched (Kueue `Preemptor.getTargets`).
+pub(crate) trait CandidateSearch: Debug + Send + Sync {
+    /// Workloads without which the need fits, none if there are none. Undoes nothing: the caller rolls the simulation
+    /// back.
+    fn targets(&self, cycle: &mut Cycle<'_>, need: &PreemptionContext) -> Vec<Target>;
+}
+
+/// By priority and hierarchy.
+#[derive(Debug)]
+pub(super) struct ClassicalSearch;
+
+impl CandidateSearch for ClassicalSearch {
+    fn targets(&self, cycle: &mut Cycle<'_>, need: &PreemptionContext) -> Vec<Target> {
+        cycle.classical_targets(need)
+    }
+}
+
+/// By shares, with the strategies of KEP-1714 in their order.
+#[derive(Debug)]
+pub(super) struct FairSharingSearch(Vec<FairStrategy>);
+
+impl FairSharingSearch {
+    pub(super) fn new(strategies: Vec<FairStrategy>) -> Self {
+        Self(strategies)
+    }
+}
+
+impl CandidateSearch for FairSharingSearch {
+    fn targets(&self, cycle: &mut Cycle<'_>, need: &PreemptionContext) -> Vec<Target> {
+        cycle.fair_targets(need, &self.0)
+    }
+}
+
+/// A search that was done, and what it found.
+#[derive(Debug)]
+pub(crate) struct CachedSearch {
+    id: WorkloadId,
+    frs: Vec<Fr>,
+    usage: Vec<(Fr, Amount)>,
+    targets: Vec<Target>,
+}
+
+/// How many searches are remembered.
+const MAX_SEARCHES: usize = 16;
+
+impl Cycle<'_> {
+    /// Workloads to preempt so that the assignment fits; none when that can't be done.
+    ///
+    /// Kueue forgets the resource `pods` here: neither shares nor what fits count it, and if the number of pods takes
+    /// more victims, it finds that nothing fits, cycle after cycle. Its choice stands where it is enough.
+    pub(crate) fn preemption_targets(
+        &mut self,
+        id: WorkloadId,
+        cq: ClusterQueueId,
+        a: &Assignment,
+    ) -> Vec<Target> {
+        let Some(node) = self.state.cq(cq).node else { return Vec::new() };
+        let tas = self.state.tas_requests(id, cq, a);
+        let usage = self.requested_usage(a);
+        let pods: Vec<Fr> = self.columns_of_pods(a);
+        let known = usage.iter().filter(|(fr, _)| !pods.contains(fr)).copied().collect();
+        let mut need =
+            PreemptionContext { id, cq, node, frs: a.columns_to_preempt(&self.state.ids), usage: known, tas };
+        let targets = self.find_targets(&need);
+        if targets.is_empty() || need.usage.len() == usage.len() {
+            return targets;
+        }
+        let mark = self.state.mark();
+        targets.iter().for_each(|t| self.state.simulate_usage_removal(t.id));
+        let enough = self.state.quota_fits(cq, &usage);
+        self.state.rollback(mark);
+        if enough {
+            return targets;
+        }
+        need.usage = usage;
+        let more = self.find_targets(&need);
+        if more.is_empty() { targets } else { more }
+    }
+
+    /// Columns of the resource `pods` in an assignment.
+    fn columns_of_pods(&self, a: &Assignment) -> Vec<Fr> {
+        let Some(pods) = self.state.ids.find_resource("pods") else { return Vec::new() };
+        let flavors = a.pod_sets.iter().filter_map(|ps| ps.flavor_of(pods));
+        flavors.filter_map(|f| self.state.ids.find_pair(f, pods)).collect()
+    }
+
+    /// Whether others could give way on a single column, and the borrow level once they did.
+    pub(crate) fn simulate_preemption(
+        &mut self,
+        id: WorkloadId,
+        cq: ClusterQueueId,
+        fr: Fr,
+        amount: Amount,
+    ) -> (Possibility, u32) {
+        let Some(node) = self.state.cq(cq).node else { return (Possibility::NoCandidates, 0) };
+        let need = PreemptionContext {
+            id,
+            cq,
+            node,
+            frs: vec![fr],
+            usage: vec![(fr, amount)],
+            tas: TasRequests::default(),
+        };
+        let targets = self.find_targets(&need);
+        if targets.is_empty() {
+            return (Possibility::NoCandidates, self.state.tree.borrow_level(node, fr, amount).0);
+        }
+        let mark = self.state.mark();
+        targets.iter().for_each(|t| self.state.simulate_usage_removal(t.id));
+        let (borrow, _) = self.state.tree.borrow_level(node, fr, amount);
+        self.state.rollback(mark);
+        let own = targets.iter().any(|t| self.state.wl(t.id).is_some_and(|w| w.held == Some(cq)));
+        (if own { Possibility::Preempt } else { Possibility::Reclaim }, borrow)
+    }
+
+    /// Searches of one nomination all start from the same state: what was searched for a single column often
+    /// is all that is needed, and is not searched again.
+    fn find_targets(&mut self, need: &PreemptionContext) -> Vec<Target> {
+        let same = |s: &&CachedSearch| s.id == need.id && s.frs == need.frs && s.usage == need.usage;
+        let cached = self.searches.as_ref().filter(|_| need.tas.is_empty());
+        if let Some(known) = cached.and_then(|s| s.iter().find(same)) {
+            return known.targets.clone();
+        }
+        let targets = self.search_targets(need);
+        let log = self.searches.as_mut().filter(|s| need.tas.is_empty() && s.len() < MAX_SEARCHES);
+        if let Some(searches) = log {
+            let (id, frs, usage) = (need.id, need.frs.clone(), need.usage.clone());
+            searches.push(CachedSearch { id, frs, usage, targets: targets.clone() });
+        }
+        targets
+    }
+
+    fn search_targets(&mut self, need: &PreemptionContext) -> Vec<Target> {
+        let mark = self.state.mark();
+        let search = Arc::clone(&self.strategies.candidates);
+        let targets = search.targets(self, need);
+        self.state.rollback(mark);
+        targets
+    }
+
+    /// What the assignment's podsets ask for, per column.
+    fn requested_usage(&mut self, a: &Assignment) -> Vec<(Fr, Amount)> {
+        if a.replaced.is_some() {
+            return a.usage.iter().filter(|(_, v)| *v != Amount::ZERO).copied().collect();
+        }
+        let mut usage = Vec::new();
+        for ps in &a.pod_sets {
+            for &(res, amount) in ps.requests.iter().filter(|(_, v)| *v != 0) {
+                if let Some(flavor) = ps.flavor_of(res) {
+                    let fr = self.state.ids.pair(flavor, res);
+                    crate::account::add_usage(&mut usage, fr, Amount(amount));
+                }
+            }
+        }
+        usage
+    }
+
+    /// Whether the policy lets `id` preempt `other` (Kueue `SatisfiesPreemptionPolicy`).
+    fn may_preempt(&self, id: WorkloadId, other: WorkloadId, policy: PreemptionPolicy) -> bool {
+        let (Some(a), Some(b)) = (self.state.wl(id), self.state.wl(other)) else { return false };
+        // Slices whose place is or will be taken go without being preempted.
+        if self.state.chain_before(id).contains(&other) || self.state.replacement(other).is_some() {
+            return false;
+        }
+        let (p, q) = (a.obj.effective_priority(), b.obj.effective_priority());
+        match policy {
+            PreemptionPolicy::Never => false,
+            PreemptionPolicy::LowerPriority => p > q,
+            PreemptionPolicy::LowerOrNewerEqualPriority => {
+                p > q
+                    || (p == q
+                        && self.state.queue_order_timestamp(&a.obj)
+                            < self.state.queue_order_timestamp(&b.obj))
+            }
+            PreemptionPolicy::Any => true,
+        }
+    }
+
+    /// Whether a workload holds flavors of any of these columns.
+    fn uses_any(&self, wl: &WorkloadInfo, frs: &[Fr]) -> bool {
+        wl.total_requests
+            .iter()
+            .flat_map(|t| &t.flavors)
+            .any(|(r, f)| self.state.ids.find_pair(*f, *r).is_some_and(|fr| frs.contains(&fr)))
+    }
+
+    /// Workloads of a ClusterQueue that are there in the present simulation.
+    fn holders_of(&self, cq: ClusterQueueId) -> Vec<WorkloadId> {
+        let holders = self.state.cq(cq).holders.iter().copied();
+        holders.filter(|&h| self.state.wl(h).is_some_and(|w| !w.hidden)).collect()
+    }
+
+    /// Order of candidates: already evicted first, other ClusterQueues before the own one, more usage of
+    /// the LocalQueue, lower priority, reserved more recently, UID.
+    fn compare_candidates(
+        &self,
+        a: WorkloadId,
+        b: WorkloadId,
+        cq: ClusterQueueId,
+        with_usage: bool,
+    ) -> Ordering {
+        let (Some(a), Some(b)) = (self.state.wl(a), self.state.wl(b)) else { return Ordering::Equal };
+        let evicted = |w: &WorkloadInfo| w.obj.status.is_true(cond::EVICTED);
+        let reserved = |w: &WorkloadInfo| {
+            w.obj
+                .status
+                .condition(cond::QUOTA_RESERVED)
+                .filter(|c| c.status)
+                .map_or(Time(i64::MAX), |c| c.transition)
+        };
+        evicted(b)
+            .cmp(&evicted(a))
+            .then_with(|| (a.held == Some(cq)).cmp(&(b.held == Some(cq))))
+            .then_with(|| if with_usage { self.compare_usage(a, b) } else { Ordering::Equal })
+            .then_with(|| a.obj.effective_priority().cmp(&b.obj.effective_priority()))
+            .then_with(|| reserved(b).cmp(&reserved(a)))
+            .then_with(|| a.uid.cmp(&b.uid))
+    }
+
+    /// LocalQueues of the same ClusterQueue that used more come first.
+    fn compare_usage(&self, a: &WorkloadInfo, b: &WorkloadInfo) -> Ordering {
+        let (Some(cq), true) = (a.held, a.held == b.held && a.lq != b.lq) else { return Ordering::Equal };
+        if !self.state.cq(cq).rules.fair_admission {
+            return Ordering::Equal;
+        }
+        self.state.local_usage(b.lq).total_cmp(&self.state.local_usage(a.lq))
+    }
+
+    /// Whether the need fits now, by quota and by placement.
+    fn need_fits(&self, need: &PreemptionContext, borrow: bool) -> bool {
+        let quota = need.usage.iter().all(|&(fr, a)| {
+            (borrow || !self.state.tree.borrowing_with(need.node, fr, a))
+                && a <= self.state.tree.available(need.node, fr)
+        });
+        quota && self.state.tas_fits(need.id, need.cq, &need.tas)
+    }
+
+    /// Removes unnecessary targets, from the last but one backwards (Kueue `fillBackWorkloads`), as far as `legal` allows,
+    /// which sees all targets and the index of the one that would stay. The last target takes its index.
+    fn fill_back(
+        &mut self,
+        need: &PreemptionContext,
+        targets: &mut Vec<Target>,
+        borrow: bool,
+        legal: impl Fn(&mut Self, &[Target], usize) -> bool,
+    ) {
+        for i in (0..targets.len().saturating_sub(1)).rev() {
+            let mark = self.state.mark();
+            self.state.simulate_workload_addition(targets[i].id);
+            if self.need_fits(need, borrow) && legal(self, targets, i) {
+                targets.swap_remove(i);
+            } else {
+                self.state.rollback(mark);
+            }
+        }
+    }
+}

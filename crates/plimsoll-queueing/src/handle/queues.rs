@@ -1,0 +1,251 @@
+//! Events of queues, cohorts, flavors and namespaces.
+
+use std::sync::Arc;
+
+use crate::Queueing;
+use crate::admission_fair_sharing::ConsumedResources;
+use crate::ids::{ClusterQueueId, Flavor, LocalQueueId};
+use crate::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy};
+use crate::rules::{Group, Rules};
+use plimsoll_state::model::StringMap;
+use plimsoll_state::time::Time;
+
+impl Queueing {
+    pub(super) fn rebuild_soon(&mut self) {
+        self.tree_dirty = true;
+        self.cycle_due = true;
+        self.dirty.inadmissible.extend(self.cluster_queues.ids());
+    }
+
+    pub(super) fn cluster_queue(&mut self, q: ClusterQueue, now: Time) {
+        let id = self.cq_slot(&q.name);
+        let rules = Arc::new(self.compile(&q));
+        let slot = self.cq_mut(id);
+        let new = slot.spec.is_none();
+        let quota_changed = slot.spec.as_ref().is_none_or(|old| {
+            old.cohort != q.cohort
+                || old.resource_groups != q.resource_groups
+                || old.fair_weight_nano != q.fair_weight_nano
+        });
+        if slot.spec.as_deref() == Some(&q) {
+            return;
+        }
+        slot.rules = rules;
+        slot.spec = Some(Box::new(q));
+        if quota_changed {
+            slot.generation += 1;
+            self.rebuild_soon();
+        }
+        self.queue_changed(id);
+        let locals = self.cq(id).locals.clone();
+        for lq in locals {
+            if new {
+                self.requeue_members(lq, now);
+            }
+            let members = self.lq(lq).members.clone();
+            self.dirty.workloads.extend(members);
+        }
+        self.windows_of_cluster_again(id, now);
+    }
+
+    pub(super) fn compile(&mut self, q: &ClusterQueue) -> Rules {
+        let groups = q
+            .resource_groups
+            .iter()
+            .map(|g| Group {
+                covered: g.covered.iter().map(|r| self.ids.resource(r)).collect(),
+                flavors: g.flavors.iter().map(|f| self.ids.flavor(&f.flavor)).collect(),
+            })
+            .collect();
+        for g in &q.resource_groups {
+            for f in &g.flavors {
+                for r in &f.resources {
+                    let (f, r) = (self.ids.flavor(&f.flavor), self.ids.resource(&r.resource));
+                    self.ids.pair(f, r);
+                }
+            }
+        }
+        Rules {
+            groups,
+            fungibility: q.fungibility,
+            preemption: q.preemption,
+            strategy: q.strategy,
+            fair_admission: q.admission_fair_sharing && self.config.admission_fair_sharing.is_some(),
+        }
+    }
+
+    pub(super) fn cluster_queue_gone(&mut self, name: &str, now: Time) {
+        let id = self.cq_slot(name);
+        if self.cq_mut(id).spec.take().is_none() {
+            return;
+        }
+        self.cq_mut(id).reported = None;
+        self.metrics.forget(&[("cluster_queue", name)]);
+        self.rebuild_soon();
+        for lq in self.cq(id).locals.clone() {
+            self.requeue_members(lq, now);
+        }
+        self.windows_of_cluster_again(id, now);
+    }
+
+    pub(super) fn cohort(&mut self, c: Cohort) {
+        if self.objects.cohorts.get(&c.name) != Some(&c) {
+            for g in &c.resource_groups {
+                for f in &g.flavors {
+                    for r in &f.resources {
+                        let (f, r) = (self.ids.flavor(&f.flavor), self.ids.resource(&r.resource));
+                        self.ids.pair(f, r);
+                    }
+                }
+            }
+            self.objects.cohorts.insert(c.name.clone(), c);
+            self.rebuild_soon();
+        }
+    }
+
+    pub(super) fn local_queue(&mut self, q: LocalQueue, now: Time) {
+        let id = self.lq_slot(&q.namespace, &q.name);
+        let cq = self.cq_slot(&q.cluster_queue);
+        let old = self.lq(id).cq;
+        if old != Some(cq) {
+            if let Some(old) = old {
+                self.cq_mut(old).locals.remove(&id);
+            }
+            self.cq_mut(cq).locals.insert(id);
+            self.lq_mut(id).cq = Some(cq);
+            self.recount_local(id);
+        }
+        let slot = self.lq_mut(id);
+        let usable = |s: &LocalQueue| s.stop_policy == StopPolicy::None;
+        let before = slot.spec.as_deref().is_some_and(usable);
+        let after = usable(&q);
+        slot.spec = Some(Box::new(q));
+        self.track_consumed_resources(id, now);
+        if before != after || old != Some(cq) {
+            self.requeue_members(id, now);
+        }
+        let members = self.lq(id).members.clone();
+        self.dirty.workloads.extend(members);
+        self.touch(cq, id);
+        self.windows_of_local_again(id, now);
+    }
+
+    /// Counts anew what workloads of a LocalQueue hold in its ClusterQueue.
+    pub(super) fn recount_local(&mut self, id: LocalQueueId) {
+        let lq = self.lq_mut(id);
+        let (cq, members) = (lq.cq, lq.members.clone());
+        (lq.reserving, lq.admitted) = (0, 0);
+        lq.reserved_usage.clear();
+        lq.admitted_usage.clear();
+        for w in members {
+            let Some(wl) = self.wl(w).filter(|w| w.held.is_some() && w.held == cq) else { continue };
+            let (usage, admitted) = (wl.usage.clone(), wl.counted_admitted);
+            self.lq_mut(id).charge_usage(&usage, admitted, true);
+        }
+    }
+
+    /// Queues all workloads of a LocalQueue as if they were seen anew.
+    pub(super) fn requeue_members(&mut self, lq: LocalQueueId, now: Time) {
+        let members = self.lq(lq).members.clone();
+        for id in members {
+            self.dirty.workloads.insert(id);
+            if self.wl(id).is_some_and(|w| w.held.is_none()) {
+                self.unqueue(id);
+                self.enqueue(id, false, now);
+            }
+        }
+    }
+
+    pub(super) fn flavor(&mut self, f: ResourceFlavor, now: Time) {
+        let id = self.ids.flavor(&f.name);
+        if self.objects.flavors.get(&id).map(Arc::as_ref) != Some(&f) {
+            self.objects.flavors.insert(id, Arc::new(f));
+            self.flavor_changed(id);
+            self.windows_of_flavors_again(id, now);
+        }
+    }
+
+    pub(super) fn flavor_changed(&mut self, flavor: Flavor) {
+        self.topologies_changed();
+        for id in self.cluster_queues.ids() {
+            if self.cq(id).rules.groups.iter().any(|g| g.flavors.contains(&flavor)) {
+                self.queue_changed(id);
+            }
+        }
+    }
+
+    pub(super) fn all_queues_changed(&mut self) {
+        for id in self.cluster_queues.ids() {
+            if self.cq(id).spec.is_some() {
+                self.queue_changed(id);
+            }
+        }
+    }
+
+    /// Checks again whether a ClusterQueue takes workloads, and requeues its inadmissible ones.
+    pub(super) fn queue_changed(&mut self, id: ClusterQueueId) {
+        let inactive = self.inactive_reason(id);
+        let slot = self.cq_mut(id);
+        if slot.inactive != inactive {
+            let switched = slot.inactive.is_some() != inactive.is_some();
+            slot.inactive = inactive;
+            if switched {
+                self.tree_dirty = true;
+                let locals = self.cq(id).locals.clone();
+                for lq in locals {
+                    let members = self.lq(lq).members.clone();
+                    self.dirty.workloads.extend(members);
+                    self.dirty.local_queues.insert(lq);
+                }
+            }
+        }
+        self.dirty.cluster_queues.insert(id);
+        self.dirty.inadmissible.insert(id);
+        self.cycle_due = true;
+    }
+
+    pub(super) fn namespace(&mut self, name: &str, labels: StringMap) {
+        if self.objects.namespaces.get(name) == Some(&labels) {
+            return;
+        }
+        self.objects.namespaces.insert(name.to_owned(), labels);
+        let here: Vec<LocalQueueId> =
+            self.local_queues.ids().filter(|&l| self.lq(l).namespace == name).collect();
+        for lq in here {
+            self.dirty.inadmissible.extend(self.lq(lq).cq);
+            let members = self.lq(lq).members.clone();
+            self.dirty.workloads.extend(members);
+        }
+        self.cycle_due = true;
+    }
+
+    pub(super) fn cohort_gone(&mut self, name: &str) {
+        if self.objects.cohorts.remove(name).is_some() {
+            self.rebuild_soon();
+        }
+    }
+
+    pub(super) fn local_queue_gone(&mut self, namespace: &str, name: &str, now: Time) {
+        let id = self.lq_slot(namespace, name);
+        self.metrics.forget(&[("namespace", namespace), ("name", name)]);
+        let queue = self.lq_mut(id);
+        queue.spec = None;
+        queue.reported = None;
+        queue.tracks_consumed = false;
+        queue.consumed_resources = ConsumedResources::default();
+        self.timers.samples.retain(|(_, l)| *l != id);
+        self.requeue_members(id, now);
+        self.windows_of_local_again(id, now);
+    }
+
+    pub(super) fn flavor_gone(&mut self, name: &str, now: Time) {
+        let id = self.ids.flavor(name);
+        self.objects.flavors.remove(&id);
+        self.flavor_changed(id);
+        self.windows_of_flavors_again(id, now);
+    }
+
+    pub(super) fn namespace_gone(&mut self, name: &str) {
+        self.objects.namespaces.remove(name);
+    }
+}

@@ -1,0 +1,234 @@
+//! Events of workloads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::Queueing;
+use crate::account::AccountedState;
+use crate::cond;
+use crate::dependencies::Progress;
+use crate::ids::{SchedulingHashId, WorkloadId};
+use crate::metrics::{Observation, seen};
+use crate::model::{Workload, WorkloadKey, WorkloadStatus};
+use crate::preemption_rounds::PreemptionRounds;
+use crate::state::{WorkloadInfo, Write};
+use plimsoll_state::time::Time;
+
+impl Queueing {
+    /// Computes anew what waiting workloads ask for.
+    pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool, now: Time) {
+        let waiting = self.workloads.iter().filter(|(_, w)| w.held.is_none() && which(&w.obj));
+        let ids: BTreeSet<WorkloadId> = waiting.map(|(id, _)| id).collect();
+        for id in ids {
+            self.dirty.workloads.insert(id);
+            self.unqueue(id);
+            self.refresh_request(id);
+            self.enqueue(id, false, now);
+        }
+    }
+
+    /// A workload was seen or changed.
+    pub(super) fn workload(&mut self, mut w: Workload, now: Time) {
+        self.drop_disabled_fields(&mut w);
+        let key = w.key.clone();
+        self.workload_seen(w, now);
+        if let Some(id) = self.workloads.find(&key) {
+            self.write_pending_reason(id, now);
+        }
+    }
+
+    /// The job of an evicted workload has stopped.
+    pub(super) fn workload_stopped(&mut self, key: &WorkloadKey, now: Time) {
+        let explicit = self.config.gates.explicit_status;
+        if let Some(id) = self.workloads.find(key) {
+            self.edit(id, now, Vec::new(), |e| {
+                e.stopped(explicit);
+            });
+        }
+    }
+
+    fn workload_seen(&mut self, w: Workload, now: Time) {
+        match self.workloads.find(&w.key) {
+            Some(id) if self.wl(id).is_some_and(|old| old.obj.uid == w.uid) => {
+                self.workload_changed(id, w, now);
+            }
+            Some(_) => {
+                let key = w.key.clone();
+                self.workload_gone(&key, now);
+                self.workload_new(w, now);
+            }
+            None => self.workload_new(w, now),
+        }
+    }
+
+    fn workload_new(&mut self, w: Workload, now: Time) {
+        let lq = self.lq_slot(&w.key.namespace, &w.queue);
+        let key = w.key.clone();
+        let wl = WorkloadInfo {
+            uid: Arc::from(w.uid.as_str()),
+            obj: Box::new(w),
+            base: None,
+            writes: Vec::new(),
+            pending_reason: None,
+            reason_written_at: None,
+            explain_due: false,
+            hold_off: None,
+            checks_not_reset: false,
+            not_released: false,
+            failures: 0,
+            lq,
+            total_requests: Vec::new(),
+            scheduling_hash: SchedulingHashId::NONE,
+            invalid: None,
+            invalid_as_written: None,
+            devices: Ok(Vec::new()),
+            usage: Vec::new(),
+            held: None,
+            counted_admitted: false,
+            queued: None,
+            last_assignment: None,
+            hidden: false,
+            dependencies: Progress::default(),
+            nodes_reserved: false,
+            rounds: PreemptionRounds::default(),
+        };
+        let id = self.workloads.insert(key, wl);
+        self.slice_register(id);
+        if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
+            self.window_named(id, "", &name);
+        }
+        self.register_dependencies(id, true, now);
+        self.transition(id, None, true, now);
+        self.recompute_replacements(id);
+    }
+
+    fn workload_changed(&mut self, id: WorkloadId, mut w: Workload, now: Time) {
+        let same = self.wl(id).filter(|old| old.obj.queue == w.queue).map(|old| old.lq);
+        let lq = same.unwrap_or_else(|| self.lq_slot(&w.key.namespace, &w.queue));
+        if self.wl(id).is_none_or(|old| w.version != 0 && w.version < old.obj.version) {
+            return;
+        }
+        let renamed = self.wl(id).is_some_and(|old| {
+            old.obj.depends_on != w.depends_on
+                || old.obj.depends_invalid != w.depends_invalid
+                || old.obj.answers_to != w.answers_to
+        });
+        if renamed {
+            self.forget_dependencies(id, now);
+        }
+        let named = self.wl(id).map(|o| o.obj.run_window.clone()).filter(|o| *o != w.run_window);
+        if let Some(old) = &named {
+            self.window_named(id, old, &w.run_window);
+        }
+        let other_old =
+            self.wl(id).is_some_and(|old| old.obj.replaces != w.replaces || old.obj.creation != w.creation);
+        let old_before = self.old_slice(id).filter(|_| other_old);
+        if other_old {
+            self.slice_forget(id);
+        }
+        if let Some(from) = self.wl(id).map(|old| old.lq).filter(|&old| old != lq) {
+            self.unqueue(id);
+            self.release(id);
+            self.drop_entry_penalty(id, from);
+        }
+        let Some(wl) = self.wl_mut(id) else { return };
+        let before = AccountedState::of(wl);
+        let news = [cond::FINISHED, cond::PODS_READY]
+            .iter()
+            .any(|k| w.status.is_true(k) && !wl.obj.status.is_true(k));
+        let old = news.then(|| wl.obj.status.clone());
+        let mut observations = Vec::new();
+        // What is new in the object was carried out, and whatever was to be done before it.
+        let new = |p: &Write| {
+            p.update.shows_in(&w.status) && wl.base.as_ref().is_some_and(|b| !p.update.shows_in(b))
+        };
+        if let Some(at) = wl.writes.iter().rposition(new) {
+            observations.extend(wl.writes.drain(..=at).flat_map(|p| p.observations));
+        }
+        wl.writes.retain_mut(|p| {
+            let shown = p.update.shows_in(&w.status);
+            if shown {
+                observations.append(&mut p.observations);
+            }
+            !shown
+        });
+        if wl.writes.is_empty() {
+            wl.base = None;
+        } else {
+            wl.base = Some(Box::new(w.status.clone()));
+            wl.writes.iter().for_each(|p| p.update.apply(&mut w.status));
+        }
+        let reshaped = renamed
+            || named.is_some()
+            || other_old
+            || wl.obj.pod_sets != w.pod_sets
+            || wl.obj.admission_gated_by != w.admission_gated_by;
+        let released = wl.held.is_some() && !wl.must_hold();
+        if *wl.obj == w && !released {
+            self.record_observations(id, &observations);
+            return;
+        }
+        let same_admission = wl.obj.status.admission == w.status.admission;
+        wl.lq = lq;
+        *wl.obj = w;
+        if other_old {
+            self.slice_register(id);
+        }
+        self.count_seen(id, old.as_ref(), &observations);
+        if renamed {
+            self.register_dependencies(id, false, now);
+        } else if news {
+            self.dependency_changed(id, now);
+        }
+        let Some(wl) = self.wl_mut(id) else { return };
+        let released = wl.held.is_some() && !wl.must_hold();
+        if !reshaped && same_admission && !released && AccountedState::of(wl) == before {
+            // Its pods may have become ready.
+            self.cycle_due |= self.config.wait_for_pods_ready.is_some();
+            self.dirty.workloads.insert(id);
+            return;
+        }
+        self.transition(id, Some(&before), reshaped, now);
+        if other_old {
+            self.recompute_replacements(id);
+            old_before.into_iter().for_each(|o| self.recompute_replacements(o));
+        }
+    }
+
+    /// Counts what the watch showed of a workload; `old` is its status before others changed it.
+    fn count_seen(&mut self, id: WorkloadId, old: Option<&WorkloadStatus>, observations: &[Observation]) {
+        self.record_observations(id, observations);
+        let Some(old) = old else { return };
+        let place = self.place_of(id, self.wl(id).and_then(|w| w.held));
+        if let Some(wl) = self.workloads.get(id) {
+            seen(&mut self.metrics, old, &wl.obj, &place);
+        }
+    }
+
+    pub(super) fn workload_gone(&mut self, key: &WorkloadKey, now: Time) {
+        let Some(id) = self.workloads.forget_key(key) else { return };
+        let Some(wl) = self.wl(id) else { return };
+        let (lq, held, scheduling_hash, queued) = (wl.lq, wl.held, wl.scheduling_hash, wl.queued);
+        self.unqueue(id);
+        if queued.is_some() {
+            // Capacity may have been reserved for it. Kueue requeues none; others would wait on.
+            self.requeue_associated_for_quota(lq, queued, now);
+        }
+        self.scheduling_hashes.give_back(scheduling_hash);
+        if self.release(id) {
+            self.requeue_associated(lq, held, now);
+        }
+        self.drop_entry_penalty(id, lq);
+        self.lq_mut(lq).members.remove(&id);
+        self.release_nodes(id);
+        self.forget_dependencies(id, now);
+        self.slice_forget(id);
+        self.recompute_replacements(id);
+        if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
+            self.window_named(id, &name, "");
+        }
+        self.dirty.workloads.remove(&id);
+        self.second.forget(id);
+        self.workloads.remove(id);
+    }
+}

@@ -1,0 +1,29 @@
+//! The rules of a ClusterQueue with ids for names.
+
+use super::ids::{Flavor, Res};
+use super::model::{FlavorFungibility, PreemptionRules, QueueingStrategy};
+
+/// Resources given out together.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) covered: Vec<Res>,
+    pub(crate) flavors: Vec<Flavor>,
+}
+
+/// A ClusterQueue's rules with numbers for names.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) groups: Vec<Group>,
+    pub(crate) fungibility: FlavorFungibility,
+    pub(crate) preemption: PreemptionRules,
+    pub(crate) strategy: QueueingStrategy,
+    /// Whether LocalQueues that used less go first.
+    pub(crate) fair_admission: bool,
+}
+
+impl Rules {
+    /// The group that covers a resource.
+    pub(crate) fn group_of(&self, res: Res) -> Option<usize> {
+        self.groups.iter().position(|g| g.covered.contains(&res))
+    }
+}

@@ -1,0 +1,180 @@
+//! Tables of objects with dense ids.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ids::{ClusterQueueId, Flavor, LocalQueueId, Map, WorkloadId};
+use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
+use super::state::WorkloadInfo;
+use plimsoll_state::model::{Resources, StringMap};
+use plimsoll_state::slab::{Id, Slab};
+use plimsoll_state::time::Time;
+
+/// Rows by a name that they keep. A row is made when its name is first seen, also before the object exists, and never
+/// goes, so that others may refer to it by its id.
+#[derive(Debug)]
+pub(crate) struct NamedTable<I, K, T> {
+    rows: Vec<T>,
+    by_name: BTreeMap<K, I>,
+}
+
+impl<I, K, T> Default for NamedTable<I, K, T> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), by_name: BTreeMap::new() }
+    }
+}
+
+impl<I: Id, K: Ord, T> NamedTable<I, K, T> {
+    /// The id of a name, if it was ever seen.
+    pub(crate) fn find<Q: Ord + ?Sized>(&self, name: &Q) -> Option<I>
+    where
+        K: Borrow<Q>,
+    {
+        self.by_name.get(name).copied()
+    }
+
+    /// Adds a row under a name that has none.
+    pub(crate) fn insert(&mut self, name: K, row: T) -> I {
+        let id = I::new(self.rows.len());
+        self.rows.push(row);
+        self.by_name.insert(name, id);
+        id
+    }
+
+    pub(crate) fn get(&self, id: I) -> &T {
+        &self.rows[id.index()]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: I) -> &mut T {
+        &mut self.rows[id.index()]
+    }
+
+    /// All ids, in the order in which they were given out.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = I> + use<I, K, T> {
+        (0..self.rows.len()).map(I::new)
+    }
+
+    /// All ids in the order of their names.
+    pub(crate) fn ids_by_name(&self) -> impl Iterator<Item = I> {
+        self.by_name.values().copied()
+    }
+
+    /// All rows with their ids, in the order of those.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
+        self.rows.iter().enumerate().map(|(i, row)| (I::new(i), row))
+    }
+}
+
+/// All workloads.
+#[derive(Debug, Default)]
+pub(crate) struct Workloads {
+    rows: Slab<WorkloadId, WorkloadInfo>,
+    by_key: Map<WorkloadKey, WorkloadId>,
+}
+
+impl Workloads {
+    /// The workload of a name.
+    pub(crate) fn find(&self, key: &WorkloadKey) -> Option<WorkloadId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The workload, if it still exists.
+    pub(crate) fn get(&self, id: WorkloadId) -> Option<&WorkloadInfo> {
+        self.rows.get(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: WorkloadId) -> Option<&mut WorkloadInfo> {
+        self.rows.get_mut(id)
+    }
+
+    /// Adds a workload; its id may have been another one's before.
+    pub(crate) fn insert(&mut self, key: WorkloadKey, row: WorkloadInfo) -> WorkloadId {
+        let id = self.rows.insert(row);
+        self.by_key.insert(key, id);
+        id
+    }
+
+    /// Forgets a name: the workload is no longer found by it, but is there until it is removed.
+    pub(crate) fn forget_key(&mut self, key: &WorkloadKey) -> Option<WorkloadId> {
+        self.by_key.remove(key)
+    }
+
+    /// Removes a workload whose name was forgotten.
+    pub(crate) fn remove(&mut self, id: WorkloadId) {
+        self.rows.remove(id);
+    }
+
+    /// All workloads in the order of their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WorkloadId, &WorkloadInfo)> {
+        self.rows.iter()
+    }
+
+    /// All ids that were given out, also of workloads that are gone.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = WorkloadId> + use<> {
+        (0..self.rows.bound()).map(WorkloadId::new)
+    }
+}
+
+/// Objects that workloads and queues refer to by name, as the API showed them.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    /// Labels of every namespace.
+    pub(crate) namespaces: BTreeMap<String, StringMap>,
+    pub(crate) flavors: BTreeMap<Flavor, Arc<ResourceFlavor>>,
+    /// By namespace and name.
+    pub(crate) limit_ranges: BTreeMap<(String, String), LimitRange>,
+    /// Overhead of every RuntimeClass.
+    pub(crate) runtime_classes: BTreeMap<String, Resources>,
+    pub(crate) checks: BTreeMap<String, AdmissionCheck>,
+    pub(crate) topologies: BTreeMap<String, Topology>,
+    pub(crate) cohorts: BTreeMap<String, Cohort>,
+}
+
+/// What has to happen at a time, the earliest first.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    /// Workloads to reconcile.
+    pub(crate) workloads: BTreeSet<(Time, WorkloadId)>,
+    /// LocalQueues whose usage is to be sampled.
+    pub(crate) samples: BTreeSet<(Time, LocalQueueId)>,
+    /// ClusterQueues whose inadmissible workloads are to be requeued.
+    pub(crate) requeue_inadmissible: BTreeSet<(Time, ClusterQueueId)>,
+    /// Workloads whose reason to wait is to be written.
+    pub(crate) explain: BTreeSet<(Time, WorkloadId)>,
+}
+
+impl Timers {
+    /// The earliest of all.
+    pub(crate) fn next(&self) -> Option<Time> {
+        let firsts = [
+            self.workloads.first().map(|(t, _)| *t),
+            self.samples.first().map(|(t, _)| *t),
+            self.requeue_inadmissible.first().map(|(t, _)| *t),
+            self.explain.first().map(|(t, _)| *t),
+        ];
+        firsts.into_iter().flatten().min()
+    }
+}
+
+/// What has changed since it was last brought up to date.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    /// Workloads whose conditions may have to change.
+    pub(crate) workloads: BTreeSet<WorkloadId>,
+    /// ClusterQueues whose status may have changed.
+    pub(crate) cluster_queues: BTreeSet<ClusterQueueId>,
+    /// LocalQueues whose status may have changed.
+    pub(crate) local_queues: BTreeSet<LocalQueueId>,
+    /// ClusterQueues whose inadmissible workloads, and those of their tree, are to be requeued.
+    pub(crate) inadmissible: BTreeSet<ClusterQueueId>,
+}
+
+/// What joint admission knows of reservations of nodes.
+#[derive(Debug, Default)]
+pub(crate) struct JointAdmission {
+    /// ClusterQueues with workloads that wait for capacity on nodes.
+    pub(crate) awaiting_nodes: BTreeSet<ClusterQueueId>,
+    /// Workloads whose reservations are not needed any more.
+    pub(crate) released_nodes: Vec<WorkloadKey>,
+}
