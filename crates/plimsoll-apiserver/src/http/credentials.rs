@@ -175,7 +175,7 @@ impl Credentials {
                     return Ok(Self::of(certificate.clone(), server, admin, token));
                 }
                 (server, admin, Some(authority)) => {
-                    return files.complete(authority, server, admin, hosts, token);
+                    return files.complete(&authority, server, admin, hosts, token);
                 }
                 _ => tracing::warn!(
                     "{}: the certificates don't fit the address any more, and the authority's key was not kept when they \
@@ -189,7 +189,7 @@ impl Credentials {
         files.remove(CA.key)?;
         files.write(CA.certificate, authority.certificate())?;
         files.write(CA.key, &authority.key())?;
-        files.complete(authority, None, None, hosts, token)
+        files.complete(&authority, None, None, hosts, token)
     }
 
     /// Settings of a TLS listener: our certificate, and client certificates of our authority if they are sent.
@@ -378,7 +378,7 @@ impl Files<'_> {
     /// Issues what is missing.
     fn complete(
         &self,
-        authority: Authority,
+        authority: &Authority,
         server_pair: Option<Issued>,
         admin_pair: Option<Issued>,
         hosts: &[String],
@@ -395,8 +395,8 @@ impl Files<'_> {
                 self.write(pair.certificate, &new.certificate)?;
                 Ok::<_, CredentialsError>(new)
             };
-        let server = issued(server_pair, SERVER, &|| server(&authority, hosts))?;
-        let admin = issued(admin_pair, ADMIN, &|| admin(&authority))?;
+        let server = issued(server_pair, SERVER, &|| server(authority, hosts))?;
+        let admin = issued(admin_pair, ADMIN, &|| admin(authority))?;
         Ok(Credentials::of(authority.certificate().to_owned(), server, admin, token))
     }
 }
