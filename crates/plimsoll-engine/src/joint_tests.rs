@@ -178,7 +178,7 @@ impl World {
                 }
             }
             Action::Scheduler(plimsoll_scheduler::Action::Unschedulable { pod, .. }) => {
-                self.stuck.push(pod.uid)
+                self.stuck.push(pod.uid);
             }
             _ => {}
         }

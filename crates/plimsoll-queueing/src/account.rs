@@ -336,7 +336,7 @@ impl Queueing {
         let pending = &mut self.cq_mut(cq).pending;
         match position {
             Some(QueuePosition::Inadmissible) if unchanged => {
-                pending.insert_inadmissible(rank, scheduling_hash, lq)
+                pending.insert_inadmissible(rank, scheduling_hash, lq);
             }
             Some(QueuePosition::Active) => pending.activate(rank, scheduling_hash, lq),
             _ if !ready => pending.delay(id),

@@ -48,10 +48,8 @@ impl Queueing {
                 for t in targets {
                     preempted |= self.preempt(by, t, now);
                 }
-                if preempted {
-                    if let Some(wl) = self.wl_mut(by.0) {
-                        wl.rounds.count(now);
-                    }
+                if preempted && let Some(wl) = self.wl_mut(by.0) {
+                    wl.rounds.count(now);
                 }
                 self.retry(retry, preempted, now);
             }
