@@ -72,6 +72,7 @@ fn tolerating(name: &str, cpu: i64) -> Pod {
 
 /// A pod that was rejected, what happens then, and where it is after 100 ms and after its backoff of a second.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn events_move_what_they_may_help() {
     let on_node = |name: &str, cpu| {
         let mut one = pod(name, cpu);
