@@ -227,7 +227,7 @@ fn log(action: &Action, outcome: &Outcome, started: Option<plimsoll_state::Time>
             log_update(update, answer, outcome, started);
         }
         (action, Some(Event::Scheduler(SchedulerEvent::Answered { answer, .. }))) => {
-            log_answer(action, answer)
+            log_answer(action, answer);
         }
         (action, Some(Event::Queueing(QueueEvent::Answered { answer, .. }))) => log_answer(action, answer),
         _ => {}

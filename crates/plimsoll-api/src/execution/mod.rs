@@ -78,7 +78,7 @@ impl Outcome {
 ///
 /// # Errors
 /// The action, when it is not carried out by requests to the API server: calls of extenders, Events, statuses of queues.
-pub fn begin(action: Action, seen: Option<Arc<Value>>, now: Time) -> Result<Step, Action> {
+pub fn begin(action: Action, seen: Option<Arc<Value>>, now: Time) -> Result<Step, Box<Action>> {
     match action {
         Action::Scheduler(SchedulerAction::Bind { pod, node }) => Ok(pods::bind(pod, node)),
         Action::Scheduler(SchedulerAction::Prepare { pod, node, what }) => {
@@ -101,7 +101,7 @@ pub fn begin(action: Action, seen: Option<Arc<Value>>, now: Time) -> Result<Step
             | QueueAction::LocalQueueStatus(..)
             | QueueAction::CohortStatus(..)
             | QueueAction::RunWindowStatus(..),
-        )) => Err(other),
+        )) => Err(Box::new(other)),
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
             of_check(objects, name)
         }
         Kind::ProvisioningConfig => {
-            users_of(objects, name).flat_map(|c| of_check(objects, json::name(&c))).collect()
+            users_of(objects, name).flat_map(|c| of_check(objects, json::name(c))).collect()
         }
         _ => Vec::new(),
     }
@@ -288,7 +288,7 @@ impl Sync<'_> {
         for part in &parts {
             match self.template(part, &name, &request::owner(wl)) {
                 Ok(made) => {
-                    writes.extend(made.map(|object| self.create_object(POD_TEMPLATES, object, check)))
+                    writes.extend(made.map(|object| self.create_object(POD_TEMPLATES, object, check)));
                 }
                 Err((template, problem)) => {
                     let problem = format!("Error creating PodTemplate {template:?}: {problem}");
