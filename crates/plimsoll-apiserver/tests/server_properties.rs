@@ -181,6 +181,7 @@ impl World {
     }
 
     /// Sends the request of a step, checks the answer and does the same to the model.
+    #[allow(clippy::too_many_lines, reason = "one arm for each verb")]
     async fn step(&mut self, step: &Step) {
         let namespace = NAMESPACES[step.namespace];
         let path = format!("{namespace}/n{}", step.name);

@@ -39,7 +39,7 @@ fn checksum(input: &[u8]) -> u32 {
 /// The inputs kept under `fuzz/corpus`, in the order of their names.
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name);
-    let files = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let files = std::fs::read_dir(&dir).expect("every target has a corpus");
     let mut files: Vec<_> = files.map(|f| f.expect("readable directory").path()).collect();
     files.sort();
     files.iter().map(|f| std::fs::read(f).expect("readable input")).collect()

@@ -184,7 +184,7 @@ async fn follow_requests(source: Source, sinks: Sinks, listed: &AtomicBool, stop
         let news = sinks.cache.serve_requests(served);
         let Some(resource) = served else {
             if news {
-                sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(k));
+                sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(&k));
             }
             source.tracker.opened();
             sinks.listed(listed);
@@ -198,7 +198,7 @@ async fn follow_requests(source: Source, sinks: Sinks, listed: &AtomicBool, stop
             Delta::Absent => ended.cancel(),
             Delta::Synced => {
                 if std::mem::take(&mut first) {
-                    sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(k));
+                    sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(&k));
                 }
                 sinks.listed(listed);
             }
@@ -254,7 +254,7 @@ impl Sinks {
         if self.roles.placement {
             match plimsoll_api::convert::cluster_object(resource.kind, bytes) {
                 Ok(Some(object)) => {
-                    self.inbox.send(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))))
+                    self.inbox.send(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))));
                 }
                 Ok(None) => {}
                 Err(e) => left_out(resource, meta, &e),
@@ -292,7 +292,7 @@ impl Sinks {
     /// Queues what a changed or deleted object concerns.
     fn touched(&self, kind: Kind, object: &Value) {
         let keys = self.cache.objects(|objects| affected(kind, object, objects));
-        keys.into_iter().for_each(|key| self.queue.add(key));
+        keys.iter().for_each(|key| self.queue.add(key));
     }
 
     fn pod(&self, meta: &watch::Meta, bytes: &[u8]) {

@@ -61,7 +61,7 @@ fn arguments() -> Result<Arguments, String> {
             }
             "--from" => out.from = value()?.parse().map_err(wrong)?,
             "--threads" => {
-                out.threads = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?
+                out.threads = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
             }
             "--file" => out.file = Some(value()?),
             "--trace" => out.trace = true,

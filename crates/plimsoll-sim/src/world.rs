@@ -176,7 +176,7 @@ impl World {
             Event::Again(number) => network.begin(*number),
             Event::Engine(life) if lives(*life) => return (None, process.step(network)),
             Event::Status(life, kind, name) if lives(*life) => {
-                process.write_status(*kind, name.clone(), network)
+                process.write_status(*kind, name.clone(), network);
             }
             Event::Stopped(life, name) if lives(*life) => process.stopped(name, network),
             Event::Check(name) => users.check(name, network),

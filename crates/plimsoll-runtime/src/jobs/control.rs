@@ -54,8 +54,8 @@ impl Queue {
     }
 
     /// Enqueues a key.
-    pub fn add(&self, key: Key) {
-        self.keys.add(&key);
+    pub fn add(&self, key: &Key) {
+        self.keys.add(key);
     }
 
     fn doubt(&self, key: &Key, resource: Resource, namespace: &str, name: &str) {

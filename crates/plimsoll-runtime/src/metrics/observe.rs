@@ -182,7 +182,7 @@ impl Observer {
                     decided.push((&pod.uid, if error { Outcome::Error } else { Outcome::Unschedulable }));
                 }
                 SchedulerAction::Preempt { preemptor, .. } => {
-                    *victims.entry(&preemptor.uid).or_insert(0) += 1
+                    *victims.entry(&preemptor.uid).or_insert(0) += 1;
                 }
                 _ => {}
             }

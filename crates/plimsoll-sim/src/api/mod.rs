@@ -183,7 +183,7 @@ impl Api {
                 self.patch(kind, &name, status, style, &body)
             }
             Request::Delete { kind, name, uid, grace } => self.delete(kind, &name, &uid, grace, now),
-            Request::Bind { name, uid, node } => self.bind(&name, &uid, node, now),
+            Request::Bind { name, uid, node } => self.bind(&name, &uid, &node, now),
         }
     }
 
@@ -247,7 +247,7 @@ impl Api {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
         }
         if deleting(&new) && list(&new, &["metadata", "finalizers"]).is_empty() && kind != Kind::Pod {
-            return Ok(self.remove(kind, name.clone(), new));
+            return Ok(self.remove(kind, name, new));
         }
         Ok(self.commit(kind, name.clone(), new))
     }
@@ -269,7 +269,7 @@ impl Api {
             && !text(&old, &["spec", "nodeName"]).is_empty()
             && !matches!(text(&old, &["status", "phase"]), "Succeeded" | "Failed");
         if list(&old, &["metadata", "finalizers"]).is_empty() && !runs {
-            return Ok(self.remove(kind, name.clone(), (*old).clone()));
+            return Ok(self.remove(kind, name, (*old).clone()));
         }
         if deleting(&old) {
             return Ok(old);
@@ -282,7 +282,7 @@ impl Api {
         Ok(self.commit(kind, name.clone(), new))
     }
 
-    fn bind(&mut self, name: &Name, want: &str, node: String, now: Time) -> Result<Arc<Value>, ApiError> {
+    fn bind(&mut self, name: &Name, want: &str, node: &str, now: Time) -> Result<Arc<Value>, ApiError> {
         let old = Arc::clone(self.find(Kind::Pod, name)?);
         let conflict = |why: &str| Err(ApiError::new(409, why));
         if uid(&old) != want {
@@ -311,12 +311,12 @@ impl Api {
         object
     }
 
-    fn remove(&mut self, kind: Kind, name: Name, mut object: Value) -> Arc<Value> {
+    fn remove(&mut self, kind: Kind, name: &Name, mut object: Value) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
         if let Some(table) = self.tables.get_mut(&kind) {
-            table.remove(&name);
+            table.remove(name);
         }
         self.note(kind, Arc::clone(&object), true);
         object

@@ -180,7 +180,7 @@ impl<'a> World<'a> {
                     }
                 }
                 Action::Queueing(plimsoll_queueing::Action::Record(_, notes)) => {
-                    self.outcome.records += notes.len()
+                    self.outcome.records += notes.len();
                 }
                 Action::Queueing(plimsoll_queueing::Action::DeactivateWorkload { .. })
                 | Action::Scheduler(_) => {}
