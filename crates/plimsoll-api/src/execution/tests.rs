@@ -153,6 +153,26 @@ fn workload(uid: &str, version: &str) -> Value {
 }
 
 #[test]
+fn an_explanation_never_contradicts_an_admission_whose_answer_was_lost() {
+    let mut why = update();
+    why.conditions[0].status = false;
+    let admitted = |version: &str| {
+        let mut object = workload("u", version);
+        object["status"]["admission"] = json!({"clusterQueue": "cq"});
+        object
+    };
+    let action = |u: &WorkloadUpdate| Action::Queueing(QueueAction::UpdateWorkload(Box::new(u.clone())));
+    let seen = Some(Arc::new(workload("u", "3")));
+    let (log, outcome) = run(action(&why), seen.clone(), [Err(status(409)), Ok(admitted("4"))]);
+    assert_eq!(log, ["patch workloads/w/status", "get workloads/w"]);
+    assert!(outcome.workload.is_none());
+    // An eviction clears the admission with the condition.
+    why.admission = Some(None);
+    let (log, _) = run(action(&why), seen, [Err(status(409)), Ok(admitted("4")), Ok(workload("u", "5"))]);
+    assert_eq!(log.len(), 3);
+}
+
+#[test]
 fn a_conflicting_update_reads_the_workload_again() {
     let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(update())));
     let seen = Some(Arc::new(workload("u", "3")));

@@ -38,6 +38,9 @@ fn write(update: WorkloadUpdate, object: &Value, left: u32) -> Step {
     if json::uid(object) != update.uid {
         return give_up(&update, "the workload has been replaced by another of its name");
     }
+    if crate::kueue::contradicts_admission(object, &update) {
+        return give_up(&update, "the workload has been admitted by a write whose answer was lost");
+    }
     let status = crate::kueue::workload_status_patch(object, &update);
     let body = json!({
         "metadata": {"resourceVersion": json::version(object), "uid": update.uid}, "status": status,

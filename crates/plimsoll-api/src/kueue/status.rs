@@ -1,7 +1,8 @@
 //! The engine's answers → statuses of Kueue objects, as JSON merge patches.
 
 use plimsoll_queueing::{
-    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, TopologyAssignment, Used, WorkloadUpdate,
+    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, TopologyAssignment, Used,
+    WorkloadUpdate, cond,
 };
 use plimsoll_state::Time;
 use plimsoll_state::model::Resources;
@@ -50,6 +51,15 @@ fn condition(c: &Condition) -> Value {
         out["observedGeneration"] = json!(c.observed_generation);
     }
     out
+}
+
+/// Whether the update takes the workload for one without quota, while the object holds an admission that the update does
+/// not clear: the admission was written, and its answer was lost. Such an update must fail, so that the engine takes on
+/// the object as it is; written, it would leave an admission without the condition QuotaReserved.
+pub fn contradicts_admission(object: &Value, update: &WorkloadUpdate) -> bool {
+    let unreserved = update.conditions.iter().any(|c| c.kind == cond::QUOTA_RESERVED && !c.status)
+        || update.removed_conditions.iter().any(|c| c == cond::QUOTA_RESERVED);
+    unreserved && update.admission.is_none() && !object["status"]["admission"].is_null()
 }
 
 /// The merge patch for `status` that makes `update` happen to `object`, as it is now. Lists are whole, because a

@@ -207,6 +207,11 @@ impl Process {
             self.executor.lanes.done(lane);
             return self.failed(update, "the workload has been replaced by another of its name", network);
         }
+        if plimsoll_api::kueue::contradicts_admission(&object, update) {
+            self.executor.lanes.done(lane);
+            let why = "the workload has been admitted by a write whose answer was lost";
+            return self.failed(update, why, network);
+        }
         let status = plimsoll_api::kueue::workload_status_patch(&object, update);
         let version = version(&object).to_string();
         let body = json!({"metadata": {"resourceVersion": version, "uid": update.uid}, "status": status});
