@@ -71,6 +71,7 @@ pub struct Marks(Vec<bool>);
 
 impl Marks {
     /// The number is in use.
+    #[inline]
     pub fn mark(&mut self, sym: Sym) {
         if let Some(slot) = self.0.get_mut(sym.0 as usize) {
             *slot = true;
@@ -93,6 +94,7 @@ impl Marks {
 
 impl Interner {
     /// The number of `text`, given out now if it is new.
+    #[inline]
     pub fn intern(&mut self, text: &str) -> Sym {
         let hash = self.hasher.hash_one(text);
         let strings = &mut self.strings;
@@ -119,12 +121,14 @@ impl Interner {
     }
 
     /// The number of `text` if it is known.
+    #[inline]
     pub fn get(&self, text: &str) -> Option<Sym> {
         let hash = self.hasher.hash_one(text);
         self.table.find(hash, |i| self.strings[*i as usize].as_deref() == Some(text)).map(|i| Sym(*i))
     }
 
     /// The string behind a number.
+    #[inline]
     pub fn text(&self, sym: Sym) -> &str {
         let text = self.strings.get(sym.0 as usize).and_then(Option::as_deref);
         debug_assert!(text.is_some(), "a number outlived its string");

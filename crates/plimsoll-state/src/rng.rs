@@ -11,6 +11,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
+    #[inline]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,6 +21,7 @@ impl Rng {
     }
 
     /// A number below `bound`; 0 when `bound` is 0.
+    #[inline]
     pub const fn below(&mut self, bound: u32) -> u32 {
         ((self.next() >> 32).wrapping_mul(bound as u64) >> 32) as u32
     }

@@ -47,6 +47,7 @@ impl<I, T> Default for Slab<I, T> {
 
 impl<I: Id, T> Slab<I, T> {
     /// Adds a row.
+    #[inline]
     pub fn insert(&mut self, row: T) -> I {
         if let Some(i) = self.free.pop() {
             self.rows[i as usize] = Some(row);
@@ -66,11 +67,13 @@ impl<I: Id, T> Slab<I, T> {
     }
 
     /// The row, if there.
+    #[inline]
     pub fn get(&self, id: I) -> Option<&T> {
         self.rows.get(id.index())?.as_ref()
     }
 
     /// The row, if there.
+    #[inline]
     pub fn get_mut(&mut self, id: I) -> Option<&mut T> {
         self.rows.get_mut(id.index())?.as_mut()
     }
