@@ -296,18 +296,20 @@ impl Sinks {
     }
 
     fn pod(&self, meta: &watch::Meta, bytes: &[u8]) {
+        let kueue = self.roles.queueing && mentions_kueue(bytes);
+        let object = kueue.then(|| serde_json::from_slice::<Value>(bytes).ok()).flatten();
+        // The cache first: when the pod is bound, the trace of its workload looks there.
+        if let Some(object) = &object {
+            self.cache.put(Kind::Pod, object.clone());
+        }
         if self.roles.placement {
             match plimsoll_api::convert::pod(bytes) {
                 Ok(pod) => self.inbox.send(Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))),
                 Err(e) => left_out(api::PODS, meta, &e),
             }
         }
-        if self.roles.queueing
-            && mentions_kueue(bytes)
-            && let Ok(object) = serde_json::from_slice::<Value>(bytes)
-        {
-            self.cache.put(Kind::Pod, object.clone());
-            self.touched(Kind::Pod, &object);
+        if let Some(object) = &object {
+            self.touched(Kind::Pod, object);
         }
     }
 
