@@ -84,7 +84,7 @@ impl Statuses {
                     let again = match caught("writing a status", write(&api, &cache, &key, &wanted)).await {
                         // One that panics waits for the next status.
                         Ok(Ok(())) | Err(_) => None,
-                        Ok(Err(e)) if e.is_not_found() => None,
+                        // After a 404, too: it may come from a proxy, and an object that is gone leaves the cache.
                         Ok(Err(e)) => {
                             tracing::debug!(?key, error = %e, "a status is written again");
                             tokio::time::sleep(RETRY).await;
