@@ -178,7 +178,8 @@ impl ObjectStore {
     }
 
     /// Keeps `object` unless a newer version is known.
-    pub fn put(&mut self, kind: Kind, object: Value) {
+    pub fn put(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
+        let object = object.into();
         let name = key(&object);
         if let Some(old) = self.objects[kind as usize].get(&name).cloned() {
             if revision(&old) > revision(&object) {
@@ -187,11 +188,12 @@ impl ObjectStore {
             self.unindex(kind, &name, &old);
         }
         self.index(kind, &name, &object);
-        self.objects[kind as usize].insert(name, Arc::new(object));
+        self.objects[kind as usize].insert(name, object);
     }
 
     /// Keeps the response to a write, but does not restore an object that has been deleted meanwhile.
-    pub fn refresh(&mut self, kind: Kind, object: Value) {
+    pub fn refresh(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
+        let object = object.into();
         if self.objects[kind as usize].contains_key(&key(&object)) {
             self.put(kind, object);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_api::execution::status::StatusKey;
 use plimsoll_state::{Duration, Time};
 
 use crate::api::Kind;
@@ -23,12 +24,12 @@ pub enum Event {
     Arrive(u64),
     /// An answer reaches its client.
     Answer(u64),
-    /// A request is made again.
-    Again(u64),
+    /// The pause of a write is over.
+    Resume(u32, u64),
     /// The engine is due.
     Engine(u32),
     /// The status of a queue may be written.
-    Status(u32, Kind, String),
+    Status(u32, StatusKey),
     /// A job controller of the process looks at a workload whose job is no part of the cluster.
     Stopped(u32, String),
     /// The admission check's controller looks at a workload.

@@ -14,11 +14,6 @@ use crate::scenario::Faults;
 /// An answer.
 pub type Answer = Result<Arc<Value>, ApiError>;
 
-/// Tries of a request that fails for a passing reason (the runtime's executor).
-const TRIES: u32 = 6;
-/// First and longest pause between two tries.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_seconds(5));
-
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -39,20 +34,17 @@ pub struct Caller {
     pub life: u32,
     /// Its number for what it does.
     pub call: u64,
-    /// Whether passing failures are tried again.
-    pub retries: bool,
 }
 
 /// A request under way.
 #[derive(Debug)]
-pub struct Pending {
+struct Pending {
     /// Who waits.
-    pub caller: Caller,
+    caller: Caller,
     /// The request.
-    pub request: Request,
+    request: Request,
     /// Serial number of the quotas that the process knew when it decided on this write, if it gives quota away.
-    pub decided: Option<u64>,
-    tries: u32,
+    decided: Option<u64>,
     fate: Fate,
     stage: Stage,
 }
@@ -64,8 +56,6 @@ enum Stage {
     UnderWay(Time),
     /// Its answer is on its way.
     Answered(Answer),
-    /// It waits to be made again.
-    Pausing,
 }
 
 /// The network, with the API server at its end.
@@ -126,7 +116,7 @@ impl Network {
     pub fn last_arrival(&self) -> Option<Time> {
         let arrival = |p: &Pending| match p.stage {
             Stage::UnderWay(at) => Some(at),
-            Stage::Answered(_) | Stage::Pausing => None,
+            Stage::Answered(_) => None,
         };
         self.pending.values().filter_map(arrival).max()
     }
@@ -145,7 +135,7 @@ impl Network {
         let answer = match &pending.stage {
             Stage::Answered(Err(e)) => format!("{}: {}", e.code, e.message),
             Stage::Answered(Ok(_)) => "done".to_owned(),
-            Stage::UnderWay(_) | Stage::Pausing => String::new(),
+            Stage::UnderWay(_) => String::new(),
         };
         let body =
             if let Request::Patch { body, .. } = &pending.request { body.to_string() } else { String::new() };
@@ -156,23 +146,13 @@ impl Network {
     pub fn send(&mut self, caller: Caller, request: Request, decided: Option<u64>) {
         self.number += 1;
         let number = self.number;
-        let tries = if caller.retries { TRIES } else { 1 };
-        let pending = Pending { caller, request, decided, tries, fate: Fate::Done, stage: Stage::Pausing };
-        self.pending.insert(number, pending);
-        self.begin(number);
-    }
-
-    /// A try begins.
-    pub fn begin(&mut self, number: u64) {
-        let Some(pending) = self.pending.get_mut(&number) else { return };
-        let target = pending.request.target();
-        let count = self.counts.entry(target).or_insert(0);
+        let (kind, name) = request.target();
+        let count = self.counts.entry((kind, name.clone())).or_insert(0);
         *count += 1;
-        let (kind, name) = pending.request.target();
         let mut rng = self.dice.about(kind.name()).about(&name.1).of(*count).rng();
         let f = &self.faults;
         let mut fate = Fate::Done;
-        let writes = !matches!(pending.request, Request::Get(..));
+        let writes = !matches!(request, Request::Get(..));
         for (rate, other) in [
             (f.slow, Fate::Slow),
             (f.unavailable, Fate::Fails(503)),
@@ -185,13 +165,12 @@ impl Network {
                 fate = other;
             }
         }
-        pending.tries = pending.tries.saturating_sub(1);
-        pending.fate = fate;
         let latency = match fate {
             Fate::Slow => Duration::from_millis(rng.range(200, 6_000)),
             Fate::Done | Fate::LostAnswer | Fate::Fails(_) => Duration(rng.range(100, 3_000) * 1_000),
         };
-        pending.stage = Stage::UnderWay(self.agenda.now.plus(latency));
+        let stage = Stage::UnderWay(self.agenda.now.plus(latency));
+        self.pending.insert(number, Pending { caller, request, decided, fate, stage });
         self.agenda.after(latency, Event::Arrive(number));
     }
 
@@ -224,24 +203,11 @@ impl Network {
         decided
     }
 
-    /// An answer reaches its client; `None` when the request is made again or nobody waits any more.
-    pub fn answer(&mut self, number: u64, life: u32) -> Option<(Pending, Answer)> {
-        let pending = self.pending.get_mut(&number)?;
-        if pending.caller.life == life
-            && pending.tries > 0
-            && matches!(&pending.stage, Stage::Answered(Err(e)) if e.is_transient())
-        {
-            pending.stage = Stage::Pausing;
-            let done = TRIES - pending.tries;
-            let pause = Duration(BACKOFF.0.0.saturating_mul(1 << done.saturating_sub(1)).min(BACKOFF.1.0));
-            self.agenda.after(pause, Event::Again(number));
-            return None;
-        }
-        let mut pending = self.pending.remove(&number)?;
-        let Stage::Answered(answer) = std::mem::replace(&mut pending.stage, Stage::Pausing) else {
-            return None;
-        };
-        (pending.caller.life == life).then_some((pending, answer))
+    /// An answer reaches its client: the number of the call; `None` when nobody waits for it any more.
+    pub fn answer(&mut self, number: u64, life: u32) -> Option<(u64, Answer)> {
+        let Pending { caller, stage, .. } = self.pending.remove(&number)?;
+        let Stage::Answered(answer) = stage else { return None };
+        (caller.life == life).then_some((caller.call, answer))
     }
 
     /// Forgets requests of a life that will never reach the server; those on the way do.

@@ -170,14 +170,12 @@ impl World {
             Event::Arrive(number) => return (network.arrive(*number), true),
             Event::Answer(number) => {
                 let answer = network.answer(*number, process.life);
-                let Some((pending, answer)) = answer else { return (None, false) };
-                process.answer(&pending, answer, network);
+                let Some((call, answer)) = answer else { return (None, false) };
+                process.answer(call, answer, network);
             }
-            Event::Again(number) => network.begin(*number),
+            Event::Resume(life, number) if lives(*life) => process.resume(*number, network),
             Event::Engine(life) if lives(*life) => return (None, process.step(network)),
-            Event::Status(life, kind, name) if lives(*life) => {
-                process.write_status(*kind, name.clone(), network);
-            }
+            Event::Status(life, key) if lives(*life) => process.write_status(key.clone(), network),
             Event::Stopped(life, name) if lives(*life) => process.stopped(name, network),
             Event::Check(name) => users.check(name, network),
             Event::Finish(name, round) => users.finish(name, *round, network),
@@ -189,6 +187,7 @@ impl World {
             | Event::List(..)
             | Event::Watch(..)
             | Event::Engine(_)
+            | Event::Resume(..)
             | Event::Status(..)
             | Event::Stopped(..) => return (None, false),
         }

@@ -1,5 +1,7 @@
 //! Kinds of objects that the API model serves.
 
+use plimsoll_api::resource::{self, Resource};
+
 /// A kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -46,42 +48,36 @@ impl Kind {
         Self::WorkloadPriorityClass,
     ];
 
+    /// The resource that has it.
+    pub const fn resource(self) -> Resource {
+        match self {
+            Self::Namespace => resource::NAMESPACES,
+            Self::Node => resource::NODES,
+            Self::Pod => resource::PODS,
+            Self::Job => resource::JOBS,
+            Self::Workload => resource::WORKLOADS,
+            Self::ClusterQueue => resource::CLUSTER_QUEUES,
+            Self::LocalQueue => resource::LOCAL_QUEUES,
+            Self::Cohort => resource::COHORTS,
+            Self::Flavor => resource::FLAVORS,
+            Self::AdmissionCheck => resource::ADMISSION_CHECKS,
+            Self::Topology => resource::TOPOLOGIES,
+            Self::WorkloadPriorityClass => resource::WORKLOAD_PRIORITY_CLASSES,
+        }
+    }
+
     /// The name of the kind, as in objects.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Namespace => "Namespace",
-            Self::Node => "Node",
-            Self::Pod => "Pod",
-            Self::Job => "Job",
-            Self::Workload => "Workload",
-            Self::ClusterQueue => "ClusterQueue",
-            Self::LocalQueue => "LocalQueue",
-            Self::Cohort => "Cohort",
-            Self::Flavor => "ResourceFlavor",
-            Self::AdmissionCheck => "AdmissionCheck",
-            Self::Topology => "Topology",
-            Self::WorkloadPriorityClass => "WorkloadPriorityClass",
-        }
+        self.resource().kind
     }
 
     /// `apiVersion` of its objects.
     pub const fn api_version(self) -> &'static str {
-        match self {
-            Self::Namespace | Self::Node | Self::Pod => "v1",
-            Self::Job => "batch/v1",
-            Self::Workload
-            | Self::ClusterQueue
-            | Self::LocalQueue
-            | Self::Cohort
-            | Self::Flavor
-            | Self::AdmissionCheck
-            | Self::Topology
-            | Self::WorkloadPriorityClass => "kueue.x-k8s.io/v1beta2",
-        }
+        self.resource().api_version
     }
 
-    /// The kind of this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|k| k.name() == name)
+    /// The kind of a resource; `None`: the API model does not serve it.
+    pub fn of(resource: Resource) -> Option<Self> {
+        Self::ALL.into_iter().find(|k| k.resource() == resource)
     }
 }

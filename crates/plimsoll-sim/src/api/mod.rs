@@ -1,6 +1,7 @@
 //! A model of the Kubernetes API: objects with versions, preconditions, finalizers, bindings, and a log of changes per
 //! kind that watches read. It never fails by itself; faults happen on the way to it and back.
 
+mod client;
 mod kind;
 pub mod merge;
 mod watch;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
+pub use client::response;
 pub use kind::Kind;
 pub use merge::Style;
 pub use watch::{Delta, Watch};
@@ -31,11 +33,6 @@ impl ApiError {
     /// An error with this code.
     pub fn new(code: u16, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
-    }
-
-    /// Whether a retry may help (the runtime's `Error::is_transient`).
-    pub const fn is_transient(&self) -> bool {
-        matches!(self.code, 0 | 408 | 429 | 500..)
     }
 }
 

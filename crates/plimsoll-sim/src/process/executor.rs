@@ -1,50 +1,55 @@
-//! From actions of the engine to requests, in the order of the product's own lanes, and from their answers to events
-//! (the runtime's `execute`).
+//! The writes of the engine: in the order of [`plimsoll_api::lanes`], each as [`plimsoll_api::execution`] says, as in the
+//! runtime's `execute`. What is modelled here is who sends the requests and waits.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
 
+use plimsoll_api::execution::status::{Status, StatusKey};
+use plimsoll_api::execution::{self, Response, Step};
 use plimsoll_api::lanes::{Group, Lane, Lanes};
-use plimsoll_engine::{Action, Event};
-use plimsoll_queueing::{Action as QueueAction, Admission, Event as QueueEvent, WorkloadUpdate};
-use plimsoll_scheduler::{Action as PodAction, Event as PodEvent, PodRef};
-use plimsoll_state::Answer as Outcome;
-use serde_json::{Value, json};
+use plimsoll_api::request::Request as ClientRequest;
+use plimsoll_engine::Action;
+use plimsoll_queueing::{Action as QueueAction, Admission, WorkloadUpdate};
+use plimsoll_state::{Answer as Outcome, Duration};
 
 use super::Process;
-use crate::api::{ApiError, Kind, Name, Request, Style, stamp, text, uid, version};
-use crate::network::{Answer, Caller, Network, Pending};
-
-/// Tries of a read-modify-write that others keep changing.
-const CONFLICTS: u32 = 8;
-
-/// What a request is made for.
-#[derive(Debug)]
-pub enum For {
-    /// A write of the engine, with the lane that it keeps busy.
-    Write(Lane, Box<Write>),
-    /// The status of a queue.
-    Status(Kind, String),
-}
+use crate::agenda::Event as Happens;
+use crate::api::{ApiError, Request, response};
+use crate::network::{Answer, Caller, Network};
 
 /// A write of the engine under way.
 #[derive(Debug)]
 pub struct Write {
-    action: Action,
-    /// Serial number of the quotas that were known when it was decided on.
-    decided: u64,
-    conflicts: u32,
-    stage: Stage,
+    /// The lane that it keeps busy.
+    lane: Lane,
+    /// Where it gives something away: the serial number of the quotas that were known when that was decided.
+    decided: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The write itself, or its first part.
-    Write,
-    /// The object is read, to write again or to see what became of a write.
-    Read,
-    /// The victim is deleted.
-    Delete,
+/// What a request is made for.
+pub enum For {
+    /// A write of the engine, and how it continues.
+    Write(Write, Box<dyn FnOnce(Response) -> Step + Send>),
+    /// The status of a queue.
+    Status(StatusKey, Status),
+}
+
+/// A write of the engine that pauses, and how it continues.
+pub struct Pause(Write, Box<dyn FnOnce() -> Step + Send>);
+
+impl fmt::Debug for For {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(write, _) => f.debug_tuple("Write").field(write).finish_non_exhaustive(),
+            Self::Status(key, _) => f.debug_tuple("Status").field(key).finish_non_exhaustive(),
+        }
+    }
+}
+
+impl fmt::Debug for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pause").field(&self.0).finish_non_exhaustive()
+    }
 }
 
 /// Writes that wait or are under way.
@@ -56,6 +61,7 @@ pub struct Executor {
     /// Admissions given, by the UID of the workload, and the serial numbers that they were decided with.
     given: BTreeMap<String, (Box<Admission>, u64)>,
     calls: BTreeMap<u64, For>,
+    pauses: BTreeMap<u64, Pause>,
     number: u64,
 }
 
@@ -87,26 +93,16 @@ impl Executor {
         }
     }
 
+    /// What an action that begins was decided with, where it gives something away.
+    fn take_decided(&mut self, action: &Action) -> Option<u64> {
+        let Action::Queueing(QueueAction::UpdateWorkload(update)) = action else { return None };
+        let first = update.ids().filter_map(|id| self.decided.remove(&id)).min();
+        first.filter(|_| matches!(update.admission, Some(Some(_))))
+    }
+
     /// Whether nothing waits and nothing is under way.
     pub fn is_idle(&mut self) -> bool {
-        self.calls.is_empty() && !Group::ALL.into_iter().any(|g| self.lanes.has(g))
-    }
-}
-
-fn pod(pod: &PodRef) -> Name {
-    (pod.namespace.clone(), pod.name.clone())
-}
-
-fn patch(kind: Kind, name: Name, status: bool, style: Style, body: Value) -> Request {
-    Request::Patch { kind, name, status, style, body }
-}
-
-/// The answer to a write that names its object by its UID.
-fn outcome(answer: Answer) -> Outcome {
-    match answer {
-        Ok(_) => Outcome::Done,
-        Err(e) if matches!(e.code, 404 | 409) => Outcome::Superseded,
-        Err(e) => Outcome::Failed(e.message),
+        self.calls.is_empty() && self.pauses.is_empty() && !Group::ALL.into_iter().any(|g| self.lanes.has(g))
     }
 }
 
@@ -115,220 +111,91 @@ impl Process {
     pub fn pump(&mut self, network: &mut Network) {
         for group in Group::ALL {
             while let Some((lane, action)) = self.executor.lanes.next(group) {
-                let mut decided = self.known.serial();
-                if let Action::Queueing(QueueAction::UpdateWorkload(u)) = &action {
-                    for id in u.ids() {
-                        decided = decided.min(self.executor.decided.remove(&id).unwrap_or(decided));
-                    }
-                }
-                let write = Write { action, decided, conflicts: CONFLICTS, stage: Stage::Write };
-                self.begin(lane, Box::new(write), network);
+                let decided = self.executor.take_decided(&action);
+                self.begin(Write { lane, decided }, action, network);
             }
         }
     }
 
-    pub(super) fn send(
-        &mut self,
-        what: For,
-        request: Request,
-        decided: Option<u64>,
-        retries: bool,
-        network: &mut Network,
-    ) {
+    fn begin(&mut self, write: Write, action: Action, network: &mut Network) {
+        let seen = match &action {
+            Action::Queueing(QueueAction::UpdateWorkload(u)) => {
+                self.objects.get(plimsoll_jobs::Kind::Workload, &u.key.namespace, &u.key.name)
+            }
+            Action::Scheduler(_) | Action::Queueing(_) => None,
+        };
+        match execution::begin(action, seen, network.now()) {
+            Ok(step) => self.carry_on(write, step, network),
+            Err(action) => {
+                for event in execution::refuse(&action, "the simulated cluster has no extenders") {
+                    self.tell(event, network);
+                }
+                self.executor.lanes.done(write.lane);
+            }
+        }
+    }
+
+    /// Does what a write wants next.
+    fn carry_on(&mut self, write: Write, mut step: Step, network: &mut Network) {
+        loop {
+            step = match step {
+                Step::Send(request, then) => {
+                    let reads = matches!(request, ClientRequest::Get { .. });
+                    if let Some(request) = Request::of_client(request) {
+                        let decided = write.decided.filter(|_| !reads);
+                        return self.send(For::Write(write, then), request, decided, network);
+                    }
+                    then(response(Err(ApiError::new(404, "the simulated cluster does not serve it"))))
+                }
+                Step::Wait(pause, then) => {
+                    self.executor.number += 1;
+                    let number = self.executor.number;
+                    self.executor.pauses.insert(number, Pause(write, then));
+                    let pause = Duration(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX));
+                    return network.agenda.after(pause, Happens::Resume(self.life, number));
+                }
+                Step::Done(outcome) => {
+                    // The cache first: the engine's next decision looks there.
+                    if let Some(workload) = outcome.workload {
+                        self.objects.refresh(plimsoll_jobs::Kind::Workload, workload);
+                    }
+                    outcome.answers.into_iter().for_each(|event| self.tell(event, network));
+                    return self.executor.lanes.done(write.lane);
+                }
+            };
+        }
+    }
+
+    /// The pause of a write is over.
+    pub fn resume(&mut self, number: u64, network: &mut Network) {
+        if let Some(Pause(write, then)) = self.executor.pauses.remove(&number) {
+            self.carry_on(write, then(), network);
+            self.pump(network);
+        }
+    }
+
+    /// Sends a request.
+    pub(super) fn send(&mut self, what: For, request: Request, decided: Option<u64>, network: &mut Network) {
         self.executor.number += 1;
         let call = self.executor.number;
         self.executor.calls.insert(call, what);
-        network.send(Caller { life: self.life, call, retries }, request, decided);
+        network.send(Caller { life: self.life, call }, request, decided);
     }
 
-    fn begin(&mut self, lane: Lane, mut write: Box<Write>, network: &mut Network) {
-        let now = network.now();
-        let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "lastTransitionTime": stamp(now)});
-        let status = |p: &PodRef, status: Value| {
-            let body = json!({"metadata": {"uid": p.uid}, "status": status});
-            patch(Kind::Pod, pod(p), true, Style::Strategic, body)
-        };
-        let request = match &write.action {
-            Action::Queueing(QueueAction::UpdateWorkload(u)) => {
-                let known = self.cache.get(Kind::Workload, &u.key.namespace, &u.key.name);
-                let update = u.clone();
-                return self.write_workload(lane, write, &update, known, network);
-            }
-            Action::Queueing(QueueAction::DeactivateWorkload { key, uid }) => {
-                let body = json!({"metadata": {"uid": uid}, "spec": {"active": false}});
-                let name = (key.namespace.clone(), key.name.clone());
-                patch(Kind::Workload, name, false, Style::Merge, body)
-            }
-            Action::Queueing(QueueAction::FailPod { namespace, name, uid }) => {
-                let p = PodRef { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
-                let condition = condition("TerminatedByKueue", "True", "UnschedulableOnAssignedNode");
-                status(&p, json!({"phase": "Failed", "conditions": [condition]}))
-            }
-            Action::Scheduler(PodAction::Bind { pod: p, node }) => {
-                Request::Bind { name: pod(p), uid: p.uid.clone(), node: node.clone() }
-            }
-            Action::Scheduler(PodAction::Unschedulable { pod: p, reason, nominated_node, .. }) => {
-                let mut body = json!({"conditions": [condition("PodScheduled", "False", reason)]});
-                if let Some(node) = nominated_node {
-                    body["nominatedNodeName"] = if node.is_empty() { Value::Null } else { json!(node) };
-                }
-                status(p, body)
-            }
-            Action::Scheduler(PodAction::ClearNomination { pod: p }) => {
-                status(p, json!({"nominatedNodeName": null}))
-            }
-            Action::Scheduler(PodAction::Preempt { victim, .. }) => {
-                let marked = condition("DisruptionTarget", "True", "PreemptionByScheduler");
-                status(victim, json!({"conditions": [marked]}))
-            }
-            // Nothing in the simulated cluster asks for devices, volumes or extenders.
-            Action::Scheduler(_) | Action::Queueing(_) => return self.executor.lanes.done(lane),
-        };
-        write.stage = Stage::Write;
-        self.send(For::Write(lane, write), request, None, true, network);
-    }
-
-    /// Writes the status of a workload as it is known, or reads it first.
-    fn write_workload(
-        &mut self,
-        lane: Lane,
-        mut write: Box<Write>,
-        update: &WorkloadUpdate,
-        known: Option<Arc<Value>>,
-        network: &mut Network,
-    ) {
-        let name = (update.key.namespace.clone(), update.key.name.clone());
-        let Some(object) = known else {
-            write.stage = Stage::Read;
-            let request = Request::Get(Kind::Workload, name);
-            return self.send(For::Write(lane, write), request, None, true, network);
-        };
-        if uid(&object) != update.uid {
-            self.executor.lanes.done(lane);
-            return self.failed(update, "the workload has been replaced by another of its name", network);
-        }
-        if plimsoll_api::kueue::contradicts_admission(&object, update) {
-            self.executor.lanes.done(lane);
-            let why = "the workload has been admitted by a write whose answer was lost";
-            return self.failed(update, why, network);
-        }
-        let status = plimsoll_api::kueue::workload_status_patch(&object, update);
-        let version = version(&object).to_string();
-        let body = json!({"metadata": {"resourceVersion": version, "uid": update.uid}, "status": status});
-        write.stage = Stage::Write;
-        let decided = matches!(update.admission, Some(Some(_))).then_some(write.decided);
-        let request = patch(Kind::Workload, name, true, Style::Merge, body);
-        self.send(For::Write(lane, write), request, decided, true, network);
-    }
-
-    fn failed(&mut self, update: &WorkloadUpdate, message: &str, network: &mut Network) {
-        for id in update.ids() {
-            let (key, message) = (update.key.clone(), message.to_owned());
-            self.tell(Event::Queueing(QueueEvent::WriteFailed { key, id, message }), network);
-        }
-    }
-
-    /// Tells the engine what became of an action that has no event of its own.
-    pub(super) fn answered(&mut self, action: Action, answer: Outcome, network: &mut Network) {
-        let event = match action {
-            Action::Scheduler(action) => {
-                Event::Scheduler(PodEvent::Answered { action: Box::new(action), answer })
-            }
-            Action::Queueing(action) => {
-                Event::Queueing(QueueEvent::Answered { action: Box::new(action), answer })
-            }
-        };
-        self.tell(event, network);
+    /// An action was replaced before it began.
+    pub(super) fn superseded(&mut self, action: Action, network: &mut Network) {
+        self.tell(execution::answered(action, Outcome::Superseded), network);
     }
 
     /// An answer has come.
-    pub fn answer(&mut self, pending: &Pending, answer: Answer, network: &mut Network) {
-        match self.executor.calls.remove(&pending.caller.call) {
-            Some(For::Status(kind, name)) => self.status_answered(kind, name, answer, network),
-            Some(For::Write(lane, write)) => {
-                if let Some(lane) = self.write_answered(lane, write, answer, network) {
-                    self.executor.lanes.done(lane);
-                    self.pump(network);
-                }
+    pub fn answer(&mut self, call: u64, answer: Answer, network: &mut Network) {
+        match self.executor.calls.remove(&call) {
+            Some(For::Status(key, status)) => self.status_answered(key, status, answer, network),
+            Some(For::Write(write, then)) => {
+                self.carry_on(write, then(response(answer)), network);
+                self.pump(network);
             }
             None => {}
         }
-    }
-
-    /// Goes on with a write; its lane, when the write has ended.
-    fn write_answered(
-        &mut self,
-        lane: Lane,
-        mut write: Box<Write>,
-        answer: Answer,
-        network: &mut Network,
-    ) -> Option<Lane> {
-        match write.action.clone() {
-            Action::Queueing(QueueAction::UpdateWorkload(update)) => {
-                return self.workload_answered(lane, write, &update, answer, network);
-            }
-            Action::Scheduler(PodAction::Bind { pod: p, node }) => {
-                let conflict = |e: &ApiError| e.code == 409;
-                if write.stage == Stage::Write && answer.as_ref().is_err_and(conflict) {
-                    // An earlier try may have been carried out without an answer.
-                    write.stage = Stage::Read;
-                    let request = Request::Get(Kind::Pod, pod(&p));
-                    self.send(For::Write(lane, write), request, None, true, network);
-                    return None;
-                }
-                let there = |o: &Value| uid(o) == p.uid && text(o, &["spec", "nodeName"]) == node;
-                let event = match answer {
-                    Ok(object) if write.stage == Stage::Write || there(&object) => PodEvent::Bound(p.uid),
-                    Ok(_) => PodEvent::BindFailed { uid: p.uid, message: "conflict".into() },
-                    Err(e) => PodEvent::BindFailed { uid: p.uid, message: e.message },
-                };
-                self.tell(Event::Scheduler(event), network);
-            }
-            Action::Scheduler(PodAction::Preempt { victim, .. }) if write.stage == Stage::Write => {
-                // The deletion is what counts.
-                write.stage = Stage::Delete;
-                let (name, uid) = (pod(&victim), victim.uid);
-                let request = Request::Delete { kind: Kind::Pod, name, uid, grace: None };
-                self.send(For::Write(lane, write), request, None, true, network);
-                return None;
-            }
-            action => {
-                if let (Action::Queueing(QueueAction::DeactivateWorkload { .. }), Ok(object)) =
-                    (&action, &answer)
-                {
-                    self.cache.refresh(Kind::Workload, Arc::clone(object));
-                }
-                self.answered(action, outcome(answer), network);
-            }
-        }
-        Some(lane)
-    }
-
-    fn workload_answered(
-        &mut self,
-        lane: Lane,
-        mut write: Box<Write>,
-        update: &WorkloadUpdate,
-        answer: Answer,
-        network: &mut Network,
-    ) -> Option<Lane> {
-        match answer {
-            Ok(object) if write.stage == Stage::Read => {
-                self.write_workload(lane, write, update, Some(object), network);
-                return None;
-            }
-            Ok(object) => {
-                let (key, id, version) = (update.key.clone(), update.id, version(&object));
-                self.cache.refresh(Kind::Workload, object);
-                self.tell(Event::Queueing(QueueEvent::Written { key, id, version }), network);
-            }
-            Err(e) if e.code == 409 && write.conflicts > 1 => {
-                write.conflicts -= 1;
-                self.write_workload(lane, write, update, None, network);
-                return None;
-            }
-            Err(e) => self.failed(update, &e.message, network),
-        }
-        Some(lane)
     }
 }

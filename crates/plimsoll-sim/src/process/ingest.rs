@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_engine::Event;
+use plimsoll_jobs::Kind as Stored;
 use plimsoll_state::ObjectEvent;
 use serde_json::Value;
 
@@ -72,7 +73,9 @@ impl Process {
             match delta {
                 Delta::Upsert(object) => self.upsert(kind, &object, network),
                 Delta::Delete(name, uid) => {
-                    self.cache.remove(kind, &name);
+                    if let Some(kind) = Stored::of(kind.resource()) {
+                        self.objects.remove(kind, &name.0, &name.1);
+                    }
                     self.known.see(kind, &name.1, None);
                     let event = match kind {
                         Kind::Pod => Some(Event::Object(ObjectEvent::PodDelete(uid))),
@@ -101,7 +104,9 @@ impl Process {
             }
             _ => plimsoll_api::kueue::upsert_event(object).map(|e| e.map(Event::Queueing)),
         };
-        self.cache.put(kind, Arc::clone(object));
+        if let Some(kind) = Stored::of(kind.resource()) {
+            self.objects.put(kind, Arc::clone(object));
+        }
         if let Ok(Some(event)) = event {
             self.tell(event, network);
         }

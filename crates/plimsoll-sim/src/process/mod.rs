@@ -1,7 +1,6 @@
 //! The process under test as a whole: watches, cache, engine, executor. What decides is the product's own code; what is
 //! modelled here is the asynchronous shell around it. A crash drops all of it, and a new one starts from lists.
 
-mod cache;
 mod executor;
 mod ingest;
 mod statuses;
@@ -10,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_jobs::ObjectStore;
 use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, FairSharing, WorkloadKey};
 use plimsoll_state::{Duration, Time};
 
@@ -18,7 +18,6 @@ use crate::api::{Kind, Watch};
 use crate::check::quota::Quotas;
 use crate::network::Network;
 use crate::scenario::Settings;
-use cache::Cache;
 use executor::Executor;
 use statuses::Statuses;
 
@@ -33,7 +32,8 @@ pub struct Process {
     /// Which life this is.
     pub life: u32,
     engine: Engine,
-    cache: Cache,
+    /// Last seen objects.
+    objects: ObjectStore,
     watches: Vec<Watch>,
     /// Kinds that were never listed: nothing is decided before that.
     unlisted: BTreeSet<Kind>,
@@ -94,7 +94,7 @@ impl Process {
         Self {
             life,
             engine: Engine::new(config),
-            cache: Cache::default(),
+            objects: ObjectStore::default(),
             watches: watched(&settings).map(Watch::new).collect(),
             unlisted: watched(&settings).collect(),
             executor: Executor::default(),
@@ -163,19 +163,19 @@ impl Process {
     }
 
     fn act(&mut self, action: Action, network: &mut Network) {
-        let decided = self.known.serial();
         match action {
             Action::Queueing(
                 status @ (QueueAction::ClusterQueueStatus(..)
                 | QueueAction::LocalQueueStatus(..)
                 | QueueAction::CohortStatus(..)
                 | QueueAction::RunWindowStatus(..)),
-            ) => self.statuses.put(status, self.life, network),
+            ) => self.put_status(&status, network),
             Action::Queueing(QueueAction::Record(..))
             | Action::Scheduler(plimsoll_scheduler::Action::Record { .. }) => {}
             action => {
+                let decided = self.known.serial();
                 if let Some(superseded) = self.executor.push(action, decided) {
-                    self.answered(superseded, plimsoll_state::Answer::Superseded, network);
+                    self.superseded(superseded, network);
                 }
             }
         }
@@ -183,9 +183,8 @@ impl Process {
 
     /// The job of an evicted workload that is no part of the cluster has stopped.
     pub fn stopped(&mut self, name: &str, network: &mut Network) {
-        let Some(workload) = self.cache.get(Kind::Workload, crate::scenario::objects::NAMESPACE, name) else {
-            return;
-        };
+        let namespace = crate::scenario::objects::NAMESPACE;
+        let Some(workload) = self.objects.get(plimsoll_jobs::Kind::Workload, namespace, name) else { return };
         if ingest::waits_for_stop(&workload) {
             let (namespace, name) = crate::api::name_of(&workload);
             let event = QueueEvent::WorkloadStopped(WorkloadKey { namespace, name });

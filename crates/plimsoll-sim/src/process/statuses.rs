@@ -1,57 +1,33 @@
 //! Statuses of queues: the latest wins, one write per object is under way, and a failed one is made again (the
 //! runtime's `status`).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use plimsoll_queueing::{Action, QueueStatus};
+use plimsoll_api::execution::status::{Status, StatusKey, status_of, status_request};
+use plimsoll_jobs::Kind as Stored;
+use plimsoll_queueing::Action;
 use plimsoll_state::Duration;
-use serde_json::{Value, json};
 
 use super::Process;
+use super::executor::For;
 use crate::agenda::Event as Happens;
-use crate::api::{Kind, Name, Request, Style, uid};
+use crate::api::Request;
 use crate::network::{Answer, Network};
-use crate::scenario::objects::NAMESPACE;
 
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_millis(500);
 /// Pause between two writes of one status.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Debug)]
-enum Wanted {
-    Queue(Arc<QueueStatus>),
-    Share(i64),
-}
-
 /// Statuses that should be written.
 #[derive(Debug, Default)]
 pub struct Statuses {
-    wanted: BTreeMap<(Kind, String), Wanted>,
-    /// Those that wait for their answer or for the pause after it.
-    busy: BTreeSet<(Kind, String)>,
-}
-
-fn full(kind: Kind, name: &str) -> Name {
-    (if kind == Kind::LocalQueue { NAMESPACE.to_owned() } else { String::new() }, name.to_owned())
+    wanted: BTreeMap<StatusKey, Status>,
+    /// Those that wait for their answer or for the pause after it, with a status that was not written.
+    busy: BTreeMap<StatusKey, Option<Status>>,
 }
 
 impl Statuses {
-    /// A status is wanted.
-    pub fn put(&mut self, action: Action, life: u32, network: &mut Network) {
-        let (key, wanted) = match action {
-            Action::ClusterQueueStatus(name, status) => ((Kind::ClusterQueue, name), Wanted::Queue(status)),
-            Action::LocalQueueStatus(_, name, status) => ((Kind::LocalQueue, name), Wanted::Queue(status)),
-            Action::CohortStatus(name, share) => ((Kind::Cohort, name), Wanted::Share(share)),
-            _ => return,
-        };
-        self.wanted.insert(key.clone(), wanted);
-        if self.busy.insert(key.clone()) {
-            network.agenda.after(Duration::ZERO, Happens::Status(life, key.0, key.1));
-        }
-    }
-
     /// Whether nothing is to be written.
     pub fn is_idle(&self) -> bool {
         self.busy.is_empty() && self.wanted.is_empty()
@@ -59,51 +35,58 @@ impl Statuses {
 }
 
 impl Process {
-    /// The status of a queue may be written.
-    pub fn write_status(&mut self, kind: Kind, name: String, network: &mut Network) {
-        let key = (kind, name);
-        let Some(wanted) = self.statuses.wanted.remove(&key) else {
-            self.statuses.busy.remove(&key);
-            return;
-        };
-        let full = full(kind, &key.1);
-        let Some(object) = self.cache.get(kind, &full.0, &full.1) else {
-            self.statuses.busy.remove(&key);
-            return;
-        };
-        let status = match &wanted {
-            Wanted::Share(share) => json!({"fairSharing": {"weightedShare": share}}),
-            Wanted::Queue(status) if kind == Kind::LocalQueue => {
-                plimsoll_api::kueue::local_queue_status(status)
-            }
-            Wanted::Queue(status) => plimsoll_api::kueue::cluster_queue_status(status),
-        };
-        let same = |(k, v): (&String, &Value)| object["status"][k] == *v;
-        if status.as_object().into_iter().flatten().all(same) {
-            network.agenda.after(DEBOUNCE, Happens::Status(self.life, kind, key.1));
-            return;
+    /// Takes the status out of an action; other actions are ignored.
+    pub(super) fn put_status(&mut self, action: &Action, network: &mut Network) {
+        let Some((key, status)) = status_of(action) else { return };
+        self.statuses.wanted.insert(key.clone(), status);
+        if !self.statuses.busy.contains_key(&key) {
+            self.status_after(Duration::ZERO, key, None, network);
         }
-        let body = json!({"metadata": {"uid": uid(&object)}, "status": status});
-        let request = Request::Patch { kind, name: full, status: true, style: Style::Merge, body };
-        self.statuses.wanted.entry(key.clone()).or_insert(wanted);
-        self.send(super::executor::For::Status(kind, key.1), request, None, false, network);
+    }
+
+    fn status_after(
+        &mut self,
+        pause: Duration,
+        key: StatusKey,
+        again: Option<Status>,
+        network: &mut Network,
+    ) {
+        self.statuses.busy.insert(key.clone(), again);
+        network.agenda.after(pause, Happens::Status(self.life, key));
+    }
+
+    /// The status of a queue may be written.
+    pub fn write_status(&mut self, key: StatusKey, network: &mut Network) {
+        let again = self.statuses.busy.remove(&key).flatten();
+        let Some(status) = self.statuses.wanted.remove(&key).or(again) else { return };
+        let (resource, namespace, name) = &key;
+        let object = Stored::of(*resource).and_then(|kind| self.objects.get(kind, namespace, name));
+        let request = object.and_then(|o| status_request(&key, &status, &o, network.now()));
+        match request.and_then(Request::of_client) {
+            Some(request) => {
+                self.statuses.busy.insert(key.clone(), None);
+                self.send(For::Status(key, status), request, None, network);
+            }
+            None => self.status_after(DEBOUNCE, key, None, network),
+        }
     }
 
     /// A write of a status was answered.
     pub(super) fn status_answered(
         &mut self,
-        kind: Kind,
-        name: String,
+        key: StatusKey,
+        status: Status,
         answer: Answer,
         network: &mut Network,
     ) {
-        let pause = match answer {
+        match answer {
             Ok(object) => {
-                self.cache.refresh(kind, object);
-                DEBOUNCE
+                if let Some(kind) = Stored::of(key.0) {
+                    self.objects.refresh(kind, object);
+                }
+                self.status_after(DEBOUNCE, key, None, network);
             }
-            Err(_) => RETRY,
-        };
-        network.agenda.after(pause, Happens::Status(self.life, kind, name));
+            Err(_) => self.status_after(Duration(RETRY.0 + DEBOUNCE.0), key, Some(status), network),
+        }
     }
 }
