@@ -204,9 +204,8 @@ impl Runtime {
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
         let gangs = |p: &plimsoll_scheduler::Profile| {
-            ["preEnqueue", "permit"]
-                .iter()
-                .any(|at| p.plugins.enabled(at, plimsoll_scheduler::PluginId::GangScheduling))
+            use plimsoll_scheduler::ExtensionPoint::{Permit, PreEnqueue};
+            [PreEnqueue, Permit].into_iter().any(|at| p.plugins.enabled(at, "GangScheduling"))
         };
         let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs));
         let stop = CancellationToken::new();

@@ -2,10 +2,12 @@
 
 use super::cluster::amounts;
 use super::cluster::{Extra, NodeInfo, OwnerKind, Pod, PodId};
-use super::events::{Actions, Change, EXTRA_TAINT, Payload, PodView, Resource, needs_extra_taint};
+use super::events::{
+    ActionType, ClusterEvent, EXTRA_TAINT, EventResource, Payload, PodSnapshot, needs_extra_taint,
+};
 use super::framework::PluginId;
 use super::queue::Stage;
-use super::{Action, Event, Note, Scheduler};
+use super::{Event, Scheduler};
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model;
@@ -43,7 +45,7 @@ impl Scheduler {
 
     /// Whether anybody waits for events, or is in a cycle that may want them later.
     pub(super) fn is_watched(&self) -> bool {
-        self.queue.has_waiters() || !self.missed.is_empty()
+        self.queue.has_waiters() || !self.in_flight_events.is_empty()
     }
 
     fn node_upsert(&mut self, node: &model::Node) {
@@ -55,12 +57,12 @@ impl Scheduler {
         let new = Arc::clone(&self.cluster.nodes[id].info);
         let name = self.cluster.nodes[id].name;
         let actions = match &old {
-            None => vec![Actions::ADD],
+            None => vec![ActionType::ADD],
             Some(old) => node_actions(old, &new),
         };
         for actions in actions {
             let payload = Payload::Node { name, old: old.clone(), new: Some(Arc::clone(&new)) };
-            self.changed(&Change { resource: Resource::Node, actions, payload });
+            self.changed(&ClusterEvent { resource: EventResource::Node, actions, payload });
         }
     }
 
@@ -68,7 +70,7 @@ impl Scheduler {
         let Some((_, old)) = self.cluster.remove_node(name) else { return };
         let Some(name) = self.cluster.strings.get(name) else { return };
         let payload = Payload::Node { name, old: Some(old), new: None };
-        self.changed(&Change { resource: Resource::Node, actions: Actions::DELETE, payload });
+        self.changed(&ClusterEvent { resource: EventResource::Node, actions: ActionType::DELETE, payload });
     }
 
     fn extra(&mut self, pod: &model::Pod) -> Option<Box<Extra>> {
@@ -121,7 +123,7 @@ impl Scheduler {
             self.cluster.join_group(id);
             self.cluster.place(id, node);
             self.expect_promise(id, pod);
-            self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None);
+            self.pod_changed(id, EventResource::AssignedPod, ActionType::ADD, None);
             return;
         }
         self.expect_promise(id, pod);
@@ -134,7 +136,7 @@ impl Scheduler {
         }
         if !pod.group.is_empty() {
             // Others of its group may have waited for it.
-            self.pod_changed(id, Resource::UnschedulablePod, Actions::ADD, None);
+            self.pod_changed(id, EventResource::UnschedulablePod, ActionType::ADD, None);
         }
     }
 
@@ -169,7 +171,7 @@ impl Scheduler {
 
     fn pod_updated(&mut self, id: PodId, pod: &model::Pod) {
         let watched = self.is_watched();
-        let old = watched.then(|| Box::new(PodView::new(&self.cluster, id)));
+        let old = watched.then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         let was_gated = self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.gates.is_empty());
         let old_nomination =
             self.cluster.pods[id].extra.as_ref().map_or_else(Box::default, |e| e.nominated.clone());
@@ -190,7 +192,7 @@ impl Scheduler {
             return;
         }
         if self.cluster.pods[id].node.is_some() {
-            if self.missed.contains_key(&id) {
+            if self.in_flight_events.contains_key(&id) {
                 self.own_update(id, old, was_gated && pod.spec.scheduling_gates.is_empty());
             }
             return;
@@ -215,32 +217,33 @@ impl Scheduler {
     }
 
     /// A pod is nominated elsewhere or nowhere: its room is free for pods that did not go before it.
-    fn nomination_ended(&mut self, id: PodId, old: Option<&PodView>) {
+    fn nomination_ended(&mut self, id: PodId, old: Option<&PodSnapshot>) {
         let Some(old) = old else { return };
         let priority = old.shape.spec.priority;
-        let view = Box::new(PodView { nominated: true, ..old.clone() });
+        let view = Box::new(PodSnapshot { nominated: true, ..old.clone() });
         let payload = Payload::Pod { id, old: Some(view), new: None };
-        let change = Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload };
+        let change =
+            ClusterEvent { resource: EventResource::AssignedPod, actions: ActionType::DELETE, payload };
         self.changed_for(&change, |p, other| p.cluster.priority(other) <= priority);
     }
 
     /// A waiting pod was updated: it may be schedulable now.
-    fn own_update(&mut self, id: PodId, old: Option<Box<PodView>>, gates_gone: bool) {
+    fn own_update(&mut self, id: PodId, old: Option<Box<PodSnapshot>>, gates_gone: bool) {
         let parked = |q: &super::queue::Queue| {
             q.get(id).is_some_and(|r| matches!(r.stage, Stage::Unschedulable | Stage::Gated(_)))
         };
-        let in_cycle = self.missed.contains_key(&id);
+        let in_cycle = self.in_flight_events.contains_key(&id);
         if !parked(&self.queue) && !in_cycle {
             return;
         }
         let Some(old) = old else { return };
-        let new = Box::new(PodView::new(&self.cluster, id));
+        let new = Box::new(PodSnapshot::new(&self.cluster, id));
         for actions in pod_actions(&old, &new, gates_gone) {
             let payload = Payload::Pod { id, old: Some(old.clone()), new: Some(new.clone()) };
-            let change = Change { resource: Resource::UnschedulablePod, actions, payload };
+            let change = ClusterEvent { resource: EventResource::UnschedulablePod, actions, payload };
             if in_cycle {
                 // It counts when the pod comes back from its cycle.
-                if let Some(missed) = self.missed.get_mut(&id) {
+                if let Some(missed) = self.in_flight_events.get_mut(&id) {
                     missed.push(&change);
                 }
                 continue;
@@ -253,14 +256,14 @@ impl Scheduler {
     }
 
     /// The pod is on a node now, says the API.
-    fn pod_assigned(&mut self, id: PodId, node_name: &str, old: Option<Box<PodView>>) {
+    fn pod_assigned(&mut self, id: PodId, node_name: &str, old: Option<Box<PodSnapshot>>) {
         let node = self.cluster.node_row(node_name);
         let before = self.cluster.pods[id].node;
         let was_waiting = self.queue.get(id).is_some();
         self.forget_waiting(id, false);
         self.queue.remove(id);
         self.forget_extended(id);
-        self.unreserve(id);
+        self.release_work(id);
         self.cluster.join_group(id);
         // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
@@ -268,55 +271,48 @@ impl Scheduler {
         let confirmed = self.binding.contains_key(&id);
         match old {
             Some(old) if before == Some(node) && !was_waiting && !confirmed => {
-                let new = Box::new(PodView::new(&self.cluster, id));
+                let new = Box::new(PodSnapshot::new(&self.cluster, id));
                 for actions in pod_actions(&old, &new, false) {
                     let payload = Payload::Pod { id, old: Some(old.clone()), new: Some(new.clone()) };
-                    self.changed(&Change { resource: Resource::AssignedPod, actions, payload });
+                    self.changed(&ClusterEvent { resource: EventResource::AssignedPod, actions, payload });
                 }
             }
-            _ => self.pod_changed(id, Resource::AssignedPod, Actions::ADD, None),
+            _ => self.pod_changed(id, EventResource::AssignedPod, ActionType::ADD, None),
         }
     }
 
-    fn pod_changed(&mut self, id: PodId, resource: Resource, actions: Actions, old: Option<Box<PodView>>) {
+    fn pod_changed(
+        &mut self,
+        id: PodId,
+        resource: EventResource,
+        actions: ActionType,
+        old: Option<Box<PodSnapshot>>,
+    ) {
         if !self.is_watched() {
             return;
         }
-        let new = Some(Box::new(PodView::new(&self.cluster, id)));
-        self.changed(&Change { resource, actions, payload: Payload::Pod { id, old, new } });
+        let new = Some(Box::new(PodSnapshot::new(&self.cluster, id)));
+        self.changed(&ClusterEvent { resource, actions, payload: Payload::Pod { id, old, new } });
     }
 
     pub(super) fn pod_delete(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         self.forget_promise(id);
         self.freed |= self.cluster.pods[id].node.is_some();
-        let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
+        let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.forget_waiting(id, true);
         self.queue.remove(id);
         self.forget_extended(id);
         self.binding.remove(&id);
-        self.unreserve(id);
+        self.release_work(id);
         self.cluster.remove_pod(id);
         let Some(view) = view.filter(|v| v.node.is_some() || v.nominated) else { return };
         let (placed, priority) = (view.node.is_some(), view.shape.spec.priority);
         let payload = Payload::Pod { id, old: Some(view), new: None };
-        let change = Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload };
+        let change =
+            ClusterEvent { resource: EventResource::AssignedPod, actions: ActionType::DELETE, payload };
         // A nominated pod kept its room from pods that do not go before it only (`getLEPriorityPreCheck`).
         self.changed_for(&change, |p, other| placed || p.cluster.priority(other) <= priority);
-    }
-
-    pub(super) fn bound(&mut self, uid: &str) {
-        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if self.waiting.contains(id) || self.binding.remove(&id).is_none() {
-            return;
-        }
-        self.queue.remove(id);
-        let Some(node) = self.cluster.pods[id].node else { return };
-        let pod = self.pod_ref(id);
-        let node = self.cluster.strings.text(self.cluster.nodes[node].name);
-        let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
-        let note = Note { warning: false, reason: "Scheduled", action: "Binding", message };
-        self.outbox.push(Action::Record { pod, note });
     }
 
     pub(super) fn bind_failed(&mut self, uid: &str, message: &str) {
@@ -330,48 +326,56 @@ impl Scheduler {
             // The answer to an earlier attempt.
             return;
         }
-        if self.binding.remove(&id).is_none() || self.queue.get(id).is_none() {
-            // Bound by somebody else in the meantime, or gone: nothing to take back.
+        let Some(assumed) = self.binding.remove(&id) else { return };
+        if self.queue.get(id).is_none() {
+            // Bound by another scheduler in the meantime, or gone: there is nothing to undo.
             return;
         }
-        let view = self.is_watched().then(|| Box::new(PodView::new(&self.cluster, id)));
-        self.unguard(id);
+        let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
+        self.unreserve(id, Some(&assumed));
         self.cluster.unplace(id);
         self.freed = true;
         if let Some(view) = view {
             let payload = Payload::Pod { id, old: Some(view), new: None };
-            self.changed(&Change { resource: Resource::AssignedPod, actions: Actions::DELETE, payload });
+            self.changed(&ClusterEvent {
+                resource: EventResource::AssignedPod,
+                actions: ActionType::DELETE,
+                payload,
+            });
         }
-        let text = match self.unreserve(id) {
+        let (pre_bind, names) = (self.release_work(id), self.runners.first().map(|r| &r.names));
+        let name = |plugin: PluginId| names.map_or("", |n| n.of(plugin));
+        let text = match (pre_bind, assumed.binder()) {
             _ if !named => message.to_owned(),
-            Some(plugin) => format!("running PreBind plugin {:?}: {message}", plugin.name()),
-            None => format!("running Bind plugin \"DefaultBinder\": {message}"),
+            (Some(plugin), _) => format!("running PreBind plugin {:?}: {message}", name(plugin)),
+            (None, Some(plugin)) => format!("running Bind plugin {:?}: {message}", name(plugin)),
+            (None, None) => message.to_owned(),
         };
         let nominated = self.clear_nomination(id);
         self.failed(id, "SchedulerError", &text, nominated);
     }
 
     /// Something changed: wakes the pods it may unblock.
-    pub(super) fn changed(&mut self, change: &Change) {
+    pub(super) fn changed(&mut self, change: &ClusterEvent) {
         self.changed_for(change, |_, _| true);
     }
 
     /// The same for some pods only (upstream's `PreEnqueueCheck`).
-    pub(super) fn changed_for(&mut self, change: &Change, applies: impl Fn(&Self, PodId) -> bool) {
+    pub(super) fn changed_for(&mut self, change: &ClusterEvent, applies: impl Fn(&Self, PodId) -> bool) {
         if !self.is_watched() {
             return;
         }
-        self.note_missed(change);
+        self.record_in_flight(change);
         let mut affected: BTreeSet<(u64, PodId)> = BTreeSet::new();
-        for id in PluginId::ALL {
-            let interested = *id == PluginId::Extender
-                || self.runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
-                    let list = p.interests();
-                    list.iter().any(|i| i.matches(change.resource, change.actions))
-                        || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
-                });
-            if interested {
-                affected.extend(self.queue.stopped_by(*id));
+        let plugins = self.runners.first().map(|r| r.names.ids()).into_iter().flatten();
+        for id in plugins {
+            let registered = self.runners.iter().filter_map(|r| r.plugin(id)).any(|p| {
+                let list = p.events_to_register();
+                list.iter().any(|i| i.matches(change.resource, change.actions))
+                    || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
+            });
+            if registered {
+                affected.extend(self.queue.stopped_by(id));
             }
         }
         for (_, id) in affected {
@@ -382,7 +386,7 @@ impl Scheduler {
     }
 
     /// Asks the plugins that stopped a pod whether the change may help, and moves it accordingly.
-    pub(super) fn reconsider(&mut self, id: PodId, change: &Change) {
+    pub(super) fn reconsider(&mut self, id: PodId, change: &ClusterEvent) {
         let Some(row) = self.queue.get(id) else { return };
         let gating = match row.stage {
             Stage::Gated(plugin) => Some(plugin),
@@ -392,14 +396,11 @@ impl Scheduler {
         };
         let Some(runner) = self.runners.get(row.profile as usize) else { return };
         let helps = |plugin: PluginId| {
-            // Nobody knows what an extender waits for: any event will do.
-            plugin == PluginId::Extender
-                || runner
-                    .plugin(plugin)
-                    .is_some_and(|p| super::hints::hint(p, &self.cluster, id, change) == Some(true))
+            let made = runner.plugin(plugin);
+            made.is_some_and(|p| super::hints::hint(p, &self.cluster, id, change) == Some(true))
         };
-        let at_once = row.pending.iter().any(|p| helps(*p));
-        let later = at_once || row.rejectors.iter().chain(&gating).any(|p| helps(*p));
+        let at_once = row.pending_plugins.iter().any(helps);
+        let later = at_once || row.unschedulable_plugins.iter().chain(gating).any(helps);
         if !later {
             return;
         }
@@ -416,49 +417,49 @@ impl Scheduler {
 }
 
 /// The events of a node update, in upstream's order.
-pub(super) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<Actions> {
+pub(super) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<ActionType> {
     let mut out = Vec::new();
     if old.alloc != new.alloc || old.scalars != new.scalars {
-        out.push(Actions::NODE_ALLOCATABLE);
+        out.push(ActionType::NODE_ALLOCATABLE);
     }
     if old.labels != new.labels {
-        out.push(Actions::NODE_LABEL);
+        out.push(ActionType::NODE_LABEL);
     }
     if old.taints != new.taints || (old.unschedulable && !new.unschedulable) {
-        out.push(Actions::NODE_TAINT);
+        out.push(ActionType::NODE_TAINT);
     }
     if old.features != new.features {
-        out.push(Actions::NODE_DECLARED_FEATURE);
+        out.push(ActionType::NODE_DECLARED_FEATURE);
     }
     out
 }
 
 /// The events of a pod update, in upstream's order.
-pub(super) fn pod_actions(old: &PodView, new: &PodView, gates_gone: bool) -> Vec<Actions> {
+pub(super) fn pod_actions(old: &PodSnapshot, new: &PodSnapshot, gates_gone: bool) -> Vec<ActionType> {
     let mut out = Vec::new();
     if old.shape.labels != new.shape.labels {
-        out.push(Actions::POD_LABEL);
+        out.push(ActionType::POD_LABEL);
     }
     if scaled_down(old, new) {
-        out.push(Actions::POD_SCALE_DOWN);
+        out.push(ActionType::POD_SCALE_DOWN);
     }
     if gates_gone {
-        out.push(Actions::POD_GATES_ELIMINATED);
+        out.push(ActionType::POD_GATES_ELIMINATED);
     }
     if old.shape.spec.tolerations != new.shape.spec.tolerations {
-        out.push(Actions::POD_TOLERATION);
+        out.push(ActionType::POD_TOLERATION);
     }
     if old.claim_statuses != new.claim_statuses {
-        out.push(Actions::POD_GENERATED_CLAIM);
+        out.push(ActionType::POD_GENERATED_CLAIM);
     }
     if out.is_empty() {
-        out.push(Actions::POD_OTHER);
+        out.push(ActionType::POD_OTHER);
     }
     out
 }
 
 /// Whether any request shrank.
-fn scaled_down(old: &PodView, new: &PodView) -> bool {
+fn scaled_down(old: &PodSnapshot, new: &PodSnapshot) -> bool {
     let (o, n) = (&old.usage.requests, &new.usage.requests);
     o.cpu > n.cpu
         || o.memory > n.memory

@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::cluster::group::PodGroup;
 use super::cluster::labels::Selector;
 use super::cluster::{Labels, OwnerKind};
-use super::events::{Actions, Change, Payload, Resource};
+use super::events::{ActionType, ClusterEvent, EventResource, Payload};
 use super::objects::{Budget, Capacity, Claim, Class, ObjectChange, OwnerSelector, Pair, Service, Volume};
 use plimsoll_state::ClusterObject;
 use plimsoll_state::model;
@@ -36,59 +36,59 @@ impl Scheduler {
             ClusterObject::Volume(raw) => {
                 let new = Volume::new(raw, &mut self.cluster.strings);
                 let pair = put(&mut self.cluster.objects.volumes, raw.name.clone(), new);
-                self.object_changed(Resource::PersistentVolume, pair, ObjectChange::Volume);
+                self.object_changed(EventResource::PersistentVolume, pair, ObjectChange::Volume);
             }
             ClusterObject::Claim(raw) => {
                 let key = (self.cluster.strings.intern(&raw.namespace), raw.name.clone());
                 let new = Claim::new(raw, &mut self.cluster.strings);
                 let pair = put(&mut self.cluster.objects.claims, key, new);
-                self.object_changed(Resource::PersistentVolumeClaim, pair, ObjectChange::Claim);
-                self.claim_seen();
+                self.object_changed(EventResource::PersistentVolumeClaim, pair, ObjectChange::Claim);
+                self.retry_pre_bind();
             }
             ClusterObject::StorageClass(raw) => {
                 let new = Class::new(raw, &mut self.cluster.strings);
                 let pair = put(&mut self.cluster.objects.classes, raw.name.clone(), new);
-                self.object_changed(Resource::StorageClass, pair, ObjectChange::Class);
+                self.object_changed(EventResource::StorageClass, pair, ObjectChange::Class);
             }
             ClusterObject::CsiNode(raw) => {
                 let pair = put(&mut self.cluster.objects.csi_nodes, raw.name.clone(), raw.clone());
-                self.object_changed(Resource::CsiNode, pair, ObjectChange::CsiNode);
+                self.object_changed(EventResource::CsiNode, pair, ObjectChange::CsiNode);
             }
             ClusterObject::CsiDriver(raw) => {
                 let pair = put(&mut self.cluster.objects.csi_drivers, raw.name.clone(), raw.clone());
-                self.object_changed(Resource::CsiDriver, pair, ObjectChange::CsiDriver);
+                self.object_changed(EventResource::CsiDriver, pair, ObjectChange::CsiDriver);
             }
             ClusterObject::StorageCapacity(raw) => {
                 let new = Capacity::new(raw, &mut self.cluster.strings);
                 let key = (raw.namespace.clone(), raw.name.clone());
                 let pair = put(&mut self.cluster.objects.capacities, key, new);
-                self.object_changed(Resource::CsiStorageCapacity, pair, ObjectChange::Capacity);
+                self.object_changed(EventResource::CsiStorageCapacity, pair, ObjectChange::Capacity);
             }
             ClusterObject::DeviceClaim(raw) => {
                 let pair = self.cluster.objects.devices.put_claim(raw, &mut self.cluster.strings);
-                self.object_changed(Resource::ResourceClaim, pair, ObjectChange::DeviceClaim);
+                self.object_changed(EventResource::ResourceClaim, pair, ObjectChange::DeviceClaim);
             }
             ClusterObject::DeviceSlice(raw) => {
                 let pair = self.cluster.objects.devices.put_slice(raw, &mut self.cluster.strings);
-                self.object_changed(Resource::ResourceSlice, pair, ObjectChange::DeviceSlice);
+                self.object_changed(EventResource::ResourceSlice, pair, ObjectChange::DeviceSlice);
             }
             ClusterObject::DeviceClass(raw) => {
                 self.cluster.changes.epoch += 1;
                 let pair = put(&mut self.cluster.objects.devices.classes, raw.name.clone(), raw.clone());
-                self.object_changed(Resource::DeviceClass, pair, ObjectChange::DeviceClass);
+                self.object_changed(EventResource::DeviceClass, pair, ObjectChange::DeviceClass);
             }
             ClusterObject::PodGroup { namespace, name, min_count } => {
                 let key = (self.cluster.strings.intern(namespace), Box::<str>::from(name.as_str()));
                 let new = Arc::new(PodGroup { min_count: *min_count });
                 let group = self.cluster.groups.entry(key.clone()).or_default();
                 let known = group.object.replace(new).is_some();
-                let actions = if known { Actions::UPDATE } else { Actions::ADD };
+                let actions = if known { ActionType::UPDATE } else { ActionType::ADD };
                 let payload = Payload::Object(ObjectChange::PodGroup(key.0, key.1));
-                self.changed(&Change { resource: Resource::PodGroup, actions, payload });
+                self.changed(&ClusterEvent { resource: EventResource::PodGroup, actions, payload });
             }
             ClusterObject::VolumeAttachment(raw) => {
                 let pair = put(&mut self.cluster.objects.attachments, raw.name.clone(), raw.clone());
-                self.object_changed(Resource::VolumeAttachment, pair, ObjectChange::Attachment);
+                self.object_changed(EventResource::VolumeAttachment, pair, ObjectChange::Attachment);
             }
         }
     }
@@ -144,49 +144,51 @@ impl Scheduler {
         let own = name.to_owned();
         let (resource, change) = match kind {
             "PersistentVolume" => (
-                Resource::PersistentVolume,
+                EventResource::PersistentVolume,
                 o.volumes.remove(name).map(|x| ObjectChange::Volume((Some(x), None))),
             ),
             "PersistentVolumeClaim" => (
-                Resource::PersistentVolumeClaim,
+                EventResource::PersistentVolumeClaim,
                 o.claims.remove(&(space, own)).map(|x| ObjectChange::Claim((Some(x), None))),
             ),
-            "StorageClass" => {
-                (Resource::StorageClass, o.classes.remove(name).map(|x| ObjectChange::Class((Some(x), None))))
-            }
-            "CSINode" => {
-                (Resource::CsiNode, o.csi_nodes.remove(name).map(|x| ObjectChange::CsiNode((Some(x), None))))
-            }
+            "StorageClass" => (
+                EventResource::StorageClass,
+                o.classes.remove(name).map(|x| ObjectChange::Class((Some(x), None))),
+            ),
+            "CSINode" => (
+                EventResource::CsiNode,
+                o.csi_nodes.remove(name).map(|x| ObjectChange::CsiNode((Some(x), None))),
+            ),
             "CSIDriver" => (
-                Resource::CsiDriver,
+                EventResource::CsiDriver,
                 o.csi_drivers.remove(name).map(|x| ObjectChange::CsiDriver((Some(x), None))),
             ),
             "CSIStorageCapacity" => (
-                Resource::CsiStorageCapacity,
+                EventResource::CsiStorageCapacity,
                 o.capacities
                     .remove(&(namespace.to_owned(), own))
                     .map(|x| ObjectChange::Capacity((Some(x), None))),
             ),
             "ResourceClaim" => (
-                Resource::ResourceClaim,
+                EventResource::ResourceClaim,
                 o.devices.remove_claim(space, name).map(|x| ObjectChange::DeviceClaim((Some(x), None))),
             ),
             "ResourceSlice" => (
-                Resource::ResourceSlice,
+                EventResource::ResourceSlice,
                 o.devices.remove_slice(name).map(|x| ObjectChange::DeviceSlice((Some(x), None))),
             ),
             "DeviceClass" => (
-                Resource::DeviceClass,
+                EventResource::DeviceClass,
                 o.devices.classes.remove(name).map(|x| ObjectChange::DeviceClass((Some(x), None))),
             ),
             "PodGroup" => {
                 let key = (space, own.into_boxed_str());
                 let old = self.cluster.groups.get_mut(&key).and_then(|g| g.object.take());
                 self.cluster.drop_group_if_unused(&key);
-                (Resource::PodGroup, old.map(|_| ObjectChange::PodGroup(key.0, key.1)))
+                (EventResource::PodGroup, old.map(|_| ObjectChange::PodGroup(key.0, key.1)))
             }
             "VolumeAttachment" => (
-                Resource::VolumeAttachment,
+                EventResource::VolumeAttachment,
                 o.attachments.remove(name).map(|x| ObjectChange::Attachment((Some(x), None))),
             ),
             _ => {
@@ -196,7 +198,7 @@ impl Scheduler {
         };
         if let Some(change) = change {
             let payload = Payload::Object(change);
-            self.changed(&Change { resource, actions: Actions::DELETE, payload });
+            self.changed(&ClusterEvent { resource, actions: ActionType::DELETE, payload });
         }
     }
 
@@ -226,9 +228,14 @@ impl Scheduler {
         }
     }
 
-    fn object_changed<T>(&mut self, resource: Resource, pair: Pair<T>, wrap: fn(Pair<T>) -> ObjectChange) {
-        let actions = if pair.0.is_some() { Actions::UPDATE } else { Actions::ADD };
-        self.changed(&Change { resource, actions, payload: Payload::Object(wrap(pair)) });
+    fn object_changed<T>(
+        &mut self,
+        resource: EventResource,
+        pair: Pair<T>,
+        wrap: fn(Pair<T>) -> ObjectChange,
+    ) {
+        let actions = if pair.0.is_some() { ActionType::UPDATE } else { ActionType::ADD };
+        self.changed(&ClusterEvent { resource, actions, payload: Payload::Object(wrap(pair)) });
     }
 }
 

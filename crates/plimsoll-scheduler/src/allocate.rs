@@ -1,4 +1,4 @@
-//! Giving devices to claims on one node: exhaustive first fit with backtracking (spec section 5.10, upstream's
+//! Giving devices to claims on one node: exhaustive first fit with backtracking (upstream's
 //! `incubating` allocator).
 
 mod constraints;

@@ -1,6 +1,7 @@
-//! Arguments of plugins, with upstream's defaults (spec section 1.4).
+//! Arguments of plugins, with upstream's defaults (upstream `pkg/scheduler/apis/config/v1/defaults.go`).
 
 use plimsoll_state::model::{NodeAffinity, SpreadConstraint};
+use std::collections::BTreeMap;
 
 /// How NodeResourcesFit scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,6 +101,15 @@ pub struct Args {
     pub bind_timeout_seconds: i64,
     /// DynamicResources: milliseconds that one node's allocation may take; 0: no limit.
     pub filter_timeout_millis: i64,
+    /// Plugins that are not in-tree, by name: the JSON text of `pluginConfig[].args`.
+    pub others: BTreeMap<String, String>,
+}
+
+impl Args {
+    /// The JSON text of the arguments of a plugin that is not in-tree; `None`: the profile has none.
+    pub fn of(&self, plugin: &str) -> Option<&str> {
+        self.others.get(plugin).map(String::as_str)
+    }
 }
 
 impl Default for Args {
@@ -119,6 +129,7 @@ impl Default for Args {
             },
             bind_timeout_seconds: 600,
             filter_timeout_millis: 10_000,
+            others: BTreeMap::new(),
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
-use super::evaluate::{self, Failure};
-use super::framework::{Incoming, PluginId, Status};
-use super::message::truncate_note;
-use super::permit::Passage;
-use super::preempt::{self, Candidate, Trials};
+use super::evaluate;
+use super::framework::{Candidate, CycleState, Incoming};
+use super::message::{Failure, truncate_note};
+use super::permit::Permitted;
+use super::plugins::preemption::{self, DryRuns};
+use super::post_filter;
 use super::queue::Stage;
 use super::ranked::Rank;
-use super::{Action, Note, PodRef, Preparation, Scheduler, prepare};
+use super::{Action, Note, PodRef, Scheduler};
 use plimsoll_state::rng::Rng;
 use plimsoll_state::time::Time;
 use std::hash::BuildHasher;
@@ -20,7 +21,7 @@ const MIN_FEASIBLE: usize = 100;
 
 /// How a cycle ended.
 pub(super) enum Outcome {
-    Placed(NodeId, Option<Preparation>),
+    Placed(NodeId, CycleState),
     Rejected { failure: Failure, candidate: Option<Arc<Candidate>>, clear_nomination: bool },
     Error(String),
     NoNodes,
@@ -30,13 +31,14 @@ impl Scheduler {
     /// Decides, with bounded work.
     pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.now = now;
-        self.give_up_waiting();
+        self.expire_pre_bind();
+        self.retry_pre_bind();
         self.end_promises();
         self.give_up_extending();
         self.end_waiting();
         self.settle_victims();
         self.queue.flush_backoff(now);
-        for id in self.queue.take_leftovers(now) {
+        for id in self.queue.take_unschedulable_leftover(now) {
             self.retry(id);
         }
         self.repeat_due();
@@ -64,9 +66,7 @@ impl Scheduler {
             self.queue.remove(id);
             return;
         }
-        if self.guarded
-            && let Some(pods) = self.take_group(id)
-        {
+        if let Some(pods) = self.take_group(id) {
             return self.schedule_group(&pods);
         }
         if let Some(outcome) = self.take_promise(id) {
@@ -92,13 +92,13 @@ impl Scheduler {
             self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
         };
         Some(match rank {
-            Rank::Best(node) => Outcome::Placed(node, None),
+            Rank::Best(node) => Outcome::Placed(node, CycleState::default()),
             Rank::None(ranked) => {
                 let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
                 let failure = evaluate::ranked_failure(&self.cluster, ranked);
                 // What pods elsewhere change is not noticed by what is kept about a node.
-                let trials = (!ranked.is_counted()).then_some(&mut ranked.trials);
-                reject(cycle, &mut self.cluster, failure, (&mut self.rng, trials))
+                let known = (!ranked.is_counted()).then_some(&mut ranked.dry_runs);
+                reject(cycle, &mut self.cluster, failure, (&mut self.rng, known))
             }
             Rank::Unknown => {
                 let sampled = sampled.map(|n| (n, &mut self.next_start));
@@ -110,7 +110,7 @@ impl Scheduler {
     /// Carries out how a cycle ended.
     pub(super) fn conclude(&mut self, id: PodId, outcome: Outcome) {
         match outcome {
-            Outcome::Placed(node, what) => self.assume(id, node, what),
+            Outcome::Placed(node, state) => self.assume(id, node, state),
             Outcome::Rejected { failure, candidate, clear_nomination } => {
                 self.rejected(id, &failure, candidate, clear_nomination);
             }
@@ -125,24 +125,15 @@ impl Scheduler {
         }
     }
 
-    /// Counts the pod on the node and asks for the binding.
-    fn assume(&mut self, id: PodId, node: NodeId, what: Option<Preparation>) {
+    /// Assumes the pod on the node, and goes on to PreBind unless it waits on Permit.
+    fn assume(&mut self, id: PodId, node: NodeId, state: CycleState) {
         self.cluster.nominate(id, None);
-        self.cluster.place(id, node);
-        self.binding.insert(id, ());
-        self.missed.remove(&id);
-        let prepared = what.is_some();
-        if let Some(what) = what {
-            self.reserve(id, node, what);
+        self.in_flight_events.remove(&id);
+        match self.reserve_and_permit(id, node, state) {
+            Ok(Permitted::Allowed) => self.pre_bind(id),
+            Ok(Permitted::Waits) => {}
+            Err(back) => self.forget_assumed(id, back, false),
         }
-        if self.guarded && self.guard(id, node) != Passage::Open {
-            return;
-        }
-        if prepared {
-            return self.pre_bind(id);
-        }
-        let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
-        self.bind(id, node);
     }
 
     /// Victims that need not be deleted make room now, after the pod that needs it was put aside: stand-ins, and pods
@@ -152,18 +143,15 @@ impl Scheduler {
             self.break_promise(stand_in);
         }
         for id in std::mem::take(&mut self.cancelled) {
-            let uid = self.cluster.pods[id].uid.clone();
-            self.bind_failed(&uid, "binding volumes: context canceled");
+            self.end_pre_bind(id, "context canceled");
         }
-        if self.guarded {
-            self.follow_waiting();
-        }
+        self.run_deferred_calls();
     }
 
     fn rejected(&mut self, id: PodId, failure: &Failure, candidate: Option<Arc<Candidate>>, clear: bool) {
         if let Some(row) = self.queue.get_mut(id) {
-            row.rejectors = failure.plugins.iter().copied().collect();
-            row.pending = failure.pending.iter().copied().collect();
+            row.unschedulable_plugins = failure.plugins.clone();
+            row.pending_plugins = failure.pending.clone();
         }
         let text = failure.fit.full();
         let nominated = match candidate {
@@ -228,7 +216,7 @@ impl Scheduler {
 
     /// Whether a victim needs not be deleted: it waits at Permit or in PreBind, and is only taken back.
     fn make_way(&mut self, victim: PodId) -> bool {
-        if self.guarded && self.waiting.preempt(victim) {
+        if self.waiting.preempt(victim) {
             return true;
         }
         let cancel = self.can_cancel(victim);
@@ -248,7 +236,7 @@ impl Scheduler {
         let told = row.condition == condition && nominated.is_none();
         row.condition = condition;
         row.timestamp = now;
-        let error = row.rejectors.is_empty() && row.pending.is_empty();
+        let error = row.unschedulable_plugins.is_empty() && row.pending_plugins.is_empty();
         if error {
             row.errors += 1;
         } else {
@@ -262,7 +250,7 @@ impl Scheduler {
         } else {
             self.queue.enter(id, Stage::Unschedulable);
         }
-        self.replay_missed(id);
+        self.replay_in_flight(id);
         if !told {
             let pod = self.pod_ref(id);
             let message = text.to_owned();
@@ -289,10 +277,10 @@ pub(super) enum Search<'a> {
     Error(String),
 }
 
-/// After how many feasible nodes the search stops; `None`: never (spec section 4, `numFeasibleNodesToFind`).
+/// After how many feasible nodes the search stops; `None`: never (upstream `numFeasibleNodesToFind` in `schedule_one.go`).
 ///
 /// A percentage of 0 looks at all nodes here: that costs less than upstream's sample.
-fn sample(runner: &super::cycle::Runner, nodes: usize) -> Option<usize> {
+fn sample(runner: &super::runner::Runner, nodes: usize) -> Option<usize> {
     let percentage = usize::from(runner.profile.percentage_of_nodes_to_score);
     if percentage == 0 || percentage >= 100 || nodes < MIN_FEASIBLE {
         return None;
@@ -305,7 +293,7 @@ fn sample(runner: &super::cycle::Runner, nodes: usize) -> Option<usize> {
 
 /// One attempt to find a node.
 fn attempt(
-    runner: &super::cycle::Runner,
+    runner: &super::runner::Runner,
     cluster: &mut Cluster,
     incoming: Incoming,
     rng: &mut Rng,
@@ -315,7 +303,7 @@ fn attempt(
         return Outcome::NoNodes;
     }
     match search(runner, cluster, incoming, rng, sampled) {
-        Search::On(cycle, node) => placed(&cycle, cluster, node),
+        Search::On(cycle, node) => Outcome::Placed(node, cycle.state),
         Search::Nowhere(cycle, failure) => reject(cycle, cluster, failure, (rng, None)),
         Search::Error(text) => Outcome::Error(text),
     }
@@ -323,7 +311,7 @@ fn attempt(
 
 /// PreFilter to Score over all nodes, or over a sample of them.
 pub(super) fn search<'a>(
-    runner: &'a super::cycle::Runner,
+    runner: &'a super::runner::Runner,
     cluster: &mut Cluster,
     incoming: Incoming,
     rng: &mut Rng,
@@ -337,10 +325,10 @@ pub(super) fn search<'a>(
             None => evaluate::filter_all(&mut cycle, cluster).0,
         };
     } else if !cycle.status.code.is_rejected() {
-        return Search::Error(error_text(cluster, &cycle.status, "PreFilter"));
+        return Search::Error(runner.error_text(cluster, &cycle.status, "PreFilter"));
     }
     if let Some((_, status)) = verdicts.iter().find(|(_, s)| !s.is_success() && !s.code.is_rejected()) {
-        return Search::Error(error_text(cluster, status, "Filter"));
+        return Search::Error(runner.error_text(cluster, status, "Filter"));
     }
     let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
     match feasible.as_slice() {
@@ -356,27 +344,14 @@ pub(super) fn search<'a>(
     }
 }
 
-/// Reserve on the chosen node.
-pub(super) fn placed(cycle: &Cycle<'_>, cluster: &Cluster, node: NodeId) -> Outcome {
-    match prepare::reserve(cycle, cluster, node) {
-        Ok(what) => Outcome::Placed(node, what),
-        Err(text) => Outcome::Error(text),
-    }
-}
-
 fn reject(
     mut cycle: Cycle<'_>,
     cluster: &mut Cluster,
     mut failure: Failure,
-    means: (&mut Rng, Option<&mut Trials>),
+    means: (&mut Rng, Option<&mut DryRuns>),
 ) -> Outcome {
-    let (candidate, clear_nomination) = post_filter(&mut cycle, cluster, &mut failure, means);
+    let (candidate, clear_nomination) = preempt(&mut cycle, cluster, &mut failure, means);
     Outcome::Rejected { failure, candidate, clear_nomination }
-}
-
-pub(super) fn error_text(cluster: &Cluster, status: &Status, point: &str) -> String {
-    let plugin = status.plugin.map_or("", PluginId::name);
-    format!("running {point} plugin {plugin:?}: {}", status.message(&cluster.strings))
 }
 
 /// One of the nodes with the highest score, each equally likely.
@@ -396,13 +371,13 @@ pub(super) fn pick(nodes: &[NodeId], scores: &[i64], rng: &mut Rng) -> NodeId {
 }
 
 /// PostFilter: a node on which preemption makes room, and whether to clear the pod's nomination.
-fn post_filter(
+fn preempt(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     failure: &mut Failure,
-    (rng, trials): (&mut Rng, Option<&mut Trials>),
+    (rng, known): (&mut Rng, Option<&mut DryRuns>),
 ) -> (Option<Arc<Candidate>>, bool) {
-    let (found, clear) = candidates(cycle, cluster, failure, (rng, trials));
+    let (found, clear) = candidates(cycle, cluster, failure, (rng, known));
     (choose(found, rng), clear)
 }
 
@@ -411,26 +386,16 @@ pub(super) fn candidates(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     failure: &mut Failure,
-    (rng, trials): (&mut Rng, Option<&mut Trials>),
+    (rng, known): (&mut Rng, Option<&mut DryRuns>),
 ) -> (Vec<Arc<Candidate>>, bool) {
-    if cycle.runner.post_filter.is_empty() {
-        return (Vec::new(), false);
-    }
-    let args = &cycle.runner.profile.args.preemption;
-    let n = failure.potential.len();
-    let share = n * args.min_candidate_nodes_percentage as usize / 100;
-    let wanted = share.max(args.min_candidate_nodes_absolute as usize).min(n);
-    if n > 0 {
-        failure.potential.rotate_left(rng.below(u32::try_from(n).unwrap_or(u32::MAX)) as usize);
-    }
-    let post = evaluate::post_filter(cycle, cluster, failure, wanted, trials);
+    let post = post_filter::run(cycle, cluster, failure, (Some(rng), known));
     failure.fit.post_filter = post.text;
     (post.candidates, post.clear_nomination)
 }
 
 /// One of the best candidates, each equally likely.
 pub(super) fn choose(mut found: Vec<Arc<Candidate>>, rng: &mut Rng) -> Option<Arc<Candidate>> {
-    let best = preempt::best(&found);
+    let best = preemption::best(&found);
     let chosen = match best.as_slice() {
         [] => None,
         many => many.get(rng.below(u32::try_from(many.len()).unwrap_or(u32::MAX)) as usize),

@@ -1,12 +1,13 @@
 //! The whole verdict on one pod: what every plugin says about every node.
 
 use super::cluster::{Cluster, NodeId, PodId};
-use super::cycle::{Cycle, Runner, totals};
-use super::framework::{Code, Incoming, PluginId, Status};
-use super::message::Fit;
-use super::preempt::{self, Candidate, Trials};
+use super::cycle::{Cycle, totals};
+use super::framework::{Code, Incoming, PluginIds, Status};
+use super::message::{Failure, Fit};
+use super::plugins::preemption;
+use super::post_filter;
 use super::ranked::Ranked;
-use std::sync::Arc;
+use super::runner::Runner;
 
 /// A verdict in texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,16 +15,16 @@ pub struct Rejection {
     /// Upstream's name of the status code.
     pub code: &'static str,
     /// Who rejects; `None`: the framework.
-    pub plugin: Option<&'static str>,
+    pub plugin: Option<String>,
     /// Why, sorted.
     pub reasons: Vec<String>,
 }
 
 impl Rejection {
-    fn new(cluster: &Cluster, status: &Status) -> Self {
+    fn new(runner: &Runner, cluster: &Cluster, status: &Status) -> Self {
         Self {
             code: status.code.name(),
-            plugin: status.plugin.map(PluginId::name),
+            plugin: status.plugin.map(|p| runner.names.of(p).to_owned()),
             reasons: status.texts(&cluster.strings),
         }
     }
@@ -41,7 +42,7 @@ pub struct Victims {
 }
 
 /// Node name, weighted score by plugin, total.
-pub type NodeScore = (String, Vec<(&'static str, i64)>, i64);
+pub type NodeScore = (String, Vec<(String, i64)>, i64);
 
 /// Everything that was found out about a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,18 +67,6 @@ pub struct Verdict {
     pub candidates: Vec<Victims>,
     /// Nodes of the best candidates, sorted.
     pub best_candidates: Vec<String>,
-}
-
-/// What a failed search for a node knows.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub fit: Fit,
-    pub plugins: Vec<PluginId>,
-    pub pending: Vec<PluginId>,
-    /// Nodes on which preemption might help.
-    pub potential: Vec<NodeId>,
-    /// Verdict on the pod's nominated node.
-    pub nominated: Option<Code>,
 }
 
 /// Node verdicts, in id order.
@@ -148,17 +137,15 @@ fn note(failure: &mut Failure, status: &Status) {
         Code::Pending => &mut failure.pending,
         Code::Success | Code::Error | Code::Wait | Code::Skip => return,
     };
-    if !list.contains(&plugin) {
-        list.push(plugin);
-    }
+    list.insert(plugin);
 }
 
 /// Sums up why no node is feasible.
 pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts) -> Failure {
     let mut out = Failure {
         fit: Fit { nodes: cluster.node_count, ..Fit::default() },
-        plugins: cycle.restricted_by.iter().copied().collect(),
-        pending: Vec::new(),
+        plugins: cycle.restricted_by.clone(),
+        pending: PluginIds::default(),
         potential: Vec::new(),
         nominated: None,
     };
@@ -206,8 +193,8 @@ pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts)
 pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
     let mut out = Failure {
         fit: Fit { nodes: cluster.node_count, ..Fit::default() },
-        plugins: Vec::new(),
-        pending: Vec::new(),
+        plugins: PluginIds::default(),
+        pending: PluginIds::default(),
         potential: ranked.rejected(|s| s.code == Code::Unschedulable),
         nominated: None,
     };
@@ -218,83 +205,11 @@ pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
     out
 }
 
-/// How PostFilter went.
-pub(crate) struct PostFilter {
-    /// Text to append to the message.
-    pub text: String,
-    pub candidates: Vec<Arc<Candidate>>,
-    /// Whether the pod's nomination is to be cleared.
-    pub clear_nomination: bool,
-}
-
-/// PostFilter: the plugins in order (framework `RunPostFilterPlugins`).
-pub(crate) fn post_filter(
-    cycle: &mut Cycle<'_>,
-    cluster: &mut Cluster,
-    failure: &Failure,
-    wanted: usize,
-    trials: Option<&mut Trials>,
-) -> PostFilter {
-    let mut texts: Vec<String> = Vec::new();
-    let mut out = PostFilter { text: String::new(), candidates: Vec::new(), clear_nomination: false };
-    let plugins = cycle.runner.post_filter.clone();
-    let mut trials = trials;
-    for plugin in plugins {
-        match plugin {
-            PluginId::DynamicResources => {
-                // Upstream's PostFilter misses the state that its PreFilter did not get to make.
-                if !cycle.has_run(PluginId::DynamicResources) {
-                    out.text = "not found".to_owned();
-                    return out;
-                }
-                texts.push(super::plugins::dynamic_resources_post_filter(cycle).to_owned());
-            }
-            PluginId::DefaultPreemption => {
-                if let Some(text) = preempt::not_eligible(cluster, cycle, failure.nominated) {
-                    texts.push(format!("preemption: {text}"));
-                    continue;
-                }
-                let search = preempt::search(cycle, cluster, &failure.potential, wanted, trials.take());
-                if !search.candidates.is_empty() {
-                    out.candidates = search.candidates;
-                    return out;
-                }
-                out.clear_nomination = true;
-                texts.push(format!("preemption: {}", preempt::no_candidates(cluster, &search.failed)));
-            }
-            PluginId::SchedulingGates
-            | PluginId::PrioritySort
-            | PluginId::NodeUnschedulable
-            | PluginId::NodeName
-            | PluginId::TaintToleration
-            | PluginId::NodeAffinity
-            | PluginId::NodePorts
-            | PluginId::NodeResourcesFit
-            | PluginId::VolumeRestrictions
-            | PluginId::NodeVolumeLimits
-            | PluginId::VolumeBinding
-            | PluginId::VolumeZone
-            | PluginId::PodTopologySpread
-            | PluginId::InterPodAffinity
-            | PluginId::NodeResourcesBalancedAllocation
-            | PluginId::ImageLocality
-            | PluginId::DefaultBinder
-            | PluginId::NodeDeclaredFeatures
-            | PluginId::GangScheduling
-            | PluginId::Extender => {}
-            #[cfg(test)]
-            PluginId::TestFirst | PluginId::TestSecond => {}
-        }
-    }
-    out.text = texts.join(", ");
-    out
-}
-
 /// The verdict of a profile on a pod that is in the cluster but on no node.
 pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> Verdict {
     let mut out = Verdict::default();
     if let Some(status) = runner.pre_enqueue(cluster, pod.id) {
-        out.pre_enqueue = Some(Rejection::new(cluster, &status));
+        out.pre_enqueue = Some(Rejection::new(runner, cluster, &status));
         return out;
     }
     let mut cycle = Cycle::pre_filter(runner, cluster, pod);
@@ -308,18 +223,18 @@ pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> 
         }
         (verdicts, out.nominated_first) = filter_all(&mut cycle, cluster);
         for (node, status) in &verdicts {
-            let rejection = (!status.is_success()).then(|| Rejection::new(cluster, status));
+            let rejection = (!status.is_success()).then(|| Rejection::new(runner, cluster, status));
             out.nodes.push((text(*node, cluster), rejection));
         }
         if cycle.names.is_some() && !out.nominated_first {
-            let outside = Rejection::new(cluster, &cycle.outside());
+            let outside = Rejection::new(runner, cluster, &cycle.outside());
             let seen: Vec<NodeId> = verdicts.iter().map(|(n, _)| *n).collect();
             for node in cluster.live_nodes().filter(|n| !seen.contains(n)) {
                 out.nodes.push((text(node, cluster), Some(outside.clone())));
             }
         }
     } else {
-        out.pre_filter = Some(Rejection::new(cluster, &cycle.status));
+        out.pre_filter = Some(Rejection::new(runner, cluster, &cycle.status));
     }
     let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
     if feasible.is_empty() {
@@ -329,7 +244,7 @@ pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> 
     let scores = cycle.score(cluster, &feasible);
     let sums = totals(&scores, feasible.len());
     for (i, node) in feasible.iter().enumerate() {
-        let by_plugin = scores.iter().map(|(id, list)| (id.name(), list[i])).collect();
+        let by_plugin = scores.iter().map(|(id, list)| (runner.names.of(*id).to_owned(), list[i])).collect();
         out.scores.push((text(*node, cluster), by_plugin, sums[i]));
     }
     let max = sums.iter().max();
@@ -343,10 +258,10 @@ fn fail(out: &mut Verdict, cycle: &mut Cycle<'_>, cluster: &mut Cluster, verdict
     let mut failure = failure(cycle, cluster, verdicts);
     let short = failure.fit.short();
     if !cycle.runner.post_filter.is_empty() {
-        let post = post_filter(cycle, cluster, &failure, usize::MAX, None);
+        let post = post_filter::run(cycle, cluster, &failure, (None, None));
         failure.fit.post_filter = post.text;
         let text = |n: NodeId, c: &Cluster| c.strings.text(c.nodes[n].name).to_owned();
-        let best = preempt::best(&post.candidates);
+        let best = preemption::best(&post.candidates);
         out.best_candidates = best.iter().map(|i| text(post.candidates[*i].node, cluster)).collect();
         out.best_candidates.sort_unstable();
         for c in &post.candidates {

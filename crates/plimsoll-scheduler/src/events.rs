@@ -1,4 +1,4 @@
-//! Cluster events: what changed, and which changes interest a plugin (spec section 3.3).
+//! Cluster events: what changed, and which changes interest a plugin (KEP-4247).
 
 use super::cluster::{ClaimStatuses, Cluster, NodeInfo, PodId, Shape, Usage};
 use super::objects::ObjectChange;
@@ -6,9 +6,8 @@ use plimsoll_state::intern::Sym;
 use std::sync::Arc;
 
 /// Kinds of things that change.
-#[expect(clippy::enum_variant_names, reason = "the names are upstream's")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
+pub enum EventResource {
     /// Registration only: both kinds of pods.
     Pod,
     /// A pod on a node.
@@ -43,26 +42,26 @@ pub enum Resource {
     Any,
 }
 
-const RESOURCES: [(Resource, &str); 16] = [
-    (Resource::Pod, "Pod"),
-    (Resource::AssignedPod, "AssignedPod"),
-    (Resource::UnschedulablePod, "UnschedulablePod"),
-    (Resource::Node, "Node"),
-    (Resource::PersistentVolume, "PersistentVolume"),
-    (Resource::PersistentVolumeClaim, "PersistentVolumeClaim"),
-    (Resource::CsiNode, "storage.k8s.io/CSINode"),
-    (Resource::CsiDriver, "storage.k8s.io/CSIDriver"),
-    (Resource::VolumeAttachment, "storage.k8s.io/VolumeAttachment"),
-    (Resource::CsiStorageCapacity, "storage.k8s.io/CSIStorageCapacity"),
-    (Resource::StorageClass, "storage.k8s.io/StorageClass"),
-    (Resource::ResourceClaim, "resource.k8s.io/ResourceClaim"),
-    (Resource::ResourceSlice, "resource.k8s.io/ResourceSlice"),
-    (Resource::DeviceClass, "resource.k8s.io/DeviceClass"),
-    (Resource::PodGroup, "scheduling.k8s.io/PodGroup"),
-    (Resource::Any, "*"),
+const RESOURCES: [(EventResource, &str); 16] = [
+    (EventResource::Pod, "Pod"),
+    (EventResource::AssignedPod, "AssignedPod"),
+    (EventResource::UnschedulablePod, "UnschedulablePod"),
+    (EventResource::Node, "Node"),
+    (EventResource::PersistentVolume, "PersistentVolume"),
+    (EventResource::PersistentVolumeClaim, "PersistentVolumeClaim"),
+    (EventResource::CsiNode, "storage.k8s.io/CSINode"),
+    (EventResource::CsiDriver, "storage.k8s.io/CSIDriver"),
+    (EventResource::VolumeAttachment, "storage.k8s.io/VolumeAttachment"),
+    (EventResource::CsiStorageCapacity, "storage.k8s.io/CSIStorageCapacity"),
+    (EventResource::StorageClass, "storage.k8s.io/StorageClass"),
+    (EventResource::ResourceClaim, "resource.k8s.io/ResourceClaim"),
+    (EventResource::ResourceSlice, "resource.k8s.io/ResourceSlice"),
+    (EventResource::DeviceClass, "resource.k8s.io/DeviceClass"),
+    (EventResource::PodGroup, "scheduling.k8s.io/PodGroup"),
+    (EventResource::Any, "*"),
 ];
 
-impl Resource {
+impl EventResource {
     /// The resource of this name.
     pub fn by_name(name: &str) -> Option<Self> {
         RESOURCES.iter().find(|(_, n)| *n == name).map(|(r, _)| *r)
@@ -77,9 +76,9 @@ impl Resource {
 
 /// What happened, as a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Actions(pub u32);
+pub struct ActionType(pub(crate) u32);
 
-impl Actions {
+impl ActionType {
     /// Added.
     pub const ADD: Self = Self(1);
     /// Deleted.
@@ -111,6 +110,9 @@ impl Actions {
     /// Any update.
     pub const UPDATE: Self = Self(((1 << 14) - 1) & !3);
 
+    /// Any change.
+    pub const ALL: Self = Self((1 << 14) - 1);
+
     /// Both.
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -140,46 +142,47 @@ impl Actions {
 
 /// A registration of a plugin for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interest {
+pub struct ClusterEventWithHint {
     /// Kind of object.
-    pub resource: Resource,
+    pub resource: EventResource,
     /// Which changes.
-    pub actions: Actions,
+    pub actions: ActionType,
     /// Whether the plugin's hint is asked; otherwise the pod is always queued.
     pub hinted: bool,
 }
 
-impl Interest {
+impl ClusterEventWithHint {
     /// Changes about which the plugin gives hints.
-    pub const fn hinted(resource: Resource, actions: Actions) -> Self {
+    pub const fn hinted(resource: EventResource, actions: ActionType) -> Self {
         Self { resource, actions, hinted: true }
     }
 
     /// Changes that always queue the pod.
-    pub const fn always(resource: Resource, actions: Actions) -> Self {
+    pub const fn always(resource: EventResource, actions: ActionType) -> Self {
         Self { resource, actions, hinted: false }
     }
 
     /// Whether an event falls under this registration (framework `ClusterEvent.Match`).
-    pub fn matches(&self, resource: Resource, actions: Actions) -> bool {
+    pub fn matches(&self, resource: EventResource, actions: ActionType) -> bool {
         self.resource.covers(resource) && self.actions.0 & actions.0 != 0 && actions.0 <= self.actions.0
     }
 }
 
 /// The registration added for plugins that register node additions but not taint changes: a node whose
 /// taint another plugin rejects is not seen as an addition by them (upstream issue 109437).
-pub const EXTRA_TAINT: Interest = Interest::always(Resource::Node, Actions::NODE_TAINT);
+pub const EXTRA_TAINT: ClusterEventWithHint =
+    ClusterEventWithHint::always(EventResource::Node, ActionType::NODE_TAINT);
 
 /// Whether [`EXTRA_TAINT`] applies to a plugin with these registrations.
-pub fn needs_extra_taint(interests: &[Interest]) -> bool {
+pub fn needs_extra_taint(interests: &[ClusterEventWithHint]) -> bool {
     let registers =
-        |a: Actions| interests.iter().any(|i| i.resource == Resource::Node && i.actions.0 & a.0 != 0);
-    registers(Actions::ADD) && !registers(Actions::NODE_TAINT)
+        |a: ActionType| interests.iter().any(|i| i.resource == EventResource::Node && i.actions.0 & a.0 != 0);
+    registers(ActionType::ADD) && !registers(ActionType::NODE_TAINT)
 }
 
 /// A pod at one moment.
 #[derive(Clone, Debug)]
-pub struct PodView {
+pub struct PodSnapshot {
     /// Its shape.
     pub shape: Arc<Shape>,
     /// What it occupies, if on a node.
@@ -194,7 +197,7 @@ pub struct PodView {
     pub group: Box<str>,
 }
 
-impl PodView {
+impl PodSnapshot {
     /// A pod as it is now.
     pub fn new(cluster: &Cluster, id: PodId) -> Self {
         let pod = &cluster.pods[id];
@@ -226,9 +229,9 @@ pub enum Payload {
         /// Its row.
         id: PodId,
         /// Before; `None`: added.
-        old: Option<Box<PodView>>,
+        old: Option<Box<PodSnapshot>>,
         /// After; `None`: deleted.
-        new: Option<Box<PodView>>,
+        new: Option<Box<PodSnapshot>>,
     },
     /// Another object.
     Object(ObjectChange),
@@ -236,11 +239,39 @@ pub enum Payload {
 
 /// A cluster event.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct ClusterEvent {
     /// Kind of object.
-    pub resource: Resource,
+    pub(crate) resource: EventResource,
     /// What happened to it.
-    pub actions: Actions,
+    pub(crate) actions: ActionType,
     /// The object before and after.
-    pub payload: Payload,
+    pub(crate) payload: Payload,
+}
+
+impl ClusterEvent {
+    /// Kind of object.
+    pub fn resource(&self) -> EventResource {
+        self.resource
+    }
+
+    /// What happened to it.
+    pub fn action(&self) -> ActionType {
+        self.actions
+    }
+
+    /// The pod that changed, where it is one; it may be gone.
+    pub fn pod(&self) -> Option<PodId> {
+        match &self.payload {
+            Payload::Pod { id, .. } => Some(*id),
+            Payload::Node { .. } | Payload::Object(_) => None,
+        }
+    }
+
+    /// Name of the node that changed, where it is one; it may be gone.
+    pub fn node_name<'a>(&self, cluster: &'a Cluster) -> Option<&'a str> {
+        match &self.payload {
+            Payload::Node { name, .. } => Some(cluster.strings.text(*name)),
+            Payload::Pod { .. } | Payload::Object(_) => None,
+        }
+    }
 }

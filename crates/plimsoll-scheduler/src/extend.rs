@@ -1,16 +1,17 @@
 //! Scheduling cycles that ask HTTP extenders. Such a cycle takes several steps; until it has ended no other pod is
-//! taken from the queue, because cycles are serial (spec section 2.4). What the plugins said is asked again at the
+//! taken from the queue, because cycles are serial (upstream `ScheduleOne`). What the plugins said is asked again at the
 //! end, on the state of then.
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
 use super::decide::{self, Outcome};
-use super::evaluate::{self, Failure, Verdicts};
-use super::events::Change;
-use super::extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderVictims};
-use super::framework::{Code, Incoming, PluginId, Reason, Status};
+use super::evaluate::{self, Verdicts};
+use super::extender::{EXTENDERS_ID, Extender, ExtenderAnswer, ExtenderCall, ExtenderVictims};
+use super::framework::{Code, Incoming, Reason, Status};
+use super::message::Failure;
+use super::plugins::preemption;
 use super::queue::Stage;
-use super::{Action, Scheduler, preempt};
+use super::{Action, Scheduler};
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::time::{Duration, Time};
 use smallvec::SmallVec;
@@ -20,8 +21,6 @@ use std::collections::BTreeSet;
 const SCALE: i64 = 10;
 /// How much longer than its own timeout a call may take.
 const GRACE: Duration = Duration::from_seconds(30);
-/// Most events kept for one attempt; when there are more, the pod is simply tried again.
-const MAX_MISSED: usize = 4096;
 
 /// A cycle that waits for extenders.
 #[derive(Debug)]
@@ -45,54 +44,10 @@ enum Step {
     Preempt { extender: usize, failure: Box<Failure>, plans: Vec<ExtenderVictims> },
 }
 
-/// Events that came while a pod was in its cycle, to be replayed when it returns (spec section 3.2).
-#[derive(Debug, Default)]
-pub(crate) struct Missed {
-    changes: Vec<Change>,
-    overflow: bool,
-}
-
-impl Missed {
-    /// Drops the events: the pod is simply tried again.
-    pub(super) fn forget(&mut self) {
-        self.overflow |= !self.changes.is_empty();
-        self.changes.clear();
-    }
-
-    /// Something happened that helps in any case.
-    pub(super) const fn anything(&mut self) {
-        self.overflow = true;
-    }
-
-    /// How many events are kept.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.changes.len()
-    }
-
-    pub(super) fn push(&mut self, change: &Change) {
-        if self.changes.len() < MAX_MISSED {
-            self.changes.push(change.clone());
-        } else {
-            self.overflow = true;
-        }
-    }
-}
-
-/// Whether an extender wants to see a pod (`IsInterested`).
-fn interested(extender: &Extender, cluster: &Cluster, id: PodId) -> bool {
-    let scalars = &cluster.shape(id).spec.usage.requests.scalars;
-    extender.managed_resources.is_empty()
-        || scalars.iter().any(|(name, _)| {
-            let name = cluster.strings.text(*name);
-            extender.managed_resources.iter().any(|m| m == name)
-        })
-}
-
 impl Scheduler {
     fn extenders(&self, id: PodId, has: fn(&Extender) -> bool) -> impl Iterator<Item = usize> + '_ {
         let list = self.config.extenders.iter().enumerate();
-        list.filter(move |(_, e)| has(e) && interested(e, &self.cluster, id)).map(|(i, _)| i)
+        list.filter(move |(_, e)| has(e) && e.is_interested(&self.cluster, id)).map(|(i, _)| i)
     }
 
     /// Whether the pod's cycle asks extenders.
@@ -113,7 +68,7 @@ impl Scheduler {
         if self.cluster.node_count == 0 {
             return self.failed(id, "Unschedulable", "no nodes available to schedule pods", None);
         }
-        self.missed.entry(id).or_default();
+        self.in_flight_events.entry(id).or_default();
         let incoming = Incoming::new(&self.cluster, id);
         let mut cycle = Cycle::pre_filter(&self.runners[profile], &self.cluster, incoming);
         let (verdicts, nominated_first) = match filter(&mut cycle, &mut self.cluster, skip_nominated) {
@@ -205,20 +160,20 @@ impl Scheduler {
                 }
             }
         }
-        let outcome = match feasible.as_slice() {
+        let chosen = match feasible.as_slice() {
             [] => None,
-            [only] => Some(decide::placed(&cycle, cluster, *only)),
+            [only] => Some(*only),
             many => {
                 let mut sums = totals(&cycle.score(cluster, many), many.len());
                 for (sum, node) in sums.iter_mut().zip(many) {
                     let extra = ext.scores.get(&cluster.nodes[*node].name).copied().unwrap_or(0);
                     *sum = sum.saturating_add(extra);
                 }
-                Some(decide::placed(&cycle, cluster, decide::pick(many, &sums, &mut self.rng)))
+                Some(decide::pick(many, &sums, &mut self.rng))
             }
         };
-        match outcome {
-            Some(outcome) => self.conclude(ext.id, outcome),
+        match chosen {
+            Some(node) => self.conclude(ext.id, Outcome::Placed(node, cycle.state)),
             // What was feasible is gone in the meantime.
             None => self.again(ext.id),
         }
@@ -226,7 +181,7 @@ impl Scheduler {
 
     fn again(&mut self, id: PodId) {
         self.extending = None;
-        self.missed.remove(&id);
+        self.in_flight_events.remove(&id);
         self.queue.enter(id, Stage::Active);
     }
 
@@ -276,8 +231,7 @@ impl Scheduler {
         answer: Result<ExtenderAnswer, String>,
     ) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if self.extender_binds.get(&id) == Some(&call) {
-            self.extender_binds.remove(&id);
+        if self.is_bind_call(id, call) {
             return self.bound_by_extender(id, extender, answer);
         }
         let Some(ext) = self.extending.as_mut().filter(|e| e.id == id && e.call == call) else { return };
@@ -350,7 +304,7 @@ impl Scheduler {
                 (None, None) => (Code::Unresolvable, None),
             };
             let reasons: SmallVec<[Reason; 1]> = text.map(|t| Reason::Owned(t.into())).into_iter().collect();
-            ext.rejected.push((*name, Status { code, plugin: Some(PluginId::Extender), reasons }));
+            ext.rejected.push((*name, Status { code, plugin: Some(EXTENDERS_ID), reasons }));
         }
         ext.feasible.retain(|n| left.contains(n));
         Ok(())
@@ -415,7 +369,7 @@ impl Scheduler {
                     cluster.pod_by_uid(&p.uid).filter(|v| cluster.pods[*v].node == Some(node))
                 };
                 let victims: Vec<PodId> = plan.pods.iter().filter_map(on_node).collect();
-                (!victims.is_empty()).then(|| preempt::candidate(cluster, node, victims, plan.violations))
+                (!victims.is_empty()).then(|| preemption::candidate(cluster, node, victims, plan.violations))
             })
             .collect();
         if candidates.is_empty() && failure.fit.post_filter.is_empty() {
@@ -431,38 +385,9 @@ impl Scheduler {
         }
     }
 
-    /// Binds a pod: by the first interested extender that binds, else by the API.
-    pub(super) fn bind(&mut self, id: PodId, node: String) {
-        let pod = self.pod_ref(id);
-        let binder = self.extenders(id, |e| !e.bind_verb.is_empty()).next();
-        let Some(extender) = binder else { return self.outbox.push(Action::Bind { pod, node }) };
-        self.next_call += 1;
-        let call = self.next_call;
-        self.extender_binds.insert(id, call);
-        self.outbox.push(Action::Extend { pod, extender, call, what: ExtenderCall::Bind(node) });
-    }
-
-    fn bound_by_extender(&mut self, id: PodId, extender: usize, answer: Result<ExtenderAnswer, String>) {
-        let uid = self.cluster.pods[id].uid.clone();
-        let ignorable = self.config.extenders.get(extender).is_some_and(|e| e.ignorable);
-        match answer {
-            Ok(_) => self.bound(&uid),
-            Err(_) if ignorable => {
-                let Some(node) = self.cluster.pods[id].node.filter(|_| self.binding.contains_key(&id)) else {
-                    return;
-                };
-                let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
-                let pod = self.pod_ref(id);
-                self.outbox.push(Action::Bind { pod, node });
-            }
-            Err(text) => self.unbind(&uid, &text, false),
-        }
-    }
-
     /// The pod is gone or on a node: nobody waits for answers about it any more.
     pub(super) fn forget_extended(&mut self, id: PodId) {
-        self.extender_binds.remove(&id);
-        self.missed.remove(&id);
+        self.in_flight_events.remove(&id);
         if self.extending.as_ref().is_some_and(|e| e.id == id) {
             self.extending = None;
         }
@@ -478,28 +403,6 @@ impl Scheduler {
     /// When an answer is given up on.
     pub(super) fn extender_deadline(&self) -> Option<Time> {
         self.extending.as_ref().map(|e| e.deadline)
-    }
-
-    /// Keeps an event for the pods that are in their cycle.
-    pub(super) fn note_missed(&mut self, change: &Change) {
-        for missed in self.missed.values_mut() {
-            missed.push(change);
-        }
-    }
-
-    /// Replays what happened during the attempt of a pod that has just been put aside.
-    pub(super) fn replay_missed(&mut self, id: PodId) {
-        let Some(missed) = self.missed.remove(&id) else { return };
-        let parked = |p: &Self| p.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable);
-        if missed.overflow && parked(self) {
-            return self.retry(id);
-        }
-        for change in &missed.changes {
-            if !parked(self) {
-                return;
-            }
-            self.reconsider(id, change);
-        }
     }
 }
 
@@ -518,10 +421,10 @@ fn filter(
             evaluate::filter_all(cycle, cluster)
         };
     } else if !cycle.status.code.is_rejected() {
-        return Err(decide::error_text(cluster, &cycle.status, "PreFilter"));
+        return Err(cycle.runner.error_text(cluster, &cycle.status, "PreFilter"));
     }
     match found.0.iter().find(|(_, s)| !s.is_success() && !s.code.is_rejected()) {
-        Some((_, status)) => Err(decide::error_text(cluster, status, "Filter")),
+        Some((_, status)) => Err(cycle.runner.error_text(cluster, status, "Filter")),
         None => Ok(found),
     }
 }

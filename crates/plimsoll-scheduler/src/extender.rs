@@ -1,6 +1,9 @@
-//! HTTP extenders: their settings, what they are asked and what they answer (spec section 1.5).
+//! HTTP extenders: their settings, what they are asked and what they answer (upstream `pkg/scheduler/extender.go`).
 
 use super::PodRef;
+use super::cluster::{Cluster, PodId};
+use super::events::{ActionType, ClusterEventWithHint, EventResource};
+use super::framework::{AssumedPod, BindResult, Incoming, Plugin, PluginId};
 use plimsoll_state::time::Duration;
 
 /// TLS settings of an extender. Data is base64 of PEM, as in the configuration file.
@@ -87,4 +90,40 @@ pub enum ExtenderAnswer {
     Preempt(Vec<(String, Vec<String>, i64)>),
     /// The pod is bound.
     Bound,
+}
+
+/// Number under which extenders reject, in every scheduler.
+pub(crate) const EXTENDERS_ID: PluginId = PluginId::FIRST;
+
+/// The extenders as a plugin of every profile: they bind before others, and any event may help a pod that they rejected,
+/// because what they wait for is unknown.
+#[derive(Debug)]
+pub(crate) struct Extenders(pub Vec<Extender>);
+
+impl Extender {
+    /// Whether it wants to see a pod (upstream `IsInterested`).
+    pub(crate) fn is_interested(&self, cluster: &Cluster, pod: PodId) -> bool {
+        let scalars = &cluster.shape(pod).spec.usage.requests.scalars;
+        self.managed_resources.is_empty()
+            || scalars.iter().any(|(name, _)| {
+                let name = cluster.strings.text(*name);
+                self.managed_resources.iter().any(|m| m == name)
+            })
+    }
+}
+
+impl Plugin for Extenders {
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        // Pods that extenders filter or score have a cycle of their own.
+        true
+    }
+
+    fn bind(&self, pod: &AssumedPod<'_>) -> BindResult {
+        let binds = |e: &Extender| !e.bind_verb.is_empty() && e.is_interested(pod.cluster, pod.pod);
+        self.0.iter().position(binds).map_or(BindResult::Skip, BindResult::Extender)
+    }
+
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
+        const { &[ClusterEventWithHint::always(EventResource::Any, ActionType::ALL)] }
+    }
 }

@@ -1,11 +1,10 @@
-//! The cycle of a pod group (spec section 6.3): all its pods in the queue are placed one after another, and either
+//! The cycle of a pod group (KEP-4671, upstream `schedule_one_podgroup.go`): all its pods in the queue are placed one after another, and either
 //! the group gets as far as Permit asks, or every place is given back at once.
 
 use super::Scheduler;
 use super::cluster::PodId;
 use super::decide::Outcome;
-use super::framework::PluginId;
-use super::permit::{Back, Passage};
+use super::permit::{Back, Permitted};
 use super::queue::Stage;
 use std::cmp::Reverse;
 
@@ -29,7 +28,9 @@ impl Scheduler {
     /// The pods to schedule together with this one, which was taken from the queue; `None`: it goes alone.
     pub(super) fn take_group(&mut self, id: PodId) -> Option<Vec<PodId>> {
         let profile = self.queue.get(id)?.profile as usize;
-        self.runners.get(profile)?.plugin(PluginId::GangScheduling)?;
+        if !self.runners.get(profile)?.schedules_pod_groups {
+            return None;
+        }
         let group = self.cluster.group_of(id)?;
         group.object.as_ref()?;
         let ready = |p: &PodId| {
@@ -53,13 +54,12 @@ impl Scheduler {
 
     /// Whether a pod belongs to a group, where that matters to its profile.
     pub(super) fn is_in_group(&self, id: PodId) -> bool {
-        self.guarded
-            && self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.group.is_empty())
+        self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.group.is_empty())
             && self
                 .queue
                 .get(id)
                 .and_then(|q| self.runners.get(q.profile as usize))
-                .is_some_and(|r| r.plugin(PluginId::GangScheduling).is_some())
+                .is_some_and(|r| r.schedules_pod_groups)
     }
 
     /// One cycle for all pods of a group.
@@ -104,16 +104,11 @@ impl Scheduler {
             }
             match self.take_promise(id).or_else(|| self.find(id)) {
                 None => {}
-                Some(Outcome::Placed(node, what)) => {
-                    self.cluster.place(id, node);
-                    self.binding.insert(id, ());
+                Some(Outcome::Placed(node, state)) => {
                     self.group_cycle.insert(id);
-                    if let Some(what) = what {
-                        self.reserve(id, node, what);
-                    }
-                    match self.ask_guards(id, node) {
-                        Ok(passage) => {
-                            progress.reached |= passage == Passage::Open;
+                    match self.reserve_and_permit(id, node, state) {
+                        Ok(permitted) => {
+                            progress.reached |= permitted == Permitted::Allowed;
                             progress.placed.push(id);
                         }
                         Err(back) => {
@@ -138,7 +133,7 @@ impl Scheduler {
             // Somebody else than the group's plugin may still hold it.
             if self.binding.contains_key(&id) && !self.waiting.contains(id) {
                 self.cluster.nominate(id, None);
-                self.missed.remove(&id);
+                self.in_flight_events.remove(&id);
                 self.pre_bind(id);
             }
         }
@@ -180,11 +175,11 @@ impl Scheduler {
     /// Takes a pod of the group off its node, as if it had never been there.
     fn give_back(&mut self, id: PodId) {
         self.waiting.forget(id);
-        self.unguard(id);
-        self.unreserve(id);
+        let assumed = self.binding.remove(&id);
+        self.unreserve(id, assumed.as_ref());
+        self.release_work(id);
         self.cluster.unplace(id);
-        self.binding.remove(&id);
-        self.missed.remove(&id);
+        self.in_flight_events.remove(&id);
     }
 }
 

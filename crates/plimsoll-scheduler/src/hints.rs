@@ -1,24 +1,31 @@
-//! Queueing hints: whether an event may help a pod that a plugin rejected (spec section 3.3).
+//! Queueing hints: whether an event may help a pod that a plugin rejected (KEP-4247).
 
 use super::Scheduler;
 use super::absorb_objects::object_pair;
 use super::cluster::{Cluster, NodeInfo, PodId};
-use super::events::{Actions, Change, EXTRA_TAINT, Payload, PodView, Resource, needs_extra_taint};
-use super::framework::{Plugin, PluginId};
+use super::events::{
+    ActionType, ClusterEvent, EXTRA_TAINT, EventResource, Payload, PodSnapshot, needs_extra_taint,
+};
+use super::framework::Plugin;
 use plimsoll_state::ClusterObject;
 use plimsoll_state::model;
 use std::sync::Arc;
 
 /// Whether any registration of the plugin for this event says that the pod is worth another try; `None`: the
 /// plugin is not registered for it.
-pub(crate) fn hint(plugin: &dyn Plugin, cluster: &Cluster, pod: PodId, change: &Change) -> Option<bool> {
-    let interests = plugin.interests();
+pub(crate) fn hint(
+    plugin: &dyn Plugin,
+    cluster: &Cluster,
+    pod: PodId,
+    change: &ClusterEvent,
+) -> Option<bool> {
+    let interests = plugin.events_to_register();
     let matching = || interests.iter().filter(|i| i.matches(change.resource, change.actions));
     let extra = needs_extra_taint(interests) && EXTRA_TAINT.matches(change.resource, change.actions);
     if matching().next().is_none() && !extra {
         return None;
     }
-    Some(extra || matching().any(|i| !i.hinted || plugin.hint(cluster, pod, change)))
+    Some(extra || matching().any(|i| !i.hinted || plugin.queueing_hint(cluster, pod, change)))
 }
 
 /// An object of an event.
@@ -39,18 +46,19 @@ impl Scheduler {
     /// taken in. `None` when the pod or the event is unknown, or the plugin is not registered for it.
     pub fn hint(
         &mut self,
-        plugin: PluginId,
+        plugin: &str,
         pod_uid: &str,
         event: (&str, &str),
         old: Option<&Seen>,
         new: Option<&Seen>,
     ) -> Option<bool> {
         let id = self.cluster.pod_by_uid(pod_uid)?;
-        let resource = Resource::by_name(event.0)?;
-        let actions = Actions::by_name(event.1)?;
+        let resource = EventResource::by_name(event.0)?;
+        let actions = ActionType::by_name(event.1)?;
         let payload = self.payload(old, new)?;
         let runner = self.runners.get(self.profile_of(id)?)?;
-        hint(runner.plugin(plugin)?, &self.cluster, id, &Change { resource, actions, payload })
+        let plugin = runner.names.get(plugin)?;
+        hint(runner.plugin(plugin)?, &self.cluster, id, &ClusterEvent { resource, actions, payload })
     }
 
     fn payload(&mut self, old: Option<&Seen>, new: Option<&Seen>) -> Option<Payload> {
@@ -86,10 +94,10 @@ impl Scheduler {
     }
 
     /// A pod that is not taken in, at one moment.
-    fn view(&mut self, pod: &model::Pod) -> PodView {
+    fn view(&mut self, pod: &model::Pod) -> PodSnapshot {
         let c = &mut self.cluster;
         let shape = c.shapes.acquire(pod, &mut c.strings);
-        let view = PodView {
+        let view = PodSnapshot {
             shape: Arc::clone(c.shapes.get(shape)),
             usage: super::cluster::amounts::usage(&pod.spec, Some(&pod.status), &mut c.strings),
             node: (!pod.spec.node_name.is_empty()).then(|| c.strings.intern(&pod.spec.node_name)),

@@ -18,6 +18,7 @@ mod absorb_objects;
 mod allocate;
 mod answers;
 pub mod args;
+mod bind;
 mod cluster;
 mod cycle;
 mod decide;
@@ -26,28 +27,32 @@ mod evaluate;
 mod events;
 mod extend;
 mod extender;
-mod framework;
+pub mod framework;
 mod group_cycle;
 mod hints;
+mod in_flight;
 mod message;
 mod objects;
 mod permit;
 mod plugins;
-mod preempt;
-mod prepare;
+mod post_filter;
+mod pre_bind;
 mod promise;
 mod queue;
 mod ranked;
+mod runner;
 mod sweep;
 
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
 pub use extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderTls, ExtenderVictims};
-pub use framework::{Code, PluginId, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
+pub use framework::{
+    Code, ExtensionPoint, PluginRef, PluginSet, Profile, ProfileError, Registration, Registry, UserPlugins,
+    UserSet,
+};
 pub use hints::Seen;
 pub use queue::{Backoff, QueueCounts};
 
 use cluster::{Cluster, PodId};
-use cycle::Runner;
 use plimsoll_state::Answer;
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::intern::Map;
@@ -55,6 +60,7 @@ use plimsoll_state::model;
 use plimsoll_state::rng::Rng;
 use plimsoll_state::time::{Duration, Time};
 use queue::Queue;
+use runner::Runner;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -177,7 +183,7 @@ pub struct ExtendedClaim {
 
 /// What must be written before a pod can be bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preparation {
+pub struct PreBindWork {
     /// Claims to allocate and to reserve for the pod (`status.reservedFor`). An allocation is usable on the chosen
     /// node only.
     pub devices: Vec<DeviceGrant>,
@@ -207,7 +213,7 @@ pub enum Action {
         /// The chosen node.
         node: String,
         /// What to write.
-        what: Box<Preparation>,
+        what: Box<PreBindWork>,
     },
     /// Ask an extender. Answered by [`Event::Extended`], in any case.
     Extend {
@@ -265,10 +271,10 @@ pub struct Scheduler {
     queue: Queue,
     ranks: ranked::Ranks,
     rng: Rng,
-    /// Assumed pods whose binding is being written, with the attempt's profile.
-    binding: Map<PodId, ()>,
-    /// Pods that wait for devices or volumes before they are bound.
-    preparing: Map<PodId, prepare::Preparing>,
+    /// Assumed pods: on a node, not known to be bound.
+    binding: Map<PodId, bind::Assumed>,
+    /// Pods with work for PreBind, or waiting in it.
+    pre_binding: Map<PodId, pre_bind::PreBinding>,
     /// Places promised to admitted workloads.
     promises: promise::Promises,
     /// Stand-ins that have to make room.
@@ -277,18 +283,14 @@ pub struct Scheduler {
     freed: bool,
     /// The cycle that waits for extenders.
     extending: Option<extend::Extending>,
-    /// Calls of pods that are being bound by an extender.
-    extender_binds: Map<PodId, u64>,
     next_call: u64,
     /// Events for pods that are in their cycle.
-    missed: Map<PodId, extend::Missed>,
+    in_flight_events: Map<PodId, in_flight::InFlightEvents>,
     /// Pods that wait at Permit.
-    waiting: framework::Waiting,
-    /// Whether any profile has plugins at Permit, or with work at Reserve.
-    guarded: bool,
+    waiting: framework::WaitingPods,
     /// Pods placed so far in the cycle of a pod group.
     group_cycle: BTreeSet<PodId>,
-    /// Victims whose preparation is to be broken off instead of deleting them.
+    /// Victims whose PreBind is ended instead of deleting them.
     cancelled: Vec<PodId>,
     /// Where the next search for feasible nodes starts.
     next_start: usize,
@@ -296,7 +298,7 @@ pub struct Scheduler {
     repeats: answers::Repeats,
     /// Whether strings are swept before every attempt, for tests.
     sweeps_always: bool,
-    /// Actions found while absorbing.
+    /// Actions found while events are handled.
     outbox: Vec<Action>,
     now: Time,
 }
@@ -306,26 +308,25 @@ impl Scheduler {
     pub fn new(config: Config) -> Self {
         let mut cluster = Cluster::default();
         cluster.objects.devices.selector = config.device_selector.clone();
-        let runners: Vec<Runner> =
-            config.profiles.iter().map(|p| Runner::new(p.clone(), &mut cluster.strings)).collect();
+        let runners = Runner::all(&config.profiles, &config.extenders, &mut cluster.strings);
+        let plugins = runners.first().map_or(0, |r| r.names.len());
+        let sort = runners.first().and_then(Runner::queue_sort);
         // Plugins keep the names that they look for.
         cluster.strings.pin();
         Self {
-            queue: Queue::new(config.backoff, config.max_in_unschedulable),
+            queue: Queue::new(config.backoff, config.max_in_unschedulable, plugins, sort),
             ranks: ranked::Ranks::default(),
             rng: Rng::new(config.seed),
             cluster,
             binding: Map::default(),
-            preparing: Map::default(),
+            pre_binding: Map::default(),
             promises: promise::Promises::default(),
             broken: Vec::new(),
             freed: false,
             extending: None,
-            extender_binds: Map::default(),
             next_call: 0,
-            missed: Map::default(),
-            waiting: framework::Waiting::default(),
-            guarded: runners.iter().any(Runner::guards),
+            in_flight_events: Map::default(),
+            waiting: framework::WaitingPods::default(),
             group_cycle: BTreeSet::new(),
             cancelled: Vec::new(),
             next_start: 0,
@@ -349,7 +350,7 @@ impl Scheduler {
             None => self.queue.next_wake(self.now),
         };
         let others = [
-            self.next_give_up(),
+            self.next_pre_bind_deadline(),
             self.promises.next_end(),
             self.waiting.next_deadline(),
             self.repeats.next(),

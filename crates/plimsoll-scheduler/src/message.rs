@@ -1,6 +1,8 @@
-//! Texts of verdicts, in upstream's words (spec section 5.0).
+//! Texts of verdicts, in upstream's words (upstream `FitError` in
+//! `staging/src/k8s.io/kube-scheduler/framework/types.go`).
 
-use super::framework::Status;
+use super::cluster::NodeId;
+use super::framework::{Code, PluginIds, Status};
 use plimsoll_state::intern::Interner;
 use std::collections::BTreeMap;
 
@@ -48,6 +50,18 @@ impl Fit {
         let short = self.short();
         if self.post_filter.is_empty() { short } else { format!("{short} {}", self.post_filter) }
     }
+}
+
+/// What a failed search for a node knows.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub fit: Fit,
+    pub plugins: PluginIds,
+    pub pending: PluginIds,
+    /// Nodes on which preemption might help.
+    pub potential: Vec<NodeId>,
+    /// Verdict on the pod's nominated node.
+    pub nominated: Option<Code>,
 }
 
 /// A note short enough for an event.

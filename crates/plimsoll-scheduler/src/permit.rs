@@ -1,22 +1,21 @@
-//! Between choosing a node and binding: Reserve, Permit and the pods that wait there (spec section 2.2, points 9 to 12).
-//! A pod that waits stays counted on its node; the cycle has ended and others go on.
+//! Reserve and Permit, and the pods that wait on Permit (upstream `schedulingCycle` and `bindingCycle` in
+//! `schedule_one.go`). A pod that waits stays counted on its node; the cycle has ended and others go on.
 
-use super::Scheduler;
+use super::bind::Assumed;
 use super::cluster::{NodeId, PodId};
-use super::events::{Actions, Change, Payload, PodView, Resource};
-use super::framework::{PluginId, Released, Status};
+use super::events::{ActionType, ClusterEvent, EventResource, Payload, PodSnapshot};
+use super::framework::{AssumedPod, CycleState, Released, Status};
 use super::message::Fit;
 use super::queue::Stage;
+use super::{PreBindWork, Scheduler};
 
-/// What became of a pod at Permit.
+/// Outcome of Permit for a pod that is not rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passage {
+pub(super) enum Permitted {
     /// It may be bound.
-    Open,
+    Allowed,
     /// It waits.
     Waits,
-    /// It was taken back and its failure has been dealt with.
-    Closed,
 }
 
 /// Why an assumed pod is taken back.
@@ -28,64 +27,65 @@ pub(super) enum Back {
 }
 
 impl Scheduler {
-    /// Runs Reserve and Permit for a pod that is counted on its node.
-    pub(super) fn guard(&mut self, id: PodId, node: NodeId) -> Passage {
-        match self.ask_guards(id, node) {
-            Ok(passage) => passage,
-            Err(back) => {
-                self.take_back(id, back, false);
-                Passage::Closed
-            }
-        }
-    }
-
-    /// As [`Placement::guard`], without taking the pod back.
-    pub(super) fn ask_guards(&mut self, id: PodId, node: NodeId) -> Result<Passage, Back> {
+    /// Assumes a pod on a node: counts it there, and runs Reserve and Permit.
+    ///
+    /// # Errors
+    /// Why the pod the caller has to forget the pod.
+    pub(super) fn reserve_and_permit(
+        &mut self,
+        id: PodId,
+        node: NodeId,
+        state: CycleState,
+    ) -> Result<Permitted, Back> {
+        self.cluster.place(id, node);
         let profile = self.queue.get(id).map_or(0, |q| q.profile) as usize;
-        let Some(runner) = self.runners.get(profile).filter(|r| r.guards()) else {
-            return Ok(Passage::Open);
+        self.binding.insert(id, Assumed::new(profile, state));
+        let (Some(runner), Some(row)) = (self.runners.get(profile), self.binding.get(&id)) else {
+            return Ok(Permitted::Allowed);
         };
-        let back = |status: Status, point: &str, cluster: &super::Cluster| {
+        let cluster = &self.cluster;
+        let back = |status: Status, point: &str| {
             if status.code.is_rejected() {
                 return Back::Rejected(status);
             }
-            Back::Error(super::decide::error_text(cluster, &status, point))
+            Back::Error(runner.error_text(cluster, &status, point))
         };
-        if let Some(status) = runner.reserve(&self.cluster, id, node) {
-            return Err(back(status, "Reserve", &self.cluster));
-        }
-        let said = runner.permit(&self.cluster, &mut self.waiting, id, node);
-        let result = match said {
-            Ok(holds) if holds.is_empty() => Ok(Passage::Open),
+        let pod = AssumedPod { cluster, state: row.state(), pod: id, node };
+        let mut work = PreBindWork::default();
+        let writers = runner.reserve(&pod, &mut work).map_err(|status| back(status, "Reserve"))?;
+        let result = match runner.permit(&pod, &mut self.waiting) {
+            Ok(holds) if holds.is_empty() => Ok(Permitted::Allowed),
             Ok(holds) => {
                 self.waiting.hold(id, self.now, &holds);
-                // The pod is in flight until it is let through: what happens meanwhile counts when it comes back.
-                self.missed.entry(id).or_default();
-                Ok(Passage::Waits)
+                Ok(Permitted::Waits)
             }
-            Err(status) => Err(back(status, "Permit", &self.cluster)),
+            Err(status) => Err(back(status, "Permit")),
         };
-        self.follow_waiting();
+        if matches!(result, Ok(Permitted::Waits)) {
+            // The pod is in flight until it is allowed: events meanwhile count when it comes back.
+            self.in_flight_events.entry(id).or_default();
+        }
+        if !writers.is_empty() {
+            self.reserve_work(id, node, work, writers);
+        }
+        self.run_deferred_calls();
         result
     }
 
     /// Carries out what plugins have said about pods that wait.
-    pub(super) fn follow_waiting(&mut self) {
-        loop {
+    pub(super) fn run_deferred_calls(&mut self) {
+        while self.waiting.has_calls() {
             let (released, activated) = self.waiting.take();
-            if released.is_empty() && activated.is_empty() {
-                return;
-            }
             for (id, how) in released {
                 if !self.binding.contains_key(&id) {
                     continue;
                 }
                 match how {
-                    Released::Allowed => self.let_through(id),
-                    Released::Rejected(status) => self.take_back(id, Back::Rejected(status), true),
+                    Released::Allowed => self.permit_allowed(id),
+                    Released::Rejected(status) => self.forget_assumed(id, Back::Rejected(status), true),
                     Released::Preempted => {
                         let text = "waiting on permit for pod: preempted".to_owned();
-                        self.take_back(id, Back::Error(text), true);
+                        self.forget_assumed(id, Back::Error(text), true);
                     }
                 }
             }
@@ -96,8 +96,8 @@ impl Scheduler {
     }
 
     /// WaitOnPermit succeeded: the pod is no longer in flight for the queue, and is bound.
-    fn let_through(&mut self, id: PodId) {
-        self.missed.remove(&id);
+    fn permit_allowed(&mut self, id: PodId) {
+        self.in_flight_events.remove(&id);
         // The pods of a group's cycle are bound when it has succeeded.
         if !self.group_cycle.contains(&id) {
             self.pre_bind(id);
@@ -109,7 +109,7 @@ impl Scheduler {
         match self.queue.get(id).map(|q| q.stage) {
             None | Some(Stage::Active) => {}
             Some(Stage::InFlight) => {
-                if let Some(missed) = self.missed.get_mut(&id) {
+                if let Some(missed) = self.in_flight_events.get_mut(&id) {
                     missed.anything();
                 }
             }
@@ -119,30 +119,29 @@ impl Scheduler {
 
     /// Unreserve and Forget, then the failure of the attempt. `told`: others are told of the room, as upstream does
     /// from the binding cycle on.
-    pub(super) fn take_back(&mut self, id: PodId, back: Back, told: bool) {
-        self.binding.remove(&id);
-        let view = (told && self.is_watched()).then(|| Box::new(PodView::new(&self.cluster, id)));
-        self.unguard(id);
-        self.unreserve(id);
+    pub(super) fn forget_assumed(&mut self, id: PodId, back: Back, told: bool) {
+        let assumed = self.binding.remove(&id);
+        let view = (told && self.is_watched()).then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
+        self.unreserve(id, assumed.as_ref());
+        self.release_work(id);
         self.cluster.unplace(id);
         self.freed = true;
-        let change = view.map(|view| Change {
-            resource: Resource::AssignedPod,
-            actions: Actions::DELETE,
+        let change = view.map(|view| ClusterEvent {
+            resource: EventResource::AssignedPod,
+            actions: ActionType::DELETE,
             payload: Payload::Pod { id, old: Some(view), new: None },
         });
         self.report_back(id, back, change);
     }
 
     /// The failure of a pod that was taken back, and that others have room now.
-    pub(super) fn report_back(&mut self, id: PodId, back: Back, change: Option<Change>) {
+    pub(super) fn report_back(&mut self, id: PodId, back: Back, change: Option<ClusterEvent>) {
         let nominated = self.clear_nomination(id);
         match back {
             Back::Rejected(status) => {
-                let plugin = status.plugin.unwrap_or(PluginId::Extender);
                 if let Some(row) = self.queue.get_mut(id) {
-                    row.rejectors = std::iter::once(plugin).collect();
-                    row.pending.clear();
+                    row.unschedulable_plugins = status.plugin.into_iter().collect();
+                    row.pending_plugins.clear();
                 }
                 let mut fit = Fit { nodes: 1, ..Fit::default() };
                 fit.count(&status, 1, &self.cluster.strings);
@@ -161,26 +160,23 @@ impl Scheduler {
         }
     }
 
-    /// Unreserve of the plugins.
-    pub(super) fn unguard(&mut self, id: PodId) {
-        if !self.guarded {
-            return;
-        }
-        let profile = self.queue.get(id).map_or(0, |q| q.profile) as usize;
-        let (Some(runner), Some(node)) = (self.runners.get(profile), self.cluster.pods[id].node) else {
-            return;
-        };
-        runner.unreserve(&self.cluster, &mut self.waiting, id, node);
+    /// Unreserve of the plugins, for a pod that was assumed.
+    pub(super) fn unreserve(&mut self, id: PodId, assumed: Option<&Assumed>) {
+        let (Some(assumed), Some(node)) = (assumed, self.cluster.pods[id].node) else { return };
+        let Some(runner) = self.runners.get(assumed.profile()) else { return };
+        let pod = AssumedPod { cluster: &self.cluster, state: assumed.state(), pod: id, node };
+        runner.unreserve(&pod, &mut self.waiting);
     }
 
     /// The pod is gone, or on a node without us: it waits no more. Unreserve is run while its row is still there.
     pub(super) fn forget_waiting(&mut self, id: PodId, gone: bool) {
-        if !self.guarded || !self.binding.contains_key(&id) || !(gone || self.waiting.contains(id)) {
+        if !(gone || self.waiting.contains(id)) {
             return;
         }
-        self.unguard(id);
-        if self.waiting.forget(id) {
-            self.binding.remove(&id);
+        let Some(assumed) = self.binding.remove(&id) else { return };
+        self.unreserve(id, Some(&assumed));
+        if !self.waiting.forget(id) {
+            self.binding.insert(id, assumed);
         }
     }
 
@@ -194,10 +190,10 @@ impl Scheduler {
 
     /// Ends waiting for what took too long.
     pub(super) fn end_waiting(&mut self) {
-        if self.guarded {
-            self.waiting.expire(self.now);
-            self.follow_waiting();
+        if let Some(runner) = self.runners.first() {
+            self.waiting.expire(self.now, &runner.names);
         }
+        self.run_deferred_calls();
     }
 
     /// Compares the pods that wait with what is known of them elsewhere.
@@ -208,7 +204,7 @@ impl Scheduler {
         self.waiting.check(|id| {
             assert!(self.binding.contains_key(&id), "a waiting pod is assumed");
             assert!(self.cluster.pods[id].node.is_some(), "a waiting pod is on a node");
-            assert!(self.missed.contains_key(&id), "a waiting pod is in flight");
+            assert!(self.in_flight_events.contains_key(&id), "a waiting pod is in flight");
             let stage = self.queue.get(id).map(|q| q.stage);
             assert_eq!(stage, Some(Stage::InFlight), "a waiting pod is popped");
         });

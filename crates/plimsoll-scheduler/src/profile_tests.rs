@@ -4,7 +4,6 @@ use crate::testing::Event;
 use plimsoll_state::ObjectEvent;
 use std::collections::BTreeSet;
 
-use super::framework::{PluginSet, Profile, UserPlugins, UserSet};
 use super::tests::{binds, related_history};
 use super::*;
 
@@ -14,7 +13,10 @@ const PREPARED: [&str; 3] = ["TaintToleration", "PodTopologySpread", "InterPodAf
 fn placement(disabled: &[&str]) -> Scheduler {
     let off = UserSet { disabled: disabled.iter().map(|n| (*n).to_owned()).collect(), ..UserSet::default() };
     let user = UserPlugins { points: vec![("preScore".to_owned(), off)], ..UserPlugins::default() };
-    let profile = Profile { plugins: PluginSet::new(&user).expect("valid"), ..Profile::default() };
+    let profile = Profile {
+        plugins: PluginSet::new(&Registry::in_tree(), &user, false).expect("valid"),
+        ..Profile::default()
+    };
     Scheduler::new(Config { profiles: vec![profile], ..Config::default() })
 }
 
@@ -45,7 +47,7 @@ fn plugins_that_are_not_at_pre_score_score_as_ever() {
             for uid in pods {
                 let want = scores(&mut ever, &uid);
                 let plugins = want.iter().flatten().flat_map(|(_, by_plugin, _)| by_plugin);
-                seen.extend(plugins.map(|(name, _)| *name));
+                seen.extend(plugins.map(|(name, _)| name.clone()));
                 assert_eq!(scores(&mut without, &uid), want, "seed {seed}, step {at}: {uid}");
             }
             let decide = |p: &mut Scheduler| {
@@ -56,5 +58,5 @@ fn plugins_that_are_not_at_pre_score_score_as_ever() {
             assert_eq!(decide(&mut without), decide(&mut ever), "seed {seed}, step {at}");
         }
     }
-    assert!(PREPARED.iter().all(|name| seen.contains(name)), "{seen:?}");
+    assert!(PREPARED.iter().all(|name| seen.contains(*name)), "{seen:?}");
 }

@@ -223,7 +223,7 @@ impl Scheduler {
                 && cycle.allows(&self.cluster, node)
                 && cycle.filter_once(&self.cluster, node).is_success();
             if fits {
-                let outcome = super::decide::placed(&cycle, &self.cluster, node);
+                let outcome = Outcome::Placed(node, cycle.state);
                 self.take_out(&holder, stand_in);
                 self.promises.stand_ins.remove(&stand_in);
                 self.cluster.remove_pod(stand_in);

@@ -1,4 +1,4 @@
-//! The queue line by line (spec section 3), through events: where a pod is after something happened to it.
+//! The queue line by line (upstream `backend/queue/scheduling_queue.go`), through events: where a pod is after something happened to it.
 
 use super::tests::{binds, node, plain_node, pod, upsert};
 use super::*;
@@ -30,7 +30,7 @@ fn step(p: &mut Scheduler, at_millis: i64, events: Vec<Event>) -> Vec<Action> {
 }
 
 /// Absorbs without deciding, so that nothing is popped.
-fn absorb(p: &mut Scheduler, at_millis: i64, events: Vec<Event>) {
+fn handle(p: &mut Scheduler, at_millis: i64, events: Vec<Event>) {
     for e in events {
         p.apply(Time(at_millis * 1_000_000), e);
     }
@@ -175,7 +175,7 @@ fn events_move_what_they_may_help() {
     for (what, before, event, want, bound) in cases {
         let mut p = Scheduler::new(Config::default());
         step(&mut p, 0, before);
-        absorb(&mut p, 100, event);
+        handle(&mut p, 100, event);
         if want == At::Bound {
             assert!(is_active(&p, "p"), "{what}");
         } else {
@@ -194,7 +194,7 @@ fn after_its_backoff_an_event_makes_a_pod_active_at_once() {
     for (at, active) in [(1999, false), (2000, true)] {
         let mut p = Scheduler::new(Config::default());
         step(&mut p, 500, vec![node("a", 100), upsert(pod("p", 900))]);
-        absorb(&mut p, at, vec![node("b", 1000)]);
+        handle(&mut p, at, vec![node("b", 1000)]);
         assert_eq!(is_active(&p, "p"), active, "after {at} ms");
     }
 }
@@ -225,7 +225,7 @@ fn backoff_doubles_with_each_rejection_and_errors_count_apart() {
     for (at, errors) in [(0, 1), (2_000, 2), (5_000, 3)] {
         step(&mut p, at, vec![]);
         let failed = Event::Answer(crate::Event::BindFailed { uid: "uid-p".into(), message: "no".into() });
-        absorb(&mut p, at, vec![failed]);
+        handle(&mut p, at, vec![failed]);
         let id = p.cluster.pod_by_uid("uid-p").expect("there");
         assert_eq!(p.queue.get(id).map(|q| (q.errors, q.unschedulable)), Some((errors, 0)), "at {at}");
         assert_eq!(place_of(&p, "p"), At::Backoff);

@@ -5,6 +5,7 @@
 //! share them, with the counters of the plugins ([`Counts`](super::framework::Counts)). The result is the same as
 //! that of a full scan, ties included: a property test compares both.
 
+mod counting;
 mod entry;
 mod forest;
 
@@ -12,8 +13,8 @@ pub(crate) use entry::Ranked;
 
 use self::entry::Best;
 use super::cluster::{Cluster, NodeId, OwnerKind, PodId, ShapeId, SpecId};
-use super::cycle::{Reach, Runner};
 use super::framework::{Incoming, Topology};
+use super::runner::{Reach, Runner};
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::rng::Rng;
 use smallvec::SmallVec;

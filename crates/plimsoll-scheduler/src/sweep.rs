@@ -9,7 +9,7 @@ impl Scheduler {
         if !self.cluster.strings.sweep_due() && !self.sweeps_always {
             return;
         }
-        self.missed.values_mut().for_each(super::extend::Missed::forget);
+        self.in_flight_events.values_mut().for_each(super::in_flight::InFlightEvents::forget);
         self.ranks.clear(&mut self.cluster);
         self.cluster.sweep_strings();
     }

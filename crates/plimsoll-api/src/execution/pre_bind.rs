@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use plimsoll_engine::Event;
-use plimsoll_scheduler::{DeviceGrant, Event as SchedulerEvent, ExtendedClaim, PodRef, Preparation};
+use plimsoll_scheduler::{DeviceGrant, Event as SchedulerEvent, ExtendedClaim, PodRef, PreBindWork};
 use plimsoll_state::model::AllocatedDevice;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ enum Write {
 
 /// Writes everything, in upstream's order: devices, then volumes, then claims to provision. The first failure ends it; what
 /// was written before stays, and the next attempt finds it.
-pub(super) fn begin(pod: PodRef, node: String, what: Preparation) -> Step {
+pub(super) fn begin(pod: PodRef, node: String, what: PreBindWork) -> Step {
     let mut writes: VecDeque<Write> = what.devices.into_iter().map(Write::Grant).collect();
     writes.extend(what.extended.map(|claim| Write::Extended(*claim)));
     writes.extend(what.bindings.into_iter().map(|(claim, volume)| Write::Volume(claim, volume)));

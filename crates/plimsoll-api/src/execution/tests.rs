@@ -1,5 +1,5 @@
 use plimsoll_queueing::{Condition, Note, WorkloadKey, WorkloadUpdate, cond};
-use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, PodRef, Preparation};
+use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, PodRef, PreBindWork};
 use plimsoll_state::model::AllocatedDevice;
 use serde_json::json;
 
@@ -223,7 +223,7 @@ fn devices_volumes_and_claims_are_written_in_order() {
         uid: "cu".into(),
         devices,
     };
-    let what = Preparation {
+    let what = PreBindWork {
         devices: vec![grant(vec![device()]), grant(Vec::new())],
         extended: None,
         bindings: vec![(("ns".into(), "pvc".into()), "pv".into())],
@@ -264,7 +264,7 @@ fn a_claim_for_extended_resources_is_deleted_when_it_can_not_be_allocated() {
         stale: vec!["old".into()],
         ..ExtendedClaim::default()
     };
-    let what = Preparation { extended: Some(Box::new(extended)), ..Preparation::default() };
+    let what = PreBindWork { extended: Some(Box::new(extended)), ..PreBindWork::default() };
     let prepare =
         Action::Scheduler(SchedulerAction::Prepare { pod: pod(), node: "n1".into(), what: Box::new(what) });
     let responses = [Err(status(404)), Ok(claim(&[])), Err(status(403)), Ok(claim(&[])), Ok(Value::Null)];

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 fn rejection(r: &Rejection) -> Value {
     let mut out = Map::new();
     out.insert("code".into(), r.code.into());
-    if let Some(p) = r.plugin {
-        out.insert("plugin".into(), p.into());
+    if let Some(p) = &r.plugin {
+        out.insert("plugin".into(), p.as_str().into());
     }
     out.insert("reasons".into(), r.reasons.clone().into());
     Value::Object(out)
@@ -39,9 +39,8 @@ fn render(v: &Verdict, want: &Value) -> Value {
         out.insert("nodes".into(), Value::Object(v.nodes.iter().map(node).collect()));
     }
     if !v.scores.is_empty() {
-        let score = |(n, plugins, total): &(String, Vec<(&'static str, i64)>, i64)| {
-            let plugins: Map<String, Value> =
-                plugins.iter().map(|(p, s)| ((*p).to_owned(), (*s).into())).collect();
+        let score = |(n, plugins, total): &(String, Vec<(String, i64)>, i64)| {
+            let plugins: Map<String, Value> = plugins.iter().map(|(p, s)| (p.clone(), (*s).into())).collect();
             (n.clone(), json!({"plugins": plugins, "total": total}))
         };
         out.insert("scores".into(), Value::Object(v.scores.iter().map(score).collect()));

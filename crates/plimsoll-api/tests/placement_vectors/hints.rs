@@ -1,7 +1,7 @@
 //! Queueing hints.
 
 use crate::{Differences, scenario};
-use plimsoll_scheduler::{Config, PluginId, Scheduler, Seen};
+use plimsoll_scheduler::{Config, Scheduler, Seen};
 use plimsoll_state::{ObjectEvent, Time};
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ fn try_run(v: &Value) -> Result<bool, String> {
         placement.handle_object(now, &scenario::event(object)?);
     }
     placement.handle_object(now, &scenario::event(&v["pod"])?);
-    let plugin = v["plugin"].as_str().and_then(PluginId::by_name).ok_or("unknown plugin")?;
+    let plugin = v["plugin"].as_str().ok_or("no plugin")?;
     let event = (v["event"]["resource"].as_str().unwrap_or(""), v["event"]["action"].as_str().unwrap_or(""));
     placement
         .hint(plugin, &scenario::uid(&v["pod"]), event, seen(&v["old"])?.as_ref(), seen(&v["new"])?.as_ref())

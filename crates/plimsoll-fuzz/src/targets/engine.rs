@@ -22,7 +22,8 @@ fn config(choice: u8) -> EngineConfig {
         ignorable: choice & 32 != 0,
         ..plimsoll_scheduler::Extender::default()
     };
-    let gangs = plimsoll_scheduler::PluginSet::with_gates(
+    let gangs = plimsoll_scheduler::PluginSet::new(
+        &plimsoll_scheduler::Registry::in_tree(),
         &plimsoll_scheduler::UserPlugins::default(),
         choice & 64 != 0,
     );

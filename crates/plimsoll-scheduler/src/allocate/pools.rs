@@ -1,4 +1,4 @@
-//! Which pools of devices a node reaches, and what is wrong with them (spec section 5.10, upstream
+//! Which pools of devices a node reaches, and what is wrong with them (upstream
 //! `GatherPools`).
 
 use super::Failure;

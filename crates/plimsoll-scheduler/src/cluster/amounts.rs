@@ -1,4 +1,4 @@
-//! What pods ask for and occupy (spec section 5.0).
+//! What pods ask for and occupy (upstream `PodRequests` in `component-helpers/resource/helpers.go`).
 
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model::requests::{PodResourcesOptions, has_pod_level_requests, pod_requests};

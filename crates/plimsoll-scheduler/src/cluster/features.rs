@@ -1,4 +1,5 @@
-//! Node features that a pod spec needs (component-helpers `nodedeclaredfeatures`, spec section 5.11).
+//! Node features that a pod spec needs (KEP-5328, component-helpers
+//! `nodedeclaredfeatures`).
 
 use plimsoll_state::model::PodSpec;
 

@@ -1,4 +1,5 @@
-//! Pod groups: the objects, and which pods belong to them (upstream's PodGroupState, spec section 6.2).
+//! Pod groups: the objects, and which pods belong to them (upstream
+//! `backend/cache/podgroupstate.go`).
 
 use super::{Cluster, PodId};
 use plimsoll_state::intern::Sym;

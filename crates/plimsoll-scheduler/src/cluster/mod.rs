@@ -1,6 +1,7 @@
 //! The cluster as placement sees it: ground state over interned strings, and what is derived from it.
 
 pub mod amounts;
+mod changes;
 pub mod features;
 pub mod group;
 pub mod labels;
@@ -8,11 +9,15 @@ pub mod node;
 pub mod pod;
 pub mod ports;
 pub mod spec;
+mod view;
 
 pub use amounts::{Amounts, Usage};
+pub use changes::{Changed, Changes, Moved};
 pub use labels::Labels;
 pub use node::{Columns, Node, NodeId, NodeInfo};
 pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes, SpecId};
+
+pub use view::{NodeColumns, NodeView, PodView};
 
 use super::objects::Objects;
 use foldhash::fast::FixedState;
@@ -23,121 +28,40 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// A change of a node.
-#[derive(Clone, Debug)]
-pub struct Changed {
-    /// The node.
-    pub node: NodeId,
-    /// Whether what the API says of it changed, or who is nominated to it; otherwise only what its pods use.
-    pub itself: bool,
-    /// Whether its taints changed.
-    pub taints: bool,
-    /// The pod that came or left.
-    pub moved: Option<Moved>,
-}
-
-/// A pod that is counted on a node from now on, or no longer.
-#[derive(Clone, Debug)]
-pub struct Moved {
-    /// Shape of the pod.
-    pub shape: Arc<Shape>,
-    /// Whether its deletion had been asked for.
-    pub deleting: bool,
-    /// 1: came, -1: left.
-    pub by: i64,
-}
-
-/// Nodes that changed lately, in order; readers keep a position.
-#[derive(Debug, Default)]
-pub struct Changes {
-    /// Position of the first entry of `log`.
-    base: u64,
-    log: Vec<Changed>,
-    /// Counts changes that can't be told node by node.
-    pub epoch: u64,
-    /// Set while something is tried out that will be taken back.
-    pub paused: bool,
-}
-
-/// Longest log of changes; readers further behind start afresh.
-const MAX_CHANGES: usize = 1 << 16;
-
-impl Changes {
-    fn push(&mut self, change: Changed) {
-        if self.paused {
-            return;
-        }
-        if self.log.len() >= MAX_CHANGES {
-            let half = MAX_CHANGES / 2;
-            self.log.drain(..half);
-            self.base += half as u64;
-        }
-        self.log.push(change);
-    }
-
-    /// What the API says of the node changed, or who is nominated to it.
-    fn node(&mut self, node: NodeId, taints: bool) {
-        self.push(Changed { node, itself: true, taints, moved: None });
-    }
-
-    /// A pod came or left.
-    fn pod(&mut self, node: NodeId, moved: Moved) {
-        self.push(Changed { node, itself: false, taints: false, moved: Some(moved) });
-    }
-
-    /// Drops all entries: readers start afresh.
-    fn forget(&mut self) {
-        self.base = self.end() + 1;
-        self.log.clear();
-        self.epoch += 1;
-    }
-
-    /// Position after the last change.
-    pub fn end(&self) -> u64 {
-        self.base + self.log.len() as u64
-    }
-
-    /// Changes from a position on; `None`: too far behind.
-    pub fn since(&self, position: u64) -> Option<&[Changed]> {
-        let skip = usize::try_from(position.checked_sub(self.base)?).ok()?;
-        self.log.get(skip..)
-    }
-}
-
-/// The cluster.
+/// The cluster. Plugins read it through views: [`Cluster::node`], [`Cluster::pod`], [`Cluster::node_columns`].
 #[derive(Debug)]
 pub struct Cluster {
     /// All strings.
-    pub strings: Interner,
+    pub(crate) strings: Interner,
     /// Labels of namespaces; those not listed have none.
-    pub namespaces: spec::NamespaceLabels,
+    pub(crate) namespaces: spec::NamespaceLabels,
     /// Shapes and specs in use.
-    pub shapes: Shapes,
+    pub(crate) shapes: Shapes,
     /// Pods that are not finished.
-    pub pods: Slab<PodId, Pod>,
+    pub(crate) pods: Slab<PodId, Pod>,
     pods_by_uid: HashTable<PodId>,
     hasher: FixedState,
     /// Nodes.
-    pub nodes: Slab<NodeId, Node>,
+    pub(crate) nodes: Slab<NodeId, Node>,
     nodes_by_name: Map<Sym, NodeId>,
     /// Node resources.
-    pub columns: Columns,
+    pub(crate) columns: Columns,
     /// How many node objects there are.
-    pub node_count: usize,
+    pub(crate) node_count: usize,
     /// How many nodes have an image.
-    pub image_nodes: Map<Sym, u32>,
+    pub(crate) image_nodes: Map<Sym, u32>,
     /// How many placed pods have affinity or anti-affinity terms.
-    pub with_affinity: usize,
+    pub(crate) with_affinity: usize,
     /// Pod groups.
-    pub groups: group::Groups,
+    pub(crate) groups: group::Groups,
     /// Which group a pod has joined.
     group_keys: Map<PodId, group::GroupKey>,
     /// Pods nominated to a node.
-    pub nominees: BTreeSet<PodId>,
+    pub(crate) nominees: BTreeSet<PodId>,
     /// Everything else.
-    pub objects: Objects,
+    pub(crate) objects: Objects,
     /// What changed lately.
-    pub changes: Changes,
+    pub(crate) changes: Changes,
 }
 
 impl Default for Cluster {
@@ -167,7 +91,7 @@ impl Default for Cluster {
 impl Cluster {
     /// Forgets strings that nothing holds any more. The log of changes begins anew, because it holds strings of what is
     /// gone.
-    pub fn sweep_strings(&mut self) {
+    pub(crate) fn sweep_strings(&mut self) {
         self.changes.forget();
         let mut marks = self.strings.marks();
         self.mark(&mut marks);
@@ -210,13 +134,13 @@ impl Cluster {
     }
 
     /// The pod of this UID.
-    pub fn pod_by_uid(&self, uid: &str) -> Option<PodId> {
+    pub(crate) fn pod_by_uid(&self, uid: &str) -> Option<PodId> {
         let hash = self.hasher.hash_one(uid);
         self.pods_by_uid.find(hash, |i| &*self.pods[*i].uid == uid).copied()
     }
 
     /// Adds a pod, on no node yet.
-    pub fn insert_pod(&mut self, pod: Pod) -> PodId {
+    pub(crate) fn insert_pod(&mut self, pod: Pod) -> PodId {
         let hash = self.hasher.hash_one(&*pod.uid);
         let id = self.pods.insert(pod);
         let (pods, hasher) = (&self.pods, &self.hasher);
@@ -225,7 +149,7 @@ impl Cluster {
     }
 
     /// Takes a pod out, and off its node.
-    pub fn remove_pod(&mut self, id: PodId) {
+    pub(crate) fn remove_pod(&mut self, id: PodId) {
         self.unplace(id);
         self.leave_group(id);
         self.nominate(id, None);
@@ -239,17 +163,17 @@ impl Cluster {
     }
 
     /// Shape of a pod.
-    pub fn shape(&self, pod: PodId) -> &Arc<Shape> {
+    pub(crate) fn shape(&self, pod: PodId) -> &Arc<Shape> {
         self.shapes.get(self.pods[pod].shape)
     }
 
     /// Priority of a pod.
-    pub fn priority(&self, pod: PodId) -> i32 {
+    pub(crate) fn priority(&self, pod: PodId) -> i32 {
         self.shape(pod).spec.priority
     }
 
     /// What a pod occupies.
-    pub fn usage<'a>(&'a self, pod: &'a Pod) -> &'a Usage {
+    pub(crate) fn usage<'a>(&'a self, pod: &'a Pod) -> &'a Usage {
         match pod.extra.as_ref().and_then(|e| e.usage.as_ref()) {
             Some(own) => own,
             None => &self.shapes.get(pod.shape).spec.usage,
@@ -257,12 +181,12 @@ impl Cluster {
     }
 
     /// `namespace/name` of a pod.
-    pub fn pod_name(&self, id: PodId) -> String {
+    pub(crate) fn pod_name(&self, id: PodId) -> String {
         format!("{}/{}", self.strings.text(self.shape(id).namespace), self.pods[id].name)
     }
 
     /// The row of a node name, made if there is none.
-    pub fn node_row(&mut self, name: &str) -> NodeId {
+    pub(crate) fn node_row(&mut self, name: &str) -> NodeId {
         let name = self.strings.intern(name);
         if let Some(id) = self.nodes_by_name.get(&name) {
             return *id;
@@ -274,17 +198,17 @@ impl Cluster {
     }
 
     /// The node of this name, if its object is there.
-    pub fn node_by_name(&self, name: Sym) -> Option<NodeId> {
+    pub(crate) fn node_by_name(&self, name: Sym) -> Option<NodeId> {
         self.nodes_by_name.get(&name).copied().filter(|id| self.nodes[*id].exists)
     }
 
     /// All nodes whose objects are there, in id order.
-    pub fn live_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(crate) fn live_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.iter().filter(|(_, n)| n.exists).map(|(id, _)| id)
     }
 
     /// Puts in what the API says about a node. Returns the row and what was known before.
-    pub fn upsert_node(&mut self, node: &model::Node) -> (NodeId, Option<Arc<NodeInfo>>) {
+    pub(crate) fn upsert_node(&mut self, node: &model::Node) -> (NodeId, Option<Arc<NodeInfo>>) {
         let id = self.node_row(&node.name);
         let info = Arc::new(NodeInfo::new(node, &mut self.strings));
         let row = &mut self.nodes[id];
@@ -326,7 +250,7 @@ impl Cluster {
     }
 
     /// Takes a node object out; the row stays while pods are on it.
-    pub fn remove_node(&mut self, name: &str) -> Option<(NodeId, Arc<NodeInfo>)> {
+    pub(crate) fn remove_node(&mut self, name: &str) -> Option<(NodeId, Arc<NodeInfo>)> {
         let id = self.node_by_name(self.strings.get(name)?)?;
         let row = &mut self.nodes[id];
         let old = std::mem::take(&mut row.info);
@@ -352,7 +276,7 @@ impl Cluster {
     }
 
     /// Counts a pod on a node.
-    pub fn place(&mut self, id: PodId, node: NodeId) {
+    pub(crate) fn place(&mut self, id: PodId, node: NodeId) {
         if self.pods[id].node == Some(node) {
             return;
         }
@@ -366,7 +290,7 @@ impl Cluster {
     }
 
     /// Takes a pod off its node.
-    pub fn unplace(&mut self, id: PodId) -> Option<NodeId> {
+    pub(crate) fn unplace(&mut self, id: PodId) -> Option<NodeId> {
         let node = self.pods[id].node.take()?;
         let slot = self.pods[id].slot as usize;
         let row = &mut self.nodes[node];
@@ -427,7 +351,7 @@ impl Cluster {
     }
 
     /// Notes whether deletion of a pod has been asked for.
-    pub fn set_deleting(&mut self, id: PodId, deleting: bool) {
+    pub(crate) fn set_deleting(&mut self, id: PodId, deleting: bool) {
         let old = std::mem::replace(&mut self.pods[id].deleting, deleting);
         if let Some(node) = self.pods[id].node.filter(|_| old != deleting) {
             let shape = Arc::clone(self.shape(id));
@@ -437,7 +361,7 @@ impl Cluster {
     }
 
     /// Gives a placed or waiting pod another shape or other rare parts.
-    pub fn reshape(&mut self, id: PodId, shape: ShapeId, extra: Option<Box<Extra>>) {
+    pub(crate) fn reshape(&mut self, id: PodId, shape: ShapeId, extra: Option<Box<Extra>>) {
         if self.pods[id].shape == shape && self.pods[id].extra == extra {
             self.shapes.release(shape);
             return;
@@ -460,7 +384,7 @@ impl Cluster {
     }
 
     /// Nominates a pod to a node, or to none.
-    pub fn nominate(&mut self, id: PodId, node: Option<NodeId>) {
+    pub(crate) fn nominate(&mut self, id: PodId, node: Option<NodeId>) {
         let old = std::mem::replace(&mut self.pods[id].nominated, node);
         if old == node {
             return;
@@ -483,7 +407,7 @@ impl Cluster {
     ///
     /// # Panics
     /// When they differ.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let mut columns = self.columns.clone();
         for c in columns.used.iter_mut().chain(&mut columns.nonzero) {
             c.fill(0);

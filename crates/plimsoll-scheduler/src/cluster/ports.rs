@@ -1,4 +1,4 @@
-//! Host ports (spec section 5.3).
+//! Host ports (upstream `HostPortInfo` in `staging/src/k8s.io/kube-scheduler/framework/types.go`).
 
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::{PodSpec, Protocol, RestartPolicy};

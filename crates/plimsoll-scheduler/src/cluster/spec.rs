@@ -338,7 +338,7 @@ impl Spec {
     }
 }
 
-/// Image names with `:latest` where there is neither tag nor digest (spec section 5.8).
+/// Image names with `:latest` where there is neither tag nor digest (upstream `normalizedImageName` in `plugins/imagelocality/image_locality.go`).
 pub fn normalized_image(name: &str) -> std::borrow::Cow<'_, str> {
     if name.rfind(':').map_or(-1, signed) <= name.rfind('/').map_or(-1, signed) {
         format!("{name}:latest").into()

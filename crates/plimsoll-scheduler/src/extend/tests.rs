@@ -209,7 +209,7 @@ fn what_happened_meanwhile_counts() {
         w.step(vec![event]);
         let out = w.answer(&first, keep(&["a", "b"]));
         assert_eq!(bound(&out).as_deref(), want);
-        assert!(w.place.extending.is_none() && w.place.missed.is_empty());
+        assert!(w.place.extending.is_none() && w.place.in_flight_events.is_empty());
     }
 }
 

@@ -1,15 +1,31 @@
-//! The scheduling framework: extension points as traits, in upstream's order (spec section 2).
+//! The scheduling framework: extension points as methods of [`Plugin`], in upstream's order
+//! (<https://kubernetes.io/docs/concepts/scheduling-eviction/scheduling-framework/>).
 
 mod counts;
+mod cycle_state;
+mod extension_point;
 mod plugin;
+mod plugin_id;
 mod profile;
+mod registry;
 mod status;
 mod waiting;
 
 pub use counts::{At, Axis, Counts, Dump, MISSING, Place, Relations, Topology, Touched, coordinate, domain};
-pub use plugin::{FilterState, Incoming, Normalization, Plugin, PreFilter, ScoreState};
+pub use cycle_state::CycleState;
+pub use extension_point::ExtensionPoint;
+pub(crate) use plugin::CandidateRank;
+pub use plugin::{
+    AssumedPod, BindResult, Candidate, DryRun, FilterState, Incoming, Normalization, Plugin,
+    PostFilterHandle, PostFilterResult, PreBindResult, PreFilterResult, QueuedPod, ScoreState, SortKey,
+};
+pub use plugin_id::PluginId;
+pub(crate) use plugin_id::{PluginIds, PluginNames};
 pub use profile::{PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
-pub use status::{Code, PluginId, Reason, Status};
-pub use waiting::{Permit, Released, Waiting};
+pub(crate) use registry::EXTENDERS;
+pub use registry::{Handle, Registration, Registry, RegistryError};
+pub use status::{Code, Reason, Status};
+pub use waiting::{PermitResult, Released, WaitingPods};
 
-pub(crate) use profile::Point;
+pub use crate::cluster::{Cluster, NodeColumns, NodeId, NodeView, PodId, PodView};
+pub use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource};

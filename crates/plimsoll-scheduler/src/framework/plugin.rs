@@ -1,37 +1,39 @@
-//! The traits that plugins implement.
+//! The traits that plugins implement (upstream `staging/src/k8s.io/kube-scheduler/framework/interface.go`).
 //!
-//! A plugin is made once per profile. For a scheduling cycle it makes state objects: a [`FilterState`] in
-//! PreFilter, a [`ScoreState`] in PreScore. What upstream keeps in its CycleState lives in them, typed.
+//! A plugin is made once per profile. For a scheduling cycle it makes state objects for the two points that run per
+//! node: a [`FilterState`] in PreFilter, a [`ScoreState`] in PreScore. What later points need is in [`CycleState`].
 
-use super::{Counts, Permit, PluginId, Status, Waiting};
+use super::{Code, Counts, CycleState, PermitResult, Status, WaitingPods};
+use crate::PreBindWork;
 use crate::cluster::{Cluster, NodeId, PodId, Shape};
-use crate::events::{Change, Interest};
+use crate::events::{ClusterEvent, ClusterEventWithHint};
 use plimsoll_state::intern::Sym;
-use std::any::Any;
+use plimsoll_state::time::{Duration, Time};
+use std::cmp::Reverse;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// The pod that is being scheduled.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// Its row.
+    /// Its number, for [`Cluster::pod`].
     pub id: PodId,
     /// Its shape.
-    pub shape: Arc<Shape>,
+    pub(crate) shape: Arc<Shape>,
     /// `spec.nodeName`, for NodeName; a queued pod never has one.
-    pub node_name: Option<Sym>,
+    pub(crate) node_name: Option<Sym>,
 }
 
 impl Incoming {
     /// A pod of the cluster.
-    pub fn new(cluster: &Cluster, id: PodId) -> Self {
+    pub(crate) fn new(cluster: &Cluster, id: PodId) -> Self {
         Self { id, shape: Arc::clone(cluster.shape(id)), node_name: None }
     }
 }
 
 /// Outcome of PreFilter.
 #[derive(Debug)]
-pub enum PreFilter {
+pub enum PreFilterResult {
     /// Nothing to filter for this pod.
     Skip,
     /// The pod is rejected.
@@ -45,11 +47,157 @@ pub enum PreFilter {
     },
 }
 
-impl PreFilter {
+impl PreFilterResult {
     /// Go on with all nodes.
     pub fn go(state: impl FilterState + 'static) -> Self {
         Self::Go { nodes: None, state: Box::new(state) }
     }
+}
+
+/// A pod that is counted on the node chosen for it, until it is bound there.
+#[derive(Clone, Copy, Debug)]
+pub struct AssumedPod<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) state: &'a CycleState,
+    pub(crate) pod: PodId,
+    pub(crate) node: NodeId,
+}
+
+impl<'a> AssumedPod<'a> {
+    /// The cluster, the pod counted on its node.
+    pub fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
+    /// What the plugins wrote in this cycle; empty when every plugin said that the pod is local, see
+    /// [`Plugin::is_local`].
+    pub fn state(&self) -> &'a CycleState {
+        self.state
+    }
+
+    /// The pod.
+    pub fn pod(&self) -> PodId {
+        self.pod
+    }
+
+    /// The node.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+}
+
+/// Outcome of PreBind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PreBindResult {
+    /// The pod may be bound as far as this plugin goes.
+    Success,
+    /// The plugin is asked again when volume claims change and before later decisions, until the time is up.
+    Wait {
+        /// How long to wait at most, from the beginning of PreBind on.
+        timeout: Duration,
+        /// What is waited for, as in `binding volumes: context deadline exceeded`.
+        operation: &'static str,
+    },
+    /// The pod is not bound.
+    Reject(Status),
+}
+
+/// Outcome of Bind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindResult {
+    /// Another plugin binds the pod.
+    Skip,
+    /// `pods/binding` is to be created.
+    CreateBinding,
+    /// The extender of this number in [`Config::extenders`](crate::Config::extenders) is to bind the pod.
+    Extender(usize),
+    /// The pod is not bound.
+    Reject(Status),
+}
+
+/// A node on which deleting some pods would make room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The node.
+    pub node: NodeId,
+    /// Pods to delete, most important first.
+    pub victims: Vec<PodId>,
+    /// How many of them are protected by an exhausted budget.
+    pub violations: i64,
+    pub(crate) rank: CandidateRank,
+}
+
+/// What makes one candidate better than another, smaller being better: violated budgets, highest priority of a
+/// victim, sum of priorities, number of victims, and the later the earliest start of the most important ones
+/// (upstream `pickOneNodeForPreemption`).
+pub(crate) type CandidateRank = (i64, i32, i64, usize, Reverse<Time>);
+
+/// Outcome of a dry run of preemption on one node.
+pub type DryRun = Result<Arc<Candidate>, Status>;
+
+/// Outcome of PostFilter.
+#[derive(Clone, Debug)]
+pub enum PostFilterResult {
+    /// Deleting the victims on one of these nodes makes room; at least one. No other plugin is asked.
+    Candidates(Vec<Arc<Candidate>>),
+    /// The plugin can't help; the next one is asked.
+    Unschedulable {
+        /// Why, for the message.
+        text: String,
+        /// Whether the nomination of the pod ends.
+        clear_nomination: bool,
+    },
+    /// The plugin failed, for this reason; no other plugin is asked.
+    Error(String),
+}
+
+/// What PostFilter plugins can ask and do (framework `Handle` and `PodNominator`).
+pub trait PostFilterHandle {
+    /// The cluster.
+    fn cluster(&self) -> &Cluster;
+
+    /// The pod that no node can take.
+    fn pod(&self) -> &Incoming;
+
+    /// What plugins wrote in this cycle.
+    fn state(&self) -> &CycleState;
+
+    /// Nodes whose rejection preemption may resolve (`NodeToStatusReader.NodesForStatusCode`).
+    fn nodes(&self) -> &[NodeId];
+
+    /// The verdict on the node to which the pod is nominated.
+    fn nominated_verdict(&self) -> Option<Code>;
+
+    /// How many candidates are enough, and from which node on to search, for these minima; evaluation without effect
+    /// wants all (upstream `GetOffsetAndNumCandidates`).
+    fn offset_and_candidates(&mut self, percentage: u32, absolute: u32) -> (usize, usize);
+
+    /// Counts a pod on a node, for Filter (`RunPreFilterExtensionAddPod`). The plugin undoes it before it returns.
+    fn add_pod(&mut self, pod: PodId, node: NodeId);
+
+    /// Takes a pod off its node, for Filter (`RunPreFilterExtensionRemovePod`). The plugin undoes it before it returns.
+    fn remove_pod(&mut self, pod: PodId);
+
+    /// Filter, with the pods nominated to the node (`RunFilterPluginsWithNominatedPods`).
+    fn filter(&mut self, node: NodeId) -> Status;
+
+    /// The outcome of an earlier dry run that still holds.
+    fn known(&self, node: NodeId) -> Option<DryRun>;
+
+    /// Keeps the outcome of a dry run until the node changes.
+    fn remember(&mut self, node: NodeId, outcome: &DryRun);
+}
+
+/// Place of a pod in the active queue: smaller is earlier; pods with equal keys are in order of arrival.
+pub type SortKey = (i64, i64);
+
+/// What QueueSort knows about a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedPod {
+    /// Priority.
+    pub priority: i32,
+    /// When it entered the queue, after its last attempt.
+    pub timestamp: Time,
 }
 
 /// What a plugin knows about the incoming pod while it filters.
@@ -67,11 +215,6 @@ pub trait FilterState: Debug {
     fn is_fixed(&self) -> bool {
         false
     }
-
-    /// For plugins whose later points need what Filter found.
-    fn as_any(&self) -> Option<&dyn Any> {
-        None
-    }
 }
 
 /// How raw scores become scores.
@@ -84,13 +227,13 @@ pub enum Normalization {
         /// Small raw scores are good.
         reverse: bool,
     },
-    /// In a way that only [`ScoreState::normalize`] knows.
+    /// In a way that only [`ScoreState::normalize_score`] knows.
     Other,
 }
 
 /// What a plugin knows about the incoming pod while it scores.
 pub trait ScoreState: Debug {
-    /// The raw score of a feasible node.
+    /// Score: the raw score of a feasible node.
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64;
 
     /// Whether the raw score depends only on what the API says of the nodes.
@@ -98,22 +241,20 @@ pub trait ScoreState: Debug {
         false
     }
 
-    /// What [`ScoreState::normalize`] does.
+    /// What [`ScoreState::normalize_score`] does.
     fn normalization(&self) -> Normalization {
         Normalization::Other
     }
 
-    /// Brings raw scores into 0..=100; the default leaves them.
-    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], _scores: &mut [i64]) {}
+    /// NormalizeScore: brings raw scores into 0..=100; the default leaves them.
+    fn normalize_score(&self, _cluster: &Cluster, _nodes: &[NodeId], _scores: &mut [i64]) {}
 }
 
-/// A plugin of a profile.
+/// A plugin of a profile. Which of the extension points it has is said by its
+/// [`Registration`](super::Registration).
 pub trait Plugin: Debug + Send + Sync {
-    /// Who it is.
-    fn id(&self) -> PluginId;
-
     /// Whether for this pod Filter and Score depend on nothing but the node itself, the number of nodes and what
-    /// counts as a change of epoch; then results are kept from pod to pod.
+    /// counts as a change of epoch, and later points don't need [`CycleState`]; then results are kept from pod to pod.
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         false
     }
@@ -128,53 +269,78 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// Whether the pods of a PodGroup are scheduled in one cycle (KEP-4671, gate GenericWorkload).
+    fn schedules_pod_groups(&self) -> bool {
+        false
+    }
+
     /// PreEnqueue: `Some` keeps the pod out of the queue for that reason.
     fn pre_enqueue(&self, _cluster: &Cluster, _pod: PodId) -> Option<Status> {
         None
     }
 
-    /// PreFilter.
-    fn pre_filter(&self, _cluster: &Cluster, _pod: &Incoming) -> PreFilter {
-        PreFilter::Skip
+    /// QueueSort: the place of a pod in the active queue, as a key instead of upstream's `Less`. The plugin of the first
+    /// profile sorts the queue.
+    fn queue_sort(&self, _pod: &QueuedPod) -> SortKey {
+        (0, 0)
     }
 
-    /// PreScore; `None` drops the plugin's score for this pod. `filter` is the plugin's own filter state.
+    /// PreFilter, once per pod and cycle.
+    fn pre_filter(&self, _cluster: &Cluster, _pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
+        PreFilterResult::Skip
+    }
+
+    /// PostFilter: what can be done for a pod that no node can take.
+    fn post_filter(&self, _handle: &mut dyn PostFilterHandle) -> PostFilterResult {
+        PostFilterResult::Unschedulable { text: String::new(), clear_nomination: false }
+    }
+
+    /// PreScore; `None` drops the plugin's score for this pod.
     fn pre_score(
         &self,
         _cluster: &Cluster,
         _pod: &Incoming,
         _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         None
     }
 
-    /// Whether [`Plugin::reserve`] and [`Plugin::unreserve`] do anything.
-    fn reserves(&self) -> bool {
-        false
-    }
-
-    /// Reserve: the pod is counted on the node. Anything but success takes it back.
-    fn reserve(&self, _cluster: &Cluster, _pod: PodId, _node: NodeId) -> Status {
+    /// Reserve: what is to be written before the pod can be bound goes to `work`. Anything but success takes the pod off
+    /// its node again.
+    fn reserve(&self, _pod: &AssumedPod<'_>, _work: &mut PreBindWork) -> Status {
         Status::success()
     }
 
-    /// Unreserve: the pod is taken off the node again. Called for all plugins, in reverse order, also for those
-    /// whose Reserve was not reached.
-    fn unreserve(&self, _cluster: &Cluster, _waiting: &mut Waiting, _pod: PodId, _node: NodeId) {}
+    /// Unreserve: the pod is taken off its node again. Called for all plugins, in reverse order, also for those
+    /// whose Reserve was not reached. What they put into `work` is dropped by the framework.
+    fn unreserve(&self, _pod: &AssumedPod<'_>, _waiting: &mut WaitingPods) {}
 
-    /// Permit: whether the pod, counted on the node, may be bound.
-    fn permit(&self, _cluster: &Cluster, _waiting: &mut Waiting, _pod: PodId, _node: NodeId) -> Permit {
-        Permit::Allow
+    /// Permit: whether the pod may be bound.
+    fn permit(&self, _pod: &AssumedPod<'_>, _waiting: &mut WaitingPods) -> PermitResult {
+        PermitResult::Allow
     }
 
+    /// PreBind: whether everything is there that the pod needs; `work` has been written.
+    fn pre_bind(&self, _pod: &AssumedPod<'_>, _work: &PreBindWork) -> PreBindResult {
+        PreBindResult::Success
+    }
+
+    /// Bind: who binds the pod.
+    fn bind(&self, _pod: &AssumedPod<'_>) -> BindResult {
+        BindResult::Skip
+    }
+
+    /// PostBind: the pod is bound.
+    fn post_bind(&self, _pod: &AssumedPod<'_>) {}
+
     /// Events that may make a pod schedulable which this plugin rejected.
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         &[]
     }
 
-    /// Queueing hint: whether this change may make the pod schedulable.
-    fn hint(&self, _cluster: &Cluster, _pod: PodId, _change: &Change) -> bool {
+    /// Queueing hint: whether this event may make the pod schedulable.
+    fn queueing_hint(&self, _cluster: &Cluster, _pod: PodId, _event: &ClusterEvent) -> bool {
         true
     }
 }

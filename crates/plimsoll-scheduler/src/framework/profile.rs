@@ -1,70 +1,8 @@
-//! Profiles: which plugins run at which point, in which order, with which weight (spec section 1.3).
+//! Profiles: which plugins run at which point, in which order, with which weight
+//! (upstream `apis/config/v1/default_plugins.go` and `framework/runtime/framework.go`).
 
-use super::PluginId;
-use PluginId as P;
-
-/// Extension points at which plugins can be switched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Point {
-    PreEnqueue,
-    QueueSort,
-    PreFilter,
-    Filter,
-    PostFilter,
-    PreScore,
-    Score,
-    Reserve,
-    Permit,
-    PreBind,
-    Bind,
-    PostBind,
-}
-
-const POINTS: [(Point, &str); 12] = [
-    (Point::PreEnqueue, "preEnqueue"),
-    (Point::QueueSort, "queueSort"),
-    (Point::PreFilter, "preFilter"),
-    (Point::Filter, "filter"),
-    (Point::PostFilter, "postFilter"),
-    (Point::PreScore, "preScore"),
-    (Point::Score, "score"),
-    (Point::Reserve, "reserve"),
-    (Point::Permit, "permit"),
-    (Point::PreBind, "preBind"),
-    (Point::Bind, "bind"),
-    (Point::PostBind, "postBind"),
-];
-
-/// The points a plugin implements.
-const fn implements(plugin: PluginId) -> &'static [Point] {
-    use Point::{
-        Bind, Filter, Permit, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve, Score,
-    };
-    match plugin {
-        P::SchedulingGates => &[PreEnqueue],
-        P::PrioritySort => &[QueueSort],
-        P::NodeUnschedulable | P::NodeName => &[Filter],
-        P::TaintToleration => &[Filter, PreScore, Score],
-        P::NodeAffinity | P::NodeResourcesFit | P::PodTopologySpread | P::InterPodAffinity => {
-            &[PreFilter, Filter, PreScore, Score]
-        }
-        P::NodePorts
-        | P::VolumeRestrictions
-        | P::NodeVolumeLimits
-        | P::VolumeZone
-        | P::NodeDeclaredFeatures => &[PreFilter, Filter],
-        P::VolumeBinding => &[PreFilter, Filter, Reserve, PreBind],
-        P::DynamicResources => &[PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve, PreBind],
-        P::DefaultPreemption => &[PreEnqueue, PostFilter],
-        P::NodeResourcesBalancedAllocation => &[PreScore, Score],
-        P::ImageLocality => &[Score],
-        P::DefaultBinder => &[Bind],
-        P::GangScheduling => &[PreEnqueue, Permit],
-        P::Extender => &[],
-        #[cfg(test)]
-        P::TestFirst | P::TestSecond => &[Reserve, Permit],
-    }
-}
+use super::{ExtensionPoint, Registration, Registry};
+use std::sync::Arc;
 
 /// A plugin and its weight; weight 0 is read as 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,53 +39,60 @@ pub struct ProfileError(pub String);
 /// Plugins by point, expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginSet {
-    points: Vec<Vec<(PluginId, i64)>>,
+    points: Vec<Vec<Enabled>>,
 }
 
-/// The default multiPoint list with weights (spec section 1.3).
-const DEFAULTS: [(PluginId, i32); 20] = [
-    (P::SchedulingGates, 0),
-    (P::PrioritySort, 0),
-    (P::NodeUnschedulable, 0),
-    (P::NodeName, 0),
-    (P::TaintToleration, 3),
-    (P::NodeAffinity, 2),
-    (P::NodePorts, 0),
-    (P::NodeResourcesFit, 1),
-    (P::VolumeRestrictions, 0),
-    (P::NodeVolumeLimits, 0),
-    (P::VolumeBinding, 0),
-    (P::VolumeZone, 0),
-    (P::PodTopologySpread, 2),
-    (P::InterPodAffinity, 2),
-    (P::DynamicResources, 2),
-    (P::DefaultPreemption, 0),
-    (P::NodeResourcesBalancedAllocation, 1),
-    (P::ImageLocality, 1),
-    (P::DefaultBinder, 0),
-    (P::NodeDeclaredFeatures, 0),
+/// A plugin at a point, with its weight.
+pub(crate) type Enabled = (Arc<Registration>, i64);
+
+/// The default multiPoint list with weights (upstream `getDefaultPlugins`).
+const DEFAULTS: [(&str, i32); 20] = [
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("VolumeZone", 0),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
+    ("DefaultPreemption", 0),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
 ];
 
 fn fail<T>(text: String) -> Result<T, ProfileError> {
     Err(ProfileError(text))
 }
 
-/// The user's multiPoint set merged with the defaults.
-fn merge(user: &UserSet, gang_scheduling: bool) -> Result<Vec<(PluginId, i32)>, ProfileError> {
-    let gated = gang_scheduling.then_some((P::GangScheduling, 0));
-    let mut out: Vec<(PluginId, i32)> = Vec::new();
+/// Plugins with the weights of multiPoint, 0 where none is given.
+type Multi = Vec<(Arc<Registration>, i32)>;
+
+/// The user's multiPoint set merged with the defaults (upstream `mergePluginSet`).
+fn merge(registry: &Registry, user: &UserSet, gang_scheduling: bool) -> Result<Multi, ProfileError> {
+    let gated = gang_scheduling.then_some(("GangScheduling", 0));
+    let mut out = Multi::new();
     let mut replaced = vec![false; user.enabled.len()];
     if !user.disabled.iter().any(|n| n == "*") {
-        for (id, weight) in DEFAULTS.into_iter().chain(gated) {
-            if user.disabled.iter().any(|n| n == id.name()) {
+        for (name, weight) in DEFAULTS.into_iter().chain(gated) {
+            if user.disabled.iter().any(|n| n == name) {
                 continue;
             }
-            match user.enabled.iter().position(|p| p.name == id.name()) {
+            let plugin = known(registry, name)?;
+            match user.enabled.iter().position(|p| p.name == name) {
                 Some(at) => {
                     replaced[at] = true;
-                    out.push((id, user.enabled[at].weight));
+                    out.push((plugin, user.enabled[at].weight));
                 }
-                None => out.push((id, weight)),
+                None => out.push((plugin, weight)),
             }
         }
     }
@@ -155,101 +100,108 @@ fn merge(user: &UserSet, gang_scheduling: bool) -> Result<Vec<(PluginId, i32)>, 
         if *done {
             continue;
         }
-        out.push((known(&p.name)?, p.weight));
+        out.push((known(registry, &p.name)?, p.weight));
     }
     Ok(out)
 }
 
-fn known(name: &str) -> Result<PluginId, ProfileError> {
-    match PluginId::by_name(name) {
-        Some(id) if id != P::Extender => Ok(id),
-        _ => fail(format!("plugin {name:?} does not exist")),
+fn known(registry: &Registry, name: &str) -> Result<Arc<Registration>, ProfileError> {
+    match registry.get(name) {
+        Some(plugin) => Ok(Arc::clone(plugin)),
+        None => fail(format!("plugin {name:?} does not exist")),
     }
 }
 
 impl PluginSet {
-    /// Expands what a user wrote into plugins by point.
+    /// Expands what a user wrote into plugins by point; `gang_scheduling`: GangScheduling is among the defaults, as with
+    /// its feature gate.
     ///
     /// # Errors
-    /// For unknown plugins, plugins that don't implement a point, and plugins enabled twice at a point.
-    pub fn new(user: &UserPlugins) -> Result<Self, ProfileError> {
-        Self::with_gates(user, false)
-    }
-
-    /// The same, with GangScheduling among the defaults where its feature gate is on.
-    ///
-    /// # Errors
-    /// As [`PluginSet::new`].
-    pub fn with_gates(user: &UserPlugins, gang_scheduling: bool) -> Result<Self, ProfileError> {
-        let multi = merge(&user.multi_point, gang_scheduling)?;
+    /// For plugins that the registry does not have, plugins that don't implement a point, and plugins enabled twice at a
+    /// point.
+    pub fn new(registry: &Registry, user: &UserPlugins, gang_scheduling: bool) -> Result<Self, ProfileError> {
+        let multi = merge(registry, &user.multi_point, gang_scheduling)?;
         let empty = UserSet::default();
         let mut points = Vec::new();
-        for (point, field) in POINTS {
+        for (point, field) in ExtensionPoint::ALL {
             let set = user.points.iter().find(|(n, _)| n == field).map_or(&empty, |(_, s)| s);
-            points.push(expand(point, &multi, set)?);
+            points.push(expand(registry, point, &multi, set)?);
         }
         let set = Self { points };
-        match set.at(Point::QueueSort).len() {
+        match set.at(ExtensionPoint::QueueSort).len() {
             1 => {}
             0 => return fail("no queue sort plugin is enabled".to_owned()),
             _ => return fail("only one queue sort plugin can be enabled".to_owned()),
         }
-        if set.at(Point::Bind).is_empty() {
+        if set.at(ExtensionPoint::Bind).is_empty() {
             return fail("at least one bind plugin is needed".to_owned());
         }
         Ok(set)
     }
 
     /// The plugins at a point.
-    pub(crate) fn at(&self, point: Point) -> &[(PluginId, i64)] {
+    pub(crate) fn at(&self, point: ExtensionPoint) -> &[Enabled] {
         self.points.get(point as usize).map_or(&[], |v| v)
     }
 
-    /// Whether the plugin is enabled at the point of this name, as in the configuration file.
-    pub fn enabled(&self, point: &str, plugin: PluginId) -> bool {
-        POINTS
-            .iter()
-            .find(|(_, n)| *n == point)
-            .is_some_and(|(p, _)| self.at(*p).iter().any(|(id, _)| *id == plugin))
+    /// All plugins, each once, by their first appearance.
+    pub(crate) fn all(&self) -> Vec<&Arc<Registration>> {
+        let mut out: Vec<&Arc<Registration>> = Vec::new();
+        for (plugin, _) in self.points.iter().flatten() {
+            if !out.iter().any(|p| p.name() == plugin.name()) {
+                out.push(plugin);
+            }
+        }
+        out
+    }
+
+    /// Whether the plugin of this name is enabled at a point.
+    pub fn enabled(&self, point: ExtensionPoint, plugin: &str) -> bool {
+        self.at(point).iter().any(|(p, _)| p.name() == plugin)
     }
 }
 
-/// multiPoint expansion of one point (framework runtime `expandMultiPointPlugins`).
+/// multiPoint expansion of one point (upstream `expandMultiPointPlugins`).
 fn expand(
-    point: Point,
-    multi: &[(PluginId, i32)],
+    registry: &Registry,
+    point: ExtensionPoint,
+    multi: &Multi,
     set: &UserSet,
-) -> Result<Vec<(PluginId, i64)>, ProfileError> {
+) -> Result<Vec<Enabled>, ProfileError> {
     let weight = |w: i32| i64::from(if w == 0 { 1 } else { w });
-    let mut own: Vec<(PluginId, i64)> = Vec::new();
+    let twice =
+        |name: &str| fail(format!("plugin {name:?} already registered as {:?}", format!("{point:?}")));
+    let is_in = |list: &[Enabled], name: &str| list.iter().any(|(p, _)| p.name() == name);
+    let mut own: Vec<Enabled> = Vec::new();
     for p in &set.enabled {
-        let id = known(&p.name)?;
-        if !implements(id).contains(&point) {
+        let plugin = known(registry, &p.name)?;
+        if !plugin.points().contains(&point) {
             return fail(format!("plugin {:?} does not extend {point:?} plugin", p.name));
         }
-        if own.iter().any(|(o, _)| *o == id) {
-            return fail(format!("plugin {:?} already registered as {:?}", p.name, format!("{point:?}")));
+        if is_in(&own, &p.name) {
+            return twice(&p.name);
         }
-        own.push((id, weight(p.weight)));
+        own.push((plugin, weight(p.weight)));
     }
     let all_off = set.disabled.iter().any(|n| n == "*");
-    let in_multi = |id: PluginId| multi.iter().any(|(m, _)| *m == id);
-    let mut out: Vec<(PluginId, i64)> = own.iter().copied().filter(|(id, _)| in_multi(*id)).collect();
-    let mut seen: Vec<PluginId> = Vec::new();
-    for (id, w) in multi {
-        if !implements(*id).contains(&point) || all_off || set.disabled.iter().any(|n| n == id.name()) {
+    let in_multi = |plugin: &Registration| multi.iter().any(|(m, _)| m.name() == plugin.name());
+    let mut out: Vec<Enabled> = own.iter().filter(|(p, _)| in_multi(p)).cloned().collect();
+    let mut seen: Vec<Enabled> = Vec::new();
+    for (plugin, w) in multi {
+        let name = plugin.name();
+        if !plugin.points().contains(&point) || all_off || set.disabled.iter().any(|n| n == name) {
             continue;
         }
-        if own.iter().any(|(o, _)| o == id) {
+        if is_in(&own, name) {
             continue;
         }
-        if seen.contains(id) {
-            return fail(format!("plugin {:?} already registered as {:?}", id.name(), format!("{point:?}")));
+        if is_in(&seen, name) {
+            return twice(name);
         }
-        seen.push(*id);
-        out.push((*id, weight(*w)));
+        seen.push((Arc::clone(plugin), weight(*w)));
     }
-    out.extend(own.into_iter().filter(|(id, _)| !in_multi(*id)));
+    out.extend(seen);
+    out.extend(own.into_iter().filter(|(p, _)| !in_multi(p)));
     Ok(out)
 }
 
@@ -269,7 +221,8 @@ pub struct Profile {
 impl Default for PluginSet {
     fn default() -> Self {
         // The default list is valid: shown by the test below.
-        Self::new(&UserPlugins::default()).unwrap_or_else(|_| Self { points: Vec::new() })
+        Self::new(&Registry::in_tree(), &UserPlugins::default(), false)
+            .unwrap_or_else(|_| Self { points: Vec::new() })
     }
 }
 
@@ -288,6 +241,10 @@ impl Default for Profile {
 mod tests {
     use super::*;
 
+    fn made(user: &UserPlugins) -> Result<PluginSet, ProfileError> {
+        PluginSet::new(&Registry::in_tree(), user, false)
+    }
+
     fn user(multi: UserSet, points: &[(&str, UserSet)]) -> UserPlugins {
         UserPlugins {
             multi_point: multi,
@@ -302,30 +259,30 @@ mod tests {
         }
     }
 
-    fn names(s: &PluginSet, p: Point) -> Vec<(&'static str, i64)> {
-        s.at(p).iter().map(|(id, w)| (id.name(), *w)).collect()
+    fn names(s: &PluginSet, p: ExtensionPoint) -> Vec<(&str, i64)> {
+        s.at(p).iter().map(|(p, w)| (p.name(), *w)).collect()
     }
 
     #[test]
     fn the_default_list_is_valid_and_weighted() {
-        let s = PluginSet::new(&UserPlugins::default()).expect("valid");
+        let s = made(&UserPlugins::default()).expect("valid");
         assert_eq!(s, PluginSet::default());
-        assert_eq!(names(&s, Point::Score)[0], ("TaintToleration", 3));
-        assert_eq!(s.at(Point::Filter).len(), 14);
+        assert_eq!(names(&s, ExtensionPoint::Score)[0], ("TaintToleration", 3));
+        assert_eq!(s.at(ExtensionPoint::Filter).len(), 14);
     }
 
     #[test]
     fn expansion_orders_overrides_first_and_extras_last() {
-        let s = PluginSet::new(&user(
+        let s = made(&user(
             set(&[], &["NodePorts"]),
             &[("filter", set(&[("NodePorts", 0), ("NodeAffinity", 0)], &["NodeName"]))],
         ))
         .expect("valid");
-        let filter = names(&s, Point::Filter);
+        let filter = names(&s, ExtensionPoint::Filter);
         assert_eq!(filter[0].0, "NodeAffinity");
         assert_eq!(filter.last().expect("not empty").0, "NodePorts");
         assert!(!filter.iter().any(|(n, _)| *n == "NodeName"));
-        assert!(!names(&s, Point::PreFilter).iter().any(|(n, _)| *n == "NodePorts"));
+        assert!(!names(&s, ExtensionPoint::PreFilter).iter().any(|(n, _)| *n == "NodePorts"));
     }
 
     #[test]
@@ -346,7 +303,7 @@ mod tests {
             ),
         ];
         for (plugins, want) in cases {
-            assert_eq!(PluginSet::new(&plugins).expect_err(want).to_string(), want);
+            assert_eq!(made(&plugins).expect_err(want).to_string(), want);
         }
     }
 }

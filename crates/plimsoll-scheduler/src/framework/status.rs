@@ -1,5 +1,6 @@
-//! Verdicts (spec section 2.1).
+//! Status: what a plugin says about a pod or a node (upstream `staging/src/k8s.io/kube-scheduler/framework/interface.go`).
 
+use super::PluginId;
 use plimsoll_state::intern::{Interner, Sym};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -43,59 +44,6 @@ impl Code {
     }
 }
 
-macro_rules! plugins {
-    ($($(#[$meta:meta])* $name:ident),+ $(,)?) => {
-        /// The plugins, in the order of upstream's default list.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[expect(missing_docs, reason = "the names are upstream's and speak for themselves")]
-        pub enum PluginId { $($(#[$meta])* $name),+ }
-
-        impl PluginId {
-            /// All plugins, and the name under which extenders reject.
-            pub const ALL: &[Self] = &[$($(#[$meta])* Self::$name),+];
-
-            /// Upstream's name.
-            pub const fn name(self) -> &'static str {
-                match self { $($(#[$meta])* Self::$name => stringify!($name)),+ }
-            }
-
-            /// The plugin of this name.
-            pub fn by_name(name: &str) -> Option<Self> {
-                match name { $($(#[$meta])* stringify!($name) => Some(Self::$name),)+ _ => None }
-            }
-        }
-    };
-}
-
-plugins!(
-    SchedulingGates,
-    PrioritySort,
-    NodeUnschedulable,
-    NodeName,
-    TaintToleration,
-    NodeAffinity,
-    NodePorts,
-    NodeResourcesFit,
-    VolumeRestrictions,
-    NodeVolumeLimits,
-    VolumeBinding,
-    VolumeZone,
-    PodTopologySpread,
-    InterPodAffinity,
-    DynamicResources,
-    DefaultPreemption,
-    NodeResourcesBalancedAllocation,
-    ImageLocality,
-    DefaultBinder,
-    NodeDeclaredFeatures,
-    GangScheduling,
-    Extender,
-    #[cfg(test)]
-    TestFirst,
-    #[cfg(test)]
-    TestSecond,
-);
-
 /// One reason, rendered only when somebody reads it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
@@ -105,6 +53,18 @@ pub enum Reason {
     With(&'static str, [Sym; 2]),
     /// Any other text.
     Owned(Arc<str>),
+}
+
+impl From<&'static str> for Reason {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self::Owned(text.into())
+    }
 }
 
 impl Reason {
@@ -135,8 +95,8 @@ impl Reason {
 pub struct Status {
     /// What it says.
     pub code: Code,
-    /// Who says it; `None`: the framework itself.
-    pub plugin: Option<PluginId>,
+    /// The plugin, set by the framework as upstream does (`Status.SetPlugin`); `None`: the framework itself.
+    pub(crate) plugin: Option<PluginId>,
     /// Why.
     pub reasons: SmallVec<[Reason; 1]>,
 }
@@ -148,23 +108,32 @@ impl Status {
     }
 
     /// A verdict with one reason.
-    pub fn new(code: Code, plugin: PluginId, reason: Reason) -> Self {
-        Self { code, plugin: Some(plugin), reasons: SmallVec::from_buf([reason]) }
+    pub fn new(code: Code, reason: impl Into<Reason>) -> Self {
+        Self { code, plugin: None, reasons: SmallVec::from_buf([reason.into()]) }
     }
 
-    /// `Unschedulable` with a fixed text.
-    pub fn unschedulable(plugin: PluginId, text: &'static str) -> Self {
-        Self::new(Code::Unschedulable, plugin, Reason::Text(text))
+    /// `Unschedulable`: the pod can't run there, and preemption may help.
+    pub fn unschedulable(reason: impl Into<Reason>) -> Self {
+        Self::new(Code::Unschedulable, reason)
     }
 
-    /// `UnschedulableAndUnresolvable` with a fixed text.
-    pub fn unresolvable(plugin: PluginId, text: &'static str) -> Self {
-        Self::new(Code::Unresolvable, plugin, Reason::Text(text))
+    /// `UnschedulableAndUnresolvable`: the pod can't run there, and removing pods can't help.
+    pub fn unresolvable(reason: impl Into<Reason>) -> Self {
+        Self::new(Code::Unresolvable, reason)
     }
 
-    /// An internal failure.
-    pub fn error(plugin: PluginId, text: &str) -> Self {
-        Self::new(Code::Error, plugin, Reason::Owned(text.into()))
+    /// `Error`: an internal failure.
+    pub fn error(reason: impl Into<Reason>) -> Self {
+        Self::new(Code::Error, reason)
+    }
+
+    /// The same status as said by a plugin; success stays without one.
+    #[must_use]
+    pub(crate) fn by(mut self, plugin: PluginId) -> Self {
+        if !self.is_success() {
+            self.plugin = Some(plugin);
+        }
+        self
     }
 
     /// Whether it says go on.

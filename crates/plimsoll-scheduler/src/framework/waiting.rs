@@ -1,6 +1,6 @@
-//! Permit: what plugins say there, and the pods that wait (spec section 2.2, points 10 to 12).
+//! Permit: what plugins say there, and the pods that wait on it (upstream `framework/runtime/waiting_pods_map.go`).
 
-use super::{Code, PluginId, Reason, Status};
+use super::{PluginId, PluginNames, Status};
 use crate::cluster::PodId;
 use plimsoll_state::time::{Duration, Time};
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ pub const MAX_WAIT: Duration = Duration::from_seconds(15 * 60);
 
 /// What a plugin says at Permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Permit {
+pub enum PermitResult {
     /// The pod may be bound.
     Allow,
     /// The pod is held, assumed on its node, until the plugin allows it or the time is up.
@@ -38,10 +38,10 @@ struct Hold {
     deadline: Time,
 }
 
-/// The pods that wait at Permit, and what plugins want to happen to them and to others. It happens when the plugin's
-/// call has ended. The first word about a pod counts, later ones are ignored.
+/// The pods that wait on Permit, and deferred Allow, Reject and Activate calls of plugins: they are carried out when the
+/// plugin's call has ended. The first call for a pod counts, later ones are ignored.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct WaitingPods {
     rows: BTreeMap<PodId, SmallVec<[Hold; 1]>>,
     timers: BTreeSet<(Time, PodId, PluginId)>,
     released: Vec<(PodId, Released)>,
@@ -50,7 +50,7 @@ pub struct Waiting {
     pub in_group_cycle: bool,
 }
 
-impl Waiting {
+impl WaitingPods {
     /// Whether no pod waits.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -82,7 +82,7 @@ impl Waiting {
 
     /// A plugin rejects the pod. False: it does not wait.
     pub fn reject(&mut self, pod: PodId, plugin: PluginId, text: String) -> bool {
-        let status = Status::new(Code::Unschedulable, plugin, Reason::Owned(text.into()));
+        let status = Status::unschedulable(text).by(plugin);
         self.release(pod, Released::Rejected(status))
     }
 
@@ -125,13 +125,13 @@ impl Waiting {
     }
 
     /// Rejects the pods that have waited for too long.
-    pub fn expire(&mut self, now: Time) {
+    pub(crate) fn expire(&mut self, now: Time, names: &PluginNames) {
         while let Some((deadline, pod, plugin)) = self.timers.first().copied()
             && deadline <= now
         {
             let mut holds = self.rows.get(&pod).into_iter().flatten();
             let waited = holds.find(|h| h.plugin == plugin).map_or(Duration::ZERO, |h| h.timeout);
-            let (waited, name) = (waited.go_text(), plugin.name());
+            let (waited, name) = (waited.go_text(), names.of(plugin));
             self.reject(
                 pod,
                 plugin,
@@ -155,6 +155,11 @@ impl Waiting {
         assert_eq!(holds.collect::<BTreeSet<_>>(), self.timers, "timers of waiting pods");
         assert!(self.released.is_empty() && self.activated.is_empty(), "nothing is left undone");
         self.rows.keys().copied().for_each(pod);
+    }
+
+    /// Whether plugins have called for something that is to happen.
+    pub(crate) fn has_calls(&self) -> bool {
+        !(self.released.is_empty() && self.activated.is_empty())
     }
 
     /// What is to happen, once.

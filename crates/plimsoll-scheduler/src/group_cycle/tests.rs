@@ -1,4 +1,4 @@
-use super::super::framework::{PluginSet, Profile, UserPlugins};
+use super::super::framework::{PluginSet, Profile, Registry, UserPlugins};
 use super::super::tests::{binds, node, object, pod, upsert};
 use super::super::{Action, Config};
 use super::*;
@@ -9,7 +9,7 @@ use plimsoll_state::model;
 use plimsoll_state::time::Time;
 
 fn placement() -> Scheduler {
-    let plugins = PluginSet::with_gates(&UserPlugins::default(), true).expect("valid");
+    let plugins = PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), true).expect("valid");
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 
@@ -39,7 +39,9 @@ fn add(name: &str, group: &str, cpu: i64) -> Event {
 /// Why a pod may not enter the queue.
 fn gate(p: &mut Scheduler, uid: &str) -> Option<String> {
     let verdict = p.evaluate(uid, None).expect("known and not placed");
-    verdict.pre_enqueue.map(|r| format!("{} {}: {}", r.plugin.unwrap_or(""), r.code, r.reasons.join(", ")))
+    verdict
+        .pre_enqueue
+        .map(|r| format!("{} {}: {}", r.plugin.unwrap_or_default(), r.code, r.reasons.join(", ")))
 }
 
 fn texts(actions: &[Action]) -> Vec<(String, &'static str, String)> {
@@ -148,7 +150,7 @@ fn without_the_plugin_groups_mean_nothing() {
 fn a_gang_with_two_schedulers_is_refused() {
     let named = |name: &str| Profile {
         scheduler_name: name.into(),
-        plugins: PluginSet::with_gates(&UserPlugins::default(), true).expect("valid"),
+        plugins: PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), true).expect("valid"),
         ..Profile::default()
     };
     let config = Config { profiles: vec![named("one"), named("two")], ..Config::default() };
@@ -232,6 +234,6 @@ fn gangs_are_bound_whole() {
         let pods: Vec<String> = p.cluster.pods.iter().map(|(_, pod)| pod.uid.to_string()).collect();
         step(&mut p, 9999, pods.into_iter().map(|uid| Event::Object(ObjectEvent::PodDelete(uid))).collect());
         assert!(p.cluster.columns.used.iter().flatten().all(|used| *used == 0), "seed {seed}: capacity");
-        assert!(p.waiting.is_empty() && p.binding.is_empty() && p.missed.is_empty());
+        assert!(p.waiting.is_empty() && p.binding.is_empty() && p.in_flight_events.is_empty());
     }
 }

@@ -1,7 +1,10 @@
 //! Two plugins at Reserve and Permit that say what a table tells them.
 
 use super::super::cluster::Cluster;
-use super::super::framework::{Code, Incoming, Permit, Plugin, Reason, Waiting};
+use super::super::framework::{
+    AssumedPod, Code, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId, PluginRef, PluginSet,
+    Profile, Registration, Registry, UserPlugins, WaitingPods,
+};
 use super::super::tests::{binds, message, node, pod, upsert, volume_world};
 use super::super::{Action, Config, QueueCounts, Scheduler};
 use super::*;
@@ -11,8 +14,8 @@ use plimsoll_state::time::{Duration, Time};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-const FIRST: PluginId = PluginId::TestFirst;
-const SECOND: PluginId = PluginId::TestSecond;
+const FIRST: &str = "TestFirst";
+const SECOND: &str = "TestSecond";
 
 /// What a plugin does to another pod while it is asked about one.
 #[derive(Clone, Debug)]
@@ -21,95 +24,99 @@ enum Other {
     Reject(&'static str, &'static str),
 }
 
+type Key = (&'static str, String);
+
 #[derive(Clone, Debug, Default)]
 struct Table {
-    reserve: BTreeMap<(PluginId, String), Status>,
-    permit: BTreeMap<(PluginId, String), Permit>,
-    others: BTreeMap<(PluginId, String), Vec<Other>>,
+    reserve: BTreeMap<Key, Status>,
+    permit: BTreeMap<Key, PermitResult>,
+    others: BTreeMap<Key, Vec<Other>>,
     log: Arc<Mutex<Vec<String>>>,
     random: Option<Arc<Mutex<plimsoll_state::rng::Rng>>>,
 }
 
 #[derive(Debug)]
-struct Guard(PluginId, Table);
+struct Guard {
+    name: &'static str,
+    id: PluginId,
+    table: Table,
+}
 
 impl Guard {
-    fn key(&self, cluster: &Cluster, pod: PodId, what: &str) -> (PluginId, String) {
-        let name = cluster.pods[pod].name.to_string();
-        self.1.log.lock().expect("alone").push(format!("{what} {} {name}", self.0.name()));
-        (self.0, name)
+    fn key(&self, pod: &AssumedPod<'_>, what: &str) -> Key {
+        let name = pod.cluster.pods[pod.pod].name.to_string();
+        self.table.log.lock().expect("alone").push(format!("{what} {} {name}", self.name));
+        (self.name, name)
     }
 
-    fn random(&self, cluster: &Cluster, waiting: &mut Waiting, pod: PodId) -> Option<Permit> {
-        let mut rng = self.1.random.as_ref()?.lock().expect("alone");
+    fn random(&self, waiting: &mut WaitingPods, pod: PodId) -> Option<PermitResult> {
+        let mut rng = self.table.random.as_ref()?.lock().expect("alone");
         for other in waiting.pods() {
             match rng.below(6) {
-                0 => waiting.allow(other, self.0),
+                0 => waiting.allow(other, self.id),
                 1 => {
-                    waiting.reject(other, self.0, "no more".to_owned());
+                    waiting.reject(other, self.id, "no more".to_owned());
                 }
                 2 => waiting.activate(pod),
                 _ => {}
             }
         }
-        let _ = cluster;
         Some(match rng.below(6) {
-            0 | 1 => Permit::Allow,
-            2 => Permit::Reject(Status::unschedulable(self.0, "not now")),
-            3 => Permit::Reject(Status::error(self.0, "broken")),
-            _ => Permit::Wait(Duration::from_seconds(i64::from(rng.below(20)))),
+            0 | 1 => PermitResult::Allow,
+            2 => PermitResult::Reject(Status::unschedulable("not now")),
+            3 => PermitResult::Reject(Status::error("broken")),
+            _ => PermitResult::Wait(Duration::from_seconds(i64::from(rng.below(20)))),
         })
     }
 }
 
 impl Plugin for Guard {
-    fn id(&self) -> PluginId {
-        self.0
-    }
-
     fn is_local(&self, _: &Cluster, _: &Incoming) -> bool {
         true
     }
 
-    fn reserves(&self) -> bool {
-        true
+    fn reserve(&self, pod: &AssumedPod<'_>, _: &mut PreBindWork) -> Status {
+        assert_eq!(pod.cluster.pods[pod.pod].node, Some(pod.node), "reserved pods are counted");
+        let key = self.key(pod, "reserve");
+        self.table.reserve.get(&key).cloned().unwrap_or_else(Status::success)
     }
 
-    fn reserve(&self, cluster: &Cluster, pod: PodId, _: NodeId) -> Status {
-        assert!(cluster.pods[pod].node.is_some(), "reserved pods are counted");
-        let key = self.key(cluster, pod, "reserve");
-        self.1.reserve.get(&key).cloned().unwrap_or_else(Status::success)
+    fn unreserve(&self, pod: &AssumedPod<'_>, _: &mut WaitingPods) {
+        self.key(pod, "unreserve");
     }
 
-    fn unreserve(&self, cluster: &Cluster, _: &mut Waiting, pod: PodId, _: NodeId) {
-        self.key(cluster, pod, "unreserve");
-    }
-
-    fn permit(&self, cluster: &Cluster, waiting: &mut Waiting, pod: PodId, _: NodeId) -> Permit {
-        if let Some(said) = self.random(cluster, waiting, pod) {
-            return said;
+    fn permit(&self, pod: &AssumedPod<'_>, waiting: &mut WaitingPods) -> PermitResult {
+        if let Some(result) = self.random(waiting, pod.pod) {
+            return result;
         }
-        let key = self.key(cluster, pod, "permit");
-        for other in self.1.others.get(&key).into_iter().flatten() {
-            let id = |name: &str| cluster.pod_by_uid(&format!("uid-{name}")).expect("known");
+        let key = self.key(pod, "permit");
+        for other in self.table.others.get(&key).into_iter().flatten() {
+            let id = |name: &str| pod.cluster.pod_by_uid(&format!("uid-{name}")).expect("known");
             match other {
-                Other::Allow(name) => waiting.allow(id(name), self.0),
+                Other::Allow(name) => waiting.allow(id(name), self.id),
                 Other::Reject(name, text) => {
-                    waiting.reject(id(name), self.0, (*text).to_owned());
+                    waiting.reject(id(name), self.id, (*text).to_owned());
                 }
             }
         }
-        self.1.permit.get(&key).cloned().unwrap_or(Permit::Allow)
+        self.table.permit.get(&key).cloned().unwrap_or(PermitResult::Allow)
     }
 }
 
 fn placement(table: &Table) -> Scheduler {
-    let mut p = Scheduler::new(Config::default());
-    for id in [FIRST, SECOND] {
-        p.runners[0].add_guard(Box::new(Guard(id, table.clone())));
+    let mut registry = Registry::in_tree();
+    let mut user = UserPlugins::default();
+    for name in [FIRST, SECOND] {
+        let table = table.clone();
+        let make = move |_: &crate::args::Args, handle: &mut Handle<'_>| -> Box<dyn Plugin> {
+            Box::new(Guard { name, id: handle.plugin(), table: table.clone() })
+        };
+        let points = [ExtensionPoint::Reserve, ExtensionPoint::Permit];
+        registry.register(Registration::new(name, &points, make)).expect("a new name");
+        user.multi_point.enabled.push(PluginRef { name: name.to_owned(), weight: 0 });
     }
-    p.guarded = true;
-    p
+    let plugins = PluginSet::new(&registry, &user, false).expect("valid");
+    Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 
 fn step(p: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<Action> {
@@ -123,8 +130,8 @@ fn step(p: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<Action> {
     actions
 }
 
-fn waits(seconds: i64) -> Permit {
-    Permit::Wait(Duration::from_seconds(seconds))
+fn waits(seconds: i64) -> PermitResult {
+    PermitResult::Wait(Duration::from_seconds(seconds))
 }
 
 fn log(table: &Table) -> Vec<String> {
@@ -203,7 +210,7 @@ fn another_plugin_rejects_a_waiting_pod_and_the_first_word_counts() {
 
 #[test]
 fn rejections_and_errors_at_once() {
-    let reject = |code, text: &str| Status::new(code, FIRST, Reason::Owned(text.into()));
+    let reject = |code, text: &str| Status::new(code, text.to_owned());
     let cases = [
         (true, Code::Unschedulable, "Unschedulable", "0/1 nodes are available: 1 no."),
         (true, Code::Error, "SchedulerError", "running Permit plugin \"TestSecond\": no"),
@@ -213,7 +220,7 @@ fn rejections_and_errors_at_once() {
     for (permit, code, reason, text) in cases {
         let mut t = Table::default();
         if permit {
-            t.permit.insert((SECOND, "p".into()), Permit::Reject(reject(code, "no")));
+            t.permit.insert((SECOND, "p".into()), PermitResult::Reject(reject(code, "no")));
         } else {
             t.reserve.insert((FIRST, "p".into()), reject(code, "no"));
         }
@@ -333,7 +340,7 @@ fn an_own_update_while_waiting_counts_when_the_pod_comes_back() {
         other.labels.insert("x".into(), "y".into());
         step(&mut p, 5, vec![upsert(other)]);
         let id = p.cluster.pod_by_uid("uid-p").expect("there");
-        assert!(p.missed.get(&id).is_some_and(|m| m.len() == want), "changed: {changed}");
+        assert!(p.in_flight_events.get(&id).is_some_and(|m| m.len() == want), "changed: {changed}");
     }
 }
 
@@ -377,8 +384,8 @@ fn random_permits_leak_nothing() {
             (0..25).map(|i| Event::Object(ObjectEvent::PodDelete(format!("uid-p{i}")))).collect();
         step(&mut p, 1000, gone);
         assert_eq!(p.queue_counts(), QueueCounts::default(), "seed {seed}");
-        assert!(p.waiting.pods().is_empty() && p.binding.is_empty() && p.preparing.is_empty());
-        assert!(p.missed.is_empty() && p.cluster.pods.iter().next().is_none());
+        assert!(p.waiting.pods().is_empty() && p.binding.is_empty() && p.pre_binding.is_empty());
+        assert!(p.in_flight_events.is_empty() && p.cluster.pods.iter().next().is_none());
         assert!(p.cluster.columns.used.iter().flatten().all(|used| *used == 0), "seed {seed}: capacity");
     }
 }

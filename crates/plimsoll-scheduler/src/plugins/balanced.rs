@@ -1,10 +1,11 @@
-//! NodeResourcesBalancedAllocation: resources of a node used in the same proportion (spec section 5.2).
+//! NodeResourcesBalancedAllocation: resources of a node used in the same proportion (upstream
+//! `plugins/noderesources/balanced_allocation.go`).
 
 use super::fit::ResourceKind;
 use crate::args::Args;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId};
-use crate::framework::{FilterState, Incoming, Normalization, Plugin, PluginId, ScoreState};
+use crate::framework::{CycleState, Incoming, Normalization, Plugin, ScoreState};
 use plimsoll_state::cast::whole;
 use plimsoll_state::intern::Interner;
 use smallvec::SmallVec;
@@ -27,10 +28,6 @@ impl Balanced {
 }
 
 impl Plugin for Balanced {
-    fn id(&self) -> PluginId {
-        PluginId::NodeResourcesBalancedAllocation
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
@@ -40,7 +37,7 @@ impl Plugin for Balanced {
         _cluster: &Cluster,
         pod: &Incoming,
         _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         let spec = &pod.shape.spec;
         if self.0.iter().all(|r| r.of(&spec.requests) == 0) {

@@ -1,8 +1,9 @@
-//! NodeDeclaredFeatures: features of the kubelet that a pod needs (spec section 5.11).
+//! NodeDeclaredFeatures: features of the kubelet that a pod needs (KEP-5328, upstream
+//! `plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`).
 
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
 use plimsoll_state::intern::Sym;
 
 const REASON: &str = "node(s) didn't match Pod's required features";
@@ -16,32 +17,31 @@ pub(crate) struct NodeDeclaredFeatures;
 struct State(Vec<Option<Sym>>);
 
 impl Plugin for NodeDeclaredFeatures {
-    fn id(&self) -> PluginId {
-        PluginId::NodeDeclaredFeatures
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         let needed = &pod.shape.spec.features;
         if needed.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::go(State(needed.iter().map(|f| cluster.strings.get(f)).collect()))
+        PreFilterResult::go(State(needed.iter().map(|f| cluster.strings.get(f)).collect()))
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_DECLARED_FEATURE)),
-                Interest::hinted(Resource::Pod, Actions::UPDATE),
+                ClusterEventWithHint::hinted(
+                    EventResource::Node,
+                    ActionType::ADD.or(ActionType::NODE_DECLARED_FEATURE),
+                ),
+                ClusterEventWithHint::hinted(EventResource::Pod, ActionType::UPDATE),
             ]
         }
     }
 
-    fn hint(&self, _cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, _cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         match &change.payload {
             Payload::Node { old, new: Some(new), .. } => {
                 old.as_ref().is_none_or(|o| o.features != new.features)
@@ -64,6 +64,6 @@ impl FilterState for State {
         if self.0.iter().all(|f| f.is_some_and(|f| declared.contains(&f))) {
             return Status::success();
         }
-        Status::unresolvable(PluginId::NodeDeclaredFeatures, REASON)
+        Status::unresolvable(REASON)
     }
 }

@@ -1,25 +1,24 @@
-//! DynamicResources: device claims (spec section 5.10).
+//! DynamicResources: device claims (upstream `plugins/dynamicresources/dynamicresources.go`).
 
+use super::extended_resources::{Extended, extended_of};
 use super::scoring::normalize_by_max;
 use crate::allocate::{Failure, Given, Pools, Wanted, allocate};
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::cycle::Cycle;
 use crate::devices::Claim;
-use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
-    Code, FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
+    AssumedPod, CycleState, FilterState, Incoming, Normalization, Plugin, PostFilterHandle, PostFilterResult,
+    PreFilterResult, ScoreState, Status,
 };
 use crate::objects::ObjectChange;
-use crate::{DeviceGrant, ExtendedClaim};
+use crate::{DeviceGrant, ExtendedClaim, PreBindWork};
 use plimsoll_state::cast::signed;
-use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{
-    DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, PodSpec, ResourceClaim,
-    RestartPolicy,
+    DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, ResourceClaim,
 };
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
@@ -34,20 +33,9 @@ const BEST_ALTERNATIVE: i64 = 8;
 #[derive(Debug)]
 pub(crate) struct DynamicResources;
 
-/// An extended resource that devices may stand for, and the requests for them.
-#[derive(Debug)]
-struct Extended {
-    resource: Sym,
-    requests: Vec<DeviceRequest>,
-    mappings: Vec<Mapping>,
-}
-
-/// Container, resource, request.
-type Mapping = (String, String, String);
-
 /// The pod's claims and the devices there are.
 #[derive(Debug)]
-pub(crate) struct State {
+struct State {
     allocated: Vec<Arc<Claim>>,
     /// Claims to allocate, with what they want.
     open: Vec<(Arc<Claim>, Wanted)>,
@@ -65,9 +53,8 @@ pub(crate) struct State {
 #[derive(Debug)]
 struct Score(Vec<(NodeId, i64)>);
 
-fn unresolvable(text: String) -> Status {
-    Status::new(Code::Unresolvable, PluginId::DynamicResources, Reason::Owned(text.into()))
-}
+/// Written by PreFilter before anything else; PostFilter looks for it.
+struct Begun;
 
 /// The claims of a pod, or why they can't be used yet (upstream `foreachPodResourceClaim`).
 fn claims_of(cluster: &Cluster, pod: PodId) -> Result<Vec<Arc<Claim>>, String> {
@@ -139,79 +126,6 @@ fn invalid_request(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
 /// Name of the claim that stands for a pod's extended resources, in messages.
 const EXTENDED_CLAIM: &str = "<extended-resources>";
 
-/// What the pod asks for as extended resources that a class of devices stands for, by name.
-fn extended_of(cluster: &Cluster, pod: &Incoming) -> Vec<Extended> {
-    let scalars = pod.shape.spec.requests.scalars.iter().filter(|(_, n)| *n > 0);
-    let backed = scalars.filter(|(name, _)| cluster.is_backed_by_devices(*name));
-    let mut out: Vec<(&str, Extended)> = backed
-        .filter_map(|(name, _)| {
-            let text = cluster.strings.text(*name);
-            let class = cluster.objects.devices.class_of_resource(text)?;
-            let (requests, mappings) = extended_requests(&pod.shape.spec.source, text, &class.name);
-            Some((text, Extended { resource: *name, requests, mappings }))
-        })
-        .collect();
-    out.sort_by_key(|(name, _)| *name);
-    out.into_iter().map(|(_, e)| e).collect()
-}
-
-/// The requests for devices that stand for a resource, and which containers use them: one for each container that runs
-/// on, and one for the most that a plain init container needs beyond what the containers after it get (upstream
-/// `createRequestsAndMappings`).
-fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> (Vec<DeviceRequest>, Vec<Mapping>) {
-    let first = spec.init_containers.len();
-    let containers: Vec<_> = spec.init_containers.iter().chain(&spec.containers).collect();
-    let asked = |i: usize| containers[i].requests.get(resource).copied().filter(|n| *n > 0);
-    // The number in the name is the place of the resource among all that the container requests.
-    let name = |i: usize| {
-        let place = containers[i].requests.keys().position(|k| k == resource).unwrap_or(0);
-        format!("container-{i}-request-{place}")
-    };
-    let plain_init = |i: usize| i < first && containers[i].restart_policy != Some(RestartPolicy::Always);
-    let stay: Vec<Option<i64>> = (0..containers.len()).map(|i| asked(i).filter(|_| !plain_init(i))).collect();
-    let mapping = |i: usize, request: String| (containers[i].name.clone(), resource.to_owned(), request);
-    let mut mappings: Vec<Mapping> =
-        (0..containers.len()).filter(|i| stay[*i].is_some()).map(|i| mapping(i, name(i))).collect();
-    let mut most: Option<(String, i64)> = None;
-    let (mut shared, mut own): (Vec<Mapping>, Vec<usize>) = (Vec::new(), Vec::new());
-    for i in (0..first).filter(|i| plain_init(*i)) {
-        let Some(n) = asked(i) else { continue };
-        let mut later = 0_i64;
-        for (j, amount) in stay.iter().enumerate().skip(i).filter_map(|(j, n)| Some((j, (*n)?))) {
-            if later >= n {
-                break;
-            }
-            later = later.saturating_add(amount);
-            shared.push(mapping(i, name(j)));
-        }
-        if later < n {
-            own.push(i);
-            if most.as_ref().is_none_or(|(_, m)| *m < n - later) {
-                most = Some((name(i), n - later));
-            }
-        }
-    }
-    mappings.extend(shared);
-    // Init containers run one after the other: all use the largest of their requests.
-    if let Some((name, _)) = &most {
-        mappings.extend(own.into_iter().map(|i| mapping(i, name.clone())));
-    }
-    let stay = stay.iter().enumerate().filter_map(|(i, n)| Some((name(i), (*n)?)));
-    let request = |(name, n): (String, i64)| DeviceRequest {
-        name,
-        prioritized: false,
-        alternatives: vec![DeviceAlternative {
-            name: String::new(),
-            class: class.to_owned(),
-            selectors: Vec::new(),
-            count: DeviceCount::Exactly(n),
-            tolerations: Vec::new(),
-            admin: false,
-        }],
-    };
-    (most.into_iter().chain(stay).map(request).collect(), mappings)
-}
-
 impl State {
     /// What has to be allocated on a node: open claims, and extended resources that no device plugin of the
     /// node offers.
@@ -243,7 +157,7 @@ impl State {
     ///
     /// # Errors
     /// When the devices are not there after all.
-    pub(crate) fn grants(
+    fn grants(
         &self,
         cluster: &Cluster,
         node: NodeId,
@@ -307,6 +221,20 @@ impl State {
         now.sum::<i64>() + before.sum::<i64>()
     }
 
+    /// What PostFilter says about the claims.
+    fn deallocation(&self) -> &'static str {
+        let unused = |c: &Claim| match c.raw.reserved_for.as_slice() {
+            [] => true,
+            [one] => *one == self.pod.1,
+            _ => false,
+        };
+        let unavailable = self.unavailable.borrow();
+        if unavailable.iter().filter_map(|i| self.allocated.get(*i)).any(|c| unused(c)) {
+            return "deallocation of ResourceClaim completed";
+        }
+        "still not schedulable"
+    }
+
     fn usable(&self, cluster: &Cluster, claim: &Claim, node: NodeId) -> bool {
         let row = &cluster.nodes[node];
         claim.nodes.as_ref().is_none_or(|n| n.matches(row.name, &row.info.labels, &cluster.strings))
@@ -314,10 +242,6 @@ impl State {
 }
 
 impl Plugin for DynamicResources {
-    fn id(&self) -> PluginId {
-        PluginId::DynamicResources
-    }
-
     fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
         let spec = &pod.shape.spec;
         spec.source.resource_claims.is_empty()
@@ -328,19 +252,20 @@ impl Plugin for DynamicResources {
         if cluster.shape(pod).spec.source.resource_claims.is_empty() {
             return None;
         }
-        claims_of(cluster, pod).err().map(unresolvable)
+        claims_of(cluster, pod).err().map(Status::unresolvable)
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, cycle: &mut CycleState) -> PreFilterResult {
+        cycle.write(Begun);
         let spec = &pod.shape.spec;
         let extended = if spec.requests.scalars.is_empty() { Vec::new() } else { extended_of(cluster, pod) };
         let claims = match claims_of(cluster, pod.id) {
             Ok(claims) => claims,
-            Err(text) => return PreFilter::Reject(unresolvable(text)),
+            Err(text) => return PreFilterResult::Reject(Status::unresolvable(text)),
         };
         if claims.is_empty() && extended.is_empty() {
             // None of the pod's claims needs to be made.
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
         let uid = &*cluster.pods[pod.id].uid;
         let (mut allocated, mut open) = (Vec::new(), Vec::new());
@@ -348,7 +273,7 @@ impl Plugin for DynamicResources {
             let c = &claim.raw;
             if c.allocation.is_some() {
                 if c.reserved_for.len() >= MAX_RESERVED && !c.reserved_for.iter().any(|r| r == uid) {
-                    return PreFilter::Reject(Status::unresolvable(self.id(), "resourceclaim in use"));
+                    return PreFilterResult::Reject(Status::unresolvable("resourceclaim in use"));
                 }
                 allocated.push(claim);
                 continue;
@@ -357,10 +282,10 @@ impl Plugin for DynamicResources {
             if cluster.objects.devices.in_flight.contains_key(&key) {
                 let text =
                     format!("resource claim {}/{} is in the process of being allocated", c.namespace, c.name);
-                return PreFilter::Reject(unresolvable(text));
+                return PreFilterResult::Reject(Status::unresolvable(text));
             }
             if let Some(text) = invalid_request(cluster, c) {
-                return PreFilter::Reject(unresolvable(text));
+                return PreFilterResult::Reject(Status::unresolvable(text));
             }
             let wanted = Wanted {
                 claim: format!("{}/{}", c.namespace, c.name),
@@ -378,7 +303,33 @@ impl Plugin for DynamicResources {
         let stale = stale.iter().map(|c| c.raw.name.clone()).collect();
         let name = (cluster.strings.text(pod.shape.namespace).to_owned(), uid.to_owned());
         let unavailable = RefCell::default();
-        PreFilter::go(State { allocated, open, extended, stale, pools, pod: name, unavailable })
+        let state = Rc::new(State { allocated, open, extended, stale, pools, pod: name, unavailable });
+        cycle.write(Rc::clone(&state));
+        PreFilterResult::go(state)
+    }
+
+    /// Never ends the search for other ways. A claim that kept the pod from a node and that no other pod uses would be
+    /// deallocated.
+    fn post_filter(&self, handle: &mut dyn PostFilterHandle) -> PostFilterResult {
+        if handle.state().read::<Begun>().is_none() {
+            // Upstream's PostFilter misses the state that its PreFilter did not get to write.
+            return PostFilterResult::Error("not found".to_owned());
+        }
+        let state = handle.state().read::<Rc<State>>();
+        let text = state.map_or("no new claims to deallocate", |state| state.deallocation());
+        PostFilterResult::Unschedulable { text: text.to_owned(), clear_nomination: false }
+    }
+
+    fn reserve(&self, pod: &AssumedPod<'_>, work: &mut PreBindWork) -> Status {
+        let Some(state) = pod.state.read::<Rc<State>>() else { return Status::success() };
+        match state.grants(pod.cluster, pod.node) {
+            Ok((devices, extended)) => {
+                work.devices.extend(devices);
+                work.extended = extended;
+                Status::success()
+            }
+            Err(text) => Status::error(text),
+        }
     }
 
     fn pre_score(
@@ -386,11 +337,10 @@ impl Plugin for DynamicResources {
         cluster: &Cluster,
         _pod: &Incoming,
         feasible: &[NodeId],
-        filter: Option<&dyn FilterState>,
+        state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
-        let state = filter.and_then(FilterState::as_any).and_then(|a| a.downcast_ref::<State>());
         let mut scores = Vec::new();
-        if let Some(state) = state
+        if let Some(state) = state.read::<Rc<State>>()
             && state.has_alternatives()
         {
             scores.extend(feasible.iter().map(|node| (*node, state.score(cluster, *node))));
@@ -398,22 +348,34 @@ impl Plugin for DynamicResources {
         Some(Box::new(Score(scores)))
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::always(
-                    Resource::Node,
-                    Actions::ADD.or(Actions::NODE_LABEL).or(Actions::NODE_ALLOCATABLE),
+                ClusterEventWithHint::always(
+                    EventResource::Node,
+                    ActionType::ADD.or(ActionType::NODE_LABEL).or(ActionType::NODE_ALLOCATABLE),
                 ),
-                Interest::hinted(Resource::ResourceClaim, Actions::ADD.or(Actions::UPDATE)),
-                Interest::hinted(Resource::UnschedulablePod, Actions::POD_GENERATED_CLAIM),
-                Interest::always(Resource::DeviceClass, Actions::ADD.or(Actions::UPDATE)),
-                Interest::always(Resource::ResourceSlice, Actions::ADD.or(Actions::UPDATE)),
+                ClusterEventWithHint::hinted(
+                    EventResource::ResourceClaim,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
+                ClusterEventWithHint::hinted(
+                    EventResource::UnschedulablePod,
+                    ActionType::POD_GENERATED_CLAIM,
+                ),
+                ClusterEventWithHint::always(
+                    EventResource::DeviceClass,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
+                ClusterEventWithHint::always(
+                    EventResource::ResourceSlice,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let Ok(claims) = claims_of(cluster, pod) else { return false };
         match &change.payload {
             Payload::Pod { id, .. } => *id == pod,
@@ -433,7 +395,7 @@ impl Plugin for DynamicResources {
     }
 }
 
-impl FilterState for State {
+impl FilterState for Rc<State> {
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         let away = self.allocated.iter().enumerate().filter(|(_, c)| !self.usable(cluster, c, node));
         let away: Vec<usize> = away.map(|(i, _)| i).collect();
@@ -442,21 +404,17 @@ impl FilterState for State {
             Ok(_) if away.is_empty() => Status::success(),
             Ok(_) => {
                 self.unavailable.borrow_mut().extend(away);
-                Status::unresolvable(PluginId::DynamicResources, NOT_AVAILABLE)
+                Status::unresolvable(NOT_AVAILABLE)
             }
-            Err(Failure::Impossible) => Status::unresolvable(PluginId::DynamicResources, CANNOT_ALLOCATE),
-            Err(Failure::InvalidPools) => Status::unresolvable(PluginId::DynamicResources, INVALID_POOLS),
+            Err(Failure::Impossible) => Status::unresolvable(CANNOT_ALLOCATE),
+            Err(Failure::InvalidPools) => Status::unresolvable(INVALID_POOLS),
             Err(Failure::TooLong) => {
                 let name = cluster.strings.text(cluster.nodes[node].name);
                 let text = format!("node {name}: timed out trying to allocate devices");
-                Status::error(PluginId::DynamicResources, &text)
+                Status::error(text)
             }
-            Err(Failure::Broken(text)) => Status::error(PluginId::DynamicResources, &text),
+            Err(Failure::Broken(text)) => Status::error(text),
         }
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
     }
 }
 
@@ -469,26 +427,7 @@ impl ScoreState for Score {
         if self.0.is_empty() { Normalization::None } else { Normalization::Other }
     }
 
-    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
+    fn normalize_score(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
         normalize_by_max(scores, false);
     }
-}
-
-/// What PostFilter says; it never ends the search for other ways. A claim that kept the pod from a node and
-/// that nobody else uses would be given back.
-pub(crate) fn post_filter(cycle: &Cycle<'_>) -> &'static str {
-    let state = cycle.state(PluginId::DynamicResources).and_then(FilterState::as_any);
-    let Some(state) = state.and_then(|a| a.downcast_ref::<State>()) else {
-        return "no new claims to deallocate";
-    };
-    let unused = |c: &Claim| match c.raw.reserved_for.as_slice() {
-        [] => true,
-        [one] => *one == state.pod.1,
-        _ => false,
-    };
-    let unavailable = state.unavailable.borrow();
-    if unavailable.iter().filter_map(|i| state.allocated.get(*i)).any(|c| unused(c)) {
-        return "deallocation of ResourceClaim completed";
-    }
-    "still not schedulable"
 }

@@ -1,4 +1,4 @@
-//! NodeResourcesFit: enough cpu, memory and everything else (spec section 5.1).
+//! NodeResourcesFit: enough cpu, memory and everything else (upstream `plugins/noderesources/fit.go`).
 
 use super::scoring::MAX_SCORE;
 use crate::args::{FitArgs, StrategyKind};
@@ -6,9 +6,10 @@ use crate::cluster::amounts::{Amounts, is_scalar};
 use crate::cluster::node::{CPU, EPHEMERAL, MEMORY, PODS};
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
-use crate::events::{Actions, Change, Interest, Payload, PodView, Resource};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
 use crate::framework::{
-    Code, FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, Reason, ScoreState, Status,
+    Code, CycleState, FilterState, Incoming, Normalization, Plugin, PreFilterResult, Reason, ScoreState,
+    Status,
 };
 use crate::objects::ObjectChange;
 use plimsoll_state::intern::{Interner, Sym};
@@ -223,7 +224,7 @@ fn offers_more(spec: &Spec, old: &NodeInfo, new: &NodeInfo) -> bool {
 }
 
 /// Whether a placed pod gave back something the pod asks for.
-fn frees(spec: &Spec, old: &PodView, new: &PodView) -> bool {
+fn frees(spec: &Spec, old: &PodSnapshot, new: &PodSnapshot) -> bool {
     let (r, old, new) = (&spec.requests, &old.usage.requests, &new.usage.requests);
     (r.cpu > 0 && old.cpu > new.cpu)
         || (r.memory > 0 && old.memory > new.memory)
@@ -232,18 +233,14 @@ fn frees(spec: &Spec, old: &PodView, new: &PodView) -> bool {
 }
 
 impl Plugin for Fit {
-    fn id(&self) -> PluginId {
-        PluginId::NodeResourcesFit
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         let spec = Arc::clone(&pod.shape.spec);
         let ignored = self.ignored(cluster, &spec);
-        PreFilter::go(Filter { spec, ignored })
+        PreFilterResult::go(Filter { spec, ignored })
     }
 
     fn pre_score(
@@ -251,22 +248,31 @@ impl Plugin for Fit {
         _cluster: &Cluster,
         pod: &Incoming,
         _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         Some(Box::new(Score { spec: Arc::clone(&pod.shape.spec), strategy: Arc::clone(&self.strategy) }))
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::Pod, Actions::DELETE.or(Actions::POD_SCALE_DOWN)),
-                Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_ALLOCATABLE)),
-                Interest::hinted(Resource::DeviceClass, Actions::ADD.or(Actions::UPDATE)),
+                ClusterEventWithHint::hinted(
+                    EventResource::Pod,
+                    ActionType::DELETE.or(ActionType::POD_SCALE_DOWN),
+                ),
+                ClusterEventWithHint::hinted(
+                    EventResource::Node,
+                    ActionType::ADD.or(ActionType::NODE_ALLOCATABLE),
+                ),
+                ClusterEventWithHint::hinted(
+                    EventResource::DeviceClass,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let spec = &cluster.shape(pod).spec;
         match &change.payload {
             Payload::Pod { old: Some(old), new: None, .. } => old.node.is_some() || old.nominated,
@@ -325,7 +331,7 @@ impl FilterState for Filter {
             return Status::success();
         }
         let code = if unresolvable { Code::Unresolvable } else { Code::Unschedulable };
-        Status { code, plugin: Some(PluginId::NodeResourcesFit), reasons }
+        Status { code, plugin: None, reasons }
     }
 }
 

@@ -1,18 +1,19 @@
-//! GangScheduling: pods of a PodGroup are bound only when `minCount` of them have a place (spec section 6.2).
+//! GangScheduling: pods of a PodGroup are bound only when `minCount` of them have a place (KEP-4671,
+//! upstream `plugins/gangscheduling/gangscheduling.go`).
 
 use crate::cluster::group::{Group, PodGroup};
-use crate::cluster::{Cluster, NodeId, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{Code, Incoming, Permit, Plugin, PluginId, Reason, Status, Waiting};
+use crate::cluster::{Cluster, PodId};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{AssumedPod, Incoming, PermitResult, Plugin, PluginId, Status, WaitingPods};
 use crate::objects::ObjectChange;
 use plimsoll_state::time::Duration;
 
 /// How long a pod waits for the others of its gang (upstream's `permitTimeoutDuration`).
 const TIMEOUT: Duration = Duration::from_seconds(5 * 60);
 
-/// The plugin.
+/// The plugin, with its number.
 #[derive(Debug)]
-pub(crate) struct GangScheduling;
+pub(crate) struct GangScheduling(pub PluginId);
 
 fn name(cluster: &Cluster, pod: PodId) -> &str {
     cluster.pods[pod].extra.as_ref().map_or("", |e| &e.group)
@@ -26,10 +27,6 @@ fn gang(cluster: &Cluster, pod: PodId) -> Option<(&Group, usize)> {
 }
 
 impl Plugin for GangScheduling {
-    fn id(&self) -> PluginId {
-        PluginId::GangScheduling
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
@@ -41,48 +38,53 @@ impl Plugin for GangScheduling {
         }
         if cluster.group_of(pod).is_none_or(|g| g.object.is_none()) {
             let text = format!("waiting for pods's pod group {name:?} to appear in scheduling queue");
-            return Some(Status::new(Code::Unresolvable, self.id(), Reason::Owned(text.into())));
+            return Some(Status::unresolvable(text));
         }
         let (group, needed) = gang(cluster, pod)?;
         (group.pods.len() < needed).then(|| {
             let text = "waiting for minCount pods from a gang to appear in scheduling queue";
-            Status::unresolvable(self.id(), text)
+            Status::unresolvable(text)
         })
     }
 
-    fn permit(&self, cluster: &Cluster, waiting: &mut Waiting, pod: PodId, _node: NodeId) -> Permit {
+    fn schedules_pod_groups(&self) -> bool {
+        true
+    }
+
+    fn permit(&self, assumed: &AssumedPod<'_>, waiting: &mut WaitingPods) -> PermitResult {
+        let (cluster, pod) = (assumed.cluster, assumed.pod);
         let name = name(cluster, pod);
         if name.is_empty() {
-            return Permit::Allow;
+            return PermitResult::Allow;
         }
         if cluster.group_of(pod).is_none_or(|g| g.object.is_none()) {
             let text = format!("podgroup.scheduling.k8s.io {name:?} not found");
-            return Permit::Reject(Status::error(self.id(), &text));
+            return PermitResult::Reject(Status::error(text));
         }
-        let Some((group, needed)) = gang(cluster, pod) else { return Permit::Allow };
+        let Some((group, needed)) = gang(cluster, pod) else { return PermitResult::Allow };
         if group.placed < needed {
             if !waiting.in_group_cycle {
                 let left = group.pods.iter().filter(|p| cluster.pods[**p].node.is_none());
                 left.for_each(|p| waiting.activate(*p));
             }
-            return Permit::Wait(TIMEOUT);
+            return PermitResult::Wait(TIMEOUT);
         }
         if !waiting.is_empty() {
-            group.pods.iter().for_each(|p| waiting.allow(*p, self.id()));
+            group.pods.iter().for_each(|p| waiting.allow(*p, self.0));
         }
-        Permit::Allow
+        PermitResult::Allow
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::Pod, Actions::ADD),
-                Interest::hinted(Resource::PodGroup, Actions::ADD),
+                ClusterEventWithHint::hinted(EventResource::Pod, ActionType::ADD),
+                ClusterEventWithHint::hinted(EventResource::PodGroup, ActionType::ADD),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let (namespace, group) = (cluster.shape(pod).namespace, name(cluster, pod));
         if group.is_empty() {
             return false;

@@ -1,11 +1,12 @@
-//! ImageLocality: nodes that have the images already (spec section 5.8).
+//! ImageLocality: nodes that have the images already (upstream
+//! `plugins/imagelocality/image_locality.go`).
 
 use plimsoll_state::cast::whole;
 
 use super::scoring::MAX_SCORE;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId};
-use crate::framework::{FilterState, Incoming, Normalization, Plugin, PluginId, ScoreState};
+use crate::framework::{CycleState, Incoming, Normalization, Plugin, ScoreState};
 use std::sync::Arc;
 
 const MIB: i64 = 1024 * 1024;
@@ -20,10 +21,6 @@ pub(crate) struct ImageLocality;
 struct State(Arc<Spec>);
 
 impl Plugin for ImageLocality {
-    fn id(&self) -> PluginId {
-        PluginId::ImageLocality
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
@@ -33,7 +30,7 @@ impl Plugin for ImageLocality {
         _cluster: &Cluster,
         pod: &Incoming,
         _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         Some(Box::new(State(Arc::clone(&pod.shape.spec))))
     }

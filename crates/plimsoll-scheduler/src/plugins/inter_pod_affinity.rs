@@ -1,11 +1,14 @@
-//! InterPodAffinity, filter side: terms between pods, counted by topology (spec section 5.7).
+//! InterPodAffinity, filter side: terms between pods, counted by topology (upstream
+//! `plugins/interpodaffinity/filtering.go`).
 
 use super::{inter_pod_counts, inter_pod_score};
 use crate::args::InterPodAffinityArgs;
 use crate::cluster::spec::Term;
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId, Shape};
-use crate::events::{Actions, Change, Interest, Payload, PodView, Resource};
-use crate::framework::{Counts, FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
+use crate::framework::{
+    Counts, CycleState, FilterState, Incoming, Plugin, PreFilterResult, ScoreState, Status,
+};
 use plimsoll_state::intern::{Map, Sym};
 use std::sync::Arc;
 
@@ -134,10 +137,6 @@ impl InterPodAffinity {
 }
 
 impl Plugin for InterPodAffinity {
-    fn id(&self) -> PluginId {
-        PluginId::InterPodAffinity
-    }
-
     fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
         let spec = &pod.shape.spec;
         cluster.with_affinity == 0 && spec.affinity.is_empty() && spec.anti_affinity.is_empty()
@@ -151,11 +150,11 @@ impl Plugin for InterPodAffinity {
         inter_pod_counts::new(&self.0, cluster, pod)
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         let spec = &pod.shape.spec;
         let own = !spec.affinity.required.is_empty() || !spec.anti_affinity.required.is_empty();
         if !own && cluster.with_affinity == 0 {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
         let mut state = State {
             shape: Arc::clone(&pod.shape),
@@ -171,7 +170,11 @@ impl Plugin for InterPodAffinity {
                 state.update(cluster, *other, id, 1);
             }
         }
-        if !own && state.existing_anti.0.is_empty() { PreFilter::Skip } else { PreFilter::go(state) }
+        if !own && state.existing_anti.0.is_empty() {
+            PreFilterResult::Skip
+        } else {
+            PreFilterResult::go(state)
+        }
     }
 
     fn pre_score(
@@ -179,21 +182,24 @@ impl Plugin for InterPodAffinity {
         cluster: &Cluster,
         pod: &Incoming,
         _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         inter_pod_score::pre_score(&self.0, cluster, pod)
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::Pod, Actions::ADD.or(Actions::POD_LABEL).or(Actions::DELETE)),
-                Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_LABEL)),
+                ClusterEventWithHint::hinted(
+                    EventResource::Pod,
+                    ActionType::ADD.or(ActionType::POD_LABEL).or(ActionType::DELETE),
+                ),
+                ClusterEventWithHint::hinted(EventResource::Node, ActionType::ADD.or(ActionType::NODE_LABEL)),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let shape = cluster.shape(pod);
         match &change.payload {
             Payload::Pod { id, .. } if *id == pod => true,
@@ -204,10 +210,10 @@ impl Plugin for InterPodAffinity {
     }
 }
 
-fn pod_hint(cluster: &Cluster, shape: &Shape, old: Option<&PodView>, new: Option<&PodView>) -> bool {
+fn pod_hint(cluster: &Cluster, shape: &Shape, old: Option<&PodSnapshot>, new: Option<&PodSnapshot>) -> bool {
     let (affinity, anti) = (&shape.spec.affinity.required, &shape.spec.anti_affinity.required);
-    let wanted = |v: &PodView| all_match(cluster, affinity, shape, &v.shape);
-    let avoided = |v: &PodView| all_match(cluster, anti, shape, &v.shape);
+    let wanted = |v: &PodSnapshot| all_match(cluster, affinity, shape, &v.shape);
+    let avoided = |v: &PodSnapshot| all_match(cluster, anti, shape, &v.shape);
     match (old, new) {
         (Some(old), Some(new)) => (!wanted(old) && wanted(new)) || (avoided(old) && !avoided(new)),
         (None, Some(new)) => wanted(new),
@@ -234,13 +240,13 @@ impl FilterState for State {
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         let info = &cluster.nodes[node].info;
         if !self.affinity_holds(cluster, info) {
-            return Status::unresolvable(PluginId::InterPodAffinity, REASON_AFFINITY);
+            return Status::unresolvable(REASON_AFFINITY);
         }
         if self.anti_hit(info) {
-            return Status::unschedulable(PluginId::InterPodAffinity, REASON_ANTI);
+            return Status::unschedulable(REASON_ANTI);
         }
         if self.existing_hit(info) {
-            return Status::unschedulable(PluginId::InterPodAffinity, REASON_EXISTING);
+            return Status::unschedulable(REASON_EXISTING);
         }
         Status::success()
     }

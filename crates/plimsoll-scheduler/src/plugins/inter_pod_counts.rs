@@ -7,8 +7,8 @@ use super::inter_pod_score::normalize;
 use crate::args::InterPodAffinityArgs;
 use crate::cluster::{Cluster, Moved, NodeId, Shape};
 use crate::framework::{
-    At, Axis, Counts, Dump, Incoming, MISSING, Place, PluginId, Relations, Status, Topology, Touched,
-    coordinate, domain,
+    At, Axis, Counts, Dump, Incoming, MISSING, Place, Relations, Status, Topology, Touched, coordinate,
+    domain,
 };
 use plimsoll_state::intern::Sym;
 use smallvec::SmallVec;
@@ -190,21 +190,21 @@ impl Counts for State {
         let mut exist = true;
         for term in &spec.affinity.required {
             match self.at(term.key, place) {
-                None => return Status::unresolvable(PluginId::InterPodAffinity, REASON_AFFINITY),
+                None => return Status::unresolvable(REASON_AFFINITY),
                 Some(flags) => exist &= flags & AFFINITY != 0,
             }
         }
         // The first pod of a group that wants to be together must be able to start somewhere.
         exist |= self.affinity.is_empty() && self.selects_itself;
         if !exist {
-            return Status::unresolvable(PluginId::InterPodAffinity, REASON_AFFINITY);
+            return Status::unresolvable(REASON_AFFINITY);
         }
         let any = |key: Sym, bit: i64| self.at(key, place).is_some_and(|flags| flags & bit != 0);
         if spec.anti_affinity.required.iter().any(|t| any(t.key, ANTI)) {
-            return Status::unschedulable(PluginId::InterPodAffinity, REASON_ANTI);
+            return Status::unschedulable(REASON_ANTI);
         }
         if !self.existing.is_empty() && self.axes.iter().any(|(key, _)| any(*key, EXISTING)) {
-            return Status::unschedulable(PluginId::InterPodAffinity, REASON_EXISTING);
+            return Status::unschedulable(REASON_EXISTING);
         }
         Status::success()
     }

@@ -1,4 +1,5 @@
-//! InterPodAffinity, score side: preferred terms of both sides (spec section 5.7).
+//! InterPodAffinity, score side: preferred terms of both sides (upstream
+//! `plugins/interpodaffinity/scoring.go`).
 
 use super::inter_pod_affinity::term_matches;
 use crate::args::InterPodAffinityArgs;
@@ -79,7 +80,7 @@ impl ScoreState for State {
         values.fold(0, |sum, v| sum.saturating_add(*v))
     }
 
-    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
+    fn normalize_score(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
         normalize(scores);
     }
 }

@@ -1,13 +1,14 @@
-//! NodeAffinity: node selector, required and preferred node affinity, added affinity (spec section 5.5).
+//! NodeAffinity: node selector, required and preferred node affinity, added affinity (upstream
+//! `plugins/nodeaffinity/node_affinity.go`).
 
 use super::scoring::normalize_by_max;
 use crate::args::Args;
 use crate::cluster::labels::NodeSelector;
 use crate::cluster::spec::{PreferredNode, Spec, preferred_nodes};
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
-    FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, ScoreState, Status,
+    CycleState, FilterState, Incoming, Normalization, Plugin, PreFilterResult, ScoreState, Status,
 };
 use plimsoll_state::intern::{Interner, Sym};
 use std::sync::Arc;
@@ -65,28 +66,24 @@ fn node_names(required: &NodeSelector, strings: &Interner) -> Option<Vec<Sym>> {
 }
 
 impl Plugin for NodeAffinity {
-    fn id(&self) -> PluginId {
-        PluginId::NodeAffinity
-    }
-
     fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
         // Terms that name nodes are better served by looking at those nodes only.
         let required = pod.shape.spec.node_required.as_ref();
         required.is_none_or(|r| node_names(r, &cluster.strings).is_none())
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         let spec = &pod.shape.spec;
         if spec.node_required.is_none() && self.required.is_none() && spec.node_selector.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
         let state = Box::new(Filter { added: self.required.clone(), spec: Arc::clone(spec) });
         let required = spec.node_required.as_ref().filter(|r| !r.0.is_empty());
         let nodes = required.and_then(|r| node_names(r, &cluster.strings));
         if nodes.as_ref().is_some_and(Vec::is_empty) {
-            return PreFilter::Reject(Status::unresolvable(self.id(), REASON_CONFLICT));
+            return PreFilterResult::Reject(Status::unresolvable(REASON_CONFLICT));
         }
-        PreFilter::Go { nodes, state }
+        PreFilterResult::Go { nodes, state }
     }
 
     fn pre_score(
@@ -94,7 +91,7 @@ impl Plugin for NodeAffinity {
         _cluster: &Cluster,
         pod: &Incoming,
         _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         let spec = &pod.shape.spec;
         if spec.node_preferred.is_empty() && self.preferred.is_none() {
@@ -103,11 +100,11 @@ impl Plugin for NodeAffinity {
         Some(Box::new(Score { added: self.preferred.clone(), spec: Arc::clone(spec) }))
     }
 
-    fn interests(&self) -> &'static [Interest] {
-        const { &[Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_LABEL))] }
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
+        const { &[ClusterEventWithHint::hinted(EventResource::Node, ActionType::ADD.or(ActionType::NODE_LABEL))] }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let Payload::Node { name, old, new: Some(new) } = &change.payload else { return false };
         self.accepts(cluster, pod, *name, new)
             && old.as_ref().is_none_or(|o| !self.accepts(cluster, pod, *name, o))
@@ -123,10 +120,10 @@ impl FilterState for Filter {
         let row = &cluster.nodes[node];
         let (name, labels) = (row.name, &row.info.labels);
         if self.added.as_ref().is_some_and(|a| !a.matches(name, labels, &cluster.strings)) {
-            return Status::unresolvable(PluginId::NodeAffinity, REASON_ADDED);
+            return Status::unresolvable(REASON_ADDED);
         }
         if !self.spec.selects_node(name, labels, &cluster.strings) {
-            return Status::unresolvable(PluginId::NodeAffinity, REASON_POD);
+            return Status::unresolvable(REASON_POD);
         }
         Status::success()
     }
@@ -148,7 +145,7 @@ impl ScoreState for Score {
         Normalization::ByMax { reverse: false }
     }
 
-    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
+    fn normalize_score(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
         normalize_by_max(scores, false);
     }
 }

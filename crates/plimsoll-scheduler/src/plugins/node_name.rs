@@ -1,8 +1,8 @@
-//! NodeName: `spec.nodeName` (spec section 5.3).
+//! NodeName: `spec.nodeName` (upstream `plugins/nodename/node_name.go`).
 
 use crate::cluster::{Cluster, NodeId};
-use crate::events::{Actions, Interest, Resource};
-use crate::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, Status};
+use crate::events::{ActionType, ClusterEventWithHint, EventResource};
+use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
 use plimsoll_state::intern::Sym;
 
 const REASON: &str = "node(s) didn't match the requested node name";
@@ -15,20 +15,16 @@ pub(crate) struct NodeName;
 struct State(Sym);
 
 impl Plugin for NodeName {
-    fn id(&self) -> PluginId {
-        PluginId::NodeName
-    }
-
     fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
         pod.node_name.is_none()
     }
 
-    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
-        pod.node_name.map_or(PreFilter::Skip, |name| PreFilter::go(State(name)))
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
+        pod.node_name.map_or(PreFilterResult::Skip, |name| PreFilterResult::go(State(name)))
     }
 
-    fn interests(&self) -> &'static [Interest] {
-        const { &[Interest::always(Resource::Node, Actions::ADD)] }
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
+        const { &[ClusterEventWithHint::always(EventResource::Node, ActionType::ADD)] }
     }
 }
 
@@ -41,6 +37,6 @@ impl FilterState for State {
         if cluster.nodes[node].name == self.0 {
             return Status::success();
         }
-        Status::unresolvable(PluginId::NodeName, REASON)
+        Status::unresolvable(REASON)
     }
 }

@@ -1,10 +1,10 @@
-//! NodePorts: host ports (spec section 5.3).
+//! NodePorts: host ports (upstream `plugins/nodeports/node_ports.go`).
 
 use crate::cluster::ports::conflict;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
 use std::sync::Arc;
 
 const REASON: &str = "node(s) didn't have free ports for the requested pod ports";
@@ -17,31 +17,27 @@ pub(crate) struct NodePorts;
 struct State(Arc<Spec>);
 
 impl Plugin for NodePorts {
-    fn id(&self) -> PluginId {
-        PluginId::NodePorts
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
 
-    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         if pod.shape.spec.ports.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::go(State(Arc::clone(&pod.shape.spec)))
+        PreFilterResult::go(State(Arc::clone(&pod.shape.spec)))
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::AssignedPod, Actions::DELETE),
-                Interest::always(Resource::Node, Actions::ADD),
+                ClusterEventWithHint::hinted(EventResource::AssignedPod, ActionType::DELETE),
+                ClusterEventWithHint::always(EventResource::Node, ActionType::ADD),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         match &change.payload {
             Payload::Pod { old: Some(old), new: None, .. } => {
                 (old.node.is_some() || old.nominated)
@@ -56,7 +52,7 @@ impl Plugin for NodePorts {
 impl FilterState for State {
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         if conflict(&self.0.ports, &cluster.nodes[node].ports) {
-            return Status::unschedulable(PluginId::NodePorts, REASON);
+            return Status::unschedulable(REASON);
         }
         Status::success()
     }

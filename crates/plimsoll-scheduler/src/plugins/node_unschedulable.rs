@@ -1,9 +1,9 @@
-//! NodeUnschedulable: cordoned nodes (spec section 5.3).
+//! NodeUnschedulable: cordoned nodes (upstream `plugins/nodeunschedulable/node_unschedulable.go`).
 
 use crate::cluster::spec::Taint;
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{FilterState, Incoming, Plugin, PluginId, PreFilter, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::TaintEffect;
 
@@ -24,28 +24,24 @@ impl NodeUnschedulable {
 }
 
 impl Plugin for NodeUnschedulable {
-    fn id(&self) -> PluginId {
-        PluginId::NodeUnschedulable
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
 
-    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
-        if pod.shape.spec.tolerates(&self.0) { PreFilter::Skip } else { PreFilter::go(State) }
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
+        if pod.shape.spec.tolerates(&self.0) { PreFilterResult::Skip } else { PreFilterResult::go(State) }
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_TAINT)),
-                Interest::hinted(Resource::Pod, Actions::POD_TOLERATION),
+                ClusterEventWithHint::hinted(EventResource::Node, ActionType::ADD.or(ActionType::NODE_TAINT)),
+                ClusterEventWithHint::hinted(EventResource::Pod, ActionType::POD_TOLERATION),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         match &change.payload {
             Payload::Node { old, new: Some(new), .. } => {
                 !new.unschedulable && old.as_ref().is_none_or(|o| o.unschedulable)
@@ -65,6 +61,6 @@ impl FilterState for State {
         if !cluster.nodes[node].info.unschedulable {
             return Status::success();
         }
-        Status::unresolvable(PluginId::NodeUnschedulable, REASON)
+        Status::unresolvable(REASON)
     }
 }

@@ -1,18 +1,15 @@
-//! SchedulingGates: pods with gates wait outside the queue (spec section 5.11).
+//! SchedulingGates: pods with gates wait outside the queue (KEP-3521, upstream
+//! `plugins/schedulinggates/scheduling_gates.go`).
 
 use crate::cluster::{Cluster, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{Code, Incoming, Plugin, PluginId, Reason, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{Incoming, Plugin, Status};
 
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct SchedulingGates;
 
 impl Plugin for SchedulingGates {
-    fn id(&self) -> PluginId {
-        PluginId::SchedulingGates
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
@@ -23,14 +20,14 @@ impl Plugin for SchedulingGates {
             return None;
         }
         let text = format!("waiting for scheduling gates: [{}]", gates.join(" "));
-        Some(Status::new(Code::Unresolvable, self.id(), Reason::Owned(text.into())))
+        Some(Status::unresolvable(text))
     }
 
-    fn interests(&self) -> &'static [Interest] {
-        const { &[Interest::hinted(Resource::Pod, Actions::POD_GATES_ELIMINATED)] }
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
+        const { &[ClusterEventWithHint::hinted(EventResource::Pod, ActionType::POD_GATES_ELIMINATED)] }
     }
 
-    fn hint(&self, _cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, _cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         matches!(&change.payload, Payload::Pod { id, .. } if *id == pod)
     }
 }

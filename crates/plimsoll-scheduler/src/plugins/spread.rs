@@ -1,12 +1,14 @@
-//! PodTopologySpread, filter side: hard constraints (spec section 5.6).
+//! PodTopologySpread, filter side: hard constraints (upstream `plugins/podtopologyspread/filtering.go`).
 
 use super::taint_toleration::is_kept_away;
 use super::{spread_counts, spread_score};
 use crate::args::SpreadArgs;
 use crate::cluster::spec::{Spec, Spread};
 use crate::cluster::{Cluster, Labels, Node, NodeId, NodeInfo, OwnerKind, PodId, Shape};
-use crate::events::{Actions, Change, Interest, Payload, PodView, Resource};
-use crate::framework::{Counts, FilterState, Incoming, Plugin, PluginId, PreFilter, ScoreState, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
+use crate::framework::{
+    Counts, CycleState, FilterState, Incoming, Plugin, PreFilterResult, ScoreState, Status,
+};
 use crate::objects::OwnerSelector;
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::{Interner, Map, Sym};
@@ -191,10 +193,6 @@ impl State {
 }
 
 impl Plugin for PodTopologySpread {
-    fn id(&self) -> PluginId {
-        PluginId::PodTopologySpread
-    }
-
     fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
         [true, false].iter().all(|hard| self.constraints(cluster, &pod.shape, pod.id, *hard).0.is_empty())
     }
@@ -207,10 +205,10 @@ impl Plugin for PodTopologySpread {
         spread_counts::new(self, cluster, pod)
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         let (constraints, _) = self.constraints(cluster, &pod.shape, pod.id, true);
         if constraints.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
         let mut domains = vec![Domains::default(); constraints.len()];
         let shape = Arc::clone(&pod.shape);
@@ -226,7 +224,7 @@ impl Plugin for PodTopologySpread {
                 }
             }
         }
-        PreFilter::go(State { shape, constraints, domains })
+        PreFilterResult::go(State { shape, constraints, domains })
     }
 
     fn pre_score(
@@ -234,27 +232,33 @@ impl Plugin for PodTopologySpread {
         cluster: &Cluster,
         pod: &Incoming,
         feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         spread_score::pre_score(self, cluster, pod, feasible)
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(
-                    Resource::Pod,
-                    Actions::ADD.or(Actions::POD_LABEL).or(Actions::DELETE).or(Actions::POD_TOLERATION),
+                ClusterEventWithHint::hinted(
+                    EventResource::Pod,
+                    ActionType::ADD
+                        .or(ActionType::POD_LABEL)
+                        .or(ActionType::DELETE)
+                        .or(ActionType::POD_TOLERATION),
                 ),
-                Interest::hinted(
-                    Resource::Node,
-                    Actions::ADD.or(Actions::DELETE).or(Actions::NODE_LABEL).or(Actions::NODE_TAINT),
+                ClusterEventWithHint::hinted(
+                    EventResource::Node,
+                    ActionType::ADD
+                        .or(ActionType::DELETE)
+                        .or(ActionType::NODE_LABEL)
+                        .or(ActionType::NODE_TAINT),
                 ),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let shape = cluster.shape(pod);
         let (constraints, _) = self.constraints(cluster, shape, pod, true);
         match &change.payload {
@@ -280,13 +284,13 @@ fn pod_hint(
     shape: &Shape,
     constraints: &[Spread],
     own: bool,
-    change: (Option<&PodView>, Option<&PodView>),
+    change: (Option<&PodSnapshot>, Option<&PodSnapshot>),
 ) -> bool {
-    let selects = |c: &Spread, v: &PodView| {
+    let selects = |c: &Spread, v: &PodSnapshot| {
         c.selector.as_ref().is_some_and(|s| s.matches(&v.shape.labels, &cluster.strings))
     };
     let relevant =
-        |v: &PodView| v.shape.namespace == shape.namespace && (own || v.node.is_some() || v.nominated);
+        |v: &PodSnapshot| v.shape.namespace == shape.namespace && (own || v.node.is_some() || v.nominated);
     match change {
         (Some(old), Some(new)) => {
             relevant(old) && relevant(new) && constraints.iter().any(|c| selects(c, old) != selects(c, new))
@@ -314,12 +318,12 @@ impl FilterState for State {
         let info = &cluster.nodes[node].info;
         for (c, domains) in self.constraints.iter().zip(&self.domains) {
             let Some(value) = info.labels.get(c.key) else {
-                return Status::unresolvable(PluginId::PodTopologySpread, REASON_LABEL);
+                return Status::unresolvable(REASON_LABEL);
             };
             let own = c.selector.as_ref().is_some_and(|s| s.matches(&self.shape.labels, &cluster.strings));
             let there = domains.counts.get(&value).copied().unwrap_or(0);
             if there + i64::from(own) - domains.min(c.min_domains) > c.max_skew {
-                return Status::unschedulable(PluginId::PodTopologySpread, REASON);
+                return Status::unschedulable(REASON);
             }
         }
         Status::success()

@@ -5,8 +5,8 @@ use super::spread_score;
 use crate::cluster::spec::Spread;
 use crate::cluster::{Cluster, Moved, NodeId, Shape};
 use crate::framework::{
-    At, Axis, Counts, Dump, Incoming, MISSING, Place, PluginId, Relations, Status, Topology, Touched,
-    coordinate, domain,
+    At, Axis, Counts, Dump, Incoming, MISSING, Place, Relations, Status, Topology, Touched, coordinate,
+    domain,
 };
 use plimsoll_state::cast::whole;
 use plimsoll_state::intern::{Map, Sym};
@@ -252,10 +252,10 @@ impl Counts for State {
                 Axis::Coarse(i) => domain(place[*i]).map(|v| domains.counts.get(&v).copied().unwrap_or(0)),
             };
             let Some(there) = there else {
-                return Status::unresolvable(PluginId::PodTopologySpread, REASON_LABEL);
+                return Status::unresolvable(REASON_LABEL);
             };
             if there + own - domains.min(c.min_domains) > c.max_skew {
-                return Status::unschedulable(PluginId::PodTopologySpread, REASON);
+                return Status::unschedulable(REASON);
             }
         }
         Status::success()

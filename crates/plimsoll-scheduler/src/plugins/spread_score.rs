@@ -1,4 +1,4 @@
-//! PodTopologySpread, score side: soft constraints (spec section 5.6).
+//! PodTopologySpread, score side: soft constraints (upstream `plugins/podtopologyspread/scoring.go`).
 
 use super::spread::{PodTopologySpread, count_on, has_all_keys, includes};
 use crate::cluster::spec::Spread;
@@ -91,7 +91,7 @@ impl ScoreState for State {
         whole(f64::round(sum))
     }
 
-    fn normalize(&self, _cluster: &Cluster, nodes: &[NodeId], scores: &mut [i64]) {
+    fn normalize_score(&self, _cluster: &Cluster, nodes: &[NodeId], scores: &mut [i64]) {
         let counted = |(n, s): (&NodeId, &i64)| (!self.ignored.contains(n.index())).then_some(*s);
         let raws: Vec<Option<i64>> = nodes.iter().zip(scores.iter()).map(counted).collect();
         let mut out = Vec::with_capacity(raws.len());

@@ -1,11 +1,12 @@
-//! TaintToleration: taints that the pod tolerates, or better avoids (spec section 5.4).
+//! TaintToleration: taints that the pod tolerates, or better avoids (upstream
+//! `plugins/tainttoleration/taint_toleration.go`).
 
 use super::scoring::normalize_by_max;
 use crate::cluster::spec::{Spec, Taint};
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
-    FilterState, Incoming, Normalization, Plugin, PluginId, PreFilter, ScoreState, Status,
+    CycleState, FilterState, Incoming, Normalization, Plugin, PreFilterResult, ScoreState, Status,
 };
 use plimsoll_state::model::TaintEffect;
 use std::sync::Arc;
@@ -25,16 +26,12 @@ pub(super) fn is_kept_away(spec: &Spec, node: &NodeInfo) -> bool {
 }
 
 impl Plugin for TaintToleration {
-    fn id(&self) -> PluginId {
-        PluginId::TaintToleration
-    }
-
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
     }
 
-    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
-        PreFilter::go(State(Arc::clone(&pod.shape.spec)))
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
+        PreFilterResult::go(State(Arc::clone(&pod.shape.spec)))
     }
 
     fn pre_score(
@@ -42,21 +39,21 @@ impl Plugin for TaintToleration {
         _cluster: &Cluster,
         pod: &Incoming,
         _feasible: &[NodeId],
-        _filter: Option<&dyn FilterState>,
+        _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
         Some(Box::new(State(Arc::clone(&pod.shape.spec))))
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::Node, Actions::ADD.or(Actions::NODE_TAINT)),
-                Interest::hinted(Resource::Pod, Actions::POD_TOLERATION),
+                ClusterEventWithHint::hinted(EventResource::Node, ActionType::ADD.or(ActionType::NODE_TAINT)),
+                ClusterEventWithHint::hinted(EventResource::Pod, ActionType::POD_TOLERATION),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         match &change.payload {
             Payload::Node { old, new: Some(new), .. } => {
                 let spec = &cluster.shape(pod).spec;
@@ -75,7 +72,7 @@ impl FilterState for State {
 
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         if is_kept_away(&self.0, &cluster.nodes[node].info) {
-            return Status::unresolvable(PluginId::TaintToleration, REASON);
+            return Status::unresolvable(REASON);
         }
         Status::success()
     }
@@ -97,7 +94,7 @@ impl ScoreState for State {
         Normalization::ByMax { reverse: true }
     }
 
-    fn normalize(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
+    fn normalize_score(&self, _cluster: &Cluster, _nodes: &[NodeId], scores: &mut [i64]) {
         normalize_by_max(scores, true);
     }
 }

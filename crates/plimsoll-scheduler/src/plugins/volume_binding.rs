@@ -1,16 +1,23 @@
-//! VolumeBinding: claims that are bound, can be bound, or can be provisioned on a node (spec section 5.9).
+//! VolumeBinding: claims that are bound, can be bound, or can be provisioned on a node
+//! (upstream `plugins/volumebinding`).
 
 use super::volume_limits::not_owner;
 use super::volumes::{
     claim_change, claim_name, find, is_for, is_own_claim, uses_volumes, waits_for_consumer,
 };
+use crate::PreBindWork;
+use crate::args::Args;
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{
+    AssumedPod, Code, CycleState, FilterState, Incoming, Plugin, PreBindResult, PreFilterResult, Reason,
+    Status,
+};
 use crate::objects::{Assumed, Claim, ObjectChange, Volume};
 use plimsoll_state::model::VolumeSource;
+use plimsoll_state::time::Duration;
 use smallvec::SmallVec;
-use std::any::Any;
+use std::rc::Rc;
 use std::sync::Arc;
 
 const NODE_CONFLICT: &str = "node(s) didn't match PersistentVolume's node affinity";
@@ -21,13 +28,21 @@ const IMMEDIATE: &str = "pod has unbound immediate PersistentVolumeClaims";
 /// Provisioner of classes that make no volumes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// The plugin.
+/// The plugin; knows how long volumes may take to be bound.
 #[derive(Debug)]
-pub(crate) struct VolumeBinding;
+pub(crate) struct VolumeBinding {
+    timeout: Duration,
+}
+
+impl VolumeBinding {
+    pub(crate) fn new(args: &Args) -> Self {
+        Self { timeout: Duration::from_seconds(args.bind_timeout_seconds) }
+    }
+}
 
 /// The pod's claims.
 #[derive(Debug)]
-pub(crate) struct State {
+struct State {
     bound: Vec<Arc<Claim>>,
     /// Unbound claims whose class waits for a pod.
     waiting: Vec<Arc<Claim>>,
@@ -35,15 +50,15 @@ pub(crate) struct State {
 
 /// What would be done for a pod on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+struct Plan {
     /// Claims (namespace, name) and the volumes to bind them to.
-    pub bindings: Vec<((String, String), String)>,
+    bindings: Vec<((String, String), String)>,
     /// Claims (namespace, name) for which volumes are to be made.
-    pub provisions: Vec<(String, String)>,
+    provisions: Vec<(String, String)>,
 }
 
 fn reject(text: String) -> Status {
-    Status::new(Code::Unresolvable, PluginId::VolumeBinding, Reason::Owned(text.into()))
+    Status::unresolvable(text)
 }
 
 /// Checks the claims of a pod one by one (upstream `podHasPVCs`).
@@ -151,24 +166,24 @@ fn provision(cluster: &Cluster, claim: &Claim, node: NodeId) -> Result<(), Statu
     let c = &claim.raw;
     let Some(class) = cluster.objects.classes.get(&c.storage_class) else {
         let text = format!("no class for claim \"{}/{}\"", c.namespace, c.name);
-        return Err(Status::error(PluginId::VolumeBinding, &text));
+        return Err(Status::error(text));
     };
     let provisioner = class.raw.provisioner.as_str();
     if provisioner.is_empty()
         || provisioner == NO_PROVISIONER
         || !class.allows(&cluster.nodes[node].info.labels)
     {
-        return Err(Status::unresolvable(PluginId::VolumeBinding, BIND_CONFLICT));
+        return Err(Status::unresolvable(BIND_CONFLICT));
     }
     if !has_space(cluster, claim, provisioner, node) {
-        return Err(Status::unresolvable(PluginId::VolumeBinding, NO_SPACE));
+        return Err(Status::unresolvable(NO_SPACE));
     }
     Ok(())
 }
 
 impl State {
     /// What is to be done on a node, or why it can't be (upstream `FindPodVolumes`).
-    pub(crate) fn plan(&self, cluster: &Cluster, node: NodeId) -> Result<Plan, Status> {
+    fn plan(&self, cluster: &Cluster, node: NodeId) -> Result<Plan, Status> {
         let mut reasons: SmallVec<[Reason; 1]> = SmallVec::new();
         for claim in &self.bound {
             match cluster.objects.volumes.get(&claim.raw.volume_name) {
@@ -185,7 +200,7 @@ impl State {
         }
         match self.plan_waiting(cluster, node) {
             Ok(plan) if reasons.is_empty() => Ok(plan),
-            Ok(_) => Err(Status { code: Code::Unresolvable, plugin: Some(PluginId::VolumeBinding), reasons }),
+            Ok(_) => Err(Status { code: Code::Unresolvable, plugin: None, reasons }),
             Err(mut status) => {
                 if status.code == Code::Unresolvable {
                     status.reasons.extend(reasons);
@@ -196,7 +211,7 @@ impl State {
     }
 
     fn plan_waiting(&self, cluster: &Cluster, node: NodeId) -> Result<Plan, Status> {
-        let conflict = || Status::unresolvable(PluginId::VolumeBinding, BIND_CONFLICT);
+        let conflict = || Status::unresolvable(BIND_CONFLICT);
         let name = cluster.strings.text(cluster.nodes[node].name);
         let mut plan = Plan::default();
         let mut taken = Vec::new();
@@ -243,19 +258,15 @@ impl State {
 }
 
 impl Plugin for VolumeBinding {
-    fn id(&self) -> PluginId {
-        PluginId::VolumeBinding
-    }
-
     fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
         !uses_volumes(&pod.shape)
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, cycle: &mut CycleState) -> PreFilterResult {
         let claims = match claims_of(cluster, pod) {
-            Ok(claims) if claims.is_empty() => return PreFilter::Skip,
+            Ok(claims) if claims.is_empty() => return PreFilterResult::Skip,
             Ok(claims) => claims,
-            Err(status) => return PreFilter::Reject(status),
+            Err(status) => return PreFilterResult::Reject(status),
         };
         let mut state = State { bound: Vec::new(), waiting: Vec::new() };
         let mut immediate = false;
@@ -268,30 +279,70 @@ impl Plugin for VolumeBinding {
             match waits_for_consumer(cluster, c) {
                 Ok(true) if c.volume_name.is_empty() => state.waiting.push(claim),
                 Ok(_) => immediate = true,
-                Err(text) => return PreFilter::Reject(Status::error(self.id(), &text)),
+                Err(text) => return PreFilterResult::Reject(Status::error(text)),
             }
         }
         if immediate {
-            return PreFilter::Reject(Status::unresolvable(self.id(), IMMEDIATE));
+            return PreFilterResult::Reject(Status::unresolvable(IMMEDIATE));
         }
-        PreFilter::go(state)
+        let state = Rc::new(state);
+        cycle.write(Rc::clone(&state));
+        PreFilterResult::go(state)
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn reserve(&self, pod: &AssumedPod<'_>, work: &mut PreBindWork) -> Status {
+        let Some(state) = pod.state.read::<Rc<State>>() else { return Status::success() };
+        match state.plan(pod.cluster, pod.node) {
+            Ok(Plan { bindings, provisions }) => {
+                work.bindings.extend(bindings);
+                work.provisions.extend(provisions);
+                Status::success()
+            }
+            Err(status) => Status { code: Code::Error, ..status },
+        }
+    }
+
+    /// Upstream's `BindPodVolumes`: waits until the volume controllers have bound the claims.
+    fn pre_bind(&self, pod: &AssumedPod<'_>, work: &PreBindWork) -> PreBindResult {
+        let strings = &pod.cluster.strings;
+        let bound = |(namespace, name): &(String, String)| {
+            let namespace = strings.get(namespace);
+            let claim = namespace.and_then(|ns| pod.cluster.objects.claim(ns, name));
+            claim.is_some_and(|c| c.raw.bind_completed && !c.raw.volume_name.is_empty())
+        };
+        if work.volume_claims().all(bound) {
+            return PreBindResult::Success;
+        }
+        PreBindResult::Wait { timeout: self.timeout, operation: "binding volumes" }
+    }
+
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::StorageClass, Actions::ADD.or(Actions::UPDATE)),
-                Interest::hinted(Resource::PersistentVolumeClaim, Actions::ADD.or(Actions::UPDATE)),
-                Interest::always(Resource::PersistentVolume, Actions::ADD.or(Actions::UPDATE)),
-                Interest::always(Resource::Node, Actions::ADD.or(Actions::NODE_LABEL)),
-                Interest::hinted(Resource::CsiNode, Actions::ADD.or(Actions::UPDATE)),
-                Interest::hinted(Resource::CsiDriver, Actions::UPDATE),
-                Interest::hinted(Resource::CsiStorageCapacity, Actions::ADD.or(Actions::UPDATE)),
+                ClusterEventWithHint::hinted(
+                    EventResource::StorageClass,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
+                ClusterEventWithHint::hinted(
+                    EventResource::PersistentVolumeClaim,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
+                ClusterEventWithHint::always(
+                    EventResource::PersistentVolume,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
+                ClusterEventWithHint::always(EventResource::Node, ActionType::ADD.or(ActionType::NODE_LABEL)),
+                ClusterEventWithHint::hinted(EventResource::CsiNode, ActionType::ADD.or(ActionType::UPDATE)),
+                ClusterEventWithHint::hinted(EventResource::CsiDriver, ActionType::UPDATE),
+                ClusterEventWithHint::hinted(
+                    EventResource::CsiStorageCapacity,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let Payload::Object(change) = &change.payload else { return false };
         match change {
             ObjectChange::Class((None, Some(_)))
@@ -329,15 +380,11 @@ impl Plugin for VolumeBinding {
     }
 }
 
-impl FilterState for State {
+impl FilterState for Rc<State> {
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
         match self.plan(cluster, node) {
             Ok(_) => Status::success(),
             Err(status) => status,
         }
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
     }
 }

@@ -1,9 +1,9 @@
-//! NodeVolumeLimits: how many CSI volumes a node can attach (spec section 5.9).
+//! NodeVolumeLimits: how many CSI volumes a node can attach (upstream `plugins/nodevolumelimits/csi.go`).
 
 use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, uses_volumes};
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
 use crate::objects::{Claim, ObjectChange};
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
@@ -42,9 +42,7 @@ fn attachable(cluster: &Cluster, pod: PodId, new: bool, out: &mut Attached) -> R
     let name = &cluster.pods[pod].name;
     for v in &shape.spec.source.volumes {
         let Some((claim_name, ephemeral)) = claim_name(name, v) else { continue };
-        let fail = |text: String| {
-            Status::new(Code::Unresolvable, PluginId::NodeVolumeLimits, Reason::Owned(text.into()))
-        };
+        let fail = |text: String| Status::unresolvable(text);
         let Some(claim) = find(cluster, shape.namespace, &claim_name) else {
             if new {
                 let ns = cluster.strings.text(shape.namespace);
@@ -87,34 +85,30 @@ fn uses_claims(volumes: &[plimsoll_state::model::Volume]) -> bool {
 }
 
 impl Plugin for VolumeLimits {
-    fn id(&self) -> PluginId {
-        PluginId::NodeVolumeLimits
-    }
-
     fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
         !uses_volumes(&pod.shape)
     }
 
-    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         if uses_claims(&pod.shape.spec.source.volumes) {
-            PreFilter::go(State { pod: pod.id })
+            PreFilterResult::go(State { pod: pod.id })
         } else {
-            PreFilter::Skip
+            PreFilterResult::Skip
         }
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::CsiNode, Actions::ADD.or(Actions::UPDATE)),
-                Interest::hinted(Resource::AssignedPod, Actions::DELETE),
-                Interest::hinted(Resource::PersistentVolumeClaim, Actions::ADD),
-                Interest::hinted(Resource::VolumeAttachment, Actions::DELETE),
+                ClusterEventWithHint::hinted(EventResource::CsiNode, ActionType::ADD.or(ActionType::UPDATE)),
+                ClusterEventWithHint::hinted(EventResource::AssignedPod, ActionType::DELETE),
+                ClusterEventWithHint::hinted(EventResource::PersistentVolumeClaim, ActionType::ADD),
+                ClusterEventWithHint::hinted(EventResource::VolumeAttachment, ActionType::DELETE),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         match &change.payload {
             Payload::Pod { old: Some(old), .. } => {
                 old.node.is_some() && may_attach(&old.shape.spec.source.volumes)
@@ -169,7 +163,7 @@ impl FilterState for State {
         for (driver, more) in wanted {
             let there = signed(attached.keys().filter(|(d, _)| d == driver).count());
             if limits.get(driver).is_some_and(|limit| there + more > *limit) {
-                return Status::unschedulable(PluginId::NodeVolumeLimits, REASON);
+                return Status::unschedulable(REASON);
             }
         }
         Status::success()

@@ -1,10 +1,11 @@
-//! VolumeRestrictions: disks and claims that can't be shared (spec section 5.9).
+//! VolumeRestrictions: disks and claims that can't be shared (upstream
+//! `plugins/volumerestrictions/volume_restrictions.go`).
 
 use super::volumes::{claim_change, claim_name, find, is_own_claim, uses_volumes};
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, PodId, Shape};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{AccessMode, Volume, VolumeSource};
@@ -81,26 +82,18 @@ fn uses(shape: &Shape, namespace: Sym, names: &[String]) -> usize {
 }
 
 impl Plugin for VolumeRestrictions {
-    fn id(&self) -> PluginId {
-        PluginId::VolumeRestrictions
-    }
-
     fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
         !uses_volumes(&pod.shape)
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         let volumes = &pod.shape.spec.source.volumes;
         let namespace = pod.shape.namespace;
         let mut once = Vec::new();
         for name in named_claims(&pod.shape) {
             let Some(claim) = find(cluster, namespace, name) else {
                 let text = format!("persistentvolumeclaim {name:?} not found");
-                return PreFilter::Reject(Status::new(
-                    Code::Unresolvable,
-                    self.id(),
-                    Reason::Owned(text.into()),
-                ));
+                return PreFilterResult::Reject(Status::unresolvable(text));
             };
             if claim.raw.access_modes.contains(&AccessMode::ReadWriteOncePod) {
                 once.push(name.to_owned());
@@ -116,22 +109,22 @@ impl Plugin for VolumeRestrictions {
                 i64::from(cluster.pods.iter().any(|(id, p)| p.node.is_some() && used(cluster.shape(id))));
         }
         if in_use == 0 && !volumes.iter().any(is_disk) {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::go(State { spec: Arc::clone(&pod.shape.spec), namespace, once, in_use })
+        PreFilterResult::go(State { spec: Arc::clone(&pod.shape.spec), namespace, once, in_use })
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::AssignedPod, Actions::DELETE),
-                Interest::always(Resource::Node, Actions::ADD),
-                Interest::hinted(Resource::PersistentVolumeClaim, Actions::ADD),
+                ClusterEventWithHint::hinted(EventResource::AssignedPod, ActionType::DELETE),
+                ClusterEventWithHint::always(EventResource::Node, ActionType::ADD),
+                ClusterEventWithHint::hinted(EventResource::PersistentVolumeClaim, ActionType::ADD),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let shape = cluster.shape(pod);
         match &change.payload {
             Payload::Pod { old: Some(old), .. } => {
@@ -156,12 +149,12 @@ impl FilterState for State {
         if mine.iter().any(is_disk) {
             for other in &cluster.nodes[node].pods {
                 if any_conflict(mine, &cluster.shape(*other).spec.source.volumes) {
-                    return Status::unschedulable(PluginId::VolumeRestrictions, REASON_DISK);
+                    return Status::unschedulable(REASON_DISK);
                 }
             }
         }
         if self.in_use > 0 {
-            return Status::unschedulable(PluginId::VolumeRestrictions, REASON_ONCE);
+            return Status::unschedulable(REASON_ONCE);
         }
         Status::success()
     }

@@ -1,9 +1,9 @@
-//! VolumeZone: zone and region labels of bound volumes (spec section 5.9).
+//! VolumeZone: zone and region labels of bound volumes (upstream `plugins/volumezone/volume_zone.go`).
 
 use super::volumes::{claim_change, find, is_own_claim, uses_volumes};
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::events::{Actions, Change, Interest, Payload, Resource};
-use crate::framework::{Code, FilterState, Incoming, Plugin, PluginId, PreFilter, Reason, Status};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
+use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
 use crate::objects::{ObjectChange, Volume};
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::{BindingMode, VolumeSource};
@@ -47,21 +47,17 @@ impl VolumeZone {
         }
     }
 
-    fn reject(&self, text: String) -> PreFilter {
-        PreFilter::Reject(Status::new(Code::Unresolvable, self.id(), Reason::Owned(text.into())))
+    fn reject(&self, text: String) -> PreFilterResult {
+        PreFilterResult::Reject(Status::unresolvable(text))
     }
 }
 
 impl Plugin for VolumeZone {
-    fn id(&self) -> PluginId {
-        PluginId::VolumeZone
-    }
-
     fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {
         !uses_volumes(&pod.shape)
     }
 
-    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming) -> PreFilter {
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
         let mut wanted = Vec::new();
         for v in &pod.shape.spec.source.volumes {
             let VolumeSource::Claim { name, .. } = &v.source else { continue };
@@ -96,21 +92,31 @@ impl Plugin for VolumeZone {
             };
             self.topology(cluster, volume, &mut wanted);
         }
-        if wanted.is_empty() { PreFilter::Skip } else { PreFilter::go(State { keys: self.0, wanted }) }
+        if wanted.is_empty() {
+            PreFilterResult::Skip
+        } else {
+            PreFilterResult::go(State { keys: self.0, wanted })
+        }
     }
 
-    fn interests(&self) -> &'static [Interest] {
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
         const {
             &[
-                Interest::hinted(Resource::StorageClass, Actions::ADD),
-                Interest::always(Resource::Node, Actions::ADD.or(Actions::NODE_LABEL)),
-                Interest::hinted(Resource::PersistentVolumeClaim, Actions::ADD.or(Actions::UPDATE)),
-                Interest::hinted(Resource::PersistentVolume, Actions::ADD.or(Actions::UPDATE)),
+                ClusterEventWithHint::hinted(EventResource::StorageClass, ActionType::ADD),
+                ClusterEventWithHint::always(EventResource::Node, ActionType::ADD.or(ActionType::NODE_LABEL)),
+                ClusterEventWithHint::hinted(
+                    EventResource::PersistentVolumeClaim,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
+                ClusterEventWithHint::hinted(
+                    EventResource::PersistentVolume,
+                    ActionType::ADD.or(ActionType::UPDATE),
+                ),
             ]
         }
     }
 
-    fn hint(&self, cluster: &Cluster, pod: PodId, change: &Change) -> bool {
+    fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         let Payload::Object(change) = &change.payload else { return false };
         match change {
             ObjectChange::Class((_, Some(class))) => {
@@ -146,7 +152,7 @@ impl FilterState for State {
         for (key, ga, values) in &self.wanted {
             let value = labels.get(*key).or_else(|| labels.get(*ga));
             if !value.is_some_and(|v| values.contains(cluster.strings.text(v))) {
-                return Status::unresolvable(PluginId::VolumeZone, REASON);
+                return Status::unresolvable(REASON);
             }
         }
         Status::success()

@@ -1,4 +1,4 @@
-//! How long a pod waits after failures (spec section 3.1).
+//! How long a pod waits after failures (upstream `calculateBackoffDuration` in `backend/queue/backoff_queue.go`).
 
 use plimsoll_state::time::{Duration, Time};
 

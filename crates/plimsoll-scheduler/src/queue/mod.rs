@@ -1,4 +1,5 @@
-//! The scheduling queue: active, backoff, unschedulable and gated pods (spec section 3).
+//! The scheduling queue: active, backoff, unschedulable and gated pods (upstream
+//! `backend/queue/scheduling_queue.go`).
 //!
 //! Only the bookkeeping lives here; what an event means for a pod is decided by the caller, who knows the
 //! plugins.
@@ -8,12 +9,11 @@ mod backoff;
 pub use backoff::Backoff;
 
 use super::cluster::PodId;
-use super::framework::PluginId;
+use super::framework::{Plugin, PluginId, PluginIds, QueuedPod, SortKey};
 use plimsoll_state::intern::Map;
 use plimsoll_state::time::{Duration, Time};
-use smallvec::SmallVec;
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Where a pod is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +40,16 @@ pub(crate) struct Queued {
     /// When it last entered the queue.
     pub timestamp: Time,
     seq: u64,
+    /// What QueueSort said when it last entered a part of the queue.
+    sort: SortKey,
     /// Attempts that ended with a rejection.
     pub unschedulable: u32,
     /// Errors since the last rejection.
     pub errors: u32,
     /// Plugins that rejected it in its last attempt.
-    pub rejectors: SmallVec<[PluginId; 2]>,
-    /// Those of them that wait for an external component.
-    pub pending: SmallVec<[PluginId; 1]>,
+    pub unschedulable_plugins: PluginIds,
+    /// Plugins that wait for an external component.
+    pub pending_plugins: PluginIds,
     /// Backoff expiry in whole seconds, while in a backoff queue.
     expiry: i64,
     /// Hash of the condition last written.
@@ -56,11 +58,12 @@ pub(crate) struct Queued {
     pub profile: u32,
 }
 
-type ActiveKey = (Reverse<i32>, Time, u64, PodId);
+/// What QueueSort says, then order of arrival.
+type ActiveKey = (SortKey, u64, PodId);
 
 impl Queued {
     fn key(&self, id: PodId) -> ActiveKey {
-        (Reverse(self.priority), self.timestamp, self.seq, id)
+        (self.sort, self.seq, id)
     }
 }
 
@@ -83,39 +86,47 @@ pub struct QueueCounts {
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub backoff: Backoff,
+    sort: Option<Arc<dyn Plugin>>,
     rows: Map<PodId, Queued>,
-    active: BTreeSet<ActiveKey>,
-    waiting: BTreeSet<(i64, ActiveKey)>,
-    erring: BTreeSet<(i64, ActiveKey)>,
+    active_q: BTreeSet<ActiveKey>,
+    backoff_q: BTreeSet<(i64, ActiveKey)>,
+    error_backoff_q: BTreeSet<(i64, ActiveKey)>,
     /// Pods that wait for events, by the time since when.
-    parked: BTreeSet<(Time, u64, PodId)>,
+    unschedulable_pods: BTreeSet<(Time, u64, PodId)>,
     /// Waiting and gated pods by the plugins that stopped them.
     by_plugin: Vec<BTreeSet<(u64, PodId)>>,
     gated: usize,
     in_flight: usize,
     next_seq: u64,
     /// How long a pod may wait for events.
-    pub max_parked: Duration,
+    pub max_in_unschedulable_pods: Duration,
     last_flush: Time,
 }
 
-/// Leftovers are looked for this often.
+/// How often pods that have waited for too long are moved (upstream `flushUnschedulablePodsLeftover`).
 const FLUSH_PERIOD: Duration = Duration::from_seconds(30);
 
 impl Queue {
-    pub fn new(backoff: Backoff, max_parked: Duration) -> Self {
+    /// A queue for plugins with numbers below `plugins`, sorted by QueueSort of `sort`; `None`: by arrival.
+    pub fn new(
+        backoff: Backoff,
+        max_in_unschedulable_pods: Duration,
+        plugins: usize,
+        sort: Option<Arc<dyn Plugin>>,
+    ) -> Self {
         Self {
             backoff,
             rows: Map::default(),
-            active: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            erring: BTreeSet::new(),
-            parked: BTreeSet::new(),
-            by_plugin: vec![BTreeSet::new(); PluginId::ALL.len()],
+            active_q: BTreeSet::new(),
+            backoff_q: BTreeSet::new(),
+            error_backoff_q: BTreeSet::new(),
+            unschedulable_pods: BTreeSet::new(),
+            by_plugin: vec![BTreeSet::new(); plugins],
+            sort,
             gated: 0,
             in_flight: 0,
             next_seq: 0,
-            max_parked,
+            max_in_unschedulable_pods,
             last_flush: Time(i64::MIN),
         }
     }
@@ -136,10 +147,11 @@ impl Queue {
             priority,
             timestamp: now,
             seq: self.next_seq,
+            sort: (0, 0),
             unschedulable: 0,
             errors: 0,
-            rejectors: SmallVec::new(),
-            pending: SmallVec::new(),
+            unschedulable_plugins: PluginIds::default(),
+            pending_plugins: PluginIds::default(),
             expiry: 0,
             condition: 0,
             profile,
@@ -161,22 +173,22 @@ impl Queue {
         let key = row.key(id);
         match row.stage {
             Stage::Active => {
-                self.active.remove(&key);
+                self.active_q.remove(&key);
             }
             Stage::Backoff => {
-                self.waiting.remove(&(row.expiry, key));
+                self.backoff_q.remove(&(row.expiry, key));
             }
             Stage::ErrorBackoff => {
-                self.erring.remove(&(row.expiry, key));
+                self.error_backoff_q.remove(&(row.expiry, key));
             }
             Stage::Unschedulable => {
-                self.parked.remove(&(row.timestamp, row.seq, id));
-                for plugin in row.rejectors.iter().chain(&row.pending) {
-                    self.by_plugin[*plugin as usize].remove(&(row.seq, id));
+                self.unschedulable_pods.remove(&(row.timestamp, row.seq, id));
+                for plugin in row.unschedulable_plugins.iter().chain(row.pending_plugins.iter()) {
+                    self.by_plugin[plugin.index()].remove(&(row.seq, id));
                 }
             }
             Stage::Gated(plugin) => {
-                self.by_plugin[plugin as usize].remove(&(row.seq, id));
+                self.by_plugin[plugin.index()].remove(&(row.seq, id));
                 self.gated -= 1;
             }
             Stage::InFlight => return,
@@ -185,32 +197,34 @@ impl Queue {
         self.in_flight += 1;
     }
 
-    /// Moves a pod to a place. For the unschedulable pool its rejectors must be set before.
+    /// Moves a pod to a place. For the unschedulable pods its unschedulable plugins must be set before.
     pub fn enter(&mut self, id: PodId, stage: Stage) {
         self.leave(id);
         let Some(row) = self.rows.get_mut(&id) else { return };
         let expiry = self.backoff.expiry_second(row.timestamp, row.errors, row.unschedulable);
         row.stage = stage;
         row.expiry = expiry;
+        let pod = QueuedPod { priority: row.priority, timestamp: row.timestamp };
+        row.sort = self.sort.as_ref().map_or((0, 0), |plugin| plugin.queue_sort(&pod));
         let key = row.key(id);
         match stage {
             Stage::Active => {
-                self.active.insert(key);
+                self.active_q.insert(key);
             }
             Stage::Backoff => {
-                self.waiting.insert((expiry, key));
+                self.backoff_q.insert((expiry, key));
             }
             Stage::ErrorBackoff => {
-                self.erring.insert((expiry, key));
+                self.error_backoff_q.insert((expiry, key));
             }
             Stage::Unschedulable => {
-                self.parked.insert((row.timestamp, row.seq, id));
-                for plugin in row.rejectors.iter().chain(&row.pending) {
-                    self.by_plugin[*plugin as usize].insert((row.seq, id));
+                self.unschedulable_pods.insert((row.timestamp, row.seq, id));
+                for plugin in row.unschedulable_plugins.iter().chain(row.pending_plugins.iter()) {
+                    self.by_plugin[plugin.index()].insert((row.seq, id));
                 }
             }
             Stage::Gated(plugin) => {
-                self.by_plugin[plugin as usize].insert((row.seq, id));
+                self.by_plugin[plugin.index()].insert((row.seq, id));
                 self.gated += 1;
             }
             Stage::InFlight => return,
@@ -234,9 +248,9 @@ impl Queue {
 
     /// The next pod to schedule, now in flight: the head of the active queue, else of the backoff queue.
     pub fn pop(&mut self) -> Option<PodId> {
-        let id = match self.active.first() {
-            Some(key) => key.3,
-            None => self.waiting.first()?.1.3,
+        let id = match self.active_q.first() {
+            Some(key) => key.2,
+            None => self.backoff_q.first()?.1.2,
         };
         self.take(id);
         Some(id)
@@ -246,8 +260,8 @@ impl Queue {
     pub fn take(&mut self, id: PodId) {
         self.leave(id);
         if let Some(row) = self.rows.get_mut(&id) {
-            row.rejectors.clear();
-            row.pending.clear();
+            row.unschedulable_plugins.clear();
+            row.pending_plugins.clear();
         }
     }
 
@@ -267,50 +281,54 @@ impl Queue {
     pub fn flush_backoff(&mut self, now: Time) {
         loop {
             let over = |q: &BTreeSet<(i64, ActiveKey)>| {
-                q.first().filter(|(expiry, _)| *expiry < now.seconds()).map(|(_, key)| key.3)
+                q.first().filter(|(expiry, _)| *expiry < now.seconds()).map(|(_, key)| key.2)
             };
-            let Some(id) = over(&self.waiting).or_else(|| over(&self.erring)) else { return };
+            let Some(id) = over(&self.backoff_q).or_else(|| over(&self.error_backoff_q)) else { return };
             self.enter(id, Stage::Active);
         }
     }
 
-    /// Pods that have waited too long for an event; looked for every 30 s.
-    pub fn take_leftovers(&mut self, now: Time) -> Vec<PodId> {
+    /// Pods that have waited for an event for too long; none between the 30 s periods
+    /// (upstream `flushUnschedulablePodsLeftover`).
+    pub fn take_unschedulable_leftover(&mut self, now: Time) -> Vec<PodId> {
         if now < self.last_flush.plus(FLUSH_PERIOD) {
             return Vec::new();
         }
         self.last_flush = now;
-        let late = self.parked.iter().take_while(|(t, _, _)| now.since(*t) > self.max_parked);
+        let late = self
+            .unschedulable_pods
+            .iter()
+            .take_while(|(t, _, _)| now.since(*t) > self.max_in_unschedulable_pods);
         late.map(|(_, _, id)| *id).collect()
     }
 
     /// Whether any pod waits for events.
     pub fn has_waiters(&self) -> bool {
-        !self.parked.is_empty() || self.gated > 0
+        !self.unschedulable_pods.is_empty() || self.gated > 0
     }
 
     /// Pods stopped by a plugin, in order of arrival.
     pub fn stopped_by(&self, plugin: PluginId) -> impl Iterator<Item = (u64, PodId)> + '_ {
-        self.by_plugin.get(plugin as usize).into_iter().flatten().copied()
+        self.by_plugin.get(plugin.index()).into_iter().flatten().copied()
     }
 
     /// When something happens by time alone; `now` if pods are ready.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
-        if !self.active.is_empty() || !self.waiting.is_empty() {
+        if !self.active_q.is_empty() || !self.backoff_q.is_empty() {
             return Some(now);
         }
-        let error = self.erring.first().map(|(expiry, _)| Time::from_seconds(expiry + 1));
-        let leftover = self.parked.first().map(|(t, _, _)| {
-            t.plus(self.max_parked).plus(Duration(1)).max(self.last_flush.plus(FLUSH_PERIOD))
+        let error = self.error_backoff_q.first().map(|(expiry, _)| Time::from_seconds(expiry + 1));
+        let leftover = self.unschedulable_pods.first().map(|(t, _, _)| {
+            t.plus(self.max_in_unschedulable_pods).plus(Duration(1)).max(self.last_flush.plus(FLUSH_PERIOD))
         });
         [error, leftover].into_iter().flatten().min()
     }
 
     pub fn counts(&self) -> QueueCounts {
         QueueCounts {
-            active: self.active.len(),
-            backoff: self.waiting.len() + self.erring.len(),
-            unschedulable: self.parked.len(),
+            active: self.active_q.len(),
+            backoff: self.backoff_q.len() + self.error_backoff_q.len(),
+            unschedulable: self.unschedulable_pods.len(),
             gated: self.gated,
             in_flight: self.in_flight,
         }
@@ -329,8 +347,8 @@ impl Queue {
         );
         let count = |f: fn(&Stage) -> bool| self.rows.values().filter(|r| f(&r.stage)).count();
         assert_eq!(c.active, count(|s| matches!(s, Stage::Active)), "active pods");
-        assert_eq!(self.waiting.len(), count(|s| matches!(s, Stage::Backoff)), "backoff");
-        assert_eq!(self.erring.len(), count(|s| matches!(s, Stage::ErrorBackoff)), "error backoff");
+        assert_eq!(self.backoff_q.len(), count(|s| matches!(s, Stage::Backoff)), "backoff");
+        assert_eq!(self.error_backoff_q.len(), count(|s| matches!(s, Stage::ErrorBackoff)), "error backoff");
         assert_eq!(c.unschedulable, count(|s| matches!(s, Stage::Unschedulable)), "unschedulable");
         assert_eq!(c.gated, count(|s| matches!(s, Stage::Gated(_))), "gated");
     }

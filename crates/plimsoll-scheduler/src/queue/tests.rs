@@ -1,7 +1,12 @@
 use super::*;
 
 fn queue() -> Queue {
-    Queue::new(Backoff::default(), Duration::from_seconds(300))
+    Queue::new(
+        Backoff::default(),
+        Duration::from_seconds(300),
+        8,
+        Some(Arc::new(crate::plugins::PrioritySort)),
+    )
 }
 
 fn add(q: &mut Queue, n: u32, priority: i32, at: i64) -> PodId {
@@ -56,14 +61,14 @@ fn leftovers_come_back_after_five_minutes() {
     let mut q = queue();
     let a = add(&mut q, 0, 0, 0);
     q.pop();
-    q.get_mut(a).expect("queued").rejectors.push(PluginId::NodeAffinity);
+    q.get_mut(a).expect("queued").unschedulable_plugins.insert(PluginId::new(5));
     q.enter(a, Stage::Unschedulable);
-    assert_eq!(q.stopped_by(PluginId::NodeAffinity).count(), 1);
-    assert!(q.take_leftovers(Time::from_seconds(300)).is_empty());
+    assert_eq!(q.stopped_by(PluginId::new(5)).count(), 1);
+    assert!(q.take_unschedulable_leftover(Time::from_seconds(300)).is_empty());
     assert_eq!(q.next_wake(Time::from_seconds(300)), Some(Time::from_seconds(330)));
-    assert_eq!(q.take_leftovers(Time::from_seconds(330)), [a]);
+    assert_eq!(q.take_unschedulable_leftover(Time::from_seconds(330)), [a]);
     q.enter(a, Stage::Active);
-    assert_eq!(q.stopped_by(PluginId::NodeAffinity).count(), 0);
+    assert_eq!(q.stopped_by(PluginId::new(5)).count(), 0);
     assert!(q.remove(a).is_some());
     q.check();
 }

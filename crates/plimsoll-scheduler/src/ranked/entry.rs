@@ -1,12 +1,14 @@
 //! The nodes as pods of one kind see them.
 
+use super::counting::{Scaled, count_all, recount};
 use super::forest::{Forest, Leaf, Root};
-use crate::cluster::{Changed, Cluster, Moved, NodeId, Shape};
-use crate::cycle::{Cycle, Layer, Runner};
+use crate::cluster::{Cluster, NodeId, Shape};
+use crate::cycle::Cycle;
 use crate::framework::{
-    At, Dump, FilterState, Incoming, Normalization, Place, ScoreState, Status, Topology, Touched,
+    At, Dump, FilterState, Incoming, Normalization, Place, PluginId, ScoreState, Status, Topology, Touched,
 };
-use crate::preempt::Trials;
+use crate::plugins::preemption::DryRuns;
+use crate::runner::{Layer, Runner};
 use plimsoll_state::intern::Map;
 use plimsoll_state::{cast::index32, slab::Id};
 use smallvec::SmallVec;
@@ -18,21 +20,6 @@ const NO_NODE: u16 = 0;
 const FEASIBLE: u16 = 1;
 /// Distinct verdicts of one spec; specs with more are not ranked.
 const MAX_VERDICTS: usize = 1000;
-
-/// A score that is scaled by the largest raw score among feasible nodes. Raw scores are coordinates of classes.
-#[derive(Debug)]
-struct Scaled {
-    state: Box<dyn ScoreState>,
-    weight: i64,
-    reverse: bool,
-}
-
-impl Scaled {
-    fn score(&self, raw: i64, max: i64) -> i64 {
-        let scaled = if max == 0 { 0 } else { raw.saturating_mul(100) / max };
-        self.weight.saturating_mul(if self.reverse { 100 - scaled } else { scaled })
-    }
-}
 
 /// A rejection that nodes share.
 #[derive(Debug)]
@@ -73,7 +60,7 @@ pub(crate) struct Ranked {
     pub last_used: u64,
     /// The shape it was made for, when more than its spec matters.
     shape: Option<Arc<Shape>>,
-    filters: Vec<Box<dyn FilterState>>,
+    filters: Vec<(PluginId, Box<dyn FilterState>)>,
     /// How many of the first filters depend only on what the API says of a node.
     fixed_filters: usize,
     /// Scores that depend on the pods of a node.
@@ -92,7 +79,7 @@ pub(crate) struct Ranked {
     /// Feasible classes, when last asked.
     feasible: Vec<u32>,
     /// Outcomes of preemption on nodes that did not change since.
-    pub trials: Trials,
+    pub dry_runs: DryRuns,
     broken: bool,
 }
 
@@ -138,7 +125,7 @@ impl Ranked {
             position: cluster.changes.end(),
             last_used: 0,
             shape: (!layers.is_empty()).then(|| Arc::clone(&pod.shape)),
-            fixed_filters: filters.iter().take_while(|f| f.is_fixed()).count(),
+            fixed_filters: filters.iter().take_while(|(_, f)| f.is_fixed()).count(),
             filters,
             direct,
             fixed,
@@ -152,7 +139,7 @@ impl Ranked {
             by_place: Map::default(),
             forest: Forest::new(n),
             feasible: Vec::new(),
-            trials: Trials::new(),
+            dry_runs: DryRuns::new(),
             broken: false,
         };
         for i in 0..n {
@@ -183,10 +170,10 @@ impl Ranked {
             // Nominated pods count for those that are not more important; seldom, so made afresh.
             return (Cycle::pre_filter(runner, cluster, pod.clone()).filter(cluster, node), false);
         }
-        for (i, state) in self.filters.iter().enumerate().skip(from) {
+        for (i, (plugin, state)) in self.filters.iter().enumerate().skip(from) {
             let status = state.filter(cluster, node);
             if !status.is_success() {
-                return (status, i < self.fixed_filters);
+                return (status.by(*plugin), i < self.fixed_filters);
             }
         }
         (Status::success(), false)
@@ -201,8 +188,8 @@ impl Ranked {
         (node, itself): (NodeId, bool),
     ) {
         let i = node.index();
-        if let Some(trial) = self.trials.get_mut(i) {
-            *trial = None;
+        if let Some(outcome) = self.dry_runs.get_mut(i) {
+            *outcome = None;
         }
         let before = self.verdicts[i];
         if before > FEASIBLE {
@@ -380,6 +367,7 @@ impl Ranked {
                 if layer.filters {
                     class.status = layer.counts.verdict(&class.place[from..from + layer.width]);
                     if !class.status.is_success() {
+                        class.status.plugin = Some(layer.id);
                         break;
                     }
                 }
@@ -506,38 +494,5 @@ impl Ranked {
         };
         let nodes = self.verdicts.iter().enumerate().map(say).collect();
         (nodes, self.layers.iter().map(|l| l.counts.dump()).collect())
-    }
-}
-
-/// Follows one change; false: everything must be counted afresh.
-fn recount(layer: &mut Layer, cluster: &Cluster, one: &Changed, touched: &mut Touched) -> bool {
-    if one.taints && layer.counts.heeds_taints() {
-        return false;
-    }
-    let there = || cluster.nodes.get(one.node).is_some_and(|n| n.exists);
-    match &one.moved {
-        Some(moved) if there() => layer.counts.pod(cluster, moved, one.node, touched),
-        _ => true,
-    }
-}
-
-fn count_all(layers: &mut [Layer], cluster: &Cluster, topology: &mut Topology) {
-    let mut touched = Touched::new();
-    for layer in layers {
-        for (id, node) in cluster.nodes.iter().filter(|(_, n)| n.exists) {
-            layer.counts.node(cluster, id);
-            for pod in &node.pods {
-                let deleting = cluster.pods[*pod].deleting;
-                let moved = Moved { shape: Arc::clone(cluster.shape(*pod)), deleting, by: 1 };
-                layer.counts.pod(cluster, &moved, id, &mut touched);
-                touched.clear();
-            }
-        }
-        layer.counts.settle(cluster, topology);
-        let mut place = Place::new();
-        if let Some((id, _)) = cluster.nodes.iter().find(|(_, n)| n.exists) {
-            layer.counts.place(cluster, id, &mut place);
-        }
-        layer.width = place.len();
     }
 }

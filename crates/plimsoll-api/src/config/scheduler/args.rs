@@ -5,7 +5,7 @@ use super::errors::Errors;
 use super::wire::PluginConfig;
 use super::{affinity, spread, validate};
 use crate::config::kueue::duration;
-use plimsoll_scheduler::PluginId;
+use plimsoll_scheduler::Registry;
 use plimsoll_scheduler::args::{Args, ResourceWeight, StrategyKind};
 use serde::Deserialize;
 use serde_json::Value;
@@ -101,7 +101,12 @@ struct Dynamic {
 }
 
 /// Reads `pluginConfig`; what is wrong goes to `errors`.
-pub(super) fn read(list: Vec<PluginConfig>, path: &str, errors: &mut Vec<String>) -> Args {
+pub(super) fn read(
+    list: Vec<PluginConfig>,
+    registry: &Registry,
+    path: &str,
+    errors: &mut Vec<String>,
+) -> Args {
     let mut args = Args::default();
     let mut seen: Vec<String> = Vec::new();
     for (i, config) in list.into_iter().enumerate() {
@@ -111,12 +116,23 @@ pub(super) fn read(list: Vec<PluginConfig>, path: &str, errors: &mut Vec<String>
         }
         let mut e = Errors { path: format!("{path}.pluginConfig[{i}].args"), list: errors };
         let value = config.args.filter(|v| !v.is_null()).unwrap_or_else(|| Value::Object(Default::default()));
-        match PluginId::by_name(&name) {
-            Some(id) if id != PluginId::Extender => one(id, value, &mut args, &mut e),
-            _ if validate::is_removed(&name) => {
+        match registry.get(&name) {
+            Some(plugin) => {
+                let text = value.to_string();
+                match plugin.check_args(&text) {
+                    Some(Ok(())) => {
+                        args.others.insert(name.clone(), text);
+                    }
+                    Some(Err(error)) => e.list.push(format!("{}: {error}", e.path)),
+                    None => one(&name, value, &mut args, &mut e),
+                }
+            }
+            None if validate::is_removed(&name) => {
                 e.list.push(format!("{path}.pluginConfig[{i}]: {}", validate::removed(&name)));
             }
-            _ => e.list.push(format!("{path}.pluginConfig[{i}].name: {}", super::no_plugin(&name))),
+            None => {
+                e.list.push(format!("{path}.pluginConfig[{i}].name: {}", super::no_plugin(&name, registry)));
+            }
         }
         seen.push(name);
     }
@@ -132,16 +148,16 @@ macro_rules! decoded {
     }};
 }
 
-fn one(id: PluginId, value: Value, args: &mut Args, e: &mut Errors<'_>) {
+fn one(id: &str, value: Value, args: &mut Args, e: &mut Errors<'_>) {
     match id {
-        PluginId::NodeResourcesFit => fit(decoded!(e, id, value, Fit), args, e),
-        PluginId::NodeResourcesBalancedAllocation => {
+        "NodeResourcesFit" => fit(decoded!(e, id, value, Fit), args, e),
+        "NodeResourcesBalancedAllocation" => {
             let raw = decoded!(e, id, value, Balanced);
             if let Some(list) = raw.resources.filter(|l| !l.is_empty()) {
                 balanced(&list, args, e);
             }
         }
-        PluginId::InterPodAffinity => {
+        "InterPodAffinity" => {
             let raw = decoded!(e, id, value, InterPod);
             let weight = i64::from(raw.hard_pod_affinity_weight.unwrap_or(1));
             e.range("hardPodAffinityWeight", weight, 0, 100);
@@ -149,13 +165,13 @@ fn one(id: PluginId, value: Value, args: &mut Args, e: &mut Errors<'_>) {
             args.inter_pod_affinity.ignore_preferred_terms_of_existing_pods =
                 raw.ignore_preferred_terms_of_existing_pods.unwrap_or(false);
         }
-        PluginId::NodeAffinity => {
+        "NodeAffinity" => {
             let raw = decoded!(e, id, value, Affinity);
             args.added_affinity = raw.added_affinity.and_then(|a| affinity::read(a, e));
         }
-        PluginId::PodTopologySpread => spread::read(decoded!(e, id, value, spread::TopologySpread), args, e),
-        PluginId::DefaultPreemption => preemption(&decoded!(e, id, value, Preemption), args, e),
-        PluginId::VolumeBinding => {
+        "PodTopologySpread" => spread::read(decoded!(e, id, value, spread::TopologySpread), args, e),
+        "DefaultPreemption" => preemption(&decoded!(e, id, value, Preemption), args, e),
+        "VolumeBinding" => {
             let raw = decoded!(e, id, value, VolumeBinding);
             let seconds = raw.bind_timeout_seconds.unwrap_or(600);
             if seconds < 0 {
@@ -171,8 +187,8 @@ fn one(id: PluginId, value: Value, args: &mut Args, e: &mut Errors<'_>) {
             }
             args.bind_timeout_seconds = seconds;
         }
-        PluginId::DynamicResources => timeouts(&decoded!(e, id, value, Dynamic), args, e),
-        other => e.list.push(format!("{}: plugin {:?} takes no arguments", e.path, other.name())),
+        "DynamicResources" => timeouts(&decoded!(e, id, value, Dynamic), args, e),
+        other => e.list.push(format!("{}: plugin {:?} takes no arguments", e.path, other)),
     }
 }
 

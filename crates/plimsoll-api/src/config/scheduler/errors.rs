@@ -1,6 +1,5 @@
 //! What is wrong with a plugin's arguments, collected.
 
-use plimsoll_scheduler::PluginId;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -28,8 +27,8 @@ impl Errors<'_> {
         (self.list.len() == before).then_some(decoded)
     }
 
-    pub(super) fn kind(&mut self, plugin: PluginId, kind: Option<&str>, version: Option<&str>) {
-        let want = format!("{}Args", plugin.name());
+    pub(super) fn kind(&mut self, plugin: &str, kind: Option<&str>, version: Option<&str>) {
+        let want = format!("{plugin}Args");
         if kind.is_some_and(|k| k != want) {
             let kind = kind.unwrap_or_default();
             self.list.push(format!("{}: Invalid value: {kind:?}: has to match plugin name", self.path));

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use crate::config::nearest;
-use plimsoll_scheduler::{Config, PluginSet, Profile, UserPlugins};
+use plimsoll_scheduler::{Config, PluginSet, Profile, Registry, UserPlugins};
 
 /// Gates of 1.36 that touch scheduling, and their defaults. Others of Kubernetes are not the scheduler's.
 const KNOWN: [(&str, bool); 39] = [
@@ -109,7 +109,7 @@ impl Gates {
 
     /// The profile of a configuration that names none.
     pub(super) fn default_profile(self) -> Profile {
-        match PluginSet::with_gates(&UserPlugins::default(), self.gang_scheduling) {
+        match PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), self.gang_scheduling) {
             Ok(plugins) => Profile { plugins, ..Profile::default() },
             Err(_) => Profile::default(),
         }
@@ -124,7 +124,7 @@ impl Gates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_scheduler::PluginId;
+    use plimsoll_scheduler::ExtensionPoint;
 
     #[test]
     fn gates_are_read() {
@@ -158,7 +158,7 @@ mod tests {
         let has = |gates: Gates, text: &str| {
             let config = super::super::read_with(text, gates).expect("valid");
             let plugins = &config.profiles[0].plugins;
-            ["preEnqueue", "permit"].map(|p| plugins.enabled(p, PluginId::GangScheduling))
+            [ExtensionPoint::PreEnqueue, ExtensionPoint::Permit].map(|p| plugins.enabled(p, "GangScheduling"))
         };
         let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
         let on = Gates { gang_scheduling: true };

@@ -12,7 +12,7 @@ mod wire;
 
 pub use gates::Gates;
 
-use plimsoll_scheduler::{Backoff, Config, PluginId, PluginRef, PluginSet, Profile, UserPlugins, UserSet};
+use plimsoll_scheduler::{Backoff, Config, PluginRef, PluginSet, Profile, Registry, UserPlugins, UserSet};
 use plimsoll_state::Duration;
 use serde_json::Value;
 
@@ -38,7 +38,15 @@ pub fn read(text: &str) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`read`].
 pub fn read_with(text: &str, gates: Gates) -> Result<Config, ConfigError> {
-    from_value_with(super::parse(text)?, gates)
+    read_with_registry(text, gates, &Registry::in_tree())
+}
+
+/// The same for profiles that can name the plugins of a registry.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_registry(text: &str, gates: Gates, registry: &Registry) -> Result<Config, ConfigError> {
+    from_value_with(super::parse(text)?, gates, registry)
 }
 
 /// `clientConnection` of a file that [`read`] takes, with kube-scheduler's defaults for what the section doesn't say.
@@ -54,10 +62,10 @@ pub fn client_connection(text: &str) -> Option<ClientConnection> {
 /// # Errors
 /// As [`read`].
 pub fn from_value(value: Value) -> Result<Config, ConfigError> {
-    from_value_with(value, Gates::default())
+    from_value_with(value, Gates::default(), &Registry::in_tree())
 }
 
-fn from_value_with(value: Value, gates: Gates) -> Result<Config, ConfigError> {
+fn from_value_with(value: Value, gates: Gates, registry: &Registry) -> Result<Config, ConfigError> {
     check_kind(&value, "KubeSchedulerConfiguration", &[VERSION], EXPECTED)?;
     let mut broken = Vec::new();
     let mut raw: wire::Configuration = decode(value, "", &mut broken);
@@ -67,7 +75,7 @@ fn from_value_with(value: Value, gates: Gates) -> Result<Config, ConfigError> {
     let single = profiles.len() <= 1;
     let mut out: Vec<Profile> = Vec::new();
     for (i, p) in profiles.into_iter().enumerate() {
-        out.extend(profile(p, single, &format!("profiles[{i}]"), gates, &mut errors));
+        out.extend(profile(p, (single, &format!("profiles[{i}]")), gates, registry, &mut errors));
     }
     if out.is_empty() && errors.is_empty() {
         out.push(gates.default_profile());
@@ -101,7 +109,7 @@ fn from_value_with(value: Value, gates: Gates) -> Result<Config, ConfigError> {
 pub fn profile_from_value(value: Value) -> Result<Profile, ConfigError> {
     let mut errors = Vec::new();
     let raw = decode(value, "profiles[0]", &mut errors);
-    match profile(raw, true, "profiles[0]", Gates::default(), &mut errors) {
+    match profile(raw, (true, "profiles[0]"), Gates::default(), &Registry::in_tree(), &mut errors) {
         Some(profile) if errors.is_empty() => Ok(profile),
         _ => Err(ConfigError::Invalid(errors)),
     }
@@ -115,9 +123,9 @@ fn percentage(raw: Option<i32>) -> u8 {
 /// One profile; `None` only where `errors` say why.
 fn profile(
     raw: wire::Profile,
-    single: bool,
-    path: &str,
+    (single, path): (bool, &str),
     gates: Gates,
+    registry: &Registry,
     errors: &mut Vec<String>,
 ) -> Option<Profile> {
     let mut name = raw.scheduler_name.unwrap_or_default();
@@ -133,8 +141,8 @@ fn profile(
         errors,
     );
     let user = user_plugins(raw.plugins.unwrap_or_default());
-    let known = validate::plugins(&user, path, errors);
-    let plugins = match PluginSet::with_gates(&user, gates.gang_scheduling) {
+    let known = validate::plugins(&user, registry, path, errors);
+    let plugins = match PluginSet::new(registry, &user, gates.gang_scheduling) {
         Ok(plugins) => Some(plugins),
         Err(e) => {
             if known {
@@ -143,7 +151,7 @@ fn profile(
             None
         }
     };
-    let args = args::read(raw.plugin_config.unwrap_or_default(), path, errors);
+    let args = args::read(raw.plugin_config.unwrap_or_default(), registry, path, errors);
     Some(Profile {
         scheduler_name: name,
         plugins: plugins?,
@@ -152,16 +160,11 @@ fn profile(
     })
 }
 
-/// Names of the plugins that a configuration can name.
-fn plugin_names() -> impl Iterator<Item = &'static str> {
-    PluginId::ALL.iter().filter(|id| **id != PluginId::Extender).map(|id| id.name())
-}
-
 /// `plugin "X" does not exist`, with the names that do.
-fn no_plugin(name: &str) -> String {
-    let hint = match super::nearest(name, plugin_names()) {
+fn no_plugin(name: &str, registry: &Registry) -> String {
+    let hint = match super::nearest(name, registry.names()) {
         Some(near) => format!("did you mean {near:?}?"),
-        None => format!("known plugins: {}", plugin_names().collect::<Vec<_>>().join(", ")),
+        None => format!("known plugins: {}", registry.names().collect::<Vec<_>>().join(", ")),
     };
     format!("plugin {name:?} does not exist: {hint}")
 }

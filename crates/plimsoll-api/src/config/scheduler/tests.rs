@@ -20,7 +20,7 @@ fn profiles_and_arguments_are_read() {
     .expect("valid");
     assert_eq!(c.backoff.max, Duration::from_seconds(20));
     assert_eq!(c.profiles[1].args.fit.resources[0].weight, 3);
-    assert!(!c.profiles[1].plugins.enabled("score", plimsoll_scheduler::PluginId::ImageLocality));
+    assert!(!c.profiles[1].plugins.enabled(plimsoll_scheduler::ExtensionPoint::Score, "ImageLocality"));
 }
 
 #[test]
@@ -97,4 +97,39 @@ fn what_upstream_refuses_is_refused() {
         assert!(error.contains(want), "{error}\nwanted {want}");
     }
     assert!(read("kind: Other\napiVersion: v1\n").is_err());
+}
+
+#[test]
+fn plugins_of_a_registry_can_be_named_with_arguments() {
+    use plimsoll_scheduler::framework::Plugin;
+    use plimsoll_scheduler::{ExtensionPoint, Registration};
+
+    #[derive(Debug)]
+    struct Mine;
+    impl Plugin for Mine {}
+
+    let check = |text: &str| match text.contains("rank") {
+        true => Ok(()),
+        false => Err("rank: Required value".to_owned()),
+    };
+    let mine =
+        Registration::new("Mine", &[ExtensionPoint::Score], |_, _| -> Box<dyn Plugin> { Box::new(Mine) });
+    let mut registry = Registry::in_tree();
+    registry.register(mine.with_args(check)).expect("a new name");
+    let text = |args: &str| {
+        format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- plugins:\n    \
+             score: {{enabled: [{{name: Mine, weight: 5}}]}}\n  pluginConfig:\n  - name: Mine\n    args: {args}\n"
+        )
+    };
+    let config = read_with_registry(&text("{rank: tier}"), Gates::default(), &registry).expect("valid");
+    assert!(config.profiles[0].plugins.enabled(ExtensionPoint::Score, "Mine"));
+    assert_eq!(config.profiles[0].args.of("Mine"), Some("{\"rank\":\"tier\"}"));
+    let refused = read_with_registry(&text("{}"), Gates::default(), &registry).expect_err("no rank");
+    assert!(
+        refused.to_string().contains("profiles[0].pluginConfig[0].args: rank: Required value"),
+        "{refused}"
+    );
+    let unknown = read(&text("{rank: tier}")).expect_err("not in-tree").to_string();
+    assert!(unknown.contains("plugin \"Mine\" does not exist"), "{unknown}");
 }

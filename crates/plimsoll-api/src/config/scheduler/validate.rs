@@ -2,7 +2,7 @@
 
 use super::wire::{Configuration, LeaderElection};
 use crate::config::kueue::duration;
-use plimsoll_scheduler::{Profile, UserPlugins};
+use plimsoll_scheduler::{Profile, Registry, UserPlugins};
 
 const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
 
@@ -75,7 +75,7 @@ fn leader_election(raw: &LeaderElection, errors: &mut Vec<String>) {
 }
 
 /// Names and weights of enabled plugins; `false` where a name stands for no plugin.
-pub(super) fn plugins(user: &UserPlugins, path: &str, errors: &mut Vec<String>) -> bool {
+pub(super) fn plugins(user: &UserPlugins, registry: &Registry, path: &str, errors: &mut Vec<String>) -> bool {
     let mut known = true;
     let multi = ("multiPoint".to_owned(), user.multi_point.clone());
     for (point, set) in std::iter::once(&multi).chain(&user.points) {
@@ -84,9 +84,9 @@ pub(super) fn plugins(user: &UserPlugins, path: &str, errors: &mut Vec<String>) 
             if REMOVED.contains(&p.name.as_str()) {
                 known = false;
                 errors.push(format!("{at}: {}", removed(&p.name)));
-            } else if !super::plugin_names().any(|n| n == p.name) {
+            } else if registry.get(&p.name).is_none() {
                 known = false;
-                errors.push(format!("{at}.name: {}", super::no_plugin(&p.name)));
+                errors.push(format!("{at}.name: {}", super::no_plugin(&p.name, registry)));
             }
             // Upstream accepts a negative weight, which ranks the worst node first.
             if p.weight < 0 {

@@ -1,11 +1,10 @@
-//! DefaultPreemption: which pods to delete so that a more important one fits (spec section 5.12).
+//! Preemption: which pods to delete so that a more important one fits (upstream `framework/preemption/preemption.go`,
+//! and `SelectVictimsOnNode` of `plugins/defaultpreemption/default_preemption.go`).
 
-use super::cluster::{Cluster, NodeId, PodId};
-use super::cycle::Cycle;
-use super::framework::{Code, PluginId, Status};
-use super::message::Fit;
-use super::objects::Budget;
-use plimsoll_state::slab::Id;
+use crate::cluster::{Cluster, NodeId, PodId};
+use crate::framework::{Candidate, CandidateRank, Code, DryRun, PostFilterHandle, Status};
+use crate::message::Fit;
+use crate::objects::Budget;
 use plimsoll_state::time::Time;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,27 +12,8 @@ use std::sync::Arc;
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
-/// A node on which deleting some pods would make room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The node.
-    pub node: NodeId,
-    /// Pods to delete, most important first.
-    pub victims: Vec<PodId>,
-    /// How many of them are protected by an exhausted budget.
-    pub violations: i64,
-    rank: Rank,
-}
-
-/// What makes one candidate better than another, smaller being better: violated budgets, highest priority of a
-/// victim, sum of priorities, number of victims, and the later the earliest start of the most important ones.
-type Rank = (i64, i32, i64, usize, Reverse<Time>);
-
-/// Outcome of a dry run on one node.
-pub(crate) type Trial = Result<Arc<Candidate>, Status>;
-
-/// Outcomes of dry runs that hold until their node changes; empty while none was made.
-pub(crate) type Trials = Vec<Option<Trial>>;
+/// Outcomes of dry runs by node, which hold until the node changes; empty while none was made.
+pub(crate) type DryRuns = Vec<Option<DryRun>>;
 
 /// Outcome of a search for candidates.
 #[derive(Clone, Debug, Default)]
@@ -51,18 +31,15 @@ fn importance(cluster: &Cluster, pod: PodId) -> Importance {
     (Reverse(cluster.priority(pod)), cluster.pods[pod].start_time.unwrap_or(Time(i64::MAX)), pod)
 }
 
-/// Why the pod may not preempt others; `None`: it may.
-pub(crate) fn not_eligible(
-    cluster: &Cluster,
-    cycle: &Cycle<'_>,
-    nominated_status: Option<Code>,
-) -> Option<&'static str> {
-    let spec = &cycle.pod.shape.spec;
+/// Why the pod may not preempt others; `None`: it may (upstream `PodEligibleToPreemptOthers`).
+pub(crate) fn not_eligible(handle: &dyn PostFilterHandle) -> Option<&'static str> {
+    let (cluster, pod) = (handle.cluster(), handle.pod());
+    let spec = &pod.shape.spec;
     if spec.never_preempts {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
-    let node = cluster.pods[cycle.pod.id].nominated?;
-    if nominated_status == Some(Code::Unresolvable) {
+    let node = cluster.pods[pod.id].nominated?;
+    if handle.nominated_verdict() == Some(Code::Unresolvable) {
         return None;
     }
     let leaving = |p: &PodId| {
@@ -79,32 +56,20 @@ pub(crate) fn not_eligible(
 }
 
 /// Dry-runs preemption on `nodes` in that order until `wanted` candidates are found, one of them without a
-/// violated budget. Known outcomes in `trials` are used and new ones put there.
-pub(crate) fn search(
-    cycle: &mut Cycle<'_>,
-    cluster: &mut Cluster,
-    nodes: &[NodeId],
-    wanted: usize,
-    mut trials: Option<&mut Trials>,
-) -> Search {
+/// violated budget (upstream `DryRunPreemption`).
+pub(crate) fn search(handle: &mut dyn PostFilterHandle, nodes: &[NodeId], wanted: usize) -> Search {
     let mut out = Search::default();
     let mut clean = 0;
-    if let Some(t) = &mut trials {
-        t.resize(cluster.nodes.bound(), None);
-    }
     for node in nodes {
-        let known = trials.as_ref().and_then(|t| t.get(node.index())?.clone());
-        let trial = match known {
-            Some(trial) => trial,
+        let outcome = match handle.known(*node) {
+            Some(outcome) => outcome,
             None => {
-                let new = victims_on(cycle, cluster, *node).map(Arc::new);
-                if let Some(slot) = trials.as_mut().and_then(|t| t.get_mut(node.index())) {
-                    *slot = Some(new.clone());
-                }
+                let new = victims_on(handle, *node).map(Arc::new);
+                handle.remember(*node, &new);
                 new
             }
         };
-        match trial {
+        match outcome {
             Ok(c) => {
                 clean += usize::from(c.violations == 0);
                 out.candidates.push(c);
@@ -136,26 +101,27 @@ pub(crate) fn no_candidates(cluster: &Cluster, failed: &[(Status, usize)]) -> St
     fit.short()
 }
 
-/// The fewest and least important pods on a node whose removal lets the pod in.
-fn victims_on(cycle: &mut Cycle<'_>, cluster: &mut Cluster, node: NodeId) -> Result<Candidate, Status> {
-    let priority = cycle.pod.shape.spec.priority;
+/// The fewest and least important pods on a node whose removal lets the pod in (upstream `SelectVictimsOnNode`).
+fn victims_on(handle: &mut dyn PostFilterHandle, node: NodeId) -> Result<Candidate, Status> {
+    let priority = handle.pod().shape.spec.priority;
+    let cluster = handle.cluster();
     let mut lower: Vec<PodId> =
         cluster.nodes[node].pods.iter().copied().filter(|p| cluster.priority(*p) < priority).collect();
     if lower.is_empty() {
-        return Err(Status::unresolvable(PluginId::DefaultPreemption, NO_VICTIMS));
+        return Err(Status::unresolvable(NO_VICTIMS));
     }
     lower.sort_unstable_by_key(|p| importance(cluster, *p));
     for p in &lower {
-        cycle.remove_pod(cluster, *p);
+        handle.remove_pod(*p);
     }
-    let status = cycle.filter(cluster, node);
+    let status = handle.filter(node);
     if !status.is_success() {
         for p in &lower {
-            cycle.add_pod(cluster, *p, node);
+            handle.add_pod(*p, node);
         }
         return Err(status);
     }
-    let violating = violations(cluster, &lower);
+    let violating = violations(handle.cluster(), &lower);
     let mut victims = Vec::new();
     let mut count = 0;
     for round in [true, false] {
@@ -163,22 +129,22 @@ fn victims_on(cycle: &mut Cycle<'_>, cluster: &mut Cluster, node: NodeId) -> Res
             if *violates != round {
                 continue;
             }
-            cycle.add_pod(cluster, *p, node);
-            if !cycle.filter(cluster, node).is_success() {
-                cycle.remove_pod(cluster, *p);
+            handle.add_pod(*p, node);
+            if !handle.filter(node).is_success() {
+                handle.remove_pod(*p);
                 victims.push(*p);
                 count += i64::from(round);
             }
         }
     }
     for p in &victims {
-        cycle.add_pod(cluster, *p, node);
+        handle.add_pod(*p, node);
     }
+    let cluster = handle.cluster();
     victims.sort_unstable_by_key(|p| importance(cluster, *p));
     if victims.is_empty() {
         let name = cluster.strings.text(cluster.nodes[node].name);
-        let text = format!("expected at least one victim pod on node {name:?}");
-        return Err(Status::error(PluginId::DefaultPreemption, &text));
+        return Err(Status::error(format!("expected at least one victim pod on node {name:?}")));
     }
     let rank = rank(cluster, &victims, count);
     Ok(Candidate { node, victims, violations: count, rank })
@@ -216,7 +182,7 @@ fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
     out
 }
 
-fn rank(cluster: &Cluster, victims: &[PodId], violations: i64) -> Rank {
+fn rank(cluster: &Cluster, victims: &[PodId], violations: i64) -> CandidateRank {
     let priorities = || victims.iter().map(|p| cluster.priority(*p));
     let top = priorities().max().unwrap_or(i32::MIN);
     let sum = priorities().map(|p| i64::from(p) + (1 << 31)).sum();

@@ -1,0 +1,136 @@
+//! Bind and PostBind of assumed pods (upstream `bind` in `schedule_one.go`).
+
+use super::cluster::PodId;
+use super::framework::{AssumedPod, BindResult, CycleState, PluginId};
+use super::runner::Runner;
+use super::{Action, ExtenderAnswer, ExtenderCall, Note, Scheduler};
+
+/// An assumed pod: counted on its node, not bound yet.
+#[derive(Debug)]
+pub(crate) struct Assumed {
+    /// Index of its profile.
+    profile: usize,
+    /// What the plugins of its cycle wrote.
+    state: CycleState,
+    /// The plugin that binds it, and its place in the order of Bind.
+    binder: Option<(PluginId, usize)>,
+    /// The call that an extender has to answer.
+    call: Option<u64>,
+}
+
+impl Assumed {
+    pub fn new(profile: usize, state: CycleState) -> Self {
+        Self { profile, state, binder: None, call: None }
+    }
+
+    /// The plugin that binds it.
+    pub fn binder(&self) -> Option<PluginId> {
+        self.binder.map(|(plugin, _)| plugin)
+    }
+
+    pub fn state(&self) -> &CycleState {
+        &self.state
+    }
+
+    pub fn profile(&self) -> usize {
+        self.profile
+    }
+}
+
+impl Scheduler {
+    /// The profile of an assumed pod, and the pod as its plugins see it.
+    pub(super) fn assumed(&self, id: PodId) -> Option<(&Runner, AssumedPod<'_>)> {
+        let Assumed { profile, state, .. } = self.binding.get(&id)?;
+        let runner = self.runners.get(*profile)?;
+        let node = self.cluster.pods[id].node?;
+        Some((runner, AssumedPod { cluster: &self.cluster, state, pod: id, node }))
+    }
+
+    /// Bind: the first plugin that does not skip the pod.
+    pub(super) fn bind(&mut self, id: PodId) {
+        self.bind_from(id, 0);
+    }
+
+    fn bind_from(&mut self, id: PodId, from: usize) {
+        let Some((runner, assumed)) = self.assumed(id) else { return };
+        let found = runner.bind.iter().enumerate().skip(from).find_map(|(at, i)| {
+            let made = runner.at(*i);
+            match made.plugin.bind(&assumed) {
+                BindResult::Skip => None,
+                result @ (BindResult::CreateBinding | BindResult::Extender(_) | BindResult::Reject(_)) => {
+                    Some((at, made.id, result))
+                }
+            }
+        });
+        let node = || self.cluster.strings.text(self.cluster.nodes[assumed.node].name).to_owned();
+        let (binder, action, call) = match found {
+            Some((at, plugin, BindResult::CreateBinding)) => {
+                (Some((plugin, at)), Action::Bind { pod: self.pod_ref(id), node: node() }, None)
+            }
+            Some((at, plugin, BindResult::Extender(extender))) => {
+                let (pod, call, what) = (self.pod_ref(id), self.next_call + 1, ExtenderCall::Bind(node()));
+                self.next_call = call;
+                (Some((plugin, at)), Action::Extend { pod, extender, call, what }, Some(call))
+            }
+            Some((_, plugin, BindResult::Reject(status))) => {
+                let text = runner.error_text(&self.cluster, &status.by(plugin), "Bind");
+                let uid = self.cluster.pods[id].uid.clone();
+                return self.unbind(&uid, &text, false);
+            }
+            None | Some((_, _, BindResult::Skip)) => {
+                let uid = self.cluster.pods[id].uid.clone();
+                return self.unbind(&uid, "no Bind plugin binds the pod", false);
+            }
+        };
+        if let Some(row) = self.binding.get_mut(&id) {
+            (row.binder, row.call) = (binder, call);
+        }
+        self.outbox.push(action);
+    }
+
+    /// Whether this is the answer to the pending Bind call of a pod.
+    pub(super) fn is_bind_call(&self, id: PodId, call: u64) -> bool {
+        self.binding.get(&id).is_some_and(|row| row.call == Some(call))
+    }
+
+    /// An extender has answered its Bind call.
+    pub(super) fn bound_by_extender(
+        &mut self,
+        id: PodId,
+        extender: usize,
+        answer: Result<ExtenderAnswer, String>,
+    ) {
+        let next = self.binding.get_mut(&id).and_then(|row| {
+            row.call = None;
+            row.binder.map(|(_, at)| at + 1)
+        });
+        let uid = self.cluster.pods[id].uid.clone();
+        let ignorable = self.config.extenders.get(extender).is_some_and(|e| e.ignorable);
+        match answer {
+            Ok(_) => self.bound(&uid),
+            Err(_) if ignorable => self.bind_from(id, next.unwrap_or(0)),
+            Err(text) => self.unbind(&uid, &text, false),
+        }
+    }
+
+    /// The pod is bound: PostBind, and the end of its attempt.
+    pub(super) fn bound(&mut self, uid: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.waiting.contains(id) || !self.binding.contains_key(&id) {
+            return;
+        }
+        if let Some((runner, assumed)) = self.assumed(id) {
+            for i in &runner.post_bind {
+                runner.at(*i).plugin.post_bind(&assumed);
+            }
+        }
+        self.binding.remove(&id);
+        self.queue.remove(id);
+        let Some(node) = self.cluster.pods[id].node else { return };
+        let pod = self.pod_ref(id);
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name);
+        let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
+        let note = Note { warning: false, reason: "Scheduled", action: "Binding", message };
+        self.outbox.push(Action::Record { pod, note });
+    }
+}

@@ -1,0 +1,85 @@
+//! Log of the nodes that changed, for what is kept about nodes and repaired.
+
+use super::{NodeId, Shape};
+use std::sync::Arc;
+
+/// A change of a node.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// The node.
+    pub node: NodeId,
+    /// Whether what the API says of it changed, or who is nominated to it; otherwise only what its pods use.
+    pub itself: bool,
+    /// Whether its taints changed.
+    pub taints: bool,
+    /// The pod that came or left.
+    pub moved: Option<Moved>,
+}
+
+/// A pod that is counted on a node from now on, or no longer.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// Shape of the pod.
+    pub shape: Arc<Shape>,
+    /// Whether its deletion had been asked for.
+    pub deleting: bool,
+    /// 1: came, -1: left.
+    pub by: i64,
+}
+
+/// Nodes that changed lately, in order; readers keep a position.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Position of the first entry of `log`.
+    base: u64,
+    log: Vec<Changed>,
+    /// Counts changes that can't be told node by node.
+    pub epoch: u64,
+    /// Set while something is tried out that will be taken back.
+    pub paused: bool,
+}
+
+/// Longest log of changes; readers further behind start afresh.
+const MAX_CHANGES: usize = 1 << 16;
+
+impl Changes {
+    fn push(&mut self, change: Changed) {
+        if self.paused {
+            return;
+        }
+        if self.log.len() >= MAX_CHANGES {
+            let half = MAX_CHANGES / 2;
+            self.log.drain(..half);
+            self.base += half as u64;
+        }
+        self.log.push(change);
+    }
+
+    /// What the API says of the node changed, or who is nominated to it.
+    pub(super) fn node(&mut self, node: NodeId, taints: bool) {
+        self.push(Changed { node, itself: true, taints, moved: None });
+    }
+
+    /// A pod came or left.
+    pub(super) fn pod(&mut self, node: NodeId, moved: Moved) {
+        self.push(Changed { node, itself: false, taints: false, moved: Some(moved) });
+    }
+
+    /// Drops all entries: readers start afresh.
+    pub(super) fn forget(&mut self) {
+        self.base = self.end() + 1;
+        self.log.clear();
+        self.epoch += 1;
+    }
+
+    /// Position after the last change.
+    pub fn end(&self) -> u64 {
+        self.base + self.log.len() as u64
+    }
+
+    /// Changes from a position on; `None`: too far behind.
+    pub fn since(&self, position: u64) -> Option<&[Changed]> {
+        let skip = usize::try_from(position.checked_sub(self.base)?).ok()?;
+        self.log.get(skip..)
+    }
+}

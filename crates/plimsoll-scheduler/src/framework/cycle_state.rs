@@ -1,0 +1,54 @@
+//! CycleState: what the plugins of a profile keep for one pod from one extension point to the next
+//! (framework `CycleState`).
+
+use std::any::{Any, TypeId};
+use std::fmt;
+
+use smallvec::SmallVec;
+
+/// Data by type, at most one value of each; the type is the key, so that plugins can't read what others mean otherwise.
+///
+/// Empty for most pods: nothing is allocated before the first value is written.
+#[derive(Default)]
+pub struct CycleState(SmallVec<[(TypeId, Box<dyn Any>); 2]>);
+
+impl fmt::Debug for CycleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CycleState({} values)", self.0.len())
+    }
+}
+
+impl CycleState {
+    /// Writes a value; an older one of the same type is replaced.
+    pub fn write<T: Any>(&mut self, value: T) {
+        let key = TypeId::of::<T>();
+        self.0.retain(|(k, _)| *k != key);
+        self.0.push((key, Box::new(value)));
+    }
+
+    /// The value of this type.
+    pub fn read<T: Any>(&self) -> Option<&T> {
+        let key = TypeId::of::<T>();
+        self.0.iter().find(|(k, _)| *k == key)?.1.downcast_ref()
+    }
+
+    /// Whether no plugin has written anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_type() {
+        let mut state = CycleState::default();
+        assert!(state.is_empty() && state.read::<u32>().is_none());
+        state.write(1_u32);
+        state.write("text");
+        state.write(2_u32);
+        assert_eq!((state.read::<u32>(), state.read::<&str>()), (Some(&2), Some(&"text")));
+    }
+}

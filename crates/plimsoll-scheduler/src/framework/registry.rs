@@ -1,0 +1,194 @@
+//! Registry of plugins by name, as upstream's `pkg/scheduler/framework/runtime/registry.go`.
+//!
+//! A profile is checked against a registry: which names there are, and at which extension points each of them can run.
+//! [`Registry::in_tree`] has kube-scheduler's own plugins; an embedder adds others with [`Registry::register`].
+
+use super::{ExtensionPoint, Plugin, PluginId};
+use crate::args::Args;
+use plimsoll_state::intern::{Interner, Sym};
+use std::fmt;
+use std::sync::Arc;
+
+/// What the framework offers to the plugins that it makes (framework `Handle`).
+#[derive(Debug)]
+pub struct Handle<'a> {
+    plugin: PluginId,
+    strings: &'a mut Interner,
+}
+
+impl<'a> Handle<'a> {
+    pub(crate) fn new(plugin: PluginId, strings: &'a mut Interner) -> Self {
+        Self { plugin, strings }
+    }
+
+    /// The number of the plugin that is being made.
+    pub fn plugin(&self) -> PluginId {
+        self.plugin
+    }
+
+    /// The interned form of a string; it is valid as long as the scheduler.
+    pub fn intern(&mut self, text: &str) -> Sym {
+        self.strings.intern(text)
+    }
+
+    pub(crate) fn strings(&mut self) -> &mut Interner {
+        self.strings
+    }
+}
+
+/// Makes a plugin for a profile with these arguments (`PluginFactory`). The arguments have passed
+/// [`Registration::with_args`] before, so that a factory can't fail.
+pub type PluginFactory = dyn Fn(&Args, &mut Handle<'_>) -> Box<dyn Plugin> + Send + Sync;
+
+/// Checks the JSON text of `pluginConfig[].args`; says what is wrong with it.
+pub type CheckArgs = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+
+/// A plugin that profiles can name.
+#[derive(Clone)]
+pub struct Registration {
+    name: Arc<str>,
+    points: Arc<[ExtensionPoint]>,
+    check_args: Option<Arc<CheckArgs>>,
+    factory: Arc<PluginFactory>,
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("name", &self.name).field("points", &self.points).finish()
+    }
+}
+
+impl PartialEq for Registration {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.points == other.points
+    }
+}
+
+impl Eq for Registration {}
+
+impl Registration {
+    /// A plugin of this name that runs at these extension points, and is made by `factory` once per profile.
+    pub fn new(
+        name: &str,
+        points: &[ExtensionPoint],
+        factory: impl Fn(&Args, &mut Handle<'_>) -> Box<dyn Plugin> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), points: points.into(), check_args: None, factory: Arc::new(factory) }
+    }
+
+    /// The same plugin with arguments: their JSON text is checked when a configuration is read, and the factory finds
+    /// it in [`Args::of`]. Without this, a configuration that has arguments for the plugin is refused.
+    #[must_use]
+    pub fn with_args(mut self, check: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.check_args = Some(Arc::new(check));
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The extension points at which it can run.
+    pub fn points(&self) -> &[ExtensionPoint] {
+        &self.points
+    }
+
+    /// Checks the JSON text of its arguments; `None`: it takes none in this form.
+    pub fn check_args(&self, text: &str) -> Option<Result<(), String>> {
+        self.check_args.as_ref().map(|check| check(text))
+    }
+
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) fn make(&self, args: &Args, handle: &mut Handle<'_>) -> Box<dyn Plugin> {
+        (self.factory)(args, handle)
+    }
+}
+
+/// Why a plugin can't be registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RegistryError(String);
+
+/// Plugins by name, in the order of their registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registry(Vec<Arc<Registration>>);
+
+impl Registry {
+    /// A registry of these plugins, whose names differ.
+    pub(crate) fn of(plugins: Vec<Registration>) -> Self {
+        Self(plugins.into_iter().map(Arc::new).collect())
+    }
+
+    /// Adds a plugin.
+    ///
+    /// # Errors
+    /// When there is a plugin of this name already, or the name is reserved for the framework.
+    pub fn register(&mut self, plugin: Registration) -> Result<(), RegistryError> {
+        let name = plugin.name();
+        if name.is_empty() || name == "*" || name == EXTENDERS {
+            return Err(RegistryError(format!("a plugin can't be named {name:?}")));
+        }
+        if self.get(name).is_some() {
+            return Err(RegistryError(format!("a plugin named {name} already exists")));
+        }
+        self.0.push(Arc::new(plugin));
+        Ok(())
+    }
+
+    /// Takes a plugin out.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn unregister(&mut self, name: &str) -> Result<(), RegistryError> {
+        let before = self.0.len();
+        self.0.retain(|p| p.name() != name);
+        if self.0.len() == before {
+            return Err(RegistryError(format!("no plugin named {name} exists")));
+        }
+        Ok(())
+    }
+
+    /// The plugin of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Registration>> {
+        self.0.iter().find(|p| p.name() == name)
+    }
+
+    /// All names, in the order of registration.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|p| p.name())
+    }
+}
+
+/// Name under which HTTP extenders reject; no profile can name it.
+pub(crate) const EXTENDERS: &str = "Extender";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Plugin for Nothing {}
+
+    #[test]
+    fn names_are_unique_and_some_are_reserved() {
+        let make = |name: &str| Registration::new(name, &[], |_, _| Box::new(Nothing) as Box<dyn Plugin>);
+        let mut registry = Registry::in_tree();
+        assert_eq!(registry.names().count(), 21);
+        assert_eq!(registry.register(make("Mine")), Ok(()));
+        for (name, want) in [
+            ("Mine", "a plugin named Mine already exists"),
+            ("NodeName", "a plugin named NodeName already exists"),
+            ("Extender", "a plugin can't be named \"Extender\""),
+        ] {
+            assert_eq!(registry.register(make(name)).expect_err(want).to_string(), want);
+        }
+        assert_eq!(registry.unregister("Mine"), Ok(()));
+        assert_eq!(registry.unregister("Mine").expect_err("gone").to_string(), "no plugin named Mine exists");
+    }
+}

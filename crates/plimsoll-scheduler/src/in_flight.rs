@@ -1,0 +1,68 @@
+//! In-flight events: what happens while a pod is in its cycle or waits on Permit, and is replayed when its attempt fails
+//! (upstream `backend/queue/active_queue.go`, `inFlightEvents`).
+
+use super::Scheduler;
+use super::cluster::PodId;
+use super::events::ClusterEvent;
+use super::queue::Stage;
+
+/// Most events kept for one attempt; when there are more, the pod is simply tried again.
+const MAX_EVENTS: usize = 4096;
+
+/// Events that came while a pod was in its cycle, to be replayed when it returns.
+#[derive(Debug, Default)]
+pub(crate) struct InFlightEvents {
+    events: Vec<ClusterEvent>,
+    overflow: bool,
+}
+
+impl InFlightEvents {
+    /// Drops the events: the pod is simply tried again.
+    pub(super) fn forget(&mut self) {
+        self.overflow |= !self.events.is_empty();
+        self.events.clear();
+    }
+
+    /// Something happened that helps in any case.
+    pub(super) const fn anything(&mut self) {
+        self.overflow = true;
+    }
+
+    /// How many events are kept.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn push(&mut self, event: &ClusterEvent) {
+        if self.events.len() < MAX_EVENTS {
+            self.events.push(event.clone());
+        } else {
+            self.overflow = true;
+        }
+    }
+}
+
+impl Scheduler {
+    /// Keeps an event for the pods that are in their cycle.
+    pub(super) fn record_in_flight(&mut self, event: &ClusterEvent) {
+        for missed in self.in_flight_events.values_mut() {
+            missed.push(event);
+        }
+    }
+
+    /// Replays what happened during the attempt of a pod that has just been put aside.
+    pub(super) fn replay_in_flight(&mut self, id: PodId) {
+        let Some(missed) = self.in_flight_events.remove(&id) else { return };
+        let parked = |p: &Self| p.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable);
+        if missed.overflow && parked(self) {
+            return self.retry(id);
+        }
+        for event in &missed.events {
+            if !parked(self) {
+                return;
+            }
+            self.reconsider(id, event);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! PrioritySort: the more important pod first, then the one that waits longer
+//! (upstream `plugins/queuesort/priority_sort.go`).
+
+use crate::cluster::Cluster;
+use crate::framework::{Incoming, Plugin, QueuedPod, SortKey};
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct PrioritySort;
+
+impl Plugin for PrioritySort {
+    fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
+        true
+    }
+
+    fn queue_sort(&self, pod: &QueuedPod) -> SortKey {
+        (-i64::from(pod.priority), pod.timestamp.0)
+    }
+}

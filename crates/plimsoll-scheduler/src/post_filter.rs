@@ -1,0 +1,122 @@
+//! PostFilter: the plugins in order, and what they can do (upstream `RunPostFilterPlugins` in
+//! `framework/runtime/framework.go`).
+
+use super::cluster::{Cluster, NodeId, PodId};
+use super::cycle::Cycle;
+use super::framework::{
+    Candidate, Code, CycleState, DryRun, Incoming, PostFilterHandle, PostFilterResult, Status,
+};
+use super::message::Failure;
+use super::plugins::preemption::DryRuns;
+use plimsoll_state::rng::Rng;
+use plimsoll_state::slab::Id;
+use std::sync::Arc;
+
+/// How PostFilter went.
+#[derive(Debug, Default)]
+pub(crate) struct PostFilter {
+    /// Text to append to the message.
+    pub text: String,
+    pub candidates: Vec<Arc<Candidate>>,
+    /// Whether the pod's nomination is to be cleared.
+    pub clear_nomination: bool,
+}
+
+/// A failed cycle, as PostFilter plugins see it.
+struct Failed<'c, 'r> {
+    cycle: &'c mut Cycle<'r>,
+    cluster: &'c mut Cluster,
+    failure: &'c Failure,
+    /// Where the search for candidates starts; `None`: all candidates are wanted.
+    rng: Option<&'c mut Rng>,
+    known: Option<&'c mut DryRuns>,
+}
+
+impl PostFilterHandle for Failed<'_, '_> {
+    fn cluster(&self) -> &Cluster {
+        self.cluster
+    }
+
+    fn pod(&self) -> &Incoming {
+        &self.cycle.pod
+    }
+
+    fn state(&self) -> &CycleState {
+        &self.cycle.state
+    }
+
+    fn nodes(&self) -> &[NodeId] {
+        &self.failure.potential
+    }
+
+    fn nominated_verdict(&self) -> Option<Code> {
+        self.failure.nominated
+    }
+
+    fn offset_and_candidates(&mut self, percentage: u32, absolute: u32) -> (usize, usize) {
+        let n = self.failure.potential.len();
+        let Some(rng) = &mut self.rng else { return (0, usize::MAX) };
+        let wanted = (n * percentage as usize / 100).max(absolute as usize).min(n);
+        let offset = if n > 0 { rng.below(u32::try_from(n).unwrap_or(u32::MAX)) as usize } else { 0 };
+        (offset, wanted)
+    }
+
+    fn add_pod(&mut self, pod: PodId, node: NodeId) {
+        self.cycle.add_pod(self.cluster, pod, node);
+    }
+
+    fn remove_pod(&mut self, pod: PodId) {
+        self.cycle.remove_pod(self.cluster, pod);
+    }
+
+    fn filter(&mut self, node: NodeId) -> Status {
+        self.cycle.filter(self.cluster, node)
+    }
+
+    fn known(&self, node: NodeId) -> Option<DryRun> {
+        self.known.as_ref()?.get(node.index())?.clone()
+    }
+
+    fn remember(&mut self, node: NodeId, outcome: &DryRun) {
+        let Some(known) = &mut self.known else { return };
+        if known.len() < self.cluster.nodes.bound() {
+            known.resize(self.cluster.nodes.bound(), None);
+        }
+        if let Some(slot) = known.get_mut(node.index()) {
+            *slot = Some(outcome.clone());
+        }
+    }
+}
+
+/// Runs the plugins until one can help, or fails. Without a generator all candidates are found.
+pub(crate) fn run(
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    failure: &Failure,
+    (rng, known): (Option<&mut Rng>, Option<&mut DryRuns>),
+) -> PostFilter {
+    let mut texts: Vec<String> = Vec::new();
+    let mut out = PostFilter::default();
+    let runner = cycle.runner;
+    let mut handle = Failed { cycle, cluster, failure, rng, known };
+    for i in &runner.post_filter {
+        match runner.at(*i).plugin.post_filter(&mut handle) {
+            PostFilterResult::Candidates(candidates) => {
+                out.candidates = candidates;
+                return out;
+            }
+            PostFilterResult::Unschedulable { text, clear_nomination } => {
+                out.clear_nomination |= clear_nomination;
+                if !text.is_empty() {
+                    texts.push(text);
+                }
+            }
+            PostFilterResult::Error(text) => {
+                out.text = text;
+                return out;
+            }
+        }
+    }
+    out.text = texts.join(", ");
+    out
+}

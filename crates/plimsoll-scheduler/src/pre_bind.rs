@@ -1,0 +1,213 @@
+//! PreBind: what must be written before a pod is bound, and waiting until it has taken effect
+//! (upstream `bindingCycle` in `schedule_one.go`, and PreBind of DynamicResources and VolumeBinding).
+
+use super::cluster::{NodeId, PodId};
+use super::devices::extended_name;
+use super::framework::{PluginId, PreBindResult};
+use super::objects::Assumed;
+use super::{Action, DeviceGrant, PreBindWork, Scheduler};
+use plimsoll_state::time::Time;
+use smallvec::SmallVec;
+
+/// A pod in PreBind.
+#[derive(Clone, Debug)]
+pub(crate) struct PreBinding {
+    work: PreBindWork,
+    /// Plugins that put something into `work`.
+    writers: SmallVec<[PluginId; 2]>,
+    /// When PreBind began.
+    began: Time,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Permit comes first.
+    Reserved,
+    /// The work is being written.
+    Writing,
+    /// A plugin waits until this time for an operation.
+    Waiting { plugin: PluginId, deadline: Time, operation: &'static str },
+}
+
+impl PreBinding {
+    /// The plugin that fails when PreBind fails now.
+    fn plugin(&self) -> Option<PluginId> {
+        match self.stage {
+            Stage::Waiting { plugin, .. } => Some(plugin),
+            Stage::Reserved | Stage::Writing => self.writers.last().copied(),
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, &'static str)> {
+        match self.stage {
+            Stage::Waiting { deadline, operation, .. } => Some((deadline, operation)),
+            Stage::Reserved | Stage::Writing => None,
+        }
+    }
+}
+
+impl Scheduler {
+    /// Counts what Reserve has given to a pod.
+    pub(super) fn reserve_work(
+        &mut self,
+        id: PodId,
+        node: NodeId,
+        work: PreBindWork,
+        writers: SmallVec<[PluginId; 2]>,
+    ) {
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
+        let objects = &mut self.cluster.objects;
+        for grant in work.devices.iter().filter(|g| !g.devices.is_empty()) {
+            let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
+            objects.devices.in_flight.insert(key, grant.devices.clone());
+        }
+        if let Some(claim) = &work.extended {
+            let pod = &self.cluster.pods[id];
+            let key = (self.cluster.shapes.get(pod.shape).namespace, extended_name(&pod.uid));
+            objects.devices.in_flight.insert(key, claim.devices.clone());
+        }
+        for (claim, volume) in &work.bindings {
+            objects.assumed.insert(claim.clone(), Assumed::Volume(volume.clone()));
+        }
+        for claim in &work.provisions {
+            objects.assumed.insert(claim.clone(), Assumed::Node(node.clone()));
+        }
+        let row = PreBinding { work, writers, began: self.now, stage: Stage::Reserved };
+        self.pre_binding.insert(id, row);
+    }
+
+    /// PreBind: asks for the work to be written, or runs the plugins where there is none.
+    pub(super) fn pre_bind(&mut self, id: PodId) {
+        let now = self.now;
+        let Some(row) = self.pre_binding.get_mut(&id) else { return self.run_pre_bind(id) };
+        let Some(node) = self.cluster.pods[id].node else { return };
+        (row.began, row.stage) = (now, Stage::Writing);
+        let what = Box::new(row.work.clone());
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
+        let pod = self.pod_ref(id);
+        self.outbox.push(Action::Prepare { pod, node, what });
+    }
+
+    /// The work is written.
+    pub(super) fn prepared(&mut self, uid: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.pre_binding.get(&id).is_some_and(|r| matches!(r.stage, Stage::Writing)) {
+            self.run_pre_bind(id);
+        }
+    }
+
+    /// PreBind of the plugins, the work being written: binds the pod, or lets it wait.
+    fn run_pre_bind(&mut self, id: PodId) {
+        let Some((runner, assumed)) = self.assumed(id) else { return };
+        let (none, row) = (PreBindWork::default(), self.pre_binding.get(&id));
+        let work = row.map_or(&none, |r| &r.work);
+        let mut plugins = runner.pre_bind.iter().map(|i| runner.at(*i));
+        let held = plugins.find_map(|made| match made.plugin.pre_bind(&assumed, work) {
+            PreBindResult::Success => None,
+            held @ (PreBindResult::Wait { .. } | PreBindResult::Reject(_)) => Some((made.id, held)),
+        });
+        match held {
+            None | Some((_, PreBindResult::Success)) => {
+                // Devices stay reserved until the claim's allocation is seen; volumes are bound by now.
+                if let Some(row) = self.pre_binding.remove(&id) {
+                    self.forget_volumes(&row.work);
+                }
+                self.bind(id);
+            }
+            Some((plugin, PreBindResult::Wait { timeout, operation })) => {
+                let began = row.map_or(self.now, |r| r.began);
+                let stage = Stage::Waiting { plugin, deadline: began.plus(timeout), operation };
+                let (work, writers) = (PreBindWork::default(), SmallVec::new());
+                let new = PreBinding { work, writers, began, stage: stage.clone() };
+                self.pre_binding.entry(id).or_insert(new).stage = stage;
+            }
+            Some((plugin, PreBindResult::Reject(status))) => {
+                let text = runner.error_text(&self.cluster, &status.by(plugin), "PreBind");
+                let uid = self.cluster.pods[id].uid.clone();
+                self.unbind(&uid, &text, false);
+            }
+        }
+    }
+
+    /// Whether a pod waits in PreBind, so that it can make room without being deleted.
+    pub(super) fn can_cancel(&self, id: PodId) -> bool {
+        self.pre_binding.get(&id).is_some_and(|r| r.deadline().is_some())
+    }
+
+    /// Ends the waiting of a pod in PreBind (`text`: why); the attempt has failed.
+    pub(super) fn end_pre_bind(&mut self, id: PodId, text: &str) {
+        let Some((_, operation)) = self.pre_binding.get(&id).and_then(PreBinding::deadline) else { return };
+        let uid = self.cluster.pods[id].uid.clone();
+        self.bind_failed(&uid, &format!("{operation}: {text}"));
+    }
+
+    fn forget_volumes(&mut self, work: &PreBindWork) {
+        for claim in work.volume_claims() {
+            self.cluster.objects.assumed.remove(claim);
+        }
+    }
+
+    /// Drops what Reserve has given to a pod. Returns the plugin whose PreBind has not ended.
+    pub(super) fn release_work(&mut self, id: PodId) -> Option<PluginId> {
+        let row = self.pre_binding.remove(&id)?;
+        self.forget_volumes(&row.work);
+        for grant in row.work.devices.iter().filter(|g| !g.devices.is_empty()) {
+            let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
+            self.cluster.objects.devices.in_flight.remove(&key);
+        }
+        if row.work.extended.is_some() {
+            let key = (self.cluster.shape(id).namespace, extended_name(&self.cluster.pods[id].uid));
+            self.cluster.objects.devices.in_flight.remove(&key);
+        }
+        row.plugin()
+    }
+
+    /// Runs PreBind again for the pods that wait in it: something that they wait for may have come.
+    pub(super) fn retry_pre_bind(&mut self) {
+        let waits = |(id, r): (&PodId, &PreBinding)| r.deadline().map(|_| *id);
+        let mut ids: Vec<PodId> = self.pre_binding.iter().filter_map(waits).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.run_pre_bind(id);
+        }
+    }
+
+    /// Ends the waiting of pods whose time is up.
+    pub(super) fn expire_pre_bind(&mut self) {
+        let now = self.now;
+        let late = |(id, r): (&PodId, &PreBinding)| r.deadline().filter(|(d, _)| now >= *d).map(|_| *id);
+        let mut ids: Vec<PodId> = self.pre_binding.iter().filter_map(late).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.end_pre_bind(id, "context deadline exceeded");
+        }
+    }
+
+    /// When the time of the first pod that waits in PreBind is up.
+    pub(super) fn next_pre_bind_deadline(&self) -> Option<Time> {
+        self.pre_binding.values().filter_map(|r| Some(r.deadline()?.0)).min()
+    }
+}
+
+impl PreBindWork {
+    /// How many writes there are.
+    pub(crate) fn writes(&self) -> usize {
+        self.devices.len()
+            + usize::from(self.extended.is_some())
+            + self.bindings.len()
+            + self.provisions.len()
+    }
+
+    /// The volume claims (namespace, name) that are to be bound.
+    pub fn volume_claims(&self) -> impl Iterator<Item = &(String, String)> {
+        self.bindings.iter().map(|(claim, _)| claim).chain(&self.provisions)
+    }
+}
+
+impl DeviceGrant {
+    /// Whether it only reserves a claim that has its devices already.
+    pub fn is_reservation(&self) -> bool {
+        self.devices.is_empty()
+    }
+}

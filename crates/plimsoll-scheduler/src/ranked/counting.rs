@@ -1,0 +1,54 @@
+//! Counters of plugins for ranked pods, and scores that are scaled.
+
+use crate::cluster::{Changed, Cluster, Moved};
+use crate::framework::{Place, ScoreState, Topology, Touched};
+use crate::runner::Layer;
+use std::sync::Arc;
+
+/// A score that is scaled by the largest raw score among feasible nodes. Raw scores are coordinates of classes.
+#[derive(Debug)]
+pub(super) struct Scaled {
+    pub state: Box<dyn ScoreState>,
+    pub weight: i64,
+    pub reverse: bool,
+}
+
+impl Scaled {
+    pub fn score(&self, raw: i64, max: i64) -> i64 {
+        let scaled = if max == 0 { 0 } else { raw.saturating_mul(100) / max };
+        self.weight.saturating_mul(if self.reverse { 100 - scaled } else { scaled })
+    }
+}
+
+/// Follows one change; false: everything must be counted afresh.
+pub(super) fn recount(layer: &mut Layer, cluster: &Cluster, one: &Changed, touched: &mut Touched) -> bool {
+    if one.taints && layer.counts.heeds_taints() {
+        return false;
+    }
+    let there = || cluster.nodes.get(one.node).is_some_and(|n| n.exists);
+    match &one.moved {
+        Some(moved) if there() => layer.counts.pod(cluster, moved, one.node, touched),
+        _ => true,
+    }
+}
+
+pub(super) fn count_all(layers: &mut [Layer], cluster: &Cluster, topology: &mut Topology) {
+    let mut touched = Touched::new();
+    for layer in layers {
+        for (id, node) in cluster.nodes.iter().filter(|(_, n)| n.exists) {
+            layer.counts.node(cluster, id);
+            for pod in &node.pods {
+                let deleting = cluster.pods[*pod].deleting;
+                let moved = Moved { shape: Arc::clone(cluster.shape(*pod)), deleting, by: 1 };
+                layer.counts.pod(cluster, &moved, id, &mut touched);
+                touched.clear();
+            }
+        }
+        layer.counts.settle(cluster, topology);
+        let mut place = Place::new();
+        if let Some((id, _)) = cluster.nodes.iter().find(|(_, n)| n.exists) {
+            layer.counts.place(cluster, id, &mut place);
+        }
+        layer.width = place.len();
+    }
+}

@@ -1,0 +1,263 @@
+//! A profile with its plugins made, and their points after Score (upstream `framework/runtime/framework.go`).
+
+use super::PreBindWork;
+use super::cluster::{Cluster, PodId};
+use super::extender::{EXTENDERS_ID, Extender, Extenders};
+use super::framework::{
+    AssumedPod, Counts, EXTENDERS, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId,
+    PluginNames, Profile, Status, WaitingPods,
+};
+use plimsoll_state::intern::{Interner, Sym};
+use plimsoll_state::time::Duration;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A plugin of a profile, with its number.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub id: PluginId,
+    pub plugin: Arc<dyn Plugin>,
+}
+
+/// A profile with its plugins made.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub profile: Profile,
+    pub name: Sym,
+    pub names: Arc<PluginNames>,
+    pub plugins: Vec<Made>,
+    /// Positions in `plugins` by number of the plugin.
+    by_id: Vec<Option<usize>>,
+    pre_enqueue: Vec<usize>,
+    queue_sort: Vec<usize>,
+    pub pre_filter: Vec<usize>,
+    /// Plugins at Filter that are not at PreFilter: they make their state, but restrict no nodes.
+    pub filter_only: Vec<usize>,
+    pub filter: Vec<usize>,
+    pub post_filter: Vec<usize>,
+    pub score: Vec<(usize, i64)>,
+    /// Plugins at Score that are not at PreScore: they skip no pod.
+    pub score_only: Vec<usize>,
+    reserve: Vec<usize>,
+    permit: Vec<usize>,
+    pub pre_bind: Vec<usize>,
+    /// Extenders first, as upstream's `extendersBinding`.
+    pub bind: Vec<usize>,
+    pub post_bind: Vec<usize>,
+    /// Whether the pods of a PodGroup are scheduled in one cycle.
+    pub schedules_pod_groups: bool,
+}
+
+impl Runner {
+    /// The profiles with their plugins; a plugin has the same number in all of them.
+    pub fn all(profiles: &[Profile], extenders: &[Extender], strings: &mut Interner) -> Vec<Self> {
+        let mut names = PluginNames::default();
+        names.add(&EXTENDERS.into());
+        for plugin in profiles.iter().flat_map(|p| p.plugins.all()) {
+            names.add(plugin.shared_name());
+        }
+        let names = Arc::new(names);
+        profiles.iter().map(|p| Self::new(p.clone(), &names, extenders, strings)).collect()
+    }
+
+    fn new(
+        profile: Profile,
+        names: &Arc<PluginNames>,
+        extenders: &[Extender],
+        strings: &mut Interner,
+    ) -> Self {
+        let mut plugins: Vec<Made> = Vec::new();
+        let mut by_id = vec![None; names.len()];
+        let mut push = |id: PluginId, plugin: Arc<dyn Plugin>| {
+            by_id[id.index()] = Some(plugins.len());
+            plugins.push(Made { id, plugin });
+        };
+        for plugin in profile.plugins.all() {
+            if let Some(id) = names.get(plugin.name()) {
+                push(id, plugin.make(&profile.args, &mut Handle::new(id, strings)).into());
+            }
+        }
+        let extenders_at = profile.plugins.all().len();
+        push(EXTENDERS_ID, Arc::new(Extenders(extenders.to_vec())));
+        let at = |point: ExtensionPoint| -> Vec<(usize, i64)> {
+            let position = |name: &str| by_id.get(names.get(name)?.index()).copied().flatten();
+            profile.plugins.at(point).iter().filter_map(|(p, w)| Some((position(p.name())?, *w))).collect()
+        };
+        let indices = |point: ExtensionPoint| at(point).into_iter().map(|(i, _)| i).collect::<Vec<_>>();
+        let (pre_filter, filter) = (indices(ExtensionPoint::PreFilter), indices(ExtensionPoint::Filter));
+        let mut bind = vec![extenders_at];
+        bind.extend(indices(ExtensionPoint::Bind));
+        Self {
+            name: strings.intern(&profile.scheduler_name),
+            names: Arc::clone(names),
+            pre_enqueue: indices(ExtensionPoint::PreEnqueue),
+            queue_sort: indices(ExtensionPoint::QueueSort),
+            filter_only: apart(&pre_filter, filter.clone()),
+            pre_filter: pre_filter_order(pre_filter, filter.clone()),
+            filter,
+            post_filter: indices(ExtensionPoint::PostFilter),
+            score: at(ExtensionPoint::Score),
+            score_only: apart(&indices(ExtensionPoint::PreScore), indices(ExtensionPoint::Score)),
+            reserve: indices(ExtensionPoint::Reserve),
+            permit: indices(ExtensionPoint::Permit),
+            pre_bind: indices(ExtensionPoint::PreBind),
+            bind,
+            post_bind: indices(ExtensionPoint::PostBind),
+            schedules_pod_groups: plugins.iter().any(|p| p.plugin.schedules_pod_groups()),
+            plugins,
+            by_id,
+            profile,
+        }
+    }
+
+    /// The plugin at a position.
+    pub fn at(&self, position: usize) -> &Made {
+        &self.plugins[position]
+    }
+
+    /// The plugin that sorts the active queue.
+    pub fn queue_sort(&self) -> Option<Arc<dyn Plugin>> {
+        self.queue_sort.first().map(|i| Arc::clone(&self.plugins[*i].plugin))
+    }
+
+    /// Text of an attempt that a failing plugin ended (`running Filter plugin "NodeName": …`).
+    pub fn error_text(&self, cluster: &Cluster, status: &Status, point: &str) -> String {
+        let plugin = status.plugin.map_or("", |p| self.names.of(p));
+        format!("running {point} plugin {plugin:?}: {}", status.message(&cluster.strings))
+    }
+
+    /// Reserve: the plugins that put something into `work`.
+    ///
+    /// # Errors
+    /// The first status that is no success.
+    pub fn reserve(
+        &self,
+        pod: &AssumedPod<'_>,
+        work: &mut PreBindWork,
+    ) -> Result<SmallVec<[PluginId; 2]>, Status> {
+        let mut writers = SmallVec::new();
+        for made in self.reserve.iter().map(|i| &self.plugins[*i]) {
+            let before = work.writes();
+            let status = made.plugin.reserve(pod, work);
+            if !status.is_success() {
+                return Err(status.by(made.id));
+            }
+            if work.writes() > before {
+                writers.push(made.id);
+            }
+        }
+        Ok(writers)
+    }
+
+    /// Unreserve: all plugins, the last one first.
+    pub fn unreserve(&self, pod: &AssumedPod<'_>, waiting: &mut WaitingPods) {
+        for i in self.reserve.iter().rev() {
+            self.plugins[*i].plugin.unreserve(pod, waiting);
+        }
+    }
+
+    /// Permit: the plugins that want the pod to wait, or the first rejection.
+    ///
+    /// # Errors
+    /// The status of the plugin that rejects the pod or fails.
+    pub fn permit(
+        &self,
+        pod: &AssumedPod<'_>,
+        waiting: &mut WaitingPods,
+    ) -> Result<Vec<(PluginId, Duration)>, Status> {
+        let mut holds = Vec::new();
+        for made in self.permit.iter().map(|i| &self.plugins[*i]) {
+            match made.plugin.permit(pod, waiting) {
+                PermitResult::Allow => {}
+                PermitResult::Wait(timeout) => holds.push((made.id, timeout)),
+                PermitResult::Reject(status) => return Err(status.by(made.id)),
+            }
+        }
+        Ok(holds)
+    }
+
+    /// Whether any plugin scores.
+    pub fn scores(&self) -> bool {
+        !self.score.is_empty()
+    }
+
+    /// The plugin of this id, if the profile uses it.
+    pub fn plugin(&self, id: PluginId) -> Option<&dyn Plugin> {
+        self.by_id.get(id.index()).copied().flatten().map(|i| &*self.plugins[i].plugin)
+    }
+
+    /// On what the results for the pod depend.
+    pub fn reach(&self, cluster: &Cluster, pod: &Incoming) -> Reach {
+        let mut reach = Reach::Node;
+        for plugin in self.plugins.iter().map(|p| &p.plugin).filter(|p| !p.is_local(cluster, pod)) {
+            if !plugin.is_counted() {
+                return Reach::Cluster;
+            }
+            reach = Reach::Domains;
+        }
+        reach
+    }
+
+    /// Empty counters of the plugins for which pods elsewhere matter, in filter order; `None`: one can't count.
+    pub fn layers(&self, cluster: &Cluster, pod: &Incoming) -> Option<Vec<Layer>> {
+        let mut out = Vec::new();
+        for (i, Made { id, plugin }) in self.plugins.iter().enumerate() {
+            if plugin.is_local(cluster, pod) {
+                continue;
+            }
+            let weight = self.score.iter().find(|(s, _)| *s == i).map(|(_, w)| *w);
+            let filters = self.filter.contains(&i);
+            let counts = plugin.counts(cluster, pod)?;
+            out.push(Layer { plugin: i, id: *id, counts, filters, weight, width: 0 });
+        }
+        out.sort_by_key(|l| self.filter.iter().position(|i| *i == l.plugin));
+        Some(out)
+    }
+
+    /// PreEnqueue: the first plugin that keeps the pod out.
+    pub fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
+        self.pre_enqueue.iter().map(|i| &self.plugins[*i]).find_map(|made| {
+            let status = made.plugin.pre_enqueue(cluster, pod)?;
+            Some(status.by(made.id))
+        })
+    }
+}
+
+/// On what verdicts and scores depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// On the node alone.
+    Node,
+    /// On counts by topology domain, too.
+    Domains,
+    /// On anything.
+    Cluster,
+}
+
+/// Counters of a plugin, and what they are for.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// Position of the plugin in the profile.
+    pub plugin: usize,
+    /// Its number.
+    pub id: PluginId,
+    pub counts: Box<dyn Counts>,
+    /// Whether the plugin filters in this profile.
+    pub filters: bool,
+    /// Its weight, if it scores.
+    pub weight: Option<i64>,
+    /// How many coordinates it has.
+    pub width: usize,
+}
+
+/// Plugins that only filter make their state first; their order among themselves does not matter.
+fn pre_filter_order(pre_filter: Vec<usize>, filter: Vec<usize>) -> Vec<usize> {
+    let mut out = apart(&pre_filter, filter);
+    out.extend(pre_filter);
+    out
+}
+
+/// Plugins of a point that are not at the one before it, which may skip a pod.
+fn apart(before: &[usize], point: Vec<usize>) -> Vec<usize> {
+    point.into_iter().filter(|i| !before.contains(i)).collect()
+}
