@@ -14,6 +14,7 @@ use super::model::{
     CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
 };
 use super::pending::{QueuePosition, Rank};
+use super::phase::{Phase, is_on_hold};
 use super::state::{LocalQueueState, WorkloadInfo, Write};
 use super::update::difference;
 use super::{Action, Note, cond};
@@ -25,33 +26,6 @@ const MAX_UNCONFIRMED: usize = 32;
 
 /// How long a release of quota by a workload of a stopped LocalQueue waits before it requeues others.
 const LATE_REQUEUE: Duration = Duration::from_seconds(5);
-
-/// Where a workload stands in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Pending,
-    Reserved,
-    Admitted,
-    Finished,
-}
-
-impl Phase {
-    pub(crate) fn of(status: &WorkloadStatus) -> Self {
-        if status.is_true(cond::FINISHED) {
-            Self::Finished
-        } else if status.is_true(cond::ADMITTED) {
-            Self::Admitted
-        } else if status.is_true(cond::QUOTA_RESERVED) {
-            Self::Reserved
-        } else {
-            Self::Pending
-        }
-    }
-
-    pub(crate) fn holds_quota(self) -> bool {
-        matches!(self, Self::Reserved | Self::Admitted)
-    }
-}
 
 /// The part of a workload that the accounting depends on.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,11 +68,6 @@ pub(crate) fn is_admissible(wl: &Workload) -> bool {
         && Phase::of(&wl.status) == Phase::Pending
         && !is_on_hold(wl)
         && !wl.status.is_true(cond::WAITING_FOR_REPLACEMENT_PODS)
-}
-
-/// Whether its integration keeps it back.
-pub(crate) fn is_on_hold(wl: &Workload) -> bool {
-    wl.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| !c.status && c.reason == "OnHold")
 }
 
 impl WorkloadInfo {

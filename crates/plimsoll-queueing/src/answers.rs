@@ -1,7 +1,8 @@
 //! Answers to actions. A failed action is repeated with growing pauses while its cause exists.
 
-use super::account::{AccountedState, Phase};
+use super::account::AccountedState;
 use super::ids::WorkloadId;
+use super::phase::Phase;
 use super::state::Write;
 use super::{Action, WorkloadKey, cond};
 use crate::Queueing;

@@ -14,6 +14,7 @@ mod plan;
 pub(crate) mod preempt;
 mod reserve;
 mod second;
+pub(crate) mod victim;
 
 pub(crate) use order::EntryOrder;
 pub(crate) use second::SecondPasses;

@@ -39,6 +39,7 @@ mod limits_tests;
 mod metrics;
 mod model;
 mod pending;
+mod phase;
 mod pod_sets;
 mod preemption_gates;
 mod preemption_rounds;

@@ -3,10 +3,10 @@
 
 mod evictions;
 
-use super::account::{Phase, is_on_hold};
 use super::dependencies::WAITING;
 use super::ids::WorkloadId;
 use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
+use super::phase::{Phase, is_on_hold};
 use super::run_windows::OUTSIDE;
 use super::{Action, Note, cond};
 use crate::Queueing;

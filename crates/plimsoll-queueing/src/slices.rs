@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::account::Phase;
 use super::amount::Amount;
 use super::ids::{ClusterQueueId, Fr, WorkloadId};
 use super::model::REPLACED;
 use super::model::{Workload, WorkloadKey};
+use super::phase::Phase;
 use super::pod_sets::PodSetResources;
 use super::state::WorkloadInfo;
 use super::{Note, cond};

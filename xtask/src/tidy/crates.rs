@@ -43,6 +43,10 @@ impl Table {
         table
     }
 
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.rows.keys().map(String::as_str)
+    }
+
     pub fn get(&self, name: &str) -> Option<Row> {
         self.rows.get(name).copied()
     }

@@ -15,6 +15,9 @@ struct Dependency<'a> {
 pub fn check(tree: &Tree, crates: &Table, problems: &mut Vec<String>) {
     check_workspace(tree, problems);
     problems.extend(crates.malformed.iter().map(|l| format!("{}: not a row: `{l}`", super::crates::FILE)));
+    let manifest = |name: &str| tree.paths().any(|p| p.ends_with(&format!("{name}/Cargo.toml")));
+    let gone = crates.names().filter(|name| !manifest(name));
+    problems.extend(gone.map(|name| format!("{}: there is no crate `{name}`", super::crates::FILE)));
     for path in tree.paths() {
         let Some(name) = tree::crate_of(path) else { continue };
         if !path.ends_with(&format!("{name}/Cargo.toml")) {
@@ -184,6 +187,13 @@ mod tests {
         ];
         assert!(problems(&tests).is_empty());
         assert_eq!(problems(&[("crates/c/Cargo.toml", "")]).len(), 1, "a crate without a row");
+    }
+
+    #[test]
+    fn rows_have_a_crate() {
+        let mut problems = Vec::new();
+        check(&Tree::of(&[("crates/a/Cargo.toml", "")]), &Table::parse(TABLE), &mut problems);
+        assert_eq!(problems, ["xtask/tidy/crates.txt: there is no crate `b`"]);
     }
 
     #[test]

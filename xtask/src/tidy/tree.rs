@@ -69,9 +69,16 @@ pub fn is_test(path: &str) -> bool {
         || path.split('/').any(|d| matches!(d, "tests" | "examples" | "benches" | "fuzz_targets"))
 }
 
-/// The code that ships: everything before the unit tests at a file's end.
+/// The code that ships: everything before the unit tests at a file's end. Test modules in files of their own, declared
+/// further up, end nothing.
 pub fn shipped(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod ").next().unwrap_or(text)
+    const TESTS: &str = "#[cfg(test)]\nmod ";
+    let inline = |at: &usize| {
+        let name = &text[at + TESTS.len()..];
+        name.find(['{', ';']).is_none_or(|end| name[end..].starts_with('{'))
+    };
+    let end = text.match_indices(TESTS).map(|(at, _)| at).find(inline);
+    end.map_or(text, |at| &text[..at])
 }
 
 /// The crate that a file belongs to, by its directory: `plimsoll-api` of `crates/plimsoll-api/src/lib.rs`.
@@ -80,5 +87,20 @@ pub fn crate_of(path: &str) -> Option<&str> {
         ["crates", name, ..] => Some(name),
         ["xtask", ..] => Some("xtask"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declared_test_modules_do_not_end_what_ships() {
+        assert_eq!(shipped("a\n#[cfg(test)]\nmod tests;\nb"), "a\n#[cfg(test)]\nmod tests;\nb");
+        assert_eq!(
+            shipped("a\n#[cfg(test)]\nmod more;\nb\n#[cfg(test)]\nmod tests {\n}"),
+            "a\n#[cfg(test)]\nmod more;\nb\n"
+        );
+        assert_eq!(shipped("a\n#[cfg(test)]\nmod tests { mod x; }"), "a\n");
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod bootstrap;
 pub mod impersonation;
+pub(crate) mod pem;
 pub mod rbac;
 mod reviews;
 pub mod tokens;

@@ -21,6 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
+use crate::auth::pem::pem_error;
 use crate::private;
 
 /// Names and addresses the server's certificate is good for.
@@ -231,22 +232,6 @@ fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     match all.iter().find_map(|der| x509_parser::parse_x509_certificate(der).err()) {
         Some(why) => Err(format!("it holds no X.509 certificate: {why}")),
         None => Ok(all),
-    }
-}
-
-/// In words: rustls shows lines as lists of numbers.
-pub(crate) fn pem_error(error: &rustls::pki_types::pem::Error) -> String {
-    use rustls::pki_types::pem::Error;
-    match error {
-        Error::MissingSectionEnd { end_marker } => {
-            let end = String::from_utf8_lossy(end_marker);
-            format!("it is cut off: the line \"{}\" is missing", end.trim_end())
-        }
-        Error::IllegalSectionStart { line } => {
-            format!("{:?} begins no PEM section", String::from_utf8_lossy(line))
-        }
-        Error::NoItemsFound => "it holds no PEM section of the wanted kind".to_owned(),
-        other => other.to_string(),
     }
 }
 

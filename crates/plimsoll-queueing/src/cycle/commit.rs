@@ -2,7 +2,7 @@
 
 use super::assign::{Assignment, LastAssignment};
 use super::plan::{Decision, Plan, Requeue, RequeueReason, Retry};
-use super::preempt::Target;
+use super::victim::Target;
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::ids::{ClusterQueueId, WorkloadId};

@@ -1,12 +1,13 @@
 //! Writing why a workload waits: once while nothing has changed, never while an earlier write is unconfirmed, and not
 //! more often than it can be read.
 
-use super::super::account::{Phase, is_admissible};
 use super::super::ids::WorkloadId;
 use super::super::pending::QueuePosition;
 use super::super::state::{PendingReason, WorkloadInfo};
 use super::super::{Note, cond, preemption_gates};
 use crate::Queueing;
+use crate::account::is_admissible;
+use crate::phase::Phase;
 use plimsoll_state::model::Resources;
 use plimsoll_state::time::{Duration, Time};
 

@@ -7,7 +7,7 @@ use super::{Cycle, Head};
 use crate::Queueing;
 use crate::account::has_failed_checks;
 use crate::cycle::assign::{Assignment, AssignmentRequest, LastAssignment, Mode, Pins, Reducer};
-use crate::cycle::preempt::Target;
+use crate::cycle::victim::Target;
 use crate::ids::{ClusterQueueId, LocalQueueId, SchedulingHashId, WorkloadId};
 use crate::state::WorkloadInfo;
 

@@ -1,7 +1,7 @@
 //! What a cycle decides: entries while they are decided about, and the plan that comes of them.
 
 use super::assign::{Assignment, LastAssignment, Mode};
-use super::preempt::Target;
+use super::victim::Target;
 use crate::amount::Amount;
 use crate::ids::{ClusterQueueId, Fr, WorkloadId};
 use plimsoll_state::time::Time;

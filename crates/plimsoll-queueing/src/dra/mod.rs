@@ -12,12 +12,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cond;
 use super::config::Config;
 use super::ids::WorkloadId;
 use super::model::Workload;
+use super::phase::{Phase, is_on_hold};
 use super::requests::{self, Limits};
 use super::state::WorkloadInfo;
-use super::{account, cond};
 use crate::Queueing;
 use plimsoll_state::model::{PodClaimSource, PodSpec, ResourceSlice, Resources};
 use plimsoll_state::time::Time;
@@ -215,7 +216,7 @@ fn has_claims(wl: &Workload) -> bool {
 
 /// Whether a workload holds nothing and has not come to its end.
 fn still_waits(wl: &WorkloadInfo) -> bool {
-    wl.held.is_none() && account::Phase::of(&wl.obj.status) != account::Phase::Finished
+    wl.held.is_none() && Phase::of(&wl.obj.status) != Phase::Finished
 }
 
 impl Queueing {
@@ -282,10 +283,7 @@ impl Queueing {
         const REASON: &str = "Inadmissible";
         let Some(wl) = self.wl(id) else { return true };
         let s = &wl.obj.status;
-        if account::Phase::of(s) != account::Phase::Pending
-            || account::is_on_hold(&wl.obj)
-            || wl.held.is_some()
-        {
+        if Phase::of(s) != Phase::Pending || is_on_hold(&wl.obj) || wl.held.is_some() {
             return false;
         }
         let refused = s.condition(cond::REQUEUED).is_some_and(|c| !c.status && c.reason == REASON);

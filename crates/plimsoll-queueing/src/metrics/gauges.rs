@@ -8,11 +8,11 @@ use super::observations::Place;
 use super::table::Row;
 use super::{MetricSample, MetricValue};
 use crate::Queueing;
-use crate::account::Phase;
 use crate::amount::Amount;
 use crate::cond;
 use crate::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
 use crate::model::Workload;
+use crate::phase::Phase;
 use crate::tree::{NodeId, Share};
 
 /// Values of labels, in the row's order, and the number.

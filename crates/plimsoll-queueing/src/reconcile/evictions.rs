@@ -3,10 +3,11 @@
 
 use super::note;
 use crate::Queueing;
-use crate::account::{Phase, has_failed_checks};
+use crate::account::has_failed_checks;
 use crate::cond;
 use crate::ids::WorkloadId;
 use crate::model::{CheckState, StopPolicy};
+use crate::phase::Phase;
 use plimsoll_state::time::{Duration, Time};
 
 /// `base` times 2 to the power of `count` - 1, at most `max`.

@@ -2,10 +2,10 @@
 
 use super::{MAX_OPENINGS, Name, OUTSIDE, Slot};
 use crate::Queueing;
-use crate::account::Phase;
 use crate::cond;
 use crate::ids::{Flavor, WorkloadId};
 use crate::model::TargetKind;
+use crate::phase::Phase;
 use crate::state::WorkloadInfo;
 use plimsoll_state::time::Time;
 

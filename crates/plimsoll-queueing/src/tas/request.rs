@@ -6,7 +6,7 @@ use super::tree::FlavorTree;
 use super::{Amounts, domain_id};
 use crate::Queueing;
 use crate::cycle::assign::{Assignment, Mode, PodSetFlavors, why};
-use crate::cycle::preempt::Target;
+use crate::cycle::victim::Target;
 use crate::ids::{ClusterQueueId, Flavor, Map, WorkloadId};
 use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
 use crate::rules::Group;

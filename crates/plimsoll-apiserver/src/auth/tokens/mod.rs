@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::User;
-use crate::http::credentials::pem_error;
+use crate::auth::pem::pem_error;
 use crate::private;
 
 pub use verify::{Lookup, verify};
