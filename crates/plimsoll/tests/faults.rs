@@ -11,7 +11,7 @@ use common::proxy::{Fault, Proxy};
 use common::run::{Run, get};
 use common::{Up, job, queue};
 use plimsoll_api::json;
-use plimsoll_runtime::api::{JOBS, PODS, Resource};
+use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, PODS, Resource};
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -124,6 +124,28 @@ async fn at_the_start_a_404_is_no_empty_list_either() {
     setup.proxy.heal();
     setup.until_ready().await;
     assert_eq!(setup.running(2).await, before);
+}
+
+/// The last status of a queue is not lost, though nothing changes any more when the server recovers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_status_answered_with_404_is_written_again() {
+    let setup = Setup::start(4).await;
+    setup.proxy.rule(|asked| match asked.writes() && asked.about("clusterqueues") {
+        true => Fault::Status(404),
+        false => Fault::None,
+    });
+    setup.start_job("first", 2).await;
+    setup.running(2).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let admitted = |queue: &Value| queue["status"]["admittedWorkloads"].clone();
+    assert_ne!(admitted(&setup.up.get(CLUSTER_QUEUES, "", "cq").await), 1, "not written yet");
+    setup.proxy.heal();
+    setup
+        .up
+        .until("the status is written", async |up| {
+            (admitted(&up.get(CLUSTER_QUEUES, "", "cq").await) == 1).then_some(())
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
