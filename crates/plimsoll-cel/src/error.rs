@@ -14,7 +14,7 @@ pub struct CompileError(pub(crate) String);
 /// Why an evaluation gave no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// The expression failed, with cel-go's text. `&&`, `||` and loops absorb it where their result doesn't depend on
+    /// The expression failed, with cel-go's text. `&&`, `||` and loops suppress it where their result doesn't depend on
     /// the operand that failed.
     #[error("{0}")]
     Error(String),
@@ -35,7 +35,7 @@ impl EvalError {
         Self::error("no such overload")
     }
 
-    /// Whether no operator may absorb it.
+    /// Whether no operator may suppress it.
     pub(crate) const fn is_final(&self) -> bool {
         !matches!(self, Self::Error(_))
     }

@@ -1,7 +1,7 @@
 //! The Plimsoll engine: whether a workload may start, and where each of its pods runs.
 //!
 //! Everything that decides lives here, as one pure state machine. [`Engine::step`] is the only entry:
-//! it absorbs a batch of [`Event`]s, decides once with bounded work, and appends [`Action`]s.
+//! it handles a batch of [`Event`]s, decides once with bounded work, and appends [`Action`]s.
 //!
 //! **Invariants of the whole crate**
 //! - No IO, async, clock, thread, global or unseeded randomness. Time is an argument.

@@ -10,7 +10,7 @@ pub struct Amount(pub i64);
 impl Amount {
     /// Nothing.
     pub const ZERO: Self = Self(0);
-    /// No limit at all; absorbs whatever is added or taken away.
+    /// No limit at all; stays so whatever is added or taken away.
     pub const UNLIMITED: Self = Self(i64::MAX);
 
     /// The sum, saturating; unlimited stays unlimited.
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unlimited_absorbs_and_sums_saturate() {
+    fn unlimited_stays_and_sums_saturate() {
         let (u, one) = (Amount::UNLIMITED, Amount(1));
         let table = [
             (u.add(one), u),

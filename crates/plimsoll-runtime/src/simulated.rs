@@ -193,7 +193,7 @@ fn take(kubelet: &mut Kubelet, waiting: &mut HashMap<String, PodView>, input: In
                 return;
             }
             if kubelet.has_node(&pod.spec.node_name) {
-                kubelet.absorb_pod(now, *pod);
+                kubelet.handle_pod(now, *pod);
             } else {
                 waiting.insert(pod.metadata.uid.clone(), *pod);
             }
@@ -204,7 +204,7 @@ fn take(kubelet: &mut Kubelet, waiting: &mut HashMap<String, PodView>, input: In
         }
         Input::Node { name, uid, ip, .. } => {
             let new = !kubelet.has_node(&name);
-            kubelet.absorb_node(now, &name, &uid, ip.as_deref());
+            kubelet.handle_node(now, &name, &uid, ip.as_deref());
             if new && !waiting.is_empty() {
                 let mine: Vec<String> = waiting
                     .iter()
@@ -213,7 +213,7 @@ fn take(kubelet: &mut Kubelet, waiting: &mut HashMap<String, PodView>, input: In
                     .collect();
                 for uid in mine {
                     if let Some(pod) = waiting.remove(&uid) {
-                        kubelet.absorb_pod(now, pod);
+                        kubelet.handle_pod(now, pod);
                     }
                 }
             }

@@ -1,12 +1,12 @@
 //! Queueing hints: whether an event may help a pod that a plugin rejected (KEP-4247).
 
 use super::Scheduler;
-use super::absorb_objects::object_pair;
 use super::cluster::{Cluster, NodeInfo, PodId};
 use super::events::{
     ActionType, ClusterEvent, EXTRA_TAINT, EventResource, Payload, PodSnapshot, needs_extra_taint,
 };
 use super::framework::Plugin;
+use super::handle_objects::object_pair;
 use plimsoll_state::ClusterObject;
 use plimsoll_state::model;
 use std::sync::Arc;

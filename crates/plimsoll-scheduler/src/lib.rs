@@ -13,8 +13,6 @@
     )
 )]
 
-mod absorb;
-mod absorb_objects;
 mod allocate;
 mod answers;
 pub mod args;
@@ -29,6 +27,8 @@ mod extend;
 mod extender;
 pub mod framework;
 mod group_cycle;
+mod handle;
+mod handle_objects;
 mod hints;
 mod in_flight;
 mod message;

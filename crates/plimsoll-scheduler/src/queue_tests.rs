@@ -29,8 +29,8 @@ fn step(p: &mut Scheduler, at_millis: i64, events: Vec<Event>) -> Vec<Action> {
     actions
 }
 
-/// Absorbs without deciding, so that nothing is popped.
-fn handle(p: &mut Scheduler, at_millis: i64, events: Vec<Event>) {
+/// Handles events without deciding, so that nothing is popped.
+fn handle_all(p: &mut Scheduler, at_millis: i64, events: Vec<Event>) {
     for e in events {
         p.apply(Time(at_millis * 1_000_000), e);
     }
@@ -175,7 +175,7 @@ fn events_move_what_they_may_help() {
     for (what, before, event, want, bound) in cases {
         let mut p = Scheduler::new(Config::default());
         step(&mut p, 0, before);
-        handle(&mut p, 100, event);
+        handle_all(&mut p, 100, event);
         if want == At::Bound {
             assert!(is_active(&p, "p"), "{what}");
         } else {
@@ -194,7 +194,7 @@ fn after_its_backoff_an_event_makes_a_pod_active_at_once() {
     for (at, active) in [(1999, false), (2000, true)] {
         let mut p = Scheduler::new(Config::default());
         step(&mut p, 500, vec![node("a", 100), upsert(pod("p", 900))]);
-        handle(&mut p, at, vec![node("b", 1000)]);
+        handle_all(&mut p, at, vec![node("b", 1000)]);
         assert_eq!(is_active(&p, "p"), active, "after {at} ms");
     }
 }
@@ -225,7 +225,7 @@ fn backoff_doubles_with_each_rejection_and_errors_count_apart() {
     for (at, errors) in [(0, 1), (2_000, 2), (5_000, 3)] {
         step(&mut p, at, vec![]);
         let failed = Event::Answer(crate::Event::BindFailed { uid: "uid-p".into(), message: "no".into() });
-        handle(&mut p, at, vec![failed]);
+        handle_all(&mut p, at, vec![failed]);
         let id = p.cluster.pod_by_uid("uid-p").expect("there");
         assert_eq!(p.queue.get(id).map(|q| (q.errors, q.unschedulable)), Some((errors, 0)), "at {at}");
         assert_eq!(place_of(&p, "p"), At::Backoff);

@@ -1,8 +1,8 @@
 //! How an engine action is carried out, without waiting: from an [`Action`] to requests, and from their responses to what
 //! the engine is told.
 //!
-//! [`begin`] returns the first [`Step`] of an action. Whoever carries it out sends the request or waits, and continues with
-//! the response until the step is [`Step::Done`]: `plimsoll-runtime` in an async task per action, the simulator from its
+//! [`begin`] returns the first [`Step`] of an action. The caller sends the request or waits, and continues with the
+//! response until the step is [`Step::Done`]: `plimsoll-runtime` in an async task per action, the simulator from its
 //! event queue in virtual time. Transient failures are retried, conflicts are resolved by reading again; each loop has a
 //! bound. [`crate::lanes`] says in which order actions begin.
 

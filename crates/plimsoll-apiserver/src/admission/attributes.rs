@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_apimachinery::admission::{self, Attributes, Target};
+use plimsoll_apimachinery::admission::{Attributes, Operation, Target};
 use plimsoll_apimachinery::{ApiError, Gvk, Kind};
 use serde_json::Value;
 
-use super::Operation;
 use crate::machine::scale::scale_of;
 use crate::store::Key;
 use crate::write::{Admission, Write};
@@ -58,12 +57,6 @@ pub(super) fn attributes(w: &Write, operation: Operation) -> Attributes {
     } else {
         let record = w.server.store().latest(&Key::new("/namespaces", "", w.namespace.as_str()));
         record.map(|r| r.labels.clone()).unwrap_or_default()
-    };
-    let operation = match operation {
-        Operation::Create => admission::Operation::Create,
-        Operation::Update => admission::Operation::Update,
-        Operation::Delete => admission::Operation::Delete,
-        Operation::Connect => admission::Operation::Connect,
     };
     let mut attributes = Attributes {
         target: own,

@@ -23,35 +23,11 @@ pub mod webhooks;
 
 use self::charges::Charge;
 use self::plugins::Plugin;
+pub use plimsoll_apimachinery::admission::Operation;
 use plimsoll_apimachinery::{ApiError, Details, Gvk};
 use serde_json::Value;
 
 use crate::write::{Admission, Write};
-
-/// What is being done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// An object is created.
-    Create,
-    /// It is changed.
-    Update,
-    /// It is deleted.
-    Delete,
-    /// A connecting subresource is opened.
-    Connect,
-}
-
-impl Operation {
-    /// Its name in reviews.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
-        }
-    }
-}
 
 /// The resource and subresource of a write, for plugins to match.
 pub(crate) struct Subject<'a> {

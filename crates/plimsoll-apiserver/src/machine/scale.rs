@@ -108,7 +108,7 @@ pub fn apply_scale(kind: &Kind, object: &Value, scale: &Value) -> Result<Value, 
     Ok(object)
 }
 
-/// The Scale of an object, with whoever owns the number as owners.
+/// The Scale of an object, owned by the managers of the number.
 pub fn owned_scale(kind: &Kind, object: &Value) -> Value {
     let paths = paths(kind);
     let mut scale = shown_scale(object, &paths);

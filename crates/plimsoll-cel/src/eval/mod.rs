@@ -1,7 +1,7 @@
 //! Evaluation against a budget.
 //!
 //! The interpreter of the cel crate evaluates everything it is given and copies what it touches. This evaluator asks for
-//! a variable when the expression uses it, charges a budget before it works, and lets `&&`, `||` and loops absorb errors
+//! a variable when the expression uses it, charges a budget before it works, and lets `&&`, `||` and loops suppress errors
 //! as cel-go does. Functions that need none of this are the interpreter's (`library`).
 
 mod access;
@@ -45,7 +45,7 @@ pub(crate) fn evaluate(
 struct Run<'e, 's> {
     activation: &'s mut dyn Activation,
     budget: &'s mut Budget,
-    /// Variables of macros, the innermost last. The accumulator of a loop may be an error that a later step absorbs.
+    /// Variables of macros, the innermost last. The accumulator of a loop may be an error that a later step suppresses.
     locals: Vec<(&'e str, Evaluated)>,
 }
 
@@ -239,7 +239,7 @@ impl<'e> Run<'e, '_> {
         }
     }
 
-    /// `&&` and `||`: an operand that decides the result absorbs an error of the other one.
+    /// `&&` and `||`: an operand that decides the result suppresses an error of the other one.
     fn logical(&mut self, left: &'e IdedExpr, right: &'e IdedExpr, deciding: bool) -> Evaluated {
         let left = self.eval(left);
         match &left {

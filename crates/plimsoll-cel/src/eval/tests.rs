@@ -76,7 +76,7 @@ fn values() {
         "object.list.filter(x, x != 2) == [1, 3]",
         "object.list.map(x, object.list.filter(y, y < x).size()) == [0, 1, 2]",
         "object.map.all(k, size(k) > 0)",
-        // an operand that decides absorbs the error of the other one, on both sides and in loops
+        // an operand that decides suppresses the error of the other one, on both sides and in loops
         "object.b || true",
         "!(object.b && false)",
         "!object.list.all(x, x == 1 ? object.nosuch : x == 3)",

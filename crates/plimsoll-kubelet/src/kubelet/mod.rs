@@ -1,6 +1,6 @@
 //! The kubelets of all simulated nodes, as one pure machine.
 //!
-//! Feed it what the watches say ([`Kubelet::absorb_pod`], [`Kubelet::absorb_node`] and their deletions), call
+//! Feed it what the watches say ([`Kubelet::handle_pod`], [`Kubelet::handle_node`] and their deletions), call
 //! [`Kubelet::step`] at [`Kubelet::next_wake`] and after every batch of events, carry out the [`Write`]s in order
 //! per object, and report a lost write with [`Kubelet::retry`].
 //!
@@ -130,7 +130,7 @@ impl Kubelet {
     }
 
     /// A node was seen or changed.
-    pub fn absorb_node(&mut self, now: Nanos, name: &str, uid: &str, internal_ip: Option<&str>) {
+    pub fn handle_node(&mut self, now: Nanos, name: &str, uid: &str, internal_ip: Option<&str>) {
         if let Some(node) = self.nodes.get_mut(name) {
             uid.clone_into(&mut node.uid);
             return;
@@ -160,7 +160,7 @@ impl Kubelet {
     }
 
     /// A pod was seen or changed. Pods that are not bound to a known node are ignored.
-    pub fn absorb_pod(&mut self, now: Nanos, pod: PodView) {
+    pub fn handle_pod(&mut self, now: Nanos, pod: PodView) {
         if pod.spec.node_name.is_empty() || pod.metadata.uid.is_empty() {
             return;
         }

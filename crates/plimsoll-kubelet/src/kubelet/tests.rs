@@ -15,7 +15,7 @@ fn view(pod: &Value) -> PodView {
 
 fn kubelet() -> Kubelet {
     let mut k = Kubelet::new(Options { leases: false, events: false, ..Options::default() });
-    k.absorb_node(T0, "node-0", "n0", None);
+    k.handle_node(T0, "node-0", "n0", None);
     k
 }
 
@@ -58,7 +58,7 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
 fn a_job_pod_goes_through_all_stages() {
     let mut k = kubelet();
     let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "command": ["sleep", "8"]}]));
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     let seen = play(&mut k, &mut p, 20);
     let want = [(0.0, "Pending/ContainerCreating"), (0.5, "Running"), (8.5, "Succeeded")];
     assert_eq!(seen, want.map(|(t, s)| (t, s.to_owned())));
@@ -74,9 +74,9 @@ fn a_job_pod_goes_through_all_stages() {
 #[test]
 fn speed_divides_every_span() {
     let mut k = Kubelet::new(Options { speed: 10.0, leases: false, events: false });
-    k.absorb_node(T0, "node-0", "n0", None);
+    k.handle_node(T0, "node-0", "n0", None);
     let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "command": ["sleep", "8"]}]));
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     assert_eq!(play(&mut k, &mut p, 20).last().unwrap().0, 0.85);
 }
 
@@ -85,14 +85,14 @@ fn failures_by_restart_policy() {
     let failing = json!([{"name": "work", "image": "i", "command": ["sh", "-c", "sleep 1; exit 3"]}]);
     let mut k = kubelet();
     let mut p = pod("a", "Never", &failing);
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     assert_eq!(play(&mut k, &mut p, 20).last().unwrap(), &(1.5, "Failed".to_owned()));
     assert_eq!(p["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 3);
     assert_eq!(condition(&p, "Ready")["reason"], "PodFailed");
 
     let mut k = kubelet();
     let mut p = pod("b", "OnFailure", &failing);
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     let seen = play(&mut k, &mut p, 6);
     let labels: Vec<&str> = seen.iter().map(|s| s.1.as_str()).collect();
     assert_eq!(
@@ -120,7 +120,7 @@ fn init_containers_run_in_order_and_sidecars_stay() {
         {"name": "side", "image": "i", "restartPolicy": "Always"},
         {"name": "two", "image": "i", "command": ["sleep", "3"]},
     ]);
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     apply(&mut p, &k.step(T0));
     assert_eq!(condition(&p, "Initialized")["message"], "containers with incomplete status: [one side two]");
     assert_eq!(p["status"]["containerStatuses"][0]["state"]["waiting"]["reason"], "PodInitializing");
@@ -132,7 +132,7 @@ fn init_containers_run_in_order_and_sidecars_stay() {
     let mut k = kubelet();
     let mut p = pod("b", "Never", &json!([{"name": "work", "image": "i"}]));
     p["spec"]["initContainers"] = json!([{"name": "one", "image": "i", "command": ["false"]}]);
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     assert_eq!(play(&mut k, &mut p, 20).last().unwrap().1, "Failed/PodInitializing");
 }
 
@@ -140,11 +140,11 @@ fn init_containers_run_in_order_and_sidecars_stay() {
 fn deletion_stops_containers_and_then_removes_the_pod() {
     let mut k = kubelet();
     let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "command": ["sleep", "100"]}]));
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     apply(&mut p, &k.step(T0 + 2 * SECOND));
     p["metadata"]["deletionTimestamp"] = json!("2023-11-14T22:13:52Z");
     p["metadata"]["deletionGracePeriodSeconds"] = json!(30);
-    k.absorb_pod(T0 + 2 * SECOND, view(&p));
+    k.handle_pod(T0 + 2 * SECOND, view(&p));
     assert!(k.step(T0 + 2 * SECOND).iter().all(|w| !matches!(w, Write::PodDelete { .. })));
     assert_eq!(k.next_wake(), Some(T0 + 3 * SECOND));
     let writes = k.step(T0 + 3 * SECOND);
@@ -152,7 +152,7 @@ fn deletion_stops_containers_and_then_removes_the_pod() {
     assert_eq!(p["status"]["phase"], "Failed");
     assert_eq!(p["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 143);
     assert!(matches!(writes.last(), Some(Write::PodDelete { uid, .. }) if uid == "uid-a"));
-    k.absorb_pod(T0 + 3 * SECOND, view(&p));
+    k.handle_pod(T0 + 3 * SECOND, view(&p));
     assert!(k.step(T0 + 4 * SECOND).is_empty(), "held by a finalizer: not deleted twice");
     k.retry(T0 + 5 * SECOND, "uid-a");
     assert!(matches!(k.step(T0 + 5 * SECOND).last(), Some(Write::PodDelete { .. })));
@@ -165,7 +165,7 @@ fn the_active_deadline_ends_a_pod() {
     let mut k = kubelet();
     let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "command": ["sleep", "100"]}]));
     p["spec"]["activeDeadlineSeconds"] = json!(7);
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     assert_eq!(play(&mut k, &mut p, 20).last().unwrap(), &(7.0, "Failed".to_owned()));
     assert_eq!(p["status"]["reason"], "DeadlineExceeded");
 }
@@ -174,11 +174,11 @@ fn the_active_deadline_ends_a_pod() {
 fn a_new_process_goes_on_where_the_old_one_stopped() {
     let mut k = kubelet();
     let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "command": ["sleep", "8"]}]));
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     apply(&mut p, &k.step(T0 + 2 * SECOND));
     let started = p["status"]["containerStatuses"][0]["state"]["running"]["startedAt"].clone();
     let mut k = kubelet();
-    k.absorb_pod(T0 + 4 * SECOND, view(&p));
+    k.handle_pod(T0 + 4 * SECOND, view(&p));
     let seen = play(&mut k, &mut p, 20);
     // Reported times have whole seconds, so the half second is lost.
     assert_eq!(seen, [(4.0, "Running".to_owned()), (8.0, "Succeeded".to_owned())]);
@@ -189,7 +189,7 @@ fn a_new_process_goes_on_where_the_old_one_stopped() {
 fn a_lost_write_is_made_again() {
     let mut k = kubelet();
     let p = pod("a", "Never", &json!([{"name": "work", "image": "i"}]));
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     let first = k.step(T0);
     k.retry(T0 + SECOND / 10, "uid-a");
     assert_eq!(k.step(T0 + SECOND / 10), first);
@@ -198,7 +198,7 @@ fn a_lost_write_is_made_again() {
 #[test]
 fn leases_are_renewed_every_ten_seconds() {
     let mut k = Kubelet::new(Options::default());
-    k.absorb_node(T0, "node-0", "n0", None);
+    k.handle_node(T0, "node-0", "n0", None);
     let renewals = |k: &mut Kubelet| match k.step(k.next_wake().unwrap()).as_slice() {
         [Write::Lease { object, .. }] => object["spec"]["renewTime"].clone(),
         other => panic!("{other:?}"),
@@ -212,9 +212,9 @@ fn leases_are_renewed_every_ten_seconds() {
 #[test]
 fn restarts_without_pause_do_not_hang() {
     let mut k = Kubelet::new(Options { speed: 1e15, leases: false, events: false });
-    k.absorb_node(T0, "node-0", "n0", None);
+    k.handle_node(T0, "node-0", "n0", None);
     let p = pod("a", "Always", &json!([{"name": "work", "image": "i", "command": ["false"]}]));
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     for i in 0..50 {
         k.step(T0 + i * SECOND);
     }
@@ -226,12 +226,12 @@ fn restarts_without_pause_do_not_hang() {
 fn ephemeral_containers_are_refused() {
     let mut k = kubelet();
     let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "args": ["pause"]}]));
-    k.absorb_pod(T0, view(&p));
+    k.handle_pod(T0, view(&p));
     play(&mut k, &mut p, 20);
     assert_eq!(p["status"]["phase"], "Running");
     assert!(p["status"]["ephemeralContainerStatuses"].is_null());
     p["spec"]["ephemeralContainers"] = json!([{"name": "debugger", "image": "busybox"}]);
-    k.absorb_pod(T0 + 9 * SECOND, view(&p));
+    k.handle_pod(T0 + 9 * SECOND, view(&p));
     play(&mut k, &mut p, 20);
     let row = p["status"]["ephemeralContainerStatuses"][0].clone();
     assert_eq!(row["name"], "debugger");
@@ -245,7 +245,7 @@ fn ephemeral_containers_are_refused() {
     assert_eq!(log.to_string(), want);
     // A process that starts anew reports the same again, and nothing more.
     let mut k = kubelet();
-    k.absorb_pod(T0 + 20 * SECOND, view(&p));
+    k.handle_pod(T0 + 20 * SECOND, view(&p));
     play(&mut k, &mut p, 20);
     assert_eq!(p["status"]["ephemeralContainerStatuses"][0], row);
 }

@@ -25,7 +25,7 @@ fn engine() -> Engine {
     })
 }
 
-fn absorb(engine: &mut Engine, events: Vec<plimsoll_queueing::Event>, now: Time) -> Vec<Action> {
+fn handle(engine: &mut Engine, events: Vec<plimsoll_queueing::Event>, now: Time) -> Vec<Action> {
     let mut batch = events.into_iter().map(Event::Queueing).collect();
     let mut actions = Vec::new();
     engine.step(now, &mut batch, &mut actions);
@@ -87,20 +87,20 @@ fn deep_queue() -> anyhow::Result<(Real, usize)> {
         let w = workload(&format!("w{i}"), 0, shape as i32, cpu, at);
         events.push(plimsoll_queueing::Event::WorkloadUpsert(Box::new(w)));
     }
-    absorb(&mut engine, events, NOW);
+    handle(&mut engine, events, NOW);
     for _ in 0..MAX_STEPS {
         if engine.next_wake().is_none_or(|t| t > NOW) {
             break;
         }
-        absorb(&mut engine, Vec::new(), NOW);
+        handle(&mut engine, Vec::new(), NOW);
     }
     let gone = vec![plimsoll_queueing::Event::WorkloadDelete(short.key)];
     let later = NOW.plus(Duration::from_seconds(1));
     let began = Instant::now();
-    let mut actions = absorb(&mut engine, gone, later);
+    let mut actions = handle(&mut engine, gone, later);
     let mut steps = 1;
     while !actions.iter().any(admits) && steps < MAX_STEPS {
-        actions = absorb(&mut engine, Vec::new(), later);
+        actions = handle(&mut engine, Vec::new(), later);
         steps += 1;
     }
     anyhow::ensure!(steps < MAX_STEPS, "nothing was found in the deep queue");
@@ -149,10 +149,10 @@ fn preemption(fair: bool) -> anyhow::Result<(Real, usize)> {
         let queue = 1 + i % 99;
         events.push(holding(workload(&format!("v{i}"), queue, (i % 7) as i32, 1000, at), queue, 1000, at));
     }
-    absorb(&mut engine, events, NOW);
+    handle(&mut engine, events, NOW);
     let head = workload("head", 0, 100, 500_000, NOW);
     let began = Instant::now();
-    let actions = absorb(&mut engine, vec![plimsoll_queueing::Event::WorkloadUpsert(Box::new(head))], NOW);
+    let actions = handle(&mut engine, vec![plimsoll_queueing::Event::WorkloadUpsert(Box::new(head))], NOW);
     let took = began.elapsed();
     let evicts = |a: &&Action| {
         matches!(a, Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u))

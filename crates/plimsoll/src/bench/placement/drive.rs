@@ -27,7 +27,7 @@ pub struct Outcome {
     /// The part of it in which this thread had a processor; `None` where the system does not tell.
     pub cpu_seconds: Option<f64>,
     /// Time to take in the pods.
-    pub absorbing: f64,
+    pub handling: f64,
     /// Nanoseconds between decisions, sorted.
     decisions: Vec<u64>,
     /// Resident memory at the end, in bytes.
@@ -71,10 +71,10 @@ pub fn run(w: &Workload, bar: &ProgressBar) -> anyhow::Result<Outcome> {
     }
     let start = Instant::now();
     take_in(&mut p, now, &w.pods, 0)?;
-    let absorbing = start.elapsed().as_secs_f64();
+    let handling = start.elapsed().as_secs_f64();
     bar.set_length(w.pods.count as u64);
     let mut done = decide(&mut p, &mut now, bar);
-    done.absorbing = absorbing;
+    done.handling = handling;
     done.memory = rss();
     bar.finish_and_clear();
     Ok(done)

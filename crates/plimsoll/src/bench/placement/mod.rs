@@ -100,7 +100,7 @@ fn measure(w: &Workload, args: &cli::BenchPlacement) -> anyhow::Result<Vec<Row>>
         .with("bound", done.bound as f64)
         .with("rejected", done.rejected as f64)
         .with("victims", done.victims as f64)
-        .with("absorbSeconds", done.absorbing)
+        .with("handleSeconds", done.handling)
         .with("memoryMiB", memory);
     let mut rows = vec![row];
     if let Some(most) = w.memory.filter(|_| w.target.is_some()) {
