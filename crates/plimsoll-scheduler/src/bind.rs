@@ -1,7 +1,7 @@
 //! Bind and PostBind of assumed pods (upstream `bind` in `schedule_one.go`).
 
 use super::cluster::PodId;
-use super::framework::{AssumedPod, BindResult, CycleState, PluginId};
+use super::framework::{AssumedPod, BindResult, CycleState, PluginId, RemoteCall};
 use super::runner::Runner;
 use super::{Action, ExtenderAnswer, ExtenderCall, Note, Scheduler};
 
@@ -14,8 +14,8 @@ pub(crate) struct Assumed {
     state: CycleState,
     /// The plugin that binds it, and its place in the order of Bind.
     binder: Option<(PluginId, usize)>,
-    /// The call that an extender has to answer.
-    call: Option<u64>,
+    /// The call to be answered outside of the process, and whether its failure is ignored.
+    call: Option<(u64, bool)>,
 }
 
 impl Assumed {
@@ -57,7 +57,7 @@ impl Scheduler {
             let made = runner.at(*i);
             match made.plugin.bind(&assumed) {
                 BindResult::Skip => None,
-                result @ (BindResult::CreateBinding | BindResult::Extender(_) | BindResult::Reject(_)) => {
+                result @ (BindResult::CreateBinding | BindResult::Remote(_) | BindResult::Reject(_)) => {
                     Some((at, made.id, result))
                 }
             }
@@ -67,10 +67,10 @@ impl Scheduler {
             Some((at, plugin, BindResult::CreateBinding)) => {
                 (Some((plugin, at)), Action::Bind { pod: self.pod_ref(id), node: node() }, None)
             }
-            Some((at, plugin, BindResult::Extender(extender))) => {
+            Some((at, plugin, BindResult::Remote(RemoteCall { extender, ignorable, .. }))) => {
                 let (pod, call, what) = (self.pod_ref(id), self.next_call + 1, ExtenderCall::Bind(node()));
                 self.next_call = call;
-                (Some((plugin, at)), Action::Extend { pod, extender, call, what }, Some(call))
+                (Some((plugin, at)), Action::Extend { pod, extender, call, what }, Some((call, ignorable)))
             }
             Some((_, plugin, BindResult::Reject(status))) => {
                 let text = runner.error_text(&self.cluster, &status.by(plugin), "Bind");
@@ -90,25 +90,18 @@ impl Scheduler {
 
     /// Whether this is the answer to the pending Bind call of a pod.
     pub(super) fn is_bind_call(&self, id: PodId, call: u64) -> bool {
-        self.binding.get(&id).is_some_and(|row| row.call == Some(call))
+        self.binding.get(&id).is_some_and(|row| row.call.is_some_and(|(pending, _)| pending == call))
     }
 
-    /// An extender has answered its Bind call.
-    pub(super) fn bound_by_extender(
-        &mut self,
-        id: PodId,
-        extender: usize,
-        answer: Result<ExtenderAnswer, String>,
-    ) {
-        let next = self.binding.get_mut(&id).and_then(|row| {
-            row.call = None;
-            row.binder.map(|(_, at)| at + 1)
-        });
+    /// The pending Bind call is answered. When its failure is ignored, the plugins after it are asked.
+    pub(super) fn bind_answered(&mut self, id: PodId, answer: Result<ExtenderAnswer, String>) {
+        let Some(row) = self.binding.get_mut(&id) else { return };
+        let ignorable = row.call.take().is_some_and(|(_, ignorable)| ignorable);
+        let next = row.binder.map_or(0, |(_, at)| at + 1);
         let uid = self.cluster.pods[id].uid.clone();
-        let ignorable = self.config.extenders.get(extender).is_some_and(|e| e.ignorable);
         match answer {
             Ok(_) => self.bound(&uid),
-            Err(_) if ignorable => self.bind_from(id, next.unwrap_or(0)),
+            Err(_) if ignorable => self.bind_from(id, next),
             Err(text) => self.unbind(&uid, &text, false),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Cycle<'a> {
     states: Vec<Option<Box<dyn FilterState>>>,
     /// The only nodes to look at; `None`: all.
     pub names: Option<BTreeSet<Sym>>,
+    /// The only nodes there are for the pod, ascending: those of a placement; `None`: all.
+    within: Option<&'a [NodeId]>,
     /// Plugins that restricted the nodes.
     pub restricted_by: PluginIds,
     /// The verdict of PreFilter as a whole.
@@ -45,6 +47,7 @@ impl<'a> Cycle<'a> {
             state: CycleState::default(),
             states: runner.plugins.iter().map(|_| None).collect(),
             names: None,
+            within: None,
             restricted_by: PluginIds::default(),
             status: Status::success(),
         };
@@ -71,6 +74,35 @@ impl<'a> Cycle<'a> {
             }
         }
         cycle
+    }
+
+    /// Runs PreFilter for a cycle in a placement (`Snapshot.AssumePlacement`), `within` ascending. PreFilter itself looks
+    /// at all nodes.
+    pub fn pre_filter_within(
+        runner: &'a Runner,
+        cluster: &Cluster,
+        pod: Incoming,
+        within: Option<&'a [NodeId]>,
+    ) -> Self {
+        Self { within, ..Self::pre_filter(runner, cluster, pod) }
+    }
+
+    /// Whether the node is there for the pod.
+    pub fn is_within(&self, node: NodeId) -> bool {
+        self.within.is_none_or(|nodes| nodes.binary_search(&node).is_ok())
+    }
+
+    /// How many nodes are there for the pod (`NumNodesInPlacement`).
+    pub fn node_count(&self, cluster: &Cluster) -> usize {
+        self.within.map_or(cluster.node_count, <[NodeId]>::len)
+    }
+
+    /// The nodes that are there for the pod.
+    pub fn live_nodes(&self, cluster: &Cluster) -> Vec<NodeId> {
+        match self.within {
+            None => cluster.live_nodes().collect(),
+            Some(nodes) => nodes.to_vec(),
+        }
     }
 
     /// Names of the plugins that restricted the nodes.
@@ -118,9 +150,10 @@ impl<'a> Cycle<'a> {
     /// Nodes to look at, in id order.
     pub fn candidates(&self, cluster: &Cluster) -> Vec<NodeId> {
         match &self.names {
-            None => cluster.live_nodes().collect(),
+            None => self.live_nodes(cluster),
             Some(names) => {
                 let mut out: Vec<NodeId> = names.iter().filter_map(|n| cluster.node_by_name(*n)).collect();
+                out.retain(|n| self.is_within(*n));
                 out.sort_unstable();
                 out
             }
@@ -136,9 +169,10 @@ impl<'a> Cycle<'a> {
     pub fn filter_once(&self, cluster: &Cluster, node: NodeId) -> Status {
         for i in &self.runner.filter {
             if let Some(state) = &self.states[*i] {
-                let status = state.filter(cluster, node);
+                let mut status = state.filter(cluster, node);
                 if !status.is_success() {
-                    return status.by(self.runner.plugins[*i].id);
+                    status.plugin = Some(self.runner.plugins[*i].id);
+                    return status;
                 }
             }
         }

@@ -102,9 +102,17 @@ impl Scheduler {
             }
             Rank::Unknown => {
                 let sampled = sampled.map(|n| (n, &mut self.next_start));
-                attempt(runner, &mut self.cluster, incoming, &mut self.rng, sampled)
+                attempt(runner, &mut self.cluster, (incoming, None), &mut self.rng, sampled)
             }
         })
+    }
+
+    /// The same on these nodes only, ascending.
+    pub(super) fn find_within(&mut self, id: PodId, nodes: &[NodeId]) -> Option<Outcome> {
+        let runner = self.runners.get(self.queue.get(id)?.profile as usize)?;
+        let incoming = Incoming::new(&self.cluster, id);
+        let sampled = sample(runner, nodes.len()).map(|n| (n, &mut self.next_start));
+        Some(attempt(runner, &mut self.cluster, (incoming, Some(nodes)), &mut self.rng, sampled))
     }
 
     /// Carries out how a cycle ended.
@@ -295,29 +303,29 @@ fn sample(runner: &super::runner::Runner, nodes: usize) -> Option<usize> {
 fn attempt(
     runner: &super::runner::Runner,
     cluster: &mut Cluster,
-    incoming: Incoming,
+    (incoming, within): (Incoming, Option<&[NodeId]>),
     rng: &mut Rng,
     sampled: Option<(usize, &mut usize)>,
 ) -> Outcome {
-    if cluster.node_count == 0 {
+    if within.map_or(cluster.node_count, <[NodeId]>::len) == 0 {
         return Outcome::NoNodes;
     }
-    match search(runner, cluster, incoming, rng, sampled) {
+    match search(runner, cluster, (incoming, within), rng, sampled) {
         Search::On(cycle, node) => Outcome::Placed(node, cycle.state),
         Search::Nowhere(cycle, failure) => reject(cycle, cluster, failure, (rng, None)),
         Search::Error(text) => Outcome::Error(text),
     }
 }
 
-/// PreFilter to Score over all nodes, or over a sample of them.
+/// PreFilter to Score over all nodes, over those of a placement (ascending), or over a sample of them.
 pub(super) fn search<'a>(
     runner: &'a super::runner::Runner,
     cluster: &mut Cluster,
-    incoming: Incoming,
+    (incoming, within): (Incoming, Option<&'a [NodeId]>),
     rng: &mut Rng,
     sampled: Option<(usize, &mut usize)>,
 ) -> Search<'a> {
-    let mut cycle = Cycle::pre_filter(runner, cluster, incoming);
+    let mut cycle = Cycle::pre_filter_within(runner, cluster, incoming, within);
     let mut verdicts = Vec::new();
     if cycle.status.is_success() {
         verdicts = match sampled {

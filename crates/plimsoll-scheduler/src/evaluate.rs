@@ -87,7 +87,8 @@ pub(crate) fn filter_all(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> (Verdi
 /// The verdict on the nominated node: that it passes, or why not when PreFilter left it out, for that is all
 /// that anybody gets to know of it.
 fn filter_nominated(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> Option<(NodeId, Status)> {
-    let node = cluster.pods[cycle.pod.id].nominated.filter(|n| cluster.nodes[*n].exists)?;
+    let node = cluster.pods[cycle.pod.id].nominated;
+    let node = node.filter(|n| cluster.nodes[*n].exists && cycle.is_within(*n))?;
     let status = cycle.filter(cluster, node);
     (status.is_success() || !cycle.allows(cluster, node)).then_some((node, status))
 }
@@ -143,7 +144,7 @@ fn note(failure: &mut Failure, status: &Status) {
 /// Sums up why no node is feasible.
 pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts) -> Failure {
     let mut out = Failure {
-        fit: Fit { nodes: cluster.node_count, ..Fit::default() },
+        fit: Fit { nodes: cycle.node_count(cluster), ..Fit::default() },
         plugins: cycle.restricted_by.clone(),
         pending: PluginIds::default(),
         potential: Vec::new(),
@@ -155,12 +156,13 @@ pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts)
         note(&mut out, &cycle.status);
         out.nominated = nominated.map(|_| cycle.status.code);
         if cycle.status.code == Code::Unschedulable {
-            out.potential = cluster.live_nodes().collect();
+            out.potential = cycle.live_nodes(cluster);
         }
         return out;
     }
     if cycle.names.is_some() {
-        out.fit.count(&cycle.outside(), cluster.node_count.saturating_sub(verdicts.len()), &cluster.strings);
+        let outside = cycle.node_count(cluster).saturating_sub(verdicts.len());
+        out.fit.count(&cycle.outside(), outside, &cluster.strings);
         out.nominated = nominated.map(|_| Code::Unresolvable);
     }
     let mut last: Option<(&Status, usize)> = None;

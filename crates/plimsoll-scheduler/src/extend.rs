@@ -1,4 +1,4 @@
-//! Scheduling cycles that ask HTTP extenders. Such a cycle takes several steps; until it has ended no other pod is
+//! Scheduling cycles that ask plugins outside of the process: HTTP extenders. Such a cycle takes several steps; until it has ended no other pod is
 //! taken from the queue, because cycles are serial (upstream `ScheduleOne`). What the plugins said is asked again at the
 //! end, on the state of then.
 
@@ -6,16 +6,18 @@ use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
 use super::decide::{self, Outcome};
 use super::evaluate::{self, Verdicts};
-use super::extender::{EXTENDERS_ID, Extender, ExtenderAnswer, ExtenderCall, ExtenderVictims};
-use super::framework::{Code, Incoming, Reason, Status};
+use super::extender::{ExtenderAnswer, ExtenderCall, ExtenderVictims};
+use super::framework::{Code, ExtensionPoint, Incoming, PluginId, Reason, RemoteCall, Status};
 use super::message::Failure;
 use super::plugins::preemption;
 use super::queue::Stage;
+use super::runner::Runner;
 use super::{Action, Scheduler};
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::time::{Duration, Time};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A point of a plugin's score is worth this many points of an extender's (`MaxNodeScore / MaxExtenderPriority`).
 const SCALE: i64 = 10;
@@ -39,23 +41,22 @@ pub(crate) struct Extending {
 
 #[derive(Debug)]
 enum Step {
-    Filter(usize),
-    Prioritize(BTreeSet<usize>),
-    Preempt { extender: usize, failure: Box<Failure>, plans: Vec<ExtenderVictims> },
+    Filter(PluginId, RemoteCall),
+    Prioritize(Vec<RemoteCall>),
+    Preempt { call: RemoteCall, failure: Box<Failure>, plans: Vec<ExtenderVictims> },
 }
 
 impl Scheduler {
-    fn extenders(&self, id: PodId, has: fn(&Extender) -> bool) -> impl Iterator<Item = usize> + '_ {
-        let list = self.config.extenders.iter().enumerate();
-        list.filter(move |(_, e)| has(e) && e.is_interested(&self.cluster, id)).map(|(i, _)| i)
+    fn remote(&self, id: PodId, point: ExtensionPoint) -> impl Iterator<Item = (PluginId, RemoteCall)> {
+        let runner = self.profile_of(id).and_then(|p| self.runners.get(p));
+        runner.into_iter().flat_map(move |r| r.remote(point, &self.cluster, id))
     }
 
-    /// Whether the pod's cycle asks extenders.
+    /// Whether the pod's cycle asks plugins outside of the process.
     pub(super) fn is_extended(&self, id: PodId) -> bool {
-        let has = |e: &Extender| {
-            !(e.filter_verb.is_empty() && e.prioritize_verb.is_empty() && e.preempt_verb.is_empty())
-        };
-        self.extenders(id, has).next().is_some()
+        let points = [ExtensionPoint::Filter, ExtensionPoint::Score, ExtensionPoint::PostFilter];
+        self.runners.first().is_some_and(Runner::has_remote)
+            && points.iter().any(|p| self.remote(id, *p).next().is_some())
     }
 
     fn runner_of(&self, id: PodId) -> Option<usize> {
@@ -82,7 +83,7 @@ impl Scheduler {
             id,
             call: self.next_call,
             deadline: self.now,
-            step: Step::Filter(0),
+            step: Step::Prioritize(Vec::new()),
             nominated_first,
             feasible,
             rejected: Vec::new(),
@@ -91,15 +92,15 @@ impl Scheduler {
         self.ask_filter(0);
     }
 
-    /// Asks the next extender that filters, from the one of this number on.
+    /// Asks the next plugin that filters, from the extender of this number on.
     fn ask_filter(&mut self, from: usize) {
         let Some(ext) = &self.extending else { return };
-        let id = ext.id;
-        let next = self.extenders(id, |e| !e.filter_verb.is_empty()).find(|i| *i >= from);
+        let next = self.remote(ext.id, ExtensionPoint::Filter).find(|(_, call)| call.extender >= from);
         match next {
-            Some(i) if !ext.feasible.is_empty() => {
+            Some((plugin, call)) if !ext.feasible.is_empty() => {
                 let nodes = self.texts(&ext.feasible);
-                self.ask(i, Step::Filter(i), ExtenderCall::Filter(nodes));
+                let asked = (call.extender, call.timeout);
+                self.ask(asked, Step::Filter(plugin, call), ExtenderCall::Filter(nodes));
             }
             _ => self.filtered(),
         }
@@ -109,8 +110,7 @@ impl Scheduler {
         names.iter().map(|n| self.cluster.strings.text(*n).to_owned()).collect()
     }
 
-    fn ask(&mut self, extender: usize, step: Step, what: ExtenderCall) {
-        let timeout = self.config.extenders.get(extender).map_or(Duration::ZERO, |e| e.timeout);
+    fn ask(&mut self, (extender, timeout): (usize, Duration), step: Step, what: ExtenderCall) {
         let Some(ext) = &mut self.extending else { return };
         ext.step = step;
         ext.deadline = ext.deadline.max(self.now.plus(timeout).plus(GRACE));
@@ -127,18 +127,17 @@ impl Scheduler {
             let again = ext.nominated_first;
             return if again { self.extend(id, true) } else { self.refuse_extended() };
         }
-        let list: Vec<usize> = if ext.feasible.len() > 1 {
-            self.extenders(id, |e| !e.prioritize_verb.is_empty()).collect()
-        } else {
-            Vec::new()
-        };
-        if list.is_empty() {
+        let mut calls: Vec<RemoteCall> = Vec::new();
+        if ext.feasible.len() > 1 {
+            calls.extend(self.remote(id, ExtensionPoint::Score).map(|(_, call)| call));
+        }
+        if calls.is_empty() {
             return self.finish();
         }
         let nodes = self.texts(&ext.feasible);
-        for i in &list {
-            let waiting = list.iter().copied().collect();
-            self.ask(*i, Step::Prioritize(waiting), ExtenderCall::Prioritize(nodes.clone()));
+        for call in &calls {
+            let asked = (call.extender, call.timeout);
+            self.ask(asked, Step::Prioritize(calls.clone()), ExtenderCall::Prioritize(nodes.clone()));
         }
     }
 
@@ -206,8 +205,8 @@ impl Scheduler {
         let mut failure = evaluate::failure(&cycle, &self.cluster, &verdicts);
         let (candidates, clear) =
             decide::candidates(&mut cycle, &mut self.cluster, &mut failure, (&mut self.rng, None));
-        let first = self.extenders(id, |e| !e.preempt_verb.is_empty()).next();
-        let Some(extender) = first.filter(|_| !candidates.is_empty()) else {
+        let first = self.remote(id, ExtensionPoint::PostFilter).next();
+        let Some((_, call)) = first.filter(|_| !candidates.is_empty()) else {
             let candidate = decide::choose(candidates, &mut self.rng);
             return self.conclude(id, Outcome::Rejected { failure, candidate, clear_nomination: clear });
         };
@@ -218,8 +217,9 @@ impl Scheduler {
         });
         let plans: Vec<ExtenderVictims> = plans.collect();
         self.extending = Some(ext);
-        let step = Step::Preempt { extender, failure: Box::new(failure), plans: plans.clone() };
-        self.ask(extender, step, ExtenderCall::Preempt(plans));
+        let asked = (call.extender, call.timeout);
+        let step = Step::Preempt { call, failure: Box::new(failure), plans: plans.clone() };
+        self.ask(asked, step, ExtenderCall::Preempt(plans));
     }
 
     /// An extender has answered.
@@ -232,29 +232,27 @@ impl Scheduler {
     ) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if self.is_bind_call(id, call) {
-            return self.bound_by_extender(id, extender, answer);
+            return self.bind_answered(id, answer);
         }
         let Some(ext) = self.extending.as_mut().filter(|e| e.id == id && e.call == call) else { return };
-        let ignorable = self.config.extenders.get(extender).is_some_and(|e| e.ignorable);
         match &mut ext.step {
-            Step::Filter(i) if *i == extender => match answer {
+            Step::Filter(plugin, asked) if asked.extender == extender => match answer {
                 Ok(ExtenderAnswer::Filter { nodes, failed, unresolvable }) => {
-                    if let Err(text) = self.take_filter(extender, &nodes, &failed, &unresolvable) {
+                    let by = (*plugin, Arc::clone(&asked.name));
+                    if let Err(text) = self.take_filter(by, &nodes, &failed, &unresolvable) {
                         return self.break_off(&text);
                     }
                     self.ask_filter(extender + 1);
                 }
-                Err(_) if ignorable => self.ask_filter(extender + 1),
+                Err(_) if asked.ignorable => self.ask_filter(extender + 1),
                 Err(text) => self.break_off(&text),
                 Ok(_) => self.break_off("the extender answered another question"),
             },
             Step::Prioritize(waiting) => {
-                if !waiting.remove(&extender) {
-                    return;
-                }
+                let Some(at) = waiting.iter().position(|asked| asked.extender == extender) else { return };
+                let weight = waiting.remove(at).weight;
                 let done = waiting.is_empty();
                 if let Ok(ExtenderAnswer::Prioritize(scores)) = answer {
-                    let weight = self.config.extenders.get(extender).map_or(0, |e| e.weight);
                     for (node, score) in scores {
                         let Some(name) = self.cluster.strings.get(&node) else { continue };
                         let sum = ext.scores.entry(name).or_default();
@@ -265,17 +263,18 @@ impl Scheduler {
                     self.finish();
                 }
             }
-            Step::Preempt { extender: i, .. } if *i == extender => {
+            Step::Preempt { call, .. } if call.extender == extender => {
+                let ignorable = call.ignorable;
                 self.take_preempt(extender, ignorable, answer);
             }
-            Step::Filter(_) | Step::Preempt { .. } => {}
+            Step::Filter(..) | Step::Preempt { .. } => {}
         }
     }
 
     /// Leaves what an extender has let through.
     fn take_filter(
         &mut self,
-        extender: usize,
+        (plugin, extender): (PluginId, Arc<str>),
         nodes: &[String],
         failed: &[(String, String)],
         unresolvable: &[(String, String)],
@@ -286,9 +285,8 @@ impl Scheduler {
         for node in nodes {
             let known = strings.get(node).filter(|n| ext.feasible.contains(n));
             let Some(name) = known else {
-                let url = self.config.extenders.get(extender).map_or("", |e| &e.url_prefix);
                 return Err(format!(
-                    "extender {url:?} claims a filtered node {node:?} which is not found in the input node list"
+                    "extender {extender:?} claims a filtered node {node:?} which is not found in the input node list"
                 ));
             };
             left.insert(name);
@@ -304,7 +302,7 @@ impl Scheduler {
                 (None, None) => (Code::Unresolvable, None),
             };
             let reasons: SmallVec<[Reason; 1]> = text.map(|t| Reason::Owned(t.into())).into_iter().collect();
-            ext.rejected.push((*name, Status { code, plugin: Some(EXTENDERS_ID), reasons }));
+            ext.rejected.push((*name, Status { code, plugin: Some(plugin), reasons }));
         }
         ext.feasible.retain(|n| left.contains(n));
         Ok(())
@@ -339,16 +337,17 @@ impl Scheduler {
             return self.conclude_preempt();
         }
         let plans = plans.clone();
-        let next = self.extenders(id, |e| !e.preempt_verb.is_empty()).find(|i| *i > extender);
+        let next = self.remote(id, ExtensionPoint::PostFilter).find(|(_, call)| call.extender > extender);
         match next.filter(|_| !plans.is_empty()) {
             None => self.conclude_preempt(),
-            Some(next) => {
-                if let Some(Extending { step: Step::Preempt { extender, .. }, .. }) = &mut self.extending {
-                    *extender = next;
+            Some((_, next)) => {
+                let extender = next.extender;
+                if let Some(Extending { step: Step::Preempt { call, .. }, .. }) = &mut self.extending {
+                    *call = next;
                 }
                 let call = self.extending.as_ref().map_or(0, |e| e.call);
                 let (pod, what) = (self.pod_ref(id), ExtenderCall::Preempt(plans));
-                self.outbox.push(Action::Extend { pod, extender: next, call, what });
+                self.outbox.push(Action::Extend { pod, extender, call, what });
             }
         }
     }

@@ -3,8 +3,9 @@
 use super::PodRef;
 use super::cluster::{Cluster, PodId};
 use super::events::{ActionType, ClusterEventWithHint, EventResource};
-use super::framework::{AssumedPod, BindResult, Incoming, Plugin, PluginId};
+use super::framework::{AssumedPod, BindResult, ExtensionPoint, Incoming, Plugin, PluginId, RemoteCall};
 use plimsoll_state::time::Duration;
+use std::sync::Arc;
 
 /// TLS settings of an extender. Data is base64 of PEM, as in the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,32 +96,74 @@ pub enum ExtenderAnswer {
 /// Number under which extenders reject, in every scheduler.
 pub(crate) const EXTENDERS_ID: PluginId = PluginId::FIRST;
 
-/// The extenders as a plugin of every profile: they bind before others, and any event may help a pod that they rejected,
-/// because what they wait for is unknown.
+/// An extender as a plugin of every profile. Any event may help a pod that it rejected, because what it waits for is
+/// unknown.
 #[derive(Debug)]
-pub(crate) struct Extenders(pub Vec<Extender>);
+pub(crate) struct ExtenderPlugin {
+    number: usize,
+    name: Arc<str>,
+    extender: Extender,
+}
 
-impl Extender {
+impl ExtenderPlugin {
+    /// The extender of this number in the configuration.
+    pub fn new(number: usize, extender: Extender) -> Self {
+        Self { number, name: extender.url_prefix.as_str().into(), extender }
+    }
+
     /// Whether it wants to see a pod (upstream `IsInterested`).
-    pub(crate) fn is_interested(&self, cluster: &Cluster, pod: PodId) -> bool {
+    fn is_interested(&self, cluster: &Cluster, pod: PodId) -> bool {
+        let managed = &self.extender.managed_resources;
         let scalars = &cluster.shape(pod).spec.usage.requests.scalars;
-        self.managed_resources.is_empty()
+        managed.is_empty()
             || scalars.iter().any(|(name, _)| {
                 let name = cluster.strings.text(*name);
-                self.managed_resources.iter().any(|m| m == name)
+                managed.iter().any(|m| m == name)
             })
+    }
+
+    fn verb(&self, point: ExtensionPoint) -> &str {
+        match point {
+            ExtensionPoint::Filter => &self.extender.filter_verb,
+            ExtensionPoint::Score => &self.extender.prioritize_verb,
+            ExtensionPoint::PostFilter => &self.extender.preempt_verb,
+            ExtensionPoint::Bind => &self.extender.bind_verb,
+            ExtensionPoint::PreEnqueue
+            | ExtensionPoint::QueueSort
+            | ExtensionPoint::PreFilter
+            | ExtensionPoint::PreScore
+            | ExtensionPoint::Reserve
+            | ExtensionPoint::Permit
+            | ExtensionPoint::PreBind
+            | ExtensionPoint::PostBind
+            | ExtensionPoint::PlacementGenerate
+            | ExtensionPoint::PlacementScore => "",
+        }
     }
 }
 
-impl Plugin for Extenders {
+impl Plugin for ExtenderPlugin {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         // Pods that extenders filter or score have a cycle of their own.
         true
     }
 
+    fn remote(&self, point: ExtensionPoint, cluster: &Cluster, pod: PodId) -> Option<RemoteCall> {
+        if self.verb(point).is_empty() || !self.is_interested(cluster, pod) {
+            return None;
+        }
+        Some(RemoteCall {
+            extender: self.number,
+            name: Arc::clone(&self.name),
+            timeout: self.extender.timeout,
+            ignorable: self.extender.ignorable,
+            weight: self.extender.weight,
+        })
+    }
+
     fn bind(&self, pod: &AssumedPod<'_>) -> BindResult {
-        let binds = |e: &Extender| !e.bind_verb.is_empty() && e.is_interested(pod.cluster, pod.pod);
-        self.0.iter().position(binds).map_or(BindResult::Skip, BindResult::Extender)
+        let call = self.remote(ExtensionPoint::Bind, pod.cluster, pod.pod);
+        call.map_or(BindResult::Skip, BindResult::Remote)
     }
 
     fn events_to_register(&self) -> &[ClusterEventWithHint] {

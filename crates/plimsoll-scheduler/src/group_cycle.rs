@@ -1,8 +1,10 @@
-//! The cycle of a pod group (KEP-4671, upstream `schedule_one_podgroup.go`): all its pods in the queue are placed one after another, and either
-//! the group gets as far as Permit asks, or every place is given back at once.
+//! The cycle of a pod group (KEP-4671, upstream `schedule_one_podgroup.go`): all its pods in the queue are placed one after
+//! another, and either the group gets as far as Permit asks, or every place is given back at once.
+
+mod placements;
 
 use super::Scheduler;
-use super::cluster::PodId;
+use super::cluster::{NodeId, PodId};
 use super::decide::Outcome;
 use super::permit::{Back, Permitted};
 use super::queue::Stage;
@@ -22,6 +24,21 @@ struct Progress {
 enum Left {
     Outcome(Outcome),
     Back(Back),
+}
+
+impl Left {
+    /// Whether the pod waits for victims to go.
+    fn preempts(&self) -> bool {
+        matches!(self, Self::Outcome(Outcome::Rejected { candidate: Some(_), .. }))
+    }
+}
+
+/// Why a group as a whole is not placed.
+enum Unplaced {
+    /// It has no placement.
+    Rejected(String),
+    /// A plugin failed.
+    Error(String),
 }
 
 impl Scheduler {
@@ -65,20 +82,24 @@ impl Scheduler {
     /// One cycle for all pods of a group.
     pub(super) fn schedule_group(&mut self, pods: &[PodId]) {
         if let Some(text) = self.several_schedulers(pods) {
-            for id in pods {
-                self.failed(*id, "SchedulerError", &text, None);
-            }
-            return;
+            return self.group_failed(pods, "SchedulerError", &text);
         }
         self.waiting.in_group_cycle = true;
         let progress = self.place_group(pods);
         self.waiting.in_group_cycle = false;
-        if progress.reached && !progress.error {
-            self.bind_group(progress);
-        } else {
-            self.give_group_back(progress);
+        match progress {
+            Ok(progress) if progress.reached && !progress.error => self.bind_group(progress),
+            Ok(progress) => self.give_group_back(progress),
+            Err(Unplaced::Rejected(text)) => self.group_failed(pods, "Unschedulable", &text),
+            Err(Unplaced::Error(text)) => self.group_failed(pods, "SchedulerError", &text),
         }
         self.group_cycle.clear();
+    }
+
+    fn group_failed(&mut self, pods: &[PodId], reason: &'static str, text: &str) {
+        for id in pods {
+            self.failed(*id, reason, text, None);
+        }
     }
 
     fn several_schedulers(&self, pods: &[PodId]) -> Option<String> {
@@ -94,7 +115,8 @@ impl Scheduler {
         })
     }
 
-    fn place_group(&mut self, pods: &[PodId]) -> Progress {
+    /// Places the pods one after another, on these nodes only (ascending; `None`: on all).
+    fn place_pods(&mut self, pods: &[PodId], within: Option<&[NodeId]>) -> Progress {
         let mut progress = Progress::default();
         for id in pods.iter().copied() {
             if progress.error {
@@ -102,7 +124,11 @@ impl Scheduler {
                 progress.left.push((id, Left::Back(Back::Error(text))));
                 continue;
             }
-            match self.take_promise(id).or_else(|| self.find(id)) {
+            let outcome = match within {
+                None => self.take_promise(id).or_else(|| self.find(id)),
+                Some(nodes) => self.find_within(id, nodes),
+            };
+            match outcome {
                 None => {}
                 Some(Outcome::Placed(node, state)) => {
                     self.group_cycle.insert(id);
@@ -147,10 +173,7 @@ impl Scheduler {
         for id in progress.placed.iter().rev() {
             self.give_back(*id);
         }
-        let preempts = |(_, left): &(PodId, Left)| {
-            matches!(left, Left::Outcome(Outcome::Rejected { candidate: Some(_), .. }))
-        };
-        let text = if progress.left.iter().any(preempts) {
+        let text = if progress.left.iter().any(|(_, left)| left.preempts()) {
             "pod group is waiting for preemption to complete"
         } else {
             "pod group is unschedulable"

@@ -7,7 +7,7 @@ use super::framework::{
     Candidate, Code, CycleState, DryRun, Incoming, PostFilterHandle, PostFilterResult, Status,
 };
 use super::message::Failure;
-use super::plugins::preemption::DryRuns;
+use super::plugins::preemption::{self, DryRuns};
 use plimsoll_state::rng::Rng;
 use plimsoll_state::slab::Id;
 use std::sync::Arc;
@@ -67,6 +67,10 @@ impl PostFilterHandle for Failed<'_, '_> {
 
     fn remove_pod(&mut self, pod: PodId) {
         self.cycle.remove_pod(self.cluster, pod);
+    }
+
+    fn candidate(&self, node: NodeId, victims: Vec<PodId>, violations: i64) -> Arc<Candidate> {
+        preemption::candidate(self.cluster, node, victims, violations)
     }
 
     fn filter(&mut self, node: NodeId) -> Status {

@@ -111,7 +111,7 @@ impl Scheduler {
         match self.ranks.best(runner, index, &mut self.cluster, &incoming, &mut self.rng) {
             Rank::Best(node) => Ok(node),
             Rank::None(ranked) => Err(evaluate::ranked_failure(&self.cluster, ranked).fit.short()),
-            Rank::Unknown => match search(runner, &mut self.cluster, incoming, &mut self.rng, None) {
+            Rank::Unknown => match search(runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
                 Search::On(_, node) => Ok(node),
                 Search::Nowhere(_, failure) => Err(failure.fit.short()),
                 Search::Error(text) => Err(text),
@@ -193,6 +193,12 @@ impl Scheduler {
     /// Forgets a pod that is gone.
     pub(super) fn forget_promise(&mut self, id: PodId) {
         self.promises.waiting.remove(&id);
+    }
+
+    /// Whether a place may be promised to a pod.
+    pub(super) fn has_promise(&self, id: PodId) -> bool {
+        let holder = self.promises.waiting.get(&id).map(|(holder, _)| holder);
+        holder.is_some_and(|h| self.promises.held.contains_key(h))
     }
 
     /// The place that was promised to a pod, taken over from its stand-in; `None` when there is none, or when the pod

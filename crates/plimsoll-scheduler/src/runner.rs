@@ -2,10 +2,10 @@
 
 use super::PreBindWork;
 use super::cluster::{Cluster, PodId};
-use super::extender::{EXTENDERS_ID, Extender, Extenders};
+use super::extender::{EXTENDERS_ID, Extender, ExtenderPlugin};
 use super::framework::{
     AssumedPod, Counts, EXTENDERS, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId,
-    PluginNames, Profile, Status, WaitingPods,
+    PluginNames, Profile, RemoteCall, Status, WaitingPods,
 };
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::time::Duration;
@@ -41,9 +41,14 @@ pub(crate) struct Runner {
     reserve: Vec<usize>,
     permit: Vec<usize>,
     pub pre_bind: Vec<usize>,
+    /// Plugins that answer outside of the process, in the order of their calls.
+    remote: Vec<usize>,
     /// Extenders first, as upstream's `extendersBinding`.
     pub bind: Vec<usize>,
     pub post_bind: Vec<usize>,
+    /// At most one.
+    pub placement_generate: Option<usize>,
+    pub placement_score: Vec<(usize, i64)>,
     /// Whether the pods of a PodGroup are scheduled in one cycle.
     pub schedules_pod_groups: bool,
 }
@@ -69,7 +74,7 @@ impl Runner {
         let mut plugins: Vec<Made> = Vec::new();
         let mut by_id = vec![None; names.len()];
         let mut push = |id: PluginId, plugin: Arc<dyn Plugin>| {
-            by_id[id.index()] = Some(plugins.len());
+            by_id[id.index()].get_or_insert(plugins.len());
             plugins.push(Made { id, plugin });
         };
         for plugin in profile.plugins.all() {
@@ -77,15 +82,17 @@ impl Runner {
                 push(id, plugin.make(&profile.args, &mut Handle::new(id, strings)).into());
             }
         }
-        let extenders_at = profile.plugins.all().len();
-        push(EXTENDERS_ID, Arc::new(Extenders(extenders.to_vec())));
+        for (number, extender) in extenders.iter().enumerate() {
+            push(EXTENDERS_ID, Arc::new(ExtenderPlugin::new(number, extender.clone())));
+        }
+        let remote: Vec<usize> = (plugins.len() - extenders.len()..plugins.len()).collect();
         let at = |point: ExtensionPoint| -> Vec<(usize, i64)> {
             let position = |name: &str| by_id.get(names.get(name)?.index()).copied().flatten();
             profile.plugins.at(point).iter().filter_map(|(p, w)| Some((position(p.name())?, *w))).collect()
         };
         let indices = |point: ExtensionPoint| at(point).into_iter().map(|(i, _)| i).collect::<Vec<_>>();
         let (pre_filter, filter) = (indices(ExtensionPoint::PreFilter), indices(ExtensionPoint::Filter));
-        let mut bind = vec![extenders_at];
+        let mut bind = remote.clone();
         bind.extend(indices(ExtensionPoint::Bind));
         Self {
             name: strings.intern(&profile.scheduler_name),
@@ -102,7 +109,10 @@ impl Runner {
             permit: indices(ExtensionPoint::Permit),
             pre_bind: indices(ExtensionPoint::PreBind),
             bind,
+            remote,
             post_bind: indices(ExtensionPoint::PostBind),
+            placement_generate: indices(ExtensionPoint::PlacementGenerate).first().copied(),
+            placement_score: at(ExtensionPoint::PlacementScore),
             schedules_pod_groups: plugins.iter().any(|p| p.plugin.schedules_pod_groups()),
             plugins,
             by_id,
@@ -113,6 +123,22 @@ impl Runner {
     /// The plugin at a position.
     pub fn at(&self, position: usize) -> &Made {
         &self.plugins[position]
+    }
+
+    /// Whether there are plugins that answer outside of the process.
+    pub fn has_remote(&self) -> bool {
+        !self.remote.is_empty()
+    }
+
+    /// The plugins that answer outside of the process for a pod at an extension point, in order.
+    pub fn remote(
+        &self,
+        point: ExtensionPoint,
+        cluster: &Cluster,
+        pod: PodId,
+    ) -> impl Iterator<Item = (PluginId, RemoteCall)> {
+        let made = self.remote.iter().map(|i| &self.plugins[*i]);
+        made.filter_map(move |made| Some((made.id, made.plugin.remote(point, cluster, pod)?)))
     }
 
     /// The plugin that sorts the active queue.

@@ -1,4 +1,4 @@
-use super::super::{Action, Config, ExtenderAnswer as Answer, Profile};
+use super::super::{Action, Config, Extender, ExtenderAnswer as Answer, Profile};
 use super::*;
 use crate::testing::Event;
 use plimsoll_state::ObjectEvent;
@@ -293,6 +293,22 @@ fn an_extender_binds_and_may_be_replaced_when_it_is_ignorable() {
             assert_eq!(note.message, "Successfully assigned ns/p to a");
         }
     }
+}
+
+#[test]
+fn the_next_extender_binds_where_an_ignorable_one_fails() {
+    let mut w = World::new(vec![extender("bi"), extender("f"), extender("b")]);
+    w.step(vec![node("a")]);
+    let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+    let out = w.answer(&out, keep(&["a"]));
+    assert_eq!((asked(&out).1, asked(&out).3), (0, ExtenderCall::Bind("a".into())));
+    let out = w.answer(&out, Err("no".to_owned()));
+    assert_eq!((asked(&out).1, asked(&out).3), (2, ExtenderCall::Bind("a".into())));
+    let out = w.answer(&out, Ok(Answer::Bound));
+    assert!(
+        matches!(out.first(), Some(Action::Record { note, .. }) if note.reason == "Scheduled"),
+        "{out:?}"
+    );
 }
 
 #[test]

@@ -16,11 +16,13 @@ pub enum ExtensionPoint {
     PreBind,
     Bind,
     PostBind,
+    PlacementGenerate,
+    PlacementScore,
 }
 
 impl ExtensionPoint {
     /// All of them, with the names of their fields in the configuration file.
-    pub const ALL: [(Self, &str); 12] = [
+    pub const ALL: [(Self, &str); 14] = [
         (Self::PreEnqueue, "preEnqueue"),
         (Self::QueueSort, "queueSort"),
         (Self::PreFilter, "preFilter"),
@@ -33,5 +35,7 @@ impl ExtensionPoint {
         (Self::PreBind, "preBind"),
         (Self::Bind, "bind"),
         (Self::PostBind, "postBind"),
+        (Self::PlacementGenerate, "placementGenerate"),
+        (Self::PlacementScore, "placementScore"),
     ];
 }

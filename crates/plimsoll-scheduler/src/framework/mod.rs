@@ -4,6 +4,7 @@
 mod counts;
 mod cycle_state;
 mod extension_point;
+mod placement;
 mod plugin;
 mod plugin_id;
 mod profile;
@@ -14,10 +15,12 @@ mod waiting;
 pub use counts::{At, Axis, Counts, Dump, MISSING, Place, Relations, Topology, Touched, coordinate, domain};
 pub use cycle_state::CycleState;
 pub use extension_point::ExtensionPoint;
+pub use placement::{Placement, PodGroupAssignments, PodGroupView};
 pub(crate) use plugin::CandidateRank;
 pub use plugin::{
     AssumedPod, BindResult, Candidate, DryRun, FilterState, Incoming, Normalization, Plugin,
-    PostFilterHandle, PostFilterResult, PreBindResult, PreFilterResult, QueuedPod, ScoreState, SortKey,
+    PostFilterHandle, PostFilterResult, PreBindResult, PreFilterResult, QueuedPod, RemoteCall, ScoreState,
+    SortKey,
 };
 pub use plugin_id::PluginId;
 pub(crate) use plugin_id::{PluginIds, PluginNames};

@@ -3,7 +3,10 @@
 //! A plugin is made once per profile. For a scheduling cycle it makes state objects for the two points that run per
 //! node: a [`FilterState`] in PreFilter, a [`ScoreState`] in PreScore. What later points need is in [`CycleState`].
 
-use super::{Code, Counts, CycleState, PermitResult, Status, WaitingPods};
+use super::{
+    Code, Counts, CycleState, ExtensionPoint, PermitResult, Placement, PodGroupAssignments, PodGroupView,
+    Status, WaitingPods,
+};
 use crate::PreBindWork;
 use crate::cluster::{Cluster, NodeId, PodId, Shape};
 use crate::events::{ClusterEvent, ClusterEventWithHint};
@@ -102,6 +105,21 @@ pub enum PreBindResult {
     Reject(Status),
 }
 
+/// How a plugin is asked that answers outside of the process, see [`Action::Extend`](crate::Action::Extend).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteCall {
+    /// Its number in [`Config::extenders`](crate::Config::extenders).
+    pub extender: usize,
+    /// Its name in messages.
+    pub name: Arc<str>,
+    /// How long it may take to answer.
+    pub timeout: Duration,
+    /// Whether pods are scheduled without it when it fails.
+    pub ignorable: bool,
+    /// Factor of its scores.
+    pub weight: i64,
+}
+
 /// Outcome of Bind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindResult {
@@ -109,8 +127,8 @@ pub enum BindResult {
     Skip,
     /// `pods/binding` is to be created.
     CreateBinding,
-    /// The extender of this number in [`Config::extenders`](crate::Config::extenders) is to bind the pod.
-    Extender(usize),
+    /// The plugin binds the pod outside of the process.
+    Remote(RemoteCall),
     /// The pod is not bound.
     Reject(Status),
 }
@@ -177,6 +195,9 @@ pub trait PostFilterHandle {
 
     /// Takes a pod off its node, for Filter (`RunPreFilterExtensionRemovePod`). The plugin undoes it before it returns.
     fn remove_pod(&mut self, pod: PodId);
+
+    /// A candidate: deleting these pods of a node makes room, and violates so many budgets.
+    fn candidate(&self, node: NodeId, victims: Vec<PodId>, violations: i64) -> Arc<Candidate>;
 
     /// Filter, with the pods nominated to the node (`RunFilterPluginsWithNominatedPods`).
     fn filter(&mut self, node: NodeId) -> Status;
@@ -274,6 +295,13 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
+    /// How the plugin is asked at this extension point when it answers outside of the process; `None`: its methods answer,
+    /// or it has no interest in the pod. Asked so at Filter, Score, PostFilter and Bind, after the plugins that answer at
+    /// once; a cycle with such a plugin takes several steps.
+    fn remote(&self, _point: ExtensionPoint, _cluster: &Cluster, _pod: PodId) -> Option<RemoteCall> {
+        None
+    }
+
     /// PreEnqueue: `Some` keeps the pod out of the queue for that reason.
     fn pre_enqueue(&self, _cluster: &Cluster, _pod: PodId) -> Option<Status> {
         None
@@ -333,6 +361,43 @@ pub trait Plugin: Debug + Send + Sync {
 
     /// PostBind: the pod is bound.
     fn post_bind(&self, _pod: &AssumedPod<'_>) {}
+
+    /// PlacementGenerate: the sets of nodes within `all` in which a pod group is tried, which may overlap. The default
+    /// tries it on all nodes.
+    ///
+    /// # Errors
+    /// The status with which the group is rejected, or fails.
+    fn generate_placements(
+        &self,
+        _group: &PodGroupView<'_>,
+        all: Placement,
+    ) -> Result<Vec<Placement>, Status> {
+        Ok(vec![all])
+    }
+
+    /// PlacementScore: the raw score of a placement in which enough pods of the group find a node; more is better.
+    ///
+    /// # Errors
+    /// The status with which the group fails.
+    fn score_placement(
+        &self,
+        _group: &PodGroupView<'_>,
+        _assignments: &PodGroupAssignments<'_>,
+    ) -> Result<i64, Status> {
+        Ok(0)
+    }
+
+    /// NormalizePlacementScore: brings raw scores of placements into 0..=100; the default leaves them.
+    ///
+    /// # Errors
+    /// The status with which the group fails.
+    fn normalize_placement_scores(
+        &self,
+        _group: &PodGroupView<'_>,
+        _scores: &mut [i64],
+    ) -> Result<(), Status> {
+        Ok(())
+    }
 
     /// Events that may make a pod schedulable which this plugin rejected.
     fn events_to_register(&self) -> &[ClusterEventWithHint] {

@@ -1,21 +1,24 @@
 //! Numbers of plugins, sets of them, and their names.
 
 use smallvec::SmallVec;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
-/// Number of a plugin among those of a scheduler's profiles, dense from 0; it ends with the scheduler.
+/// Number of a plugin among those of a scheduler's profiles, dense; it ends with the scheduler.
+///
+/// Two bytes, also in an `Option`: a `Status` is returned for each node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PluginId(u32);
+pub struct PluginId(NonZeroU16);
 
 impl PluginId {
-    pub(crate) const FIRST: Self = Self(0);
+    pub(crate) const FIRST: Self = Self(NonZeroU16::MIN);
 
     pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
+        Self(u16::try_from(index).map_or(NonZeroU16::MAX, |i| NonZeroU16::MIN.saturating_add(i)))
     }
 
     pub(crate) const fn index(self) -> usize {
-        self.0 as usize
+        self.0.get() as usize - 1
     }
 }
 

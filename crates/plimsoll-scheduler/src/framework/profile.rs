@@ -136,6 +136,9 @@ impl PluginSet {
         if set.at(ExtensionPoint::Bind).is_empty() {
             return fail("at least one bind plugin is needed".to_owned());
         }
+        if set.at(ExtensionPoint::PlacementGenerate).len() > 1 {
+            return fail("at most one placement generate plugin is allowed".to_owned());
+        }
         Ok(set)
     }
 

@@ -192,7 +192,7 @@ fn rank(cluster: &Cluster, victims: &[PodId], violations: i64) -> CandidateRank 
     (violations, top, sum, victims.len(), Reverse(earliest))
 }
 
-/// A candidate whose victims somebody else chose.
+/// A candidate with these victims.
 pub(crate) fn candidate(
     cluster: &Cluster,
     node: NodeId,

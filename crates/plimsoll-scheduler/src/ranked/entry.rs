@@ -171,9 +171,10 @@ impl Ranked {
             return (Cycle::pre_filter(runner, cluster, pod.clone()).filter(cluster, node), false);
         }
         for (i, (plugin, state)) in self.filters.iter().enumerate().skip(from) {
-            let status = state.filter(cluster, node);
+            let mut status = state.filter(cluster, node);
             if !status.is_success() {
-                return (status.by(*plugin), i < self.fixed_filters);
+                status.plugin = Some(*plugin);
+                return (status, i < self.fixed_filters);
             }
         }
         (Status::success(), false)

@@ -192,6 +192,8 @@ fn user_plugins(raw: wire::Plugins) -> UserPlugins {
         ("preBind", raw.pre_bind),
         ("bind", raw.bind),
         ("postBind", raw.post_bind),
+        ("placementGenerate", raw.placement_generate),
+        ("placementScore", raw.placement_score),
     ];
     UserPlugins {
         multi_point: user_set(raw.multi_point),

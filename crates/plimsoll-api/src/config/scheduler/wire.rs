@@ -1,7 +1,6 @@
 //! The file's shape.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -69,16 +68,8 @@ pub struct Plugins {
     pub bind: Option<PluginSet>,
     pub post_bind: Option<PluginSet>,
     pub multi_point: Option<PluginSet>,
-    pub placement_generate: Option<IgnoredPluginSet>,
-    pub placement_score: Option<IgnoredPluginSet>,
-}
-
-/// Points of pod groups, whose features are off.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct IgnoredPluginSet {
-    pub enabled: Option<IgnoredAny>,
-    pub disabled: Option<IgnoredAny>,
+    pub placement_generate: Option<PluginSet>,
+    pub placement_score: Option<PluginSet>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,0 +1,134 @@
+use super::super::super::framework::{
+    ExtensionPoint, Placement, Plugin, PluginRef, PluginSet, PodGroupAssignments, PodGroupView, Profile,
+    Registration, Registry, Status, UserPlugins,
+};
+use super::super::super::tests::{binds, node, object, pod, upsert};
+use super::super::super::{Action, Config};
+use super::*;
+use plimsoll_state::ClusterObject;
+use plimsoll_state::model;
+use plimsoll_state::time::Time;
+use std::collections::BTreeMap;
+
+/// One placement for each first letter of node names; the more pods fit, the better.
+#[derive(Debug)]
+struct ByLetter {
+    /// What a pod is worth.
+    score: i64,
+}
+
+impl Plugin for ByLetter {
+    fn is_local(&self, _cluster: &Cluster, _pod: &crate::framework::Incoming) -> bool {
+        true
+    }
+
+    fn generate_placements(
+        &self,
+        group: &PodGroupView<'_>,
+        all: Placement,
+    ) -> Result<Vec<Placement>, Status> {
+        assert_eq!((group.namespace(), group.name()), ("ns", "g"));
+        let mut out: BTreeMap<String, Placement> = BTreeMap::new();
+        for id in all.nodes {
+            let letter = group.cluster().node(id).expect("there").name()[..1].to_owned();
+            if letter == "x" {
+                return Err(Status::unschedulable("no placement has a letter"));
+            }
+            let placement = out.entry(letter.clone()).or_default();
+            placement.name = letter;
+            placement.nodes.insert(0, id);
+        }
+        out.remove("z");
+        Ok(out.into_values().collect())
+    }
+
+    fn score_placement(
+        &self,
+        group: &PodGroupView<'_>,
+        assignments: &PodGroupAssignments<'_>,
+    ) -> Result<i64, Status> {
+        let pods = group.scheduled().count() + assignments.proposed.len();
+        Ok(i64::try_from(pods).expect("few") * self.score)
+    }
+
+    fn normalize_placement_scores(&self, _: &PodGroupView<'_>, scores: &mut [i64]) -> Result<(), Status> {
+        scores.iter_mut().for_each(|s| *s *= 10);
+        Ok(())
+    }
+}
+
+fn scheduler(score: i64) -> Scheduler {
+    let points = [ExtensionPoint::PlacementGenerate, ExtensionPoint::PlacementScore];
+    let make = move |_: &crate::args::Args, _: &mut crate::framework::Handle<'_>| -> Box<dyn Plugin> {
+        Box::new(ByLetter { score })
+    };
+    let mut registry = Registry::in_tree();
+    registry.register(Registration::new("ByLetter", &points, make)).expect("a new name");
+    let mut user = UserPlugins::default();
+    user.multi_point.enabled.push(PluginRef { name: "ByLetter".to_owned(), weight: 1 });
+    let plugins = PluginSet::new(&registry, &user, true).expect("valid");
+    Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
+}
+
+/// What becomes of a gang of at least two, three pods of 400 millicores each.
+fn decide(score: i64, nodes: &[(&str, i64)]) -> (Vec<String>, Vec<String>) {
+    let mut s = scheduler(score);
+    let now = Time::from_seconds(1);
+    for (name, cpu) in nodes {
+        s.apply(now, node(name, *cpu));
+    }
+    s.apply(
+        now,
+        object(ClusterObject::PodGroup { namespace: "ns".into(), name: "g".into(), min_count: Some(2) }),
+    );
+    for i in 0..3 {
+        s.apply(now, upsert(model::Pod { group: "g".into(), ..pod(&format!("p{i}"), 400) }));
+    }
+    let mut actions = Vec::new();
+    s.decide(now, &mut |a| actions.push(a));
+    s.check();
+    let mut at: Vec<String> = binds(&actions).into_iter().map(|(_, node)| node).collect();
+    at.sort_unstable();
+    let text = |a: &Action| match a {
+        Action::Unschedulable { reason, message, .. } => Some(format!("{reason}: {message}")),
+        _ => None,
+    };
+    let mut texts: Vec<String> = actions.iter().filter_map(text).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    (at, texts)
+}
+
+#[test]
+fn a_group_runs_in_the_placement_with_the_highest_score() {
+    // Two of its pods fit on a's nodes, all three on b's, one on c's.
+    let nodes = [("a1", 500), ("a2", 500), ("b1", 500), ("b2", 500), ("b3", 500), ("c1", 500)];
+    assert_eq!(decide(1, &nodes).0, ["b1", "b2", "b3"]);
+    // The fewer pods, the better: one stays behind, with what it knows of that placement alone.
+    let (at, texts) = decide(-1, &nodes);
+    assert!(at.is_empty(), "{at:?}");
+    assert_eq!(
+        texts,
+        [
+            "SchedulerError: applying score defaultWeights on PlacementScore plugins: plugin \"ByLetter\" returns an \
+             invalid score -20, it should in the range of [0, 100] after normalizing"
+        ]
+    );
+    // Only one is feasible: it isn't scored.
+    let (at, texts) = decide(-1, &[("a1", 500), ("a2", 500), ("c1", 500)]);
+    assert_eq!(at, ["a1", "a2"]);
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    assert!(texts[0].starts_with("Unschedulable: 0/2 nodes are available: 2 Insufficient cpu."), "{texts:?}");
+}
+
+#[test]
+fn a_group_that_fits_in_no_placement_does_not_run() {
+    // Together they would do.
+    let (at, texts) = decide(1, &[("a1", 500), ("b1", 500), ("c1", 500)]);
+    assert!(at.is_empty(), "{at:?}");
+    assert_eq!(texts[1], "Unschedulable: pod group is unschedulable");
+    assert!(texts[0].starts_with("Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."), "{texts:?}");
+    assert_eq!(decide(1, &[("z1", 9000)]).1, ["Unschedulable: no feasible placements found"]);
+    assert_eq!(decide(1, &[("x1", 9000)]).1, ["Unschedulable: no placement has a letter"]);
+    assert_eq!(decide(1, &[("a1", 9000)]).0, ["a1", "a1", "a1"], "the only placement");
+}
