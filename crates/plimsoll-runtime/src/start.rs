@@ -204,8 +204,9 @@ impl Runtime {
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
         let gangs = |p: &plimsoll_scheduler::Profile| {
-            use plimsoll_scheduler::ExtensionPoint::{Permit, PreEnqueue};
-            [PreEnqueue, Permit].into_iter().any(|at| p.plugins.enabled(at, "GangScheduling"))
+            use plimsoll_scheduler::ExtensionPoint::{Permit, PlacementGenerate, PreEnqueue};
+            p.plugins.any(PlacementGenerate)
+                || [PreEnqueue, Permit].into_iter().any(|at| p.plugins.enabled(at, "GangScheduling"))
         };
         let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs));
         let stop = CancellationToken::new();

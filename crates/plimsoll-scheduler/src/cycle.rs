@@ -76,8 +76,8 @@ impl<'a> Cycle<'a> {
         cycle
     }
 
-    /// Runs PreFilter for a cycle in a placement (`Snapshot.AssumePlacement`), `within` ascending. PreFilter itself looks
-    /// at all nodes.
+    /// Runs PreFilter for a cycle in a placement (`Snapshot.AssumePlacement`), `within` ascending. As upstream, PreFilter
+    /// looks at all nodes.
     pub fn pre_filter_within(
         runner: &'a Runner,
         cluster: &Cluster,

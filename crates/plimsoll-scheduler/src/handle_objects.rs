@@ -77,9 +77,10 @@ impl Scheduler {
                 let pair = put(&mut self.cluster.objects.devices.classes, raw.name.clone(), raw.clone());
                 self.object_changed(EventResource::DeviceClass, pair, ObjectChange::DeviceClass);
             }
-            ClusterObject::PodGroup { namespace, name, min_count } => {
+            ClusterObject::PodGroup { namespace, name, min_count, topology_key } => {
                 let key = (self.cluster.strings.intern(namespace), Box::<str>::from(name.as_str()));
-                let new = Arc::new(PodGroup { min_count: *min_count });
+                let topology_key = topology_key.as_deref().map(Box::from);
+                let new = Arc::new(PodGroup { min_count: *min_count, topology_key });
                 let group = self.cluster.groups.entry(key.clone()).or_default();
                 let known = group.object.replace(new).is_some();
                 let actions = if known { ActionType::UPDATE } else { ActionType::ADD };

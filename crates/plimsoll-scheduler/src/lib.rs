@@ -46,8 +46,8 @@ mod sweep;
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
 pub use extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderTls, ExtenderVictims};
 pub use framework::{
-    Code, ExtensionPoint, PluginRef, PluginSet, Profile, ProfileError, Registration, Registry, UserPlugins,
-    UserSet,
+    Code, ExtensionPoint, FeatureGates, PluginRef, PluginSet, Profile, ProfileError, Registration, Registry,
+    UserPlugins, UserSet,
 };
 pub use hints::Seen;
 pub use queue::{Backoff, QueueCounts};

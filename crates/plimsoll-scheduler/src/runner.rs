@@ -113,7 +113,8 @@ impl Runner {
             post_bind: indices(ExtensionPoint::PostBind),
             placement_generate: indices(ExtensionPoint::PlacementGenerate).first().copied(),
             placement_score: at(ExtensionPoint::PlacementScore),
-            schedules_pod_groups: plugins.iter().any(|p| p.plugin.schedules_pod_groups()),
+            schedules_pod_groups: profile.plugins.any(ExtensionPoint::PlacementGenerate)
+                || plugins.iter().any(|p| p.plugin.schedules_pod_groups()),
             plugins,
             by_id,
             profile,

@@ -7,8 +7,8 @@ use plimsoll_scheduler::framework::{
     PreBindResult, Status, WaitingPods,
 };
 use plimsoll_scheduler::{
-    Action, Config, Event, ExtensionPoint, PluginRef, PluginSet, PreBindWork, Profile, Registration,
-    Registry, Scheduler, UserPlugins, args::Args,
+    Action, Config, Event, ExtensionPoint, FeatureGates, PluginRef, PluginSet, PreBindWork, Profile,
+    Registration, Registry, Scheduler, UserPlugins, args::Args,
 };
 use plimsoll_state::model::{Container, Node, Pod};
 use plimsoll_state::{Duration, ObjectEvent, Time};
@@ -96,7 +96,8 @@ impl World {
         registry.register(Registration::new("Audit", &points, make)).expect("a new name");
         let mut user = UserPlugins::default();
         user.multi_point.enabled.push(PluginRef { name: "Audit".to_owned(), weight: 0 });
-        let plugins = PluginSet::new(&registry, &user, false).expect("the registry knows it");
+        let plugins =
+            PluginSet::new(&registry, &user, FeatureGates::default()).expect("the registry knows it");
         let profiles = vec![Profile { plugins, ..Profile::default() }];
         let mut world = Self { scheduler: Scheduler::new(Config { profiles, ..Config::default() }), calls };
         let allocatable = [("cpu", 1000), ("memory", 1 << 32), ("pods", 10)];

@@ -7,8 +7,8 @@ use plimsoll_scheduler::framework::{
     Incoming, NodeId, Normalization, Plugin, PodId, PreFilterResult, ScoreState, Status,
 };
 use plimsoll_scheduler::{
-    Action, Config, ExtensionPoint, PluginRef, PluginSet, Profile, Registration, Registry, Scheduler,
-    UserPlugins, args::Args,
+    Action, Config, ExtensionPoint, FeatureGates, PluginRef, PluginSet, Profile, Registration, Registry,
+    Scheduler, UserPlugins, args::Args,
 };
 use plimsoll_state::model::{Node, Pod};
 use plimsoll_state::{ObjectEvent, Time};
@@ -99,7 +99,7 @@ fn registry() -> Registry {
 fn scheduler() -> Scheduler {
     let mut user = UserPlugins::default();
     user.multi_point.enabled.push(PluginRef { name: "Teams".to_owned(), weight: 100 });
-    let plugins = PluginSet::new(&registry(), &user, false).expect("the registry knows it");
+    let plugins = PluginSet::new(&registry(), &user, FeatureGates::default()).expect("the registry knows it");
     let mut args = Args::default();
     args.others.insert("Teams".to_owned(), "\"tier\"".to_owned());
     let profile = Profile { plugins, args, ..Profile::default() };
@@ -186,9 +186,10 @@ fn a_registered_plugin_filters_scores_and_gives_hints() {
 fn profiles_are_checked_against_the_registry() {
     let mut user = UserPlugins::default();
     user.multi_point.enabled.push(PluginRef { name: "Teams".to_owned(), weight: 1 });
-    let refused = PluginSet::new(&Registry::in_tree(), &user, false).expect_err("not in-tree");
+    let refused =
+        PluginSet::new(&Registry::in_tree(), &user, FeatureGates::default()).expect_err("not in-tree");
     assert_eq!(refused.to_string(), "plugin \"Teams\" does not exist");
-    let plugins = PluginSet::new(&registry(), &user, false).expect("registered");
+    let plugins = PluginSet::new(&registry(), &user, FeatureGates::default()).expect("registered");
     assert!(plugins.enabled(ExtensionPoint::Score, "Teams"));
     assert!(!plugins.enabled(ExtensionPoint::Bind, "Teams"), "only where it is registered for");
 }

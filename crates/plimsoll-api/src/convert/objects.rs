@@ -56,7 +56,10 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
         "PodGroup" => {
             let raw: lean::PodGroup = decode("PodGroup", bytes)?;
             let (namespace, name) = names(raw.metadata)?;
-            let gang = raw.spec.and_then(|s| s.scheduling_policy).and_then(|p| p.gang);
+            let spec = raw.spec.unwrap_or_default();
+            let topology = spec.scheduling_constraints.and_then(|c| c.topology).unwrap_or_default();
+            let topology_key = topology.into_iter().next().map(|t| t.key);
+            let gang = spec.scheduling_policy.and_then(|p| p.gang);
             let min_count = match gang {
                 None => None,
                 Some(g) => match u32::try_from(g.min_count.unwrap_or(0)) {
@@ -69,7 +72,7 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
                     }
                 },
             };
-            ClusterObject::PodGroup { namespace, name, min_count }
+            ClusterObject::PodGroup { namespace, name, min_count, topology_key }
         }
         "PersistentVolume" => ClusterObject::Volume(storage::volume(bytes)?),
         "PersistentVolumeClaim" => ClusterObject::Claim(storage::claim(bytes)?),

@@ -1,4 +1,5 @@
 use super::*;
+use plimsoll_state::ClusterObject;
 use plimsoll_state::model::{Phase, TaintEffect, TolerationOperator};
 
 #[test]
@@ -53,4 +54,21 @@ fn malformed_objects_are_refused_with_the_field() {
         let error = pod(bytes).expect_err(want).to_string();
         assert!(error.contains(want), "{error}");
     }
+}
+
+#[test]
+fn a_pod_group_is_read() {
+    let group = |spec: &str| {
+        let text = format!(r#"{{"metadata":{{"name":"g","namespace":"ns"}},"spec":{spec}}}"#);
+        match cluster_object("PodGroup", text.as_bytes()).expect("valid") {
+            Some(ClusterObject::PodGroup { namespace, name, min_count, topology_key }) => {
+                assert_eq!((namespace.as_str(), name.as_str()), ("ns", "g"));
+                (min_count, topology_key)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let both = r#"{"schedulingPolicy":{"gang":{"minCount":3}},"schedulingConstraints":{"topology":[{"key":"rack"}]}}"#;
+    assert_eq!(group(both), (Some(3), Some("rack".to_owned())));
+    assert_eq!(group(r#"{"schedulingPolicy":{"basic":{}},"schedulingConstraints":{}}"#), (None, None));
 }

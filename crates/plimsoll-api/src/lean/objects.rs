@@ -36,6 +36,19 @@ pub struct PodGroup {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupSpec {
     pub scheduling_policy: Option<SchedulingPolicy>,
+    pub scheduling_constraints: Option<SchedulingConstraints>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SchedulingConstraints {
+    pub topology: Option<Vec<TopologyConstraint>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TopologyConstraint {
+    pub key: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

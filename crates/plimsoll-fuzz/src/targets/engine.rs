@@ -25,7 +25,10 @@ fn config(choice: u8) -> EngineConfig {
     let gangs = plimsoll_scheduler::PluginSet::new(
         &plimsoll_scheduler::Registry::in_tree(),
         &plimsoll_scheduler::UserPlugins::default(),
-        choice & 64 != 0,
+        plimsoll_scheduler::FeatureGates {
+            gang_scheduling: choice & 64 != 0,
+            ..plimsoll_scheduler::FeatureGates::default()
+        },
     );
     let second = plimsoll_scheduler::Profile {
         scheduler_name: "second".to_owned(),

@@ -213,7 +213,12 @@ pub fn pod(c: &mut Cursor<'_>) -> Pod {
 pub fn object(c: &mut Cursor<'_>) -> ClusterObject {
     let namespace = c.pick(&["ns", "", "other"]).to_owned();
     match c.below(7) {
-        6 => ClusterObject::PodGroup { namespace, name: name(c), min_count: maybe(c, |c| c.below(4) as u32) },
+        6 => ClusterObject::PodGroup {
+            namespace,
+            name: name(c),
+            min_count: maybe(c, |c| c.below(4) as u32),
+            topology_key: None,
+        },
         0 => ClusterObject::Namespace { name: namespace, labels: map(c) },
         1 => ClusterObject::Service { namespace, name: name(c), selector: map(c) },
         2 => ClusterObject::Volume(PersistentVolume {

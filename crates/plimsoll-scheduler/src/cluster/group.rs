@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct PodGroup {
     /// `spec.schedulingPolicy.gang.minCount`; `None`: not a gang.
     pub min_count: Option<u32>,
+    /// `spec.schedulingConstraints.topology[0].key`.
+    pub topology_key: Option<Box<str>>,
 }
 
 /// A group: its object, if it is there, and the pods that name it.

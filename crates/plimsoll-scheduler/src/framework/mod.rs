@@ -24,7 +24,7 @@ pub use plugin::{
 };
 pub use plugin_id::PluginId;
 pub(crate) use plugin_id::{PluginIds, PluginNames};
-pub use profile::{PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
+pub use profile::{FeatureGates, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
 pub(crate) use registry::EXTENDERS;
 pub use registry::{Handle, Registration, Registry, RegistryError};
 pub use status::{Code, Reason, Status};

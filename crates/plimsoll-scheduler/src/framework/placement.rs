@@ -50,6 +50,12 @@ impl<'a> PodGroupView<'a> {
         extra.map_or("", |e| &e.group)
     }
 
+    /// `spec.schedulingConstraints.topology[0].key`: all pods of the group run on nodes with the same value of this label.
+    pub fn topology_key(self) -> Option<&'a str> {
+        let group = self.pods.first().and_then(|p| self.cluster.group_of(*p))?;
+        group.object.as_ref()?.topology_key.as_deref()
+    }
+
     /// The pods to be scheduled, in the order in which they are tried.
     pub fn unscheduled(self) -> impl Iterator<Item = PodView<'a>> {
         self.pods.iter().filter_map(move |p| self.cluster.pod(*p))

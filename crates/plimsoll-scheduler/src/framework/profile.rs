@@ -73,16 +73,40 @@ fn fail<T>(text: String) -> Result<T, ProfileError> {
     Err(ProfileError(text))
 }
 
+/// Feature gates of kube-scheduler that change which plugins run; all are off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeatureGates {
+    /// `GangScheduling`: the plugin of this name is among the defaults.
+    pub gang_scheduling: bool,
+    /// `TopologyAwareWorkloadScheduling`: plugins at PlacementGenerate and PlacementScore run, and
+    /// TopologyPlacementGenerator and PodGroupPodsCount are among the defaults.
+    pub topology_aware_workload_scheduling: bool,
+}
+
+impl FeatureGates {
+    /// What the gates add to the defaults (upstream `applyFeatureGates`).
+    fn defaults(self) -> impl Iterator<Item = (&'static str, i32)> {
+        let topology = [("TopologyPlacementGenerator", 0), ("PodGroupPodsCount", 1)];
+        let gang = self.gang_scheduling.then_some(("GangScheduling", 0));
+        gang.into_iter().chain(topology.into_iter().filter(move |_| self.topology_aware_workload_scheduling))
+    }
+
+    /// Whether plugins run at a point.
+    fn runs(self, point: ExtensionPoint) -> bool {
+        let placements = [ExtensionPoint::PlacementGenerate, ExtensionPoint::PlacementScore];
+        self.topology_aware_workload_scheduling || !placements.contains(&point)
+    }
+}
+
 /// Plugins with the weights of multiPoint, 0 where none is given.
 type Multi = Vec<(Arc<Registration>, i32)>;
 
 /// The user's multiPoint set merged with the defaults (upstream `mergePluginSet`).
-fn merge(registry: &Registry, user: &UserSet, gang_scheduling: bool) -> Result<Multi, ProfileError> {
-    let gated = gang_scheduling.then_some(("GangScheduling", 0));
+fn merge(registry: &Registry, user: &UserSet, gates: FeatureGates) -> Result<Multi, ProfileError> {
     let mut out = Multi::new();
     let mut replaced = vec![false; user.enabled.len()];
     if !user.disabled.iter().any(|n| n == "*") {
-        for (name, weight) in DEFAULTS.into_iter().chain(gated) {
+        for (name, weight) in DEFAULTS.into_iter().chain(gates.defaults()) {
             if user.disabled.iter().any(|n| n == name) {
                 continue;
             }
@@ -113,19 +137,19 @@ fn known(registry: &Registry, name: &str) -> Result<Arc<Registration>, ProfileEr
 }
 
 impl PluginSet {
-    /// Expands what a user wrote into plugins by point; `gang_scheduling`: GangScheduling is among the defaults, as with
-    /// its feature gate.
+    /// Expands what a user wrote into plugins by point.
     ///
     /// # Errors
     /// For plugins that the registry does not have, plugins that don't implement a point, and plugins enabled twice at a
     /// point.
-    pub fn new(registry: &Registry, user: &UserPlugins, gang_scheduling: bool) -> Result<Self, ProfileError> {
-        let multi = merge(registry, &user.multi_point, gang_scheduling)?;
+    pub fn new(registry: &Registry, user: &UserPlugins, gates: FeatureGates) -> Result<Self, ProfileError> {
+        let multi = merge(registry, &user.multi_point, gates)?;
         let empty = UserSet::default();
         let mut points = Vec::new();
         for (point, field) in ExtensionPoint::ALL {
             let set = user.points.iter().find(|(n, _)| n == field).map_or(&empty, |(_, s)| s);
-            points.push(expand(registry, point, &multi, set)?);
+            let plugins = expand(registry, point, &multi, set)?;
+            points.push(if gates.runs(point) { plugins } else { Vec::new() });
         }
         let set = Self { points };
         match set.at(ExtensionPoint::QueueSort).len() {
@@ -156,6 +180,11 @@ impl PluginSet {
             }
         }
         out
+    }
+
+    /// Whether any plugin is enabled at a point.
+    pub fn any(&self, point: ExtensionPoint) -> bool {
+        !self.at(point).is_empty()
     }
 
     /// Whether the plugin of this name is enabled at a point.
@@ -224,7 +253,7 @@ pub struct Profile {
 impl Default for PluginSet {
     fn default() -> Self {
         // The default list is valid: shown by the test below.
-        Self::new(&Registry::in_tree(), &UserPlugins::default(), false)
+        Self::new(&Registry::in_tree(), &UserPlugins::default(), FeatureGates::default())
             .unwrap_or_else(|_| Self { points: Vec::new() })
     }
 }
@@ -245,7 +274,7 @@ mod tests {
     use super::*;
 
     fn made(user: &UserPlugins) -> Result<PluginSet, ProfileError> {
-        PluginSet::new(&Registry::in_tree(), user, false)
+        PluginSet::new(&Registry::in_tree(), user, FeatureGates::default())
     }
 
     fn user(multi: UserSet, points: &[(&str, UserSet)]) -> UserPlugins {
@@ -286,6 +315,29 @@ mod tests {
         assert_eq!(filter.last().expect("not empty").0, "NodePorts");
         assert!(!filter.iter().any(|(n, _)| *n == "NodeName"));
         assert!(!names(&s, ExtensionPoint::PreFilter).iter().any(|(n, _)| *n == "NodePorts"));
+    }
+
+    #[test]
+    fn placement_plugins_run_behind_their_gate() {
+        let points = [ExtensionPoint::PlacementGenerate, ExtensionPoint::PlacementScore];
+        let named = user(
+            set(&[("TopologyPlacementGenerator", 0)], &[]),
+            &[("placementScore", set(&[("PodGroupPodsCount", 3)], &[]))],
+        );
+        let off = made(&named).expect("valid");
+        assert_eq!(points.map(|p| off.any(p)), [false, false]);
+        let gates = FeatureGates { topology_aware_workload_scheduling: true, ..FeatureGates::default() };
+        let at = |user: &UserPlugins| {
+            let on = PluginSet::new(&Registry::in_tree(), user, gates).expect("valid");
+            points.map(|p| names(&on, p).into_iter().map(|(n, w)| (n.to_owned(), w)).collect::<Vec<_>>())
+        };
+        let want = |weight| {
+            [
+                vec![("TopologyPlacementGenerator".to_owned(), 1)],
+                vec![("PodGroupPodsCount".to_owned(), weight)],
+            ]
+        };
+        assert_eq!((at(&UserPlugins::default()), at(&named)), (want(1), want(3)));
     }
 
     #[test]

@@ -179,7 +179,7 @@ mod tests {
     fn names_are_unique_and_some_are_reserved() {
         let make = |name: &str| Registration::new(name, &[], |_, _| Box::new(Nothing) as Box<dyn Plugin>);
         let mut registry = Registry::in_tree();
-        assert_eq!(registry.names().count(), 21);
+        assert_eq!(registry.names().count(), 23);
         assert_eq!(registry.register(make("Mine")), Ok(()));
         for (name, want) in [
             ("Mine", "a plugin named Mine already exists"),

@@ -1,4 +1,4 @@
-use super::super::framework::{PluginSet, Profile, Registry, UserPlugins};
+use super::super::framework::{FeatureGates, PluginSet, Profile, Registry, UserPlugins};
 use super::super::tests::{binds, node, object, pod, upsert};
 use super::super::{Action, Config};
 use super::*;
@@ -8,8 +8,10 @@ use plimsoll_state::ObjectEvent;
 use plimsoll_state::model;
 use plimsoll_state::time::Time;
 
+const GANGS: FeatureGates = FeatureGates { gang_scheduling: true, topology_aware_workload_scheduling: false };
+
 fn placement() -> Scheduler {
-    let plugins = PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), true).expect("valid");
+    let plugins = PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), GANGS).expect("valid");
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 
@@ -25,7 +27,12 @@ fn step(p: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<Action> {
 }
 
 fn group(name: &str, min_count: Option<u32>) -> Event {
-    object(ClusterObject::PodGroup { namespace: "ns".into(), name: name.into(), min_count })
+    object(ClusterObject::PodGroup {
+        namespace: "ns".into(),
+        name: name.into(),
+        min_count,
+        topology_key: None,
+    })
 }
 
 fn member(name: &str, group: &str, cpu: i64) -> model::Pod {
@@ -150,7 +157,7 @@ fn without_the_plugin_groups_mean_nothing() {
 fn a_gang_with_two_schedulers_is_refused() {
     let named = |name: &str| Profile {
         scheduler_name: name.into(),
-        plugins: PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), true).expect("valid"),
+        plugins: PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), GANGS).expect("valid"),
         ..Profile::default()
     };
     let config = Config { profiles: vec![named("one"), named("two")], ..Config::default() };

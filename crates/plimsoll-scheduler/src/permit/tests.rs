@@ -2,8 +2,8 @@
 
 use super::super::cluster::Cluster;
 use super::super::framework::{
-    AssumedPod, Code, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId, PluginRef, PluginSet,
-    Profile, Registration, Registry, UserPlugins, WaitingPods,
+    AssumedPod, Code, ExtensionPoint, FeatureGates, Handle, Incoming, PermitResult, Plugin, PluginId,
+    PluginRef, PluginSet, Profile, Registration, Registry, UserPlugins, WaitingPods,
 };
 use super::super::tests::{binds, message, node, pod, upsert, volume_world};
 use super::super::{Action, Config, QueueCounts, Scheduler};
@@ -115,7 +115,7 @@ fn placement(table: &Table) -> Scheduler {
         registry.register(Registration::new(name, &points, make)).expect("a new name");
         user.multi_point.enabled.push(PluginRef { name: name.to_owned(), weight: 0 });
     }
-    let plugins = PluginSet::new(&registry, &user, false).expect("valid");
+    let plugins = PluginSet::new(&registry, &user, FeatureGates::default()).expect("valid");
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 

@@ -22,7 +22,7 @@ fn name(cluster: &Cluster, pod: PodId) -> &str {
 /// The pod's group and how many of its pods are needed at once; `None` when it is no gang.
 fn gang(cluster: &Cluster, pod: PodId) -> Option<(&Group, usize)> {
     let group = cluster.group_of(pod)?;
-    let PodGroup { min_count } = group.object.as_deref()?;
+    let PodGroup { min_count, .. } = group.object.as_deref()?;
     Some((group, usize::try_from((*min_count)?).unwrap_or(usize::MAX)))
 }
 

@@ -16,6 +16,7 @@ mod node_affinity;
 mod node_name;
 mod node_ports;
 mod node_unschedulable;
+mod pod_group_pods_count;
 pub(crate) mod preemption;
 mod priority_sort;
 mod scheduling_gates;
@@ -24,6 +25,7 @@ mod spread;
 mod spread_counts;
 mod spread_score;
 mod taint_toleration;
+mod topology_placement;
 mod volume_binding;
 mod volume_limits;
 mod volume_restrictions;
@@ -106,5 +108,11 @@ fn in_tree() -> Vec<Registration> {
         plugin!("GangScheduling", [PreEnqueue, Permit], |_args, handle| gang::GangScheduling(
             handle.plugin()
         )),
+        plugin!(
+            "TopologyPlacementGenerator",
+            [PlacementGenerate],
+            topology_placement::TopologyPlacementGenerator
+        ),
+        plugin!("PodGroupPodsCount", [PlacementScore], pod_group_pods_count::PodGroupPodsCount),
     ]
 }

@@ -65,6 +65,8 @@ pub enum ClusterObject {
         name: String,
         /// `spec.schedulingPolicy.gang.minCount`; `None`: another policy.
         min_count: Option<u32>,
+        /// `spec.schedulingConstraints.topology[0].key`: label of the nodes of a topology domain that all pods share.
+        topology_key: Option<String>,
     },
     /// A PodDisruptionBudget, for preemption.
     Budget {

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use crate::config::nearest;
-use plimsoll_scheduler::{Config, PluginSet, Profile, Registry, UserPlugins};
+use plimsoll_scheduler::{Config, FeatureGates, PluginSet, Profile, Registry, UserPlugins};
 
 /// Gates of 1.36 that touch scheduling, and their defaults. Others of Kubernetes are not the scheduler's.
 const KNOWN: [(&str, bool); 39] = [
@@ -48,21 +48,23 @@ const KNOWN: [(&str, bool); 39] = [
 ];
 
 /// The gates that can be set; all others have to keep their defaults.
-const SETTABLE: [&str; 2] = ["GangScheduling", "GenericWorkload"];
+const SETTABLE: [&str; 3] = ["GangScheduling", "GenericWorkload", "TopologyAwareWorkloadScheduling"];
 
 /// Feature gates that placement knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
     /// `GangScheduling`, which needs `GenericWorkload`: PodGroups, off by default.
     pub gang_scheduling: bool,
+    /// `TopologyAwareWorkloadScheduling`, which needs `GenericWorkload`: placements of PodGroups, off by default.
+    pub topology_aware_workload_scheduling: bool,
 }
 
 impl Gates {
     /// Reads `Name=true,Other=false`.
     ///
     /// # Errors
-    /// For unknown gates, values that are not booleans, gates that can't be set here, and GangScheduling without
-    /// GenericWorkload.
+    /// For unknown gates, values that are not booleans, gates that can't be set here, and GangScheduling or
+    /// TopologyAwareWorkloadScheduling without GenericWorkload.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut errors = Vec::new();
         let mut set = [false; SETTABLE.len()];
@@ -97,19 +99,32 @@ impl Gates {
                 None => errors.push(format!("feature gate {name}={on} is not supported by Plimsoll")),
             }
         }
-        let [gang_scheduling, generic_workload] = set;
-        if gang_scheduling && !generic_workload {
-            errors.push(
-                "GangScheduling is enabled, but depends on features that are disabled: [GenericWorkload]"
-                    .into(),
-            );
+        let [gang_scheduling, generic_workload, topology_aware_workload_scheduling] = set;
+        let dependent = [
+            ("GangScheduling", gang_scheduling),
+            ("TopologyAwareWorkloadScheduling", topology_aware_workload_scheduling),
+        ];
+        for (name, _) in dependent.into_iter().filter(|(_, on)| *on && !generic_workload) {
+            errors.push(format!(
+                "{name} is enabled, but depends on features that are disabled: [GenericWorkload]"
+            ));
         }
-        if errors.is_empty() { Ok(Self { gang_scheduling }) } else { Err(ConfigError::Invalid(errors)) }
+        if errors.is_empty() {
+            Ok(Self { gang_scheduling, topology_aware_workload_scheduling })
+        } else {
+            Err(ConfigError::Invalid(errors))
+        }
+    }
+
+    /// The gates that change which plugins run.
+    pub(super) const fn plugins(self) -> FeatureGates {
+        let Self { gang_scheduling, topology_aware_workload_scheduling } = self;
+        FeatureGates { gang_scheduling, topology_aware_workload_scheduling }
     }
 
     /// The profile of a configuration that names none.
     pub(super) fn default_profile(self) -> Profile {
-        match PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), self.gang_scheduling) {
+        match PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), self.plugins()) {
             Ok(plugins) => Profile { plugins, ..Profile::default() },
             Err(_) => Profile::default(),
         }
@@ -134,6 +149,13 @@ mod tests {
             ("GenericWorkload=true, GangScheduling=false", Ok(false)),
             ("SchedulerAsyncPreemption=true", Ok(false)),
             ("GangScheduling=true", Err("depends on features that are disabled: [GenericWorkload]")),
+            (
+                "TopologyAwareWorkloadScheduling=true",
+                Err(
+                    "TopologyAwareWorkloadScheduling is enabled, but depends on features that are disabled: [GenericWorkload]",
+                ),
+            ),
+            ("GenericWorkload=true,TopologyAwareWorkloadScheduling=true", Ok(false)),
             ("Nope=true", Err("unrecognized feature gate: Nope")),
             ("GangScheduling", Err("missing bool value for GangScheduling")),
             (
@@ -161,7 +183,7 @@ mod tests {
             [ExtensionPoint::PreEnqueue, ExtensionPoint::Permit].map(|p| plugins.enabled(p, "GangScheduling"))
         };
         let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
-        let on = Gates { gang_scheduling: true };
+        let on = Gates { gang_scheduling: true, ..Gates::default() };
         let disabled =
             format!("{head}profiles:\n- plugins: {{permit: {{disabled: [{{name: GangScheduling}}]}}}}\n");
         let named =

@@ -142,7 +142,7 @@ fn profile(
     );
     let user = user_plugins(raw.plugins.unwrap_or_default());
     let known = validate::plugins(&user, registry, path, errors);
-    let plugins = match PluginSet::new(registry, &user, gates.gang_scheduling) {
+    let plugins = match PluginSet::new(registry, &user, gates.plugins()) {
         Ok(plugins) => Some(plugins),
         Err(e) => {
             if known {

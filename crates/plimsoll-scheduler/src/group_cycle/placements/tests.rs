@@ -1,14 +1,18 @@
 use super::super::super::framework::{
-    ExtensionPoint, Placement, Plugin, PluginRef, PluginSet, PodGroupAssignments, PodGroupView, Profile,
-    Registration, Registry, Status, UserPlugins,
+    ExtensionPoint, FeatureGates, Placement, Plugin, PluginRef, PluginSet, PodGroupAssignments, PodGroupView,
+    Profile, Registration, Registry, Status, UserPlugins,
 };
-use super::super::super::tests::{binds, node, object, pod, upsert};
+use super::super::super::tests::{binds, node, object, plain_node, pod, upsert};
 use super::super::super::{Action, Config};
 use super::*;
+use crate::testing::Event;
 use plimsoll_state::ClusterObject;
+use plimsoll_state::ObjectEvent;
 use plimsoll_state::model;
 use plimsoll_state::time::Time;
 use std::collections::BTreeMap;
+
+const GATES: FeatureGates = FeatureGates { gang_scheduling: true, topology_aware_workload_scheduling: true };
 
 /// One placement for each first letter of node names; the more pods fit, the better.
 #[derive(Debug)]
@@ -66,7 +70,8 @@ fn scheduler(score: i64) -> Scheduler {
     registry.register(Registration::new("ByLetter", &points, make)).expect("a new name");
     let mut user = UserPlugins::default();
     user.multi_point.enabled.push(PluginRef { name: "ByLetter".to_owned(), weight: 1 });
-    let plugins = PluginSet::new(&registry, &user, true).expect("valid");
+    user.multi_point.disabled = ["TopologyPlacementGenerator", "PodGroupPodsCount"].map(str::to_owned).into();
+    let plugins = PluginSet::new(&registry, &user, GATES).expect("valid");
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 
@@ -79,7 +84,12 @@ fn decide(score: i64, nodes: &[(&str, i64)]) -> (Vec<String>, Vec<String>) {
     }
     s.apply(
         now,
-        object(ClusterObject::PodGroup { namespace: "ns".into(), name: "g".into(), min_count: Some(2) }),
+        object(ClusterObject::PodGroup {
+            namespace: "ns".into(),
+            name: "g".into(),
+            min_count: Some(2),
+            topology_key: None,
+        }),
     );
     for i in 0..3 {
         s.apply(now, upsert(model::Pod { group: "g".into(), ..pod(&format!("p{i}"), 400) }));
@@ -131,4 +141,71 @@ fn a_group_that_fits_in_no_placement_does_not_run() {
     assert_eq!(decide(1, &[("z1", 9000)]).1, ["Unschedulable: no feasible placements found"]);
     assert_eq!(decide(1, &[("x1", 9000)]).1, ["Unschedulable: no placement has a letter"]);
     assert_eq!(decide(1, &[("a1", 9000)]).0, ["a1", "a1", "a1"], "the only placement");
+}
+
+/// A node of 500 millicores in a zone; none for an empty name.
+fn zoned(name: &str, zone: &str) -> Event {
+    let mut node = plain_node(name, 500);
+    if !zone.is_empty() {
+        node.labels.insert("zone".to_owned(), zone.to_owned());
+    }
+    Event::Object(ObjectEvent::NodeUpsert(Box::new(node)))
+}
+
+fn topology(minimum: Option<u32>, gates: FeatureGates) -> Scheduler {
+    let plugins = PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), gates).expect("valid");
+    let profiles = vec![Profile { plugins, ..Profile::default() }];
+    let mut s = Scheduler::new(Config { profiles, ..Config::default() });
+    let group = ClusterObject::PodGroup {
+        namespace: "ns".into(),
+        name: "g".into(),
+        min_count: minimum,
+        topology_key: Some("zone".into()),
+    };
+    s.apply(Time::from_seconds(0), object(group));
+    s
+}
+
+fn step(s: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<String> {
+    let now = Time::from_seconds(at);
+    events.into_iter().for_each(|e| s.apply(now, e));
+    let mut actions = Vec::new();
+    s.decide(now, &mut |a| actions.push(a));
+    s.check();
+    let mut at: Vec<String> = binds(&actions).into_iter().map(|(_, node)| node).collect();
+    at.sort_unstable();
+    at
+}
+
+fn members(from: usize, to: usize) -> Vec<Event> {
+    (from..to).map(|i| upsert(model::Pod { group: "g".into(), ..pod(&format!("p{i}"), 400) })).collect()
+}
+
+#[test]
+fn pods_of_a_group_share_a_topology_domain() {
+    let nodes = || {
+        let mut out = vec![zoned("a1", "a"), zoned("a2", "a"), zoned("none1", ""), zoned("none2", "")];
+        out.extend((1..=4).map(|i| zoned(&format!("b{i}"), "b")));
+        out
+    };
+    let mut s = topology(Some(2), GATES);
+    step(&mut s, 1, nodes());
+    // Zone a has room for enough pods, zone b for more of them.
+    let mut at = step(&mut s, 2, members(0, 3));
+    assert_eq!(at.len(), 3);
+    // The next one joins them, and there is no place for another.
+    at.extend(step(&mut s, 3, members(3, 4)));
+    at.sort_unstable();
+    assert_eq!(at, ["b1", "b2", "b3", "b4"]);
+    assert!(step(&mut s, 4, members(4, 5)).is_empty());
+    // A group that is no gang runs in one domain as well.
+    let only_topology = FeatureGates { gang_scheduling: false, ..GATES };
+    let mut s = topology(None, only_topology);
+    step(&mut s, 1, nodes());
+    let at = step(&mut s, 2, members(0, 6));
+    assert_eq!(at, ["b1", "b2", "b3", "b4"]);
+    // Without the gate the label means nothing.
+    let mut s = topology(Some(2), FeatureGates { topology_aware_workload_scheduling: false, ..GATES });
+    step(&mut s, 1, nodes());
+    assert_eq!(step(&mut s, 2, members(0, 8)).len(), 8);
 }
