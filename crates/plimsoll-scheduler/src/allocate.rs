@@ -7,8 +7,8 @@ mod prepare;
 
 pub(crate) use pools::Pools;
 
+use super::cluster::devices::{Devices, Slice};
 use super::cluster::{Cluster, NodeId};
-use super::devices::{Devices, Slice};
 use constraints::Settled;
 use plimsoll_state::model::{
     AllocatedDevice, Device, DeviceAlternative, DeviceConstraint, DeviceCount, DeviceRequest, TaintEffect,

@@ -1,7 +1,7 @@
 //! Cluster events: what changed, and which changes interest a plugin (KEP-4247).
 
+use super::cluster::objects::ObjectChange;
 use super::cluster::{ClaimStatuses, Cluster, NodeInfo, PodId, Shape, Usage};
-use super::objects::ObjectChange;
 use plimsoll_state::intern::Sym;
 use std::sync::Arc;
 

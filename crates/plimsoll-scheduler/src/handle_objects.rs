@@ -1,11 +1,12 @@
 //! Objects besides nodes and pods → state and events.
 
 use super::Scheduler;
+use super::cluster::Pair;
 use super::cluster::group::PodGroup;
 use super::cluster::labels::Selector;
+use super::cluster::objects::{Budget, Capacity, Claim, Class, ObjectChange, OwnerSelector, Service, Volume};
 use super::cluster::{Labels, OwnerKind};
 use super::events::{ActionType, ClusterEvent, EventResource, Payload};
-use super::objects::{Budget, Capacity, Claim, Class, ObjectChange, OwnerSelector, Pair, Service, Volume};
 use plimsoll_state::ClusterObject;
 use plimsoll_state::model;
 use std::collections::BTreeMap;
@@ -281,11 +282,11 @@ pub(super) fn object_pair(
         })),
         ClusterObject::DeviceClaim(_) => ObjectChange::DeviceClaim(both(old, new, |o| {
             let ClusterObject::DeviceClaim(v) = o else { return None };
-            Some(super::devices::Claim::new(v, s))
+            Some(super::cluster::devices::Claim::new(v, s))
         })),
         ClusterObject::DeviceSlice(_) => ObjectChange::DeviceSlice(both(old, new, |o| {
             let ClusterObject::DeviceSlice(v) = o else { return None };
-            Some(super::devices::Slice::new(v, s))
+            Some(super::cluster::devices::Slice::new(v, s))
         })),
         ClusterObject::DeviceClass(_) => ObjectChange::DeviceClass(both(old, new, |o| {
             let ClusterObject::DeviceClass(v) = o else { return None };

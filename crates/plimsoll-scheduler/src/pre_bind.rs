@@ -1,10 +1,10 @@
 //! PreBind: what must be written before a pod is bound, and waiting until it has taken effect
 //! (upstream `bindingCycle` in `schedule_one.go`, and PreBind of DynamicResources and VolumeBinding).
 
+use super::cluster::devices::extended_name;
+use super::cluster::objects::Assumed;
 use super::cluster::{NodeId, PodId};
-use super::devices::extended_name;
 use super::framework::{PluginId, PreBindResult};
-use super::objects::Assumed;
 use super::{Action, DeviceGrant, PreBindWork, Scheduler};
 use plimsoll_state::time::Time;
 use smallvec::SmallVec;

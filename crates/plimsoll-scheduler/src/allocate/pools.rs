@@ -2,8 +2,8 @@
 //! `GatherPools`).
 
 use super::Failure;
+use crate::cluster::devices::{Claim, DeviceId, Devices, Reach, Slice};
 use crate::cluster::{Cluster, NodeId};
-use crate::devices::{Claim, DeviceId, Devices, Reach, Slice};
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{Counters, Device};

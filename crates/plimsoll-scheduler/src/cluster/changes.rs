@@ -3,6 +3,9 @@
 use super::{NodeId, Shape};
 use std::sync::Arc;
 
+/// An object before and after a change; `None` before: added, after: deleted.
+pub type Pair<T> = (Option<Arc<T>>, Option<Arc<T>>);
+
 /// A change of a node.
 #[derive(Clone, Debug)]
 pub struct Changed {

@@ -2,26 +2,30 @@
 
 pub mod amounts;
 mod changes;
+pub mod devices;
 pub mod features;
 pub mod group;
+mod ids;
 pub mod labels;
 pub mod node;
+pub mod objects;
 pub mod pod;
 pub mod ports;
 pub mod spec;
 mod view;
 
 pub use amounts::{Amounts, Usage};
-pub use changes::{Changed, Changes, Moved};
+pub use changes::{Changed, Changes, Moved, Pair};
+pub use ids::{NodeId, PodId, ShapeId, SpecId};
 pub use labels::Labels;
-pub use node::{Columns, Node, NodeId, NodeInfo};
-pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, PodId, Shape, ShapeId, Shapes, SpecId};
+pub use node::{Columns, Node, NodeInfo};
+pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, Shape, Shapes};
 
 pub use view::{NodeColumns, NodeView, PodView};
 
-use super::objects::Objects;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use objects::Objects;
 use plimsoll_state::intern::{Interner, Map, Marks, Sym};
 use plimsoll_state::{cast::index32, model, slab::Id, slab::Slab};
 use std::collections::BTreeSet;

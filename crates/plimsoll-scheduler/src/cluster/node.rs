@@ -1,19 +1,14 @@
 //! Nodes: what the API said, and the columns of what is free.
 
-use super::PodId;
+use super::ids::{NodeId, PodId};
 use super::labels::Labels;
 use super::ports::HostPort;
 use super::spec::Taint;
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model;
-use plimsoll_state::slab::{Id, dense_id};
+use plimsoll_state::slab::Id;
 use smallvec::SmallVec;
 use std::sync::Arc;
-
-dense_id!(
-    /// A node row.
-    NodeId
-);
 
 /// What the API said about a node, over interned strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

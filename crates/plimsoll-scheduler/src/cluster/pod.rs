@@ -1,30 +1,17 @@
 //! Pods: one small row each, what they share in shapes and specs.
 
 use super::amounts::Usage;
+use super::ids::{NodeId, ShapeId, SpecId};
 use super::labels::Labels;
-use super::node::NodeId;
 use super::spec::Spec;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model::{self, PodSpec};
-use plimsoll_state::slab::{Slab, dense_id};
+use plimsoll_state::slab::Slab;
 use plimsoll_state::time::Time;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-
-dense_id!(
-    /// A pod row.
-    PodId
-);
-dense_id!(
-    /// A spec that at least one pod has.
-    SpecId
-);
-dense_id!(
-    /// A combination of namespace, labels and spec that at least one pod has.
-    ShapeId
-);
 
 /// What pods of one kind share.
 #[derive(Clone, Debug)]

@@ -296,8 +296,8 @@ pub trait Plugin: Debug + Send + Sync {
     }
 
     /// How the plugin is asked at this extension point when it answers outside of the process; `None`: its methods answer,
-    /// or it has no interest in the pod. Asked so at Filter, Score, PostFilter and Bind, after the plugins that answer at
-    /// once; a cycle with such a plugin takes several steps.
+    /// or it has no interest in the pod. The scheduler asks such a plugin at Filter, Score and PostFilter after the others,
+    /// and at Bind before them; the cycle takes several steps.
     fn remote(&self, _point: ExtensionPoint, _cluster: &Cluster, _pod: PodId) -> Option<RemoteCall> {
         None
     }

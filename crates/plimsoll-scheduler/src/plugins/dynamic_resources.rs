@@ -3,14 +3,14 @@
 use super::extended_resources::{Extended, extended_of};
 use super::scoring::normalize_by_max;
 use crate::allocate::{Failure, Given, Pools, Wanted, allocate};
+use crate::cluster::devices::Claim;
+use crate::cluster::objects::ObjectChange;
 use crate::cluster::{Cluster, NodeId, PodId};
-use crate::devices::Claim;
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
     AssumedPod, CycleState, FilterState, Incoming, Normalization, Plugin, PostFilterHandle, PostFilterResult,
     PreFilterResult, ScoreState, Status,
 };
-use crate::objects::ObjectChange;
 use crate::{DeviceGrant, ExtendedClaim, PreBindWork};
 use plimsoll_state::cast::signed;
 use plimsoll_state::model::{

@@ -4,6 +4,7 @@ use super::scoring::MAX_SCORE;
 use crate::args::{FitArgs, StrategyKind};
 use crate::cluster::amounts::{Amounts, is_scalar};
 use crate::cluster::node::{CPU, EPHEMERAL, MEMORY, PODS};
+use crate::cluster::objects::ObjectChange;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
@@ -11,7 +12,6 @@ use crate::framework::{
     Code, CycleState, FilterState, Incoming, Normalization, Plugin, PreFilterResult, Reason, ScoreState,
     Status,
 };
-use crate::objects::ObjectChange;
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::is_extended_resource;
 use plimsoll_state::slab::Id;

@@ -2,10 +2,10 @@
 //! upstream `plugins/gangscheduling/gangscheduling.go`).
 
 use crate::cluster::group::{Group, PodGroup};
+use crate::cluster::objects::ObjectChange;
 use crate::cluster::{Cluster, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{AssumedPod, Incoming, PermitResult, Plugin, PluginId, Status, WaitingPods};
-use crate::objects::ObjectChange;
 use plimsoll_state::time::Duration;
 
 /// How long a pod waits for the others of its gang (upstream's `permitTimeoutDuration`).

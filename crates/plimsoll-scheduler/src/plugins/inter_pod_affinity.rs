@@ -1,7 +1,9 @@
 //! InterPodAffinity, filter side: terms between pods, counted by topology (upstream
 //! `plugins/interpodaffinity/filtering.go`).
 
-use super::{inter_pod_counts, inter_pod_score};
+mod counts;
+mod score;
+
 use crate::args::InterPodAffinityArgs;
 use crate::cluster::spec::Term;
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId, Shape};
@@ -147,7 +149,7 @@ impl Plugin for InterPodAffinity {
     }
 
     fn counts(&self, cluster: &Cluster, pod: &Incoming) -> Option<Box<dyn Counts>> {
-        inter_pod_counts::new(&self.0, cluster, pod)
+        counts::new(&self.0, cluster, pod)
     }
 
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
@@ -184,7 +186,7 @@ impl Plugin for InterPodAffinity {
         _feasible: &[NodeId],
         _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
-        inter_pod_score::pre_score(&self.0, cluster, pod)
+        score::pre_score(&self.0, cluster, pod)
     }
 
     fn events_to_register(&self) -> &[ClusterEventWithHint] {

@@ -1,10 +1,10 @@
 //! Preemption: which pods to delete so that a more important one fits (upstream `framework/preemption/preemption.go`,
 //! and `SelectVictimsOnNode` of `plugins/defaultpreemption/default_preemption.go`).
 
+use crate::cluster::objects::Budget;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::framework::{Candidate, CandidateRank, Code, DryRun, PostFilterHandle, Status};
 use crate::message::Fit;
-use crate::objects::Budget;
 use plimsoll_state::time::Time;
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,15 +1,17 @@
 //! PodTopologySpread, filter side: hard constraints (upstream `plugins/podtopologyspread/filtering.go`).
 
+mod counts;
+mod score;
+
 use super::taint_toleration::is_kept_away;
-use super::{spread_counts, spread_score};
 use crate::args::SpreadArgs;
+use crate::cluster::objects::OwnerSelector;
 use crate::cluster::spec::{Spec, Spread};
 use crate::cluster::{Cluster, Labels, Node, NodeId, NodeInfo, OwnerKind, PodId, Shape};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
 use crate::framework::{
     Counts, CycleState, FilterState, Incoming, Plugin, PreFilterResult, ScoreState, Status,
 };
-use crate::objects::OwnerSelector;
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::{Interner, Map, Sym};
 use plimsoll_state::model::{SpreadConstraint, UnsatisfiableAction};
@@ -202,7 +204,7 @@ impl Plugin for PodTopologySpread {
     }
 
     fn counts(&self, cluster: &Cluster, pod: &Incoming) -> Option<Box<dyn Counts>> {
-        spread_counts::new(self, cluster, pod)
+        counts::new(self, cluster, pod)
     }
 
     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
@@ -234,7 +236,7 @@ impl Plugin for PodTopologySpread {
         feasible: &[NodeId],
         _state: &CycleState,
     ) -> Option<Box<dyn ScoreState>> {
-        spread_score::pre_score(self, cluster, pod, feasible)
+        score::pre_score(self, cluster, pod, feasible)
     }
 
     fn events_to_register(&self) -> &[ClusterEventWithHint] {

@@ -7,13 +7,13 @@ use super::volumes::{
 };
 use crate::PreBindWork;
 use crate::args::Args;
+use crate::cluster::objects::{Assumed, Claim, ObjectChange, Volume};
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
     AssumedPod, Code, CycleState, FilterState, Incoming, Plugin, PreBindResult, PreFilterResult, Reason,
     Status,
 };
-use crate::objects::{Assumed, Claim, ObjectChange, Volume};
 use plimsoll_state::model::VolumeSource;
 use plimsoll_state::time::Duration;
 use smallvec::SmallVec;

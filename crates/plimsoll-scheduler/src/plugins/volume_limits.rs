@@ -1,10 +1,10 @@
 //! NodeVolumeLimits: how many CSI volumes a node can attach (upstream `plugins/nodevolumelimits/csi.go`).
 
 use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, uses_volumes};
+use crate::cluster::objects::{Claim, ObjectChange};
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
-use crate::objects::{Claim, ObjectChange};
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::VolumeSource;

@@ -1,10 +1,10 @@
 //! VolumeZone: zone and region labels of bound volumes (upstream `plugins/volumezone/volume_zone.go`).
 
 use super::volumes::{claim_change, find, is_own_claim, uses_volumes};
+use crate::cluster::objects::{ObjectChange, Volume};
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
-use crate::objects::{ObjectChange, Volume};
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::{BindingMode, VolumeSource};
 use std::collections::BTreeSet;

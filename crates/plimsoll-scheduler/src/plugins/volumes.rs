@@ -1,7 +1,8 @@
 //! What the volume plugins share: which claims a pod uses.
 
+use crate::cluster::Pair;
+use crate::cluster::objects::{Claim, ObjectChange};
 use crate::cluster::{Cluster, PodId, Shape};
-use crate::objects::{Claim, ObjectChange, Pair};
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{BindingMode, PersistentVolumeClaim, Volume, VolumeSource};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Devices, classes and claims over interned strings.
 
-use super::cluster::labels::NodeSelector;
-use super::cluster::{Cluster, Node};
-use super::objects::Pair;
+use super::changes::Pair;
+use super::labels::NodeSelector;
+use super::{Cluster, Node};
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model::{self, AllocatedDevice};

@@ -1,7 +1,7 @@
 //! InterPodAffinity, score side: preferred terms of both sides (upstream
 //! `plugins/interpodaffinity/scoring.go`).
 
-use super::inter_pod_affinity::term_matches;
+use super::term_matches;
 use crate::args::InterPodAffinityArgs;
 use crate::cluster::spec::Term;
 use crate::cluster::{Cluster, NodeId, NodeInfo, Shape};

@@ -1,7 +1,6 @@
 //! PodTopologySpread, counted: matching pods by domain for one shape, kept up to date.
 
-use super::spread::{Domains, PodTopologySpread, REASON, REASON_LABEL, has_all_keys, includes};
-use super::spread_score;
+use super::{Domains, PodTopologySpread, REASON, REASON_LABEL, has_all_keys, includes};
 use crate::cluster::spec::Spread;
 use crate::cluster::{Cluster, Moved, NodeId, Shape};
 use crate::framework::{
@@ -270,7 +269,7 @@ impl Counts for State {
         let weights: SmallVec<[f64; 4]> = (0..self.soft.len()).map(weight).collect();
         let raw = |at: &At<'_>| (!self.ignores(at.place)).then(|| self.raw_score(at.place, &weights));
         let raws: SmallVec<[Option<i64>; 8]> = feasible.iter().map(raw).collect();
-        spread_score::normalize(&raws, out);
+        super::score::normalize(&raws, out);
     }
 
     fn dump(&self) -> Dump {

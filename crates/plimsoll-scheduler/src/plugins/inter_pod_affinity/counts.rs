@@ -1,9 +1,7 @@
 //! InterPodAffinity, counted: pods that matter to one shape by topology domain, kept up to date.
 
-use super::inter_pod_affinity::{
-    DomainCounts, REASON_AFFINITY, REASON_ANTI, REASON_EXISTING, all_match, term_matches,
-};
-use super::inter_pod_score::normalize;
+use super::score::normalize;
+use super::{DomainCounts, REASON_AFFINITY, REASON_ANTI, REASON_EXISTING, all_match, term_matches};
 use crate::args::InterPodAffinityArgs;
 use crate::cluster::{Cluster, Moved, NodeId, Shape};
 use crate::framework::{

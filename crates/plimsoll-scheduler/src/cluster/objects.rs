@@ -1,7 +1,8 @@
 //! Objects other than nodes and pods.
 
-use super::cluster::OwnerKind;
-use super::cluster::labels::{Labels, NodeSelector, Selector};
+use super::OwnerKind;
+use super::changes::Pair;
+use super::labels::{Labels, NodeSelector, Selector};
 use plimsoll_state::intern::{Interner, Map, Marks, Sym};
 use plimsoll_state::model;
 use std::collections::BTreeMap;
@@ -227,9 +228,6 @@ impl Objects {
         self.claims.get(&(namespace, name.to_owned()))
     }
 }
-
-/// Before and after; `None` before: added, after: deleted.
-pub type Pair<T> = (Option<Arc<T>>, Option<Arc<T>>);
 
 /// What changed about an object.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! PodTopologySpread, score side: soft constraints (upstream `plugins/podtopologyspread/scoring.go`).
 
-use super::spread::{PodTopologySpread, count_on, has_all_keys, includes};
+use super::{PodTopologySpread, count_on, has_all_keys, includes};
 use crate::cluster::spec::Spread;
 use crate::cluster::{Cluster, NodeId};
 use crate::framework::{Incoming, ScoreState};
