@@ -58,6 +58,7 @@ fn main() -> ExitCode {
             cli::Command::Bench { what: cli::Bench::Admission(args) } => bench::admission::run(&args),
             cli::Command::Bench { what: cli::Bench::Soak(args) } => bench::soak::run(args).await,
             cli::Command::Bench { what: cli::Bench::Placement(args) } => bench::placement::run(&args),
+            cli::Command::Bench { what: cli::Bench::Cluster(args) } => bench::cluster::run(args).await,
         }
     });
     stop.cancel();

@@ -7,6 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
+#[path = "../src/bench/process.rs"]
+#[allow(dead_code)]
+mod process;
 #[path = "../src/bench/upstream.rs"]
 #[allow(dead_code)]
 mod upstream;

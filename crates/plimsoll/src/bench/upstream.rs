@@ -13,6 +13,8 @@ use plimsoll_apiserver::private;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
+use super::process::{Usage, usage};
+
 /// Longest wait for an answer after the start.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -91,6 +93,14 @@ impl Upstream {
             .with_context(|| program.display().to_string())?;
         self.children.push(child);
         Ok(())
+    }
+
+    /// Processor time of both, and the memory that they needed at most, together.
+    pub fn usage(&self) -> Usage {
+        self.children.iter().map(|c| usage(c.id())).fold(Usage::default(), |sum, one| Usage {
+            cpu: sum.cpu + one.cpu,
+            memory: sum.memory + one.memory,
+        })
     }
 
     fn log(&self, name: &str) -> PathBuf {

@@ -19,6 +19,41 @@ pub enum Bench {
     Admission(BenchAdmission),
     /// Benchmark scheduling: pods per second in process, time per decision, memory.
     Placement(BenchPlacement),
+    /// Benchmark `plimsoll run`, and other controllers in turns, on a real kube-apiserver.
+    Cluster(BenchCluster),
+}
+
+/// `plimsoll bench cluster`.
+#[derive(Debug, Args)]
+pub struct BenchCluster {
+    /// Rows to run, by name: baseline, large-scale, tas [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub rows: Vec<String>,
+    /// Factor of the number of workloads per ClusterQueue: 0.1 for a quick run.
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
+    pub scale: f64,
+    /// Directory of `etcd` and `kube-apiserver`.
+    #[arg(long, value_name = "DIR", env = "KUBEBUILDER_ASSETS")]
+    pub assets: Option<PathBuf>,
+    /// Another controller to measure in turns: its name and its command, in which {kubeconfig} stands for a file, such as
+    /// 'kueue=./minimalkueue --kubeconfig {kubeconfig}'. May be given several times.
+    #[arg(long = "peer", value_name = "NAME=COMMAND")]
+    pub peers: Vec<String>,
+    /// How many turns each controller has.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub rounds: u32,
+    /// Longest time of a turn.
+    #[arg(long, default_value = "30m", value_name = "TIME", value_parser = duration)]
+    pub timeout: Duration,
+    /// Directory for temporary files [default: the system's].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Output format.
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+    /// Hide progress bars.
+    #[arg(long)]
+    pub quiet: bool,
 }
 
 /// `plimsoll bench placement`.

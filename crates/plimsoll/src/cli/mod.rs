@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub use bench::{Bench, BenchAdmission, BenchApi, BenchPlacement, BenchSoak};
+pub use bench::{Bench, BenchAdmission, BenchApi, BenchCluster, BenchPlacement, BenchSoak};
 use parse::{base, bind, duration, speed};
 
 /// Batch and AI scheduler for Kubernetes: admission and scheduling in one engine.

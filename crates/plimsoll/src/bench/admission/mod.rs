@@ -6,7 +6,7 @@
 //! `processCpu` (all CPU time, the generator's too) is the better bound.
 
 mod micro;
-mod shape;
+pub mod shape;
 mod world;
 
 use anyhow::Context;

@@ -12,10 +12,11 @@ use plimsoll_state::time::{Duration, Time};
 use serde::Deserialize;
 
 /// Node label of a rack.
-const RACK: &str = "cloud.provider.com/topology-rack";
+pub const RACK: &str = "cloud.provider.com/topology-rack";
 /// Node label of a block.
-const BLOCK: &str = "cloud.provider.com/topology-block";
-const HOST: &str = "kubernetes.io/hostname";
+pub const BLOCK: &str = "cloud.provider.com/topology-block";
+/// Node label of the node itself.
+pub const HOST: &str = "kubernetes.io/hostname";
 const FLAVOR: &str = "default";
 const NAMESPACE: &str = "bench";
 

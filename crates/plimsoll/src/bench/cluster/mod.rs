@@ -1,0 +1,252 @@
+//! `plimsoll bench cluster`: controllers on a real API server, in turns, under the loads of Kueue's performance test.
+//!
+//! The client, etcd, kube-apiserver and the controller share this machine, as they do in Kueue's own test. Each turn has
+//! a new API server. Writes are counted by the API server itself; what this client wrote is taken off.
+
+mod drive;
+mod objects;
+
+mod writes;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use plimsoll_api::json;
+use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, PatchKind, Resource, WORKLOADS};
+use serde_json::Value;
+
+use self::drive::Outcome;
+use self::writes::Writes;
+use super::admission::shape::Shape;
+use super::client::Target;
+use super::process::{Controller, Running, Usage};
+use super::report::{self, Row};
+use super::upstream::Upstream;
+use crate::cli;
+
+const NAMESPACE: &str = "bench";
+/// Longest wait for queues to become active, and for their statuses to say that nothing is left.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Measures the rows that were asked for.
+pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
+    let Some(assets) = args.assets.clone() else {
+        bail!(
+            "--assets: etcd and kube-apiserver are needed; name their directory, or set KUBEBUILDER_ASSETS"
+        );
+    };
+    let mut controllers = vec![Controller::own(&OWN)?];
+    for peer in &args.peers {
+        controllers.push(Controller::parse(peer)?);
+    }
+    report::head(args.output, false);
+    for mut shape in select(&args)? {
+        shape.scale(args.scale);
+        let mut turns: Vec<Vec<Turn>> = controllers.iter().map(|_| Vec::new()).collect();
+        for round in 0..args.rounds {
+            for (controller, turns) in controllers.iter().zip(&mut turns) {
+                let what = format!("{} {} {}/{}", shape.name, controller.name, round + 1, args.rounds);
+                let turn = turn(&shape, controller, &assets, &args, &what).await.context(what.clone())?;
+                turn.rows(&shape, &what).iter().for_each(|row| report::row(row, args.output));
+                turns.push(turn);
+            }
+        }
+        compare(&shape, &controllers, &turns, args.output);
+    }
+    Ok(())
+}
+
+/// As `plimsoll run` is started for it: the role that is measured, without a limit of requests.
+const OWN: [&str; 4] = ["run", "--queueing", "--kubeconfig", "{kubeconfig}"];
+
+fn select(args: &cli::BenchCluster) -> anyhow::Result<Vec<Shape>> {
+    let mut all = Shape::built_in()?;
+    let unknown = args.rows.iter().find(|r| all.iter().all(|s| s.name != **r));
+    if let Some(unknown) = unknown {
+        let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
+        bail!("--rows: no row {unknown}; there are {}", known.join(", "));
+    }
+    all.retain(|s| args.rows.is_empty() || args.rows.contains(&s.name));
+    Ok(all)
+}
+
+/// What one turn of one controller came to.
+struct Turn {
+    outcome: Outcome,
+    /// Of the controller.
+    used: Usage,
+    /// Of kube-apiserver and etcd.
+    server: Usage,
+    writes: Writes,
+    /// From the last end to statuses of queues that say so.
+    settled: Duration,
+    /// From SIGTERM to the end.
+    stopped: Duration,
+}
+
+async fn turn(
+    shape: &Shape,
+    controller: &Controller,
+    assets: &Path,
+    args: &cli::BenchCluster,
+    what: &str,
+) -> anyhow::Result<Turn> {
+    let parent = args.data.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = parent.join(format!("plimsoll-bench-{}", std::process::id()));
+    let upstream = Upstream::start(assets, dir.clone(), false).await?;
+    let target = Target::new(kube::config::Kubeconfig::read_from(&upstream.kubeconfig)?).await?;
+    let api = Api::new(kube::Client::try_from(target.config.clone())?, "plimsoll-bench");
+    install(&api, shape).await?;
+    let log: PathBuf = dir.join("controller.log");
+    let mut running = controller.start(&upstream.kubeconfig, &log)?;
+    active(&api, shape.queues(), &mut running).await?;
+    let before = Writes::read(&api.get_text("/metrics").await?);
+    let (used_before, server_before) = (running.usage(), upstream.usage());
+    let bar = super::load::bar(args.quiet, shape.workloads(), what);
+    let outcome = drive::play(shape, (&api, &target, NAMESPACE), &mut running, args.timeout, &bar).await?;
+    bar.finish_and_clear();
+    let settled = settled(&api, &mut running).await?;
+    let after = Writes::read(&api.get_text("/metrics").await?);
+    let (used, server) = (running.usage(), upstream.usage());
+    let stopped = running.stop().await?;
+    Ok(Turn {
+        writes: after.since(&before, &outcome.own),
+        used: Usage { cpu: used.cpu - used_before.cpu, ..used },
+        server: Usage { cpu: server.cpu - server_before.cpu, ..server },
+        outcome,
+        settled,
+        stopped,
+    })
+}
+
+/// Creates the definitions and everything but workloads.
+async fn install(api: &Api, shape: &Shape) -> anyhow::Result<()> {
+    const DEFINITIONS: Resource = Resource {
+        api_version: "apiextensions.k8s.io/v1",
+        plural: "customresourcedefinitions",
+        kind: "CustomResourceDefinition",
+    };
+    for definition in plimsoll_apimachinery::crd::kueue_definitions() {
+        api.create(DEFINITIONS, definition).await.context("a CustomResourceDefinition")?;
+    }
+    let began = Instant::now();
+    while api.get_path(&WORKLOADS.collection("")).await.is_err() {
+        if began.elapsed() > PATIENCE {
+            bail!("the API server does not serve Workloads");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for (resource, object) in objects::setup(shape, NAMESPACE) {
+        api.create(resource, &object).await.with_context(|| format!("creating {}", json::name(&object)))?;
+        if object.get("status").is_some() {
+            let status = serde_json::json!({"status": object["status"]});
+            api.patch(resource, "", json::name(&object), "status", PatchKind::Merge, &status).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn cluster_queues(api: &Api) -> anyhow::Result<Vec<Value>> {
+    let list = api.get_path(&CLUSTER_QUEUES.collection("")).await?;
+    Ok(json::list(&list, &["items"]).to_vec())
+}
+
+async fn active(api: &Api, count: usize, running: &mut Running) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let is = |q: &&Value| json::condition(q, "Active").is_some_and(|c| c["status"] == "True");
+        if cluster_queues(api).await?.iter().filter(is).count() == count {
+            return Ok(());
+        }
+        running.check()?;
+        if began.elapsed() > PATIENCE {
+            bail!("the controller does not make {count} ClusterQueues active");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until the statuses of queues say that nothing waits and nothing runs.
+async fn settled(api: &Api, running: &mut Running) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    loop {
+        let left = |q: &Value| {
+            let count = |field: &str| q["status"][field].as_i64().unwrap_or_default();
+            count("pendingWorkloads") + count("reservingWorkloads")
+        };
+        let left: i64 = cluster_queues(api).await?.iter().map(left).sum();
+        if left == 0 {
+            return Ok(began.elapsed());
+        }
+        running.check()?;
+        if began.elapsed() > PATIENCE {
+            bail!("statuses of ClusterQueues still count {left} workloads after the end");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+impl Turn {
+    fn rows(&self, shape: &Shape, what: &str) -> Vec<Row> {
+        let o = &self.outcome;
+        let per = |n: u64| n as f64 / shape.workloads().max(1) as f64;
+        let of = |names: &'static [&'static str]| {
+            move |w: &str| names.iter().any(|n| w.split('/').next() == Some(n))
+        };
+        let writes = |names| per(self.writes.sum(of(names)));
+        let mut rows = vec![
+            Row::less(format!("{what}: wall"), o.elapsed.as_secs_f64(), "s", None)
+                .with("created", o.created.as_secs_f64())
+                .with("evictions", o.evictions as f64)
+                .with("settled", self.settled.as_secs_f64())
+                .with("stopped", self.stopped.as_secs_f64()),
+            Row::less(format!("{what}: writes per workload"), per(self.writes.sum(|_| true)), "", None)
+                .with("workloads", writes(&["workloads"]))
+                .with("queues", writes(&["clusterqueues", "localqueues", "cohorts"]))
+                .with("events", writes(&["events"])),
+            Row::less(format!("{what}: CPU of the controller"), self.used.cpu, "s", None)
+                .with("memoryMiB", self.used.memory)
+                .with("server", self.server.cpu),
+        ];
+        for (class, mut waits) in by_class(shape, o) {
+            waits.sort_by(f64::total_cmp);
+            let at = |q: f64| waits.get(((waits.len() as f64 - 1.0) * q).round() as usize).copied();
+            let average = waits.iter().sum::<f64>() / waits.len().max(1) as f64;
+            let row = Row::less(format!("{what}: to admission, {class}"), average, "s", None);
+            rows.push(row.with("p50", at(0.5).unwrap_or(0.0)).with("p99", at(0.99).unwrap_or(0.0)));
+        }
+        rows.iter_mut().for_each(|r| r.case.clone_from(&shape.name));
+        rows
+    }
+}
+
+/// Waits by what comes before the dash in the names of classes.
+fn by_class(shape: &Shape, o: &Outcome) -> Vec<(String, Vec<f64>)> {
+    let mut out: Vec<(String, Vec<f64>)> = Vec::new();
+    for (c, waits) in shape.classes.iter().zip(&o.waits) {
+        let name = c.name.split('-').next().unwrap_or_default();
+        match out.iter_mut().find(|(n, _)| n == name) {
+            Some((_, all)) => all.extend(waits),
+            None => out.push((name.to_owned(), waits.clone())),
+        }
+    }
+    out
+}
+
+/// Wall times of the first controller over those of each other one, turn by turn.
+fn compare(shape: &Shape, controllers: &[Controller], turns: &[Vec<Turn>], output: cli::Output) {
+    let Some((own, peers)) = turns.split_first() else { return };
+    for (peer, theirs) in controllers.iter().skip(1).zip(peers) {
+        let seconds = |t: &Turn| t.outcome.elapsed.as_secs_f64().max(1e-9);
+        let mut ratios: Vec<f64> = own.iter().zip(theirs).map(|(a, b)| seconds(b) / seconds(a)).collect();
+        ratios.sort_by(f64::total_cmp);
+        let (Some(least), Some(most)) = (ratios.first(), ratios.last()) else { continue };
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        let mut row = Row::more(format!("{}: times as fast as {}", shape.name, peer.name), mean, "×", None)
+            .with("least", *least)
+            .with("most", *most);
+        row.case.clone_from(&shape.name);
+        report::row(&row, output);
+    }
+}
