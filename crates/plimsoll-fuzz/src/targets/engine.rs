@@ -27,7 +27,7 @@ fn config(choice: u8) -> EngineConfig {
         &plimsoll_scheduler::UserPlugins::default(),
         plimsoll_scheduler::FeatureGates {
             gang_scheduling: choice & 64 != 0,
-            ..plimsoll_scheduler::FeatureGates::default()
+            topology_aware_workload_scheduling: choice & 128 != 0,
         },
     );
     let second = plimsoll_scheduler::Profile {

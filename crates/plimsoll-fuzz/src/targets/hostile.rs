@@ -213,12 +213,11 @@ pub fn pod(c: &mut Cursor<'_>) -> Pod {
 pub fn object(c: &mut Cursor<'_>) -> ClusterObject {
     let namespace = c.pick(&["ns", "", "other"]).to_owned();
     match c.below(7) {
-        6 => ClusterObject::PodGroup {
-            namespace,
-            name: name(c),
-            min_count: maybe(c, |c| c.below(4) as u32),
-            topology_key: None,
-        },
+        6 => {
+            let (name, min_count) = (name(c), maybe(c, |c| c.below(4) as u32));
+            let topology_key = min_count.filter(|n| n % 2 == 1).map(|_| "zone".to_owned());
+            ClusterObject::PodGroup { namespace, name, min_count, topology_key }
+        }
         0 => ClusterObject::Namespace { name: namespace, labels: map(c) },
         1 => ClusterObject::Service { namespace, name: name(c), selector: map(c) },
         2 => ClusterObject::Volume(PersistentVolume {

@@ -209,3 +209,42 @@ fn pods_of_a_group_share_a_topology_domain() {
     step(&mut s, 1, nodes());
     assert_eq!(step(&mut s, 2, members(0, 8)).len(), 8);
 }
+
+/// Groups with and without topology constraints, single pods and nodes come and go: a group never spans two zones.
+#[test]
+fn no_group_spans_two_zones() {
+    for seed in 0..20 {
+        let mut rng = plimsoll_state::rng::Rng::new(seed);
+        let mut s = topology(Some(2), FeatureGates { gang_scheduling: seed % 2 == 0, ..GATES });
+        let mut bound = 0;
+        for at in 1..300 {
+            let event = match rng.below(12) {
+                0..=2 => {
+                    let n = rng.below(8);
+                    zoned(&format!("n{n}"), ["a", "b", "c", ""][n as usize % 4])
+                }
+                3 => Event::Object(ObjectEvent::NodeDelete(format!("n{}", rng.below(8)))),
+                4 | 5 => Event::Object(ObjectEvent::PodDelete(format!("uid-p{}", rng.below(9)))),
+                6 => Event::Answer(crate::Event::BindFailed {
+                    uid: format!("uid-p{}", rng.below(9)),
+                    message: "no".into(),
+                }),
+                7 => upsert(pod(&format!("single{}", rng.below(4)), 300)),
+                8 => Event::Object(ObjectEvent::PodDelete(format!("uid-single{}", rng.below(4)))),
+                _ => {
+                    let name = format!("p{}", rng.below(9));
+                    let mut one = model::Pod { group: "g".into(), ..pod(&name, 400) };
+                    one.spec.priority = i32::try_from(rng.below(2)).expect("small");
+                    upsert(one)
+                }
+            };
+            bound += step(&mut s, at, vec![event]).len();
+            let pods =
+                s.cluster.pods.iter().filter(|(_, p)| p.extra.as_ref().is_some_and(|e| &*e.group == "g"));
+            let nodes = pods.filter_map(|(id, _)| s.cluster.pod(id)?.node()).filter_map(|n| n.label("zone"));
+            let zones: std::collections::BTreeSet<&str> = nodes.collect();
+            assert!(zones.len() <= 1, "seed {seed}, step {at}: {zones:?}");
+        }
+        assert!(bound > 0, "seed {seed}");
+    }
+}
