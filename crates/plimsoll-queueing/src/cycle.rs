@@ -309,7 +309,7 @@ impl<'a> Cycle<'a> {
         gone.extend(e.targets.iter().map(|t| t.id));
         gone.iter().for_each(|&id| self.state.simulate_usage_removal(id));
         let quota = self.state.quota_fits(e.cq, e.usage());
-        let places = self.state.tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
+        let places = self.state.tas_view().tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
         self.state.rollback(mark);
         (quota, places)
     }

@@ -87,7 +87,7 @@ impl Cycle<'_> {
         a: &Assignment,
     ) -> Vec<Target> {
         let Some(node) = self.state.cq(cq).node else { return Vec::new() };
-        let tas = self.state.tas_requests(id, cq, a);
+        let tas = self.state.tas_view().tas_requests(id, cq, a);
         let usage = self.requested_usage(a);
         let pods: Vec<Fr> = self.columns_of_pods(a);
         let known = usage.iter().filter(|(fr, _)| !pods.contains(fr)).copied().collect();
@@ -264,7 +264,7 @@ impl Cycle<'_> {
             (borrow || !self.state.tree.borrowing_with(need.node, fr, a))
                 && a <= self.state.tree.available(need.node, fr)
         });
-        quota && self.state.tas_fits(need.id, need.cq, &need.tas)
+        quota && self.state.tas_view().tas_fits(need.id, need.cq, &need.tas)
     }
 
     /// Removes unnecessary targets, from the last but one backwards (Kueue `fillBackWorkloads`), as far as `legal` allows,

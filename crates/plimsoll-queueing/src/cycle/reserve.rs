@@ -58,7 +58,7 @@ impl Cycle<'_> {
     /// among it. Kueue doesn't look: several that each fit beside a victim can be admitted together in its place,
     /// before it has stopped, and more is reserved than there is.
     pub(super) fn fits_beside_victims(&mut self, e: &Entry) -> bool {
-        if !self.state.shared_nodes_fit(e.id, e.assignment.as_ref()) {
+        if !self.state.tas_view().shared_nodes_fit(e.id, e.assignment.as_ref()) {
             return false;
         }
         if self.preempted.is_empty() || !self.any_admitted {
@@ -76,7 +76,7 @@ impl Cycle<'_> {
             }
         }
         let fits = self.state.quota_fits(e.cq, e.usage())
-            && self.state.tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
+            && self.state.tas_view().tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
         self.state.rollback(mark);
         fits
     }

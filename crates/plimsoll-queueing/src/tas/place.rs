@@ -12,10 +12,9 @@ pub(super) use leaf::count_in;
 use leaf::{Excluded, preference, unsuitable};
 
 use super::replace::{is_on, lies_in};
-use super::request::TasRequest;
+use super::request::{TasRequest, TasView};
 use super::tree::{DomainId, FlavorTree};
 use super::{Amounts, add_times};
-use crate::Queueing;
 use crate::ids::Map;
 use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
 
@@ -71,7 +70,7 @@ struct Search<'a> {
     steps: &'a Cell<usize>,
 }
 
-impl Queueing {
+impl TasView<'_> {
     /// Places for a group: one podset, or a leader and its workers.
     pub(super) fn place_group<'r>(
         &self,
@@ -162,12 +161,12 @@ impl Queueing {
             layers: if request.slices.len() > 1 { &request.slices } else { &[] },
             required: request.required.is_some(),
             unconstrained,
-            least_free: unconstrained && self.config.gates.tas_profile_mixed,
-            affine: self.config.gates.tas_preferred_affinity,
-            evenly: self.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
+            least_free: unconstrained && self.0.config.gates.tas_profile_mixed,
+            affine: self.0.config.gates.tas_preferred_affinity,
+            evenly: self.0.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
             within: None,
             without: None,
-            steps: &self.tas.balanced_steps,
+            steps: &self.0.tas.balanced_steps,
         };
         Ok((search, level))
     }
@@ -185,7 +184,7 @@ impl Queueing {
         let tree = search.tree;
         let with_pod = |one: &Amounts| {
             let mut all = one.clone();
-            if let Some(pods) = self.ids.find_resource("pods") {
+            if let Some(pods) = self.0.ids.find_resource("pods") {
                 add_times(&mut all, &vec![(pods, 1)], 1);
             }
             all
@@ -207,7 +206,7 @@ impl Queueing {
             }
             free_capacity.clone_from(&leaf.free_capacity);
             if !empty {
-                self.tas.subtract_tas_usage(leaf, &mut free_capacity);
+                self.0.tas.subtract_tas_usage(leaf, &mut free_capacity);
             }
             if let Some(t) = taken.get(&leaf.id).filter(|_| !taken.is_empty()) {
                 add_times(&mut free_capacity, t, -1);
@@ -216,16 +215,16 @@ impl Queueing {
             if search.affine {
                 state.affinity = preference(leaf, ps);
             }
-            let (pods, limiting) = count_in(&one, &free_capacity, &self.ids);
+            let (pods, limiting) = count_in(&one, &free_capacity, &self.0.ids);
             state.pods = pods;
             if pods == 0 && !limiting.is_empty() {
                 search.excluded.count(format!("resource {limiting:?}"));
             }
-            if let Some(first) = first.as_ref().filter(|f| count_in(f, &free_capacity, &self.ids).0 > 0) {
+            if let Some(first) = first.as_ref().filter(|f| count_in(f, &free_capacity, &self.0.ids).0 > 0) {
                 state.leaders = 1;
                 add_times(&mut free_capacity, first, -1);
             }
-            state.pods_beside = count_in(&one, &free_capacity, &self.ids).0;
+            state.pods_beside = count_in(&one, &free_capacity, &self.0.ids).0;
         }
     }
 }

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::request::TasRequest;
+use super::request::{TasRequest, TasView};
 use super::tree::{DomainId, FlavorTree};
 use super::{Amounts, domain_id};
-use crate::Queueing;
 use crate::ids::Map;
 use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
 
@@ -98,7 +97,7 @@ fn merge(tree: &FlavorTree, new: &TopologyAssignment, rest: Domains) -> Topology
     TopologyAssignment { levels: new.levels.clone(), domains }
 }
 
-impl Queueing {
+impl TasView<'_> {
     /// A placement in which other nodes stand for the node `failed`.
     pub(super) fn replace_node(
         &self,

@@ -57,9 +57,13 @@ fn is_explicit(ps: &PodSet) -> bool {
     ps.topology.as_ref().is_some_and(TopologyRequest::is_explicit)
 }
 
-impl Queueing {
+/// Reads of topologies: what podsets ask for, and places for it.
+#[derive(Clone, Copy)]
+pub(crate) struct TasView<'a>(pub(super) &'a Queueing);
+
+impl TasView<'_> {
     fn wants_topology(&self, ps: &PodSet, cq: ClusterQueueId) -> bool {
-        is_explicit(ps) || self.is_topology_only(cq)
+        is_explicit(ps) || self.0.is_topology_only(cq)
     }
 
     /// Why a podset and a flavor don't go together as to topology, if they don't.
@@ -70,7 +74,7 @@ impl Queueing {
         flavor: Flavor,
         group: &Group,
     ) -> Option<String> {
-        let rules = self.objects.flavors.get(&flavor)?;
+        let rules = self.0.objects.flavors.get(&flavor)?;
         let name = &rules.name;
         if !self.wants_topology(ps, cq) {
             return (!rules.topology.is_empty())
@@ -82,10 +86,10 @@ impl Queueing {
         if rules.topology.is_empty() {
             let asked = pod_requests(&ps.spec, &PodResourcesOptions::default());
             let overlaps =
-                asked.keys().filter_map(|n| self.ids.find_resource(n)).any(|r| group.covered.contains(&r));
+                asked.keys().filter_map(|n| self.0.ids.find_resource(n)).any(|r| group.covered.contains(&r));
             return overlaps.then(|| format!("Flavor {name:?} does not support TopologyAwareScheduling"));
         }
-        let Some(tree) = self.tas.trees.get(&flavor) else {
+        let Some(tree) = self.0.tas.trees.get(&flavor) else {
             return Some(format!("Flavor {name:?} information missing in TAS cache"));
         };
         let request = ps.topology.as_ref()?;
@@ -99,7 +103,7 @@ impl Queueing {
     /// What the podsets of an assignment ask of topologies, as far as they have no places yet. A podset
     /// without a flavor that has a topology is marked as failed.
     fn collect_requests(&self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) -> TasRequests {
-        let Some(wl) = self.wl(id) else { return Vec::new() };
+        let Some(wl) = self.0.wl(id) else { return Vec::new() };
         let mut out = Vec::new();
         for (index, ps) in wl.obj.pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
             let Some(pick) = a.pod_sets.iter().find(|p| p.index == index) else { continue };
@@ -121,31 +125,31 @@ impl Queueing {
     }
 
     fn only_topology_flavor(&self, pick: &PodSetFlavors) -> Result<Flavor, String> {
-        if self.tas.trees.is_empty() {
+        if self.0.tas.trees.is_empty() {
             return Err("workload requires Topology, but there is no TAS cache information".into());
         }
         let mut flavors: Vec<Flavor> =
-            pick.flavors.iter().map(|p| p.flavor).filter(|f| self.tas.trees.contains_key(f)).collect();
-        flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
+            pick.flavors.iter().map(|p| p.flavor).filter(|f| self.0.tas.trees.contains_key(f)).collect();
+        flavors.sort_by(|a, b| self.0.ids.flavor_name(*a).cmp(self.0.ids.flavor_name(*b)));
         flavors.dedup();
         match flavors.as_slice() {
             [] => Err("no TAS flavor assigned".into()),
             [only] => Ok(*only),
             many => {
-                let names: Vec<&str> = many.iter().map(|f| self.ids.flavor_name(*f)).collect();
+                let names: Vec<&str> = many.iter().map(|f| self.0.ids.flavor_name(*f)).collect();
                 Err(format!("more than one TAS flavor assigned: {}", names.join(", ")))
             }
         }
     }
 
     fn one_pod(&self, id: WorkloadId, index: usize) -> Amounts {
-        let total = self.wl(id).and_then(|w| w.total_requests.get(w.resources_of(index)?));
+        let total = self.0.wl(id).and_then(|w| w.total_requests.get(w.resources_of(index)?));
         total.map(|t| t.one.clone()).unwrap_or_default()
     }
 
     /// Whether a node of the placement has to be replaced.
     fn has_failed_node(&self, id: WorkloadId, t: &TopologyAssignment) -> bool {
-        self.wl(id).is_some_and(|w| {
+        self.0.wl(id).is_some_and(|w| {
             let failed = &w.obj.status.unhealthy_nodes;
             t.domains.iter().any(|(values, _)| values.last().is_some_and(|v| failed.contains(v)))
         })
@@ -154,11 +158,11 @@ impl Queueing {
     /// Whether the placement is left for later: to the cluster that MultiKueue chooses; and with ProvisioningRequests,
     /// which bring the nodes, to the second pass.
     fn delays_topology(&self, id: WorkloadId, cq: ClusterQueueId, flavor: Flavor) -> bool {
-        let Some(spec) = &self.cq(cq).spec else { return false };
-        let reserved = self.wl(id).is_some_and(|w| w.held.is_some());
-        let name = self.ids.flavor_name(flavor);
+        let Some(spec) = &self.0.cq(cq).spec else { return false };
+        let reserved = self.0.wl(id).is_some_and(|w| w.held.is_some());
+        let name = self.0.ids.flavor_name(flavor);
         spec.admission_checks.iter().any(|(check, on)| {
-            match self.objects.checks.get(check).map(|c| c.controller.as_str()) {
+            match self.0.objects.checks.get(check).map(|c| c.controller.as_str()) {
                 Some(MULTI_KUEUE) => true,
                 Some(PROVISIONING) => !reserved && (on.is_empty() || on.iter().any(|f| f == name)),
                 _ => false,
@@ -168,7 +172,7 @@ impl Queueing {
 
     /// The same for preemption: what still needs places.
     pub(crate) fn tas_requests(&self, id: WorkloadId, cq: ClusterQueueId, a: &Assignment) -> TasRequests {
-        if !self.config.gates.topology {
+        if !self.0.config.gates.topology {
             return Vec::new();
         }
         let mut copy = a.clone();
@@ -180,12 +184,137 @@ impl Queueing {
         requests.is_empty() || self.find_places(id, requests, false).is_ok()
     }
 
+    /// Whether nodes that flavors share have capacity for what is admitted on all of them in this cycle. Kueue
+    /// doesn't look, and can give a node out twice.
+    pub(crate) fn shared_nodes_fit(&self, id: WorkloadId, a: Option<&Assignment>) -> bool {
+        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
+            let Some(tree) = self.0.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
+            let name = domain_id(&values);
+            let Some(leaf) = tree.leaf(&name) else { return false };
+            let free_capacity = self.0.tas.available_after_admissions(leaf);
+            super::place::count_in(&one, &free_capacity, &self.0.ids).0 >= i64::from(count)
+        })
+    }
+
+    /// Whether the places of an assignment are free now.
+    pub(crate) fn tas_assignment_fits(
+        &self,
+        id: WorkloadId,
+        _cq: ClusterQueueId,
+        a: Option<&Assignment>,
+    ) -> bool {
+        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
+            let Some(tree) = self.0.tas.trees.get(&flavor) else { return false };
+            let name = domain_id(&values);
+            let Some(leaf) = tree.leaf(&name) else { return false };
+            let free_capacity = self.0.tas.free_capacity(leaf);
+            super::place::count_in(&one, &free_capacity, &self.0.ids).0 >= i64::from(count)
+        })
+    }
+
+    fn places_of(&self, id: WorkloadId, a: Option<&Assignment>) -> Vec<Place> {
+        let (Some(a), Some(wl)) = (a, self.0.wl(id)) else { return Vec::new() };
+        let mut out = Vec::new();
+        for ps in &a.pod_sets {
+            let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
+            let one = self.one_pod(id, ps.index);
+            // What it holds already is charged.
+            let held = wl.held.and_then(|_| wl.placement_of(&ps.name));
+            for (values, n) in &t.domains {
+                let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
+                let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));
+                if more > 0 {
+                    out.push((flavor, one.clone(), values.clone(), more));
+                }
+            }
+        }
+        out
+    }
+
+    /// Places for all requests, one flavor and group after the other, each seeing what those before took.
+    pub(super) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
+        let mut flavors: Vec<Flavor> = requests.iter().map(|r| r.flavor).collect();
+        flavors.sort_by(|a, b| self.0.ids.flavor_name(*a).cmp(self.0.ids.flavor_name(*b)));
+        flavors.dedup();
+        let Some(wl) = self.0.wl(id) else { return Ok(Vec::new()) };
+        let pod_sets = pod_sets_with_updates(&wl.obj, requests)?;
+        let mut found = Vec::new();
+        let mut on_nodes: Map<String, Amounts> = Map::default();
+        for flavor in flavors {
+            let Some(tree) = self.0.tas.trees.get(&flavor) else { continue };
+            let mut here: Map<String, Amounts> = Map::default();
+            for group in groups(requests, flavor, &pod_sets) {
+                let taken = if tree.by_node { &mut on_nodes } else { &mut here };
+                if !wl.obj.status.unhealthy_nodes.is_empty() {
+                    let replaced = self.replace_for_group(&wl.obj, tree, &pod_sets, &group, taken);
+                    found.extend(replaced.map_err(|(index, text)| (index, flavor, text))?);
+                    continue;
+                }
+                let places = self.place_group(tree, &pod_sets, &group, taken, empty);
+                let places = places.map_err(|text| (group[0].index, flavor, text))?;
+                for (r, t) in places {
+                    self.note_taken(taken, &r.one, &t);
+                    found.push((r.index, t));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Notes places for those that come later.
+    fn note_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
+        for (values, count) in &t.domains {
+            let sum = taken.entry(domain_id(values)).or_default();
+            super::add_times(sum, one, i64::from(*count));
+            if let Some(pods) = self.0.ids.find_resource("pods") {
+                super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
+            }
+        }
+    }
+
+    /// Placements of the group's podsets without the failed node.
+    fn replace_for_group(
+        &self,
+        wl: &Workload,
+        tree: &FlavorTree,
+        pod_sets: &[PodSet],
+        group: &[&TasRequest],
+        taken: &mut Map<String, Amounts>,
+    ) -> Result<Vec<(usize, TopologyAssignment)>, (usize, String)> {
+        let Some(failed) = wl.status.unhealthy_nodes.first() else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for r in group {
+            let Some(ps) = pod_sets.get(r.index) else { continue };
+            let assigned = wl.status.admission.iter().flat_map(|a| &a.assignments);
+            let Some(old) = assigned.filter(|a| a.name == ps.name).find_map(|a| a.topology.as_ref()) else {
+                continue;
+            };
+            if self.0.config.gates.keep_place_of_single_pods && wl.single_pod {
+                // The pod can't move, and the workload ends with it.
+                found.push((r.index, old.clone()));
+                continue;
+            }
+            let (whole, new) =
+                self.replace_node(tree, ps, r, old, failed, taken).map_err(|text| (r.index, text))?;
+            self.note_taken(taken, &r.one, &new);
+            found.push((r.index, whole));
+        }
+        Ok(found)
+    }
+}
+
+impl Queueing {
+    /// Reads of topologies in the present state of the simulation.
+    pub(crate) fn tas_view(&self) -> TasView<'_> {
+        TasView(self)
+    }
+
     /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
     /// if there would be some without all other workloads.
     pub(crate) fn assign_topology(&mut self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) {
-        let requests = self.collect_requests(id, cq, a);
+        let requests = self.tas_view().collect_requests(id, cq, a);
         if a.mode() == Mode::Fit {
-            match self.find_places(id, &requests, false) {
+            match self.tas_view().find_places(id, &requests, false) {
                 Ok(places) => set_places(a, places),
                 Err((index, _, text)) => {
                     a.add_reason(index, text);
@@ -198,7 +327,7 @@ impl Queueing {
         {
             return;
         }
-        match self.find_places(id, &requests, true) {
+        match self.tas_view().find_places(id, &requests, true) {
             Ok(_) => requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt)),
             Err((index, flavor, _)) => {
                 if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
@@ -224,10 +353,10 @@ impl Queueing {
         if (!explicit && !self.is_topology_only(cq)) || self.wl(id).is_some_and(|w| w.needs_other_node()) {
             return;
         }
-        let requests = self.collect_requests(id, cq, a);
+        let requests = self.tas_view().collect_requests(id, cq, a);
         let mark = self.mark();
         targets.iter().for_each(|t| self.simulate_usage_removal(t.id));
-        let places = self.find_places(id, &requests, targets.is_empty());
+        let places = self.tas_view().find_places(id, &requests, targets.is_empty());
         self.rollback(mark);
         if let Ok(places) = places {
             set_places(a, places);
@@ -245,7 +374,7 @@ impl Queueing {
         times: i64,
     ) {
         let pods = self.ids.resource("pods");
-        for (flavor, one, values, count) in self.places_of(id, a) {
+        for (flavor, one, values, count) in self.tas_view().places_of(id, a) {
             let by_node = self.tas.trees.get(&flavor).is_some_and(|t| t.by_node);
             let name = domain_id(&values);
             if by_node && taken {
@@ -253,124 +382,6 @@ impl Queueing {
             }
             self.tas.charge((Some(flavor), name), &one, pods, times * i64::from(count));
         }
-    }
-
-    /// Whether nodes that flavors share have capacity for what is admitted on all of them in this cycle. Kueue
-    /// doesn't look, and can give a node out twice.
-    pub(crate) fn shared_nodes_fit(&self, id: WorkloadId, a: Option<&Assignment>) -> bool {
-        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
-            let Some(tree) = self.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
-            let name = domain_id(&values);
-            let Some(leaf) = tree.leaf(&name) else { return false };
-            let free_capacity = self.tas.available_after_admissions(leaf);
-            super::place::count_in(&one, &free_capacity, &self.ids).0 >= i64::from(count)
-        })
-    }
-
-    /// Whether the places of an assignment are free now.
-    pub(crate) fn tas_assignment_fits(
-        &self,
-        id: WorkloadId,
-        _cq: ClusterQueueId,
-        a: Option<&Assignment>,
-    ) -> bool {
-        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
-            let Some(tree) = self.tas.trees.get(&flavor) else { return false };
-            let name = domain_id(&values);
-            let Some(leaf) = tree.leaf(&name) else { return false };
-            let free_capacity = self.tas.free_capacity(leaf);
-            super::place::count_in(&one, &free_capacity, &self.ids).0 >= i64::from(count)
-        })
-    }
-
-    fn places_of(&self, id: WorkloadId, a: Option<&Assignment>) -> Vec<Place> {
-        let (Some(a), Some(wl)) = (a, self.wl(id)) else { return Vec::new() };
-        let mut out = Vec::new();
-        for ps in &a.pod_sets {
-            let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
-            let one = self.one_pod(id, ps.index);
-            // What it holds already is charged.
-            let held = wl.held.and_then(|_| wl.placement_of(&ps.name));
-            for (values, n) in &t.domains {
-                let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
-                let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));
-                if more > 0 {
-                    out.push((flavor, one.clone(), values.clone(), more));
-                }
-            }
-        }
-        out
-    }
-
-    /// Places for all requests, one flavor and group after the other, each seeing what those before took.
-    pub(super) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
-        let mut flavors: Vec<Flavor> = requests.iter().map(|r| r.flavor).collect();
-        flavors.sort_by(|a, b| self.ids.flavor_name(*a).cmp(self.ids.flavor_name(*b)));
-        flavors.dedup();
-        let Some(wl) = self.wl(id) else { return Ok(Vec::new()) };
-        let pod_sets = pod_sets_with_updates(&wl.obj, requests)?;
-        let mut found = Vec::new();
-        let mut on_nodes: Map<String, Amounts> = Map::default();
-        for flavor in flavors {
-            let Some(tree) = self.tas.trees.get(&flavor) else { continue };
-            let mut here: Map<String, Amounts> = Map::default();
-            for group in groups(requests, flavor, &pod_sets) {
-                let taken = if tree.by_node { &mut on_nodes } else { &mut here };
-                if !wl.obj.status.unhealthy_nodes.is_empty() {
-                    let replaced = self.replace_for_group(&wl.obj, tree, &pod_sets, &group, taken);
-                    found.extend(replaced.map_err(|(index, text)| (index, flavor, text))?);
-                    continue;
-                }
-                let places = self.place_group(tree, &pod_sets, &group, taken, empty);
-                let places = places.map_err(|text| (group[0].index, flavor, text))?;
-                for (r, t) in places {
-                    self.note_taken(taken, &r.one, &t);
-                    found.push((r.index, t));
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Notes places for those that come later.
-    fn note_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
-        for (values, count) in &t.domains {
-            let sum = taken.entry(domain_id(values)).or_default();
-            super::add_times(sum, one, i64::from(*count));
-            if let Some(pods) = self.ids.find_resource("pods") {
-                super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
-            }
-        }
-    }
-
-    /// Placements of the group's podsets without the failed node.
-    fn replace_for_group(
-        &self,
-        wl: &Workload,
-        tree: &FlavorTree,
-        pod_sets: &[PodSet],
-        group: &[&TasRequest],
-        taken: &mut Map<String, Amounts>,
-    ) -> Result<Vec<(usize, TopologyAssignment)>, (usize, String)> {
-        let Some(failed) = wl.status.unhealthy_nodes.first() else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for r in group {
-            let Some(ps) = pod_sets.get(r.index) else { continue };
-            let assigned = wl.status.admission.iter().flat_map(|a| &a.assignments);
-            let Some(old) = assigned.filter(|a| a.name == ps.name).find_map(|a| a.topology.as_ref()) else {
-                continue;
-            };
-            if self.config.gates.keep_place_of_single_pods && wl.single_pod {
-                // The pod can't move, and the workload ends with it.
-                found.push((r.index, old.clone()));
-                continue;
-            }
-            let (whole, new) =
-                self.replace_node(tree, ps, r, old, failed, taken).map_err(|text| (r.index, text))?;
-            self.note_taken(taken, &r.one, &new);
-            found.push((r.index, whole));
-        }
-        Ok(found)
     }
 }
 

@@ -325,7 +325,7 @@ impl Cycle<'_> {
         let wl = self.state.wl(s.id)?;
         for ps in s.members.iter().filter_map(|&m| wl.obj.pod_sets.get(m)) {
             if self.state.config.gates.topology
-                && let Some(text) = self.state.topology_mismatch(s.cq, ps, flavor, group)
+                && let Some(text) = self.state.tas_view().topology_mismatch(s.cq, ps, flavor, group)
             {
                 return Some(text);
             }
