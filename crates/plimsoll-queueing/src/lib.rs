@@ -217,8 +217,27 @@ pub enum Event {
     },
 }
 
-/// A row of a queue's usage: flavor, resource, total, borrowed.
-pub type Used = (Arc<str>, Arc<str>, i64, i64);
+/// Usage of one resource of one flavor by a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceUsage {
+    /// Name of the ResourceFlavor.
+    pub flavor: Arc<str>,
+    /// Resource name.
+    pub resource: Arc<str>,
+    /// How much is used, in the engine's unit of the resource.
+    pub total: i64,
+    /// How much of it is borrowed from the cohort; always 0 for LocalQueues.
+    pub borrowed: i64,
+}
+
+/// Scheduling cycles by their result, as Kueue counts admission attempts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionAttempts {
+    /// Cycles that admitted a workload.
+    pub success: u64,
+    /// Cycles that admitted none.
+    pub inadmissible: u64,
+}
 
 /// Counts and usage of a queue, as in its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -232,9 +251,9 @@ pub struct QueueStatus {
     /// Workloads that are admitted.
     pub admitted: i32,
     /// Reserved, in the order of the spec.
-    pub reservation: Vec<Used>,
+    pub reservation: Vec<ResourceUsage>,
     /// Used by admitted workloads, the same form.
-    pub usage: Vec<Used>,
+    pub usage: Vec<ResourceUsage>,
     /// `status.fairSharing.weightedShare`, when fair sharing is on.
     pub weighted_share: Option<i64>,
     /// `status.fairSharing.admissionFairSharingStatus` of a LocalQueue: resources in nano-units and the
@@ -367,7 +386,7 @@ pub struct Queueing {
     /// Whether a cycle could find something it did not find last time.
     cycle_due: bool,
     /// Cycles until now that admitted a workload, and cycles that did not.
-    attempts: [u64; 2],
+    attempts: AdmissionAttempts,
     last_write: u64,
     metrics: Metrics,
     dependencies: Dependencies,
@@ -405,7 +424,7 @@ impl Queueing {
             timers: Timers::default(),
             cycle: 0,
             cycle_due: false,
-            attempts: [0; 2],
+            attempts: AdmissionAttempts::default(),
             last_write: 0,
             metrics: Metrics::default(),
             dependencies: Dependencies::default(),
@@ -417,7 +436,7 @@ impl Queueing {
     }
 
     /// Cycles until now that admitted a workload, and cycles that did not.
-    pub fn attempts(&self) -> [u64; 2] {
+    pub fn attempts(&self) -> AdmissionAttempts {
         self.attempts
     }
 

@@ -282,7 +282,8 @@ impl World {
             assert!(s.borrowing.is_none_or(|b| borrowed <= b), "{name} borrows {borrowed}: {s:?}");
             assert_eq!((cell(&name).usage, cell(&name).borrowed), (used, borrowed), "{name}");
             let status = q.status_of_cluster_queue(&name).unwrap_or_default();
-            assert_eq!(status.reservation, [("f".into(), "cpu".into(), used, borrowed)], "{name}");
+            let row = ResourceUsage { flavor: "f".into(), resource: "cpu".into(), total: used, borrowed };
+            assert_eq!(status.reservation, [row], "{name}");
         }
         for (i, s) in self.cohorts.iter().enumerate() {
             let ((quota, used), name) = (self.cohort(i), format!("k{i}"));

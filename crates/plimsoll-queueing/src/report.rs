@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::ResourceUsage;
 use super::amount::{Amount, Exact};
 use super::ids::{ClusterQueueId, Fr, LocalQueueId};
 use super::model::StopPolicy;
@@ -148,7 +149,8 @@ impl Queueing {
                 .map(|(f, r, fr)| {
                     let total = used(fr);
                     let over = total.sub(self.tree.quota(node, fr).nominal).at_least_zero();
-                    (Arc::clone(f), Arc::clone(r), total.0, if has_parent { over.0 } else { 0 })
+                    let borrowed = if has_parent { over.0 } else { 0 };
+                    ResourceUsage { flavor: Arc::clone(f), resource: Arc::clone(r), total: total.0, borrowed }
                 })
                 .collect()
         };
@@ -183,10 +185,14 @@ impl Queueing {
             Some(c) if !self.cq(c).is_active() => (false, "ClusterQueueIsInactive", cant),
             Some(_) => (true, "Ready", "Can submit new workloads to localQueue"),
         };
-        let list = |metrics: &BTreeMap<Fr, Exact>| {
+        let list = |used: &BTreeMap<Fr, Exact>| {
             let columns = cq.into_iter().flat_map(|c| self.columns_of(c));
-            let row =
-                |(f, r, fr)| (Arc::clone(f), Arc::clone(r), metrics.get(&fr).map_or(0, |a| a.amount().0), 0);
+            let row = |(f, r, fr)| ResourceUsage {
+                flavor: Arc::clone(f),
+                resource: Arc::clone(r),
+                total: used.get(&fr).map_or(0, |a| a.amount().0),
+                borrowed: 0,
+            };
             columns.map(row).collect()
         };
         Some(QueueStatus {

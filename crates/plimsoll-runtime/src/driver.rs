@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_client::{Supervisor, fault};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_queueing::MetricFamily;
+use plimsoll_queueing::{AdmissionAttempts, MetricFamily};
 use tokio::sync::oneshot;
 
 use crate::clock;
@@ -141,7 +141,8 @@ fn run(
         let took = began.elapsed();
         observer.step(&actions, took);
         let after = attempts(&engine);
-        observer.cycles([after[0] - before[0], after[1] - before[1]], took);
+        let ran = [after.success - before.success, after.inadmissible - before.inadmissible];
+        observer.cycles(ran, took);
         if !actions.is_empty() && out.blocking_send(actions).is_err() {
             return;
         }
@@ -199,7 +200,7 @@ impl Gathered {
 }
 
 /// Cycles of queueing until now.
-fn attempts(engine: &Engine) -> [u64; 2] {
+fn attempts(engine: &Engine) -> AdmissionAttempts {
     engine.queueing().map(plimsoll_queueing::Queueing::attempts).unwrap_or_default()
 }
 

@@ -1,7 +1,7 @@
 //! The engine's answers → statuses of Kueue objects, as JSON merge patches.
 
 use plimsoll_queueing::{
-    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, TopologyAssignment, Used,
+    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, ResourceUsage, TopologyAssignment,
     WorkloadUpdate, cond,
 };
 use plimsoll_state::Time;
@@ -197,9 +197,9 @@ fn check(c: &AdmissionCheckState, old: &Value) -> Value {
 }
 
 /// Usage rows grouped by flavor, in their order.
-fn usage(rows: &[Used], borrowed: bool) -> Value {
+fn usage(rows: &[ResourceUsage], borrowed: bool) -> Value {
     let mut out: Vec<Value> = Vec::new();
-    for (flavor, resource, total, lent) in rows {
+    for ResourceUsage { flavor, resource, total, borrowed: lent } in rows {
         let mut row = json!({"name": **resource, "total": amount(resource, *total)});
         if borrowed {
             row["borrowed"] = amount(resource, *lent);

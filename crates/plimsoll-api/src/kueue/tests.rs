@@ -1,5 +1,5 @@
 use super::*;
-use plimsoll_queueing::{Condition, QueueStatus, WorkloadUpdate};
+use plimsoll_queueing::{Condition, QueueStatus, ResourceUsage, WorkloadUpdate};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
@@ -64,7 +64,12 @@ fn a_status_patch_keeps_what_it_does_not_change() {
 
 #[test]
 fn usage_is_grouped_by_flavor_in_order() {
-    let row = |f: &str, r: &str, t: i64, b: i64| (f.into(), r.into(), t, b);
+    let row = |flavor: &str, resource: &str, total, borrowed| ResourceUsage {
+        flavor: flavor.into(),
+        resource: resource.into(),
+        total,
+        borrowed,
+    };
     let status = QueueStatus {
         usage: vec![
             row("z", "cpu", 1500, 500),

@@ -1,7 +1,7 @@
 //! One kind of row each.
 
 use plimsoll_api::kueue::{amount, workload_name_with};
-use plimsoll_queueing::QuotaNode;
+use plimsoll_queueing::{QuotaNode, ResourceUsage};
 use serde_json::{Map, Value, json};
 
 use super::compare::differences;
@@ -99,7 +99,9 @@ fn compare_final(row: &Value, world: &World, out: &mut Vec<String>) {
     for node in tree.iter().filter(|n| n.cluster_queue) {
         let Some(status) = queueing.status_of_cluster_queue(&node.name) else { continue };
         let mut cells = Map::new();
-        for (flavor, resource, total, borrowed) in status.reservation.iter().filter(|r| r.2 != 0) {
+        for ResourceUsage { flavor, resource, total, borrowed } in
+            status.reservation.iter().filter(|r| r.total != 0)
+        {
             let mut cell = json!({ "total": amount(resource, *total) });
             if *borrowed != 0 {
                 cell["borrowed"] = amount(resource, *borrowed);

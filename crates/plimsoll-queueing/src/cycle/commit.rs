@@ -30,8 +30,11 @@ impl Queueing {
         let admitted = plan.decisions.iter().any(Decision::succeeds);
         let result = if admitted { "success" } else { "inadmissible" };
         self.metrics.count("kueue_admission_attempts_total", &[result], 1);
-        let [success, nothing] = &mut self.attempts;
-        *(if admitted { success } else { nothing }) += 1;
+        if admitted {
+            self.attempts.success += 1;
+        } else {
+            self.attempts.inadmissible += 1;
+        }
         for decision in plan.decisions {
             self.carry_out(decision, now);
         }
