@@ -1,8 +1,8 @@
 //! The one entry into the engine and the two closed enums around it.
 
-use plimsoll_queueing::{NodeReservations, Queueing, WorkloadKey};
+use plimsoll_queueing::{NodeReservations, Queueing};
 use plimsoll_scheduler::Scheduler;
-use plimsoll_state::model::Pod;
+use plimsoll_state::model::{Pod, WorkloadKey};
 use plimsoll_state::{ObjectEvent, Time};
 
 /// What the engine needs to know before the first event.
@@ -40,12 +40,20 @@ pub enum Action {
 struct Reservations<'a>(&'a mut Scheduler);
 
 impl NodeReservations for Reservations<'_> {
-    fn reserve(&mut self, now: Time, workload: &WorkloadKey, pods: &[(String, Pod)]) -> Result<(), String> {
-        self.0.promise(now, &workload.namespace, &workload.name, pods)
+    fn reserve(&mut self, now: Time, workload: &WorkloadKey, pods: &[Pod]) -> Result<(), String> {
+        self.0.reserve_nodes(now, workload, pods)
+    }
+
+    fn withdraw(&mut self, workload: &WorkloadKey) {
+        self.0.withdraw_nodes(workload);
     }
 
     fn release(&mut self, workload: &WorkloadKey) {
-        self.0.release(&workload.namespace, &workload.name);
+        self.0.release_nodes(workload);
+    }
+
+    fn take_freed(&mut self) -> bool {
+        self.0.take_freed()
     }
 }
 
@@ -73,17 +81,17 @@ impl Engine {
     /// [`Engine::next_wake`], which is `now` while work is left.
     pub fn step(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
         self.handle(now, events);
-        self.sync_reservations();
         if let Some(queueing) = &mut self.queueing {
             let mut nodes = self.scheduler.as_mut().filter(|_| self.joint).map(Reservations);
+            if let Some(nodes) = &mut nodes {
+                queueing.sync_node_reservations(nodes);
+            }
             let nodes = nodes.as_mut().map(|n| n as &mut dyn NodeReservations);
             queueing.decide_with(now, nodes, &mut |a| actions.push(Action::Queueing(a)));
         }
-        self.sync_reservations();
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.decide(now, &mut |a| actions.push(Action::Scheduler(a)));
         }
-        self.sync_reservations();
         #[cfg(debug_assertions)]
         self.check();
     }
@@ -97,18 +105,6 @@ impl Engine {
         }
         #[cfg(debug_assertions)]
         self.check();
-    }
-
-    /// Releases the reservations of workloads that are no longer admitted, and requeues workloads that wait for capacity
-    /// on nodes when there is more of it.
-    fn sync_reservations(&mut self) {
-        let (Some(scheduler), Some(queueing)) = (&mut self.scheduler, &mut self.queueing) else { return };
-        for key in queueing.take_released_nodes() {
-            scheduler.release(&key.namespace, &key.name);
-        }
-        if scheduler.take_freed() {
-            queueing.node_capacity_freed();
-        }
     }
 
     fn handle(&mut self, now: Time, events: &mut Vec<Event>) {
@@ -138,9 +134,18 @@ impl Engine {
 
     /// The earliest time at which [`Engine::step`] has something to do without a new event.
     pub fn next_wake(&self) -> Option<Time> {
+        if self.joint && self.nodes_freed_for_waiting() {
+            return Some(Time(i64::MIN));
+        }
         let scheduler = self.scheduler.as_ref().and_then(Scheduler::next_wake);
         let queueing = self.queueing.as_ref().and_then(Queueing::next_wake);
         [scheduler, queueing].into_iter().flatten().min()
+    }
+
+    /// Whether the scheduler freed capacity on nodes that workloads wait for.
+    fn nodes_freed_for_waiting(&self) -> bool {
+        self.scheduler.as_ref().is_some_and(Scheduler::has_freed)
+            && self.queueing.as_ref().is_some_and(Queueing::awaits_nodes)
     }
 
     /// Rebuilds the derived state from the ground state and compares.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::{Action, Engine, EngineConfig, Event};
 use plimsoll_queueing::{WorkloadKey, cond};
 use plimsoll_state::model::{Container, LabelSelector, Node, Pod, PodSpec, StringMap};
-use plimsoll_state::time::Time;
+use plimsoll_state::time::{Duration, Time};
 
 fn spec(cpu: i64) -> PodSpec {
     let container = Container { requests: [("cpu".to_owned(), cpu)].into(), ..Container::default() };
@@ -23,15 +23,21 @@ struct World {
     /// Pods that exist, by workload.
     pods: BTreeMap<String, Vec<Pod>>,
     bound: BTreeSet<String>,
+    /// Pods that are not created when their workload is admitted.
+    late: BTreeSet<String>,
     stuck: Vec<String>,
     events: Vec<Event>,
 }
 
 impl World {
     fn new(joint: bool) -> Self {
+        Self::with(joint, plimsoll_queueing::Config::default())
+    }
+
+    fn with(joint: bool, queueing: plimsoll_queueing::Config) -> Self {
         let engine = Engine::new(EngineConfig {
             scheduler: Some(plimsoll_scheduler::Config::default()),
-            queueing: Some(plimsoll_queueing::Config::default()),
+            queueing: Some(queueing),
             joint,
         });
         let quota = plimsoll_queueing::ResourceQuota {
@@ -71,6 +77,7 @@ impl World {
             workloads: BTreeMap::new(),
             pods: BTreeMap::new(),
             bound: BTreeSet::new(),
+            late: BTreeSet::new(),
             stuck: Vec::new(),
             events: events.map(Event::Queueing).into(),
         };
@@ -164,7 +171,8 @@ impl World {
                     return;
                 }
                 let pods: Vec<Pod> = (0..count).map(|i| pod(&name, i, &spec)).collect();
-                let upserts = pods.iter().map(|p| Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
+                let created = pods.iter().filter(|p| !self.late.contains(&p.uid));
+                let upserts = created.map(|p| Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
                 self.events.extend(upserts);
                 self.pods.insert(name, pods);
             }
@@ -198,6 +206,7 @@ fn pod(workload: &str, i: i32, spec: &PodSpec) -> Pod {
         name: format!("{workload}-{i}"),
         labels: [("kueue.x-k8s.io/podset".to_owned(), "main".to_owned())].into_iter().collect(),
         workload: workload.into(),
+        pod_set: "main".into(),
         spec: spec.clone(),
         ..Pod::default()
     }
@@ -248,6 +257,74 @@ fn places_are_not_kept_for_ever() {
     w.now += 301;
     w.run();
     assert_eq!(w.bound.len(), 2);
+}
+
+/// Three pods of a gang need a node each; the last pod is created late.
+fn gang_with_a_late_pod() -> World {
+    let mut w = World::new(true);
+    w.node("a", 1);
+    w.node("b", 1);
+    w.node("c", 1);
+    w.late.insert("gang-2".into());
+    w.submit("gang", 3, 1);
+    assert_eq!(w.bound.len(), 2);
+    w
+}
+
+#[test]
+fn an_update_of_a_bound_pod_takes_no_reservation_from_its_siblings() {
+    let mut w = gang_with_a_late_pod();
+    for n in 0..3 {
+        let mut bound = w.pods["gang"][0].clone();
+        bound.labels.insert("touched".into(), n.to_string());
+        w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(bound))));
+        w.run();
+    }
+    w.submit("other", 1, 1);
+    assert_eq!(w.reason("other").0, "WaitingForNodes", "the node is reserved for the late pod");
+    let late = w.pods["gang"][2].clone();
+    w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(late))));
+    w.run();
+    assert_eq!((w.bound.len(), w.stuck.len()), (3, 0));
+}
+
+#[test]
+fn a_pod_that_another_scheduler_binds_releases_one_reservation_once() {
+    let mut w = gang_with_a_late_pod();
+    w.node("d", 1);
+    let mut late = w.pods["gang"][2].clone();
+    late.spec.node_name = "d".into();
+    for n in 0..2 {
+        late.labels.insert("touched".into(), n.to_string());
+        w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(late.clone()))));
+        w.run();
+    }
+    w.submit("other", 1, 1);
+    assert_eq!((w.bound.len(), w.stuck.len()), (3, 0), "the reserved node is free again");
+}
+
+#[test]
+fn a_workload_that_has_to_wait_for_ready_pods_reserves_no_nodes() {
+    let rules = plimsoll_queueing::WaitForPodsReady {
+        timeout: Duration::from_seconds(100_000),
+        recovery_timeout: None,
+        block_admission: true,
+        backoff_limit: None,
+        backoff_base: Duration::from_seconds(60),
+        backoff_max: Duration::from_seconds(3600),
+    };
+    let config = plimsoll_queueing::Config { wait_for_pods_ready: Some(rules), ..Default::default() };
+    let mut w = World::with(true, config);
+    w.node("a", 2);
+    w.submit("first", 1, 1);
+    assert_eq!(w.bound.len(), 1);
+    w.submit("second", 1, 1);
+    assert_eq!(w.reason("second").0, "WaitingForPodsReady");
+    // A pod that is not queued gets the node at once.
+    let single = Pod { workload: String::new(), pod_set: String::new(), ..pod("single", 0, &spec(1)) };
+    w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(single))));
+    w.run();
+    assert_eq!((w.bound.len(), w.stuck.len()), (2, 0));
 }
 
 proptest! {

@@ -6,16 +6,15 @@ use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::amount::{Amount, Exact};
 use super::conditions::Edit;
-use super::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
+use super::ids::{ClusterQueueId, LocalQueueId, WorkloadId};
 use super::metrics::{Observation, observations_of};
 use super::model::{
     CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
 };
 use super::pending::{QueuePosition, Rank};
 use super::phase::{Phase, is_on_hold};
-use super::state::{LocalQueueState, WorkloadInfo, Write};
+use super::state::{WorkloadInfo, Write};
 use super::update::difference;
 use super::{Action, Note, cond};
 use crate::Queueing;
@@ -119,7 +118,7 @@ impl Queueing {
     /// Counts confirmed changes of a workload.
     pub(crate) fn record_observations(&mut self, id: WorkloadId, observations: &[Observation]) {
         if !observations.is_empty() {
-            let place = self.place_of(id, self.wl(id).and_then(|w| w.held));
+            let place = self.place_of(id, self.cq_holding(id));
             self.metrics.record(observations, &place);
         }
     }
@@ -172,7 +171,7 @@ impl Queueing {
     ) {
         let Some(wl) = self.wl(id) else { return };
         let after = AccountedState::of(wl);
-        let held = wl.held;
+        let held = self.reserved_in(wl);
         self.dirty.workloads.insert(id);
         if !after.phase.holds_quota() || !after.active {
             self.release_nodes(id);
@@ -194,7 +193,7 @@ impl Queueing {
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
             self.drop_entry_penalty(id, after.lq);
-            if self.wl(id).is_some_and(|w| w.held.is_some() && w.must_hold()) {
+            if self.wl(id).is_some_and(|w| w.quota.is_some() && w.must_hold()) {
                 // Its end is on the way to the API server.
                 return;
             }
@@ -222,7 +221,7 @@ impl Queueing {
             }
             return;
         }
-        if self.wl(id).is_some_and(|w| w.held.is_some() && w.must_hold()) {
+        if self.wl(id).is_some_and(|w| w.quota.is_some() && w.must_hold()) {
             // Its release is on the way to the API server.
             self.unqueue(id);
             return;
@@ -358,103 +357,6 @@ impl Queueing {
     pub(crate) fn touch(&mut self, cq: ClusterQueueId, lq: LocalQueueId) {
         self.dirty.cluster_queues.insert(cq);
         self.dirty.local_queues.insert(lq);
-    }
-
-    /// Charges the workload's admission, if it has one.
-    pub(crate) fn hold(&mut self, id: WorkloadId) {
-        let Some(admission) = self.wl(id).and_then(|w| w.obj.status.admission.clone()) else { return };
-        let cq = self.cq_slot(&admission.cluster_queue);
-        let total_requests = self.resources_held(id);
-        let usage = self.usage_of(&total_requests);
-        let usage = self.uncharged(id, cq, usage);
-        if self.ids.columns() > self.tree.columns() {
-            self.tree_dirty = true;
-        }
-        let Some(wl) = self.wl_mut(id) else { return };
-        let admitted = wl.obj.status.is_true(cond::ADMITTED);
-        let lq = wl.lq;
-        wl.total_requests = total_requests;
-        wl.usage.clone_from(&usage);
-        wl.held = Some(cq);
-        wl.counted_admitted = admitted;
-        self.cq_mut(cq).holders.insert(id);
-        self.tas_charge(id, true);
-        self.tas.commit();
-        self.charge_usage(cq, lq, &usage, admitted, true);
-        self.recompute_replacements(id);
-    }
-
-    /// Takes back what a workload holds; whether it held anything.
-    pub(crate) fn release(&mut self, id: WorkloadId) -> bool {
-        if self.wl(id).is_none_or(|w| w.held.is_none()) {
-            return false;
-        }
-        self.tas_charge(id, false);
-        self.tas.commit();
-        let Some(wl) = self.wl_mut(id) else { return false };
-        let Some(cq) = wl.held.take() else { return false };
-        let (lq, usage, admitted) = (wl.lq, std::mem::take(&mut wl.usage), wl.counted_admitted);
-        wl.counted_admitted = false;
-        self.cq_mut(cq).holders.remove(&id);
-        self.cq_mut(cq).generation += 1;
-        self.charge_usage(cq, lq, &usage, admitted, false);
-        self.recompute_replacements(id);
-        true
-    }
-
-    pub(crate) fn charge_usage(
-        &mut self,
-        cq: ClusterQueueId,
-        lq: LocalQueueId,
-        usage: &[(Fr, Amount)],
-        admitted: bool,
-        add: bool,
-    ) {
-        let one = if add { 1 } else { -1 };
-        if let Some(node) = self.cq(cq).node.filter(|_| !self.tree_dirty) {
-            for &(fr, a) in usage {
-                if add { self.tree.add(node, fr, a) } else { self.tree.remove(node, fr, a) }
-            }
-            self.tree.commit();
-        }
-        if self.lq(lq).cq == Some(cq) {
-            self.lq_mut(lq).charge_usage(usage, admitted, add);
-        }
-        if admitted {
-            let c = self.cq_mut(cq);
-            c.admitted += one;
-            charge(&mut c.admitted_usage, usage, add);
-        }
-        self.cycle_due = true;
-        self.touch(cq, lq);
-    }
-}
-
-impl LocalQueueState {
-    /// Counts what one workload holds, or takes it off.
-    pub(crate) fn charge_usage(&mut self, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
-        let one = if add { 1 } else { -1 };
-        self.reserving += one;
-        charge(&mut self.reserved_usage, usage, add);
-        if admitted {
-            self.admitted += one;
-            charge(&mut self.admitted_usage, usage, add);
-        }
-    }
-}
-
-/// Adds to one column of a usage list.
-pub(crate) fn add_usage(usage: &mut Vec<(Fr, Amount)>, fr: Fr, amount: Amount) {
-    match usage.iter_mut().find(|(f, _)| *f == fr) {
-        Some((_, sum)) => *sum = sum.add(amount),
-        None => usage.push((fr, amount)),
-    }
-}
-
-fn charge(metrics: &mut std::collections::BTreeMap<Fr, Exact>, usage: &[(Fr, Amount)], add: bool) {
-    for &(fr, a) in usage {
-        let e = metrics.entry(fr).or_default();
-        *e = if add { e.add(Exact::of(a)) } else { e.sub(Exact::of(a)) };
     }
 }
 

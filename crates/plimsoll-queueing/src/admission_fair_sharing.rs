@@ -159,7 +159,7 @@ impl Queueing {
     /// Adds the entry penalty of an admitted workload to the consumed resources of its LocalQueue.
     pub(crate) fn settle_entry_penalty(&mut self, id: WorkloadId, now: Time) {
         let Some(config) = self.config.admission_fair_sharing.clone() else { return };
-        let Some((lq, Some(cq))) = self.wl(id).map(|w| (w.lq, w.held)) else { return };
+        let Some((lq, Some(cq))) = self.wl(id).map(|w| (w.lq, self.reserved_in(w))) else { return };
         if !self.cq(cq).rules.fair_admission {
             return;
         }

@@ -15,16 +15,13 @@ impl Queueing {
     /// When they differ: that is a bug in the engine, and going on would over-commit.
     pub fn check(&self) {
         for (id, wl) in self.workloads.iter() {
-            assert_eq!(wl.held.is_some(), wl.must_hold(), "{}: quota held and status disagree", wl.obj.key);
-            assert!(!(wl.held.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
+            assert!(!(wl.quota.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
             assert!(!wl.hidden, "{}: left over from a simulation", wl.obj.key);
-            if let Some(cq) = wl.held {
-                assert!(self.cq(cq).holders.contains(&id), "{}: not among the holders", wl.obj.key);
-            }
             if let Some(cq) = wl.queued {
                 assert!(self.cq(cq).pending.position(id).is_some(), "{}: not in its queue", wl.obj.key);
             }
         }
+        self.check_quota_reservations();
         self.check_dependencies();
         self.check_windows();
         self.check_slices();
@@ -53,10 +50,8 @@ impl Queueing {
         let cq = self.cq(id);
         assert!(cq.pending.check(), "{}: indexes of the queue disagree", cq.name);
         let mut sums: BTreeMap<Fr, Amount> = BTreeMap::new();
-        for &h in &cq.holders {
-            let Some(wl) = self.wl(h) else { panic_gone(&cq.name) };
-            assert_eq!(wl.held, Some(id), "{}: holder of another queue", cq.name);
-            for &(fr, a) in &wl.usage {
+        for (_, reservation) in self.quota.at(id) {
+            for &(fr, a) in &reservation.held.usage {
                 let e = sums.entry(fr).or_default();
                 *e = e.add(a);
             }
@@ -67,8 +62,4 @@ impl Queueing {
             assert_eq!(self.tree.usage(node, fr), want, "{}: usage of column {fr}", cq.name);
         }
     }
-}
-
-fn panic_gone(queue: &str) -> ! {
-    unreachable!("{queue}: a holder is gone")
 }

@@ -253,17 +253,16 @@ impl<'a> Cycle<'a> {
         if !self.state.config.wait_for_pods_ready.as_ref().is_some_and(|w| w.block_admission) {
             return false;
         }
-        let waits = |id: &WorkloadId| {
-            self.state.wl(*id).is_some_and(|w| {
+        let waits = |id: WorkloadId| {
+            self.state.wl(id).is_some_and(|w| {
                 w.obj.status.is_true(cond::ADMITTED) && !w.obj.status.is_true(cond::PODS_READY)
             })
         };
-        if !self.admitted_without_ready_pods
-            && !self.state.cluster_queues.iter().map(|(_, c)| c).flat_map(|c| &c.holders).any(waits)
-        {
+        if !self.admitted_without_ready_pods && !self.state.quota.iter().map(|(_, r)| r.owner).any(waits) {
             self.admitted_without_ready_pods = true;
             return false;
         }
+        self.withdraw_nodes(e);
         e.skip(true, "waiting for all admitted workloads to be in PodsReady condition");
         e.reason = "WaitingForPodsReady";
         true

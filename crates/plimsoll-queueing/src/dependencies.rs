@@ -235,7 +235,7 @@ impl Queueing {
             self.dependencies.due.insert(id);
         }
         self.dirty.workloads.insert(id);
-        if cleared && self.wl(id).is_some_and(|w| w.held.is_none()) {
+        if cleared && self.wl(id).is_some_and(|w| w.quota.is_none()) {
             self.enqueue(id, false, now);
         }
     }

@@ -45,6 +45,7 @@ mod preemption_gates;
 mod preemption_rounds;
 #[cfg(test)]
 mod properties;
+mod quota;
 mod reconcile;
 mod report;
 mod requests;
@@ -79,10 +80,9 @@ pub use model::{
     ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment,
     TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
-pub use report::{QuotaCell, QuotaNode, Waiting};
+pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};
 pub use run_windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -92,6 +92,7 @@ use dra::Devices;
 use ids::{ClusterQueueId, Ids, LocalQueueId, WorkloadId};
 use metrics::Metrics;
 use pod_sets::SchedulingHashes;
+use quota::QuotaReservations;
 use run_windows::RunWindows;
 use slices::Slices;
 use state::{ClusterQueueState, LocalQueueState, WorkloadInfo};
@@ -101,7 +102,6 @@ use tree::{NodeId, Tree};
 
 use plimsoll_state::Answer;
 use plimsoll_state::model::{Resources, StringMap};
-use plimsoll_state::time::Time;
 
 /// Types of conditions of a workload (Kueue v1beta2).
 pub mod cond {
@@ -217,19 +217,6 @@ pub enum Event {
     },
 }
 
-/// Usage of one resource of one flavor by a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceUsage {
-    /// Name of the ResourceFlavor.
-    pub flavor: Arc<str>,
-    /// Resource name.
-    pub resource: Arc<str>,
-    /// How much is used, in the engine's unit of the resource.
-    pub total: i64,
-    /// How much of it is borrowed from the cohort; always 0 for LocalQueues.
-    pub borrowed: i64,
-}
-
 /// Scheduling cycles by their result, as Kueue counts admission attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionAttempts {
@@ -237,28 +224,6 @@ pub struct AdmissionAttempts {
     pub success: u64,
     /// Cycles that admitted none.
     pub inadmissible: u64,
-}
-
-/// Counts and usage of a queue, as in its status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueueStatus {
-    /// Condition `Active`: status, reason, message.
-    pub active: Option<(bool, Cow<'static, str>, Cow<'static, str>)>,
-    /// Workloads that wait.
-    pub pending: i32,
-    /// Workloads that hold a reservation.
-    pub reserving: i32,
-    /// Workloads that are admitted.
-    pub admitted: i32,
-    /// Reserved, in the order of the spec.
-    pub reservation: Vec<ResourceUsage>,
-    /// Used by admitted workloads, the same form.
-    pub usage: Vec<ResourceUsage>,
-    /// `status.fairSharing.weightedShare`, when fair sharing is on.
-    pub weighted_share: Option<i64>,
-    /// `status.fairSharing.admissionFairSharingStatus` of a LocalQueue: resources in nano-units and the
-    /// time of the last update.
-    pub consumed: Option<(Vec<(String, i128)>, Time)>,
 }
 
 /// A Kubernetes event to be recorded on the workload of an action.
@@ -364,6 +329,7 @@ pub struct Queueing {
     /// By namespace and name.
     local_queues: NamedTable<LocalQueueId, (String, String), LocalQueueState>,
     workloads: Workloads,
+    quota: QuotaReservations,
     scheduling_hashes: SchedulingHashes,
     tree: Tree,
     tree_dirty: bool,
@@ -410,6 +376,7 @@ impl Queueing {
             cluster_queues: NamedTable::default(),
             local_queues: NamedTable::default(),
             workloads: Workloads::default(),
+            quota: QuotaReservations::default(),
             scheduling_hashes: SchedulingHashes::default(),
             tree: Tree::default(),
             tree_dirty: true,

@@ -3,6 +3,7 @@
 use super::tests::{Outside, queue};
 use super::*;
 use crate::testing::{self as engine, Engine};
+use plimsoll_state::time::Time;
 
 /// A queue whose limits were lowered uses more than it may, and one waits in it: nothing is kept back for that one, so that
 /// what its queue uses above the limits counts in full for who takes it. Kueue keeps back less than nothing, and its queue

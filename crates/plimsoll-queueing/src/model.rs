@@ -6,9 +6,10 @@ pub(crate) use workload::REPLACED;
 pub use workload::{
     Admission, AdmissionCheckState, CheckState, Condition, Delayed, Dependency, EvictionCount, Outcome,
     PodSet, PodSetAssignment, PodSetUpdate, PreemptionGateState, ReclaimablePod, RequeueState, TargetKind,
-    TopologyAssignment, TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
+    TopologyAssignment, TopologyRequest, Workload, WorkloadStatus,
 };
 
+pub use plimsoll_state::model::WorkloadKey;
 use plimsoll_state::model::{LabelSelector, Resources, StringMap, Taint, Toleration};
 use plimsoll_state::time::Time;
 

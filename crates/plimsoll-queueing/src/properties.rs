@@ -8,6 +8,7 @@ use super::tests::{cluster_queue, workload};
 use super::*;
 use crate::testing::{self as engine, Engine};
 use plimsoll_state::time::Duration;
+use plimsoll_state::time::Time;
 
 /// `withinClusterQueue` by number.
 const WITHIN: [PreemptionPolicy; 3] =

@@ -270,7 +270,7 @@ impl Queueing {
     fn reconcile_checks(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         // One whose queue was changed while it got its quota is held against the checks of who gave it.
-        let cq = wl.held.or(self.lq(wl.lq).cq);
+        let cq = self.reserved_in(wl).or(self.lq(wl.lq).cq);
         let Some(cq) = cq.filter(|&c| self.cq(c).spec.is_some()) else { return false };
         let wanted = self.checks_of(cq, wl.obj.status.admission.as_deref());
         let have = &wl.obj.status.admission_checks;

@@ -1,17 +1,52 @@
 //! Statuses of queues, given out when they change.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ResourceUsage;
+use super::Action;
 use super::amount::{Amount, Exact};
 use super::ids::{ClusterQueueId, Fr, LocalQueueId};
 use super::model::StopPolicy;
 use super::pending::QueuePosition;
-use super::{Action, QueueStatus};
 use crate::Queueing;
 use plimsoll_state::cast::index32;
 use plimsoll_state::time::Time;
+
+/// Usage of one resource of one flavor by a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceUsage {
+    /// Name of the ResourceFlavor.
+    pub flavor: Arc<str>,
+    /// Resource name.
+    pub resource: Arc<str>,
+    /// How much is used, in the engine's unit of the resource.
+    pub total: i64,
+    /// How much of it is borrowed from the cohort; always 0 for LocalQueues.
+    pub borrowed: i64,
+}
+
+/// Counts and usage of a queue, as in its status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// Condition `Active`: status, reason, message.
+    pub active: Option<(bool, Cow<'static, str>, Cow<'static, str>)>,
+    /// Workloads that wait.
+    pub pending: i32,
+    /// Workloads that hold a reservation.
+    pub reserving: i32,
+    /// Workloads that are admitted.
+    pub admitted: i32,
+    /// Reserved, in the order of the spec.
+    pub reservation: Vec<ResourceUsage>,
+    /// Used by admitted workloads, the same form.
+    pub usage: Vec<ResourceUsage>,
+    /// `status.fairSharing.weightedShare`, when fair sharing is on.
+    pub weighted_share: Option<i64>,
+    /// `status.fairSharing.admissionFairSharingStatus` of a LocalQueue: resources in nano-units and the
+    /// time of the last update.
+    pub consumed: Option<(Vec<(String, i128)>, Time)>,
+}
 
 /// One column of a node of the quota tree. Amounts: cpu in millicores, the rest in whole units;
 /// `i64::MAX` means unlimited.
@@ -158,7 +193,7 @@ impl Queueing {
         Some(QueueStatus {
             active: Some(active),
             pending: count(cq.pending.len()),
-            reserving: count(cq.holders.len()),
+            reserving: count(self.quota.count_at(id)),
             admitted: cq.admitted,
             reservation: list(&|fr| self.tree.usage(node, fr)),
             usage: list(&admitted),

@@ -249,7 +249,7 @@ impl Queueing {
     fn members_of_cluster(&self, id: ClusterQueueId) -> BTreeSet<WorkloadId> {
         let cq = self.cq(id);
         let members = cq.locals.iter().flat_map(|&l| &self.lq(l).members);
-        members.chain(&cq.holders).copied().collect()
+        members.copied().chain(self.holders(id)).collect()
     }
 
     /// Whom a change of these windows concerns.
@@ -292,7 +292,7 @@ impl Queueing {
         }
         for id in again {
             self.dirty.workloads.insert(id);
-            if self.wl(id).is_some_and(|w| w.held.is_none()) {
+            if self.wl(id).is_some_and(|w| w.quota.is_none()) {
                 self.enqueue(id, false, now);
             }
         }
@@ -355,7 +355,7 @@ impl Queueing {
     /// Windows that apply to a workload wherever it runs, by name; the one it names may not exist.
     fn windows_of<'a>(&'a self, wl: &'a WorkloadInfo) -> impl Iterator<Item = &'a str> {
         let lq = self.lq(wl.lq);
-        let cq = wl.held.or(lq.cq).map(|c| self.cq(c));
+        let cq = self.reserved_in(wl).or(lq.cq).map(|c| self.cq(c));
         let queues = lq.windows.iter().chain(cq.into_iter().flat_map(|c| &c.windows)).map(|n| &**n);
         let named = Some(wl.obj.run_window.as_str()).filter(|n| !n.is_empty());
         queues.chain(named)

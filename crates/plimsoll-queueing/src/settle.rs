@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Action;
 use super::amount::Amount;
-use super::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
+use super::ids::{ClusterQueueId, Fr, LocalQueueId};
 use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
 use super::tree::{NodeSpec, Quota, Tree};
 use crate::Queueing;
@@ -65,7 +65,8 @@ impl Queueing {
 
     /// When there is something to do without a new event; a time not after `now` means at once.
     pub fn next_wake(&self) -> Option<Time> {
-        if self.cycle_due || !self.dirty.inadmissible.is_empty() || !self.dirty.workloads.is_empty() {
+        let dirty = !self.dirty.inadmissible.is_empty() || !self.dirty.workloads.is_empty();
+        if self.cycle_due || dirty || !self.joint.no_longer_admitted.is_empty() {
             return Some(Time(i64::MIN));
         }
         let nodes = [self.second.next(), self.tas.health.next()].into_iter().flatten().min();
@@ -93,7 +94,7 @@ impl Queueing {
             if wl.hold_off.is_some_and(|h| h <= now) {
                 wl.hold_off = None;
             }
-            let waits = wl.held.is_none();
+            let waits = wl.quota.is_none();
             self.write_pending_reason(id, now);
             self.dirty.workloads.insert(id);
             if waits {
@@ -137,10 +138,8 @@ impl Queueing {
         self.leaves.clone_from(&queues);
         for (node, id) in (0u32..).zip(queues) {
             self.cq_mut(id).node = Some(node);
-            let holders: Vec<WorkloadId> = self.cq(id).holders.iter().copied().collect();
-            for w in holders {
-                let Some(wl) = self.workloads.get(w) else { continue };
-                for &(fr, a) in &wl.usage {
+            for (_, reservation) in self.quota.at(id) {
+                for &(fr, a) in &reservation.held.usage {
                     self.tree.add(node, fr, a);
                 }
             }

@@ -58,8 +58,8 @@ impl Queueing {
     }
 
     fn usage_held(&self, id: WorkloadId) -> Option<(ClusterQueueId, Vec<(Fr, Amount)>)> {
-        let wl = self.wl(id)?;
-        Some((wl.held?, wl.usage.clone()))
+        let reservation = self.quota_reservation(id)?;
+        Some((reservation.place, reservation.held.usage.clone()))
     }
 
     pub(crate) fn add_usage(&mut self, cq: ClusterQueueId, usage: &[(Fr, Amount)]) {

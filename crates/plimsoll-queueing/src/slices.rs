@@ -64,7 +64,7 @@ impl Queueing {
     /// Whether a workload ended and holds nothing. Who takes its place takes the places it had taken, too: their end
     /// may not be written yet.
     fn passed_on(&self, id: WorkloadId) -> bool {
-        self.wl(id).is_some_and(|w| w.held.is_none() && w.obj.status.is_true(cond::FINISHED))
+        self.wl(id).is_some_and(|w| w.quota.is_none() && w.obj.status.is_true(cond::FINISHED))
     }
 
     /// The workloads that are to take the place of `old`, also of what stood between and has ended.
@@ -94,10 +94,9 @@ impl Queueing {
         }
         let replacements = self.claimants(old);
         // In another ClusterQueue it has a quota of its own, and replaces none.
-        let cq = self.wl(old)?.held;
+        let cq = self.reserved_in(self.wl(old)?);
         let same = |held: Option<ClusterQueueId>| held.is_some() && (cq.is_none() || held == cq);
-        let holds =
-            |&&h: &&WorkloadId| h != old && (Some(h) == with || self.wl(h).is_some_and(|w| same(w.held)));
+        let holds = |&&h: &&WorkloadId| h != old && (Some(h) == with || same(self.cq_holding(h)));
         let since = |h: &WorkloadId| {
             let wl = self.wl(*h)?;
             let reserved = wl.obj.status.condition(cond::QUOTA_RESERVED).filter(|c| c.status)?;
@@ -120,7 +119,7 @@ impl Queueing {
     ) -> Option<Vec<PodSetResources>> {
         let chain = self.chain_before(id);
         let old = chain.iter().copied().find(|&o| !self.passed_on(o))?;
-        let wl = self.wl(old).filter(|w| w.held == Some(cq) && !w.hidden)?;
+        let wl = self.wl(old).filter(|w| self.reserved_in(w) == Some(cq) && !w.hidden)?;
         let leaving = wl.obj.status.is_true(cond::EVICTED) || self.replacement(old).is_some();
         (!leaving && !taken.contains(&old)).then(|| wl.total_requests.clone())
     }
@@ -132,7 +131,7 @@ impl Queueing {
         }
         let old = self.chain_before(id).into_iter().find(|&old| !self.passed_on(old))?;
         let old = self.wl(old)?;
-        let leaves = old.held.is_some() && old.obj.status.is_true(cond::EVICTED);
+        let leaves = old.quota.is_some() && old.obj.status.is_true(cond::EVICTED);
         leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
     }
 
@@ -144,7 +143,7 @@ impl Queueing {
             return false;
         }
         let placed =
-            |w: &WorkloadInfo| w.held.is_some() && w.total_requests.iter().any(|t| !t.places.is_empty());
+            |w: &WorkloadInfo| w.quota.is_some() && w.total_requests.iter().any(|t| !t.places.is_empty());
         self.chain_before(id).into_iter().any(|old| self.wl(old).is_some_and(placed))
     }
 
@@ -160,7 +159,7 @@ impl Queueing {
                 break;
             }
             chain.push(old);
-            if self.wl(old).is_none_or(|w| w.held.is_none()) && !self.passed_on(old) {
+            if self.wl(old).is_none_or(|w| w.quota.is_none()) && !self.passed_on(old) {
                 break;
             }
             at = old;
@@ -175,12 +174,12 @@ impl Queueing {
             if self.passed_on(old) {
                 continue;
             }
-            let Some(wl) = self.wl(old).filter(|w| w.held == Some(cq)) else { break };
+            let Some(reservation) = self.quota_reservation(old).filter(|r| r.place == cq) else { break };
             if self.replacement_with(old, Some(replacement)) != Some(replacement) {
                 break;
             }
-            for &(fr, a) in &wl.usage {
-                super::account::add_usage(&mut sum, fr, a);
+            for &(fr, a) in &reservation.held.usage {
+                super::quota::add_usage(&mut sum, fr, a);
             }
             replacement = old;
         }
@@ -233,21 +232,14 @@ impl Queueing {
 
     /// Charges what a workload holds anew. It goes on holding it, also while the end of its reservation is on its way.
     fn recompute_usage_of(&mut self, id: WorkloadId) {
-        let Some((cq, total_requests)) = self.wl(id).and_then(|w| Some((w.held?, w.total_requests.clone())))
-        else {
-            return;
-        };
+        let Some(wl) = self.wl(id) else { return };
+        let (Some(cq), total_requests) = (self.reserved_in(wl), wl.total_requests.clone()) else { return };
         let usage = self.usage_of(&total_requests);
         let usage = self.uncharged(id, cq, usage);
         if self.ids.columns() > self.tree.columns() {
             self.tree_dirty = true;
         }
-        let Some(wl) = self.wl_mut(id).filter(|w| w.usage != usage) else { return };
-        let (lq, admitted) = (wl.lq, wl.counted_admitted);
-        let before = std::mem::replace(&mut wl.usage, usage.clone());
-        self.cq_mut(cq).generation += 1;
-        self.charge_usage(cq, lq, &before, admitted, false);
-        self.charge_usage(cq, lq, &usage, admitted, true);
+        self.recharge(id, &usage);
     }
 
     /// Finishes a slice whose place was taken, as soon as the API has the reservation of the other. Whether there is
@@ -285,17 +277,25 @@ impl Queueing {
                 let known = self.slices.by_old.get(old).is_some_and(|s| s.contains(&id));
                 assert!(known, "{}: not in the index of slices", wl.obj.key);
             }
-            let (Some(cq), Some(_)) = (wl.held, &wl.obj.replaces) else { continue };
+            let (Some(reservation), Some(_)) = (self.quota_reservation(id), &wl.obj.replaces) else {
+                continue;
+            };
+            let cq = reservation.place;
             let mut full: Vec<(Fr, Amount)> = Vec::new();
             for t in &wl.total_requests {
                 for &(res, amount) in &t.requests {
                     let flavor = t.flavors.iter().find(|(r, _)| *r == res).map(|(_, f)| *f);
                     if let Some(fr) = flavor.and_then(|f| self.ids.find_pair(f, res)) {
-                        super::account::add_usage(&mut full, fr, Amount(amount));
+                        super::quota::add_usage(&mut full, fr, Amount(amount));
                     }
                 }
             }
-            assert_eq!(wl.usage, self.uncharged(id, cq, full), "{}: charge of a slice", wl.obj.key);
+            assert_eq!(
+                reservation.held.usage,
+                self.uncharged(id, cq, full),
+                "{}: charge of a slice",
+                wl.obj.key
+            );
         }
     }
 

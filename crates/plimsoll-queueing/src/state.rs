@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission_fair_sharing::ConsumedResources;
-use super::amount::{Amount, Exact};
+use super::amount::Exact;
 use super::dependencies::Progress;
 use super::dra::Charge;
 use super::ids::{ClusterQueueId, Fr, LocalQueueId, SchedulingHashId, WorkloadId};
@@ -19,6 +19,7 @@ use super::tree::NodeId;
 use super::{QueueStatus, WorkloadUpdate};
 use crate::cycle::assign::LastAssignment;
 use plimsoll_state::model::Resources;
+use plimsoll_state::reservation::ReservationId;
 use plimsoll_state::time::Time;
 
 /// A ClusterQueue, or the place of one that something refers to.
@@ -36,8 +37,6 @@ pub(crate) struct ClusterQueueState {
     /// How often its inadmissible workloads were requeued.
     pub(crate) inadmissible_requeues: i64,
     pub(crate) pending: Pending,
-    /// Workloads that hold quota here.
-    pub(crate) holders: BTreeSet<WorkloadId>,
     pub(crate) admitted: i32,
     /// Usage of admitted workloads.
     pub(crate) admitted_usage: BTreeMap<Fr, Exact>,
@@ -125,10 +124,8 @@ pub(crate) struct WorkloadInfo {
     pub(crate) invalid_as_written: Option<String>,
     /// What its claims for devices count as.
     pub(crate) devices: Charge,
-    /// Quota it holds, and where.
-    pub(crate) usage: Vec<(Fr, Amount)>,
-    pub(crate) held: Option<ClusterQueueId>,
-    pub(crate) counted_admitted: bool,
+    /// Its quota reservation.
+    pub(crate) quota: Option<ReservationId>,
     /// The ClusterQueue in which it waits.
     pub(crate) queued: Option<ClusterQueueId>,
     /// How far the search among flavors got.
@@ -146,7 +143,7 @@ pub(crate) struct WorkloadInfo {
 impl WorkloadInfo {
     /// Where among [`WorkloadInfo::total_requests`] a podset of the spec is: by its name in the admission, if there is one.
     pub(crate) fn resources_of(&self, pod_set: usize) -> Option<usize> {
-        match self.obj.status.admission.as_ref().filter(|_| self.held.is_some()) {
+        match self.obj.status.admission.as_ref().filter(|_| self.quota.is_some()) {
             Some(a) => {
                 let name = &self.obj.pod_sets.get(pod_set)?.name;
                 a.assignments.iter().position(|p| p.name == *name)
@@ -183,7 +180,7 @@ impl WorkloadInfo {
         let delayed = || {
             s.admission_checks.iter().all(ready) && s.awaits_topology() && !s.is_true(super::cond::ADMITTED)
         };
-        self.held.is_some()
+        self.quota.is_some()
             && self.obj.active
             && s.is_true(super::cond::QUOTA_RESERVED)
             && !s.is_true(super::cond::FINISHED)

@@ -170,11 +170,11 @@ pub(crate) struct Dirty {
     pub(crate) inadmissible: BTreeSet<ClusterQueueId>,
 }
 
-/// What joint admission knows of reservations of nodes.
+/// What joint admission knows of reservations of nodes, which the scheduler holds.
 #[derive(Debug, Default)]
 pub(crate) struct JointAdmission {
     /// ClusterQueues with workloads that wait for capacity on nodes.
     pub(crate) awaiting_nodes: BTreeSet<ClusterQueueId>,
-    /// Workloads whose reservations are not needed any more.
-    pub(crate) released_nodes: Vec<WorkloadKey>,
+    /// Workloads that have lost their quota since nodes were reserved for their pods.
+    pub(crate) no_longer_admitted: Vec<WorkloadKey>,
 }

@@ -398,7 +398,7 @@ impl Queueing {
     fn check_held(&self) {
         let mut sums: BTreeMap<SlotKey, Amounts> = BTreeMap::new();
         let pods = self.ids.find_resource("pods");
-        for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.held.is_some()) {
+        for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.quota.is_some()) {
             for t in wl.total_requests.iter().filter(|t| !t.places.is_empty()) {
                 let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
                 flavors.sort_unstable();
@@ -452,8 +452,9 @@ impl Queueing {
 
     /// Charges the places a workload holds, or takes them off.
     pub(crate) fn tas_charge(&mut self, id: WorkloadId, add: bool) {
-        let Some(wl) =
-            self.wl(id).filter(|w| w.held.is_some() && w.total_requests.iter().any(|t| !t.places.is_empty()))
+        let Some(wl) = self
+            .wl(id)
+            .filter(|w| w.quota.is_some() && w.total_requests.iter().any(|t| !t.places.is_empty()))
         else {
             return;
         };

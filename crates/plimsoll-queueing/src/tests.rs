@@ -6,6 +6,7 @@ use super::*;
 use crate::testing::{self as engine, Engine};
 use plimsoll_state::model::{Container, LabelSelector, PodSpec};
 use plimsoll_state::time::Duration;
+use plimsoll_state::time::Time;
 
 fn cpu(amount: i64) -> Resources {
     [("cpu".to_owned(), amount)].into()

@@ -33,7 +33,7 @@ impl Scheduler {
         self.now = now;
         self.expire_pre_bind();
         self.retry_pre_bind();
-        self.end_promises();
+        self.expire_node_reservations();
         self.give_up_extending();
         self.end_waiting();
         self.settle_victims();
@@ -69,7 +69,7 @@ impl Scheduler {
         if let Some(pods) = self.take_group(id) {
             return self.schedule_group(&pods);
         }
-        if let Some(outcome) = self.take_promise(id) {
+        if let Some(outcome) = self.consume_reservation(id) {
             return self.conclude(id, outcome);
         }
         if self.is_extended(id) {
@@ -144,11 +144,11 @@ impl Scheduler {
         }
     }
 
-    /// Victims that need not be deleted make room now, after the pod that needs it was put aside: stand-ins, and pods
-    /// that wait before they are bound.
+    /// Victims that need not be deleted make room now, after the pod that needs it was put aside: reservations, and
+    /// pods that wait before they are bound.
     pub(super) fn settle_victims(&mut self) {
-        for stand_in in std::mem::take(&mut self.broken) {
-            self.break_promise(stand_in);
+        for reservation in std::mem::take(&mut self.preempted_reservations) {
+            self.release_node(reservation);
         }
         for id in std::mem::take(&mut self.cancelled) {
             self.end_pre_bind(id, "context canceled");
@@ -190,8 +190,8 @@ impl Scheduler {
             if self.cluster.pods[*victim].deleting {
                 continue;
             }
-            if self.promises.is_stand_in(*victim) {
-                self.broken.push(*victim);
+            if let Some(reservation) = self.node_reservations.of_placeholder(*victim) {
+                self.preempted_reservations.push(reservation);
                 continue;
             }
             let pod = self.pod_ref(*victim);

@@ -125,7 +125,7 @@ impl Scheduler {
                 continue;
             }
             let outcome = match within {
-                None => self.take_promise(id).or_else(|| self.find(id)),
+                None => self.consume_reservation(id).or_else(|| self.find(id)),
                 Some(nodes) => self.find_within(id, nodes),
             };
             match outcome {

@@ -122,11 +122,11 @@ impl Scheduler {
             let node = self.cluster.node_row(&pod.spec.node_name);
             self.cluster.join_group(id);
             self.cluster.place(id, node);
-            self.expect_promise(id, pod);
+            self.note_reserved_pod(id, pod, None);
             self.pod_changed(id, EventResource::AssignedPod, ActionType::ADD, None);
             return;
         }
-        self.expect_promise(id, pod);
+        self.note_reserved_pod(id, pod, None);
         let Some(profile) = self.profile_of(id) else { return };
         self.queue.insert(id, pod.spec.priority, index32(profile), self.now);
         self.cluster.join_group(id);
@@ -187,8 +187,9 @@ impl Scheduler {
         let row = &mut self.cluster.pods[id];
         row.start_time = pod.status.start_time;
         if !pod.spec.node_name.is_empty() {
+            let before = self.cluster.pods[id].node;
             self.pod_assigned(id, &pod.spec.node_name, old);
-            self.expect_promise(id, pod);
+            self.note_reserved_pod(id, pod, before);
             return;
         }
         if self.cluster.pods[id].node.is_some() {
@@ -197,7 +198,7 @@ impl Scheduler {
             }
             return;
         }
-        self.expect_promise(id, pod);
+        self.note_reserved_pod(id, pod, None);
         let nomination = pod.status.nominated_node_name.as_str();
         let arrived_gated = self.is_gated(id) && self.cluster.pods[id].nominated.is_none();
         if !(nomination.is_empty() && old_nomination.is_empty())
@@ -297,7 +298,7 @@ impl Scheduler {
 
     pub(super) fn pod_delete(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        self.forget_promise(id);
+        self.node_reservations.forget_claim(id);
         self.freed |= self.cluster.pods[id].node.is_some();
         let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.forget_waiting(id, true);

@@ -31,11 +31,11 @@ mod handle_objects;
 mod hints;
 mod in_flight;
 mod message;
+mod node_reservations;
 mod permit;
 mod plugins;
 mod post_filter;
 mod pre_bind;
-mod promise;
 mod queue;
 mod ranked;
 mod runner;
@@ -55,6 +55,7 @@ use plimsoll_state::Answer;
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::intern::Map;
 use plimsoll_state::model;
+use plimsoll_state::reservation::ReservationId;
 use plimsoll_state::rng::Rng;
 use plimsoll_state::time::{Duration, Time};
 use queue::Queue;
@@ -273,11 +274,11 @@ pub struct Scheduler {
     binding: Map<PodId, bind::Assumed>,
     /// Pods with work for PreBind, or waiting in it.
     pre_binding: Map<PodId, pre_bind::PreBinding>,
-    /// Places promised to admitted workloads.
-    promises: promise::Promises,
-    /// Stand-ins that have to make room.
-    broken: Vec<PodId>,
-    /// Whether there may be more room than before, since this was last asked.
+    /// Reservations of nodes for workloads.
+    node_reservations: node_reservations::NodeReservations,
+    /// Reservations that are preempted.
+    preempted_reservations: Vec<ReservationId>,
+    /// Whether there may be more capacity than before, since this was last asked.
     freed: bool,
     /// The cycle that waits for extenders.
     extending: Option<extend::Extending>,
@@ -318,8 +319,8 @@ impl Scheduler {
             cluster,
             binding: Map::default(),
             pre_binding: Map::default(),
-            promises: promise::Promises::default(),
-            broken: Vec::new(),
+            node_reservations: node_reservations::NodeReservations::default(),
+            preempted_reservations: Vec::new(),
             freed: false,
             extending: None,
             next_call: 0,
@@ -349,7 +350,7 @@ impl Scheduler {
         };
         let others = [
             self.next_pre_bind_deadline(),
-            self.promises.next_end(),
+            self.node_reservations.next_expiry(),
             self.waiting.next_deadline(),
             self.repeats.next(),
         ];
@@ -359,6 +360,11 @@ impl Scheduler {
     /// Whether nodes came or changed, or pods left, since this was last asked.
     pub fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
+    }
+
+    /// What [`Scheduler::take_freed`] would return.
+    pub fn has_freed(&self) -> bool {
+        self.freed
     }
 
     /// How many pods are in which part of the queue.
@@ -414,7 +420,7 @@ impl Scheduler {
     pub fn check(&self) {
         self.queue.check();
         self.cluster.check();
-        self.check_promises();
+        self.check_node_reservations();
         self.check_waiting();
     }
 

@@ -3,6 +3,7 @@
 /// An index or a length as 32 bits. Tables of the engine have fewer than 2³² rows: a cluster has fewer nodes, pods and
 /// strings than that by orders of magnitude.
 #[must_use]
+#[inline]
 #[allow(clippy::cast_possible_truncation, reason = "tables have fewer than 2^32 rows")]
 pub const fn index32(index: usize) -> u32 {
     debug_assert!(index <= u32::MAX as usize);

@@ -23,6 +23,7 @@ pub mod answer;
 pub mod cast;
 pub mod intern;
 pub mod model;
+pub mod reservation;
 pub mod rng;
 pub mod slab;
 pub mod time;

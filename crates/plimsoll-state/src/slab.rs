@@ -20,8 +20,7 @@ macro_rules! dense_id {
         pub struct $name(pub u32);
         impl $crate::slab::Id for $name {
             fn new(index: usize) -> Self {
-                // More rows than 2^32 do not fit into memory.
-                Self(index as u32)
+                Self($crate::cast::index32(index))
             }
             fn index(self) -> usize {
                 self.0 as usize

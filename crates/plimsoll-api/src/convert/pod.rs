@@ -21,11 +21,13 @@ pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
     let m = raw.metadata;
     let topology_aware = m.annotations.as_ref().is_some_and(|a| TOPOLOGY.iter().any(|k| a.contains_key(*k)));
     let workload = m.annotations.as_ref().and_then(|a| a.get("kueue.x-k8s.io/workload").cloned());
+    let pod_set = m.labels.as_ref().and_then(|l| l.get("kueue.x-k8s.io/podset").cloned());
     let group = raw.spec.scheduling_group.as_ref().and_then(|g| g.pod_group_name.clone());
     Ok(Pod {
         topology_aware,
         group: group.unwrap_or_default(),
         workload: workload.flatten().unwrap_or_default(),
+        pod_set: pod_set.flatten().unwrap_or_default(),
         uid: m.uid.unwrap_or_default(),
         namespace: m.namespace.unwrap_or_else(|| "default".to_owned()),
         name: required("metadata.name", m.name)?,

@@ -1,11 +1,11 @@
 //! What a workload asks for and what it holds, per podset and column.
 
-use super::add_usage;
 use crate::Queueing;
 use crate::amount::Amount;
 use crate::ids::{Fr, WorkloadId};
 use crate::model::{PodSet, Workload};
 use crate::pod_sets::{PodSetResources, SchedulingHash, scheduling_spec};
+use crate::quota::add_usage;
 use crate::requests;
 use plimsoll_state::model::StringMap;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
@@ -25,7 +25,7 @@ impl Queueing {
     }
 
     /// What the admission of a workload says it holds, less what reclaimable pods gave back.
-    pub(super) fn resources_held(&mut self, id: WorkloadId) -> Vec<PodSetResources> {
+    pub(crate) fn resources_held(&mut self, id: WorkloadId) -> Vec<PodSetResources> {
         let Some(wl) = self.workloads.get(id) else { return Vec::new() };
         let Some(admission) = &wl.obj.status.admission else { return Vec::new() };
         let limits = requests::limits_of(&self.objects.limit_ranges, &wl.obj.key.namespace);

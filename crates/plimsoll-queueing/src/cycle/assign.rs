@@ -13,10 +13,10 @@ pub(crate) use partial::Reducer;
 use std::fmt::Debug;
 
 use super::Cycle;
-use crate::account::add_usage;
 use crate::amount::Amount;
 use crate::ids::{ClusterQueueId, Flavor, Res, SchedulingHashId, WorkloadId};
 use crate::pod_sets::PodSetResources;
+use crate::quota::add_usage;
 use flavor::Search;
 
 /// Why nothing fits, as reasons of QuotaReserved=False, mild to severe.
@@ -98,7 +98,7 @@ impl Cycle<'_> {
     /// only among `pins` if given.
     fn assign(&mut self, request: AssignmentRequest<'_>) -> Assignment {
         let AssignmentRequest { id, cq, counts, pins, last } = request;
-        if self.state.wl(id).is_some_and(|w| w.held.is_some()) {
+        if self.state.wl(id).is_some_and(|w| w.quota.is_some()) {
             return self.assign_again(id, cq);
         }
         let mut assignment = self.nothing_assigned(id, cq);

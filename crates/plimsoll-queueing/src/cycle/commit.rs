@@ -162,7 +162,8 @@ impl Queueing {
     fn preempt(&mut self, by: (WorkloadId, ClusterQueueId), t: Target, now: Time) -> bool {
         let (id, cq) = by;
         let (Some(preemptor), Some(victim)) = (self.wl(id), self.wl(t.id)) else { return false };
-        let Some(held) = victim.held.filter(|_| !victim.obj.status.is_true(cond::EVICTED)) else {
+        let leaving = victim.obj.status.is_true(cond::EVICTED);
+        let Some(held) = self.reserved_in(victim).filter(|_| !leaving) else {
             return false;
         };
         let or_unknown = |s: &str| if s.is_empty() { "UNKNOWN".to_owned() } else { s.to_owned() };

@@ -4,6 +4,7 @@ use super::Cycle;
 use super::plan::Entry;
 use crate::Queueing;
 use crate::ids::WorkloadId;
+use crate::joint::NodeReservations;
 use crate::model::{PodSet, PodSetAssignment, WorkloadKey};
 use plimsoll_state::model::{Pod, VolumeSource};
 
@@ -44,7 +45,7 @@ impl Cycle<'_> {
         nodes.reserve(self.now, &key, &pods)?;
         if a.replaced.is_some() {
             // The pods to come belong to the job's first slice by name, so nodes can't be reserved for them.
-            nodes.release(&key);
+            nodes.withdraw(&key);
             return Ok(());
         }
         if let Some(wl) = self.state.wl_mut(e.id) {
@@ -53,16 +54,30 @@ impl Cycle<'_> {
         Ok(())
     }
 
+    /// Gives the nodes of an entry up that is not admitted after all.
+    pub(super) fn withdraw_nodes(&mut self, e: &Entry) {
+        let Some(wl) = self.state.wl_mut(e.id).filter(|w| w.nodes_reserved) else { return };
+        wl.nodes_reserved = false;
+        if let Some(nodes) = self.nodes.as_mut() {
+            nodes.withdraw(&wl.obj.key);
+        }
+    }
+
     /// The pods of a podset as they will be: with what flavor and topology add.
     fn expected_pods(
         &self,
         key: &WorkloadKey,
         podset: &PodSet,
         assigned: &PodSetAssignment,
-        pods: &mut Vec<(String, Pod)>,
+        pods: &mut Vec<Pod>,
     ) {
-        let mut pod =
-            Pod { namespace: key.namespace.clone(), labels: podset.labels.clone(), ..Pod::default() };
+        let mut pod = Pod {
+            namespace: key.namespace.clone(),
+            labels: podset.labels.clone(),
+            workload: key.name.clone(),
+            pod_set: podset.name.clone(),
+            ..Pod::default()
+        };
         pod.labels.insert(PODSET.to_owned(), podset.name.clone());
         pod.spec = podset.spec.clone();
         pod.spec.node_name.clear();
@@ -86,14 +101,14 @@ impl Cycle<'_> {
         }
         let count = |n: i32| usize::try_from(n).unwrap_or(0);
         match &assigned.topology {
-            None => pods.extend(std::iter::repeat_n((podset.name.clone(), pod), count(assigned.count))),
+            None => pods.extend(std::iter::repeat_n(pod, count(assigned.count))),
             Some(topology) => {
                 for (values, n) in &topology.domains {
                     let mut there = pod.clone();
                     for (level, value) in topology.levels.iter().zip(values) {
                         there.spec.node_selector.insert(level.clone(), value.clone());
                     }
-                    pods.extend(std::iter::repeat_n((podset.name.clone(), there), count(*n)));
+                    pods.extend(std::iter::repeat_n(there, count(*n)));
                 }
             }
         }
@@ -101,24 +116,28 @@ impl Cycle<'_> {
 }
 
 impl Queueing {
-    /// Releases the nodes reserved for a workload.
+    /// A workload has lost its quota or is gone: nodes are not reserved for it any longer.
     pub(crate) fn release_nodes(&mut self, id: WorkloadId) {
         let Some(wl) = self.wl_mut(id).filter(|w| w.nodes_reserved) else { return };
         wl.nodes_reserved = false;
         let key = wl.obj.key.clone();
-        self.joint.released_nodes.push(key);
+        self.joint.no_longer_admitted.push(key);
     }
 
-    /// Workloads whose reservations end, since the last call.
-    pub fn take_released_nodes(&mut self) -> Vec<WorkloadKey> {
-        std::mem::take(&mut self.joint.released_nodes)
-    }
-
-    /// There may be more capacity on nodes: requeues the workloads that wait for it.
-    pub fn node_capacity_freed(&mut self) {
-        if !self.joint.awaiting_nodes.is_empty() {
+    /// Brings reservations of nodes in line with what changed since the last call: those of workloads that have lost their
+    /// quota are released, and workloads that wait for nodes are requeued when there is more capacity on nodes.
+    pub fn sync_node_reservations(&mut self, nodes: &mut dyn NodeReservations) {
+        for workload in self.joint.no_longer_admitted.drain(..) {
+            nodes.release(&workload);
+        }
+        if nodes.take_freed() {
             let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
             self.dirty.inadmissible.extend(waiting);
         }
+    }
+
+    /// Whether workloads wait for capacity on nodes.
+    pub fn awaits_nodes(&self) -> bool {
+        !self.joint.awaiting_nodes.is_empty()
     }
 }

@@ -31,7 +31,7 @@ impl Cycle<'_> {
                 awaits_nodes: false,
                 retry_at: None,
             };
-            if self.state.wl(id).is_none_or(|w| w.held.is_some() != entry.second.is_some()) {
+            if self.state.wl(id).is_none_or(|w| w.quota.is_some() != entry.second.is_some()) {
                 continue;
             }
             if let Some((requeue, reason, message)) = self.inadmissible(id, cq) {
@@ -122,7 +122,7 @@ impl Cycle<'_> {
             }
         }
         if self.state.config.gates.partial_admission
-            && self.state.wl(id).is_some_and(|w| w.held.is_none())
+            && self.state.wl(id).is_some_and(|w| w.quota.is_none())
             && let Some(reducer) = Reducer::new(self.state, id)
         {
             let found = reducer.search(|counts| {

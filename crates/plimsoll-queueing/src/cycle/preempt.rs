@@ -141,7 +141,7 @@ impl Cycle<'_> {
         targets.iter().for_each(|t| self.state.simulate_usage_removal(t.id));
         let (borrow, _) = self.state.tree.borrow_level(node, fr, amount);
         self.state.rollback(mark);
-        let own = targets.iter().any(|t| self.state.wl(t.id).is_some_and(|w| w.held == Some(cq)));
+        let own = targets.iter().any(|t| self.state.cq_holding(t.id) == Some(cq));
         (if own { Possibility::Preempt } else { Possibility::Reclaim }, borrow)
     }
 
@@ -180,7 +180,7 @@ impl Cycle<'_> {
             for &(res, amount) in ps.requests.iter().filter(|(_, v)| *v != 0) {
                 if let Some(flavor) = ps.flavor_of(res) {
                     let fr = self.state.ids.pair(flavor, res);
-                    crate::account::add_usage(&mut usage, fr, Amount(amount));
+                    crate::quota::add_usage(&mut usage, fr, Amount(amount));
                 }
             }
         }
@@ -218,8 +218,10 @@ impl Cycle<'_> {
 
     /// Workloads of a ClusterQueue that are there in the present simulation.
     fn holders_of(&self, cq: ClusterQueueId) -> Vec<WorkloadId> {
-        let holders = self.state.cq(cq).holders.iter().copied();
-        holders.filter(|&h| self.state.wl(h).is_some_and(|w| !w.hidden)).collect()
+        let there = |h: &WorkloadId| self.state.wl(*h).is_some_and(|w| !w.hidden);
+        let mut holders: Vec<WorkloadId> = self.state.holders(cq).filter(there).collect();
+        holders.sort_unstable();
+        holders
     }
 
     /// Order of candidates: already evicted first, other ClusterQueues before the own one, more usage of
@@ -233,6 +235,7 @@ impl Cycle<'_> {
     ) -> Ordering {
         let (Some(a), Some(b)) = (self.state.wl(a), self.state.wl(b)) else { return Ordering::Equal };
         let evicted = |w: &WorkloadInfo| w.obj.status.is_true(cond::EVICTED);
+        let held = |w: &WorkloadInfo| self.state.reserved_in(w);
         let reserved = |w: &WorkloadInfo| {
             w.obj
                 .status
@@ -242,7 +245,7 @@ impl Cycle<'_> {
         };
         evicted(b)
             .cmp(&evicted(a))
-            .then_with(|| (a.held == Some(cq)).cmp(&(b.held == Some(cq))))
+            .then_with(|| (held(a) == Some(cq)).cmp(&(held(b) == Some(cq))))
             .then_with(|| if with_usage { self.compare_usage(a, b) } else { Ordering::Equal })
             .then_with(|| a.obj.effective_priority().cmp(&b.obj.effective_priority()))
             .then_with(|| reserved(b).cmp(&reserved(a)))
@@ -251,7 +254,12 @@ impl Cycle<'_> {
 
     /// LocalQueues of the same ClusterQueue that used more come first.
     fn compare_usage(&self, a: &WorkloadInfo, b: &WorkloadInfo) -> Ordering {
-        let (Some(cq), true) = (a.held, a.held == b.held && a.lq != b.lq) else { return Ordering::Equal };
+        if a.lq == b.lq {
+            return Ordering::Equal;
+        }
+        let Some(cq) = self.state.reserved_in(a).filter(|cq| self.state.reserved_in(b) == Some(*cq)) else {
+            return Ordering::Equal;
+        };
         if !self.state.cq(cq).rules.fair_admission {
             return Ordering::Equal;
         }

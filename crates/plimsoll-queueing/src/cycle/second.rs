@@ -49,7 +49,7 @@ impl Queueing {
 
     fn may_pass_again(&self, id: WorkloadId, wl: &WorkloadInfo) -> bool {
         wl.needs_second_pass()
-            && wl.held.is_some_and(|cq| {
+            && self.reserved_in(wl).is_some_and(|cq| {
                 let admission = wl.obj.status.admission.as_ref();
                 wl.needs_other_node() || admission.is_some_and(|a| self.has_all_checks(id, cq, a))
             })
@@ -63,7 +63,7 @@ impl Queueing {
         for (id, attempt) in due {
             self.second.0.remove(&id);
             let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { continue };
-            heads.extend(wl.held.map(|cq| Head { id, cq, second: Some(attempt) }));
+            heads.extend(self.reserved_in(wl).map(|cq| Head { id, cq, second: Some(attempt) }));
         }
         heads
     }

@@ -216,7 +216,7 @@ fn has_claims(wl: &Workload) -> bool {
 
 /// Whether a workload holds nothing and has not come to its end.
 fn still_waits(wl: &WorkloadInfo) -> bool {
-    wl.held.is_none() && Phase::of(&wl.obj.status) != Phase::Finished
+    wl.quota.is_none() && Phase::of(&wl.obj.status) != Phase::Finished
 }
 
 impl Queueing {
@@ -283,7 +283,7 @@ impl Queueing {
         const REASON: &str = "Inadmissible";
         let Some(wl) = self.wl(id) else { return true };
         let s = &wl.obj.status;
-        if Phase::of(s) != Phase::Pending || is_on_hold(&wl.obj) || wl.held.is_some() {
+        if Phase::of(s) != Phase::Pending || is_on_hold(&wl.obj) || wl.quota.is_some() {
             return false;
         }
         let refused = s.condition(cond::REQUEUED).is_some_and(|c| !c.status && c.reason == REASON);

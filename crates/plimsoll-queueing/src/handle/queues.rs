@@ -6,6 +6,7 @@ use crate::Queueing;
 use crate::admission_fair_sharing::ConsumedResources;
 use crate::ids::{ClusterQueueId, Flavor, LocalQueueId};
 use crate::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy};
+use crate::quota::Charged;
 use crate::rules::{Group, Rules};
 use plimsoll_state::model::StringMap;
 use plimsoll_state::time::Time;
@@ -138,8 +139,10 @@ impl Queueing {
         lq.reserved_usage.clear();
         lq.admitted_usage.clear();
         for w in members {
-            let Some(wl) = self.wl(w).filter(|w| w.held.is_some() && w.held == cq) else { continue };
-            let (usage, admitted) = (wl.usage.clone(), wl.counted_admitted);
+            let Some(reservation) = self.quota_reservation(w).filter(|r| Some(r.place) == cq) else {
+                continue;
+            };
+            let Charged { usage, admitted } = reservation.held.clone();
             self.lq_mut(id).charge_usage(&usage, admitted, true);
         }
     }
@@ -149,7 +152,7 @@ impl Queueing {
         let members = self.lq(lq).members.clone();
         for id in members {
             self.dirty.workloads.insert(id);
-            if self.wl(id).is_some_and(|w| w.held.is_none()) {
+            if self.wl(id).is_some_and(|w| w.quota.is_none()) {
                 self.unqueue(id);
                 self.enqueue(id, false, now);
             }

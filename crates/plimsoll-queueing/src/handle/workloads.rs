@@ -17,7 +17,7 @@ use plimsoll_state::time::Time;
 impl Queueing {
     /// Computes anew what waiting workloads ask for.
     pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool, now: Time) {
-        let waiting = self.workloads.iter().filter(|(_, w)| w.held.is_none() && which(&w.obj));
+        let waiting = self.workloads.iter().filter(|(_, w)| w.quota.is_none() && which(&w.obj));
         let ids: BTreeSet<WorkloadId> = waiting.map(|(id, _)| id).collect();
         for id in ids {
             self.dirty.workloads.insert(id);
@@ -82,9 +82,7 @@ impl Queueing {
             invalid: None,
             invalid_as_written: None,
             devices: Ok(Vec::new()),
-            usage: Vec::new(),
-            held: None,
-            counted_admitted: false,
+            quota: None,
             queued: None,
             last_assignment: None,
             hidden: false,
@@ -163,7 +161,7 @@ impl Queueing {
             || other_old
             || wl.obj.pod_sets != w.pod_sets
             || wl.obj.admission_gated_by != w.admission_gated_by;
-        let released = wl.held.is_some() && !wl.must_hold();
+        let released = wl.quota.is_some() && !wl.must_hold();
         if *wl.obj == w && !released {
             self.record_observations(id, &observations);
             return;
@@ -181,7 +179,7 @@ impl Queueing {
             self.dependency_changed(id, now);
         }
         let Some(wl) = self.wl_mut(id) else { return };
-        let released = wl.held.is_some() && !wl.must_hold();
+        let released = wl.quota.is_some() && !wl.must_hold();
         if !reshaped && same_admission && !released && AccountedState::of(wl) == before {
             // Its pods may have become ready.
             self.cycle_due |= self.config.wait_for_pods_ready.is_some();
@@ -199,7 +197,7 @@ impl Queueing {
     fn count_seen(&mut self, id: WorkloadId, old: Option<&WorkloadStatus>, observations: &[Observation]) {
         self.record_observations(id, observations);
         let Some(old) = old else { return };
-        let place = self.place_of(id, self.wl(id).and_then(|w| w.held));
+        let place = self.place_of(id, self.cq_holding(id));
         if let Some(wl) = self.workloads.get(id) {
             seen(&mut self.metrics, old, &wl.obj, &place);
         }
@@ -208,7 +206,8 @@ impl Queueing {
     pub(super) fn workload_gone(&mut self, key: &WorkloadKey, now: Time) {
         let Some(id) = self.workloads.forget_key(key) else { return };
         let Some(wl) = self.wl(id) else { return };
-        let (lq, held, scheduling_hash, queued) = (wl.lq, wl.held, wl.scheduling_hash, wl.queued);
+        let (lq, held, scheduling_hash, queued) =
+            (wl.lq, self.reserved_in(wl), wl.scheduling_hash, wl.queued);
         self.unqueue(id);
         if queued.is_some() {
             // Capacity may have been reserved for it. Kueue requeues none; others would wait on.

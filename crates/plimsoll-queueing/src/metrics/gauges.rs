@@ -97,7 +97,7 @@ impl Gauges<'_> {
                 by_status(active, inadmissible)
             }
             "admission_cycle_preemption_skips" => one(f64::from(queue.skips)),
-            "reserving_active_workloads" => one(queue.holders.len() as f64),
+            "reserving_active_workloads" => one(self.0.quota.count_at(id) as f64),
             "admitted_active_workloads" => one(f64::from(queue.admitted)),
             "cluster_queue_status" => {
                 let deleting = queue.spec.as_ref().is_some_and(|s| s.deleting);

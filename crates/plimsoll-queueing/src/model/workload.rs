@@ -1,22 +1,7 @@
 //! Workloads: what they ask for, and their status.
 
-use plimsoll_state::model::{PodSpec, Resources, StringMap, Toleration};
+use plimsoll_state::model::{PodSpec, Resources, StringMap, Toleration, WorkloadKey};
 use plimsoll_state::time::Time;
-
-/// Namespace and name of a workload.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkloadKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl std::fmt::Display for WorkloadKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// What a podset wants of the topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

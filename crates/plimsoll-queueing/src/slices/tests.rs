@@ -7,6 +7,7 @@ use super::super::tests::{cluster_queue, workload};
 use super::super::*;
 use crate::model::REPLACED;
 use plimsoll_state::time::Duration;
+use plimsoll_state::time::Time;
 
 /// A slice of a job: `pods` of 1 CPU each, in the place of the slice `old`.
 fn slice(n: usize, queue: usize, pods: i32, old: Option<usize>) -> Workload {

@@ -159,7 +159,7 @@ impl TasView<'_> {
     /// which bring the nodes, to the second pass.
     fn delays_topology(&self, id: WorkloadId, cq: ClusterQueueId, flavor: Flavor) -> bool {
         let Some(spec) = &self.0.cq(cq).spec else { return false };
-        let reserved = self.0.wl(id).is_some_and(|w| w.held.is_some());
+        let reserved = self.0.wl(id).is_some_and(|w| w.quota.is_some());
         let name = self.0.ids.flavor_name(flavor);
         spec.admission_checks.iter().any(|(check, on)| {
             match self.0.objects.checks.get(check).map(|c| c.controller.as_str()) {
@@ -219,7 +219,7 @@ impl TasView<'_> {
             let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
             let one = self.one_pod(id, ps.index);
             // What it holds already is charged.
-            let held = wl.held.and_then(|_| wl.placement_of(&ps.name));
+            let held = wl.quota.and_then(|_| wl.placement_of(&ps.name));
             for (values, n) in &t.domains {
                 let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
                 let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));

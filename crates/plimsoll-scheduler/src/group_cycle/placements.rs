@@ -24,7 +24,7 @@ impl Scheduler {
     /// Why no placement was tried, or none could be chosen.
     pub(super) fn place_group(&mut self, pods: &[PodId]) -> Result<Progress, Unplaced> {
         // Places that joint admission has reserved are where the group is to run.
-        if pods.iter().any(|p| self.has_promise(*p)) {
+        if pods.iter().any(|p| self.has_reservation(*p)) {
             return Ok(self.place_pods(pods, None));
         }
         let profile = pods.first().and_then(|p| self.queue.get(*p)).map_or(0, |q| q.profile as usize);

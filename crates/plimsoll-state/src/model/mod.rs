@@ -11,6 +11,7 @@ pub mod pod;
 pub mod requests;
 pub mod selector;
 pub mod storage;
+pub mod workload;
 
 pub use device::{
     AllocatedDevice, AttributeValue, Counters, Device, DeviceAllocation, DeviceAlternative, DeviceClass,
@@ -30,6 +31,7 @@ pub use storage::{
     AccessMode, BindingMode, ClaimRef, CsiDriver, CsiNode, CsiNodeDriver, PersistentVolume,
     PersistentVolumeClaim, StorageCapacity, StorageClass, VolumeAttachment,
 };
+pub use workload::WorkloadKey;
 
 use std::collections::BTreeMap;
 

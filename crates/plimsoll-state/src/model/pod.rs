@@ -430,6 +430,8 @@ pub struct Pod {
     pub creation_time: Time,
     /// Workload it was admitted with (annotation `kueue.x-k8s.io/workload`), possibly empty.
     pub workload: String,
+    /// Podset of that workload (label `kueue.x-k8s.io/podset`), possibly empty.
+    pub pod_set: String,
     /// PodGroup it belongs to (`spec.schedulingGroup.podGroupName`), empty for none. Not part of the spec here:
     /// pods of different groups are alike otherwise.
     pub group: String,

@@ -127,7 +127,7 @@ impl Cycle<'_> {
 
     /// The ClusterQueue a workload holds quota of, in the tree.
     fn node_held(&self, id: WorkloadId) -> Option<NodeId> {
-        self.state.wl(id).and_then(|w| w.held).and_then(|c| self.state.cq(c).node)
+        self.state.cq_holding(id).and_then(|c| self.state.cq(c).node)
     }
 
     fn fair_candidates(&self, need: &PreemptionContext) -> Vec<WorkloadId> {
