@@ -40,7 +40,7 @@ impl Assumed {
 impl Scheduler {
     /// The profile of an assumed pod, and the pod as its plugins see it.
     pub(super) fn assumed(&self, id: PodId) -> Option<(&Runner, AssumedPod<'_>)> {
-        let Assumed { profile, state, .. } = self.binding.get(&id)?;
+        let Assumed { profile, state, .. } = self.reservations.assumed(id)?;
         let runner = self.runners.get(*profile)?;
         let node = self.cluster.pods[id].node?;
         Some((runner, AssumedPod { cluster: &self.cluster, state, pod: id, node }))
@@ -82,7 +82,7 @@ impl Scheduler {
                 return self.unbind(&uid, "no Bind plugin binds the pod", false);
             }
         };
-        if let Some(row) = self.binding.get_mut(&id) {
+        if let Some(row) = self.reservations.assumed_mut(id) {
             (row.binder, row.call) = (binder, call);
         }
         self.outbox.push(action);
@@ -90,12 +90,12 @@ impl Scheduler {
 
     /// Whether this is the answer to the pending Bind call of a pod.
     pub(super) fn is_bind_call(&self, id: PodId, call: u64) -> bool {
-        self.binding.get(&id).is_some_and(|row| row.call.is_some_and(|(pending, _)| pending == call))
+        self.reservations.assumed(id).is_some_and(|row| row.call.is_some_and(|(pending, _)| pending == call))
     }
 
     /// The pending Bind call is answered. When its failure is ignored, the plugins after it are asked.
     pub(super) fn bind_answered(&mut self, id: PodId, answer: Result<ExtenderAnswer, String>) {
-        let Some(row) = self.binding.get_mut(&id) else { return };
+        let Some(row) = self.reservations.assumed_mut(id) else { return };
         let ignorable = row.call.take().is_some_and(|(_, ignorable)| ignorable);
         let next = row.binder.map_or(0, |(_, at)| at + 1);
         let uid = self.cluster.pods[id].uid.clone();
@@ -109,7 +109,7 @@ impl Scheduler {
     /// The pod is bound: PostBind, and the end of its attempt.
     pub(super) fn bound(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if self.waiting.contains(id) || !self.binding.contains_key(&id) {
+        if self.waiting.contains(id) || !self.reservations.is_assumed(id) {
             return;
         }
         if let Some((runner, assumed)) = self.assumed(id) {
@@ -117,7 +117,7 @@ impl Scheduler {
                 runner.at(*i).plugin.post_bind(&assumed);
             }
         }
-        self.binding.remove(&id);
+        self.reservations.end_assumed(id);
         self.queue.remove(id);
         let Some(node) = self.cluster.pods[id].node else { return };
         let pod = self.pod_ref(id);

@@ -135,7 +135,7 @@ impl Scheduler {
 
     /// Assumes the pod on the node, and goes on to PreBind unless it waits on Permit.
     fn assume(&mut self, id: PodId, node: NodeId, state: CycleState) {
-        self.cluster.nominate(id, None);
+        self.nominate(id, None);
         self.in_flight_events.remove(&id);
         match self.reserve_and_permit(id, node, state) {
             Ok(Permitted::Allowed) => self.pre_bind(id),
@@ -166,12 +166,12 @@ impl Scheduler {
             Some(candidate) => {
                 let node = candidate.node;
                 self.preempt(id, &candidate);
-                self.cluster.nominate(id, Some(node));
+                self.nominate(id, Some(node));
                 Some(self.cluster.strings.text(self.cluster.nodes[node].name).to_owned())
             }
             None if clear => {
                 let had = self.cluster.pods[id].nominated.is_some();
-                self.cluster.nominate(id, None);
+                self.nominate(id, None);
                 had.then(String::new)
             }
             None => None,
@@ -190,7 +190,7 @@ impl Scheduler {
             if self.cluster.pods[*victim].deleting {
                 continue;
             }
-            if let Some(reservation) = self.node_reservations.of_placeholder(*victim) {
+            if let Some(reservation) = self.reservations.of_placeholder(*victim) {
                 self.preempted_reservations.push(reservation);
                 continue;
             }
@@ -213,7 +213,7 @@ impl Scheduler {
             if self.cluster.priority(other) >= priority {
                 continue;
             }
-            self.cluster.nominate(other, None);
+            self.nominate(other, None);
             let pod = self.pod_ref(other);
             self.outbox.push(Action::ClearNomination { pod });
             if self.queue.get(other).is_some_and(|r| r.stage == Stage::Unschedulable) {

@@ -157,8 +157,8 @@ impl Scheduler {
     fn bind_group(&mut self, progress: Progress) {
         for id in progress.placed {
             // Somebody else than the group's plugin may still hold it.
-            if self.binding.contains_key(&id) && !self.waiting.contains(id) {
-                self.cluster.nominate(id, None);
+            if self.reservations.is_assumed(id) && !self.waiting.contains(id) {
+                self.nominate(id, None);
                 self.in_flight_events.remove(&id);
                 self.pre_bind(id);
             }
@@ -198,7 +198,7 @@ impl Scheduler {
     /// Takes a pod of the group off its node, as if it had never been there.
     fn give_back(&mut self, id: PodId) {
         self.waiting.forget(id);
-        let assumed = self.binding.remove(&id);
+        let assumed = self.reservations.end_assumed(id);
         self.unreserve(id, assumed.as_ref());
         self.release_work(id);
         self.cluster.unplace(id);

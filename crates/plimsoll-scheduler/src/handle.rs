@@ -151,7 +151,7 @@ impl Scheduler {
     fn nominate_as_seen(&mut self, id: PodId, name: &str) {
         let counts = !name.is_empty() && self.profile_of(id).is_some();
         let node = counts.then(|| self.cluster.node_row(name));
-        self.cluster.nominate(id, node);
+        self.nominate(id, node);
     }
 
     /// Runs PreEnqueue and puts the pod into the active queue, or keeps it out.
@@ -268,8 +268,13 @@ impl Scheduler {
         self.cluster.join_group(id);
         // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
-        self.cluster.nominate(id, None);
-        let confirmed = self.binding.contains_key(&id);
+        self.nominate(id, None);
+        let confirmed = self.reservations.is_assumed(id);
+        if before != Some(node)
+            && let Some(assumed) = self.reservations.end_assumed(id)
+        {
+            self.reservations.assume(id, node, assumed, self.now);
+        }
         match old {
             Some(old) if before == Some(node) && !was_waiting && !confirmed => {
                 let new = Box::new(PodSnapshot::new(&self.cluster, id));
@@ -298,13 +303,12 @@ impl Scheduler {
 
     pub(super) fn pod_delete(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        self.node_reservations.forget_claim(id);
         self.freed |= self.cluster.pods[id].node.is_some();
         let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.forget_waiting(id, true);
         self.queue.remove(id);
         self.forget_extended(id);
-        self.binding.remove(&id);
+        self.reservations.forget_pod(id);
         self.release_work(id);
         self.cluster.remove_pod(id);
         let Some(view) = view.filter(|v| v.node.is_some() || v.nominated) else { return };
@@ -327,7 +331,7 @@ impl Scheduler {
             // The answer to an earlier attempt.
             return;
         }
-        let Some(assumed) = self.binding.remove(&id) else { return };
+        let Some(assumed) = self.reservations.end_assumed(id) else { return };
         if self.queue.get(id).is_none() {
             // Bound by another scheduler in the meantime, or gone: there is nothing to undo.
             return;

@@ -30,6 +30,7 @@ mod handle;
 mod handle_objects;
 mod hints;
 mod in_flight;
+mod joint;
 mod message;
 mod node_reservations;
 mod permit;
@@ -270,12 +271,12 @@ pub struct Scheduler {
     queue: Queue,
     ranks: ranked::Ranks,
     rng: Rng,
-    /// Assumed pods: on a node, not known to be bound.
-    binding: Map<PodId, bind::Assumed>,
     /// Pods with work for PreBind, or waiting in it.
     pre_binding: Map<PodId, pre_bind::PreBinding>,
-    /// Reservations of nodes for workloads.
-    node_reservations: node_reservations::NodeReservations,
+    /// Nodes reserved for pods to come, assumed pods and nominated pods.
+    reservations: node_reservations::NodeReservations,
+    /// How many placeholders were ever made, for their UIDs.
+    placeholders: u64,
     /// Reservations that are preempted.
     preempted_reservations: Vec<ReservationId>,
     /// Whether there may be more capacity than before, since this was last asked.
@@ -317,9 +318,9 @@ impl Scheduler {
             ranks: ranked::Ranks::default(),
             rng: Rng::new(config.seed),
             cluster,
-            binding: Map::default(),
             pre_binding: Map::default(),
-            node_reservations: node_reservations::NodeReservations::default(),
+            reservations: node_reservations::NodeReservations::default(),
+            placeholders: 0,
             preempted_reservations: Vec::new(),
             freed: false,
             extending: None,
@@ -350,7 +351,7 @@ impl Scheduler {
         };
         let others = [
             self.next_pre_bind_deadline(),
-            self.node_reservations.next_expiry(),
+            self.reservations.next_expiry(),
             self.waiting.next_deadline(),
             self.repeats.next(),
         ];
@@ -420,7 +421,7 @@ impl Scheduler {
     pub fn check(&self) {
         self.queue.check();
         self.cluster.check();
-        self.check_node_reservations();
+        self.reservations.check(&self.cluster);
         self.check_waiting();
     }
 

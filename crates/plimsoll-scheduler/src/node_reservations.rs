@@ -1,325 +1,303 @@
-//! Reservations of nodes for workloads (joint admission). Before queueing admits a workload, a node is found for each of
-//! its pods, with all filters. If all have one, the nodes are reserved until the pods come and consume the reservations;
-//! if one has none, nothing has happened.
-//!
-//! What a reservation holds is a *placeholder*: a row that plugins and columns see as a pod on the node. Nothing is ever
-//! written for it.
+//! Reservations of nodes, of one kind whatever their cause: nodes that joint admission holds for pods to come, assumed
+//! pods, and nominated pods.
 
-use super::Scheduler;
-use super::cluster::{NodeId, Pod, PodId};
-use super::cycle::Cycle;
-use super::decide::{Outcome, Search, search};
-use super::evaluate;
-use super::framework::Incoming;
-use super::ranked::Rank;
+use super::bind::Assumed;
+use super::cluster::{Cluster, NodeId, PodId};
 use plimsoll_state::intern::Map;
-use plimsoll_state::model::{self, WorkloadKey};
+use plimsoll_state::model::WorkloadKey;
 use plimsoll_state::reservation::{Cause, Reservation, ReservationId, Reservations};
-use plimsoll_state::slab::{Slab, dense_id};
-use plimsoll_state::time::{Duration, Time};
+use plimsoll_state::slab::{Id, Slab, dense_id};
+use plimsoll_state::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// How long nodes are reserved for pods that do not come. The pods are scheduled like any other afterwards.
-const EXPIRY: Duration = Duration::from_seconds(300);
 
 dense_id!(
     /// A workload with reservations.
     WorkloadId
 );
 
-/// What is held on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
-    /// The row that is counted on the node.
-    placeholder: PodId,
+/// For whom a node is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Pod(PodId),
+    Workload(WorkloadId),
+}
+
+impl Id for Owner {
+    fn new(index: usize) -> Self {
+        match index % 2 {
+            0 => Self::Pod(PodId::new(index / 2)),
+            _ => Self::Workload(WorkloadId::new(index / 2)),
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::Pod(id) => id.index() * 2,
+            Self::Workload(id) => id.index() * 2 + 1,
+        }
+    }
+}
+
+/// What a reservation holds on its node.
+#[derive(Debug)]
+enum Held {
+    /// A row that is counted on the node like a pod, for a pod to come of this podset.
+    Placeholder(Placeholder),
+    /// The pod itself, which is counted on the node.
+    Assumed(Assumed),
+    /// What the pod asks for, to pods that do not go before it.
+    Nominated,
+}
+
+/// A row that stands on a node for a pod to come.
+#[derive(Clone, Debug)]
+pub(crate) struct Placeholder {
+    pub(crate) row: PodId,
     /// The podset whose pods may consume the reservation.
-    pod_set: Arc<str>,
+    pub(crate) pod_set: Arc<str>,
 }
 
 /// A workload with reservations.
 #[derive(Debug)]
-struct Owner {
+struct Workload {
     key: WorkloadKey,
     /// Its pods that may consume one and have not.
     claimants: BTreeSet<PodId>,
 }
 
-/// The reservation that a pod may consume: any that its workload has for its podset.
+/// The reservations that a pod may consume: those that its workload has for its podset.
 #[derive(Clone, Debug)]
-struct Claim {
-    workload: WorkloadId,
-    pod_set: String,
+pub(crate) struct Claim {
+    pub(crate) workload: WorkloadId,
+    pub(crate) pod_set: String,
 }
 
-/// Reservations of nodes for workloads, and the pods that may consume them.
+/// All reservations of nodes, and the pods that may consume those of workloads.
 #[derive(Debug, Default)]
 pub(crate) struct NodeReservations {
-    table: Reservations<WorkloadId, NodeId, Held>,
-    owners: Slab<WorkloadId, Owner>,
+    table: Reservations<Owner, NodeId, Held>,
+    workloads: Slab<WorkloadId, Workload>,
     by_key: BTreeMap<WorkloadKey, WorkloadId>,
     placeholders: Map<PodId, ReservationId>,
     claims: Map<PodId, Claim>,
-    /// How many reservations were ever made, for the UIDs of placeholders.
-    made: u64,
 }
 
 impl NodeReservations {
-    /// The reservation that a row is the placeholder of; `None` for pods.
-    pub(crate) fn of_placeholder(&self, id: PodId) -> Option<ReservationId> {
-        self.placeholders.get(&id).copied()
-    }
-
     /// When the next reservation expires.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
         self.table.next_expiry()
     }
 
-    fn owner(&mut self, key: &WorkloadKey) -> WorkloadId {
-        *self
-            .by_key
-            .entry(key.clone())
-            .or_insert_with(|| self.owners.insert(Owner { key: key.clone(), claimants: BTreeSet::new() }))
+    /// The reservations that have expired, the oldest expiry first.
+    pub(crate) fn expired(&self, now: Time) -> Vec<ReservationId> {
+        self.table.expired(now).collect()
     }
 
-    fn make(&mut self, workload: WorkloadId, node: NodeId, held: Held, now: Time) {
-        let placeholder = held.placeholder;
-        let id = self.table.make(Reservation {
-            owner: workload,
-            cause: Cause::JointAdmission,
-            place: node,
-            held,
-            since: now,
-            expiry: Some(now.plus(EXPIRY)),
-        });
-        self.placeholders.insert(placeholder, id);
+    /// The reservation that a row is the placeholder of; `None` for pods.
+    pub(crate) fn of_placeholder(&self, id: PodId) -> Option<ReservationId> {
+        self.placeholders.get(&id).copied()
     }
 
-    /// Ends a reservation. A workload is forgotten with its last one.
-    fn end(&mut self, id: ReservationId) -> Option<Held> {
+    /// The workload of this name, if it has reservations.
+    pub(crate) fn workload(&self, key: &WorkloadKey) -> Option<WorkloadId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// Whether a workload has reservations.
+    pub(crate) fn any_workload(&self) -> bool {
+        !self.by_key.is_empty()
+    }
+
+    /// The reservations of a workload.
+    pub(crate) fn of_workload(&self, key: &WorkloadKey) -> Vec<ReservationId> {
+        let owner = self.workload(key).map(Owner::Workload);
+        owner.into_iter().flat_map(|owner| self.table.of(owner)).map(|(id, _)| id).collect()
+    }
+
+    /// Reserves nodes for a workload that has no reservations.
+    pub(crate) fn reserve(
+        &mut self,
+        key: &WorkloadKey,
+        found: Vec<(NodeId, Placeholder)>,
+        since: Time,
+        expiry: Time,
+    ) {
+        if found.is_empty() {
+            return;
+        }
+        let workload = self.workloads.insert(Workload { key: key.clone(), claimants: BTreeSet::new() });
+        self.by_key.insert(key.clone(), workload);
+        for (place, placeholder) in found {
+            let row = placeholder.row;
+            let id = self.table.make(Reservation {
+                owner: Owner::Workload(workload),
+                cause: Cause::JointAdmission,
+                place,
+                held: Held::Placeholder(placeholder),
+                since,
+                expiry: Some(expiry),
+            });
+            self.placeholders.insert(row, id);
+        }
+    }
+
+    /// Ends a reservation of a workload and returns its placeholder. The workload is forgotten with its last one.
+    pub(crate) fn end(&mut self, id: ReservationId) -> Option<PodId> {
         let ended = self.table.end(id)?;
-        self.placeholders.remove(&ended.held.placeholder);
+        let (Owner::Workload(workload), Held::Placeholder(placeholder)) = (ended.owner, ended.held) else {
+            return None;
+        };
+        self.placeholders.remove(&placeholder.row);
         if self.table.count_of(ended.owner) == 0
-            && let Some(owner) = self.owners.remove(ended.owner)
+            && let Some(workload) = self.workloads.remove(workload)
         {
-            self.by_key.remove(&owner.key);
-            for pod in owner.claimants {
+            self.by_key.remove(&workload.key);
+            for pod in workload.claimants {
                 self.claims.remove(&pod);
             }
         }
-        Some(ended.held)
+        Some(placeholder.row)
     }
 
-    fn claim(&mut self, id: PodId, claim: Claim) {
-        if let Some(owner) = self.owners.get_mut(claim.workload) {
-            owner.claimants.insert(id);
+    /// Lets a pod consume a reservation of its workload.
+    pub(crate) fn claim(&mut self, id: PodId, claim: Claim) {
+        if let Some(workload) = self.workloads.get_mut(claim.workload) {
+            workload.claimants.insert(id);
             self.claims.insert(id, claim);
         }
     }
 
-    /// A pod claims nothing any more; whether it did.
+    /// What a pod may consume.
+    pub(crate) fn claim_of(&self, id: PodId) -> Option<&Claim> {
+        self.claims.get(&id)
+    }
+
+    /// A pod may consume nothing any more; whether it might have.
     pub(crate) fn forget_claim(&mut self, id: PodId) -> bool {
         let Some(claim) = self.claims.remove(&id) else { return false };
-        if let Some(owner) = self.owners.get_mut(claim.workload) {
-            owner.claimants.remove(&id);
+        if let Some(workload) = self.workloads.get_mut(claim.workload) {
+            workload.claimants.remove(&id);
         }
         true
     }
 
-    fn of_workload(&self, workload: &WorkloadKey) -> Vec<ReservationId> {
-        let owner = self.by_key.get(workload);
-        owner.into_iter().flat_map(|owner| self.table.of(*owner)).map(|(id, _)| id).collect()
+    /// The reservations of a workload for a podset, in the order in which they were made: (reservation, node,
+    /// placeholder).
+    pub(crate) fn for_pod_set(
+        &self,
+        workload: WorkloadId,
+        pod_set: &str,
+    ) -> Vec<(ReservationId, NodeId, PodId)> {
+        let all = self.table.of(Owner::Workload(workload));
+        all.filter_map(|(id, r)| match &r.held {
+            Held::Placeholder(p) if *p.pod_set == *pod_set => Some((id, r.place, p.row)),
+            Held::Placeholder(_) | Held::Assumed(_) | Held::Nominated => None,
+        })
+        .collect()
     }
 
-    /// The reservations of a workload for a podset, in the order in which they were made: (reservation, node).
-    fn for_pod_set(&self, workload: WorkloadId, pod_set: &str) -> Vec<(ReservationId, NodeId)> {
-        let all = self.table.of(workload);
-        all.filter(|(_, r)| &*r.held.pod_set == pod_set).map(|(id, r)| (id, r.place)).collect()
-    }
-}
-
-impl Scheduler {
-    /// Reserves a node for each of `pods`, as they will be created (their names and UIDs don't count), or changes nothing.
-    /// Pods of a scheduler that is not ours, and those for which extenders have to be asked, get no reservation. What
-    /// was reserved for the workload before is released.
-    ///
-    /// # Errors
-    /// The scheduler's message about the first pod that fits nowhere.
-    pub fn reserve_nodes(
-        &mut self,
-        now: Time,
-        workload: &WorkloadKey,
-        pods: &[model::Pod],
-    ) -> Result<(), String> {
-        self.now = now;
-        self.release_nodes(workload);
-        let mut found: Vec<(NodeId, Held)> = Vec::with_capacity(pods.len());
-        for pod in pods {
-            self.node_reservations.made += 1;
-            let uid = format!("reservation-{}", self.node_reservations.made);
-            let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
-            let name = format!("{}-{}", workload.name, pod.pod_set);
-            let id = self.cluster.insert_pod(Pod::new(&uid, &name, shape));
-            let Some(profile) = self.profile_of(id).filter(|_| !self.is_extended(id)) else {
-                self.cluster.remove_pod(id);
-                continue;
-            };
-            match self.dry_run(id, profile) {
-                Ok(node) => {
-                    self.cluster.place(id, node);
-                    let same = found.last().filter(|(_, h)| *h.pod_set == *pod.pod_set);
-                    let pod_set =
-                        same.map_or_else(|| pod.pod_set.as_str().into(), |(_, h)| Arc::clone(&h.pod_set));
-                    found.push((node, Held { placeholder: id, pod_set }));
-                }
-                Err(text) => {
-                    self.cluster.remove_pod(id);
-                    found.into_iter().rev().for_each(|(_, held)| self.cluster.remove_pod(held.placeholder));
-                    return Err(text);
-                }
-            }
-        }
-        if !found.is_empty() {
-            let owner = self.node_reservations.owner(workload);
-            for (node, held) in found {
-                self.node_reservations.make(owner, node, held, now);
-            }
-        }
-        Ok(())
+    fn of_pod(&self, id: PodId, cause: Cause) -> Option<ReservationId> {
+        self.table.of(Owner::Pod(id)).find(|(_, r)| r.cause == cause).map(|(id, _)| id)
     }
 
-    /// The best node for a pod now, without preempting others.
-    fn dry_run(&mut self, id: PodId, profile: usize) -> Result<NodeId, String> {
-        if self.cluster.node_count == 0 {
-            return Err("no nodes available to schedule pods".into());
-        }
-        let Some(runner) = self.runners.get(profile) else { return Err("no such profile".into()) };
-        let incoming = Incoming::new(&self.cluster, id);
-        let index = u32::try_from(profile).unwrap_or(u32::MAX);
-        match self.ranks.best(runner, index, &mut self.cluster, &incoming, &mut self.rng) {
-            Rank::Best(node) => Ok(node),
-            Rank::None(ranked) => Err(evaluate::ranked_failure(&self.cluster, ranked).fit.short()),
-            Rank::Unknown => match search(runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
-                Search::On(_, node) => Ok(node),
-                Search::Nowhere(_, failure) => Err(failure.fit.short()),
-                Search::Error(text) => Err(text),
-            },
+    fn reserve_for_pod(&mut self, id: PodId, cause: Cause, place: NodeId, held: Held, since: Time) {
+        self.table.make(Reservation { owner: Owner::Pod(id), cause, place, held, since, expiry: None });
+    }
+
+    /// Assumes a pod on a node, where the caller counts it.
+    pub(crate) fn assume(&mut self, id: PodId, node: NodeId, assumed: Assumed, now: Time) {
+        self.end_assumed(id);
+        self.reserve_for_pod(id, Cause::Assumed, node, Held::Assumed(assumed), now);
+    }
+
+    /// Whether a pod is assumed.
+    pub(crate) fn is_assumed(&self, id: PodId) -> bool {
+        self.of_pod(id, Cause::Assumed).is_some()
+    }
+
+    /// The attempt of an assumed pod.
+    pub(crate) fn assumed(&self, id: PodId) -> Option<&Assumed> {
+        match &self.table.get(self.of_pod(id, Cause::Assumed)?)?.held {
+            Held::Assumed(assumed) => Some(assumed),
+            Held::Placeholder(_) | Held::Nominated => None,
         }
     }
 
-    /// Releases what is reserved for a workload and was not consumed.
-    pub fn release_nodes(&mut self, workload: &WorkloadKey) {
-        for id in self.node_reservations.of_workload(workload) {
-            self.release_node(id);
+    pub(crate) fn assumed_mut(&mut self, id: PodId) -> Option<&mut Assumed> {
+        match self.table.held_mut(self.of_pod(id, Cause::Assumed)?)? {
+            Held::Assumed(assumed) => Some(assumed),
+            Held::Placeholder(_) | Held::Nominated => None,
         }
     }
 
-    /// Undoes [`Scheduler::reserve_nodes`], if nothing else has happened since. No capacity is freed by that: pods and
-    /// workloads that wait for some would be tried again in vain.
-    pub fn withdraw_nodes(&mut self, workload: &WorkloadKey) {
-        for id in self.node_reservations.of_workload(workload) {
-            if let Some(held) = self.node_reservations.end(id) {
-                self.cluster.remove_pod(held.placeholder);
-            }
+    /// A pod is assumed no more: it is bound, or it is forgotten.
+    pub(crate) fn end_assumed(&mut self, id: PodId) -> Option<Assumed> {
+        match self.table.end(self.of_pod(id, Cause::Assumed)?)?.held {
+            Held::Assumed(assumed) => Some(assumed),
+            Held::Placeholder(_) | Held::Nominated => None,
         }
     }
 
-    /// Releases reservations whose pods did not come in time.
-    pub(super) fn expire_node_reservations(&mut self) {
-        let expired: Vec<ReservationId> = self.node_reservations.table.expired(self.now).collect();
-        for id in expired {
-            self.release_node(id);
+    /// Nominates a pod to a node, or to none.
+    pub(crate) fn nominate(&mut self, id: PodId, node: Option<NodeId>, now: Time) {
+        if let Some(old) = self.of_pod(id, Cause::Nominated) {
+            self.table.end(old);
+        }
+        if let Some(node) = node {
+            self.reserve_for_pod(id, Cause::Nominated, node, Held::Nominated, now);
         }
     }
 
-    /// Ends a reservation as if a pod had gone: others may have waited for the capacity.
-    pub(super) fn release_node(&mut self, id: ReservationId) {
-        let Some(held) = self.node_reservations.end(id) else { return };
-        let uid = self.cluster.pods[held.placeholder].uid.to_string();
-        self.pod_delete(&uid);
+    /// A pod is gone: ends what it has, and lets it consume nothing.
+    pub(crate) fn forget_pod(&mut self, id: PodId) {
+        self.forget_claim(id);
+        self.end_assumed(id);
+        self.nominate(id, None, Time::default());
     }
 
-    /// Notes a pod whose workload has reservations. One that is on no node yet may consume one; one that got a node
-    /// otherwise releases one, the first time that is seen. `before` is the node that it was on until now.
-    pub(super) fn note_reserved_pod(&mut self, id: PodId, pod: &model::Pod, before: Option<NodeId>) {
-        if self.node_reservations.by_key.is_empty() || pod.workload.is_empty() || pod.pod_set.is_empty() {
-            return;
-        }
-        let key = WorkloadKey { namespace: pod.namespace.clone(), name: pod.workload.clone() };
-        let Some(&workload) = self.node_reservations.by_key.get(&key) else { return };
-        if pod.spec.node_name.is_empty() {
-            return self.node_reservations.claim(id, Claim { workload, pod_set: pod.pod_set.clone() });
-        }
-        let first = self.node_reservations.forget_claim(id) || before.is_none();
-        if !first {
-            return;
-        }
-        let node = self.cluster.pods[id].node;
-        let mine = self.node_reservations.for_pod_set(workload, &pod.pod_set);
-        let same = mine.iter().find(|(_, reserved)| Some(*reserved) == node);
-        if let Some((reservation, _)) = same.or(mine.first()) {
-            self.release_node(*reservation);
-        }
-    }
-
-    /// Whether a reservation may be consumed by the pod.
-    pub(super) fn has_reservation(&self, id: PodId) -> bool {
-        self.node_reservations.claims.contains_key(&id)
-    }
-
-    /// Places a pod on a node that is reserved for it, and ends that reservation; `None` when there is none, or when the
-    /// pod does not fit where its placeholder did.
-    pub(super) fn consume_reservation(&mut self, id: PodId) -> Option<Outcome> {
-        let Claim { workload, pod_set } = self.node_reservations.claims.get(&id)?.clone();
-        let profile = self.queue.get(id)?.profile as usize;
-        for (reservation, node) in self.node_reservations.for_pod_set(workload, &pod_set) {
-            if !self.cluster.nodes[node].exists {
-                self.release_node(reservation);
-                continue;
-            }
-            let placeholder = self.node_reservations.table.get(reservation)?.held.placeholder;
-            self.cluster.unplace(placeholder);
-            let runner = self.runners.get(profile)?;
-            let incoming = Incoming::new(&self.cluster, id);
-            let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
-            let fits = cycle.status.is_success()
-                && cycle.allows(&self.cluster, node)
-                && cycle.filter_once(&self.cluster, node).is_success();
-            if fits {
-                let outcome = Outcome::Placed(node, cycle.state);
-                self.node_reservations.forget_claim(id);
-                self.node_reservations.end(reservation);
-                self.cluster.remove_pod(placeholder);
-                return Some(outcome);
-            }
-            self.cluster.place(placeholder, node);
-        }
-        None
-    }
-
-    /// Compares reservations with their placeholders and the pods that may consume them.
+    /// Compares reservations with the pods and placeholders on nodes.
     ///
     /// # Panics
     /// When they differ.
-    pub(super) fn check_node_reservations(&self) {
-        let all = &self.node_reservations;
-        all.table.check();
-        for (id, r) in all.table.iter() {
-            let row = r.held.placeholder;
-            assert_eq!(all.of_placeholder(row), Some(id), "placeholder of another reservation");
-            assert_eq!(self.cluster.pods[row].node, Some(r.place), "placeholder on another node");
-            assert!(self.queue.get(row).is_none(), "a placeholder is queued");
-        }
-        assert_eq!(all.placeholders.len(), all.table.len(), "placeholders without a reservation");
-        let mut claimants = 0;
-        for (id, owner) in all.owners.iter() {
-            assert_eq!(all.by_key.get(&owner.key), Some(&id), "{}: not found by name", owner.key);
-            assert!(all.table.count_of(id) > 0, "{}: no reservation left", owner.key);
-            for pod in &owner.claimants {
-                assert_eq!(all.claims.get(pod).map(|c| c.workload), Some(id), "{}: claims", owner.key);
+    pub(crate) fn check(&self, cluster: &Cluster) {
+        self.table.check();
+        let (mut placeholders, mut nominated) = (0, 0);
+        for (id, r) in self.table.iter() {
+            match (r.owner, &r.held) {
+                (Owner::Workload(_), Held::Placeholder(p)) => {
+                    assert_eq!(self.of_placeholder(p.row), Some(id), "placeholder of another reservation");
+                    assert_eq!(cluster.pods[p.row].node, Some(r.place), "placeholder on another node");
+                    placeholders += 1;
+                }
+                (Owner::Pod(pod), Held::Assumed(_)) => {
+                    assert_eq!(cluster.pods[pod].node, Some(r.place), "assumed on another node");
+                }
+                (Owner::Pod(pod), Held::Nominated) => {
+                    assert_eq!(cluster.pods[pod].nominated, Some(r.place), "nominated to another node");
+                    nominated += 1;
+                }
+                (owner, held) => unreachable!("{owner:?} holds {held:?}"),
             }
-            claimants += owner.claimants.len();
         }
-        assert_eq!((all.by_key.len(), all.claims.len()), (all.owners.len(), claimants), "left over");
+        assert_eq!(self.placeholders.len(), placeholders, "placeholders without a reservation");
+        assert_eq!(cluster.nominees.len(), nominated, "nominated without a reservation");
+        let mut claimants = 0;
+        for (id, workload) in self.workloads.iter() {
+            assert_eq!(self.workload(&workload.key), Some(id), "{}: not found by name", workload.key);
+            assert!(self.table.count_of(Owner::Workload(id)) > 0, "{}: no reservation left", workload.key);
+            for pod in &workload.claimants {
+                let claim = self.claims.get(pod);
+                assert_eq!(claim.map(|c| c.workload), Some(id), "{}: claims", workload.key);
+            }
+            claimants += workload.claimants.len();
+        }
+        assert_eq!((self.by_key.len(), self.claims.len()), (self.workloads.len(), claimants), "left over");
+    }
+
+    /// How many pods are assumed.
+    #[cfg(test)]
+    pub(crate) fn assumed_count(&self) -> usize {
+        self.table.iter().filter(|(_, r)| r.cause == Cause::Assumed).count()
     }
 }

@@ -39,8 +39,8 @@ impl Scheduler {
     ) -> Result<Permitted, Back> {
         self.cluster.place(id, node);
         let profile = self.queue.get(id).map_or(0, |q| q.profile) as usize;
-        self.binding.insert(id, Assumed::new(profile, state));
-        let (Some(runner), Some(row)) = (self.runners.get(profile), self.binding.get(&id)) else {
+        self.reservations.assume(id, node, Assumed::new(profile, state), self.now);
+        let (Some(runner), Some(row)) = (self.runners.get(profile), self.reservations.assumed(id)) else {
             return Ok(Permitted::Allowed);
         };
         let cluster = &self.cluster;
@@ -77,7 +77,7 @@ impl Scheduler {
         while self.waiting.has_calls() {
             let (released, activated) = self.waiting.take();
             for (id, how) in released {
-                if !self.binding.contains_key(&id) {
+                if !self.reservations.is_assumed(id) {
                     continue;
                 }
                 match how {
@@ -120,7 +120,7 @@ impl Scheduler {
     /// Unreserve and Forget, then the failure of the attempt. `told`: others are told of the room, as upstream does
     /// from the binding cycle on.
     pub(super) fn forget_assumed(&mut self, id: PodId, back: Back, told: bool) {
-        let assumed = self.binding.remove(&id);
+        let assumed = self.reservations.end_assumed(id);
         let view = (told && self.is_watched()).then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.unreserve(id, assumed.as_ref());
         self.release_work(id);
@@ -173,17 +173,27 @@ impl Scheduler {
         if !(gone || self.waiting.contains(id)) {
             return;
         }
-        let Some(assumed) = self.binding.remove(&id) else { return };
+        let Some(assumed) = self.reservations.end_assumed(id) else { return };
         self.unreserve(id, Some(&assumed));
-        if !self.waiting.forget(id) {
-            self.binding.insert(id, assumed);
+        if !self.waiting.forget(id)
+            && let Some(node) = self.cluster.pods[id].node
+        {
+            self.reservations.assume(id, node, assumed, self.now);
+        }
+    }
+
+    /// Nominates a pod to a node, or to none.
+    pub(super) fn nominate(&mut self, id: PodId, node: Option<NodeId>) {
+        if self.cluster.pods[id].nominated != node {
+            self.reservations.nominate(id, node, self.now);
+            self.cluster.nominate(id, node);
         }
     }
 
     /// Ends the nomination of a pod; `Some("")` when the API still shows one.
     pub(super) fn clear_nomination(&mut self, id: PodId) -> Option<String> {
         let had = self.cluster.pods[id].nominated.is_some();
-        self.cluster.nominate(id, None);
+        self.nominate(id, None);
         let shown = self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.nominated.is_empty());
         (had || shown).then(String::new)
     }
@@ -202,7 +212,7 @@ impl Scheduler {
     /// When they differ.
     pub(super) fn check_waiting(&self) {
         self.waiting.check(|id| {
-            assert!(self.binding.contains_key(&id), "a waiting pod is assumed");
+            assert!(self.reservations.is_assumed(id), "a waiting pod is assumed");
             assert!(self.cluster.pods[id].node.is_some(), "a waiting pod is on a node");
             assert!(self.in_flight_events.contains_key(&id), "a waiting pod is in flight");
             let stage = self.queue.get(id).map(|q| q.stage);

@@ -55,19 +55,34 @@ enum By {
     Place,
 }
 
+/// No reservation: the end of a list.
+const NONE: ReservationId = ReservationId(u32::MAX);
+
 /// Neighbours in a list.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Links {
-    before: Option<ReservationId>,
-    after: Option<ReservationId>,
+    before: ReservationId,
+    after: ReservationId,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { before: NONE, after: NONE }
+    }
 }
 
 /// The reservations of one owner or at one place, in the order in which they were made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct List {
-    first: Option<ReservationId>,
-    last: Option<ReservationId>,
-    len: usize,
+    first: ReservationId,
+    last: ReservationId,
+    len: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { first: NONE, last: NONE, len: 0 }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -148,12 +163,12 @@ impl<O: Id, P: Id, H> Reservations<O, P, H> {
 
     /// How many reservations an owner has.
     pub fn count_of(&self, owner: O) -> usize {
-        self.list(By::Owner, owner.index()).len
+        self.list(By::Owner, owner.index()).len as usize
     }
 
     /// How many reservations there are at a place.
     pub fn count_at(&self, place: P) -> usize {
-        self.list(By::Place, place.index()).len
+        self.list(By::Place, place.index()).len as usize
     }
 
     /// All reservations, in the order of their ids.
@@ -189,7 +204,7 @@ impl<O: Id, P: Id, H> Reservations<O, P, H> {
     fn walk(&self, by: By, index: usize) -> impl Iterator<Item = (ReservationId, &Reservation<O, P, H>)> {
         let mut at = self.list(by, index).first;
         std::iter::from_fn(move || {
-            let id = at?;
+            let id = at;
             let row = self.rows.get(id)?;
             at = row.links[by as usize].after;
             Some((id, &row.reservation))
@@ -202,25 +217,27 @@ impl<O: Id, P: Id, H> Reservations<O, P, H> {
             lists.resize(index + 1, List::default());
         }
         let list = &mut lists[index];
-        let before = list.last.replace(id);
+        let before = std::mem::replace(&mut list.last, id);
         list.len += 1;
-        match before {
-            None => list.first = Some(id),
-            Some(before) => self.set_link(by, before, |l| l.after = Some(id)),
+        if before == NONE {
+            list.first = id;
+        } else {
+            self.set_link(by, before, |l| l.after = id);
+            self.set_link(by, id, |l| l.before = before);
         }
-        self.set_link(by, id, |l| l.before = before);
     }
 
     fn unlink(&mut self, by: By, index: usize, links: Links) {
-        match links.before {
-            None => self.lists[by as usize][index].first = links.after,
-            Some(before) => self.set_link(by, before, |l| l.after = links.after),
+        let list = &mut self.lists[by as usize][index];
+        list.len -= 1;
+        if links.before == NONE {
+            list.first = links.after;
         }
-        match links.after {
-            None => self.lists[by as usize][index].last = links.before,
-            Some(after) => self.set_link(by, after, |l| l.before = links.before),
+        if links.after == NONE {
+            list.last = links.before;
         }
-        self.lists[by as usize][index].len -= 1;
+        self.set_link(by, links.before, |l| l.after = links.after);
+        self.set_link(by, links.after, |l| l.before = links.before);
     }
 
     fn set_link(&mut self, by: By, id: ReservationId, change: impl FnOnce(&mut Links)) {
@@ -239,7 +256,7 @@ impl<O: Id, P: Id, H> Reservations<O, P, H> {
         for by in [By::Owner, By::Place] {
             let mut listed = 0;
             for (index, list) in self.lists[by as usize].iter().enumerate() {
-                let (mut before, mut len) = (None, 0);
+                let (mut before, mut len) = (NONE, 0);
                 for (id, r) in self.walk(by, index) {
                     let key = match by {
                         By::Owner => r.owner.index(),
@@ -247,10 +264,10 @@ impl<O: Id, P: Id, H> Reservations<O, P, H> {
                     };
                     assert_eq!(key, index, "{by:?}: a reservation in another list");
                     assert_eq!(self.rows[id].links[by as usize].before, before, "{by:?}: broken list");
-                    (before, len) = (Some(id), len + 1);
+                    (before, len) = (id, len + 1);
                 }
                 assert_eq!((before, len), (list.last, list.len), "{by:?}: end of a list");
-                listed += len;
+                listed += len as usize;
             }
             assert_eq!(listed, self.len(), "{by:?}: reservations in no list");
         }

@@ -241,6 +241,6 @@ fn gangs_are_bound_whole() {
         let pods: Vec<String> = p.cluster.pods.iter().map(|(_, pod)| pod.uid.to_string()).collect();
         step(&mut p, 9999, pods.into_iter().map(|uid| Event::Object(ObjectEvent::PodDelete(uid))).collect());
         assert!(p.cluster.columns.used.iter().flatten().all(|used| *used == 0), "seed {seed}: capacity");
-        assert!(p.waiting.is_empty() && p.binding.is_empty() && p.in_flight_events.is_empty());
+        assert!(p.waiting.is_empty() && p.reservations.assumed_count() == 0 && p.in_flight_events.is_empty());
     }
 }

@@ -1,0 +1,173 @@
+//! Joint admission: before queueing admits a workload, a node is found for each of its pods, with all filters. If all have
+//! one, the nodes are reserved until the pods come and consume the reservations; if one has none, nothing has happened.
+//!
+//! A node is held by a *placeholder*: a row that plugins and columns see as a pod on it. Nothing is ever written for one.
+
+use super::Scheduler;
+use super::cluster::{NodeId, Pod, PodId};
+use super::cycle::Cycle;
+use super::decide::{Outcome, Search, search};
+use super::evaluate;
+use super::framework::Incoming;
+use super::node_reservations::{Claim, Placeholder};
+use super::ranked::Rank;
+use plimsoll_state::model::{self, WorkloadKey};
+use plimsoll_state::reservation::ReservationId;
+use plimsoll_state::time::{Duration, Time};
+use std::sync::Arc;
+
+/// How long nodes are reserved for pods that do not come. The pods are scheduled like any other afterwards.
+const EXPIRY: Duration = Duration::from_seconds(300);
+
+impl Scheduler {
+    /// Reserves a node for each of `pods`, as they will be created (their names and UIDs don't count), or changes nothing.
+    /// Pods of a scheduler that is not ours, and those for which extenders have to be asked, get no reservation. What
+    /// was reserved for the workload before is released.
+    ///
+    /// # Errors
+    /// The scheduler's message about the first pod that fits nowhere.
+    pub fn reserve_nodes(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[model::Pod],
+    ) -> Result<(), String> {
+        self.now = now;
+        self.release_nodes(workload);
+        let mut found: Vec<(NodeId, Placeholder)> = Vec::with_capacity(pods.len());
+        for pod in pods {
+            self.placeholders += 1;
+            let uid = format!("reservation-{}", self.placeholders);
+            let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
+            let name = format!("{}-{}", workload.name, pod.pod_set);
+            let id = self.cluster.insert_pod(Pod::new(&uid, &name, shape));
+            let Some(profile) = self.profile_of(id).filter(|_| !self.is_extended(id)) else {
+                self.cluster.remove_pod(id);
+                continue;
+            };
+            match self.dry_run(id, profile) {
+                Ok(node) => {
+                    self.cluster.place(id, node);
+                    let same = found.last().filter(|(_, h)| *h.pod_set == *pod.pod_set);
+                    let pod_set =
+                        same.map_or_else(|| pod.pod_set.as_str().into(), |(_, h)| Arc::clone(&h.pod_set));
+                    found.push((node, Placeholder { row: id, pod_set }));
+                }
+                Err(text) => {
+                    self.cluster.remove_pod(id);
+                    found.into_iter().rev().for_each(|(_, held)| self.cluster.remove_pod(held.row));
+                    return Err(text);
+                }
+            }
+        }
+        self.reservations.reserve(workload, found, now, now.plus(EXPIRY));
+        Ok(())
+    }
+
+    /// The best node for a pod now, without preempting others.
+    fn dry_run(&mut self, id: PodId, profile: usize) -> Result<NodeId, String> {
+        if self.cluster.node_count == 0 {
+            return Err("no nodes available to schedule pods".into());
+        }
+        let Some(runner) = self.runners.get(profile) else { return Err("no such profile".into()) };
+        let incoming = Incoming::new(&self.cluster, id);
+        let index = u32::try_from(profile).unwrap_or(u32::MAX);
+        match self.ranks.best(runner, index, &mut self.cluster, &incoming, &mut self.rng) {
+            Rank::Best(node) => Ok(node),
+            Rank::None(ranked) => Err(evaluate::ranked_failure(&self.cluster, ranked).fit.short()),
+            Rank::Unknown => match search(runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
+                Search::On(_, node) => Ok(node),
+                Search::Nowhere(_, failure) => Err(failure.fit.short()),
+                Search::Error(text) => Err(text),
+            },
+        }
+    }
+
+    /// Releases what is reserved for a workload and was not consumed.
+    pub fn release_nodes(&mut self, workload: &WorkloadKey) {
+        for id in self.reservations.of_workload(workload) {
+            self.release_node(id);
+        }
+    }
+
+    /// Undoes [`Scheduler::reserve_nodes`], if nothing else has happened since. No capacity is freed by that: pods and
+    /// workloads that wait for some would be tried again in vain.
+    pub fn withdraw_nodes(&mut self, workload: &WorkloadKey) {
+        for id in self.reservations.of_workload(workload) {
+            if let Some(placeholder) = self.reservations.end(id) {
+                self.cluster.remove_pod(placeholder);
+            }
+        }
+    }
+
+    /// Releases reservations whose pods did not come in time.
+    pub(super) fn expire_node_reservations(&mut self) {
+        for id in self.reservations.expired(self.now) {
+            self.release_node(id);
+        }
+    }
+
+    /// Ends a reservation as if a pod had gone: others may have waited for the capacity.
+    pub(super) fn release_node(&mut self, id: ReservationId) {
+        let Some(placeholder) = self.reservations.end(id) else { return };
+        let uid = self.cluster.pods[placeholder].uid.to_string();
+        self.pod_delete(&uid);
+    }
+
+    /// Notes a pod whose workload has reservations. One that is on no node yet may consume one; one that got a node
+    /// otherwise releases one, the first time that is seen. `before` is the node that it was on until now.
+    pub(super) fn note_reserved_pod(&mut self, id: PodId, pod: &model::Pod, before: Option<NodeId>) {
+        if !self.reservations.any_workload() || pod.workload.is_empty() || pod.pod_set.is_empty() {
+            return;
+        }
+        let key = WorkloadKey { namespace: pod.namespace.clone(), name: pod.workload.clone() };
+        let Some(workload) = self.reservations.workload(&key) else { return };
+        if pod.spec.node_name.is_empty() {
+            return self.reservations.claim(id, Claim { workload, pod_set: pod.pod_set.clone() });
+        }
+        let first = self.reservations.forget_claim(id) || before.is_none();
+        if !first {
+            return;
+        }
+        let node = self.cluster.pods[id].node;
+        let mine = self.reservations.for_pod_set(workload, &pod.pod_set);
+        let same = mine.iter().find(|(_, reserved, _)| Some(*reserved) == node);
+        if let Some((reservation, ..)) = same.or(mine.first()) {
+            self.release_node(*reservation);
+        }
+    }
+
+    /// Whether a reservation may be consumed by the pod.
+    pub(super) fn has_reservation(&self, id: PodId) -> bool {
+        self.reservations.claim_of(id).is_some()
+    }
+
+    /// Places a pod on a node that is reserved for it, and ends that reservation; `None` when there is none, or when the
+    /// pod does not fit where its placeholder did.
+    pub(super) fn consume_reservation(&mut self, id: PodId) -> Option<Outcome> {
+        let Claim { workload, pod_set } = self.reservations.claim_of(id)?.clone();
+        let profile = self.queue.get(id)?.profile as usize;
+        for (reservation, node, placeholder) in self.reservations.for_pod_set(workload, &pod_set) {
+            if !self.cluster.nodes[node].exists {
+                self.release_node(reservation);
+                continue;
+            }
+            self.cluster.unplace(placeholder);
+            let runner = self.runners.get(profile)?;
+            let incoming = Incoming::new(&self.cluster, id);
+            let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
+            let fits = cycle.status.is_success()
+                && cycle.allows(&self.cluster, node)
+                && cycle.filter_once(&self.cluster, node).is_success();
+            if fits {
+                let outcome = Outcome::Placed(node, cycle.state);
+                self.reservations.forget_claim(id);
+                self.reservations.end(reservation);
+                self.cluster.remove_pod(placeholder);
+                return Some(outcome);
+            }
+            self.cluster.place(placeholder, node);
+        }
+        None
+    }
+}
