@@ -1,7 +1,8 @@
 //! Answers to actions. A failed action is repeated with growing pauses while its cause exists.
 
-use super::account::AccountedState;
+use super::account::{AccountedState, has_failed_checks};
 use super::ids::WorkloadId;
+use super::model::CheckState;
 use super::phase::Phase;
 use super::state::Write;
 use super::{Action, WorkloadKey, cond};
@@ -125,15 +126,18 @@ impl Queueing {
         })
     }
 
-    /// Asks the checks of an evicted workload anew where the write of the eviction failed, and one after it did not;
-    /// whether a write was made.
+    /// Asks the checks of a workload anew that has lost its reservation: where the write of its eviction failed and one after
+    /// it did not, and where a check answered while the write that took the reservation was on its way. Whether a write was
+    /// made.
     pub(super) fn reset_checks_again(&mut self, id: WorkloadId, now: Time) -> bool {
-        let Some(wl) = self.wl_mut(id).filter(|w| w.checks_not_reset && w.writes.is_empty()) else {
-            return false;
-        };
-        wl.checks_not_reset = false;
+        let Some(wl) = self.wl_mut(id).filter(|w| w.writes.is_empty()) else { return false };
         let s = &wl.obj.status;
-        let evicted = s.is_true(cond::EVICTED) && Phase::of(s) == Phase::Pending;
-        evicted && self.edit(id, now, Vec::new(), |e| e.reset_checks())
+        let late = if s.is_true(cond::EVICTED) {
+            std::mem::take(&mut wl.checks_not_reset) || has_failed_checks(&wl.obj)
+        } else {
+            // Without an eviction, a check that rejects keeps its say.
+            s.admission_checks.iter().any(|c| c.state == CheckState::Retry)
+        };
+        late && Phase::of(s) == Phase::Pending && self.edit(id, now, Vec::new(), |e| e.reset_checks())
     }
 }
