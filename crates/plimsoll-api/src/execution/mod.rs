@@ -165,11 +165,18 @@ fn send(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) 
 
 /// Sends a request, again after transient failures with growing pauses.
 fn retry(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
-    attempt(request, ATTEMPTS, BACKOFF.0, Box::new(then))
+    attempt(request, Error::is_transient, ATTEMPTS, BACKOFF.0, Box::new(then))
+}
+
+/// [`retry`] for an object that a response has shown to exist: a 404 may come from a proxy.
+fn retry_known(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
+    let again = |e: &Error| e.is_transient() || e.is_not_found();
+    attempt(request, again, ATTEMPTS, BACKOFF.0, Box::new(then))
 }
 
 fn attempt(
     request: Request,
+    passes: fn(&Error) -> bool,
     left: u32,
     pause: Duration,
     then: Box<dyn FnOnce(Response) -> Step + Send>,
@@ -177,14 +184,14 @@ fn attempt(
     let again = request.clone();
     send(request, move |response| {
         let error = match response {
-            Err(e) if left > 1 && e.is_transient() => e,
+            Err(e) if left > 1 && passes(&e) => e,
             response => return then(response),
         };
         let asked = match &error {
             Error::Status { retry_after, .. } => Duration::from_secs(u64::from(*retry_after)),
             Error::Transport(_) | Error::Malformed(_) => Duration::ZERO,
         };
-        let next = move || attempt(again, left - 1, pause * 2, then);
+        let next = move || attempt(again, passes, left - 1, pause * 2, then);
         Step::Wait(pause.max(asked).min(BACKOFF.1), Box::new(next))
     })
 }

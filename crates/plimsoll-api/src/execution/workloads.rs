@@ -6,7 +6,7 @@ use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, Note, WorkloadKey, WorkloadUpdate};
 use serde_json::{Value, json};
 
-use super::{CONFLICTS, Outcome, Step, answer_of, answered, retry};
+use super::{CONFLICTS, Outcome, Response, Step, answer_of, answered, retry, retry_known};
 use crate::event::{EventRecord, ObjectReference};
 use crate::json;
 use crate::request::{PatchKind, Request};
@@ -28,10 +28,12 @@ fn read(update: WorkloadUpdate, left: u32) -> Step {
         return give_up(&update, "the workload keeps changing");
     }
     let request = Request::get(WORKLOADS, &update.key.namespace, &update.key.name);
-    retry(request, move |response| match response {
+    let then = move |response: Response| match response {
         Ok(object) => write(update, &object, left),
         Err(e) => give_up(&update, &e.to_string()),
-    })
+    };
+    // After a conflict an earlier attempt may have been carried out: a workload that only seems gone would lose its quota.
+    if left < CONFLICTS { retry_known(request, then) } else { retry(request, then) }
 }
 
 fn write(update: WorkloadUpdate, object: &Value, left: u32) -> Step {
