@@ -12,7 +12,16 @@ use crate::{
     Env, finalizer, integrations, multikueue, names, orphan, pod, provisioning, retention, topology_ungater,
 };
 
-/// The keys that a changed or deleted object concerns. `objects` shows the state after the change.
+/// The keys that a deleted object concerns: `old` is its last seen state, unless the caller did not keep it or another object
+/// had its name already. `objects` shows the state after the deletion.
+pub fn affected_by_deletion(kind: Kind, uid: &str, old: Option<&Value>, objects: &ObjectStore) -> Vec<Key> {
+    let mut keys = old.map_or_else(Vec::new, |old| affected(kind, old, objects));
+    // Where the owner has a successor under its name, that one reconciles its own workloads only.
+    keys.extend(orphan::affected(objects, uid));
+    keys
+}
+
+/// The keys that a changed object concerns. `objects` shows the state after the change.
 pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     let (namespace, name) = (json::namespace(object), json::name(object));
     let mut keys = match kind {

@@ -119,7 +119,7 @@ mod tests {
         let leaving = leaving("c", &json!({}));
         objects.put(Kind::AdmissionCheck, leaving.clone());
         assert!(admission_check(&objects, "c").is_empty());
-        let gone = objects.remove(Kind::ClusterQueue, "", "q").unwrap();
+        let gone = objects.remove(Kind::ClusterQueue, "", "q", "").unwrap();
         assert!(affected(&objects, Kind::ClusterQueue, &gone).contains(&Key::AdmissionCheck("c".into())));
         assert_eq!(admission_check(&objects, "c").len(), 1);
         assert_eq!(affected(&objects, Kind::AdmissionCheck, &leaving), [Key::AdmissionCheck("c".into())]);
@@ -135,10 +135,10 @@ mod tests {
         objects.put(Kind::Workload, wl.clone());
         assert!(cluster_queue(&objects, "q").is_empty());
         assert!(resource_flavor(&objects, "f").is_empty());
-        let gone = objects.remove(Kind::Workload, "n", "w").unwrap();
+        let gone = objects.remove(Kind::Workload, "n", "w", "").unwrap();
         assert_eq!(affected(&objects, Kind::Workload, &gone), [Key::ClusterQueue("q".into())]);
         assert_eq!(cluster_queue(&objects, "q").len(), 1);
-        let gone = objects.remove(Kind::ClusterQueue, "", "q").unwrap();
+        let gone = objects.remove(Kind::ClusterQueue, "", "q", "").unwrap();
         assert!(affected(&objects, Kind::ClusterQueue, &gone).contains(&Key::ResourceFlavor("f".into())));
         assert_eq!(resource_flavor(&objects, "f").len(), 1);
     }

@@ -1,7 +1,7 @@
 //! Job integrations as pure functions: from a job to its Workload, and from the Workload's admission back to the job.
 //!
-//! A caller keeps the last seen objects in an [`ObjectStore`], asks [`affected`] which [`Key`]s a changed object
-//! concerns, and carries out the [`Plan`] that [`reconcile`] returns for each. `plimsoll-runtime` does this with watches
+//! A caller keeps the last seen objects in an [`ObjectStore`], asks [`affected`] and [`affected_by_deletion`] which
+//! [`Key`]s an object concerns, and carries out the [`Plan`] that [`reconcile`] returns for each. `plimsoll-runtime` does this with watches
 //! and requests, the simulator with a model of the API in virtual time. Nothing here waits, reads a clock or writes.
 //!
 //! [`GenericJob`] is the seam between kinds of jobs and [`reconciler`], Kueue's generic reconciler. [`integrations`] is the
@@ -41,7 +41,7 @@ mod tests;
 use plimsoll_state::Time;
 
 pub use config::Config;
-pub use controllers::{affected, reconcile};
+pub use controllers::{affected, affected_by_deletion, reconcile};
 pub use generic_job::GenericJob;
 pub use key::Key;
 pub use plan::{Plan, Write};

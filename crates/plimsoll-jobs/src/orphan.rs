@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::resource::WORKLOADS;
+use plimsoll_api::resource::{JOBS, WORKLOADS};
 use serde_json::Value;
 
+use crate::key::Key;
 use crate::plan::{Plan, remove_finalizer};
-use crate::store::Kind;
+use crate::store::{Kind, ObjectStore};
 use crate::{Env, names, workload};
 
 /// Whether a workload may be an orphan: without owner, when it once had one or is being deleted; or being deleted with an
@@ -24,6 +25,12 @@ fn is_orphan(wl: &Value) -> bool {
         && (json::deleting(wl) || !json::label(wl, names::JOB_UID).is_empty())
 }
 
+/// The workloads of a deleted owner that are being deleted, too.
+pub(crate) fn affected(objects: &ObjectStore, owner: &str) -> Vec<Key> {
+    let key = |w: &Arc<Value>| Key::Orphan(json::namespace(w).to_owned(), json::name(w).to_owned());
+    objects.owned_by(owner).filter(|w| concerns(w)).map(key).collect()
+}
+
 /// The next write for one workload.
 pub(crate) fn plan(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     let Some(wl) = env.objects.get(Kind::Workload, namespace, name) else { return Plan::new() };
@@ -31,11 +38,12 @@ pub(crate) fn plan(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         return finish(&wl, true, env);
     }
     // A job that was recreated under its name reconciles workloads of its own UID only.
-    let replaced = json::controller(&wl).filter(|o| o["kind"] == "Job").is_some_and(|owner| {
+    let of_job = |o: &&Value| o["kind"] == JOBS.kind && o["apiVersion"] == JOBS.api_version;
+    let ownerless = json::controller(&wl).filter(of_job).is_some_and(|owner| {
         let job = env.objects.get(Kind::Job, namespace, json::text(owner, &["name"]));
-        job.is_some_and(|j| json::uid(&j) != json::text(owner, &["uid"]))
+        job.is_none_or(|j| json::uid(&j) != json::text(owner, &["uid"]))
     });
-    if replaced && json::deleting(&wl) { finish(&wl, false, env) } else { Plan::new() }
+    if ownerless && json::deleting(&wl) { finish(&wl, false, env) } else { Plan::new() }
 }
 
 /// The next writes for workloads whose owner is deleted or being deleted (Kueue's `finalizeWorkloads`). Those that have a
@@ -89,7 +97,7 @@ mod tests {
     #[test]
     fn only_workloads_that_lost_their_owner_are_finished() {
         let label = json!({names::JOB_UID: "old"});
-        let owner = |uid: &str| json!([{"kind": "Job", "name": "j", "uid": uid, "controller": true}]);
+        let owner = |uid: &str| json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": uid, "controller": true}]);
         let gone = "2026-01-01T00:00:00Z";
         let table: [(Value, bool, &[&str]); 8] = [
             (json!({"labels": label}), false, &["finish"]),

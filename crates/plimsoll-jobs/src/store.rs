@@ -1,7 +1,7 @@
 //! The objects that job integrations and webhooks look up (an informer's indexer in client-go), without locks: a caller
 //! that shares an [`ObjectStore`] between threads adds its own.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use plimsoll_api::json;
@@ -46,6 +46,8 @@ pub enum Kind {
 }
 
 const KINDS: usize = 15;
+/// Removed objects that are remembered: more than are removed while a response is on its way.
+const REMOVED: usize = 256;
 
 impl Kind {
     /// The kind of a resource, if it is kept.
@@ -118,6 +120,8 @@ pub struct ObjectStore {
     requests: HashMap<Name, BTreeSet<String>>,
     /// The version in which provisioning requests are served.
     requests_served: Option<Resource>,
+    /// UIDs of objects that were removed, the last one first.
+    removed: VecDeque<String>,
 }
 
 impl ObjectStore {
@@ -191,6 +195,15 @@ impl ObjectStore {
         self.objects[kind as usize].insert(name, object);
     }
 
+    /// Keeps the response to a creation, unless the watch has shown the end of the object already: nothing would remove it
+    /// again.
+    pub fn put_created(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
+        let object = object.into();
+        if !self.removed.iter().any(|uid| uid == json::uid(&object)) {
+            self.put(kind, object);
+        }
+    }
+
     /// Keeps the response to a write, but does not restore an object that has been deleted meanwhile.
     pub fn refresh(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
         let object = object.into();
@@ -199,10 +212,19 @@ impl ObjectStore {
         }
     }
 
-    /// Forgets an object.
-    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
+    /// Forgets the object with this UID (empty: whatever has the name). Another one that has its name by now stays: the
+    /// response to a read or a write can show it before the watch shows the end of this one.
+    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Option<Arc<Value>> {
+        if !uid.is_empty() {
+            self.removed.truncate(REMOVED - 1);
+            self.removed.push_front(uid.to_owned());
+        }
         let name = (namespace.to_owned(), name.to_owned());
-        let old = self.objects[kind as usize].remove(&name)?;
+        let objects = &mut self.objects[kind as usize];
+        if !uid.is_empty() && objects.get(&name).is_some_and(|o| json::uid(o) != uid) {
+            return None;
+        }
+        let old = objects.remove(&name)?;
         self.unindex(kind, &name, &old);
         Some(old)
     }
@@ -300,22 +322,32 @@ mod tests {
         assert_eq!(objects.pods_of_group("ns", "g").len(), 2);
         objects.put(Kind::Pod, pod("a", "h", "10"));
         assert_eq!((objects.pods_of_group("ns", "g").len(), objects.pods_of_group("ns", "h").len()), (1, 1));
-        objects.remove(Kind::Pod, "ns", "b");
+        objects.remove(Kind::Pod, "ns", "b", "");
         assert!(objects.pods_of_group("ns", "g").is_empty());
         objects.refresh(Kind::Pod, pod("b", "g", "99"));
         assert!(objects.get(Kind::Pod, "ns", "b").is_none(), "a response does not restore a deleted object");
+        let mut late = pod("c", "g", "100");
+        late["metadata"]["uid"] = json!("uc");
+        objects.remove(Kind::Pod, "ns", "c", "uc");
+        objects.put_created(Kind::Pod, late.clone());
+        assert!(objects.get(Kind::Pod, "ns", "c").is_none(), "nor does the response to its creation");
+        late["metadata"]["uid"] = json!("ud");
+        objects.put_created(Kind::Pod, late);
+        assert!(objects.get(Kind::Pod, "ns", "c").is_some());
     }
 
     #[test]
     fn workloads_are_found_by_owner() {
         let mut objects = ObjectStore::default();
-        let w = json!({"metadata": {"namespace": "ns", "name": "w", "resourceVersion": "1", "ownerReferences":
+        let w = json!({"metadata": {"namespace": "ns", "name": "w", "uid": "own", "resourceVersion": "1", "ownerReferences":
             [{"kind": "Job", "name": "j", "uid": "u"}]}});
         objects.put(Kind::Workload, w);
         assert_eq!(objects.owned_by("u").count(), 1);
         assert_eq!(objects.owned_by_name("ns", "Job", "j").len(), 1);
         assert!(objects.owned_by_name("n", "Job", "j").is_empty());
-        objects.remove(Kind::Workload, "ns", "w");
+        objects.remove(Kind::Workload, "ns", "w", "other");
+        assert_eq!(objects.owned_by("u").count(), 1);
+        objects.remove(Kind::Workload, "ns", "w", "own");
         assert!(objects.owned_by("u").next().is_none());
     }
 }

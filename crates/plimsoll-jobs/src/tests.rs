@@ -450,7 +450,7 @@ fn extra_pods_of_a_group_are_deleted_and_failed_ones_replaced() {
     assert_eq!(wl["spec"]["podSets"][0]["count"], 2);
     let wl = admit(wl, &json!([{"name": "aaaa", "count": 2}]));
     cache.put(Kind::Workload, wl.clone());
-    cache.remove(Kind::Pod, "ns", "c");
+    cache.remove(Kind::Pod, "ns", "c", "");
     let run_state = json!({"spec|schedulingGates": [], "status|phase": "Running"});
     cache.put(Kind::Pod, member("a", &run_state));
     cache.put(Kind::Pod, member("b", &json!({"spec|schedulingGates": [], "status|phase": "Failed"})));
@@ -481,7 +481,7 @@ fn workloads_of_vanished_jobs_are_let_go() {
     let mut cache = cache();
     let mut wl = made(&cache);
     cache.put(Kind::Workload, wl.clone());
-    cache.remove(Kind::Job, "ns", "j");
+    cache.remove(Kind::Job, "ns", "j", "");
     let writes = run(&cache, &key());
     assert_eq!(short(&writes), [format!("patch workloads {} status", json::name(&wl))]);
     let status = body(&writes, 0)["status"].clone();

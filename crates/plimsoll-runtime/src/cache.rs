@@ -41,14 +41,19 @@ impl Cache {
         self.write(|o| o.put(kind, object));
     }
 
+    /// See [`ObjectStore::put_created`].
+    pub fn put_created(&self, kind: Kind, object: Value) {
+        self.write(|o| o.put_created(kind, object));
+    }
+
     /// See [`ObjectStore::refresh`].
     pub fn refresh(&self, kind: Kind, object: Value) {
         self.write(|o| o.refresh(kind, object));
     }
 
     /// See [`ObjectStore::remove`].
-    pub fn remove(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.write(|o| o.remove(kind, namespace, name))
+    pub fn remove(&self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Option<Arc<Value>> {
+        self.write(|o| o.remove(kind, namespace, name, uid))
     }
 
     /// See [`ObjectStore::get`].

@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_api::json;
 use plimsoll_client::fault;
 use plimsoll_engine::Event;
-use plimsoll_jobs::{affected, provisioning};
+use plimsoll_jobs::{affected, affected_by_deletion, provisioning};
 use plimsoll_state::ObjectEvent;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -289,9 +289,15 @@ impl Sinks {
         }
     }
 
-    /// Queues what a changed or deleted object concerns.
+    /// Queues what a changed object concerns.
     fn touched(&self, kind: Kind, object: &Value) {
         let keys = self.cache.objects(|objects| affected(kind, object, objects));
+        keys.iter().for_each(|key| self.queue.add(key));
+    }
+
+    /// Queues what a deleted object concerns; `old` is its last seen state.
+    fn gone(&self, kind: Kind, uid: &str, old: Option<&Value>) {
+        let keys = self.cache.objects(|objects| affected_by_deletion(kind, uid, old, objects));
         keys.iter().for_each(|key| self.queue.add(key));
     }
 
@@ -318,10 +324,8 @@ impl Sinks {
             if self.roles.placement {
                 self.inbox.send(Event::Object(ObjectEvent::PodDelete(uid.to_owned())));
             }
-            if let Some(old) = self.cache.remove(Kind::Pod, namespace, name) {
-                self.touched(Kind::Pod, &old);
-            }
-            return;
+            let old = self.cache.remove(Kind::Pod, namespace, name, uid);
+            return self.gone(Kind::Pod, uid, old.as_deref());
         }
         if resource == api::NODES {
             self.inbox.send(Event::Object(ObjectEvent::NodeDelete(name.to_owned())));
@@ -335,12 +339,13 @@ impl Sinks {
         if !self.roles.queueing {
             return;
         }
-        let old = Kind::of(resource).and_then(|kind| Some((kind, self.cache.remove(kind, namespace, name)?)));
+        let kind = Kind::of(resource);
+        let old = kind.and_then(|kind| self.cache.remove(kind, namespace, name, uid));
         if let Some(event) = plimsoll_api::kueue::delete_event(resource.kind, namespace, name) {
             self.inbox.send(Event::Queueing(event));
         }
-        if let Some((kind, old)) = old {
-            self.touched(kind, &old);
+        if let Some(kind) = kind {
+            self.gone(kind, uid, old.as_deref());
         }
     }
 }

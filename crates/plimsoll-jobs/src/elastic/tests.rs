@@ -171,7 +171,7 @@ impl World {
                     event
                 }
                 None => {
-                    self.cache.remove(kind, "ns", &name);
+                    self.cache.remove(kind, "ns", &name, "");
                     plimsoll_api::kueue::delete_event("Workload", "ns", &name)
                 }
             };

@@ -183,7 +183,7 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
                     journey::created(&made, cache, writing);
                 }
                 if let Some(kind) = Kind::of(resource) {
-                    cache.put(kind, made);
+                    cache.put_created(kind, made);
                 }
                 Ok(())
             }
@@ -215,7 +215,7 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
                 _ => {
                     // Until its end is seen it must not be taken for one that is still wanted.
                     if let Some(kind @ Kind::ProvisioningRequest) = Kind::of(resource) {
-                        cache.remove(kind, &namespace, &name);
+                        cache.remove(kind, &namespace, &name, &uid);
                     }
                     Ok(())
                 }
@@ -248,14 +248,14 @@ async fn provide(key: &Key, order: &CheckObject, context: &Context) -> Result<()
     let Some(kind) = Kind::of(order.resource) else { return Ok(()) };
     let error = match api.create(order.resource, &order.object).await {
         Ok(made) => {
-            cache.put(kind, made);
+            cache.put_created(kind, made);
             return Ok(());
         }
         Err(e) => e,
     };
     if error.is_conflict() && cache.get(kind, namespace, name).is_none() {
         if let Ok(found) = api.get(order.resource, namespace, name).await {
-            cache.put(kind, found);
+            cache.put_created(kind, found);
         }
         return Err(error);
     }

@@ -98,8 +98,8 @@ fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationTok
                         cache.put(kind, object);
                     }
                 }
-                Delta::Delete { key, .. } => {
-                    cache.remove(kind, &key.0, &key.1);
+                Delta::Delete { key, uid } => {
+                    cache.remove(kind, &key.0, &key.1, uid);
                 }
                 Delta::Absent => {}
                 Delta::Synced => {

@@ -104,7 +104,7 @@ fn a_refused_creation_is_reported() {
     assert_eq!(world.check()["message"], "", "what no longer holds is not said");
 
     let mut world = World::new(one(), &config());
-    world.cache.remove(Kind::Flavor, "", "f");
+    world.cache.remove(Kind::Flavor, "", "f", "");
     let log = world.settle();
     assert_eq!(
         log[0],

@@ -156,7 +156,7 @@ impl World {
             }
             Write::Delete { resource, namespace, name, .. } => {
                 self.objects.remove(&(kind_of(*resource), namespace.clone(), name.clone()));
-                self.cache.remove(kind_of(*resource), namespace, name);
+                self.cache.remove(kind_of(*resource), namespace, name, "");
                 true
             }
             _ => true,
