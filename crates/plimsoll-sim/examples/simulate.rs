@@ -1,6 +1,7 @@
 //! Runs seeds until a number of them or a time is over: `cargo xtask simulate` builds and starts it.
 //!
-//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--file FILE] [--trace] [--print] [--no-shrink]`
+//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--file FILE] [--trace] [--print] [--no-shrink]
+//! [--plain-pods N]`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports on the terminal")]
 
@@ -29,6 +30,13 @@ struct Arguments {
     trace: bool,
     print: bool,
     shrink: bool,
+    plain_pods: u32,
+}
+
+impl Arguments {
+    fn profile(&self) -> Profile {
+        Profile { plain_pods: self.plain_pods, ..Profile::default() }
+    }
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -42,6 +50,7 @@ fn arguments() -> Result<Arguments, String> {
         trace: false,
         print: false,
         shrink: true,
+        plain_pods: 0,
     };
     let mut args = std::env::args().skip(1);
     let mut limited = false;
@@ -66,6 +75,9 @@ fn arguments() -> Result<Arguments, String> {
             "--file" => out.file = Some(value()?),
             "--trace" => out.trace = true,
             "--print" => out.print = true,
+            "--plain-pods" => {
+                out.plain_pods = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
+            }
             "--no-shrink" => out.shrink = false,
             _ => return Err(format!("unknown argument {flag}")),
         }
@@ -84,7 +96,7 @@ fn main() -> ExitCode {
     // A panic is a failure of its seed, and shown with it.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.print {
-        print!("{}", generate(arguments.from, Profile::default()).to_text());
+        print!("{}", generate(arguments.from, arguments.profile()).to_text());
         return ExitCode::SUCCESS;
     }
     match &arguments.file {
@@ -134,7 +146,7 @@ fn many(arguments: &Arguments) -> ExitCode {
                         break;
                     }
                     let seed = arguments.from + i;
-                    let scenario = generate(seed, Profile::default());
+                    let scenario = generate(seed, arguments.profile());
                     let outcome = run(&scenario);
                     steps.fetch_add(outcome.steps, Ordering::Relaxed);
                     let seconds = u64::try_from(outcome.took.seconds()).unwrap_or(0);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_api::execution::status::StatusKey;
+use plimsoll_jobs::Key;
 use plimsoll_state::{Duration, Time};
 
 use crate::api::Kind;
@@ -28,10 +29,24 @@ pub enum Event {
     Resume(u32, u64),
     /// The engine is due.
     Engine(u32),
+    /// The job controllers of the process may begin with a key.
+    Reconcile(u32),
+    /// The pause of a key is over.
+    Requeue(u32, Key),
     /// The status of a queue may be written.
     Status(u32, StatusKey),
     /// A job controller of the process looks at a workload whose job is no part of the cluster.
     Stopped(u32, String),
+    /// The Job controller looks at a Job.
+    Job(String),
+    /// The garbage collector looks at workloads of pods.
+    Collect,
+    /// A kubelet looks at a pod.
+    Kubelet(String),
+    /// A node has changed.
+    Node(String),
+    /// The kubelets are due.
+    Kubelets,
     /// The admission check's controller looks at a workload.
     Check(String),
     /// A workload without a job in the cluster ends: its name and the number of its run.

@@ -4,7 +4,7 @@
 //! - [`scenario`]: what a run is made of, as data, and scenarios from seeds.
 //! - [`api`]: a model of the Kubernetes API; [`network`] what goes wrong on the way to it.
 //! - [`process`]: the asynchronous shell of `plimsoll run` around the product's own code; it can end at any step.
-//! - [`users`]: everybody else.
+//! - [`users`]: who works with the cluster; [`cluster`]: the controllers and kubelets it has anyway.
 //! - [`check`]: what must hold after every step, recounted from the objects.
 //! - [`world`] plays them; [`run`](run::run) runs a scenario and [`shrink`](shrink::shrink) makes one that fails short.
 //!
@@ -13,6 +13,7 @@
 pub mod agenda;
 pub mod api;
 pub mod check;
+pub mod cluster;
 pub mod dice;
 pub mod network;
 pub mod process;

@@ -57,8 +57,11 @@ impl Search {
         }
     }
 
-    /// Leaves out kinds of faults.
+    /// Leaves out kinds of faults, and the crash.
     fn faults(&mut self) {
+        let mut next = self.best.clone();
+        next.crash_after = None;
+        self.try_one(next);
         for i in 0..self.best.faults.each().len() {
             let mut next = self.best.clone();
             if let Some(rate) = next.faults.each().into_iter().nth(i) {
@@ -77,7 +80,8 @@ impl Search {
                 break;
             }
         }
-        let plainer: [fn(&mut Scenario); 6] = [
+        let plainer: [fn(&mut Scenario); 7] = [
+            |s| s.settings.joint = false,
             |s| s.settings.fair_sharing = false,
             |s| s.settings.explain_every = 0,
             |s| s.plan.queues.iter_mut().for_each(|q| q.check = false),

@@ -12,7 +12,7 @@ use crate::api::{Change, Kind, Name, Request, Style, is_true, list, name_of, sta
 use crate::dice::{Dice, Draw};
 use crate::network::Network;
 use crate::scenario::objects::{self, NAMESPACE, job_name, node_name};
-use crate::scenario::{JobSpec, NodeSpec, Operation, Plan, QueueSpec, QuotaSpec, Settings, Stop};
+use crate::scenario::{Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, QuotaSpec, Settings, Stop};
 
 /// CPUs of the largest workload that has to run in the end, whatever its queue.
 const SMALL: i64 = 4;
@@ -40,6 +40,8 @@ pub struct Users {
     rounds: u32,
     /// Workloads that the check's controller will look at.
     asked: BTreeSet<String>,
+    /// Plain pods that are to run, by name; `None`: one that has.
+    pods: BTreeMap<String, Option<Value>>,
     /// Answers of the check's controller in thousandths: `Retry`, `Rejected`.
     answers: (u32, u32),
     answered: u64,
@@ -53,14 +55,40 @@ fn global(name: String) -> Name {
     (String::new(), name)
 }
 
+/// Requests in CPUs of a pod of this template.
+fn pod_size(template: &Value) -> i64 {
+    let containers = list(template, &["spec", "containers"]);
+    containers.iter().map(|c| text(c, &["resources", "requests", "cpu"]).parse().unwrap_or(0)).sum()
+}
+
+/// Requests in CPUs of a Job with all its pods.
+fn job_size(job: &Value) -> i64 {
+    job["spec"]["completions"].as_i64().unwrap_or(1) * pod_size(&job["spec"]["template"])
+}
+
 /// Requests in CPUs of a workload with all its pods.
 fn size(workload: &Value) -> i64 {
-    let podset = |p: &Value| {
-        let containers = list(p, &["template", "spec", "containers"]);
-        let cpus = containers.iter().map(|c| text(c, &["resources", "requests", "cpu"]).parse().unwrap_or(0));
-        p["count"].as_i64().unwrap_or(1) * cpus.sum::<i64>()
-    };
+    let podset = |p: &Value| p["count"].as_i64().unwrap_or(1) * pod_size(&p["template"]);
     list(workload, &["spec", "podSets"]).iter().map(podset).sum()
+}
+
+/// The workload of a job, whatever its form.
+fn workload_of(name: &str, network: &Network) -> Option<Arc<Value>> {
+    let owns = |w: &&Arc<Value>| {
+        let owners = list(w, &["metadata", "ownerReferences"]);
+        let is_of = |owner: &str| owner == name || owner.starts_with(&objects::pod_prefix(name));
+        if owners.is_empty() {
+            name_of(w).1 == name
+        } else {
+            owners.iter().any(|o| is_of(text(o, &["name"])))
+        }
+    };
+    network.api.all(Kind::Workload).find(owns).cloned()
+}
+
+/// Whether no object of the cluster owns it.
+fn is_own(workload: &Value) -> bool {
+    list(workload, &["metadata", "ownerReferences"]).is_empty()
 }
 
 fn reserved(workload: &Value) -> bool {
@@ -81,6 +109,7 @@ impl Users {
             running,
             rounds: 0,
             asked,
+            pods: BTreeMap::new(),
             answers: (0, 0),
             answered: 0,
         };
@@ -143,6 +172,9 @@ impl Users {
         for flavor in 0..objects::FLAVORS.len() {
             self.put(Kind::Flavor, objects::flavor(flavor, &self.settings), network);
         }
+        for class in 0..5 {
+            self.put(Kind::WorkloadPriorityClass, objects::priority_class(class), network);
+        }
         self.put(Kind::AdmissionCheck, objects::check(true, &self.settings), network);
         for (i, spec) in self.plan.cohorts.iter().enumerate() {
             self.put(Kind::Cohort, objects::cohort(i, spec), network);
@@ -177,17 +209,9 @@ impl Users {
     pub fn apply(&mut self, operation: &Operation, network: &mut Network) {
         match operation {
             Operation::Submit { job, spec } => self.submit(*job, spec, network),
-            Operation::Delete { job } => self.delete(Kind::Workload, key(&job_name(*job)), network),
+            Operation::Delete { job } => self.drop_job(&job_name(*job), network),
             Operation::Activate { job, active } => self.activate(&job_name(*job), *active, network),
-            Operation::Prioritize { job, priority } => {
-                self.patch(
-                    Kind::Workload,
-                    key(&job_name(*job)),
-                    false,
-                    json!({"spec": {"priority": priority}}),
-                    network,
-                );
-            }
+            Operation::Prioritize { job, priority } => self.prioritize(&job_name(*job), *priority, network),
             Operation::Move { job, queue } => self.change_queue(&job_name(*job), *queue, network),
             Operation::Reclaim { job } => self.reclaim(&job_name(*job), network),
             Operation::ClusterQueue { queue, spec } => {
@@ -227,24 +251,63 @@ impl Users {
 
     fn submit(&mut self, job: usize, spec: &JobSpec, network: &mut Network) {
         let name = job_name(job);
-        self.delete(Kind::Workload, key(&name), network);
+        self.drop_job(&name, network);
         self.runs.insert(name, Duration::from_millis(spec.runs));
-        self.put(Kind::Workload, objects::workload(job, spec, &self.settings), network);
+        match spec.form {
+            Form::Workload => self.put(Kind::Workload, objects::workload(job, spec, &self.settings), network),
+            Form::Pods => {
+                for pod in objects::pods(job, spec, &self.settings) {
+                    let name = name_of(&pod);
+                    // A former pod of that name may still be on its way out: its end is waited for.
+                    if network.api.get(Kind::Pod, &name.0, &name.1).is_none() {
+                        self.put(Kind::Pod, pod.clone(), network);
+                    }
+                    self.pods.insert(name.1, Some(pod));
+                }
+            }
+            Form::Job => self.put(Kind::Job, objects::batch_job(job, spec, &self.settings), network),
+        }
+    }
+
+    fn drop_job(&mut self, name: &str, network: &mut Network) {
+        let prefix = objects::pod_prefix(name);
+        let pods: Vec<String> = self.pods.keys().filter(|p| p.starts_with(&prefix)).cloned().collect();
+        for pod in pods {
+            self.pods.remove(&pod);
+            let (now, uid) = (network.now(), String::new());
+            let request = Request::Delete { kind: Kind::Pod, name: key(&pod), uid, grace: None };
+            let _ = network.api.handle(request, now);
+        }
+        for kind in [Kind::Job, Kind::Workload] {
+            self.delete(kind, key(name), network);
+        }
+    }
+
+    fn prioritize(&self, name: &str, priority: i32, network: &mut Network) {
+        let label = json!({"kueue.x-k8s.io/priority-class": objects::class_of(priority)});
+        self.patch(Kind::Job, key(name), false, json!({"metadata": {"labels": label}}), network);
+        self.patch(Kind::Workload, key(name), false, json!({"spec": {"priority": priority}}), network);
     }
 
     /// Quota that comes back with `active` would be given twice: users wait until it is released.
     fn activate(&self, name: &str, active: bool, network: &mut Network) {
-        let workload = network.api.get(Kind::Workload, NAMESPACE, name);
-        if workload.is_some_and(|w| !active || !reserved(w)) {
-            self.patch(Kind::Workload, key(name), false, json!({"spec": {"active": active}}), network);
+        let workload = workload_of(name, network).filter(|w| !active || !reserved(w));
+        if let Some(workload) = workload {
+            let name = name_of(&workload);
+            self.patch(Kind::Workload, name, false, json!({"spec": {"active": active}}), network);
         }
     }
 
     fn change_queue(&self, name: &str, queue: usize, network: &mut Network) {
-        let workload = network.api.get(Kind::Workload, NAMESPACE, name);
-        if workload.is_some_and(|w| !reserved(w) && size(w) <= SMALL) {
-            let body = json!({"spec": {"queueName": format!("l{queue}")}});
-            self.patch(Kind::Workload, key(name), false, body, network);
+        // The queue of pods does not change.
+        let prefix = objects::pod_prefix(name);
+        let workload =
+            workload_of(name, network).filter(|_| !self.pods.keys().any(|p| p.starts_with(&prefix)));
+        if workload.is_some_and(|w| !reserved(&w) && size(&w) <= SMALL) {
+            let queue = format!("l{queue}");
+            let label = json!({"kueue.x-k8s.io/queue-name": queue});
+            self.patch(Kind::Job, key(name), false, json!({"metadata": {"labels": label}}), network);
+            self.patch(Kind::Workload, key(name), false, json!({"spec": {"queueName": queue}}), network);
         }
     }
 
@@ -269,10 +332,14 @@ impl Users {
 
     /// Something has changed: jobs start and stop, and the check's controller is asked.
     pub fn changed(&mut self, kind: Kind, change: &Change, runs: bool, network: &mut Network) {
+        let name = name_of(&change.object).1;
+        if kind == Kind::Pod {
+            return self.pod_changed(&name, change, network);
+        }
         if kind != Kind::Workload {
             return;
         }
-        let name = name_of(&change.object).1;
+        let runs = runs && is_own(&change.object);
         if change.deleted || !runs {
             self.running.remove(&name);
         } else if !self.running.contains_key(&name) {
@@ -284,6 +351,28 @@ impl Users {
         if !change.deleted && asks(&change.object) && self.asked.insert(name.clone()) {
             let mut rng = self.dice.about(&name).of(self.answered).rng();
             network.agenda.after(Duration::from_millis(rng.range(5, 500)), Event::Check(name));
+        }
+    }
+
+    /// A pod that ended without success, or that something deleted, is made again.
+    fn pod_changed(&mut self, name: &str, change: &Change, network: &mut Network) {
+        let Some(wanted) = self.pods.get_mut(name) else { return };
+        match text(&change.object, &["status", "phase"]) {
+            "Succeeded" => *wanted = None,
+            "Failed" => {
+                if let Some(mut pod) = wanted.take() {
+                    let next = format!("{name}r");
+                    pod["metadata"]["name"] = json!(next);
+                    self.put(Kind::Pod, pod.clone(), network);
+                    self.pods.insert(next, Some(pod));
+                }
+            }
+            _ if change.deleted => {
+                if let Some(pod) = wanted.clone() {
+                    self.put(Kind::Pod, pod, network);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -322,21 +411,57 @@ impl Users {
         self.patch(Kind::Workload, key(name), true, json!({"status": {"admissionChecks": rows}}), network);
     }
 
-    /// Users activate what was deactivated, once its quota is released.
-    pub fn reactivate(&self, network: &mut Network) {
-        let idle = |w: &&Arc<Value>| w["spec"]["active"] == false && !reserved(w);
-        let names: Vec<String> = network.api.all(Kind::Workload).filter(idle).map(|w| name_of(w).1).collect();
-        for name in names {
-            self.activate(&name, true, network);
+    /// Users look at what they have, after the faults: what a finalizer kept from being made anew, and what was
+    /// deactivated.
+    pub fn look(&self, network: &mut Network) {
+        self.reactivate(network);
+        for flavor in 0..objects::FLAVORS.len() {
+            self.put_missing(Kind::Flavor, objects::flavor(flavor, &self.settings), network);
+        }
+        for (i, queue) in self.queues.iter().enumerate() {
+            if let Some(spec) = &queue.spec {
+                self.put_missing(Kind::ClusterQueue, objects::cluster_queue(i, spec, queue.stop), network);
+            }
         }
     }
 
-    /// Workloads that have to run in the end and have not.
+    fn put_missing(&self, kind: Kind, object: Value, network: &mut Network) {
+        let name = name_of(&object);
+        if network.api.get(kind, &name.0, &name.1).is_none() {
+            self.put(kind, object, network);
+        }
+    }
+
+    /// Users activate what was deactivated, once its quota is released.
+    fn reactivate(&self, network: &mut Network) {
+        let idle = |w: &&Arc<Value>| w["spec"]["active"] == false && !reserved(w);
+        let names: Vec<Name> = network.api.all(Kind::Workload).filter(idle).map(|w| name_of(w)).collect();
+        for name in names {
+            self.patch(Kind::Workload, name, false, json!({"spec": {"active": true}}), network);
+        }
+    }
+
+    /// Workloads and Jobs that have to run in the end and have not.
     pub fn unfinished(&self, network: &Network) -> Vec<Arc<Value>> {
         let left = |w: &&Arc<Value>| {
             !is_true(w, "Finished") && self.must_run(text(w, &["spec", "queueName"]), size(w))
         };
-        network.api.all(Kind::Workload).filter(left).cloned().collect()
+        let workloads = network.api.all(Kind::Workload).filter(left);
+        let open = |j: &&Arc<Value>| {
+            !is_true(j, "Complete")
+                && self.must_run(text(j, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]), job_size(j))
+        };
+        let pods = self.pods.iter().filter(|(name, pod)| {
+            let prefix = name.split_once("-p").map_or(name.as_str(), |(job, _)| job);
+            let all =
+                self.pods.keys().filter(|n| n.split_once("-p").is_some_and(|(job, _)| job == prefix)).count();
+            pod.as_ref().is_some_and(|p| {
+                let size = pod_size(p) * i64::try_from(all).unwrap_or(i64::MAX);
+                self.must_run(text(p, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]), size)
+            })
+        });
+        let pods = pods.filter_map(|(_, pod)| pod.clone()).map(Arc::new);
+        workloads.chain(network.api.all(Kind::Job).filter(open)).cloned().chain(pods).collect()
     }
 
     /// Whether what asks for so many CPUs in this LocalQueue has to run in the end: its queue's own quota is enough as

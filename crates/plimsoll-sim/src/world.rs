@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::agenda::Event;
 use crate::api::{Kind, list, name_of, text};
 use crate::check::{Checkers, Rule, Violation};
+use crate::cluster::Cluster;
 use crate::dice::{Dice, Draw};
 use crate::network::Network;
 use crate::process::{Known, Process};
@@ -35,6 +36,7 @@ pub struct World {
     network: Network,
     process: Process,
     users: Users,
+    cluster: Cluster,
     checkers: Checkers,
     /// Changes of each kind that were looked at.
     seen: BTreeMap<Kind, usize>,
@@ -69,11 +71,13 @@ impl World {
         let network = Network::new(scenario.seed, scenario.faults, START);
         let process = Process::new(0, scenario.settings);
         let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
+        let cluster = Cluster::new(scenario.seed);
         let mut world = Self {
             scenario,
             network,
             process,
             users,
+            cluster,
             checkers: Checkers::default(),
             seen: BTreeMap::new(),
             past: BTreeMap::new(),
@@ -128,6 +132,9 @@ impl World {
         let (decided, counted) = self.happen(&event);
         if counted {
             self.steps += 1;
+            if self.scenario.crash_after == Some(self.steps) {
+                self.crash();
+            }
             if let Some(trace) = &mut self.trace {
                 trace.push(format!("{:>9} {event:?}{shown}", self.network.now().since(START).0 / 1_000));
             }
@@ -147,8 +154,9 @@ impl World {
 
     /// Lets something happen; what was decided before it, and whether it was anything.
     fn happen(&mut self, event: &Event) -> (Option<(u32, u64)>, bool) {
-        let Self { network, process, users, .. } = self;
-        let lives = |life: u32| life == process.life;
+        let Self { network, process, users, cluster, .. } = self;
+        let present = process.life;
+        let lives = |life: u32| life == present;
         match event {
             Event::Operation(i) => {
                 match self.scenario.operations.get(*i).map(|t| t.operation.clone()) {
@@ -175,12 +183,19 @@ impl World {
             }
             Event::Resume(life, number) if lives(*life) => process.resume(*number, network),
             Event::Engine(life) if lives(*life) => return (None, process.step(network)),
+            Event::Reconcile(life) if lives(*life) => return (None, process.reconcile(network)),
+            Event::Requeue(life, key) if lives(*life) => process.requeue(key.clone(), network),
             Event::Status(life, key) if lives(*life) => process.write_status(key.clone(), network),
             Event::Stopped(life, name) if lives(*life) => process.stopped(name, network),
+            Event::Job(name) => cluster.sync_job(name, network),
+            Event::Kubelet(name) => cluster.look_at_pod(name, network),
+            Event::Node(name) => cluster.look_at_node(name, network),
+            Event::Kubelets => return (None, cluster.step_kubelets(network)),
             Event::Check(name) => users.check(name, network),
             Event::Finish(name, round) => users.finish(name, *round, network),
+            Event::Collect => cluster.collect(network),
             Event::Users => {
-                users.reactivate(network);
+                users.look(network);
                 network.agenda.after(LOOK, Event::Users);
             }
             Event::Start(_)
@@ -188,6 +203,8 @@ impl World {
             | Event::Watch(..)
             | Event::Engine(_)
             | Event::Resume(..)
+            | Event::Reconcile(_)
+            | Event::Requeue(..)
             | Event::Status(..)
             | Event::Stopped(..) => return (None, false),
         }
@@ -220,9 +237,10 @@ impl World {
                     let known = if own { Some(&self.process.known) } else { self.past.get(&life) };
                     known.map_or(&[][..], |known| known.since(serial))
                 });
-                self.checkers.changed(kind, &change, known)?;
+                self.checkers.changed(kind, &change, known, self.network.now())?;
                 let runs = self.checkers.held(&name_of(&change.object)).is_some_and(crate::check::Held::runs);
                 self.users.changed(kind, &change, runs, &mut self.network);
+                self.cluster.changed(kind, &change, &mut self.network);
                 self.process.changed(kind, &mut self.network);
             }
         }

@@ -1,5 +1,5 @@
-//! A model of the Kubernetes API: objects with versions, preconditions, finalizers, bindings, and a log of changes per
-//! kind that watches read. It never fails by itself; faults happen on the way to it and back.
+//! A model of the Kubernetes API: objects with versions, preconditions, finalizers, bindings, the mutating webhooks of
+//! `plimsoll-jobs`, and a log of changes per kind that watches read. It never fails by itself; faults happen on the way to it and back.
 
 mod client;
 mod kind;
@@ -9,6 +9,8 @@ mod watch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_jobs::webhook::{self, Operation, Review};
+use plimsoll_jobs::{Config, Env, ObjectStore};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
@@ -110,6 +112,9 @@ pub struct Api {
     logs: BTreeMap<Kind, Vec<Change>>,
     /// How often an object of a name was created: the source of UIDs.
     made: BTreeMap<(Kind, Name), u32>,
+    /// What the webhooks know.
+    known: ObjectStore,
+    config: Config,
 }
 
 /// Text at a path; empty when there is none.
@@ -145,6 +150,13 @@ pub fn deleting(object: &Value) -> bool {
 /// Whether the condition of this type is `True`.
 pub fn is_true(object: &Value, kind: &str) -> bool {
     list(object, &["status", "conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
+}
+
+/// Whether a kubelet has to stop it before it can go.
+fn runs(kind: Kind, object: &Value) -> bool {
+    kind == Kind::Pod
+        && !text(object, &["spec", "nodeName"]).is_empty()
+        && !matches!(text(object, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
 /// A time as the API writes it.
@@ -200,6 +212,16 @@ impl Api {
         object["kind"] = json!(kind.name());
         object["metadata"]["uid"] = json!(format!("{}-{}-{count}", kind.name().to_lowercase(), name.1));
         object["metadata"]["creationTimestamp"] = stamp(now);
+        let resource = kind.resource();
+        let review = Review {
+            group: resource.group(),
+            plural: resource.plural,
+            operation: Operation::Create,
+            namespace: &name.0,
+            old: None,
+        };
+        let env = Env { objects: &self.known, config: &self.config, now };
+        webhook::mutate(&review, &mut object, env);
         object["metadata"]["generation"] = json!(1);
         if kind == Kind::Pod {
             object["status"] = json!({"phase": "Pending"});
@@ -243,7 +265,7 @@ impl Api {
         if new["spec"] != old["spec"] {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
         }
-        if deleting(&new) && list(&new, &["metadata", "finalizers"]).is_empty() && kind != Kind::Pod {
+        if deleting(&new) && list(&new, &["metadata", "finalizers"]).is_empty() && !runs(kind, &new) {
             return Ok(self.remove(kind, name, new));
         }
         Ok(self.commit(kind, name.clone(), new))
@@ -261,11 +283,8 @@ impl Api {
         if !want.is_empty() && uid(&old) != want {
             return Err(ApiError::new(409, "precondition failed: UID"));
         }
-        let runs = kind == Kind::Pod
-            && grace != Some(0)
-            && !text(&old, &["spec", "nodeName"]).is_empty()
-            && !matches!(text(&old, &["status", "phase"]), "Succeeded" | "Failed");
-        if list(&old, &["metadata", "finalizers"]).is_empty() && !runs {
+        let stays = runs(kind, &old) && grace != Some(0);
+        if list(&old, &["metadata", "finalizers"]).is_empty() && !stays {
             return Ok(self.remove(kind, name, (*old).clone()));
         }
         if deleting(&old) {
@@ -303,6 +322,9 @@ impl Api {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
+        if let Some(kind) = plimsoll_jobs::Kind::of(kind.resource()) {
+            self.known.put(kind, Arc::clone(&object));
+        }
         self.tables.entry(kind).or_default().insert(name, Arc::clone(&object));
         self.note(kind, Arc::clone(&object), false);
         object
@@ -314,6 +336,9 @@ impl Api {
         let object = Arc::new(object);
         if let Some(table) = self.tables.get_mut(&kind) {
             table.remove(name);
+        }
+        if let Some(kind) = plimsoll_jobs::Kind::of(kind.resource()) {
+            self.known.remove(kind, &name.0, &name.1, uid(&object));
         }
         self.note(kind, Arc::clone(&object), true);
         object

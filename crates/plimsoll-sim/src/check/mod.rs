@@ -1,6 +1,7 @@
 //! Checkers: what must hold whatever happens, recounted from the API model after every step, without the engine's own
 //! arithmetic.
 
+mod pods;
 pub mod quota;
 mod workload;
 
@@ -8,9 +9,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
+use plimsoll_state::{Duration, Time};
+
 use crate::api::{Change, Kind, Name, name_of};
+use pods::Pods;
 use quota::{Quotas, Usage};
 pub use workload::Held;
+
+/// How long the writes that move workloads away from a changed node may take.
+const MOVES: Duration = Duration::from_seconds(30);
 
 /// What must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +28,8 @@ pub enum Rule {
     AdmittedTwice,
     /// No workload is admitted with half of what admission needs.
     AdmittedWhole,
+    /// No more pods run than their workload holds quota for.
+    PodsWithoutQuota,
     /// The engine's books and the statuses say what the objects say.
     Usage,
     /// What can run runs within a bound, once the faults have ended.
@@ -62,6 +71,9 @@ pub struct Checkers {
     quotas: Quotas,
     /// What is used.
     usage: Usage,
+    pods: Pods,
+    /// When nodes have changed.
+    nodes: BTreeMap<String, Time>,
 }
 
 impl Checkers {
@@ -75,14 +87,22 @@ impl Checkers {
         kind: Kind,
         change: &Change,
         decided: Option<&[Rc<Quotas>]>,
+        now: Time,
     ) -> Result<(), Violation> {
         let name = name_of(&change.object);
         let object = (!change.deleted).then_some(&*change.object);
         self.quotas.know(kind, &name.1, object);
+        if kind == Kind::Node {
+            self.nodes.insert(name.1.clone(), now);
+        }
+        if kind == Kind::Pod {
+            return self.pod_changed(&name, object, decided, now);
+        }
         if kind != Kind::Workload {
             return Ok(());
         }
-        let before = std::mem::take(&mut self.usage);
+        let bound = self.usage.bound.clone();
+        let before = std::mem::replace(&mut self.usage, Usage { bound, ..Usage::default() });
         let new = object.map(Held::read).unwrap_or_default();
         let old = self.held.insert(name.clone(), new).unwrap_or_default();
         if change.deleted {
@@ -94,30 +114,59 @@ impl Checkers {
         if let Some(new) = self.held.get(&name) {
             new.check_change(&name.1, &old)?;
             if let Some(decided) = decided {
-                self.within(&name.1, &before, decided)?;
+                self.within(&name.1, &before, decided, now)?;
             }
         }
-        Ok(())
+        self.pods.compare(&self.held, now)
+    }
+
+    fn pod_changed(
+        &mut self,
+        name: &Name,
+        object: Option<&serde_json::Value>,
+        decided: Option<&[Rc<Quotas>]>,
+        now: Time,
+    ) -> Result<(), Violation> {
+        let before = self.usage.clone();
+        self.pods.changed(name, object);
+        self.usage.bound = self.pods.on_nodes();
+        self.pods.compare(&self.held, now)?;
+        match decided {
+            Some(decided) => self.within(&name.1, &before, decided, now),
+            None => Ok(()),
+        }
     }
 
     /// Whether what is used fits into quotas that the process knew when it decided, or later: what was used too much
     /// before may not have grown.
-    fn within(&self, name: &str, before: &Usage, decided: &[Rc<Quotas>]) -> Result<(), Violation> {
-        let mut message = String::new();
+    fn within(&self, name: &str, before: &Usage, decided: &[Rc<Quotas>], now: Time) -> Result<(), Violation> {
+        // The place of a workload that moves away from a changed node is free once the engine has decided on that.
+        let moving = |(kind, node, what): &(&str, String, String)| {
+            *kind == "Node"
+                && what == "topology"
+                && self.nodes.get(node).is_some_and(|at| now.since(*at) < MOVES)
+        };
+        // By node of the tree: other workloads were decided with other quotas of the same time.
+        let mut over: Option<quota::Excess> = None;
         for quotas in decided {
             let old = quotas.excess(before);
             let was = |what: &(&str, String, String)| old.get(what).copied().unwrap_or(0).max(0);
-            let excess = quotas.excess(&self.usage);
-            let Some((what, over)) = excess.iter().find(|(what, over)| **over > was(what)) else {
-                return Ok(());
-            };
-            let used = &self.usage;
-            message = format!(
-                "{name} got quota, and {what:?} uses {over} CPUs too much (before: {}): {used:?}",
-                was(what)
-            );
+            let mut excess = quotas.excess(&self.usage);
+            excess.retain(|what, over| *over > was(what) && over.is_positive() && !moving(what));
+            match &mut over {
+                None => over = Some(excess),
+                Some(over) => over.retain(|what, _| excess.contains_key(what)),
+            }
         }
-        Err(Violation::new(Rule::Quota, message))
+        match over.unwrap_or_default().first_key_value() {
+            None => Ok(()),
+            Some((what, over)) => {
+                let used = &self.usage;
+                let message =
+                    format!("{name} got quota or a node, and {what:?} uses {over} CPUs too much: {used:?}");
+                Err(Violation::new(Rule::Quota, message))
+            }
+        }
     }
 
     /// What is used, by node of the quota tree and flavor.

@@ -32,6 +32,8 @@ pub struct Usage {
     pub queues: BTreeMap<(String, String), i64>,
     /// By the node that a topology assignment names.
     pub nodes: BTreeMap<String, i64>,
+    /// By the node that pods are bound to.
+    pub bound: BTreeMap<String, i64>,
 }
 
 /// What may be used.
@@ -172,9 +174,11 @@ impl Quotas {
                 }
             }
         }
-        for (node, used) in &usage.nodes {
-            let cpus = self.nodes.get(node).copied().unwrap_or(0);
-            out.insert(("Node", node.clone(), String::new()), used - cpus);
+        for (what, on_nodes) in [("topology", &usage.nodes), ("pods", &usage.bound)] {
+            for (node, used) in on_nodes {
+                let cpus = self.nodes.get(node).copied().unwrap_or(0);
+                out.insert(("Node", node.clone(), what.to_owned()), used - cpus);
+            }
         }
         out
     }

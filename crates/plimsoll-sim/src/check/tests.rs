@@ -32,9 +32,9 @@ fn second(pods: i64, known: i64) -> Result<(), Rule> {
     quotas.know(Kind::ClusterQueue, "c", Some(&queue(known)));
     let known = [Rc::new(quotas)];
     let rule = |v: Violation| v.rule;
-    checkers.changed(Kind::ClusterQueue, &change(queue(3)), None).map_err(rule)?;
-    checkers.changed(Kind::Workload, &change(workload("a", 2)), Some(&known)).map_err(rule)?;
-    checkers.changed(Kind::Workload, &change(workload("b", pods)), Some(&known)).map_err(rule)
+    checkers.changed(Kind::ClusterQueue, &change(queue(3)), None, Time(0)).map_err(rule)?;
+    checkers.changed(Kind::Workload, &change(workload("a", 2)), Some(&known), Time(0)).map_err(rule)?;
+    checkers.changed(Kind::Workload, &change(workload("b", pods)), Some(&known), Time(0)).map_err(rule)
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn too_much_quota_is_found() {
 fn a_second_reservation_and_half_an_admission_are_found() {
     let changed = |object: Value| {
         let mut checkers = Checkers::default();
-        checkers.changed(Kind::Workload, &change(workload("a", 2)), None).unwrap();
-        checkers.changed(Kind::Workload, &change(object), None).map_err(|v| v.rule)
+        checkers.changed(Kind::Workload, &change(workload("a", 2)), None, Time(0)).unwrap();
+        checkers.changed(Kind::Workload, &change(object), None, Time(0)).map_err(|v| v.rule)
     };
     assert_eq!(changed(workload("a", 2)), Ok(()));
     assert_eq!(changed(workload("a", 1)), Err(Rule::AdmittedTwice));

@@ -120,6 +120,11 @@ impl Held {
         Ok(())
     }
 
+    /// Pods that it holds quota for.
+    pub fn charged_pods(&self) -> i64 {
+        if self.assigned && self.reserved { self.podsets.iter().map(|(_, count, _)| count).sum() } else { 0 }
+    }
+
     /// Whether its job may run.
     pub const fn runs(&self) -> bool {
         self.admitted && !self.evicted && self.counts

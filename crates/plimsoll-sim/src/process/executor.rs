@@ -4,47 +4,22 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_api::execution::status::{Status, StatusKey};
-use plimsoll_api::execution::{self, Response, Step};
+use plimsoll_api::execution::{self, Step};
 use plimsoll_api::lanes::{Group, Lane, Lanes};
 use plimsoll_api::request::Request as ClientRequest;
 use plimsoll_engine::Action;
 use plimsoll_queueing::{Action as QueueAction, Admission, WorkloadUpdate};
+use plimsoll_scheduler::Action as PodAction;
 use plimsoll_state::{Answer as Outcome, Duration};
 
 use super::Process;
+use super::calls::{For, Write};
 use crate::agenda::Event as Happens;
 use crate::api::{ApiError, Request, response};
-use crate::network::{Answer, Caller, Network};
-
-/// A write of the engine under way.
-#[derive(Debug)]
-pub struct Write {
-    /// The lane that it keeps busy.
-    lane: Lane,
-    /// Where it gives something away: the serial number of the quotas that were known when that was decided.
-    decided: Option<u64>,
-}
-
-/// What a request is made for.
-pub enum For {
-    /// A write of the engine, and how it continues.
-    Write(Write, Box<dyn FnOnce(Response) -> Step + Send>),
-    /// The status of a queue.
-    Status(StatusKey, Status),
-}
+use crate::network::{Answer, Network};
 
 /// A write of the engine that pauses, and how it continues.
 pub struct Pause(Write, Box<dyn FnOnce() -> Step + Send>);
-
-impl fmt::Debug for For {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Write(write, _) => f.debug_tuple("Write").field(write).finish_non_exhaustive(),
-            Self::Status(key, _) => f.debug_tuple("Status").field(key).finish_non_exhaustive(),
-        }
-    }
-}
 
 impl fmt::Debug for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,9 +33,10 @@ pub struct Executor {
     lanes: Lanes,
     /// Serial numbers of quotas that decisions in the lanes were made with, by the number of the write.
     decided: BTreeMap<u64, u64>,
+    /// The same of bindings, by the UID of the pod.
+    bound: BTreeMap<String, u64>,
     /// Admissions given, by the UID of the workload, and the serial numbers that they were decided with.
     given: BTreeMap<String, (Box<Admission>, u64)>,
-    calls: BTreeMap<u64, For>,
     pauses: BTreeMap<u64, Pause>,
     number: u64,
 }
@@ -72,6 +48,9 @@ impl Executor {
         if let Action::Queueing(QueueAction::UpdateWorkload(u)) = &action {
             let decided = self.first_decided(u, decided);
             self.decided.insert(u.id, decided);
+        }
+        if let Action::Scheduler(PodAction::Bind { pod, .. }) = &action {
+            self.bound.insert(pod.uid.clone(), decided);
         }
         self.lanes.push(lane, action)
     }
@@ -95,14 +74,19 @@ impl Executor {
 
     /// What an action that begins was decided with, where it gives something away.
     fn take_decided(&mut self, action: &Action) -> Option<u64> {
-        let Action::Queueing(QueueAction::UpdateWorkload(update)) = action else { return None };
-        let first = update.ids().filter_map(|id| self.decided.remove(&id)).min();
-        first.filter(|_| matches!(update.admission, Some(Some(_))))
+        match action {
+            Action::Queueing(QueueAction::UpdateWorkload(update)) => {
+                let first = update.ids().filter_map(|id| self.decided.remove(&id)).min();
+                first.filter(|_| matches!(update.admission, Some(Some(_))))
+            }
+            Action::Scheduler(PodAction::Bind { pod, .. }) => self.bound.remove(&pod.uid),
+            Action::Scheduler(_) | Action::Queueing(_) => None,
+        }
     }
 
     /// Whether nothing waits and nothing is under way.
     pub fn is_idle(&mut self) -> bool {
-        self.calls.is_empty() && self.pauses.is_empty() && !Group::ALL.into_iter().any(|g| self.lanes.has(g))
+        self.pauses.is_empty() && !Group::ALL.into_iter().any(|g| self.lanes.has(g))
     }
 }
 
@@ -174,14 +158,6 @@ impl Process {
         }
     }
 
-    /// Sends a request.
-    pub(super) fn send(&mut self, what: For, request: Request, decided: Option<u64>, network: &mut Network) {
-        self.executor.number += 1;
-        let call = self.executor.number;
-        self.executor.calls.insert(call, what);
-        network.send(Caller { life: self.life, call }, request, decided);
-    }
-
     /// An action was replaced before it began.
     pub(super) fn superseded(&mut self, action: Action, network: &mut Network) {
         self.tell(execution::answered(action, Outcome::Superseded), network);
@@ -189,7 +165,8 @@ impl Process {
 
     /// An answer has come.
     pub fn answer(&mut self, call: u64, answer: Answer, network: &mut Network) {
-        match self.executor.calls.remove(&call) {
+        match self.calls.take(call) {
+            Some(For::Job(key, step)) => self.job_answered(key, step, answer, network),
             Some(For::Status(key, status)) => self.status_answered(key, status, answer, network),
             Some(For::Write(write, then)) => {
                 self.carry_on(write, then(response(answer)), network);

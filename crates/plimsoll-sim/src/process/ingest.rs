@@ -9,12 +9,14 @@ use serde_json::Value;
 
 use super::{Process, STOPS};
 use crate::agenda::Event as Happens;
-use crate::api::{Delta, Kind, is_true, name_of, text};
+use crate::api::{Delta, Kind, is_true, list, name_of, text};
 use crate::network::{Delivery, Network};
 
 /// Whether the engine waits for the job of this workload to stop.
 pub fn waits_for_stop(workload: &Value) -> bool {
-    is_true(workload, "Evicted") && workload["status"]["admission"].is_object()
+    is_true(workload, "Evicted")
+        && workload["status"]["admission"].is_object()
+        && list(workload, &["metadata", "ownerReferences"]).is_empty()
 }
 
 impl Process {
@@ -35,6 +37,7 @@ impl Process {
         self.take(kind, deltas, network);
         if self.unlisted.is_empty() {
             self.step_at(network.now(), network);
+            self.wake_workers(network);
         }
     }
 
@@ -73,9 +76,7 @@ impl Process {
             match delta {
                 Delta::Upsert(object) => self.upsert(kind, &object, network),
                 Delta::Delete(name, uid) => {
-                    if let Some(kind) = Stored::of(kind.resource()) {
-                        self.objects.remove(kind, &name.0, &name.1);
-                    }
+                    self.gone(kind, &name, &uid, network);
                     self.known.see(kind, &name.1, None);
                     let event = match kind {
                         Kind::Pod => Some(Event::Object(ObjectEvent::PodDelete(uid))),
@@ -91,25 +92,34 @@ impl Process {
 
     fn upsert(&mut self, kind: Kind, object: &Arc<Value>, network: &mut Network) {
         self.known.see(kind, text(object, &["metadata", "name"]), Some(object));
+        // The bytes, where they are what is decoded.
+        let decoded = matches!(kind, Kind::Node | Kind::Pod | Kind::Namespace);
+        let json = if decoded { object.to_string() } else { String::new() };
         let event = match kind {
-            Kind::Node | Kind::Pod => {
-                let bytes = serde_json::to_vec(&**object).unwrap_or_default();
-                let event = match kind {
-                    Kind::Node => {
-                        plimsoll_api::convert::node(&bytes).map(|n| ObjectEvent::NodeUpsert(Box::new(n)))
-                    }
-                    _ => plimsoll_api::convert::pod(&bytes).map(|p| ObjectEvent::PodUpsert(Box::new(p))),
-                };
-                event.map(|e| Some(Event::Object(e)))
+            Kind::Node => plimsoll_api::convert::node(json.as_bytes())
+                .map(|n| Some(Event::Object(ObjectEvent::NodeUpsert(Box::new(n))))),
+            Kind::Pod => plimsoll_api::convert::pod(json.as_bytes())
+                .map(|p| Some(Event::Object(ObjectEvent::PodUpsert(Box::new(p))))),
+            _ => {
+                if self.placement
+                    && let Ok(Some(known)) =
+                        plimsoll_api::convert::cluster_object(kind.name(), json.as_bytes())
+                {
+                    self.tell(Event::Object(ObjectEvent::ObjectUpsert(Box::new(known))), network);
+                }
+                plimsoll_api::kueue::upsert_event(object).map(|e| e.map(Event::Queueing))
             }
-            _ => plimsoll_api::kueue::upsert_event(object).map(|e| e.map(Event::Queueing)),
         };
-        if let Some(kind) = Stored::of(kind.resource()) {
-            self.objects.put(kind, Arc::clone(object));
+        // Pods that no queue manages are not kept.
+        if let Some(stored) = Stored::of(kind.resource())
+            && (kind != Kind::Pod || json.contains("kueue.x-k8s.io/"))
+        {
+            self.objects.put(stored, Arc::clone(object));
         }
         if let Ok(Some(event)) = event {
             self.tell(event, network);
         }
+        self.touched(kind, object, network);
         if kind == Kind::Workload && waits_for_stop(object) {
             network.agenda.after(STOPS, Happens::Stopped(self.life, name_of(object).1));
         }

@@ -1,8 +1,10 @@
 //! The process under test as a whole: watches, cache, engine, executor. What decides is the product's own code; what is
 //! modelled here is the asynchronous shell around it. A crash drops all of it, and a new one starts from lists.
 
+mod calls;
 mod executor;
 mod ingest;
+mod jobs;
 mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,9 @@ use crate::api::{Kind, Watch};
 use crate::check::quota::Quotas;
 use crate::network::Network;
 use crate::scenario::Settings;
+use calls::Calls;
 use executor::Executor;
+use jobs::Jobs;
 use statuses::Statuses;
 
 /// Least time between two steps of the engine (the runtime's driver).
@@ -37,8 +41,13 @@ pub struct Process {
     watches: Vec<Watch>,
     /// Kinds that were never listed: nothing is decided before that.
     unlisted: BTreeSet<Kind>,
+    calls: Calls,
     executor: Executor,
     statuses: Statuses,
+    jobs: Jobs,
+    config: plimsoll_jobs::Config,
+    /// Whether the engine places pods.
+    placement: bool,
     inbox: Vec<Event>,
     /// When the engine's next step is put down for.
     due: Option<Time>,
@@ -97,8 +106,12 @@ impl Process {
             objects: ObjectStore::default(),
             watches: watched(&settings).map(Watch::new).collect(),
             unlisted: watched(&settings).collect(),
+            calls: Calls::default(),
             executor: Executor::default(),
             statuses: Statuses::default(),
+            jobs: Jobs::default(),
+            config: plimsoll_jobs::Config::default(),
+            placement: settings.placement,
             inbox: Vec::new(),
             due: None,
             stepped: Time(0),
@@ -122,8 +135,10 @@ impl Process {
     pub fn is_idle(&mut self, network: &Network) -> bool {
         self.unlisted.is_empty()
             && self.inbox.is_empty()
+            && self.calls.is_idle()
             && self.executor.is_idle()
             && self.statuses.is_idle()
+            && self.jobs.is_idle()
             && !network.busy(self.life)
             && self.watches.iter().all(|w| w.listed && !w.behind(&network.api))
     }

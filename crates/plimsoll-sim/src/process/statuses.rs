@@ -9,7 +9,7 @@ use plimsoll_queueing::Action;
 use plimsoll_state::Duration;
 
 use super::Process;
-use super::executor::For;
+use super::calls::For;
 use crate::agenda::Event as Happens;
 use crate::api::Request;
 use crate::network::{Answer, Network};

@@ -19,11 +19,13 @@ pub struct Profile {
     pub operations: i64,
     /// Most queues.
     pub queues: i64,
+    /// How many of a thousand jobs are plain pods, where pods are placed.
+    pub plain_pods: u32,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { operations: 60, queues: 3 }
+        Self { operations: 60, queues: 3, plain_pods: 0 }
     }
 }
 
@@ -55,20 +57,22 @@ pub fn generate(seed: u64, profile: Profile) -> Scenario {
     let mut operations = Vec::new();
     for _ in 0..rng.range(4, profile.operations) {
         at += rng.range(0, 2 * temper.pause);
-        let operation = operation(&mut rng, &temper, &settings, &plan, &mut made);
+        let operation = operation(&mut rng, &profile, &temper, &settings, &plan, &mut made);
         operations.push(Timed { at, operation });
     }
     let calm = at + rng.range(0, 20_000);
-    Scenario { seed, settings, faults, plan, calm, operations }
+    let crash_after = rng.chance(200).then(|| u64::try_from(rng.range(1, 800)).unwrap_or(1));
+    Scenario { seed, settings, faults, plan, calm, crash_after, operations }
 }
 
 fn settings(rng: &mut Rng) -> Settings {
     let topology = rng.chance(350);
+    let placement = rng.chance(400);
     Settings {
         fair_sharing: rng.chance(300),
         topology,
-        placement: false,
-        joint: false,
+        placement,
+        joint: placement && rng.chance(500),
         explain_every: if rng.chance(300) { 500 } else { 0 },
     }
 }
@@ -120,7 +124,7 @@ fn plan(rng: &mut Rng, settings: &Settings, profile: &Profile) -> Plan {
 }
 
 /// A job that fits: at most four CPUs where the order is strict, and no more than the nodes have.
-fn job(rng: &mut Rng, settings: &Settings, plan: &Plan) -> JobSpec {
+fn job(rng: &mut Rng, profile: &Profile, settings: &Settings, plan: &Plan) -> JobSpec {
     let queue = rng.below(u32::try_from(plan.queues.len()).unwrap_or(1)) as usize;
     let (mut pods, mut cpus) = match rng.below(7) {
         0..4 => (rng.range(1, 4), 1),
@@ -138,8 +142,13 @@ fn job(rng: &mut Rng, settings: &Settings, plan: &Plan) -> JobSpec {
     if pods * cpus > most {
         (pods, cpus) = (2, cpus.min(2));
     }
+    let form = match settings.placement {
+        true if rng.chance(profile.plain_pods) => Form::Pods,
+        true => Form::Job,
+        false => Form::Workload,
+    };
     JobSpec {
-        form: Form::Workload,
+        form,
         queue,
         priority: i32::try_from(rng.range(-1, 2)).unwrap_or(0),
         pods: i32::try_from(pods).unwrap_or(1),
@@ -152,6 +161,7 @@ fn job(rng: &mut Rng, settings: &Settings, plan: &Plan) -> JobSpec {
 
 fn operation(
     rng: &mut Rng,
+    profile: &Profile,
     temper: &Temper,
     settings: &Settings,
     plan: &Plan,
@@ -168,7 +178,7 @@ fn operation(
     }
     let known = rng.below(u32::try_from(*made).unwrap_or(0)) as usize;
     match kind {
-        1 if *made > 0 => change(rng, known, settings, plan),
+        1 if *made > 0 => change(rng, profile, known, settings, plan),
         2 => administer(rng, plan),
         3 => {
             let node = rng.below(u32::try_from(plan.nodes.len()).unwrap_or(1)) as usize;
@@ -183,15 +193,15 @@ fn operation(
         _ => {
             let job_number = *made;
             *made += 1;
-            Operation::Submit { job: job_number, spec: job(rng, settings, plan) }
+            Operation::Submit { job: job_number, spec: job(rng, profile, settings, plan) }
         }
     }
 }
 
-fn change(rng: &mut Rng, known: usize, settings: &Settings, plan: &Plan) -> Operation {
+fn change(rng: &mut Rng, profile: &Profile, known: usize, settings: &Settings, plan: &Plan) -> Operation {
     match rng.below(8) {
         0 => Operation::Delete { job: known },
-        1 => Operation::Submit { job: known, spec: job(rng, settings, plan) },
+        1 => Operation::Submit { job: known, spec: job(rng, profile, settings, plan) },
         2 | 3 => Operation::Activate { job: known, active: rng.chance(500) },
         4 => Operation::Prioritize { job: known, priority: i32::try_from(rng.range(-1, 3)).unwrap_or(0) },
         5 => Operation::Move {

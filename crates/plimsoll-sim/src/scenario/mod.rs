@@ -24,6 +24,9 @@ pub struct Scenario {
     pub plan: Plan,
     /// When the faults end and the plan is restored.
     pub calm: i64,
+    /// After how many steps the process ends once more, if at all, in addition to what the operations say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash_after: Option<u64>,
     /// What happens until then, in order of time. Written on lines of their own.
     #[serde(skip)]
     pub operations: Vec<Timed>,
@@ -180,6 +183,8 @@ pub enum Form {
     Workload,
     /// A Job.
     Job,
+    /// Plain pods: a pod group where there are several.
+    Pods,
 }
 
 /// A job, whatever its form.

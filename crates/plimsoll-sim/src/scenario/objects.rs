@@ -1,5 +1,6 @@
 //! Objects of the API as the scenario wants them.
 
+use plimsoll_kubelet::kubelet::DURATION;
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
@@ -136,9 +137,12 @@ pub fn node(node: usize, s: &NodeSpec, now: Time) -> Value {
     let name = node_name(node);
     let ready = if s.ready { "True" } else { "False" };
     let (rack, host) = (LEVELS[0], LEVELS[1]);
+    // As the node lifecycle controller does.
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let taints = if s.ready { json!([]) } else { json!([taint]) };
     json!({
         "metadata": {"name": name, "labels": {rack: format!("r{}", s.rack), host: name}},
-        "spec": {},
+        "spec": {"taints": taints},
         "status": {
             "capacity": amounts, "allocatable": amounts,
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": stamp(now)}],
@@ -147,12 +151,79 @@ pub fn node(node: usize, s: &NodeSpec, now: Time) -> Value {
 }
 
 /// The pod template of a job.
-pub fn template(s: &JobSpec) -> Value {
+fn template(s: &JobSpec) -> Value {
     let requests = json!({"cpu": s.cpus.to_string()});
     json!({"spec": {
         "restartPolicy": "Never", "schedulerName": "default-scheduler",
         "containers": [{"name": "main", "image": "busybox", "resources": {"requests": requests}}],
     }})
+}
+
+/// Priority classes of jobs: `p0` is -1.
+pub fn priority_class(class: i32) -> Value {
+    json!({"metadata": {"name": format!("p{class}")}, "value": class - 1})
+}
+
+/// The class of a priority.
+pub fn class_of(priority: i32) -> String {
+    format!("p{}", priority + 1)
+}
+
+/// Annotations of the pods of a job: how long they run, and what topology they ask for.
+fn annotations(s: &JobSpec, settings: &Settings) -> Value {
+    let mut annotations = json!({DURATION: format!("{}ms", s.runs)});
+    if settings.topology {
+        let (key, value) = match s.topology {
+            0 | 1 => ("kueue.x-k8s.io/podset-unconstrained-topology", "true"),
+            2 => ("kueue.x-k8s.io/podset-required-topology", LEVELS[0]),
+            3 => ("kueue.x-k8s.io/podset-preferred-topology", LEVELS[1]),
+            _ => ("kueue.x-k8s.io/podset-preferred-topology", LEVELS[0]),
+        };
+        annotations[key] = json!(value);
+    }
+    annotations
+}
+
+fn labels(s: &JobSpec) -> Value {
+    json!({
+        "kueue.x-k8s.io/queue-name": format!("l{}", s.queue),
+        "kueue.x-k8s.io/priority-class": class_of(s.priority),
+    })
+}
+
+/// What the names of a job's plain pods begin with.
+pub fn pod_prefix(job: &str) -> String {
+    format!("{job}-p")
+}
+
+/// The plain pods of a job: a group where there are several.
+pub fn pods(job: usize, s: &JobSpec, settings: &Settings) -> Vec<Value> {
+    let group = job_name(job);
+    let pod = |i: i32| {
+        let mut pod = template(s);
+        let name = format!("{}{i}", pod_prefix(&group));
+        let (mut labels, mut annotations) = (labels(s), annotations(s, settings));
+        if s.pods > 1 {
+            labels["kueue.x-k8s.io/pod-group-name"] = json!(group);
+            annotations["kueue.x-k8s.io/pod-group-total-count"] = json!(s.pods.to_string());
+        }
+        pod["metadata"] =
+            json!({"namespace": NAMESPACE, "name": name, "labels": labels, "annotations": annotations});
+        pod
+    };
+    (0..s.pods).map(pod).collect()
+}
+
+/// A Job.
+pub fn batch_job(job: usize, s: &JobSpec, settings: &Settings) -> Value {
+    let mut template = template(s);
+    template["metadata"] = json!({"annotations": annotations(s, settings)});
+    let mut metadata = json!({"namespace": NAMESPACE, "name": job_name(job), "labels": labels(s)});
+    if let Some(least) = s.least.filter(|l| *l < s.pods) {
+        metadata["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()});
+    }
+    let spec = json!({"parallelism": s.pods, "completions": s.pods, "template": template});
+    json!({"metadata": metadata, "spec": spec})
 }
 
 /// With two flavors of which one has a topology, a workload without a topology request gets the other one.

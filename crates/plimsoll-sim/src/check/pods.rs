@@ -1,0 +1,91 @@
+//! Pods: what they use of nodes, and whether as many run as their workload is charged for.
+
+use std::collections::BTreeMap;
+
+use plimsoll_state::{Duration, Time};
+use serde_json::Value;
+
+use super::{Held, Rule, Violation};
+use crate::api::{Name, deleting, list, name_of, text};
+
+/// How long more pods may run than their workload holds quota for: an eviction, or a deletion, is under way.
+const GRACE: Duration = Duration::from_seconds(600);
+
+/// A pod that is bound and has not ended.
+#[derive(Clone, Debug)]
+struct Running {
+    node: String,
+    cpus: i64,
+    /// Its workload, empty for none.
+    workload: String,
+    /// Whether it is to go: it counts for its node only.
+    going: bool,
+}
+
+/// Pods.
+#[derive(Debug, Default)]
+pub struct Pods {
+    running: BTreeMap<Name, Running>,
+    /// Workloads of which too many pods run, and since when.
+    too_many: BTreeMap<String, Time>,
+}
+
+impl Pods {
+    /// A pod has changed, or is gone.
+    pub fn changed(&mut self, name: &Name, object: Option<&Value>) {
+        let running = object.filter(|o| {
+            !text(o, &["spec", "nodeName"]).is_empty()
+                && !matches!(text(o, &["status", "phase"]), "Succeeded" | "Failed")
+        });
+        let Some(object) = running else {
+            self.running.remove(name);
+            return;
+        };
+        let containers = list(object, &["spec", "containers"]).iter();
+        let cpus = containers.map(|c| text(c, &["resources", "requests", "cpu"]).parse().unwrap_or(0)).sum();
+        let running = Running {
+            node: text(object, &["spec", "nodeName"]).to_owned(),
+            cpus,
+            workload: text(object, &["metadata", "annotations", "kueue.x-k8s.io/workload"]).to_owned(),
+            going: deleting(object),
+        };
+        self.running.insert(name_of(object), running);
+    }
+
+    /// CPUs of bound pods, by node.
+    pub fn on_nodes(&self) -> BTreeMap<String, i64> {
+        let mut out = BTreeMap::new();
+        for pod in self.running.values() {
+            *out.entry(pod.node.clone()).or_insert(0) += pod.cpus;
+        }
+        out
+    }
+
+    /// Compares what runs with what workloads hold.
+    ///
+    /// # Errors
+    /// When more has run for longer than an eviction takes.
+    pub fn compare(&mut self, held: &BTreeMap<Name, Held>, now: Time) -> Result<(), Violation> {
+        let mut counts: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+        for ((namespace, _), pod) in self.running.iter().filter(|(_, p)| !p.going && !p.workload.is_empty()) {
+            *counts.entry((namespace, &pod.workload)).or_insert(0) += 1;
+        }
+        let mut too_many = BTreeMap::new();
+        for ((namespace, workload), count) in counts {
+            let charged =
+                held.get(&(namespace.to_owned(), workload.to_owned())).map_or(0, Held::charged_pods);
+            if count <= charged {
+                continue;
+            }
+            let since = self.too_many.get(workload).copied().unwrap_or(now);
+            if now.since(since) > GRACE {
+                let message =
+                    format!("{count} pods of {workload} run, {charged} are charged, since {:?}", since);
+                return Err(Violation::new(Rule::PodsWithoutQuota, message));
+            }
+            too_many.insert(workload.to_owned(), since);
+        }
+        self.too_many = too_many;
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! The kubelets of all nodes: the stage machine of `plimsoll up`, in virtual time.
+
+use std::sync::Arc;
+
+use plimsoll_kubelet::kubelet::view::PodView;
+use plimsoll_kubelet::{Kubelet, Options, Write};
+use plimsoll_state::Time;
+use serde_json::Value;
+
+use super::Cluster;
+use crate::agenda::Event;
+use crate::api::{Kind, Name, Request, Style, is_true, name_of, text, uid};
+use crate::network::Network;
+use crate::scenario::objects::NAMESPACE;
+
+/// The kubelets.
+#[derive(Debug)]
+pub struct Kubelets {
+    machine: Kubelet,
+    /// When they are due.
+    due: Option<Time>,
+}
+
+impl Default for Kubelets {
+    fn default() -> Self {
+        let options = Options { speed: 1.0, events: false, leases: false };
+        Self { machine: Kubelet::new(options), due: None }
+    }
+}
+
+impl Cluster {
+    /// A kubelet looks at a pod.
+    pub fn look_at_pod(&mut self, name: &str, network: &mut Network) {
+        let pod = network.api.get(Kind::Pod, NAMESPACE, name).cloned();
+        let Some(pod) = pod else { return };
+        let now = network.now();
+        let node = text(&pod, &["spec", "nodeName"]).to_owned();
+        if network.api.get(Kind::Node, "", &node).is_none() {
+            // Pods of nodes that are gone are collected.
+            self.kubelets.machine.forget_pod(uid(&pod));
+            return remove(&pod, network);
+        }
+        if let Ok(view) = serde_json::from_value::<PodView>((*pod).clone()) {
+            self.kubelets.machine.handle_pod(now.0, view);
+        }
+        self.wake_kubelets(network);
+    }
+
+    /// A node has changed, or is gone: its pods are looked at.
+    pub fn look_at_node(&mut self, name: &str, network: &mut Network) {
+        let now = network.now();
+        let node = network.api.get(Kind::Node, "", name).cloned();
+        match node.as_ref().filter(|n| is_true(n, "Ready")) {
+            Some(node) => self.kubelets.machine.handle_node(now.0, name, uid(node), None),
+            None => self.kubelets.machine.forget_node(name),
+        }
+        let here = |p: &&Arc<Value>| text(p, &["spec", "nodeName"]) == name;
+        let pods: Vec<Name> = network.api.all(Kind::Pod).filter(here).map(|p| name_of(p)).collect();
+        for pod in pods {
+            self.look_at_pod(&pod.1, network);
+        }
+    }
+
+    fn wake_kubelets(&mut self, network: &mut Network) {
+        let Some(wake) = self.kubelets.machine.next_wake() else { return };
+        let wake = Time(wake).max(network.now());
+        if self.kubelets.due.is_none_or(|due| wake < due) {
+            self.kubelets.due = Some(wake);
+            network.agenda.at(wake, Event::Kubelets);
+        }
+    }
+
+    /// The kubelets do what is due; whether anything was.
+    pub fn step_kubelets(&mut self, network: &mut Network) -> bool {
+        let now = network.now();
+        if self.kubelets.due != Some(now) {
+            return false;
+        }
+        self.kubelets.due = None;
+        for write in self.kubelets.machine.step(now.0) {
+            let request = match write {
+                Write::PodStatus { namespace, name, patch: body, .. } => {
+                    let (kind, name, style) = (Kind::Pod, (namespace, name), Style::Strategic);
+                    Request::Patch { kind, name, status: true, style, body }
+                }
+                Write::PodDelete { namespace, name, uid } => {
+                    Request::Delete { kind: Kind::Pod, name: (namespace, name), uid, grace: Some(0) }
+                }
+                Write::Event { .. } | Write::Lease { .. } => continue,
+            };
+            // Gone, or another pod of that name.
+            let _ = network.api.handle(request, now);
+        }
+        self.wake_kubelets(network);
+        true
+    }
+}
+
+/// Deletes a pod at once.
+pub fn remove(pod: &Value, network: &mut Network) {
+    let (kind, name, uid, now) = (Kind::Pod, name_of(pod), uid(pod).to_owned(), network.now());
+    let _ = network.api.handle(Request::Delete { kind, name, uid, grace: Some(0) }, now);
+}

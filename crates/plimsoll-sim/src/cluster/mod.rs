@@ -1,0 +1,124 @@
+//! The rest of the cluster: kubelets, the Job controller, garbage collection. Each looks at an object some time after it has
+//! changed, sees the API as it is then, and never fails: what is under test is Plimsoll.
+
+mod job;
+mod kubelets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use plimsoll_state::Duration;
+use serde_json::Value;
+
+use crate::agenda::Event;
+use crate::api::{Change, Kind, Request, deleting, list, name_of, text, uid};
+use crate::dice::{Dice, Draw};
+use crate::network::Network;
+use crate::scenario::objects::NAMESPACE;
+use kubelets::Kubelets;
+
+/// The rest of the cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    dice: Dice,
+    /// How often something was looked at.
+    looks: u64,
+    /// Jobs that will be looked at.
+    jobs: BTreeSet<String>,
+    /// Pods made so far, by job.
+    made: BTreeMap<String, u32>,
+    /// UIDs of pods that have succeeded, by the UID of their Job.
+    succeeded: BTreeMap<String, BTreeSet<String>>,
+    kubelets: Kubelets,
+}
+
+/// The Job that owns an object: its name and UID.
+fn owner(object: &Value) -> Option<(&str, &str)> {
+    let owners = list(object, &["metadata", "ownerReferences"]).iter();
+    let mut jobs = owners.filter(|o| o["kind"] == "Job");
+    jobs.next().map(|o| (text(o, &["name"]), text(o, &["uid"])))
+}
+
+impl Cluster {
+    /// A cluster without nodes.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            dice: Dice::new(seed).about("cluster"),
+            looks: 0,
+            jobs: BTreeSet::new(),
+            made: BTreeMap::new(),
+            succeeded: BTreeMap::new(),
+            kubelets: Kubelets::default(),
+        }
+    }
+
+    fn soon(&mut self, what: &str, longest: i64) -> Duration {
+        self.looks += 1;
+        Duration::from_millis(self.dice.about(what).of(self.looks).rng().range(1, longest))
+    }
+
+    /// Something has changed.
+    pub fn changed(&mut self, kind: Kind, change: &Change, network: &mut Network) {
+        match kind {
+            Kind::Job => self.look_at_job(&name_of(&change.object).1, network),
+            Kind::Pod => {
+                if change.deleted {
+                    let wait = self.soon("collect", 20);
+                    network.agenda.after(wait, Event::Collect);
+                }
+                if let Some((job, _)) = owner(&change.object) {
+                    let job = job.to_owned();
+                    self.look_at_job(&job, network);
+                }
+                if !text(&change.object, &["spec", "nodeName"]).is_empty() {
+                    let (name, wait) = (name_of(&change.object).1, self.soon("pod", 20));
+                    network.agenda.after(wait, Event::Kubelet(name));
+                }
+            }
+            Kind::Workload => {
+                // One whose job is gone already is collected, too.
+                if let Some((job, _)) = owner(&change.object).filter(|_| !change.deleted) {
+                    let job = job.to_owned();
+                    self.look_at_job(&job, network);
+                }
+            }
+            Kind::Node => {
+                let (name, wait) = (name_of(&change.object).1, self.soon("node", 50));
+                network.agenda.after(wait, Event::Node(name));
+            }
+            Kind::Namespace
+            | Kind::ClusterQueue
+            | Kind::LocalQueue
+            | Kind::Cohort
+            | Kind::Flavor
+            | Kind::AdmissionCheck
+            | Kind::Topology
+            | Kind::WorkloadPriorityClass => {}
+        }
+    }
+
+    /// Deletes workloads all of whose pods are gone: the garbage collector.
+    pub fn collect(&self, network: &mut Network) {
+        let exists = |o: &Value| {
+            let pod = network.api.get(Kind::Pod, NAMESPACE, text(o, &["name"]));
+            pod.is_some_and(|p| o["uid"] == uid(p))
+        };
+        let orphan = |w: &&Arc<Value>| {
+            let owners = list(w, &["metadata", "ownerReferences"]);
+            !owners.is_empty() && !deleting(w) && owners.iter().all(|o| o["kind"] == "Pod" && !exists(o))
+        };
+        let all: Vec<Arc<Value>> = network.api.all(Kind::Workload).filter(orphan).cloned().collect();
+        for workload in all {
+            let (name, uid, now) = (name_of(&workload), uid(&workload).to_owned(), network.now());
+            let request = Request::Delete { kind: Kind::Workload, name, uid, grace: None };
+            let _ = network.api.handle(request, now);
+        }
+    }
+
+    fn look_at_job(&mut self, name: &str, network: &mut Network) {
+        if self.jobs.insert(name.to_owned()) {
+            let wait = self.soon(name, 20);
+            network.agenda.after(wait, Event::Job(name.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Requests under way, and what each is made for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use plimsoll_api::execution::status::{Status, StatusKey};
+use plimsoll_api::execution::{Response, Step};
+use plimsoll_api::lanes::Lane;
+use plimsoll_jobs::Key;
+
+use super::Process;
+use crate::api::{Kind, Name, Request};
+use crate::network::{Caller, Network};
+
+/// A write of the engine under way.
+#[derive(Debug)]
+pub struct Write {
+    /// The lane that it keeps busy.
+    pub lane: Lane,
+    /// Where it gives something away: the serial number of the quotas that were known when that was decided.
+    pub decided: Option<u64>,
+}
+
+/// What a request is made for.
+pub enum For {
+    /// A write of the engine, and how it continues.
+    Write(Write, Box<dyn FnOnce(Response) -> Step + Send>),
+    /// The status of a queue.
+    Status(StatusKey, Status),
+    /// A write of the job controllers.
+    Job(Key, JobStep),
+}
+
+impl fmt::Debug for For {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(write, _) => f.debug_tuple("Write").field(write).finish_non_exhaustive(),
+            Self::Status(key, _) => f.debug_tuple("Status").field(key).finish_non_exhaustive(),
+            Self::Job(key, step) => f.debug_tuple("Job").field(key).field(step).finish(),
+        }
+    }
+}
+
+/// A request of a key of the job controllers.
+#[derive(Debug)]
+pub enum JobStep {
+    /// Reads an object of which it isn't known whether a write to it was done.
+    Read(Kind),
+    /// Creates an object.
+    Create(Kind),
+    /// Patches an object.
+    Patch(Kind, Name),
+    /// Deletes an object with this UID.
+    Delete(Kind, Name, String),
+}
+
+/// Requests under way.
+#[derive(Debug, Default)]
+pub struct Calls {
+    made: BTreeMap<u64, For>,
+    number: u64,
+}
+
+impl Calls {
+    /// What a request was made for that has its answer.
+    pub fn take(&mut self, call: u64) -> Option<For> {
+        self.made.remove(&call)
+    }
+
+    /// Whether none is under way.
+    pub fn is_idle(&self) -> bool {
+        self.made.is_empty()
+    }
+}
+
+impl Process {
+    /// Sends a request.
+    pub(super) fn send(&mut self, what: For, request: Request, decided: Option<u64>, network: &mut Network) {
+        self.calls.number += 1;
+        let call = self.calls.number;
+        self.calls.made.insert(call, what);
+        network.send(Caller { life: self.life, call }, request, decided);
+    }
+}
