@@ -219,7 +219,7 @@ impl<'a> Search<'a> {
     }
 
     /// Looks for the next device, and for all that come after it (upstream `allocateOne`). `chosen`: the way to
-    /// satisfy the request is settled; devices before `start` are not looked at.
+    /// satisfy the request is settled; devices before `start` are skipped.
     fn step(&mut self, at: At, chosen: bool, start: usize) -> Result<Step, Failure> {
         self.steps += 1;
         if self.steps > MAX_STEPS || self.depth >= MAX_DEPTH {
@@ -310,7 +310,7 @@ fn alternative_name<'r>(request: &'r DeviceRequest, alternative: &'r DeviceAlter
     if alternative.name.is_empty() { &request.name } else { &alternative.name }
 }
 
-/// Gives devices that the node reaches to all claims, or says why not.
+/// Allocates devices that the node reaches to all claims, or returns why it can't.
 pub(crate) fn allocate(
     cluster: &Cluster,
     pools: &Pools,

@@ -86,7 +86,7 @@ impl Scheduler {
                 let key = (pod.uid.clone(), Kind::Nomination);
                 self.settle(key, action, failed, true);
             }
-            // These have events of their own, or nobody waits for them.
+            // These have events of their own, or need no answer.
             Action::Bind { .. } | Action::Prepare { .. } | Action::Extend { .. } | Action::Record { .. } => {}
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Cycle<'a> {
     pub state: CycleState,
     /// Filter states by position of the plugin; `None`: skipped.
     states: Vec<Option<Box<dyn FilterState>>>,
-    /// The only nodes to look at; `None`: all.
+    /// The only nodes to evaluate (`PreFilterResult`); `None`: all.
     pub names: Option<BTreeSet<Sym>>,
     /// The only nodes there are for the pod, ascending: those of a placement; `None`: all.
     within: Option<&'a [NodeId]>,
@@ -147,7 +147,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Nodes to look at, in id order.
+    /// Nodes to evaluate, in id order.
     pub fn candidates(&self, cluster: &Cluster) -> Vec<NodeId> {
         match &self.names {
             None => self.live_nodes(cluster),
@@ -160,7 +160,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Whether PreFilter left the node to be looked at.
+    /// Whether PreFilter left the node to be evaluated.
     pub fn allows(&self, cluster: &Cluster, node: NodeId) -> bool {
         self.names.as_ref().is_none_or(|names| names.contains(&cluster.nodes[node].name))
     }

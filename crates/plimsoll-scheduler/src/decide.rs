@@ -222,7 +222,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a victim needs not be deleted: it waits at Permit or in PreBind, and is only taken back.
+    /// Whether a victim is not deleted: a pod that waits on Permit or in PreBind is only rejected.
     fn make_way(&mut self, victim: PodId) -> bool {
         if self.waiting.preempt(victim) {
             return true;
@@ -287,7 +287,7 @@ pub(super) enum Search<'a> {
 
 /// After how many feasible nodes the search stops; `None`: never (upstream `numFeasibleNodesToFind` in `schedule_one.go`).
 ///
-/// A percentage of 0 looks at all nodes here: that costs less than upstream's sample.
+/// With a percentage of 0 all nodes are evaluated: ranks make that cheaper than upstream's sample.
 fn sample(runner: &super::runner::Runner, nodes: usize) -> Option<usize> {
     let percentage = usize::from(runner.profile.percentage_of_nodes_to_score);
     if percentage == 0 || percentage >= 100 || nodes < MIN_FEASIBLE {
@@ -378,7 +378,7 @@ pub(super) fn pick(nodes: &[NodeId], scores: &[i64], rng: &mut Rng) -> NodeId {
     nodes[0]
 }
 
-/// PostFilter: a node on which preemption makes room, and whether to clear the pod's nomination.
+/// PostFilter: the candidate for preemption, and whether to clear the pod's nomination.
 fn preempt(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
@@ -389,7 +389,7 @@ fn preempt(
     (choose(found, rng), clear)
 }
 
-/// PostFilter: nodes on which preemption makes room, and whether to clear the pod's nomination.
+/// PostFilter: candidates for preemption, and whether to clear the pod's nomination.
 pub(super) fn candidates(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,

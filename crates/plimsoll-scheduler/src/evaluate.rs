@@ -1,4 +1,4 @@
-//! The whole verdict on one pod: what every plugin says about every node.
+//! The whole verdict on one pod: the status of every plugin for every node.
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
@@ -51,9 +51,9 @@ pub struct Verdict {
     pub pre_enqueue: Option<Rejection>,
     /// Set when PreFilter rejects the pod.
     pub pre_filter: Option<Rejection>,
-    /// Names of the only nodes that were looked at, sorted; `None`: all.
+    /// Names of the only nodes that were evaluated, sorted; `None`: all.
     pub restricted: Option<Vec<String>>,
-    /// Whether only the nominated node was looked at, and passed.
+    /// Whether only the nominated node was evaluated, and passed.
     pub nominated_first: bool,
     /// Verdict by node name; `None`: feasible.
     pub nodes: Vec<(String, Option<Rejection>)>,
@@ -61,7 +61,7 @@ pub struct Verdict {
     pub scores: Vec<NodeScore>,
     /// Feasible nodes with the highest total, sorted.
     pub best: Vec<String>,
-    /// Failure text without and with what PostFilter said, when nothing is feasible.
+    /// Failure text without and with the message of PostFilter, when nothing is feasible.
     pub message: Option<(String, String)>,
     /// All preemption candidates, and which of them are best.
     pub candidates: Vec<Victims>,
@@ -72,7 +72,7 @@ pub struct Verdict {
 /// Node verdicts, in id order.
 pub(crate) type Verdicts = Vec<(NodeId, Status)>;
 
-/// Filters all candidates of the cycle. With a nominated node that passes, only that node is looked at.
+/// Filters all candidates of the cycle. With a nominated node that passes, only that node is evaluated.
 pub(crate) fn filter_all(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> (Verdicts, bool) {
     let outside = match filter_nominated(cycle, cluster) {
         Some((node, status)) if status.is_success() => return (vec![(node, status)], true),
@@ -84,8 +84,7 @@ pub(crate) fn filter_all(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> (Verdi
     (out, false)
 }
 
-/// The verdict on the nominated node: that it passes, or why not when PreFilter left it out, for that is all
-/// that anybody gets to know of it.
+/// The status of the nominated node, when it passes or PreFilter left it out: then no other status is reported for it.
 fn filter_nominated(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> Option<(NodeId, Status)> {
     let node = cluster.pods[cycle.pod.id].nominated;
     let node = node.filter(|n| cluster.nodes[*n].exists && cycle.is_within(*n))?;
@@ -102,7 +101,7 @@ fn add_outside(verdicts: &mut Verdicts, outside: Option<(NodeId, Status)>) {
 }
 
 /// Filters candidates of the cycle in turn, from `start` on, until `wanted` are feasible; moves `start` on. A
-/// nominated node that passes is the only one looked at.
+/// nominated node that passes is the only one evaluated.
 pub(crate) fn filter_some(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
@@ -191,7 +190,7 @@ pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts)
     out
 }
 
-/// The same from ranks: only distinct rejections are looked at.
+/// The same from ranks: only distinct rejections are counted.
 pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
     let mut out = Failure {
         fit: Fit { nodes: cluster.node_count, ..Fit::default() },

@@ -1,6 +1,6 @@
 //! Scheduling cycles that ask plugins outside of the process: HTTP extenders. Such a cycle takes several steps; until it has ended no other pod is
-//! taken from the queue, because cycles are serial (upstream `ScheduleOne`). What the plugins said is asked again at the
-//! end, on the state of then.
+//! taken from the queue, because cycles are serial (upstream `ScheduleOne`). At the end the other plugins
+//! are called again, on the state of then.
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
@@ -31,9 +31,9 @@ pub(crate) struct Extending {
     call: u64,
     deadline: Time,
     step: Step,
-    /// Whether only the nominated node was looked at.
+    /// Whether only the nominated node was evaluated.
     nominated_first: bool,
-    /// Nodes that nobody has rejected so far.
+    /// Nodes that no plugin has rejected so far.
     feasible: Vec<Sym>,
     rejected: Vec<(Sym, Status)>,
     scores: Map<Sym, i64>,
@@ -173,7 +173,7 @@ impl Scheduler {
         };
         match chosen {
             Some(node) => self.conclude(ext.id, Outcome::Placed(node, cycle.state)),
-            // What was feasible is gone in the meantime.
+            // No feasible node is left.
             None => self.again(ext.id),
         }
     }
@@ -352,7 +352,7 @@ impl Scheduler {
         }
     }
 
-    /// All extenders have had their say about victims.
+    /// All extenders have answered about victims.
     fn conclude_preempt(&mut self) {
         let Some(Extending { id, step: Step::Preempt { mut failure, plans, .. }, .. }) =
             self.extending.take()
@@ -384,7 +384,7 @@ impl Scheduler {
         }
     }
 
-    /// The pod is gone or on a node: nobody waits for answers about it any more.
+    /// The pod is deleted or on a node: answers about it are ignored from now on.
     pub(super) fn forget_extended(&mut self, id: PodId) {
         self.in_flight_events.remove(&id);
         if self.extending.as_ref().is_some_and(|e| e.id == id) {
@@ -392,20 +392,20 @@ impl Scheduler {
         }
     }
 
-    /// Gives up on extenders whose answer never came.
+    /// Ends the cycle when an answer has not come in time.
     pub(super) fn give_up_extending(&mut self) {
         if self.extending.as_ref().is_some_and(|e| self.now >= e.deadline) {
             self.break_off("context deadline exceeded");
         }
     }
 
-    /// When an answer is given up on.
+    /// When the pending answer is too late.
     pub(super) fn extender_deadline(&self) -> Option<Time> {
         self.extending.as_ref().map(|e| e.deadline)
     }
 }
 
-/// What the plugins say: verdicts by node, and whether only the nominated node was looked at.
+/// Verdicts by node, and whether only the nominated node was evaluated.
 fn filter(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,

@@ -2,7 +2,6 @@
 
 use super::PodRef;
 use super::cluster::{Cluster, PodId};
-use super::events::{ActionType, ClusterEventWithHint, EventResource};
 use super::framework::{AssumedPod, BindResult, ExtensionPoint, Incoming, Plugin, PluginId, RemoteCall};
 use plimsoll_state::time::Duration;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub struct Extender {
     pub url_prefix: String,
     /// `filterVerb`; empty: it does not filter.
     pub filter_verb: String,
-    /// `preemptVerb`; empty: it has no say in preemption.
+    /// `preemptVerb`; empty: it is not called for preemption.
     pub preempt_verb: String,
     /// `prioritizeVerb`; empty: it does not score.
     pub prioritize_verb: String,
@@ -96,8 +95,7 @@ pub enum ExtenderAnswer {
 /// Number under which extenders reject, in every scheduler.
 pub(crate) const EXTENDERS_ID: PluginId = PluginId::FIRST;
 
-/// An extender as a plugin of every profile. Any event may help a pod that it rejected, because what it waits for is
-/// unknown.
+/// An extender as a plugin of every profile. Any event may make a pod schedulable that it rejected.
 #[derive(Debug)]
 pub(crate) struct ExtenderPlugin {
     number: usize,
@@ -164,9 +162,5 @@ impl Plugin for ExtenderPlugin {
     fn bind(&self, pod: &AssumedPod<'_>) -> BindResult {
         let call = self.remote(ExtensionPoint::Bind, pod.cluster, pod.pod);
         call.map_or(BindResult::Skip, BindResult::Remote)
-    }
-
-    fn events_to_register(&self) -> &[ClusterEventWithHint] {
-        const { &[ClusterEventWithHint::always(EventResource::Any, ActionType::ALL)] }
     }
 }

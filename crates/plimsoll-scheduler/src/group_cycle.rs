@@ -1,5 +1,5 @@
 //! The cycle of a pod group (KEP-4671, upstream `schedule_one_podgroup.go`): all its pods in the queue are placed one after
-//! another, and either the group gets as far as Permit asks, or every place is given back at once.
+//! another; when Permit allows one of them all are bound, otherwise all are forgotten at once.
 
 mod placements;
 
@@ -156,7 +156,7 @@ impl Scheduler {
     /// Each pod that has a place goes on by itself.
     fn bind_group(&mut self, progress: Progress) {
         for id in progress.placed {
-            // Somebody else than the group's plugin may still hold it.
+            // Another plugin than the group's plugin may still hold it.
             if self.reservations.is_assumed(id) && !self.waiting.contains(id) {
                 self.nominate(id, None);
                 self.in_flight_events.remove(&id);
@@ -168,7 +168,7 @@ impl Scheduler {
         }
     }
 
-    /// The group as a whole has no place.
+    /// The group as a whole is unschedulable: forgets its pods.
     fn give_group_back(&mut self, progress: Progress) {
         for id in progress.placed.iter().rev() {
             self.give_back(*id);
@@ -195,7 +195,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a pod of the group off its node, as if it had never been there.
+    /// Unreserve and Forget for a pod of the group.
     fn give_back(&mut self, id: PodId) {
         self.waiting.forget(id);
         let assumed = self.reservations.end_assumed(id);

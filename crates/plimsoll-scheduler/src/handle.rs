@@ -43,7 +43,7 @@ impl Scheduler {
         self.settle_victims();
     }
 
-    /// Whether anybody waits for events, or is in a cycle that may want them later.
+    /// Whether a pod waits for events, or is in a cycle whose failure replays them.
     pub(super) fn is_watched(&self) -> bool {
         self.queue.has_waiters() || !self.in_flight_events.is_empty()
     }
@@ -256,7 +256,7 @@ impl Scheduler {
         }
     }
 
-    /// The pod is on a node now, says the API.
+    /// An update shows the pod on a node.
     fn pod_assigned(&mut self, id: PodId, node_name: &str, old: Option<Box<PodSnapshot>>) {
         let node = self.cluster.node_row(node_name);
         let before = self.cluster.pods[id].node;
@@ -324,7 +324,7 @@ impl Scheduler {
         self.unbind(uid, message, true);
     }
 
-    /// Takes back an assumed pod whose binding failed; `named`: the message does not say yet who failed.
+    /// Forgets an assumed pod whose binding failed; `named`: the failing plugin is to be added to the message.
     pub(super) fn unbind(&mut self, uid: &str, message: &str, named: bool) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if self.waiting.contains(id) {
@@ -360,7 +360,7 @@ impl Scheduler {
         self.failed(id, "SchedulerError", &text, nominated);
     }
 
-    /// Something changed: wakes the pods it may unblock.
+    /// Requeues the pods that the event may make schedulable (upstream `MoveAllToActiveOrBackoffQueue`).
     pub(super) fn changed(&mut self, change: &ClusterEvent) {
         self.changed_for(change, |_, _| true);
     }
@@ -414,7 +414,7 @@ impl Scheduler {
         self.admit_to(id, stage);
     }
 
-    /// Tries a pod again without a reason of its own.
+    /// Requeues a pod without an event.
     pub(super) fn retry(&mut self, id: PodId) {
         let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
         self.admit_to(id, stage);

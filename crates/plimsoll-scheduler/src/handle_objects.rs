@@ -95,7 +95,7 @@ impl Scheduler {
         }
     }
 
-    /// Objects that select pods; they wake nobody.
+    /// Objects that select pods; they make no pod schedulable.
     fn selecting_upsert(&mut self, object: &ClusterObject) {
         let c = &mut self.cluster;
         c.changes.epoch += 1;
@@ -241,7 +241,7 @@ impl Scheduler {
     }
 }
 
-/// Both sides of a change that is only looked at, not taken in.
+/// Both sides of a change that is compared, but not stored.
 pub(super) fn object_pair(
     cluster: &mut super::cluster::Cluster,
     old: Option<&ClusterObject>,

@@ -11,7 +11,7 @@ use plimsoll_state::ClusterObject;
 use plimsoll_state::model;
 use std::sync::Arc;
 
-/// Whether any registration of the plugin for this event says that the pod is worth another try; `None`: the
+/// Whether any registration of the plugin for this event returns Queue (framework `QueueingHint`); `None`: the
 /// plugin is not registered for it.
 pub(crate) fn hint(
     plugin: &dyn Plugin,

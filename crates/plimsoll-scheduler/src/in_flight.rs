@@ -51,7 +51,7 @@ impl Scheduler {
         }
     }
 
-    /// Replays what happened during the attempt of a pod that has just been put aside.
+    /// Replays the in-flight events of a pod that has just entered the unschedulable pods.
     pub(super) fn replay_in_flight(&mut self, id: PodId) {
         let Some(missed) = self.in_flight_events.remove(&id) else { return };
         let parked = |p: &Self| p.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable);

@@ -112,14 +112,14 @@ pub enum Event {
         extender: usize,
         /// The call that is answered.
         call: u64,
-        /// What the extender says, or why it could not be asked.
+        /// The answer of the extender, or why the call failed.
         answer: Result<ExtenderAnswer, String>,
     },
     /// The write of [`Action::Bind`] or [`Action::Prepare`] failed.
     BindFailed {
         /// UID of the pod.
         uid: String,
-        /// What the API server said.
+        /// Message of the API server.
         message: String,
     },
     /// What became of [`Action::Preempt`], [`Action::Unschedulable`] or [`Action::ClearNomination`].
@@ -244,7 +244,7 @@ pub enum Action {
         /// The pod.
         pod: PodRef,
     },
-    /// Delete a pod to make room, first marking it with condition `DisruptionTarget`. Answered by [`Event::Answered`].
+    /// Delete a victim of preemption, first marking it with condition `DisruptionTarget`. Answered by [`Event::Answered`].
     Preempt {
         /// The victim.
         victim: PodRef,
@@ -385,7 +385,7 @@ impl Scheduler {
         self
     }
 
-    /// The whole verdict on a pod that is not on a node: what every plugin says about every node.
+    /// The whole verdict on a pod that is not on a node: the status of every plugin for every node.
     ///
     /// `node_name` evaluates it as if its `spec.nodeName` had that value. `None` when the pod is unknown, on a
     /// node, or belongs to no profile.

@@ -18,7 +18,7 @@ pub struct Fit {
     pub pre_filter: Option<String>,
     /// How many nodes have a reason.
     pub reasons: BTreeMap<String, usize>,
-    /// What PostFilter said.
+    /// The message of PostFilter.
     pub post_filter: String,
 }
 
@@ -30,7 +30,7 @@ impl Fit {
         }
     }
 
-    /// The text without what PostFilter said (framework `FitError.Error`).
+    /// The text without the message of PostFilter (framework `FitError.Error`).
     pub fn short(&self) -> String {
         let mut out = format!("0/{} nodes are available:", self.nodes);
         if let Some(text) = self.pre_filter.as_ref().filter(|t| !t.is_empty()) {

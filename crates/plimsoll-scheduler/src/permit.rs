@@ -18,7 +18,7 @@ pub(super) enum Permitted {
     Waits,
 }
 
-/// Why an assumed pod is taken back.
+/// Why an assumed pod is forgotten.
 pub(super) enum Back {
     /// A plugin rejected it.
     Rejected(Status),
@@ -30,7 +30,7 @@ impl Scheduler {
     /// Assumes a pod on a node: counts it there, and runs Reserve and Permit.
     ///
     /// # Errors
-    /// Why the pod the caller has to forget the pod.
+    /// Why the caller has to forget the pod.
     pub(super) fn reserve_and_permit(
         &mut self,
         id: PodId,
@@ -72,7 +72,7 @@ impl Scheduler {
         result
     }
 
-    /// Carries out what plugins have said about pods that wait.
+    /// Carries out deferred Allow, Reject and Activate calls of plugins.
     pub(super) fn run_deferred_calls(&mut self) {
         while self.waiting.has_calls() {
             let (released, activated) = self.waiting.take();
@@ -117,8 +117,8 @@ impl Scheduler {
         }
     }
 
-    /// Unreserve and Forget, then the failure of the attempt. `told`: others are told of the room, as upstream does
-    /// from the binding cycle on.
+    /// Unreserve and Forget, then the failure of the attempt. `told`: emits AssignedPodDelete, as upstream does from the
+    /// binding cycle on.
     pub(super) fn forget_assumed(&mut self, id: PodId, back: Back, told: bool) {
         let assumed = self.reservations.end_assumed(id);
         let view = (told && self.is_watched()).then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
@@ -134,7 +134,7 @@ impl Scheduler {
         self.report_back(id, back, change);
     }
 
-    /// The failure of a pod that was taken back, and that others have room now.
+    /// The failure of a pod that was forgotten, and the event for the pods that wait.
     pub(super) fn report_back(&mut self, id: PodId, back: Back, change: Option<ClusterEvent>) {
         let nominated = self.clear_nomination(id);
         match back {
@@ -168,7 +168,7 @@ impl Scheduler {
         runner.unreserve(&pod, &mut self.waiting);
     }
 
-    /// The pod is gone, or on a node without us: it waits no more. Unreserve is run while its row is still there.
+    /// The pod is deleted, or bound by another scheduler: it waits no more. Unreserve runs while its row still exists.
     pub(super) fn forget_waiting(&mut self, id: PodId, gone: bool) {
         if !(gone || self.waiting.contains(id)) {
             return;
@@ -198,7 +198,7 @@ impl Scheduler {
         (had || shown).then(String::new)
     }
 
-    /// Ends waiting for what took too long.
+    /// Rejects the pods whose Permit timeout has passed.
     pub(super) fn end_waiting(&mut self) {
         if let Some(runner) = self.runners.first() {
             self.waiting.expire(self.now, &runner.names);

@@ -130,7 +130,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a pod waits in PreBind, so that it can make room without being deleted.
+    /// Whether a pod waits in PreBind: as a victim of preemption it is not deleted.
     pub(super) fn can_cancel(&self, id: PodId) -> bool {
         self.pre_binding.get(&id).is_some_and(|r| r.deadline().is_some())
     }

@@ -1,6 +1,6 @@
 //! Feasible nodes in order of score, kept per kind of pods and repaired by what changed.
 //!
-//! Pods of one spec share ranks when every plugin says that its verdicts and scores for them depend on the node
+//! Pods of one spec share ranks when for every plugin its verdicts and scores for them depend on the node
 //! alone ([`Plugin::is_local`](super::framework::Plugin::is_local)). Where pods elsewhere matter, pods of one shape
 //! share them, with the counters of the plugins ([`Counts`](super::framework::Counts)). The result is the same as
 //! that of a full scan, ties included: a property test compares both.
@@ -24,7 +24,7 @@ const MAX_ENTRIES: usize = 12_000_000;
 /// Fewest and most ranks.
 const RANKS: (usize, usize) = (4, 4096);
 
-/// What the ranks say.
+/// Result of the ranks.
 pub(crate) enum Rank<'a> {
     /// The best node, ties broken by chance.
     Best(NodeId),

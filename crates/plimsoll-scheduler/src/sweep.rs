@@ -32,7 +32,7 @@ mod tests {
             let now = Time::from_seconds(at as i64 / 3);
             for mut event in events {
                 if let Event::Object(ObjectEvent::PodUpsert(pod)) = &mut event {
-                    // Names that nobody else has, in every part that can name something.
+                    // Names that occur once, in every part that can name something.
                     for i in 0..labels {
                         pod.labels.insert(format!("k{}", (at + i) % 7), format!("v{at}-{i}"));
                     }

@@ -1,4 +1,4 @@
-//! One type for everything that a test tells the scheduler.
+//! One type for everything that a test sends to the scheduler.
 
 use plimsoll_state::{ObjectEvent, Time};
 

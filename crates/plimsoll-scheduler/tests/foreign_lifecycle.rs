@@ -100,14 +100,7 @@ impl World {
             PluginSet::new(&registry, &user, FeatureGates::default()).expect("the registry knows it");
         let profiles = vec![Profile { plugins, ..Profile::default() }];
         let mut world = Self { scheduler: Scheduler::new(Config { profiles, ..Config::default() }), calls };
-        let allocatable = [("cpu", 1000), ("memory", 1 << 32), ("pods", 10)];
-        let node = Node {
-            uid: "uid-a".to_owned(),
-            name: "a".to_owned(),
-            allocatable: allocatable.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
-            ..Node::default()
-        };
-        world.step(0, &ObjectEvent::NodeUpsert(Box::new(node)));
+        world.step(0, &node(1000));
         world
     }
 
@@ -126,6 +119,16 @@ impl World {
     fn calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.calls.lock().expect("not poisoned"))
     }
+}
+
+fn node(cpu: i64) -> ObjectEvent {
+    let allocatable = [("cpu", cpu), ("memory", 1 << 32), ("pods", 10)];
+    ObjectEvent::NodeUpsert(Box::new(Node {
+        uid: "uid-a".to_owned(),
+        name: "a".to_owned(),
+        allocatable: allocatable.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
+        ..Node::default()
+    }))
 }
 
 fn pod(name: &str, cpu: i64, label: (&str, &str)) -> ObjectEvent {
@@ -162,15 +165,17 @@ fn every_point_is_called_in_order() {
 #[test]
 fn a_pod_is_stopped_where_the_plugin_says() {
     let mut w = World::new();
-    assert!(w.step(1, &pod("held", 100, ("stop", "PreEnqueue"))).is_empty());
+    assert!(w.step(1, &pod("p", 100, ("stop", "PreEnqueue"))).is_empty());
     assert_eq!(w.scheduler.queue_counts().gated, 1);
     assert_eq!(w.calls(), ["PreEnqueue"]);
 
-    let told = message(&w.step(1, &pod("reserved", 100, ("stop", "Reserve"))));
+    let mut w = World::new();
+    let told = message(&w.step(1, &pod("p", 100, ("stop", "Reserve"))));
     assert_eq!(told, "Unschedulable: 0/1 nodes are available: 1 not here.");
     assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Unreserve"]);
 
-    assert!(w.step(1, &pod("waits", 100, ("stop", "Permit"))).is_empty());
+    let mut w = World::new();
+    assert!(w.step(1, &pod("p", 100, ("stop", "Permit"))).is_empty());
     assert_eq!(w.scheduler.next_wake(), Some(Time::from_seconds(4)));
     let told = message(&w.decide(4));
     assert_eq!(
@@ -179,15 +184,25 @@ fn a_pod_is_stopped_where_the_plugin_says() {
     );
     assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Permit", "Unreserve"]);
 
-    assert!(w.step(5, &pod("binds", 100, ("stop", "PreBind"))).is_empty());
+    let mut w = World::new();
+    assert!(w.step(1, &pod("p", 100, ("stop", "PreBind"))).is_empty());
     assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Permit", "PreBind"]);
-    let told = message(&w.decide(8));
+    let told = message(&w.decide(4));
     assert_eq!(
         told,
         "SchedulerError: running PreBind plugin \"Audit\": calling home: context deadline exceeded"
     );
-    // Its failure is an event for the pods that wait.
-    assert_eq!(w.calls(), ["Unreserve", "PreEnqueue"]);
+    assert_eq!(w.calls()[0], "Unreserve");
+}
+
+#[test]
+fn any_event_requeues_pods_of_a_plugin_without_hints() {
+    let mut w = World::new();
+    message(&w.step(1, &pod("p", 100, ("stop", "Reserve"))));
+    w.calls();
+    assert!(w.decide(10).is_empty() && w.calls().is_empty(), "nothing has happened");
+    w.step(20, &node(900));
+    assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Unreserve"]);
 }
 
 #[test]

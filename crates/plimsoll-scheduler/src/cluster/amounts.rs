@@ -78,7 +78,7 @@ fn bound(amount: i64) -> i64 {
 pub struct Usage {
     /// Its requests.
     pub requests: Amounts,
-    /// Its cpu with defaults for containers that ask for nothing, in millicores.
+    /// Its cpu with defaults for containers without a request, in millicores.
     pub nonzero_cpu: i64,
     /// The same for memory, in bytes.
     pub nonzero_memory: i64,

@@ -11,7 +11,7 @@ pub type Pair<T> = (Option<Arc<T>>, Option<Arc<T>>);
 pub struct Changed {
     /// The node.
     pub node: NodeId,
-    /// Whether what the API says of it changed, or who is nominated to it; otherwise only what its pods use.
+    /// Whether the Node object or the pods nominated to it changed; otherwise only what its pods request.
     pub itself: bool,
     /// Whether its taints changed.
     pub taints: bool,
@@ -36,9 +36,9 @@ pub struct Changes {
     /// Position of the first entry of `log`.
     base: u64,
     log: Vec<Changed>,
-    /// Counts changes that can't be told node by node.
+    /// Counts changes that concern all nodes.
     pub epoch: u64,
-    /// Set while something is tried out that will be taken back.
+    /// Set during a dry run, which undoes its changes.
     pub paused: bool,
 }
 
@@ -58,7 +58,7 @@ impl Changes {
         self.log.push(change);
     }
 
-    /// What the API says of the node changed, or who is nominated to it.
+    /// The Node object or the pods nominated to the node changed.
     pub(super) fn node(&mut self, node: NodeId, taints: bool) {
         self.push(Changed { node, itself: true, taints, moved: None });
     }

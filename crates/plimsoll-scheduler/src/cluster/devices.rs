@@ -51,9 +51,9 @@ impl Reach {
 /// A ResourceSlice.
 #[derive(Debug)]
 pub struct Slice {
-    /// What the API said.
+    /// The object.
     pub raw: model::ResourceSlice,
-    /// Nodes that reach all devices; `None`: each device says.
+    /// Nodes that reach all devices; `None`: each device has its own.
     pub reach: Option<Reach>,
     /// Nodes that reach each device, when the slice leaves it to them.
     pub device_reach: Vec<Option<Reach>>,
@@ -84,7 +84,7 @@ impl Slice {
 /// A ResourceClaim.
 #[derive(Debug)]
 pub struct Claim {
-    /// What the API said.
+    /// The object.
     pub raw: model::ResourceClaim,
     /// Nodes on which its allocation can be used; `None`: all, or not allocated.
     pub nodes: Option<NodeSelector>,
@@ -127,7 +127,7 @@ pub fn extended_name(uid: &str) -> String {
 }
 
 impl Devices {
-    /// Puts in what the API says about a slice.
+    /// Adds or replaces a slice.
     pub fn put_slice(&mut self, raw: &model::ResourceSlice, strings: &mut Interner) -> Pair<Slice> {
         self.answers.borrow_mut().retain(|(_, slice), _| *slice != raw.name);
         let new = Arc::new(Slice::new(raw, strings));
@@ -140,7 +140,7 @@ impl Devices {
         self.slices.remove(name)
     }
 
-    /// Puts in what the API says about a claim.
+    /// Adds or replaces a claim.
     pub fn put_claim(&mut self, raw: &model::ResourceClaim, strings: &mut Interner) -> Pair<Claim> {
         let key = (strings.intern(&raw.namespace), raw.name.clone());
         if raw.allocation.is_some() {

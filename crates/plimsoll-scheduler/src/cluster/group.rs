@@ -37,7 +37,7 @@ impl Cluster {
         self.groups.get(self.group_keys.get(&pod)?)
     }
 
-    /// Counts a pod in its group, if it names one; it stays in it whatever is said of it later.
+    /// Counts a pod in its group, if it names one; it stays there whatever later updates name.
     pub fn join_group(&mut self, pod: PodId) {
         let Some(extra) = self.pods[pod].extra.as_ref().filter(|e| !e.group.is_empty()) else { return };
         let key = (self.shape(pod).namespace, extra.group.clone());

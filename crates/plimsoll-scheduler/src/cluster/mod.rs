@@ -211,7 +211,7 @@ impl Cluster {
         self.nodes.iter().filter(|(_, n)| n.exists).map(|(id, _)| id)
     }
 
-    /// Puts in what the API says about a node. Returns the row and what was known before.
+    /// Adds or replaces a node. Returns its row and the object before.
     pub(crate) fn upsert_node(&mut self, node: &model::Node) -> (NodeId, Option<Arc<NodeInfo>>) {
         let id = self.node_row(&node.name);
         let info = Arc::new(NodeInfo::new(node, &mut self.strings));

@@ -1,4 +1,4 @@
-//! Nodes: what the API said, and the columns of what is free.
+//! Nodes: the objects, and columns of allocatable and requested amounts.
 
 use super::ids::{NodeId, PodId};
 use super::labels::Labels;
@@ -10,7 +10,7 @@ use plimsoll_state::slab::Id;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What the API said about a node, over interned strings.
+/// A Node object over interned strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
     /// UID.
@@ -104,7 +104,7 @@ pub struct Scalar {
 pub struct Node {
     /// Name.
     pub name: Sym,
-    /// What the API said.
+    /// The object.
     pub info: Arc<NodeInfo>,
     /// Whether the node object is there; pods can be on a node that is gone or not yet seen.
     pub exists: bool,
@@ -199,7 +199,7 @@ pub struct Columns {
     pub alloc: [Vec<i64>; 4],
     /// Requested by the pods on the node; for pods their number.
     pub used: [Vec<i64>; 4],
-    /// Requested cpu and memory with defaults for containers that ask for nothing.
+    /// Requested cpu and memory with defaults for containers without a request.
     pub nonzero: [Vec<i64>; 2],
 }
 

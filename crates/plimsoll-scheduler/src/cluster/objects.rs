@@ -29,7 +29,7 @@ pub struct Budget {
 /// A PersistentVolume with its selector over interned strings.
 #[derive(Debug)]
 pub struct Volume {
-    /// What the API said.
+    /// The object.
     pub raw: model::PersistentVolume,
     /// Labels.
     pub labels: Labels,
@@ -51,7 +51,7 @@ impl Volume {
 /// A PersistentVolumeClaim with its selector over interned strings.
 #[derive(Debug)]
 pub struct Claim {
-    /// What the API said.
+    /// The object.
     pub raw: model::PersistentVolumeClaim,
     /// Which volumes will do.
     pub selector: Option<Selector>,
@@ -67,7 +67,7 @@ impl Claim {
 /// A StorageClass with its topologies over interned strings.
 #[derive(Debug)]
 pub struct Class {
-    /// What the API said.
+    /// The object.
     pub raw: model::StorageClass,
     /// Alternatives of (label key, values).
     pub topologies: Vec<Vec<(Sym, Vec<Sym>)>>,
@@ -97,7 +97,7 @@ impl Class {
 /// A CSIStorageCapacity with its topology over interned strings.
 #[derive(Debug)]
 pub struct Capacity {
-    /// What the API said.
+    /// The object.
     pub raw: model::StorageCapacity,
     /// Nodes it is about; `None`: none.
     pub topology: Option<Selector>,

@@ -1,6 +1,6 @@
 //! What plugins count by topology domain, kept up to date by changes instead of being counted for every pod.
 //!
-//! Nodes that a plugin can't tell apart form a class; the plugin says by which coordinates it tells them apart.
+//! Nodes that are equal for a plugin form a class; the plugin returns the coordinates in which classes differ.
 //! A verdict and a score are found once per class, however many nodes it has. A topology key with few domains
 //! (zones) is *coarse*: the coordinate is the domain itself, so that a change of its count moves no node. A key
 //! with many domains (host names) is *fine*: the coordinate is what was counted, so that nodes with equal counts

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::PreBindWork;
 use crate::cluster::{Cluster, NodeId, PodId, Shape};
-use crate::events::{ClusterEvent, ClusterEventWithHint};
+use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource};
 use plimsoll_state::intern::Sym;
 use plimsoll_state::time::{Duration, Time};
 use std::cmp::Reverse;
@@ -72,7 +72,7 @@ impl<'a> AssumedPod<'a> {
         self.cluster
     }
 
-    /// What the plugins wrote in this cycle; empty when every plugin said that the pod is local, see
+    /// What the plugins wrote in this cycle; empty when the pod is local for every plugin, see
     /// [`Plugin::is_local`].
     pub fn state(&self) -> &'a CycleState {
         self.state
@@ -133,7 +133,7 @@ pub enum BindResult {
     Reject(Status),
 }
 
-/// A node on which deleting some pods would make room.
+/// A candidate for preemption: a node, and the pods to delete there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The node.
@@ -156,16 +156,16 @@ pub type DryRun = Result<Arc<Candidate>, Status>;
 /// Outcome of PostFilter.
 #[derive(Clone, Debug)]
 pub enum PostFilterResult {
-    /// Deleting the victims on one of these nodes makes room; at least one. No other plugin is asked.
+    /// Candidates for preemption, at least one. No other plugin is called.
     Candidates(Vec<Arc<Candidate>>),
-    /// The plugin can't help; the next one is asked.
+    /// The plugin can't help; the next one is called.
     Unschedulable {
         /// Why, for the message.
         text: String,
         /// Whether the nomination of the pod ends.
         clear_nomination: bool,
     },
-    /// The plugin failed, for this reason; no other plugin is asked.
+    /// The plugin failed, for this reason; no other plugin is called.
     Error(String),
 }
 
@@ -196,7 +196,7 @@ pub trait PostFilterHandle {
     /// Takes a pod off its node, for Filter (`RunPreFilterExtensionRemovePod`). The plugin undoes it before it returns.
     fn remove_pod(&mut self, pod: PodId);
 
-    /// A candidate: deleting these pods of a node makes room, and violates so many budgets.
+    /// A candidate with these victims, whose deletion violates `violations` disruption budgets.
     fn candidate(&self, node: NodeId, victims: Vec<PodId>, violations: i64) -> Arc<Candidate>;
 
     /// Filter, with the pods nominated to the node (`RunFilterPluginsWithNominatedPods`).
@@ -232,7 +232,7 @@ pub trait FilterState: Debug {
     /// Another pod is no longer counted on a node (PreFilterExtensions.RemovePod).
     fn remove_pod(&mut self, _cluster: &Cluster, _other: PodId, _node: NodeId) {}
 
-    /// Whether the verdict depends only on what the API says of the node.
+    /// Whether the status depends only on the Node object.
     fn is_fixed(&self) -> bool {
         false
     }
@@ -257,7 +257,7 @@ pub trait ScoreState: Debug {
     /// Score: the raw score of a feasible node.
     fn score(&self, cluster: &Cluster, node: NodeId) -> i64;
 
-    /// Whether the raw score depends only on what the API says of the nodes.
+    /// Whether the raw score depends only on the Node object.
     fn is_fixed(&self) -> bool {
         false
     }
@@ -271,8 +271,7 @@ pub trait ScoreState: Debug {
     fn normalize_score(&self, _cluster: &Cluster, _nodes: &[NodeId], _scores: &mut [i64]) {}
 }
 
-/// A plugin of a profile. Which of the extension points it has is said by its
-/// [`Registration`](super::Registration).
+/// A plugin of a profile. Its [`Registration`](super::Registration) names its extension points.
 pub trait Plugin: Debug + Send + Sync {
     /// Whether for this pod Filter and Score depend on nothing but the node itself, the number of nodes and what
     /// counts as a change of epoch, and later points don't need [`CycleState`]; then results are kept from pod to pod.
@@ -399,9 +398,10 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Events that may make a pod schedulable which this plugin rejected.
+    /// Events that may make a pod schedulable which this plugin rejected at PreEnqueue, PreFilter, Filter, Reserve or
+    /// Permit. The default registers all events, as upstream's `defaultEnqueueExtension`; an empty list: none does.
     fn events_to_register(&self) -> &[ClusterEventWithHint] {
-        &[]
+        const { &[ClusterEventWithHint::always(EventResource::Any, ActionType::ALL)] }
     }
 
     /// Queueing hint: whether this event may make the pod schedulable.

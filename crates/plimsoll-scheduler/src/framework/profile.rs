@@ -246,7 +246,7 @@ pub struct Profile {
     pub plugins: PluginSet,
     /// Arguments of the plugins.
     pub args: crate::args::Args,
-    /// `percentageOfNodesToScore`; 0 looks at all nodes.
+    /// `percentageOfNodesToScore`; 0: all nodes.
     pub percentage_of_nodes_to_score: u8,
 }
 

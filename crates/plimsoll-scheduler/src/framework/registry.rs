@@ -40,7 +40,7 @@ impl<'a> Handle<'a> {
 /// [`Registration::with_args`] before, so that a factory can't fail.
 pub type PluginFactory = dyn Fn(&Args, &mut Handle<'_>) -> Box<dyn Plugin> + Send + Sync;
 
-/// Checks the JSON text of `pluginConfig[].args`; says what is wrong with it.
+/// Checks the JSON text of `pluginConfig[].args`; the error is the message for the user.
 pub type CheckArgs = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
 /// A plugin that profiles can name.

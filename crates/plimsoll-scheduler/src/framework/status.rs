@@ -1,11 +1,12 @@
-//! Status: what a plugin says about a pod or a node (upstream `staging/src/k8s.io/kube-scheduler/framework/interface.go`).
+//! Status: the result of a plugin for a pod or a node (upstream
+//! `staging/src/k8s.io/kube-scheduler/framework/interface.go`).
 
 use super::PluginId;
 use plimsoll_state::intern::{Interner, Sym};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What a plugin says.
+/// Code of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     /// Go on.
@@ -18,7 +19,7 @@ pub enum Code {
     Unresolvable,
     /// Permit only: hold the pod.
     Wait,
-    /// The plugin has nothing to say.
+    /// The plugin is skipped for the pod.
     Skip,
     /// Rejected, waiting for an external component.
     Pending,
@@ -44,7 +45,7 @@ impl Code {
     }
 }
 
-/// One reason, rendered only when somebody reads it.
+/// One reason, rendered only when it is reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// A fixed text.
@@ -93,7 +94,7 @@ impl Reason {
 /// A verdict with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What it says.
+    /// Its code.
     pub code: Code,
     /// The plugin, set by the framework as upstream does (`Status.SetPlugin`); `None`: the framework itself.
     pub(crate) plugin: Option<PluginId>,
@@ -127,7 +128,7 @@ impl Status {
         Self::new(Code::Error, reason)
     }
 
-    /// The same status as said by a plugin; success stays without one.
+    /// The same status with the plugin that returned it; success stays without one.
     #[must_use]
     pub(crate) fn by(mut self, plugin: PluginId) -> Self {
         if !self.is_success() {
@@ -136,7 +137,7 @@ impl Status {
         self
     }
 
-    /// Whether it says go on.
+    /// Whether the code is Success.
     pub fn is_success(&self) -> bool {
         self.code == Code::Success
     }

@@ -1,4 +1,4 @@
-//! Permit: what plugins say there, and the pods that wait on it (upstream `framework/runtime/waiting_pods_map.go`).
+//! Permit: its results, and the pods that wait on it (upstream `framework/runtime/waiting_pods_map.go`).
 
 use super::{PluginId, PluginNames, Status};
 use crate::cluster::PodId;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longest wait that a plugin may ask for (framework runtime `maxTimeout`).
 pub const MAX_WAIT: Duration = Duration::from_seconds(15 * 60);
 
-/// What a plugin says at Permit.
+/// Outcome of Permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermitResult {
     /// The pod may be bound.
@@ -27,7 +27,7 @@ pub enum Released {
     Allowed,
     /// A plugin has rejected it, or waiting took too long.
     Rejected(Status),
-    /// A more important pod takes its place.
+    /// A pod of higher priority preempts it.
     Preempted,
 }
 
@@ -67,7 +67,7 @@ impl WaitingPods {
         self.rows.keys().copied().collect()
     }
 
-    /// A plugin has nothing against the pod any more.
+    /// A plugin allows the pod.
     pub fn allow(&mut self, pod: PodId, plugin: PluginId) {
         let Some(holds) = self.rows.get_mut(&pod) else { return };
         for hold in holds.iter().filter(|h| h.plugin == plugin) {
@@ -86,7 +86,7 @@ impl WaitingPods {
         self.release(pod, Released::Rejected(status))
     }
 
-    /// The pod makes room for another one and will be tried again after a backoff. False: it does not wait.
+    /// The pod is a victim of preemption: it is rejected and retried after a backoff. False: it does not wait.
     pub fn preempt(&mut self, pod: PodId) -> bool {
         self.release(pod, Released::Preempted)
     }
@@ -124,7 +124,7 @@ impl WaitingPods {
         true
     }
 
-    /// Rejects the pods that have waited for too long.
+    /// Rejects the pods whose timeout has passed.
     pub(crate) fn expire(&mut self, now: Time, names: &PluginNames) {
         while let Some((deadline, pod, plugin)) = self.timers.first().copied()
             && deadline <= now
@@ -146,7 +146,7 @@ impl WaitingPods {
         self.timers.first().map(|(at, ..)| *at)
     }
 
-    /// Compares the timers with the pods, and looks at every pod.
+    /// Compares the timers with the pods, and calls `pod` for each of them.
     ///
     /// # Panics
     /// When they differ.

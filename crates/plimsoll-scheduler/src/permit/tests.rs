@@ -2,8 +2,8 @@
 
 use super::super::cluster::Cluster;
 use super::super::framework::{
-    AssumedPod, Code, ExtensionPoint, FeatureGates, Handle, Incoming, PermitResult, Plugin, PluginId,
-    PluginRef, PluginSet, Profile, Registration, Registry, UserPlugins, WaitingPods,
+    AssumedPod, ClusterEventWithHint, Code, ExtensionPoint, FeatureGates, Handle, Incoming, PermitResult,
+    Plugin, PluginId, PluginRef, PluginSet, Profile, Registration, Registry, UserPlugins, WaitingPods,
 };
 use super::super::tests::{binds, message, node, pod, upsert, volume_world};
 use super::super::{Action, Config, QueueCounts, Scheduler};
@@ -100,6 +100,10 @@ impl Plugin for Guard {
             }
         }
         self.table.permit.get(&key).cloned().unwrap_or(PermitResult::Allow)
+    }
+
+    fn events_to_register(&self) -> &[ClusterEventWithHint] {
+        &[]
     }
 }
 

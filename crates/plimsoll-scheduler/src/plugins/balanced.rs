@@ -11,7 +11,7 @@ use plimsoll_state::intern::Interner;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The plugin with the resources it looks at.
+/// The plugin with the resources it scores.
 #[derive(Debug)]
 pub(crate) struct Balanced(Arc<[ResourceKind]>);
 

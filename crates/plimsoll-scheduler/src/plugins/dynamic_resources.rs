@@ -221,7 +221,7 @@ impl State {
         now.sum::<i64>() + before.sum::<i64>()
     }
 
-    /// What PostFilter says about the claims.
+    /// The message of PostFilter about the claims.
     fn deallocation(&self) -> &'static str {
         let unused = |c: &Claim| match c.raw.reserved_for.as_slice() {
             [] => true,

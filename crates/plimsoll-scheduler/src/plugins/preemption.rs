@@ -86,7 +86,7 @@ pub(crate) fn search(handle: &mut dyn PostFilterHandle, nodes: &[NodeId], wanted
     out
 }
 
-/// The text when there is no candidate; the nodes not tried count as hopeless.
+/// The text when there is no candidate; for nodes without a dry run preemption is not helpful.
 pub(crate) fn no_candidates(cluster: &Cluster, failed: &[(Status, usize)]) -> String {
     let mut fit = Fit { nodes: cluster.node_count, ..Fit::default() };
     let mut tried = 0;

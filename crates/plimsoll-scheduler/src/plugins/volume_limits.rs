@@ -66,7 +66,7 @@ fn attachable(cluster: &Cluster, pod: PodId, new: bool, out: &mut Attached) -> R
     Ok(())
 }
 
-/// What the ephemeral helper says about a foreign claim.
+/// Message of the ephemeral volume helper for a claim of another owner.
 pub(super) fn not_owner(cluster: &Cluster, namespace: Sym, claim: &str, pod: &str) -> String {
     let ns = cluster.strings.text(namespace);
     format!("PVC {ns}/{claim} was not created for pod {ns}/{pod} (pod is not owner)")

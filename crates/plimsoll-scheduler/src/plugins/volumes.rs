@@ -39,7 +39,7 @@ pub(super) fn is_for(cluster: &Cluster, pod: PodId, claim: &PersistentVolumeClai
     claim.owners.iter().any(|o| o.controller && o.uid == uid)
 }
 
-/// Whether the claim's class waits for the first pod; an error when the class does not say.
+/// Whether the claim's class waits for the first pod; an error when the class has no binding mode.
 pub(super) fn waits_for_consumer(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, String> {
     if claim.storage_class.is_empty() {
         return Ok(false);

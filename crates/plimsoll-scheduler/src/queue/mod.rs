@@ -40,7 +40,7 @@ pub(crate) struct Queued {
     /// When it last entered the queue.
     pub timestamp: Time,
     seq: u64,
-    /// What QueueSort said when it last entered a part of the queue.
+    /// Key of QueueSort when the pod last entered a part of the queue.
     sort: SortKey,
     /// Attempts that ended with a rejection.
     pub unschedulable: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Queued {
     pub profile: u32,
 }
 
-/// What QueueSort says, then order of arrival.
+/// Key of QueueSort, then order of arrival.
 type ActiveKey = (SortKey, u64, PodId);
 
 impl Queued {

@@ -25,7 +25,7 @@ const MAX_VERDICTS: usize = 1000;
 #[derive(Debug)]
 struct Rejected {
     status: Status,
-    /// Made by a filter for which only what the API says of the node counts.
+    /// Whether it is of a filter that depends only on the Node object.
     fixed: bool,
     nodes: usize,
 }
@@ -34,7 +34,7 @@ struct Rejected {
 /// time goes into fetching this from memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
-    /// Sum of the scores that depend only on what the API says of the node.
+    /// Sum of the scores that depend only on the Node object.
     fixed_sum: i64,
     class: u32,
     leaf: Leaf,
@@ -46,7 +46,7 @@ struct Class {
     place: Place,
     root: Root,
     nodes: u32,
-    /// What the counters say, when last asked.
+    /// Status by the counters, when last computed.
     status: Status,
     /// Best total, when last asked.
     total: i64,
@@ -61,11 +61,11 @@ pub(crate) struct Ranked {
     /// The shape it was made for, when more than its spec matters.
     shape: Option<Arc<Shape>>,
     filters: Vec<(PluginId, Box<dyn FilterState>)>,
-    /// How many of the first filters depend only on what the API says of a node.
+    /// How many of the first filters depend only on the Node object.
     fixed_filters: usize,
     /// Scores that depend on the pods of a node.
     direct: Vec<(Box<dyn ScoreState>, i64)>,
-    /// Scores that depend only on what the API says of a node.
+    /// Scores that depend only on the Node object.
     fixed: Vec<(Box<dyn ScoreState>, i64)>,
     scaled: Vec<Scaled>,
     layers: Vec<Layer>,
@@ -83,7 +83,7 @@ pub(crate) struct Ranked {
     broken: bool,
 }
 
-/// What the ranks say.
+/// Result of the ranks.
 pub(crate) enum Best {
     /// Nothing can take the pod.
     Nothing,
@@ -180,7 +180,7 @@ impl Ranked {
         (Status::success(), false)
     }
 
-    /// Looks at one node afresh; the flag says whether the node itself changed.
+    /// Evaluates one node again; `itself`: the Node object changed.
     fn look_at(
         &mut self,
         runner: &Runner,
@@ -477,7 +477,7 @@ impl Ranked {
         self.verdicts.iter().enumerate().filter(wanted).map(|(i, _)| NodeId::new(i)).collect()
     }
 
-    /// Everything it says about every node, and its counts; for comparison.
+    /// Status and scores of every node, and the counts; for comparison.
     pub fn dump(&mut self) -> (Vec<String>, Vec<Dump>) {
         self.sift();
         self.weigh();

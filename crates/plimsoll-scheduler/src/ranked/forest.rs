@@ -133,7 +133,7 @@ impl Forest {
 
     /// Changes the score of a node that is in a tree.
     pub fn update(&mut self, leaf: Leaf, node: usize, score: i32) {
-        // The lowest number stands for nothing.
+        // The lowest number means that there is none.
         self.set(leaf, node, score.max(ABSENT + 1));
     }
 
