@@ -24,9 +24,11 @@
 )]
 
 mod engine;
+mod unanswered;
 
 pub use engine::{Action, Engine, EngineConfig, Event};
 pub use plimsoll_state::Answer;
+pub use unanswered::{ActionId, Unanswered};
 
 #[cfg(test)]
 mod joint_tests;

@@ -197,4 +197,6 @@ fn attempt(
 }
 
 #[cfg(test)]
+mod answer_tests;
+#[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ mod statuses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use plimsoll_engine::{Action, Engine, EngineConfig, Event};
+use plimsoll_engine::{Action, Engine, EngineConfig, Event, Unanswered};
 use plimsoll_jobs::ObjectStore;
 use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, FairSharing, WorkloadKey};
 use plimsoll_state::{Duration, Time};
@@ -43,6 +43,8 @@ pub struct Process {
     unlisted: BTreeSet<Kind>,
     calls: Calls,
     executor: Executor,
+    /// Actions of the engine that are under way.
+    unanswered: Unanswered,
     statuses: Statuses,
     jobs: Jobs,
     config: plimsoll_jobs::Config,
@@ -108,6 +110,7 @@ impl Process {
             unlisted: watched(&settings).collect(),
             calls: Calls::default(),
             executor: Executor::default(),
+            unanswered: Unanswered::default(),
             statuses: Statuses::default(),
             jobs: Jobs::default(),
             config: plimsoll_jobs::Config::default(),
@@ -133,17 +136,20 @@ impl Process {
 
     /// Whether it has seen and answered everything there is: nothing is under way.
     pub fn is_idle(&mut self, network: &Network) -> bool {
-        self.unlisted.is_empty()
+        let idle = self.unlisted.is_empty()
             && self.inbox.is_empty()
             && self.calls.is_idle()
             && self.executor.is_idle()
             && self.statuses.is_idle()
             && self.jobs.is_idle()
             && !network.busy(self.life)
-            && self.watches.iter().all(|w| w.listed && !w.behind(&network.api))
+            && self.watches.iter().all(|w| w.listed && !w.behind(&network.api));
+        assert!(!idle || self.unanswered.is_empty(), "never answered: {:?}", self.unanswered);
+        idle
     }
 
     fn tell(&mut self, event: Event, network: &mut Network) {
+        assert_eq!(self.unanswered.answered(&event), Ok(()), "an action is answered a second time");
         self.inbox.push(event);
         let at = self.stepped.plus(GATHER).max(network.now());
         self.step_at(at, network);
@@ -189,6 +195,7 @@ impl Process {
             | Action::Scheduler(plimsoll_scheduler::Action::Record { .. }) => {}
             action => {
                 let decided = self.known.serial();
+                self.unanswered.emitted(&action);
                 if let Some(superseded) = self.executor.push(action, decided) {
                     self.superseded(superseded, network);
                 }
