@@ -425,7 +425,7 @@ impl Scheduler {
         self.check_waiting();
     }
 
-    /// As [`Placement::check`], with the ranks, which are brought up to date first.
+    /// As [`Scheduler::check`], with the ranks, which are brought up to date first.
     ///
     /// # Panics
     /// When they differ from ranks made afresh.

@@ -1,5 +1,43 @@
 //! The scheduling framework: extension points as methods of [`Plugin`], in upstream's order
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/scheduling-framework/>).
+//!
+//! ```
+//! use plimsoll_scheduler::framework::{
+//!     Cluster, CycleState, FilterState, Incoming, NodeId, Plugin, PreFilterResult, Registration, Registry, Status,
+//! };
+//! use plimsoll_scheduler::ExtensionPoint::{Filter, PreFilter};
+//!
+//! /// Keeps pods on nodes of their team.
+//! #[derive(Debug)]
+//! struct Teams;
+//!
+//! /// The team of one pod.
+//! #[derive(Debug)]
+//! struct Team(String);
+//!
+//! impl Plugin for Teams {
+//!     fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _: &mut CycleState) -> PreFilterResult {
+//!         match cluster.pod(pod.id).and_then(|p| p.label("team")) {
+//!             Some(team) => PreFilterResult::go(Team(team.to_owned())),
+//!             None => PreFilterResult::Skip,
+//!         }
+//!     }
+//! }
+//!
+//! impl FilterState for Team {
+//!     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
+//!         match cluster.node(node).and_then(|n| n.label("team")) {
+//!             Some(team) if team == self.0 => Status::success(),
+//!             _ => Status::unresolvable("node(s) of another team"),
+//!         }
+//!     }
+//! }
+//!
+//! let mut registry = Registry::in_tree();
+//! registry.register(Registration::new("Teams", &[PreFilter, Filter], |_, _| Box::new(Teams)))?;
+//! assert_eq!(registry.names().last(), Some("Teams"));
+//! # Ok::<(), plimsoll_scheduler::framework::RegistryError>(())
+//! ```
 
 mod counts;
 mod cycle_state;
