@@ -71,7 +71,7 @@ impl Lane {
 }
 
 /// Whether a write says only why something waits.
-fn explains(action: &Action) -> bool {
+pub fn explains(action: &Action) -> bool {
     match action {
         Action::Queueing(QueueAction::UpdateWorkload(update)) => update.explains(),
         Action::Scheduler(SchedulerAction::Unschedulable { nominated_node, .. }) => nominated_node.is_none(),
@@ -160,7 +160,12 @@ impl Lanes {
         superseded
     }
 
-    /// The next write of a group to begin with. [`Lanes::done`] tells that it has ended.
+    /// The next write of a group to begin with, a decision. [`Lanes::done`] tells that it has ended.
+    pub fn next_decision(&mut self, group: Group) -> Option<(Lane, Action)> {
+        self.take(group, &[Listed::Decides])
+    }
+
+    /// The next write of a group to begin with, of either kind. [`Lanes::done`] tells that it has ended.
     pub fn next(&mut self, group: Group) -> Option<(Lane, Action)> {
         let ready = &mut self.ready[group as usize];
         ready.turn = (ready.turn + 1) % EXPLAINED;
@@ -168,7 +173,12 @@ impl Lanes {
             0 => [Listed::Explains, Listed::Decides],
             _ => [Listed::Decides, Listed::Explains],
         };
-        for kind in order {
+        self.take(group, &order)
+    }
+
+    fn take(&mut self, group: Group, order: &[Listed]) -> Option<(Lane, Action)> {
+        let ready = &mut self.ready[group as usize];
+        for kind in order.iter().copied() {
             loop {
                 let list = if kind == Listed::Decides { &mut ready.decide } else { &mut ready.explain };
                 let Some(lane) = list.pop_front() else { break };
@@ -196,23 +206,27 @@ impl Lanes {
 
     /// Whether a write of a group may begin. Old entries on the way to the first that stands are dropped.
     pub fn has(&mut self, group: Group) -> bool {
-        let Ready { decide, explain, .. } = &mut self.ready[group as usize];
-        for (list, kind) in [(decide, Listed::Decides), (explain, Listed::Explains)] {
-            while let Some(lane) = list.front() {
-                if self.queues.get(lane).is_some_and(|q| q.listed == kind) {
-                    return true;
-                }
-                list.pop_front();
-            }
-        }
-        false
+        self.has_decision(group) || self.has_explanation(group)
+    }
+
+    /// Whether a decision may begin, of a group.
+    pub fn has_decision(&mut self, group: Group) -> bool {
+        first(&self.queues, &mut self.ready[group as usize].decide, Listed::Decides)
+    }
+
+    /// Whether an explanation may begin, of a group.
+    pub fn has_explanation(&mut self, group: Group) -> bool {
+        first(&self.queues, &mut self.ready[group as usize].explain, Listed::Explains)
     }
 
     /// Puts a lane where its next write belongs.
     fn list(&mut self, lane: Lane) {
         let Some(queue) = self.queues.get_mut(&lane).filter(|q| !q.busy) else { return };
-        let Some(next) = queue.waiting.front() else { return };
-        let kind = if explains(next) { Listed::Explains } else { Listed::Decides };
+        if queue.waiting.is_empty() {
+            return;
+        }
+        // What decides something does not wait for room together with the explanation before it.
+        let kind = if queue.waiting.iter().all(explains) { Listed::Explains } else { Listed::Decides };
         if std::mem::replace(&mut queue.listed, kind) == kind {
             return;
         }
@@ -222,6 +236,17 @@ impl Lanes {
             _ => ready.explain.push_back(lane),
         }
     }
+}
+
+/// Whether a list has an entry that stands; those before it are dropped.
+fn first(queues: &HashMap<Lane, Queue>, list: &mut VecDeque<Lane>, kind: Listed) -> bool {
+    while let Some(lane) = list.front() {
+        if queues.get(lane).is_some_and(|q| q.listed == kind) {
+            return true;
+        }
+        list.pop_front();
+    }
+    false
 }
 
 #[cfg(test)]

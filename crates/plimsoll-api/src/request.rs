@@ -184,6 +184,11 @@ impl Error {
         self.code() == 409
     }
 
+    /// Whether the server asks for fewer requests (`apierrors.IsTooManyRequests`).
+    pub const fn is_too_many(&self) -> bool {
+        self.code() == 429
+    }
+
     /// Whether the same request may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {

@@ -127,6 +127,11 @@ impl Api {
         Self { limit: limit.clone(), paid, ..self.clone() }
     }
 
+    /// Whether a limit of its own may hold up requests.
+    pub fn is_limited(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// Sends a request and reads the answer.
     async fn ask(&self, request: Request<Vec<u8>>) -> Result<Bytes> {
         if !self.paid.as_ref().is_some_and(|paid| paid.swap(false, Ordering::Relaxed)) {

@@ -4,16 +4,17 @@
 use std::time::Duration;
 
 use plimsoll_api::execution::{self, Outcome, Step};
-use plimsoll_api::lanes::{Group, Lane, Lanes};
+use plimsoll_api::lanes::{Group, Lane, Lanes, explains};
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, WorkloadUpdate};
 use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent};
 use plimsoll_state::Answer;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use crate::api::Api;
+use crate::api::{Api, Error};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::extender::Extenders;
@@ -21,6 +22,7 @@ use crate::health::Health;
 use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::notes::Recorder;
+use crate::room::{Place, Room};
 use crate::status::Statuses;
 use crate::{clock, decisions, journey};
 
@@ -46,6 +48,8 @@ pub struct Context {
     pub extenders: Extenders,
     /// Whether writes have to wait.
     pub health: Health,
+    /// Room for explanations.
+    pub room: Room,
     /// How much of each group of writes may begin.
     pub limits: [Limit; Group::ALL.len()],
 }
@@ -56,11 +60,9 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
     let mut tasks: tokio::task::JoinSet<Lane> = tokio::task::JoinSet::new();
     loop {
         begin(&mut lanes, &mut tasks, &context);
-        if !tasks.is_empty() {
-            context.recorder.yield_to_decisions();
-        }
         let paused = context.health.paused();
-        let waiting = Group::ALL.map(|group| lanes.has(group) && !paused);
+        let waiting = Group::ALL.map(|group| lanes.has_decision(group) && !paused);
+        let explains = Group::ALL.map(|group| lanes.has_explanation(group) && !paused);
         tokio::select! {
             () = stop.cancelled() => return finish(tasks).await,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => match done {
@@ -70,6 +72,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
                 Err(_) => {}
             },
             () = may_begin(waiting, &context.limits), if tasks.len() < CONCURRENCY => {}
+            () = may_explain(explains, &context), if tasks.len() < CONCURRENCY => {}
             () = context.health.resumed(), if paused => {}
             batch = batches.recv() => {
                 let Some(batch) = batch else { return };
@@ -100,23 +103,33 @@ async fn finish(mut tasks: tokio::task::JoinSet<Lane>) {
 }
 
 /// Begins with as many writes as may be under way, of all groups in turn. What comes first is chosen only when there is
-/// a token for it.
+/// a token for it, and explanations when the API server has room.
 fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Context) {
     let mut more = !context.health.paused();
     while std::mem::take(&mut more) {
         for (group, limit) in Group::ALL.into_iter().zip(&context.limits) {
+            let mut place = match lanes.has_explanation(group) {
+                true => context.room.try_begin(),
+                false => None,
+            };
             if tasks.len() < CONCURRENCY
-                && lanes.has(group)
+                && (place.is_some() || lanes.has_decision(group))
                 && limit.try_take()
-                && let Some((lane, action)) = lanes.next(group)
+                && let Some((lane, action)) = match place {
+                    Some(_) => lanes.next(group),
+                    None => lanes.next_decision(group),
+                }
             {
                 more = true;
+                if !explains(&action) {
+                    place = None;
+                }
                 let mut context = context.clone();
                 if limit.is_some() {
                     context.api = context.api.paid(limit);
                 }
                 tasks.spawn(async move {
-                    carry_out(action, &context).await;
+                    carry_out(action, &context, place).await;
                     lane
                 });
             }
@@ -140,6 +153,15 @@ async fn may_begin(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::AL
     }
 }
 
+/// Waits until an explanation may begin.
+async fn may_explain(waiting: [bool; Group::ALL.len()], context: &Context) {
+    if !waiting.contains(&true) {
+        return std::future::pending().await;
+    }
+    context.room.opened().await;
+    may_begin(waiting, &context.limits).await;
+}
+
 /// Passes on what is not a request of its own.
 fn pass_on(action: &Action, context: &Context) {
     match action {
@@ -158,7 +180,7 @@ fn pass_on(action: &Action, context: &Context) {
     }
 }
 
-async fn carry_out(action: Action, context: &Context) {
+async fn carry_out(action: Action, context: &Context, place: Option<Place>) {
     if !context.claim.held() {
         return refuse(&action, context, "this process does not lead");
     }
@@ -172,7 +194,7 @@ async fn carry_out(action: Action, context: &Context) {
         Action::Queueing(QueueAction::UpdateWorkload(update)) => decisions::span(update),
         Action::Scheduler(_) | Action::Queueing(_) => Span::none(),
     };
-    execute(action, context).instrument(span).await;
+    execute(action, context, place).instrument(span).await;
 }
 
 /// Answers an action that is not begun.
@@ -184,7 +206,7 @@ fn refuse(action: &Action, context: &Context, why: &str) {
 }
 
 /// Sends the requests of an action, and passes on what follows from them.
-async fn execute(action: Action, context: &Context) {
+async fn execute(action: Action, context: &Context, mut place: Option<Place>) {
     let started = journey::begin();
     let seen = match &action {
         Action::Queueing(QueueAction::UpdateWorkload(u)) => {
@@ -195,7 +217,16 @@ async fn execute(action: Action, context: &Context) {
     let Ok(mut step) = execution::begin(action.clone(), seen, clock::now()) else { return };
     let outcome = loop {
         step = match step {
-            Step::Send(request, then) => then(context.api.send(&request).await),
+            Step::Send(request, then) => {
+                let began = Instant::now();
+                let answer = context.api.send(&request).await;
+                let refused = answer.as_ref().is_err_and(Error::is_too_many);
+                match place.take() {
+                    Some(place) => place.done(refused),
+                    None => context.room.observe(began.elapsed(), refused),
+                }
+                then(answer)
+            }
             Step::Wait(pause, then) => {
                 tokio::time::sleep(pause).await;
                 then()

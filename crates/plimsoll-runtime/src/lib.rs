@@ -27,6 +27,7 @@ pub mod lease;
 pub mod limit;
 pub mod metrics;
 pub mod notes;
+pub mod room;
 pub mod simulated;
 pub mod status;
 pub mod watch;

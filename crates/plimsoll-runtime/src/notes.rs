@@ -1,21 +1,22 @@
 //! Kubernetes events (`events.k8s.io/v1`): recorded beside everything else, never in its way.
 //!
-//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one, as in client-go. While many
-//! decisions are being written, events are written one at a time, some hundreds a second, and the rest waits: a pod needs
-//! its node more than its event (kube-scheduler's recorder writes 50 events a second by default, and drops the rest).
-//! Events are best effort: when too many wait, new ones are dropped.
+//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one, as in client-go. Events are written
+//! when the API server has room ([`Room`]): a pod needs its node more than its event. They are best effort: those that wait
+//! for longer than [`PATIENCE`] and those that come when too many wait are dropped (kube-scheduler's recorder writes 50
+//! events a second by default, keeps 1000, and drops the rest).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::event::EventRecord;
 use serde_json::json;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::api::{Api, EVENTS, PatchKind};
+use crate::api::{Api, EVENTS, Error, PatchKind};
 use crate::clock;
+use crate::room::{Place, Room};
 
 /// Repeats within this time are one series (client-go's `refreshTime` and `finishTime`).
 const SERIES_WINDOW: Duration = Duration::from_secs(360);
@@ -23,38 +24,26 @@ const SERIES_WINDOW: Duration = Duration::from_secs(360);
 const BACKLOG: usize = 65_536;
 /// Most series that are remembered.
 const SERIES_MAX: usize = 4096;
-/// Most writes under way.
-const CONCURRENCY: u32 = 16;
-/// Pause between events in the meantime.
-const PAUSE: Duration = Duration::from_millis(1);
-/// For so long after a decision was written, more are expected.
-const LULL: Duration = Duration::from_millis(100);
+/// An event that could not be written for so long is news no more.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The way to record events; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    tx: mpsc::Sender<EventRecord>,
-    /// When something more important was written last.
-    decided: Arc<Mutex<Option<Instant>>>,
+    tx: mpsc::Sender<(Instant, EventRecord)>,
 }
 
 impl Recorder {
     /// A recorder, and what writes for it until all recorders are gone.
-    pub fn new(api: Api) -> (Self, Writer) {
+    pub fn new(api: Api, room: Room) -> (Self, Writer) {
         let (tx, rx) = mpsc::channel(BACKLOG);
-        let decided: Arc<Mutex<Option<Instant>>> = Arc::default();
-        let writer = Writer { api, rx: Arc::new(tokio::sync::Mutex::new(rx)), decided: Arc::clone(&decided) };
-        (Self { tx, decided }, writer)
-    }
-
-    /// Says that decisions are being written, which go first.
-    pub fn yield_to_decisions(&self) {
-        *lock(&self.decided) = Some(Instant::now());
+        (Self { tx }, Writer { api, rx: Arc::new(tokio::sync::Mutex::new(rx)), room })
     }
 
     /// Records an event, unless too many wait.
     pub fn record(&self, note: EventRecord) {
         crate::decisions::event(&note);
-        if self.tx.try_send(note).is_err() {
+        if self.tx.try_send((Instant::now(), note)).is_err() {
             tracing::debug!("an event was dropped");
         }
     }
@@ -64,14 +53,14 @@ impl Recorder {
 #[derive(Clone, Debug)]
 pub struct Writer {
     api: Api,
-    rx: Arc<tokio::sync::Mutex<mpsc::Receiver<EventRecord>>>,
-    decided: Arc<Mutex<Option<Instant>>>,
+    rx: Arc<tokio::sync::Mutex<mpsc::Receiver<(Instant, EventRecord)>>>,
+    room: Room,
 }
 
 impl Writer {
     /// Writes until all recorders are gone.
     pub async fn run(self) {
-        write(self.api, &mut *self.rx.lock().await, self.decided).await;
+        write(self.api, &mut *self.rx.lock().await, self.room).await;
     }
 }
 
@@ -81,21 +70,15 @@ struct Series {
     last: Instant,
 }
 
-fn lock(decided: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
-    decided.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn write(api: Api, rx: &mut mpsc::Receiver<EventRecord>, decided: Arc<Mutex<Option<Instant>>>) {
+async fn write(api: Api, rx: &mut mpsc::Receiver<(Instant, EventRecord)>, room: Room) {
     let mut series: HashMap<EventRecord, Series> = HashMap::new();
-    let slots = Arc::new(Semaphore::new(CONCURRENCY as usize));
     let mut counter: u64 = 0;
-    while let Some(note) = rx.recv().await {
-        let busy = lock(&decided).is_some_and(|at| at.elapsed() < LULL);
-        let share = if busy { CONCURRENCY } else { 1 };
-        if busy {
-            tokio::time::sleep(PAUSE).await;
-        }
-        let Ok(slot) = slots.clone().acquire_many_owned(share).await else { return };
+    while let Some((recorded, note)) = rx.recv().await {
+        let left = PATIENCE.saturating_sub(recorded.elapsed());
+        let Ok(place) = tokio::time::timeout(left, room.begin()).await else {
+            tracing::debug!("an event was dropped: the API server has no room for it");
+            continue;
+        };
         let now = clock::now();
         if series.len() >= SERIES_MAX {
             series.retain(|_, s| s.last.elapsed() < SERIES_WINDOW);
@@ -111,10 +94,8 @@ async fn write(api: Api, rx: &mut mpsc::Receiver<EventRecord>, decided: Arc<Mute
             let patch = json!({"series": {"count": known.count, "lastObservedTime": clock::micro_text(now)}});
             let (namespace, name) = (note.namespace().to_owned(), known.name.clone());
             tokio::spawn(async move {
-                let _slot = slot;
-                if let Err(e) = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await {
-                    tracing::debug!(error = %e, "an event series was not written");
-                }
+                let written = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await;
+                end(&api, place, written.map(drop), "an event series was not written");
             });
             continue;
         }
@@ -125,11 +106,19 @@ async fn write(api: Api, rx: &mut mpsc::Receiver<EventRecord>, decided: Arc<Mute
         let event = note.to_json(&name, now);
         series.insert(note, Series { name, count: 1, last: Instant::now() });
         tokio::spawn(async move {
-            let _slot = slot;
-            if let Err(e) = api.create_unseen(EVENTS, &event).await {
-                tracing::debug!(error = %e, "an event was not written");
-            }
+            let written = api.create_unseen(EVENTS, &event).await;
+            end(&api, place, written, "an event was not written");
         });
+    }
+}
+
+/// What a limit of this client held up says nothing about the server.
+fn end(api: &Api, place: Place, written: Result<(), Error>, what: &str) {
+    if let Err(e) = &written {
+        tracing::debug!(error = %e, "{what}");
+    }
+    if !api.is_limited() {
+        place.done(written.is_err_and(|e| e.is_too_many()));
     }
 }
 
@@ -173,11 +162,8 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn events_wait_while_decisions_are_written() {
-        let server = Arc::new(Slow::default());
-        let (recorder, writing) = Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"));
-        let note = |n: usize| EventRecord {
+    fn note(n: usize) -> EventRecord {
+        EventRecord {
             regarding: ObjectReference {
                 kind: "Pod".into(),
                 name: format!("p{n}"),
@@ -189,25 +175,35 @@ mod tests {
             message: String::new(),
             reporting_controller: "x",
             reporting_instance: String::new(),
-        };
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_wait_while_the_server_has_no_room() {
+        let server = Arc::new(Slow::default());
+        let room = Room::default();
+        let (recorder, writing) =
+            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), room.clone());
         let writing = tokio::spawn(writing.run());
-        let until = async |done: usize, busy: bool| {
-            while server.done.load(Ordering::SeqCst) < done {
-                if busy {
-                    recorder.yield_to_decisions();
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            server.most.swap(0, Ordering::SeqCst)
-        };
-        recorder.yield_to_decisions();
         (0..40).for_each(|n| recorder.record(note(n)));
-        assert_eq!(until(10, true).await, 1, "one at a time while decisions are written");
-        // The lull.
-        tokio::time::sleep(LULL).await;
-        assert!(until(40, false).await > 1, "many at a time when none are");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(server.done.load(Ordering::SeqCst), 40, "none is lost");
+        assert!(server.most.swap(0, Ordering::SeqCst) > 1, "many at a time");
+        // Decisions take much longer than they did.
+        let slow = async |times: usize| {
+            for _ in 0..times {
+                room.observe(Duration::from_millis(200), false);
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        };
+        slow(40).await;
+        (0..1000).for_each(|n| recorder.record(note(40 + n)));
+        slow(60).await;
+        let done = server.done.load(Ordering::SeqCst) - 40;
+        assert!((3..100).contains(&done), "few, and later none: {done}");
+        assert_eq!(server.most.swap(0, Ordering::SeqCst), 1, "one at a time");
         drop(recorder);
         writing.await.unwrap();
-        assert_eq!(server.done.load(Ordering::SeqCst), 40, "none is lost");
+        assert_eq!(server.done.load(Ordering::SeqCst) - 40, done, "what waited too long is dropped");
     }
 }

@@ -18,6 +18,7 @@ use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
+use crate::room::Room;
 use crate::status::Statuses;
 use crate::{driver, execute, ingest};
 
@@ -214,7 +215,8 @@ impl Runtime {
         let driver::Driver { inbox, actions, thread } =
             driver::start(settings.engine(), resources.len(), &supervisor)?;
         let api = api.writing_as("kueue-admission");
-        let (recorder, writer) = Recorder::new(api.limited(&settings.events()));
+        let room = Room::default();
+        let (recorder, writer) = Recorder::new(api.limited(&settings.events()), room.clone());
         let stopping = stop.clone();
         supervisor.spawn("event recorder", move || until_stopped(writer.clone().run(), stopping.clone()));
         let queue = control::Queue::default();
@@ -244,6 +246,7 @@ impl Runtime {
             inbox: inbox.clone(),
             recorder: recorder.clone(),
             statuses: statuses.clone(),
+            room: room.clone(),
             claim: claim.clone(),
             extenders: Extenders::new(&settings.place.extenders),
             health: health.clone(),
@@ -259,7 +262,7 @@ impl Runtime {
                 let (health, stop) = (health.clone(), stop.clone());
                 move || {
                     let (cache, claim, health) = (cache.clone(), claim.clone(), health.clone());
-                    statuses.clone().run(api.clone(), cache, claim, health, stop.clone())
+                    statuses.clone().run(api.clone(), cache, (claim, health, room.clone()), stop.clone())
                 }
             });
             let context = control::Context {

@@ -1,14 +1,15 @@
-//! Statuses of queues: the latest wins. At most one write per object is under way; what changes meanwhile is written
-//! once, after it.
+//! Statuses of queues: the latest wins. Of each object at most one is written in a [`PERIOD`]; what changes meanwhile is
+//! written once, after it. While the API server has no room they wait for some, up to [`PATIENCE`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_api::execution::status::{Status, StatusKey, status_of, status_request};
 use plimsoll_client::supervise::caught;
 use plimsoll_queueing::Action;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error};
@@ -16,16 +17,21 @@ use crate::cache::{Cache, Kind};
 use crate::clock;
 use crate::health::Health;
 use crate::lease::Claim;
+use crate::room::{Place, Room};
 
-/// Pause after a failed write.
-const RETRY: Duration = Duration::from_millis(500);
-/// Pause between two writes of one status; changes in between go into one write.
-const DEBOUNCE: Duration = Duration::from_millis(20);
+/// From the end of one write of a status to the next, also after a failure; changes in between go into that one.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Longest wait for room.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most writes at a time of those that have waited so long.
+const LATE: usize = 4;
 
 #[derive(Default)]
 struct State {
     wanted: HashMap<StatusKey, Status>,
-    busy: std::collections::HashSet<StatusKey>,
+    /// Objects with a wanted status that nothing is done about yet, each once.
+    waiting: VecDeque<(Instant, StatusKey)>,
+    busy: HashSet<StatusKey>,
 }
 
 /// The statuses that should be written; cheap to clone.
@@ -49,17 +55,26 @@ impl Statuses {
     /// Takes the status out of an action; other actions are ignored.
     pub fn put(&self, action: &Action) {
         let Some((key, wanted)) = status_of(action) else { return };
-        self.with(|s| s.wanted.insert(key, wanted));
+        self.with(|s| {
+            if s.wanted.insert(key.clone(), wanted).is_none() && !s.busy.contains(&key) {
+                s.waiting.push_back((Instant::now(), key));
+            }
+        });
         self.wake.notify_one();
     }
 
-    fn take(&self) -> Option<(StatusKey, Status)> {
+    /// The object whose status has waited longest, and since when. The status may change until [`Statuses::wanted`]
+    /// asks for it.
+    fn take(&self) -> Option<(Instant, StatusKey)> {
         self.with(|s| {
-            let key = s.wanted.keys().find(|k| !s.busy.contains(*k))?.clone();
-            let wanted = s.wanted.remove(&key)?;
+            let (since, key) = s.waiting.pop_front()?;
             s.busy.insert(key.clone());
-            Some((key, wanted))
+            Some((since, key))
         })
+    }
+
+    fn wanted(&self, key: &StatusKey) -> Option<Status> {
+        self.with(|s| s.wanted.remove(key))
     }
 
     fn done(&self, key: &StatusKey, again: Option<Status>) {
@@ -68,37 +83,76 @@ impl Statuses {
             if let Some(wanted) = again {
                 s.wanted.entry(key.clone()).or_insert(wanted);
             }
+            if s.wanted.contains_key(key) {
+                s.waiting.push_back((Instant::now(), key.clone()));
+            }
         });
         self.wake.notify_one();
     }
 
     /// Writes until stopped.
-    pub async fn run(self, api: Api, cache: Cache, claim: Claim, health: Health, stop: CancellationToken) {
-        loop {
-            while let Some((key, wanted)) = self.take() {
-                let (statuses, api, cache) = (self.clone(), api.clone(), cache.clone());
-                let (claim, health) = (claim.clone(), health.clone());
-                tokio::spawn(async move {
+    pub async fn run(
+        self,
+        api: Api,
+        cache: Cache,
+        (claim, health, room): (Claim, Health, Room),
+        stop: CancellationToken,
+    ) {
+        let late = Arc::new(Semaphore::new(LATE));
+        let work = async {
+            loop {
+                while let Some((since, key)) = self.take() {
                     claim.wait().await;
                     health.resumed().await;
-                    let again = match caught("writing a status", write(&api, &cache, &key, &wanted)).await {
-                        // One that panics waits for the next status.
-                        Ok(Ok(())) | Err(_) => None,
-                        // After a 404, too: it may come from a proxy, and an object that is gone leaves the cache.
-                        Ok(Err(e)) => {
-                            tracing::debug!(?key, error = %e, "a status is written again");
-                            tokio::time::sleep(RETRY).await;
-                            Some(wanted)
-                        }
-                    };
-                    tokio::time::sleep(DEBOUNCE).await;
-                    statuses.done(&key, again);
-                });
+                    let place = place(&room, &late, since).await;
+                    tokio::spawn(self.clone().write(api.clone(), cache.clone(), key, place));
+                }
+                self.wake.notified().await;
             }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.wake.notified() => {}
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    async fn write(
+        self,
+        api: Api,
+        cache: Cache,
+        key: StatusKey,
+        place: (Place, Option<OwnedSemaphorePermit>),
+    ) {
+        // What it is now, after the wait.
+        let Some(wanted) = self.wanted(&key) else { return self.done(&key, None) };
+        let written = caught("writing a status", write(&api, &cache, &key, &wanted)).await;
+        let (place, late) = place;
+        // What a limit of this client held up says nothing about the server.
+        if !api.is_limited() {
+            place.done(matches!(&written, Ok(Err(e)) if e.is_too_many()));
+        }
+        drop(late);
+        let again = match written {
+            // One that panics waits for the next status.
+            Ok(Ok(())) | Err(_) => None,
+            // After a 404, too: it may come from a proxy, and an object that is gone leaves the cache.
+            Ok(Err(e)) => {
+                tracing::debug!(?key, error = %e, "a status is written again");
+                Some(wanted)
             }
+        };
+        tokio::time::sleep(PERIOD).await;
+        self.done(&key, again);
+    }
+}
+
+/// Waits for room, or until a status has waited long enough; then a few are written at a time.
+async fn place(room: &Room, late: &Arc<Semaphore>, since: Instant) -> (Place, Option<OwnedSemaphorePermit>) {
+    match tokio::time::timeout(PATIENCE.saturating_sub(since.elapsed()), room.begin()).await {
+        Ok(place) => (place, None),
+        Err(_) => {
+            let permit = Arc::clone(late).acquire_owned().await.ok();
+            (room.enter(), permit)
         }
     }
 }

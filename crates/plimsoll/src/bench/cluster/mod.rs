@@ -107,7 +107,7 @@ async fn turn(
     let outcome = drive::play(shape, (&api, &target, NAMESPACE), &mut running, args.timeout, &bar).await?;
     bar.finish_and_clear();
     let settled = settled(&api, &mut running).await?;
-    let after = Writes::read(&api.get_text("/metrics").await?);
+    let after = quiet(&api).await?;
     let (used, server) = (running.usage(), upstream.usage());
     let stopped = running.stop().await?;
     Ok(Turn {
@@ -184,6 +184,22 @@ async fn settled(api: &Api, running: &mut Running) -> anyhow::Result<Duration> {
             bail!("statuses of ClusterQueues still count {left} workloads after the end");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until no more writes come, such as events that were put off, and gives all.
+async fn quiet(api: &Api) -> anyhow::Result<Writes> {
+    let began = Instant::now();
+    let mut last = Writes::read(&api.get_text("/metrics").await?);
+    loop {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let now = Writes::read(&api.get_text("/metrics").await?);
+        let lately = now.since(&last, &Writes::default());
+        // A Lease is renewed for ever.
+        if lately.sum(|what| what != "leases") == 0 || began.elapsed() > PATIENCE {
+            return Ok(now);
+        }
+        last = now;
     }
 }
 

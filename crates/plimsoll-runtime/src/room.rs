@@ -1,0 +1,220 @@
+//! Room for writes that can wait: explanations, statuses of queues, events.
+//!
+//! An API server that has no room answers later. So, as TCP Vegas does with packets, a window says how many such writes
+//! may be under way: it grows while writes take about as long as the fastest ones did, and shrinks when they take
+//! much longer or are refused (429). Below one it stands for pauses: at a tenth, nine parts of the time pass without such
+//! a write. Decisions are never held up; how long they take is a signal, too.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Smallest window: a write and a pause of nine times its duration.
+const LEAST: f64 = 0.1;
+/// Largest window.
+const MOST: f64 = 64.0;
+/// The window at the start.
+const START: f64 = 8.0;
+/// Factor of a cut.
+const CUT: f64 = 0.7;
+/// Factor of the growth of a window below one; above, it grows by one while it is used once.
+const GROWTH: f64 = 1.2;
+/// Longest pause in seconds.
+const LONGEST: f64 = 5.0;
+/// Share of each sample in the time that writes take at present.
+const USUAL: f64 = 0.1;
+/// Writes that take so many times as long as the fastest ones, and [`SLACK`] more, say that the server is busy.
+const SLOWER: f64 = 3.0;
+const SLACK: f64 = 0.002;
+/// How fast the fastest time is forgotten: its share of the difference with each sample.
+const DRIFT: f64 = 0.0005;
+
+#[derive(Debug)]
+struct State {
+    window: f64,
+    /// Seconds of the fastest writes.
+    fastest: Option<f64>,
+    /// Seconds that writes take at present.
+    usual: f64,
+    under_way: usize,
+    /// No write before; with a window below one.
+    resume: Instant,
+    /// When the window was cut last: writes that began before then count once.
+    cut: Instant,
+}
+
+/// The room that is left; clones share it.
+#[derive(Clone, Debug)]
+pub struct Room {
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let now = Instant::now();
+        let state = State { window: START, fastest: None, usual: 0.0, under_way: 0, resume: now, cut: now };
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
+    }
+}
+
+/// A write that can wait, under way. Ended by [`Place::done`], or without a lesson when dropped.
+#[derive(Debug)]
+pub struct Place {
+    room: Room,
+    began: Instant,
+}
+
+impl Room {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Begins with a write if there is room.
+    pub fn try_begin(&self) -> Option<Place> {
+        let now = Instant::now();
+        self.with(|s| {
+            let open = now >= s.resume && (s.under_way as f64) < s.window.max(1.0);
+            s.under_way += usize::from(open);
+            open
+        })
+        .then(|| Place { room: self.clone(), began: now })
+    }
+
+    /// Waits for room and begins.
+    pub async fn begin(&self) -> Place {
+        loop {
+            // Before the look: a place that is left in between is not missed.
+            let changed = self.changed.notified();
+            if let Some(place) = self.try_begin() {
+                return place;
+            }
+            self.until(changed).await;
+        }
+    }
+
+    /// Begins now, room or not: for what has waited long enough.
+    pub fn enter(&self) -> Place {
+        self.with(|s| s.under_way += 1);
+        Place { room: self.clone(), began: Instant::now() }
+    }
+
+    /// Waits until there is room, and takes none.
+    pub async fn opened(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.with(|s| Instant::now() >= s.resume && (s.under_way as f64) < s.window.max(1.0)) {
+                return;
+            }
+            self.until(changed).await;
+        }
+    }
+
+    async fn until(&self, changed: impl Future<Output = ()>) {
+        let resume = self.with(|s| s.resume);
+        if resume > Instant::now() {
+            tokio::time::sleep_until(resume).await;
+        } else {
+            changed.await;
+        }
+    }
+
+    /// How long a write of any kind took; `refused`: the server asked for fewer.
+    pub fn observe(&self, took: Duration, refused: bool) {
+        let now = Instant::now();
+        self.with(|s| s.learn(took.as_secs_f64(), refused, now));
+    }
+}
+
+impl State {
+    fn learn(&mut self, took: f64, refused: bool, now: Instant) {
+        let fastest = self.fastest.map_or(took, |f| if took < f { took } else { f + (took - f) * DRIFT });
+        self.fastest = Some(fastest);
+        self.usual += (took - self.usual) * USUAL;
+        if !refused && took <= fastest * SLOWER + SLACK {
+            let more = if self.window < 1.0 { self.window * (GROWTH - 1.0) } else { 1.0 / self.window };
+            self.window = (self.window + more).min(MOST);
+        } else if now.saturating_duration_since(self.cut).as_secs_f64() >= took {
+            self.window = (self.window * CUT).max(LEAST);
+            self.cut = now;
+        }
+    }
+}
+
+impl Place {
+    /// The write has ended.
+    pub fn done(self, refused: bool) {
+        let took = self.began.elapsed();
+        let now = Instant::now();
+        self.room.with(|s| {
+            s.learn(took.as_secs_f64(), refused, now);
+            if s.window < 1.0 {
+                let pause = took.as_secs_f64().max(s.usual) * (1.0 / s.window - 1.0);
+                s.resume = s.resume.max(now + Duration::from_secs_f64(pause.min(LONGEST)));
+            }
+        });
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.with(|s| s.under_way = s.under_way.saturating_sub(1));
+        self.room.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn write(room: &Room, millis: u64) {
+        let place = room.begin().await;
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        place.done(false);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fast_server_is_used_and_a_slow_one_is_spared() {
+        let room = Room::default();
+        for _ in 0..200 {
+            write(&room, 2).await;
+        }
+        let places: Vec<Place> = std::iter::from_fn(|| room.try_begin()).collect();
+        assert!(places.len() >= 16, "{}", places.len());
+        drop(places);
+        for _ in 0..40 {
+            write(&room, 50).await;
+        }
+        let began = Instant::now();
+        for _ in 0..10 {
+            write(&room, 50).await;
+        }
+        assert!(began.elapsed() >= Duration::from_millis(9 * 500), "{:?}", began.elapsed());
+        for _ in 0..300 {
+            write(&room, 2).await;
+        }
+        let began = Instant::now();
+        write(&room, 2).await;
+        assert!(began.elapsed() < Duration::from_millis(20), "it recovers: {:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decisions_and_refusals_close_it() {
+        let room = Room::default();
+        for _ in 0..100 {
+            room.observe(Duration::from_millis(3), false);
+        }
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_millis(60)).await;
+            room.observe(Duration::from_millis(40), false);
+        }
+        let place = room.try_begin().expect("always some");
+        assert!(room.try_begin().is_none(), "one at a time");
+        place.done(true);
+        assert!(room.try_begin().is_none(), "and a pause");
+        tokio::time::timeout(Duration::from_secs(1), room.opened()).await.expect("it ends");
+        let _late = room.enter();
+    }
+}
