@@ -33,7 +33,7 @@ enum Op {
     Stop(usize, StopPolicy),
     Local(usize, Option<StopPolicy>),
     Cohort(usize, Option<Spec>),
-    Flavor(usize, bool),
+    FlavorId(usize, bool),
     Check(Option<bool>),
     Node(usize, Option<(i64, bool)>),
     Restart,
@@ -109,7 +109,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (0..3usize, any_stop()).prop_map(|(q, s)| Op::Stop(q, s)),
         1 => (0..3usize, proptest::option::weighted(0.7, any_stop())).prop_map(|(q, s)| Op::Local(q, s)),
         1 => (0..2usize, proptest::option::weighted(0.7, any_spec(0, 1))).prop_map(|(k, s)| Op::Cohort(k, s)),
-        1 => (0..2usize, any::<bool>()).prop_map(|(f, there)| Op::Flavor(f, there)),
+        1 => (0..2usize, any::<bool>()).prop_map(|(f, there)| Op::FlavorId(f, there)),
         1 => proptest::option::weighted(0.7, any::<bool>()).prop_map(Op::Check),
         3 => (0..4usize, proptest::option::weighted(0.7, (1..=SIZE, any::<bool>()))).prop_map(|(n, s)| Op::Node(n, s)),
         3 => Just(Op::Repair),
@@ -223,7 +223,7 @@ impl World {
             Op::Cohort(k, spec) => {
                 self.cohorts[k] = spec.map(|s| Spec { parent: s.parent.filter(|_| k > 0), ..s });
             }
-            Op::Flavor(f, there) => self.flavors[f] = there,
+            Op::FlavorId(f, there) => self.flavors[f] = there,
             Op::Check(check) => self.check = check,
             Op::Node(n, state) => {
                 if !self.plan.topologies {

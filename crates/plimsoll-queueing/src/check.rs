@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_state::cast::index32;
-
 use super::amount::Amount;
-use super::ids::{ClusterQueueId, Fr, SchedulingHashId};
+use super::ids::{ClusterQueueId, FlavorResource, SchedulingHashId};
 use crate::Queueing;
 
 impl Queueing {
@@ -49,7 +47,7 @@ impl Queueing {
     fn check_queue(&self, id: ClusterQueueId) {
         let cq = self.cq(id);
         assert!(cq.pending.check(), "{}: indexes of the queue disagree", cq.name);
-        let mut sums: BTreeMap<Fr, Amount> = BTreeMap::new();
+        let mut sums: BTreeMap<FlavorResource, Amount> = BTreeMap::new();
         for (_, reservation) in self.quota.at(id) {
             for &(fr, a) in &reservation.held.usage {
                 let e = sums.entry(fr).or_default();
@@ -57,9 +55,9 @@ impl Queueing {
             }
         }
         let Some(node) = cq.node.filter(|_| !self.tree_dirty) else { return };
-        for fr in 0..index32(self.tree.columns()) {
+        for fr in FlavorResource::first(self.tree.columns()) {
             let want = sums.get(&fr).copied().unwrap_or_default();
-            assert_eq!(self.tree.usage(node, fr), want, "{}: usage of column {fr}", cq.name);
+            assert_eq!(self.tree.usage(node, fr), want, "{}: usage of column {fr:?}", cq.name);
         }
     }
 }

@@ -102,6 +102,7 @@ use tree::{NodeId, Tree};
 
 use plimsoll_state::Answer;
 use plimsoll_state::model::{Resources, StringMap};
+use plimsoll_state::slab::Id;
 
 /// Types of conditions of a workload (Kueue v1beta2).
 pub mod cond {
@@ -454,7 +455,7 @@ impl Queueing {
 
     /// The ClusterQueue at a leaf of the tree.
     pub(crate) fn cq_of_node(&self, n: NodeId) -> Option<ClusterQueueId> {
-        self.leaves.get(n as usize).copied()
+        self.leaves.get(n.index()).copied()
     }
 
     /// Whether the ClusterQueue's cohorts go round in a circle.

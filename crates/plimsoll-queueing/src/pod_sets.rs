@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ids::{Flavor, Map, Res, SchedulingHashId};
+use super::ids::{FlavorId, Map, ResourceId, SchedulingHashId};
 use super::model::{PodSet, WorkloadKey};
 use plimsoll_state::model::PodSpec;
 
@@ -11,18 +11,18 @@ use plimsoll_state::model::PodSpec;
 pub(crate) struct PodSetResources {
     pub(crate) count: i32,
     /// For all its pods, in Kueue's order of resources.
-    pub(crate) requests: Vec<(Res, i64)>,
+    pub(crate) requests: Vec<(ResourceId, i64)>,
     /// Flavors it holds.
-    pub(crate) flavors: Vec<(Res, Flavor)>,
+    pub(crate) flavors: Vec<(ResourceId, FlavorId)>,
     /// What one pod needs of a node.
-    pub(crate) one: Vec<(Res, i64)>,
+    pub(crate) one: Vec<(ResourceId, i64)>,
     /// Places it holds: values of the topology's levels, and pods there.
     pub(crate) places: Vec<(Vec<String>, i32)>,
 }
 
 impl PodSetResources {
     /// How much of a resource all its pods ask for.
-    pub(crate) fn request(&self, res: Res) -> i64 {
+    pub(crate) fn request(&self, res: ResourceId) -> i64 {
         self.requests.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v)
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::amount::{Amount, Exact};
 use super::cond;
-use super::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId, WorkloadId};
 use super::phase::Phase;
 use super::state::{LocalQueueState, WorkloadInfo};
 use crate::Queueing;
@@ -18,7 +18,7 @@ use plimsoll_state::reservation::{Cause, Reservation, Reservations};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Charged {
     /// Amounts per column of the quota tree.
-    pub(crate) usage: Vec<(Fr, Amount)>,
+    pub(crate) usage: Vec<(FlavorResource, Amount)>,
     /// Whether it counts as usage of an admitted workload.
     pub(crate) admitted: bool,
 }
@@ -98,7 +98,7 @@ impl Queueing {
     }
 
     /// Charges other amounts for the reservation that a workload has.
-    pub(crate) fn recharge(&mut self, id: WorkloadId, usage: &[(Fr, Amount)]) {
+    pub(crate) fn recharge(&mut self, id: WorkloadId, usage: &[(FlavorResource, Amount)]) {
         let Some(wl) = self.workloads.get(id) else { return };
         let (lq, Some(reservation), Some(cq)) = (wl.lq, wl.quota, self.reserved_in(wl)) else { return };
         let Some(held) = self.quota.held_mut(reservation).filter(|h| h.usage != usage) else { return };
@@ -113,7 +113,7 @@ impl Queueing {
         &mut self,
         cq: ClusterQueueId,
         lq: LocalQueueId,
-        usage: &[(Fr, Amount)],
+        usage: &[(FlavorResource, Amount)],
         admitted: bool,
         add: bool,
     ) {
@@ -160,7 +160,7 @@ impl Queueing {
 
 impl LocalQueueState {
     /// Counts what one workload holds, or takes it off.
-    pub(crate) fn charge_usage(&mut self, usage: &[(Fr, Amount)], admitted: bool, add: bool) {
+    pub(crate) fn charge_usage(&mut self, usage: &[(FlavorResource, Amount)], admitted: bool, add: bool) {
         let one = if add { 1 } else { -1 };
         self.reserving += one;
         charge(&mut self.reserved_usage, usage, add);
@@ -172,14 +172,14 @@ impl LocalQueueState {
 }
 
 /// Adds to one column of a usage list.
-pub(crate) fn add_usage(usage: &mut Vec<(Fr, Amount)>, fr: Fr, amount: Amount) {
+pub(crate) fn add_usage(usage: &mut Vec<(FlavorResource, Amount)>, fr: FlavorResource, amount: Amount) {
     match usage.iter_mut().find(|(f, _)| *f == fr) {
         Some((_, sum)) => *sum = sum.add(amount),
         None => usage.push((fr, amount)),
     }
 }
 
-fn charge(metrics: &mut BTreeMap<Fr, Exact>, usage: &[(Fr, Amount)], add: bool) {
+fn charge(metrics: &mut BTreeMap<FlavorResource, Exact>, usage: &[(FlavorResource, Amount)], add: bool) {
     for &(fr, a) in usage {
         let e = metrics.entry(fr).or_default();
         *e = if add { e.add(Exact::of(a)) } else { e.sub(Exact::of(a)) };

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use super::Action;
 use super::amount::{Amount, Exact};
-use super::ids::{ClusterQueueId, Fr, LocalQueueId};
+use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId};
 use super::model::StopPolicy;
 use super::pending::QueuePosition;
 use crate::Queueing;
-use plimsoll_state::cast::index32;
 use plimsoll_state::time::Time;
 
 /// Usage of one resource of one flavor by a queue.
@@ -107,7 +106,7 @@ impl Queueing {
 
     /// The whole quota tree with its usage.
     pub fn quota_tree(&self) -> Vec<QuotaNode> {
-        let cell = |n, fr: Fr| {
+        let cell = |n, fr: FlavorResource| {
             let (flavor, resource) = self.ids.parts(fr);
             let (usage, subtree) = (self.tree.usage(n, fr), self.tree.subtree_quota(n, fr));
             QuotaCell {
@@ -120,7 +119,7 @@ impl Queueing {
                 potential: self.tree.potential(n, fr).0,
             }
         };
-        let columns = || 0..index32(self.tree.columns());
+        let columns = || FlavorResource::first(self.tree.columns());
         self.tree
             .nodes()
             .map(|(n, node)| {
@@ -179,7 +178,7 @@ impl Queueing {
             Some((reason, message)) => (false, (*reason).into(), message.clone().into()),
         };
         let has_parent = self.tree.node(node).parent.is_some();
-        let list = |used: &dyn Fn(Fr) -> Amount| {
+        let list = |used: &dyn Fn(FlavorResource) -> Amount| {
             self.columns_of(id)
                 .map(|(f, r, fr)| {
                     let total = used(fr);
@@ -189,7 +188,7 @@ impl Queueing {
                 })
                 .collect()
         };
-        let admitted = |fr: Fr| cq.admitted_usage.get(&fr).copied().unwrap_or_default().amount();
+        let admitted = |fr: FlavorResource| cq.admitted_usage.get(&fr).copied().unwrap_or_default().amount();
         Some(QueueStatus {
             active: Some(active),
             pending: count(cq.pending.len()),
@@ -203,7 +202,10 @@ impl Queueing {
     }
 
     /// Flavor, resource and column of every quota of a ClusterQueue, in the order of its spec.
-    pub(crate) fn columns_of(&self, id: ClusterQueueId) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Fr)> {
+    pub(crate) fn columns_of(
+        &self,
+        id: ClusterQueueId,
+    ) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, FlavorResource)> {
         let groups = self.cq(id).spec.iter().flat_map(|s| &s.resource_groups);
         let quotas = groups.flat_map(|g| &g.flavors).flat_map(|f| f.resources.iter().map(move |r| (f, r)));
         quotas.filter_map(|(f, r)| self.ids.named_pair(&f.flavor, &r.resource))
@@ -220,7 +222,7 @@ impl Queueing {
             Some(c) if !self.cq(c).is_active() => (false, "ClusterQueueIsInactive", cant),
             Some(_) => (true, "Ready", "Can submit new workloads to localQueue"),
         };
-        let list = |used: &BTreeMap<Fr, Exact>| {
+        let list = |used: &BTreeMap<FlavorResource, Exact>| {
             let columns = cq.into_iter().flat_map(|c| self.columns_of(c));
             let row = |(f, r, fr)| ResourceUsage {
                 flavor: Arc::clone(f),

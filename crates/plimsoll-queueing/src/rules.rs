@@ -1,13 +1,13 @@
 //! The rules of a ClusterQueue with ids for names.
 
-use super::ids::{Flavor, Res};
+use super::ids::{FlavorId, ResourceId};
 use super::model::{FlavorFungibility, PreemptionRules, QueueingStrategy};
 
 /// Resources given out together.
 #[derive(Debug)]
 pub(crate) struct Group {
-    pub(crate) covered: Vec<Res>,
-    pub(crate) flavors: Vec<Flavor>,
+    pub(crate) covered: Vec<ResourceId>,
+    pub(crate) flavors: Vec<FlavorId>,
 }
 
 /// A ClusterQueue's rules with numbers for names.
@@ -23,7 +23,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The group that covers a resource.
-    pub(crate) fn group_of(&self, res: Res) -> Option<usize> {
+    pub(crate) fn group_of(&self, res: ResourceId) -> Option<usize> {
         self.groups.iter().position(|g| g.covered.contains(&res))
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use model::Name;
 pub use model::{Calendar, Chosen, Hours, RunWindow, RunWindowStatus};
 
 use super::Action;
-use super::ids::{ClusterQueueId, Flavor, LocalQueueId, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, WorkloadId};
 use super::state::WorkloadInfo;
 use crate::Queueing;
 use plimsoll_state::time::Time;
@@ -66,7 +66,7 @@ pub(crate) struct RunWindows {
     all: BTreeMap<Name, Slot>,
     edges: BTreeSet<(Time, Name)>,
     /// Windows of each flavor that has any.
-    flavors: BTreeMap<Flavor, Vec<Name>>,
+    flavors: BTreeMap<FlavorId, Vec<Name>>,
     /// Workloads by the window they name.
     named: BTreeMap<String, BTreeSet<WorkloadId>>,
     /// When several windows are open together, for those who wait for that.
@@ -191,7 +191,7 @@ impl Queueing {
         self.windows_where(|w| w.cluster_queues.has("", &spec.name, &spec.labels))
     }
 
-    fn windows_of_flavors(&self) -> BTreeMap<Flavor, Vec<Name>> {
+    fn windows_of_flavors(&self) -> BTreeMap<FlavorId, Vec<Name>> {
         let of = |f: &super::ResourceFlavor| self.windows_where(|w| w.flavors.has("", &f.name, &f.labels));
         self.objects.flavors.iter().map(|(id, f)| (*id, of(f))).filter(|(_, w)| !w.is_empty()).collect()
     }
@@ -221,7 +221,7 @@ impl Queueing {
     }
 
     /// A flavor was seen, changed or deleted.
-    pub(crate) fn windows_of_flavors_again(&mut self, flavor: Flavor, now: Time) {
+    pub(crate) fn windows_of_flavors_again(&mut self, flavor: FlavorId, now: Time) {
         let flavors = self.windows_of_flavors();
         if flavors.get(&flavor) == self.run_windows.flavors.get(&flavor) {
             return;
@@ -371,7 +371,7 @@ impl Queueing {
 #[derive(Debug, Default)]
 struct Met {
     workloads: BTreeSet<WorkloadId>,
-    flavors: BTreeSet<Flavor>,
+    flavors: BTreeSet<FlavorId>,
 }
 
 impl Met {

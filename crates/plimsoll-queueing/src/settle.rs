@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::Action;
 use super::amount::Amount;
-use super::ids::{ClusterQueueId, Fr, LocalQueueId};
+use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId};
 use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
-use super::tree::{NodeSpec, Quota, Tree};
+use super::tree::{NodeId, NodeSpec, Quota, Tree};
 use crate::Queueing;
 use crate::joint::Nodes;
-use plimsoll_state::cast::index32;
+use plimsoll_state::slab::Id;
 use plimsoll_state::time::Time;
 
 /// Controller of checks that send workloads to other clusters.
@@ -133,10 +133,10 @@ impl Queueing {
                 quotas: self.quotas(&c.resource_groups),
             });
         }
-        let resource_of = (0..index32(self.ids.columns())).map(|fr| self.ids.parts(fr).1).collect();
+        let resource_of = FlavorResource::first(self.ids.columns()).map(|fr| self.ids.parts(fr).1).collect();
         self.tree = Tree::build(specs, resource_of);
         self.leaves.clone_from(&queues);
-        for (node, id) in (0u32..).zip(queues) {
+        for (node, id) in queues.into_iter().enumerate().map(|(i, id)| (NodeId::new(i), id)) {
             self.cq_mut(id).node = Some(node);
             for (_, reservation) in self.quota.at(id) {
                 for &(fr, a) in &reservation.held.usage {
@@ -148,7 +148,7 @@ impl Queueing {
         self.tree.commit();
     }
 
-    fn quotas(&self, groups: &[ResourceGroup]) -> Vec<(Fr, Quota)> {
+    fn quotas(&self, groups: &[ResourceGroup]) -> Vec<(FlavorResource, Quota)> {
         let mut quotas = Vec::new();
         for f in groups.iter().flat_map(|g| &g.flavors) {
             for r in &f.resources {

@@ -1,7 +1,7 @@
 //! Simulations on the live state, undone afterwards.
 
 use super::amount::Amount;
-use super::ids::{ClusterQueueId, Fr, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use super::tree;
 use crate::Queueing;
 
@@ -57,25 +57,25 @@ impl Queueing {
         self.tas_charge(id, false);
     }
 
-    fn usage_held(&self, id: WorkloadId) -> Option<(ClusterQueueId, Vec<(Fr, Amount)>)> {
+    fn usage_held(&self, id: WorkloadId) -> Option<(ClusterQueueId, Vec<(FlavorResource, Amount)>)> {
         let reservation = self.quota_reservation(id)?;
         Some((reservation.place, reservation.held.usage.clone()))
     }
 
-    pub(crate) fn add_usage(&mut self, cq: ClusterQueueId, usage: &[(Fr, Amount)]) {
+    pub(crate) fn add_usage(&mut self, cq: ClusterQueueId, usage: &[(FlavorResource, Amount)]) {
         if let Some(node) = self.cq(cq).node {
             usage.iter().for_each(|&(fr, a)| self.tree.add(node, fr, a));
         }
     }
 
-    pub(crate) fn remove_usage(&mut self, cq: ClusterQueueId, usage: &[(Fr, Amount)]) {
+    pub(crate) fn remove_usage(&mut self, cq: ClusterQueueId, usage: &[(FlavorResource, Amount)]) {
         if let Some(node) = self.cq(cq).node {
             usage.iter().for_each(|&(fr, a)| self.tree.remove(node, fr, a));
         }
     }
 
     /// Whether an amount per column is available to a ClusterQueue now.
-    pub(crate) fn quota_fits(&self, cq: ClusterQueueId, usage: &[(Fr, Amount)]) -> bool {
+    pub(crate) fn quota_fits(&self, cq: ClusterQueueId, usage: &[(FlavorResource, Amount)]) -> bool {
         let Some(node) = self.cq(cq).node else { return false };
         usage.iter().all(|&(fr, a)| a <= self.tree.available(node, fr))
     }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amount::Amount;
-use super::ids::{ClusterQueueId, Fr, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use super::model::REPLACED;
 use super::model::{Workload, WorkloadKey};
 use super::phase::Phase;
@@ -168,7 +168,7 @@ impl Queueing {
     }
 
     /// What of a workload's usage is charged already for the slices whose place it takes.
-    pub(crate) fn charged_before(&self, id: WorkloadId, cq: ClusterQueueId) -> Vec<(Fr, Amount)> {
+    pub(crate) fn charged_before(&self, id: WorkloadId, cq: ClusterQueueId) -> Vec<(FlavorResource, Amount)> {
         let (mut sum, mut replacement) = (Vec::new(), id);
         for old in self.chain_before(id) {
             if self.passed_on(old) {
@@ -191,8 +191,8 @@ impl Queueing {
         &self,
         id: WorkloadId,
         cq: ClusterQueueId,
-        mut usage: Vec<(Fr, Amount)>,
-    ) -> Vec<(Fr, Amount)> {
+        mut usage: Vec<(FlavorResource, Amount)>,
+    ) -> Vec<(FlavorResource, Amount)> {
         for (fr, before) in self.charged_before(id, cq) {
             if let Some((_, a)) = usage.iter_mut().find(|(f, _)| *f == fr) {
                 *a = a.sub(before).at_least_zero();
@@ -281,7 +281,7 @@ impl Queueing {
                 continue;
             };
             let cq = reservation.place;
-            let mut full: Vec<(Fr, Amount)> = Vec::new();
+            let mut full: Vec<(FlavorResource, Amount)> = Vec::new();
             for t in &wl.total_requests {
                 for &(res, amount) in &t.requests {
                     let flavor = t.flavors.iter().find(|(r, _)| *r == res).map(|(_, f)| *f);

@@ -7,7 +7,7 @@ use super::admission_fair_sharing::ConsumedResources;
 use super::amount::Exact;
 use super::dependencies::Progress;
 use super::dra::Charge;
-use super::ids::{ClusterQueueId, Fr, LocalQueueId, SchedulingHashId, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
 use super::metrics::Observation;
 use super::model::{ClusterQueue, LocalQueue, TopologyAssignment, Workload, WorkloadStatus};
 use super::pending::Pending;
@@ -39,7 +39,7 @@ pub(crate) struct ClusterQueueState {
     pub(crate) pending: Pending,
     pub(crate) admitted: i32,
     /// Usage of admitted workloads.
-    pub(crate) admitted_usage: BTreeMap<Fr, Exact>,
+    pub(crate) admitted_usage: BTreeMap<FlavorResource, Exact>,
     pub(crate) locals: BTreeSet<LocalQueueId>,
     pub(crate) reported: Option<Arc<QueueStatus>>,
     /// Heads of the last cycle that needed victims of other entries.
@@ -71,8 +71,8 @@ pub(crate) struct LocalQueueState {
     pub(crate) waiting: i32,
     pub(crate) reserving: i32,
     pub(crate) admitted: i32,
-    pub(crate) reserved_usage: BTreeMap<Fr, Exact>,
-    pub(crate) admitted_usage: BTreeMap<Fr, Exact>,
+    pub(crate) reserved_usage: BTreeMap<FlavorResource, Exact>,
+    pub(crate) admitted_usage: BTreeMap<FlavorResource, Exact>,
     pub(crate) reported: Option<Arc<QueueStatus>>,
     /// Run windows that apply to it.
     pub(crate) windows: Vec<WindowName>,

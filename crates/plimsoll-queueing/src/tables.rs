@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::ids::{ClusterQueueId, Flavor, LocalQueueId, Map, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
@@ -121,7 +121,7 @@ impl Workloads {
 pub(crate) struct Objects {
     /// Labels of every namespace.
     pub(crate) namespaces: BTreeMap<String, StringMap>,
-    pub(crate) flavors: BTreeMap<Flavor, Arc<ResourceFlavor>>,
+    pub(crate) flavors: BTreeMap<FlavorId, Arc<ResourceFlavor>>,
     /// By namespace and name.
     pub(crate) limit_ranges: BTreeMap<(String, String), LimitRange>,
     /// Overhead of every RuntimeClass.

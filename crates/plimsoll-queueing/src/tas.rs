@@ -26,7 +26,7 @@ use request::ALL_FLAVORS;
 pub(crate) use request::TasRequests;
 use tree::{FlavorTree, Leaf};
 
-use super::ids::{ClusterQueueId, Flavor, Ids, Map, Res, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId, WorkloadId};
 use crate::Queueing;
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::cast::index32;
@@ -38,9 +38,9 @@ use plimsoll_state::time::Time;
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Amounts by resource.
-pub(crate) type Amounts = Vec<(Res, i64)>;
+pub(crate) type Amounts = Vec<(ResourceId, i64)>;
 
-pub(crate) fn amount_of(list: &Amounts, res: Res) -> i64 {
+pub(crate) fn amount_of(list: &Amounts, res: ResourceId) -> i64 {
     list.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v)
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn add_times(to: &mut Amounts, more: &Amounts, times: i64) {
 
 /// What workloads hold in one domain: of all flavors for a node, else of one. What is only kept back for
 /// later within a cycle counts for its own flavor, even on a node.
-type SlotKey = (Option<Flavor>, String);
+type SlotKey = (Option<FlavorId>, String);
 
 /// A pod that runs somewhere and is not managed here.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(crate) struct Tas {
     pods: BTreeMap<(String, String), NonTasUsage>,
     by_uid: Map<String, (String, String)>,
     non_tas_usage: BTreeMap<String, Amounts>,
-    trees: BTreeMap<Flavor, FlavorTree>,
+    trees: BTreeMap<FlavorId, FlavorTree>,
     stale: bool,
     /// Steps that searches for balanced placements took in this cycle.
     pub(crate) balanced_steps: Cell<usize>,
@@ -113,7 +113,7 @@ impl Tas {
         slot
     }
 
-    fn charge(&mut self, key: SlotKey, one: &Amounts, pods: Res, count: i64) {
+    fn charge(&mut self, key: SlotKey, one: &Amounts, pods: ResourceId, count: i64) {
         let slot = self.slot(key);
         let held = &mut self.held[slot as usize];
         self.log.push((slot, held.clone()));
@@ -316,7 +316,7 @@ impl Queueing {
     }
 
     /// The levels of a flavor's topology, if it has one that exists.
-    fn topology_of(&self, flavor: Flavor) -> Option<(&str, &[String])> {
+    fn topology_of(&self, flavor: FlavorId) -> Option<(&str, &[String])> {
         let f = self
             .objects
             .flavors
@@ -341,8 +341,8 @@ impl Queueing {
     }
 
     /// The trees as the nodes, non-TAS pods, flavors and topologies say.
-    fn build_trees(&mut self) -> BTreeMap<Flavor, FlavorTree> {
-        let flavors: Vec<Flavor> = self.objects.flavors.keys().copied().collect();
+    fn build_trees(&mut self) -> BTreeMap<FlavorId, FlavorTree> {
+        let flavors: Vec<FlavorId> = self.objects.flavors.keys().copied().collect();
         let mut trees = BTreeMap::new();
         for id in flavors {
             let Some((name, levels)) = self.topology_of(id) else { continue };
@@ -400,7 +400,7 @@ impl Queueing {
         let pods = self.ids.find_resource("pods");
         for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.quota.is_some()) {
             for t in wl.total_requests.iter().filter(|t| !t.places.is_empty()) {
-                let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
+                let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
                 flavors.sort_unstable();
                 flavors.dedup();
                 for flavor in flavors {
@@ -439,7 +439,7 @@ impl Queueing {
     }
 
     /// Whether a flavor has a topology tree.
-    pub(crate) fn is_topology_flavor(&self, _cq: ClusterQueueId, flavor: Flavor) -> bool {
+    pub(crate) fn is_topology_flavor(&self, _cq: ClusterQueueId, flavor: FlavorId) -> bool {
         self.tas.trees.contains_key(&flavor)
     }
 
@@ -461,7 +461,7 @@ impl Queueing {
         let total_requests = wl.total_requests.clone();
         let pods = self.ids.resource("pods");
         for t in &total_requests {
-            let mut flavors: Vec<Flavor> = t.flavors.iter().map(|(_, f)| *f).collect();
+            let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
             flavors.sort_unstable();
             flavors.dedup();
             for flavor in flavors {

@@ -14,13 +14,15 @@ mod tests;
 pub(crate) use build::NodeSpec;
 pub(crate) use share::Share;
 
-use plimsoll_state::cast::index32;
-
 use super::amount::{Amount, Exact};
-use super::ids::Fr;
+use super::ids::{FlavorResource, ResourceId};
+use plimsoll_state::dense_id;
+use plimsoll_state::slab::Id;
 
-/// Number of a node.
-pub(crate) type NodeId = u32;
+dense_id!(
+    /// A node of the quota tree.
+    NodeId
+);
 
 /// What a node owns of one column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +87,7 @@ pub(crate) struct Tree {
     /// Usage of every cell before it saturates.
     exact: Vec<Exact>,
     /// Resource of each column, for shares.
-    resource_of: Vec<u32>,
+    resource_of: Vec<ResourceId>,
     log: Vec<(usize, Exact)>,
 }
 
@@ -95,50 +97,50 @@ pub(crate) struct Mark(usize);
 
 impl Tree {
     pub(crate) fn node(&self, n: NodeId) -> &Node {
-        &self.nodes[n as usize]
+        &self.nodes[n.index()]
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
-        self.nodes.iter().enumerate().map(|(i, n)| (index32(i), n))
+        self.nodes.iter().enumerate().map(|(i, n)| (NodeId::new(i), n))
     }
 
     /// The cell, an empty one for a column that came after the tree was built.
-    fn cell(&self, n: NodeId, fr: Fr) -> Cell {
-        if (fr as usize) < self.columns { self.cells[self.at(n, fr)] } else { Cell::default() }
+    fn cell(&self, n: NodeId, fr: FlavorResource) -> Cell {
+        if fr.index() < self.columns { self.cells[self.at(n, fr)] } else { Cell::default() }
     }
 
-    fn at(&self, n: NodeId, fr: Fr) -> usize {
-        n as usize * self.columns + fr as usize
+    fn at(&self, n: NodeId, fr: FlavorResource) -> usize {
+        n.index() * self.columns + fr.index()
     }
 
     pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    pub(crate) fn quota(&self, n: NodeId, fr: Fr) -> Quota {
+    pub(crate) fn quota(&self, n: NodeId, fr: FlavorResource) -> Quota {
         self.cell(n, fr).quota
     }
 
-    pub(crate) fn usage(&self, n: NodeId, fr: Fr) -> Amount {
+    pub(crate) fn usage(&self, n: NodeId, fr: FlavorResource) -> Amount {
         self.cell(n, fr).usage
     }
 
-    pub(crate) fn subtree_quota(&self, n: NodeId, fr: Fr) -> Amount {
+    pub(crate) fn subtree_quota(&self, n: NodeId, fr: FlavorResource) -> Amount {
         self.cell(n, fr).subtree
     }
 
     /// Whether the node or anything below it mentions the column.
-    pub(crate) fn present(&self, n: NodeId, fr: Fr) -> bool {
+    pub(crate) fn present(&self, n: NodeId, fr: FlavorResource) -> bool {
         self.cell(n, fr).present
     }
 
     /// Quota that is free here and not visible to the parent.
-    pub(crate) fn local_available(&self, n: NodeId, fr: Fr) -> Amount {
+    pub(crate) fn local_available(&self, n: NodeId, fr: FlavorResource) -> Amount {
         self.cell(n, fr).local_available()
     }
 
     /// What can still be used at this node; negative when more is used than the tree now has.
-    pub(crate) fn available_signed(&self, n: NodeId, fr: Fr) -> Amount {
+    pub(crate) fn available_signed(&self, n: NodeId, fr: FlavorResource) -> Amount {
         let c = self.cell(n, fr);
         let Some(parent) = self.node(n).parent else { return c.subtree.sub(c.usage) };
         let mut from_parent = self.available_signed(parent, fr);
@@ -152,23 +154,23 @@ impl Tree {
     }
 
     /// What can still be used at this node, at least zero.
-    pub(crate) fn available(&self, n: NodeId, fr: Fr) -> Amount {
+    pub(crate) fn available(&self, n: NodeId, fr: FlavorResource) -> Amount {
         self.available_signed(n, fr).at_least_zero()
     }
 
     /// What could be used at this node if nothing were used anywhere.
-    pub(crate) fn potential(&self, n: NodeId, fr: Fr) -> Amount {
+    pub(crate) fn potential(&self, n: NodeId, fr: FlavorResource) -> Amount {
         self.cell(n, fr).potential
     }
 
     /// Whether the node's usage with `more` on top exceeds its subtree's quota.
-    pub(crate) fn borrowing_with(&self, n: NodeId, fr: Fr, more: Amount) -> bool {
+    pub(crate) fn borrowing_with(&self, n: NodeId, fr: FlavorResource, more: Amount) -> bool {
         let c = self.cell(n, fr);
         c.subtree < c.usage.add(more)
     }
 
     /// Whether no column of `frs` exceeds the node's subtree quota.
-    pub(crate) fn within_nominal(&self, n: NodeId, frs: &[Fr]) -> bool {
+    pub(crate) fn within_nominal(&self, n: NodeId, frs: &[FlavorResource]) -> bool {
         frs.iter().all(|&fr| !self.borrowing_with(n, fr, Amount::ZERO))
     }
 
@@ -185,7 +187,7 @@ impl Tree {
     /// Height of the lowest subtree around ClusterQueue `n` in which `amount` more fits without borrowing
     /// (0: the queue itself), and whether that subtree is only a part of the whole tree (Kueue
     /// `pkg/scheduler/preemption/classical`, `FindHeightOfLowestSubtreeThatFits`).
-    pub(crate) fn borrow_level(&self, n: NodeId, fr: Fr, amount: Amount) -> (u32, bool) {
+    pub(crate) fn borrow_level(&self, n: NodeId, fr: FlavorResource, amount: Amount) -> (u32, bool) {
         let Some(parent) = self.node(n).parent else { return (0, false) };
         if !self.borrowing_with(n, fr, amount) {
             return (0, true);
@@ -201,18 +203,18 @@ impl Tree {
     }
 
     /// Adds usage at a node; what exceeds the local quota is counted at the parent too.
-    pub(crate) fn add(&mut self, n: NodeId, fr: Fr, amount: Amount) {
+    pub(crate) fn add(&mut self, n: NodeId, fr: FlavorResource, amount: Amount) {
         self.change(n, fr, Exact::of(amount));
     }
 
     /// Takes usage away at a node, the mirror of [`Tree::add`].
-    pub(crate) fn remove(&mut self, n: NodeId, fr: Fr, amount: Amount) {
+    pub(crate) fn remove(&mut self, n: NodeId, fr: FlavorResource, amount: Amount) {
         self.change(n, fr, Exact::default().sub(Exact::of(amount)));
     }
 
     /// Changes usage at a node, and at every ancestor by as much as what exceeds the local quota below it changes.
-    fn change(&mut self, n: NodeId, fr: Fr, by: Exact) {
-        if fr as usize >= self.columns {
+    fn change(&mut self, n: NodeId, fr: FlavorResource, by: Exact) {
+        if fr.index() >= self.columns {
             return;
         }
         let (mut n, mut by) = (n, by);
@@ -224,7 +226,7 @@ impl Tree {
             self.log.push((i, old));
             *exact = old.add(by);
             cell.usage = exact.amount();
-            let Some(parent) = self.nodes[n as usize].parent else { return };
+            let Some(parent) = self.nodes[n.index()].parent else { return };
             (n, by) = (parent, exact.above(local).sub(old.above(local)));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::Queueing;
 use crate::amount::Amount;
-use crate::ids::{Fr, WorkloadId};
+use crate::ids::{FlavorResource, WorkloadId};
 use crate::model::{PodSet, Workload};
 use crate::pod_sets::{PodSetResources, SchedulingHash, scheduling_spec};
 use crate::quota::add_usage;
@@ -12,8 +12,8 @@ use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 
 impl Queueing {
     /// Sums requests per column, for podsets with flavors.
-    pub(crate) fn usage_of(&mut self, total_requests: &[PodSetResources]) -> Vec<(Fr, Amount)> {
-        let mut usage: Vec<(Fr, Amount)> = Vec::new();
+    pub(crate) fn usage_of(&mut self, total_requests: &[PodSetResources]) -> Vec<(FlavorResource, Amount)> {
+        let mut usage: Vec<(FlavorResource, Amount)> = Vec::new();
         for t in total_requests {
             for &(res, amount) in &t.requests {
                 let Some((_, flavor)) = t.flavors.iter().find(|(r, _)| *r == res) else { continue };

@@ -14,7 +14,7 @@ use std::fmt::Debug;
 
 use super::Cycle;
 use crate::amount::Amount;
-use crate::ids::{ClusterQueueId, Flavor, Res, SchedulingHashId, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorId, ResourceId, SchedulingHashId, WorkloadId};
 use crate::pod_sets::PodSetResources;
 use crate::quota::add_usage;
 use flavor::Search;
@@ -147,7 +147,7 @@ impl Cycle<'_> {
         for (index, ps) in wl.obj.pod_sets.iter().enumerate() {
             let at = admission.assignments.iter().zip(&wl.total_requests).find(|(a, _)| a.name == ps.name);
             let Some((assigned, total)) = at else { continue };
-            let pick = |&(res, flavor): &(Res, Flavor)| FlavorAssignment {
+            let pick = |&(res, flavor): &(ResourceId, FlavorId)| FlavorAssignment {
                 res,
                 flavor,
                 mode: Mode::Fit,
@@ -216,7 +216,7 @@ impl Cycle<'_> {
         last: Option<&LastAssignment>,
         out: &mut Assignment,
     ) -> bool {
-        let mut requests: Vec<(Res, i64)> = Vec::new();
+        let mut requests: Vec<(ResourceId, i64)> = Vec::new();
         for &(res, v) in group.iter().flat_map(|m| &m.total.requests) {
             match requests.iter_mut().find(|(r, _)| *r == res) {
                 Some((_, sum)) => *sum = sum.saturating_add(v),

@@ -3,7 +3,7 @@
 use super::assign::{Assignment, LastAssignment, Mode};
 use super::victim::Target;
 use crate::amount::Amount;
-use crate::ids::{ClusterQueueId, Fr, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use plimsoll_state::time::Time;
 
 /// How an entry left the cycle.
@@ -124,7 +124,7 @@ impl Entry {
         self.assignment.as_ref().map_or(Mode::NoFit, Assignment::mode)
     }
 
-    pub(super) fn usage(&self) -> &[(Fr, Amount)] {
+    pub(super) fn usage(&self) -> &[(FlavorResource, Amount)] {
         self.assignment.as_ref().map_or(&[], |a| &a.usage)
     }
 

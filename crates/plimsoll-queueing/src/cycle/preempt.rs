@@ -13,20 +13,21 @@ use super::victim::{Reason, Target};
 use crate::amount::Amount;
 use crate::cond;
 use crate::config::FairStrategy;
-use crate::ids::{ClusterQueueId, Fr, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::PreemptionPolicy;
 use crate::state::WorkloadInfo;
 use crate::tas::TasRequests;
+use crate::tree::NodeId;
 use plimsoll_state::time::Time;
 
 /// What capacity is looked for.
 pub(crate) struct PreemptionContext {
     pub(super) id: WorkloadId,
     pub(super) cq: ClusterQueueId,
-    pub(super) node: u32,
+    pub(super) node: NodeId,
     /// Columns on which others have to give way.
-    pub(super) frs: Vec<Fr>,
-    pub(super) usage: Vec<(Fr, Amount)>,
+    pub(super) frs: Vec<FlavorResource>,
+    pub(super) usage: Vec<(FlavorResource, Amount)>,
     pub(super) tas: TasRequests,
 }
 
@@ -67,8 +68,8 @@ impl CandidateSearch for FairSharingSearch {
 #[derive(Debug)]
 pub(crate) struct CachedSearch {
     id: WorkloadId,
-    frs: Vec<Fr>,
-    usage: Vec<(Fr, Amount)>,
+    frs: Vec<FlavorResource>,
+    usage: Vec<(FlavorResource, Amount)>,
     targets: Vec<Target>,
 }
 
@@ -89,7 +90,7 @@ impl Cycle<'_> {
         let Some(node) = self.state.cq(cq).node else { return Vec::new() };
         let tas = self.state.tas_view().tas_requests(id, cq, a);
         let usage = self.requested_usage(a);
-        let pods: Vec<Fr> = self.columns_of_pods(a);
+        let pods: Vec<FlavorResource> = self.columns_of_pods(a);
         let known = usage.iter().filter(|(fr, _)| !pods.contains(fr)).copied().collect();
         let mut need =
             PreemptionContext { id, cq, node, frs: a.columns_to_preempt(&self.state.ids), usage: known, tas };
@@ -110,7 +111,7 @@ impl Cycle<'_> {
     }
 
     /// Columns of the resource `pods` in an assignment.
-    fn columns_of_pods(&self, a: &Assignment) -> Vec<Fr> {
+    fn columns_of_pods(&self, a: &Assignment) -> Vec<FlavorResource> {
         let Some(pods) = self.state.ids.find_resource("pods") else { return Vec::new() };
         let flavors = a.pod_sets.iter().filter_map(|ps| ps.flavor_of(pods));
         flavors.filter_map(|f| self.state.ids.find_pair(f, pods)).collect()
@@ -121,7 +122,7 @@ impl Cycle<'_> {
         &mut self,
         id: WorkloadId,
         cq: ClusterQueueId,
-        fr: Fr,
+        fr: FlavorResource,
         amount: Amount,
     ) -> (Possibility, u32) {
         let Some(node) = self.state.cq(cq).node else { return (Possibility::NoCandidates, 0) };
@@ -171,7 +172,7 @@ impl Cycle<'_> {
     }
 
     /// What the assignment's podsets ask for, per column.
-    fn requested_usage(&mut self, a: &Assignment) -> Vec<(Fr, Amount)> {
+    fn requested_usage(&mut self, a: &Assignment) -> Vec<(FlavorResource, Amount)> {
         if a.replaced.is_some() {
             return a.usage.iter().filter(|(_, v)| *v != Amount::ZERO).copied().collect();
         }
@@ -209,7 +210,7 @@ impl Cycle<'_> {
     }
 
     /// Whether a workload holds flavors of any of these columns.
-    fn uses_any(&self, wl: &WorkloadInfo, frs: &[Fr]) -> bool {
+    fn uses_any(&self, wl: &WorkloadInfo, frs: &[FlavorResource]) -> bool {
         wl.total_requests
             .iter()
             .flat_map(|t| &t.flavors)

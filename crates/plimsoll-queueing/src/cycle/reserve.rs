@@ -6,7 +6,7 @@ use super::assign::{Assignment, Mode};
 use super::plan::Entry;
 use crate::Queueing;
 use crate::amount::Amount;
-use crate::ids::{ClusterQueueId, Fr, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::PreemptionPolicy;
 
 /// What is reserved for one workload.
@@ -14,7 +14,7 @@ use crate::model::PreemptionPolicy;
 pub(super) struct ReservedCapacity {
     id: WorkloadId,
     cq: ClusterQueueId,
-    usage: Vec<(Fr, Amount)>,
+    usage: Vec<(FlavorResource, Amount)>,
     /// Only if it has places in a topology.
     assignment: Option<Assignment>,
 }
@@ -25,7 +25,7 @@ impl Cycle<'_> {
         self.reserve(e, e.usage().to_vec());
     }
 
-    fn reserve(&mut self, e: &Entry, usage: Vec<(Fr, Amount)>) {
+    fn reserve(&mut self, e: &Entry, usage: Vec<(FlavorResource, Amount)>) {
         let taken = e.mode() == Mode::Fit;
         self.state.add_usage(e.cq, &usage);
         self.state.tas_charge_assignment(e.id, e.assignment.as_ref(), taken, 1);

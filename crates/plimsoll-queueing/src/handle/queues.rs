@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Queueing;
 use crate::admission_fair_sharing::ConsumedResources;
-use crate::ids::{ClusterQueueId, Flavor, LocalQueueId};
+use crate::ids::{ClusterQueueId, FlavorId, LocalQueueId};
 use crate::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy};
 use crate::quota::Charged;
 use crate::rules::{Group, Rules};
@@ -168,7 +168,7 @@ impl Queueing {
         }
     }
 
-    pub(super) fn flavor_changed(&mut self, flavor: Flavor) {
+    pub(super) fn flavor_changed(&mut self, flavor: FlavorId) {
         self.topologies_changed();
         for id in self.cluster_queues.ids() {
             if self.cq(id).rules.groups.iter().any(|g| g.flavors.contains(&flavor)) {

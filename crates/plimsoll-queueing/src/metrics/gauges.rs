@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_state::cast::index32;
-
 use super::observations::Place;
 use super::table::Row;
 use super::{MetricSample, MetricValue};
 use crate::Queueing;
 use crate::amount::Amount;
 use crate::cond;
-use crate::ids::{ClusterQueueId, Fr, LocalQueueId, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorResource, LocalQueueId, WorkloadId};
 use crate::model::Workload;
 use crate::phase::Phase;
 use crate::tree::{NodeId, Share};
@@ -130,7 +128,7 @@ impl Gauges<'_> {
     fn quota_gauge(&self, name: &str, id: ClusterQueueId, cq: &str) -> Samples {
         let Some(node) = self.0.cq(id).node else { return Vec::new() };
         let cohort = self.0.above(Some(node)).0;
-        let value = |fr: Fr| {
+        let value = |fr: FlavorResource| {
             let quota = self.0.tree.quota(node, fr);
             match name {
                 "cluster_queue_nominal_quota" => Some(quota.nominal),
@@ -249,7 +247,8 @@ impl Gauges<'_> {
                 vec![(vec![cohort.to_owned()], share(&self.0.tree.share(n)))]
             }
             "cohort_subtree_quota" | "cohort_subtree_resource_reservations" => {
-                let columns = (0..index32(self.0.tree.columns())).filter(|&fr| self.0.tree.present(n, fr));
+                let columns =
+                    FlavorResource::first(self.0.tree.columns()).filter(|&fr| self.0.tree.present(n, fr));
                 let quota = name.ends_with("quota");
                 columns
                     .map(|fr| {

@@ -3,7 +3,7 @@
 use super::{MAX_OPENINGS, Name, OUTSIDE, Slot};
 use crate::Queueing;
 use crate::cond;
-use crate::ids::{Flavor, WorkloadId};
+use crate::ids::{FlavorId, WorkloadId};
 use crate::model::TargetKind;
 use crate::phase::Phase;
 use crate::state::WorkloadInfo;
@@ -104,7 +104,7 @@ impl Queueing {
     }
 
     /// Why a flavor is not given, for the message of a workload that could use it.
-    pub(crate) fn shut_flavor_text(&self, flavor: Flavor) -> Option<String> {
+    pub(crate) fn shut_flavor_text(&self, flavor: FlavorId) -> Option<String> {
         let windows = self.run_windows.flavors.get(&flavor)?;
         let shut: Vec<String> = windows
             .iter()
@@ -125,7 +125,7 @@ impl Queueing {
         (!texts.is_empty()).then(|| texts.join(", "))
     }
 
-    fn flavors_held(wl: &WorkloadInfo) -> impl Iterator<Item = Flavor> {
+    fn flavors_held(wl: &WorkloadInfo) -> impl Iterator<Item = FlavorId> {
         wl.total_requests.iter().flat_map(|t| &t.flavors).map(|(_, f)| *f)
     }
 

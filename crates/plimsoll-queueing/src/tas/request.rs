@@ -7,7 +7,7 @@ use super::{Amounts, domain_id};
 use crate::Queueing;
 use crate::cycle::assign::{Assignment, Mode, PodSetFlavors, why};
 use crate::cycle::victim::Target;
-use crate::ids::{ClusterQueueId, Flavor, Map, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorId, Map, WorkloadId};
 use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
 use crate::rules::Group;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
@@ -20,7 +20,7 @@ pub(crate) struct TasRequest {
     pub(crate) count: i32,
     /// What one pod needs.
     pub(crate) one: Amounts,
-    pub(crate) flavor: Flavor,
+    pub(crate) flavor: FlavorId,
     /// The ClusterQueue has no flavor without topology, and the podset asks for nothing in particular.
     pub(crate) implied: bool,
 }
@@ -29,17 +29,17 @@ pub(crate) struct TasRequest {
 pub(crate) type TasRequests = Vec<TasRequest>;
 
 /// Places found per podset index, or why there are none: the podset, its flavor, the text.
-pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, Flavor, String)>;
+pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, FlavorId, String)>;
 
 /// Controllers of admission checks that put the placement off.
 const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
 const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// Stands for all flavors in the notes of a cycle; no flavor has this number.
-pub(super) const ALL_FLAVORS: Flavor = Flavor::MAX;
+pub(super) const ALL_FLAVORS: FlavorId = FlavorId(u32::MAX);
 
 /// Flavor, what one pod needs, values of the domain, pods there.
-type Place = (Flavor, Amounts, Vec<String>, i32);
+type Place = (FlavorId, Amounts, Vec<String>, i32);
 
 impl TopologyRequest {
     /// Whether it asks for anything but a group.
@@ -71,7 +71,7 @@ impl TasView<'_> {
         &self,
         cq: ClusterQueueId,
         ps: &PodSet,
-        flavor: Flavor,
+        flavor: FlavorId,
         group: &Group,
     ) -> Option<String> {
         let rules = self.0.objects.flavors.get(&flavor)?;
@@ -124,11 +124,11 @@ impl TasView<'_> {
         out
     }
 
-    fn only_topology_flavor(&self, pick: &PodSetFlavors) -> Result<Flavor, String> {
+    fn only_topology_flavor(&self, pick: &PodSetFlavors) -> Result<FlavorId, String> {
         if self.0.tas.trees.is_empty() {
             return Err("workload requires Topology, but there is no TAS cache information".into());
         }
-        let mut flavors: Vec<Flavor> =
+        let mut flavors: Vec<FlavorId> =
             pick.flavors.iter().map(|p| p.flavor).filter(|f| self.0.tas.trees.contains_key(f)).collect();
         flavors.sort_by(|a, b| self.0.ids.flavor_name(*a).cmp(self.0.ids.flavor_name(*b)));
         flavors.dedup();
@@ -157,7 +157,7 @@ impl TasView<'_> {
 
     /// Whether the placement is left for later: to the cluster that MultiKueue chooses; and with ProvisioningRequests,
     /// which bring the nodes, to the second pass.
-    fn delays_topology(&self, id: WorkloadId, cq: ClusterQueueId, flavor: Flavor) -> bool {
+    fn delays_topology(&self, id: WorkloadId, cq: ClusterQueueId, flavor: FlavorId) -> bool {
         let Some(spec) = &self.0.cq(cq).spec else { return false };
         let reserved = self.0.wl(id).is_some_and(|w| w.quota.is_some());
         let name = self.0.ids.flavor_name(flavor);
@@ -233,7 +233,7 @@ impl TasView<'_> {
 
     /// Places for all requests, one flavor and group after the other, each seeing what those before took.
     pub(super) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
-        let mut flavors: Vec<Flavor> = requests.iter().map(|r| r.flavor).collect();
+        let mut flavors: Vec<FlavorId> = requests.iter().map(|r| r.flavor).collect();
         flavors.sort_by(|a, b| self.0.ids.flavor_name(*a).cmp(self.0.ids.flavor_name(*b)));
         flavors.dedup();
         let Some(wl) = self.0.wl(id) else { return Ok(Vec::new()) };
@@ -389,7 +389,7 @@ impl Queueing {
 fn pod_sets_with_updates<'a>(
     wl: &'a Workload,
     requests: &TasRequests,
-) -> Result<Cow<'a, [PodSet]>, (usize, Flavor, String)> {
+) -> Result<Cow<'a, [PodSet]>, (usize, FlavorId, String)> {
     let mut pod_sets = Cow::Borrowed(wl.pod_sets.as_slice());
     for r in requests {
         let Some(ps) = wl.pod_sets.get(r.index) else { continue };
@@ -428,7 +428,7 @@ fn set_places(a: &mut Assignment, places: Vec<(usize, TopologyAssignment)>) {
 }
 
 /// Requests of one flavor, those with the same group name together.
-fn groups<'a>(requests: &'a TasRequests, flavor: Flavor, pod_sets: &[PodSet]) -> Vec<Vec<&'a TasRequest>> {
+fn groups<'a>(requests: &'a TasRequests, flavor: FlavorId, pod_sets: &[PodSet]) -> Vec<Vec<&'a TasRequest>> {
     let mut out: Vec<(Option<&str>, Vec<&TasRequest>)> = Vec::new();
     for r in requests.iter().filter(|r| r.flavor == flavor) {
         let name = pod_sets.get(r.index).and_then(|p| p.topology.as_ref()).and_then(|t| t.group.as_deref());

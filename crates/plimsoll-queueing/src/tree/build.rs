@@ -1,10 +1,10 @@
 //! Building the tree from the objects: edges, cycles, subtree quotas, heights.
 
-use plimsoll_state::cast::index32;
+use plimsoll_state::slab::Id;
 
 use super::{Cell, Node, NodeId, Quota, Tree};
 use crate::amount::Exact;
-use crate::ids::{Fr, Map, Res};
+use crate::ids::{FlavorResource, Map, ResourceId};
 
 /// A node as the objects describe it.
 #[derive(Clone, Debug, Default)]
@@ -17,16 +17,20 @@ pub(crate) struct NodeSpec {
     /// Whether a ClusterQueue takes part in scheduling. What it uses counts either way.
     pub(crate) active: bool,
     pub(crate) weight: f64,
-    pub(crate) quotas: Vec<(Fr, Quota)>,
+    pub(crate) quotas: Vec<(FlavorResource, Quota)>,
 }
 
 impl Tree {
     /// Builds a tree without usage. Nodes keep the order of `specs`; parents that are not among them are
     /// appended as cohorts without quota. `resource_of` gives the resource of every column.
-    pub(crate) fn build(specs: Vec<NodeSpec>, resource_of: Vec<Res>) -> Self {
+    pub(crate) fn build(specs: Vec<NodeSpec>, resource_of: Vec<ResourceId>) -> Self {
         let specs = with_implicit_cohorts(specs);
-        let cohort_ids: Map<&str, NodeId> =
-            (0u32..).zip(&specs).filter(|(_, s)| !s.leaf).map(|(i, s)| (s.name.as_str(), i)).collect();
+        let cohort_ids: Map<&str, NodeId> = specs
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| !s.leaf)
+            .map(|(i, s)| (s.name.as_str(), NodeId::new(i)))
+            .collect();
         let parents: Vec<Option<NodeId>> =
             specs.iter().map(|s| cohort_ids.get(s.parent.as_str()).copied()).collect();
         let cyclic = endless(&parents);
@@ -49,16 +53,16 @@ impl Tree {
         for i in by_name {
             let Some(p) = nodes[i].parent else { continue };
             if !specs[i].leaf {
-                nodes[p as usize].cohorts.push(index32(i));
+                nodes[p.index()].cohorts.push(NodeId::new(i));
             } else if specs[i].active {
-                nodes[p as usize].queues.push(index32(i));
+                nodes[p.index()].queues.push(NodeId::new(i));
             }
         }
         let columns = resource_of.len();
         let mut cells = vec![Cell::default(); nodes.len() * columns];
         for (i, s) in specs.iter().enumerate() {
             for &(fr, quota) in &s.quotas {
-                let cell = &mut cells[i * columns + fr as usize];
+                let cell = &mut cells[i * columns + fr.index()];
                 *cell = Cell { quota, subtree: quota.nominal, present: true, ..Cell::default() };
             }
         }
@@ -72,13 +76,13 @@ impl Tree {
     fn accumulate(&mut self) {
         let order = self.top_down();
         for &n in order.iter().rev() {
-            let node = &self.nodes[n as usize];
-            let below = node.cohorts.iter().map(|&c| self.nodes[c as usize].height + 1).max();
+            let node = &self.nodes[n.index()];
+            let below = node.cohorts.iter().map(|&c| self.nodes[c.index()].height + 1).max();
             let some = u32::from(!node.cohorts.is_empty() || !node.queues.is_empty());
             let (height, parent) = (below.unwrap_or(0).max(some), node.parent);
-            self.nodes[n as usize].height = height;
+            self.nodes[n.index()].height = height;
             let Some(parent) = parent else { continue };
-            for fr in 0..index32(self.columns) {
+            for fr in FlavorResource::first(self.columns) {
                 let child = self.cells[self.at(n, fr)];
                 if child.present {
                     let i = self.at(parent, fr);
@@ -89,9 +93,9 @@ impl Tree {
             }
         }
         for n in order {
-            for fr in 0..index32(self.columns) {
+            for fr in FlavorResource::first(self.columns) {
                 let c = self.cells[self.at(n, fr)];
-                let potential = match self.nodes[n as usize].parent {
+                let potential = match self.nodes[n.index()].parent {
                     None => c.subtree,
                     Some(p) => {
                         let all = c.local_quota().add(self.cells[self.at(p, fr)].potential);
@@ -107,7 +111,7 @@ impl Tree {
     /// All nodes, parents before children.
     fn top_down(&self) -> Vec<NodeId> {
         let depth = |n: NodeId| self.ancestors(n).count();
-        let mut order: Vec<(usize, NodeId)> = (0..index32(self.nodes.len())).map(|n| (depth(n), n)).collect();
+        let mut order: Vec<(usize, NodeId)> = self.nodes().map(|(n, _)| (depth(n), n)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, n)| n).collect()
     }
@@ -145,7 +149,7 @@ fn endless(parents: &[Option<NodeId>]) -> Vec<bool> {
                 Known::No => {
                     known[i] = Known::Walking;
                     path.push(i);
-                    at = parents[i].map(|p| p as usize);
+                    at = parents[i].map(Id::index);
                 }
             }
         };
@@ -167,8 +171,8 @@ impl Tree {
             .map(|(n, fr, leaf)| if leaf { self.exact[n * self.columns + fr] } else { Exact::default() })
             .collect();
         for n in self.top_down().into_iter().rev() {
-            let Some(parent) = self.nodes[n as usize].parent else { continue };
-            for fr in 0..index32(self.columns) {
+            let Some(parent) = self.nodes[n.index()].parent else { continue };
+            for fr in FlavorResource::first(self.columns) {
                 let up = usage[self.at(n, fr)].above(self.cells[self.at(n, fr)].local_quota());
                 let i = self.at(parent, fr);
                 usage[i] = usage[i].add(up);

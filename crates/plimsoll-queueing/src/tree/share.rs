@@ -1,15 +1,16 @@
 //! Dominant resource share: how much of what could be lent a node has borrowed (Kueue
 //! `pkg/cache/scheduler/fair_sharing.go`, `dominantResourceShare`).
 
+use plimsoll_state::slab::Id;
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use plimsoll_state::cast::{index32, whole};
+use plimsoll_state::cast::whole;
 
 use super::{NodeId, Tree};
 use crate::amount::Amount;
-use crate::ids::{Fr, Res};
+use crate::ids::{FlavorResource, ResourceId};
 
 /// The share of one node.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +19,7 @@ pub(crate) struct Share {
     /// Largest ratio of borrowed to lendable, in thousandths, before the weight.
     ratio: f64,
     /// Columns on which the node borrows.
-    borrowed: SmallVec<[Fr; 4]>,
+    borrowed: SmallVec<[FlavorResource; 4]>,
 }
 
 impl Share {
@@ -33,7 +34,7 @@ impl Share {
     }
 
     /// Whether it borrows on a column that `usage` asks for.
-    pub(crate) fn is_borrowing_on(&self, usage: &[(Fr, Amount)]) -> bool {
+    pub(crate) fn is_borrowing_on(&self, usage: &[(FlavorResource, Amount)]) -> bool {
         usage.iter().any(|(fr, a)| *a > Amount::ZERO && self.borrowed.contains(fr))
     }
 
@@ -78,13 +79,13 @@ impl Tree {
     pub(crate) fn share(&self, n: NodeId) -> Share {
         let mut share = Share { weight: self.node(n).weight, ratio: 0.0, borrowed: SmallVec::new() };
         let Some(parent) = self.node(n).parent else { return share };
-        let mut borrowed: SmallVec<[(Res, Amount); 4]> = SmallVec::new();
-        for fr in 0..index32(self.columns) {
+        let mut borrowed: SmallVec<[(ResourceId, Amount); 4]> = SmallVec::new();
+        for fr in FlavorResource::first(self.columns) {
             let c = self.cells[self.at(n, fr)];
             let over = c.usage.sub(c.subtree);
             if c.present && over > Amount::ZERO {
                 share.borrowed.push(fr);
-                add_to(&mut borrowed, self.resource_of[fr as usize], over);
+                add_to(&mut borrowed, self.resource_of[fr.index()], over);
             }
         }
         for (res, over) in borrowed {
@@ -97,15 +98,15 @@ impl Tree {
     }
 
     /// What children of `n` could use of a resource together if nothing were used anywhere.
-    fn lendable(&self, n: NodeId, res: Res) -> Amount {
+    fn lendable(&self, n: NodeId, res: ResourceId) -> Amount {
         let root = self.root(n);
-        (0..index32(self.columns))
-            .filter(|&fr| self.resource_of[fr as usize] == res && self.present(root, fr))
+        FlavorResource::first(self.columns)
+            .filter(|&fr| self.resource_of[fr.index()] == res && self.present(root, fr))
             .fold(Amount::ZERO, |sum, fr| sum.add(self.potential(n, fr)))
     }
 }
 
-fn add_to(list: &mut SmallVec<[(Res, Amount); 4]>, res: Res, amount: Amount) {
+fn add_to(list: &mut SmallVec<[(ResourceId, Amount); 4]>, res: ResourceId, amount: Amount) {
     match list.iter_mut().find(|(r, _)| *r == res) {
         Some((_, sum)) => *sum = sum.add(amount),
         None => list.push((res, amount)),

@@ -1,5 +1,9 @@
 use super::*;
+use crate::ids::{FlavorResource, ResourceId};
 use proptest::prelude::*;
+
+/// The only column of these trees.
+const FR: FlavorResource = FlavorResource(0);
 
 fn quota(nominal: i64, borrowing: Option<i64>, lending: Option<i64>) -> Quota {
     Quota { nominal: Amount(nominal), borrowing: borrowing.map(Amount), lending: lending.map(Amount) }
@@ -12,12 +16,12 @@ fn leaf(name: &str, parent: &str, q: Quota) -> NodeSpec {
         leaf: true,
         active: true,
         weight: 1.0,
-        quotas: vec![(0, q)],
+        quotas: vec![(FR, q)],
     }
 }
 
 fn cohort(name: &str, parent: &str, q: Option<Quota>) -> NodeSpec {
-    let quotas = q.into_iter().map(|q| (0, q)).collect();
+    let quotas = q.into_iter().map(|q| (FR, q)).collect();
     NodeSpec { leaf: false, quotas, ..leaf(name, parent, Quota::default()) }
 }
 
@@ -26,11 +30,16 @@ fn cohort(name: &str, parent: &str, q: Option<Quota>) -> NodeSpec {
 fn lending_example() {
     let mut t = Tree::build(
         vec![leaf("a", "pool", quota(10, None, Some(4))), leaf("b", "pool", quota(5, None, None))],
-        vec![0],
+        vec![ResourceId(0)],
     );
-    t.add(0, 0, Amount(7));
-    let all =
-        [t.subtree_quota(2, 0), t.available(1, 0), t.available(0, 0), t.potential(0, 0), t.potential(1, 0)];
+    t.add(NodeId(0), FR, Amount(7));
+    let all = [
+        t.subtree_quota(NodeId(2), FR),
+        t.available(NodeId(1), FR),
+        t.available(NodeId(0), FR),
+        t.potential(NodeId(0), FR),
+        t.potential(NodeId(1), FR),
+    ];
     assert_eq!(all.map(|a| a.0), [9, 8, 8, 15, 9]);
 }
 
@@ -41,10 +50,10 @@ fn share_example() {
         vec![leaf("a", "pool", quota(10, None, Some(4))), leaf("b", "pool", quota(5, None, None))];
     for (weight, want) in [(1.0, 334), (2.0, 167), (0.0, i64::MAX)] {
         specs[1].weight = weight;
-        let mut t = Tree::build(specs.clone(), vec![0]);
-        t.add(1, 0, Amount(8));
-        assert_eq!(t.share(1).rounded(), want);
-        assert_eq!(t.share(0).rounded(), 0);
+        let mut t = Tree::build(specs.clone(), vec![ResourceId(0)]);
+        t.add(NodeId(1), FR, Amount(8));
+        assert_eq!(t.share(NodeId(1)).rounded(), want);
+        assert_eq!(t.share(NodeId(0)).rounded(), 0);
     }
 }
 
@@ -58,12 +67,12 @@ fn heights_count_from_the_farthest_leaf() {
             cohort("mid", "top", None),
             cohort("alone", "", None),
         ],
-        vec![0],
+        vec![ResourceId(0)],
     );
     let height = |name: &str| t.nodes().find(|(_, n)| n.name == name).map(|(_, n)| n.height);
     assert_eq!(["q", "low", "mid", "top", "alone"].map(height), [0, 1, 2, 3, 0].map(Some));
-    assert_eq!(t.borrow_level(0, 0, Amount(1)), (0, true));
-    assert_eq!(t.borrow_level(0, 0, Amount(2)), (3, false));
+    assert_eq!(t.borrow_level(NodeId(0), FR, Amount(1)), (0, true));
+    assert_eq!(t.borrow_level(NodeId(0), FR, Amount(2)), (3, false));
 }
 
 #[test]
@@ -76,7 +85,7 @@ fn cycles_have_no_parents() {
             cohort("c", "b", None),
             leaf("fine", "d", quota(1, None, None)),
         ],
-        vec![0],
+        vec![ResourceId(0)],
     );
     let cyclic: Vec<bool> = t.nodes().map(|(_, n)| n.cyclic).collect();
     assert_eq!(cyclic, [true, true, true, true, false, false]);
@@ -162,7 +171,7 @@ proptest! {
         specs in any_specs(),
         ops in proptest::collection::vec((any::<proptest::sample::Index>(), 0..15i64, any::<bool>()), 0..40),
     ) {
-        let mut tree = Tree::build(specs.clone(), vec![0]);
+        let mut tree = Tree::build(specs.clone(), vec![ResourceId(0)]);
         let leaves: Vec<usize> = (0..specs.len()).filter(|&i| specs[i].leaf).collect();
         let mut usage = vec![0i64; specs.len()];
         let start = tree.mark();
@@ -170,24 +179,24 @@ proptest! {
             let n = leaves[which.index(leaves.len())];
             if add {
                 usage[n] += amount;
-                tree.add(n as NodeId, 0, Amount(amount));
+                tree.add(NodeId::new(n), FR, Amount(amount));
             } else {
                 let amount = amount.min(usage[n]);
                 usage[n] -= amount;
-                tree.remove(n as NodeId, 0, Amount(amount));
+                tree.remove(NodeId::new(n), FR, Amount(amount));
             }
             let plain = Plain { specs: &specs, usage: &usage };
             for i in 0..specs.len() {
-                let id = i as NodeId;
-                prop_assert_eq!(tree.subtree_quota(id, 0).0, plain.subtree(i));
-                prop_assert_eq!(tree.usage(id, 0).0, plain.used(i));
-                prop_assert_eq!(tree.available_signed(id, 0).0, plain.available(i));
-                prop_assert_eq!(tree.potential(id, 0).0, plain.potential(i));
+                let id = NodeId::new(i);
+                prop_assert_eq!(tree.subtree_quota(id, FR).0, plain.subtree(i));
+                prop_assert_eq!(tree.usage(id, FR).0, plain.used(i));
+                prop_assert_eq!(tree.available_signed(id, FR).0, plain.available(i));
+                prop_assert_eq!(tree.potential(id, FR).0, plain.potential(i));
             }
             prop_assert!(tree.check_usage());
         }
         tree.rollback(start);
-        prop_assert!(tree.nodes().all(|(n, _)| tree.usage(n, 0) == Amount::ZERO));
+        prop_assert!(tree.nodes().all(|(n, _)| tree.usage(n, FR) == Amount::ZERO));
     }
 
     /// Amounts near the limits come and go in any order: nothing is left of those that went, in no cohort.
@@ -197,23 +206,23 @@ proptest! {
         amounts in proptest::collection::vec((any::<proptest::sample::Index>(), any_amount()), 1..20),
         order in proptest::collection::vec(any::<proptest::sample::Index>(), 20),
     ) {
-        let mut tree = Tree::build(specs.clone(), vec![0]);
+        let mut tree = Tree::build(specs.clone(), vec![ResourceId(0)]);
         let leaves: Vec<usize> = (0..specs.len()).filter(|&i| specs[i].leaf).collect();
         let mut held: Vec<(NodeId, Amount)> =
-            amounts.iter().map(|(i, a)| (leaves[i.index(leaves.len())] as NodeId, *a)).collect();
+            amounts.iter().map(|(i, a)| (NodeId::new(leaves[i.index(leaves.len())]), *a)).collect();
         for &(n, a) in &held {
-            tree.add(n, 0, a);
+            tree.add(n, FR, a);
         }
         for i in order {
             if held.is_empty() {
                 break;
             }
             let (n, a) = held.swap_remove(i.index(held.len()));
-            tree.remove(n, 0, a);
-            let mut fresh = Tree::build(specs.clone(), vec![0]);
-            held.iter().for_each(|&(n, a)| fresh.add(n, 0, a));
+            tree.remove(n, FR, a);
+            let mut fresh = Tree::build(specs.clone(), vec![ResourceId(0)]);
+            held.iter().for_each(|&(n, a)| fresh.add(n, FR, a));
             for (n, _) in fresh.nodes() {
-                prop_assert_eq!(tree.usage(n, 0), fresh.usage(n, 0));
+                prop_assert_eq!(tree.usage(n, FR), fresh.usage(n, FR));
             }
             prop_assert!(tree.check_usage());
         }

@@ -2,15 +2,15 @@
 
 use super::{FlavorAttempt, Mode};
 use crate::amount::Amount;
-use crate::ids::{Flavor, Fr, Ids, Res, SchedulingHashId};
+use crate::ids::{FlavorId, FlavorResource, Ids, ResourceId, SchedulingHashId};
 use crate::model::{Delayed, TopologyAssignment};
 use crate::pod_sets::PodSetResources;
 
 /// A flavor given to a resource of a podset.
 #[derive(Clone, Debug)]
 pub(crate) struct FlavorAssignment {
-    pub(crate) res: Res,
-    pub(crate) flavor: Flavor,
+    pub(crate) res: ResourceId,
+    pub(crate) flavor: FlavorId,
     pub(crate) mode: Mode,
     /// Index of the flavor at which the search stopped; -1 when it saw all.
     pub(crate) tried_flavor_idx: i32,
@@ -26,7 +26,7 @@ pub(crate) struct PodSetFlavors {
     pub(crate) flavors: Vec<FlavorAssignment>,
     pub(crate) reasons: Vec<String>,
     pub(crate) error: Option<String>,
-    pub(crate) requests: Vec<(Res, i64)>,
+    pub(crate) requests: Vec<(ResourceId, i64)>,
     pub(crate) count: i32,
     pub(crate) attempts: Vec<FlavorAttempt>,
     pub(crate) topology: Option<TopologyAssignment>,
@@ -45,7 +45,7 @@ impl PodSetFlavors {
     }
 
     /// The flavor of a resource.
-    pub(crate) fn flavor_of(&self, res: Res) -> Option<Flavor> {
+    pub(crate) fn flavor_of(&self, res: ResourceId) -> Option<FlavorId> {
         self.flavors.iter().find(|p| p.res == res).map(|p| p.flavor)
     }
 }
@@ -54,7 +54,7 @@ impl PodSetFlavors {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastAssignment {
     /// Per podset in order of assignment: the last flavor tried for each resource, -1 when all were.
-    pub(crate) last_tried_flavor_idx: Vec<Vec<(Res, i32)>>,
+    pub(crate) last_tried_flavor_idx: Vec<Vec<(ResourceId, i32)>>,
     pub(super) generation: i64,
     pub(super) inadmissible_requeues: i64,
     pub(super) cycle: i64,
@@ -67,14 +67,14 @@ impl LastAssignment {
         self.last_tried_flavor_idx.iter().flatten().any(|(_, i)| *i != -1)
     }
 
-    pub(super) fn next(&self, pod_set: usize, res: Res) -> usize {
+    pub(super) fn next(&self, pod_set: usize, res: ResourceId) -> usize {
         let tried = self.last_tried_flavor_idx.get(pod_set).and_then(|t| t.iter().find(|(r, _)| *r == res));
         tried.map_or(0, |(_, i)| usize::try_from(i + 1).unwrap_or(0))
     }
 }
 
 /// Flavors a second computation in the same cycle has to keep: per podset of the spec.
-pub(crate) type Pins = Vec<Vec<(Res, Flavor)>>;
+pub(crate) type Pins = Vec<Vec<(ResourceId, FlavorId)>>;
 
 /// Flavors for a whole workload.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub(crate) struct Assignment {
     pub(crate) pod_sets: Vec<PodSetFlavors>,
     /// Borrow level: 0 means within the ClusterQueue's own quota.
     pub(crate) borrowing: u32,
-    pub(crate) usage: Vec<(Fr, Amount)>,
+    pub(crate) usage: Vec<(FlavorResource, Amount)>,
     pub(crate) last_assignment: LastAssignment,
     pub(crate) no_fit_reason: &'static str,
     /// What the slice holds whose place the workload takes; `usage` is the difference then.
@@ -151,8 +151,8 @@ impl Assignment {
     }
 
     /// Columns for which others would have to give way.
-    pub(crate) fn columns_to_preempt(&self, ids: &Ids) -> Vec<Fr> {
-        let mut frs: Vec<Fr> = self
+    pub(crate) fn columns_to_preempt(&self, ids: &Ids) -> Vec<FlavorResource> {
+        let mut frs: Vec<FlavorResource> = self
             .pod_sets
             .iter()
             .flat_map(|p| &p.flavors)

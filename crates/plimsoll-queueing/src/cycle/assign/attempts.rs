@@ -1,7 +1,7 @@
 //! What was tried per flavor, for reasons and events.
 
 use super::{Mode, why};
-use crate::ids::{Flavor, Ids, Res};
+use crate::ids::{FlavorId, Ids, ResourceId};
 use crate::rules::Group;
 
 /// Whether and how preemption could help.
@@ -25,7 +25,7 @@ impl Possibility {
 /// How one flavor did.
 #[derive(Clone, Debug)]
 pub(crate) struct FlavorAttempt {
-    pub(crate) flavor: Flavor,
+    pub(crate) flavor: FlavorId,
     pub(crate) mode: Mode,
     pub(crate) borrow: u32,
     pub(crate) possibility: Option<Possibility>,
@@ -38,11 +38,11 @@ pub(crate) struct FlavorAttempt {
 pub(super) fn merge(
     all: &mut Vec<FlavorAttempt>,
     found: Vec<FlavorAttempt>,
-    res: Res,
+    res: ResourceId,
     group: Option<&Group>,
     ids: &Ids,
 ) {
-    let seen: Vec<Flavor> = found.iter().map(|a| a.flavor).collect();
+    let seen: Vec<FlavorId> = found.iter().map(|a| a.flavor).collect();
     for mut at in found {
         at.reasons.sort_unstable();
         at.reasons.dedup();

@@ -4,7 +4,7 @@ use super::{FlavorAssignment, FlavorAttempt, LastAssignment, Mode, Pins, Possibi
 use crate::amount::Amount;
 use crate::cycle::Cycle;
 use crate::format;
-use crate::ids::{ClusterQueueId, Flavor, Fr, Res, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorId, FlavorResource, ResourceId, WorkloadId};
 use crate::model::{FlavorFungibility, FlavorPreference, PreemptionPolicy};
 use crate::pod_sets::PodSetResources;
 use crate::rules::Group;
@@ -91,7 +91,7 @@ pub(super) struct Search<'a> {
     /// Podsets, by index in the spec.
     pub(super) members: &'a [usize],
     /// What they ask for together.
-    pub(super) requests: &'a [(Res, i64)],
+    pub(super) requests: &'a [(ResourceId, i64)],
     pub(super) pins: Option<&'a Pins>,
     pub(super) last: Option<&'a LastAssignment>,
     /// What the slice holds whose place the workload takes, per podset of the spec.
@@ -109,7 +109,12 @@ pub(super) struct Found {
 impl Cycle<'_> {
     /// Searches the group of `res` for a flavor that gives all its resources. `assumed` is what podsets
     /// before this one took.
-    pub(super) fn find_flavor(&mut self, s: &Search<'_>, res: Res, assumed: &[(Fr, Amount)]) -> Found {
+    pub(super) fn find_flavor(
+        &mut self,
+        s: &Search<'_>,
+        res: ResourceId,
+        assumed: &[(FlavorResource, Amount)],
+    ) -> Found {
         let rules = std::sync::Arc::clone(&self.state.cq(s.cq).rules);
         let mut found = Found::default();
         let Some(group) = rules.group_of(res).map(|g| &rules.groups[g]) else {
@@ -183,9 +188,9 @@ impl Cycle<'_> {
     fn try_flavor(
         &mut self,
         s: &Search<'_>,
-        flavor: Flavor,
+        flavor: FlavorId,
         group: &Group,
-        assumed: &[(Fr, Amount)],
+        assumed: &[(FlavorResource, Amount)],
         found: &mut Found,
     ) -> (GranularMode, Vec<FlavorAssignment>) {
         let rules = std::sync::Arc::clone(&self.state.cq(s.cq).rules);
@@ -236,8 +241,8 @@ impl Cycle<'_> {
     fn beyond_replaced(
         &self,
         s: &Search<'_>,
-        flavor: Flavor,
-        res: Res,
+        flavor: FlavorId,
+        res: ResourceId,
         amount: i64,
     ) -> (i64, Option<String>) {
         let Some(replaced) = s.replaced else { return (amount, None) };
@@ -261,7 +266,7 @@ impl Cycle<'_> {
     fn try_column(
         &mut self,
         s: &Search<'_>,
-        fr: Fr,
+        fr: FlavorResource,
         assumed: Amount,
         request: i64,
     ) -> (GranularMode, Option<String>, &'static str) {
@@ -304,7 +309,7 @@ impl Cycle<'_> {
     }
 
     /// Why a flavor may not be taken by a second computation, if it may not.
-    fn unpinned(&self, s: &Search<'_>, flavor: Flavor, res: Res) -> Option<String> {
+    fn unpinned(&self, s: &Search<'_>, flavor: FlavorId, res: ResourceId) -> Option<String> {
         let pins = s.pins?;
         let pinned = s.members.iter().filter_map(|&m| pins.get(m)).flatten().any(|p| *p == (res, flavor));
         (!pinned).then(|| {
@@ -317,7 +322,7 @@ impl Cycle<'_> {
     }
 
     /// Why the flavor's nodes don't suit the podsets, if they don't.
-    fn flavor_mismatch(&self, s: &Search<'_>, flavor: Flavor, group: &Group) -> Option<String> {
+    fn flavor_mismatch(&self, s: &Search<'_>, flavor: FlavorId, group: &Group) -> Option<String> {
         let name = self.state.ids.flavor_name(flavor);
         let Some(rules) = self.state.objects.flavors.get(&flavor) else {
             return Some(format!("flavor {name} not found"));

@@ -4,7 +4,7 @@ use super::{PreemptionContext, Reason, Target};
 use crate::amount::Amount;
 use crate::cond;
 use crate::cycle::Cycle;
-use crate::ids::{ClusterQueueId, Fr, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::PreemptionPolicy;
 use crate::tree::NodeId;
 
@@ -133,7 +133,11 @@ impl Cycle<'_> {
 
     /// Whether the requests fit the node's quota on top of its usage, and what of them the node can't
     /// take from what is local to it.
-    fn fit_in_quota(&self, n: NodeId, requests: &[(Fr, Amount)]) -> (bool, Vec<(Fr, Amount)>) {
+    fn fit_in_quota(
+        &self,
+        n: NodeId,
+        requests: &[(FlavorResource, Amount)],
+    ) -> (bool, Vec<(FlavorResource, Amount)>) {
         let fits = requests.iter().all(|&(fr, a)| !self.state.tree.borrowing_with(n, fr, a));
         let rest = requests
             .iter()
