@@ -32,6 +32,7 @@ use super::config::Config;
 use super::ids::{ClusterQueueId, WorkloadId};
 use crate::Queueing;
 use crate::joint::{NodeReservations, Nodes};
+use crate::tree::{DominantResourceShare, FairShare};
 use plimsoll_state::time::Time;
 
 /// What decides in a cycle where Kueue has more than one way; chosen once, by the configuration.
@@ -43,6 +44,8 @@ pub(crate) struct Strategies {
     order: Arc<dyn EntryOrder>,
     /// Which workloads are preempted.
     candidates: Arc<dyn CandidateSearch>,
+    /// The value that fair sharing compares.
+    pub(crate) share: Arc<dyn FairShare>,
 }
 
 impl Strategies {
@@ -56,7 +59,8 @@ impl Strategies {
             ),
             None => (Arc::new(order::ClassicalOrder), Arc::new(preempt::ClassicalSearch)),
         };
-        Self { flavors: Arc::new(assign::OrderedFlavors), order, candidates }
+        let share = Arc::new(DominantResourceShare);
+        Self { flavors: Arc::new(assign::OrderedFlavors), order, candidates, share }
     }
 }
 

@@ -98,7 +98,7 @@ use slices::Slices;
 use state::{ClusterQueueState, LocalQueueState, WorkloadInfo};
 use tables::{Dirty, JointAdmission, NamedTable, Objects, Timers, Workloads};
 use tas::Tas;
-use tree::{NodeId, Tree};
+use tree::{NodeId, Share, Tree};
 
 use plimsoll_state::Answer;
 use plimsoll_state::model::{Resources, StringMap};
@@ -451,6 +451,11 @@ impl Queueing {
         let row =
             LocalQueueState { namespace: key.0.clone(), name: key.1.clone(), ..LocalQueueState::default() };
         self.local_queues.insert(key, row)
+    }
+
+    /// The share of a node of the tree with its present usage.
+    pub(crate) fn share(&self, n: NodeId) -> Share {
+        self.strategies.share.share(&self.tree, n)
     }
 
     /// The ClusterQueue at a leaf of the tree.

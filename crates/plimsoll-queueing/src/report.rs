@@ -123,7 +123,7 @@ impl Queueing {
         self.tree
             .nodes()
             .map(|(n, node)| {
-                let share = self.tree.share(n);
+                let share = self.share(n);
                 QuotaNode {
                     name: node.name.clone(),
                     cluster_queue: node.leaf,
@@ -196,7 +196,7 @@ impl Queueing {
             admitted: cq.admitted,
             reservation: list(&|fr| self.tree.usage(node, fr)),
             usage: list(&admitted),
-            weighted_share: fair.then(|| self.tree.share(node).rounded()),
+            weighted_share: fair.then(|| self.share(node).rounded()),
             consumed: None,
         })
     }
@@ -251,7 +251,7 @@ impl Queueing {
         for name in self.objects.cohorts.keys() {
             let node = self.tree.nodes().find(|(_, n)| !n.leaf && n.name == *name).map(|(i, _)| i);
             let Some(node) = node else { continue };
-            let share = self.tree.share(node).rounded();
+            let share = self.share(node).rounded();
             if self.cohort_shares.get(name) != Some(&share) {
                 changed.push((name.clone(), share));
             }

@@ -12,7 +12,7 @@ mod share;
 mod tests;
 
 pub(crate) use build::NodeSpec;
-pub(crate) use share::Share;
+pub(crate) use share::{DominantResourceShare, FairShare, Share};
 
 use super::amount::{Amount, Exact};
 use super::ids::{FlavorResource, ResourceId};

@@ -118,11 +118,11 @@ impl Cycle<'_> {
             let mark = self.state.mark();
             let usage = entries[i].usage().to_vec();
             self.state.add_usage(entries[i].cq, &usage);
-            let mut share = self.state.tree.share(node);
+            let mut share = self.state.share(node);
             let ancestors: Vec<NodeId> = self.state.tree.ancestors(node).collect();
             for a in ancestors {
                 shares.insert((a, i), share);
-                share = self.state.tree.share(a);
+                share = self.state.share(a);
             }
             self.state.rollback(mark);
         }

@@ -122,7 +122,7 @@ impl Gauges<'_> {
         let Some(node) = self.0.cq(id).node.filter(|_| self.0.config.fair_sharing.is_some()) else {
             return Vec::new();
         };
-        vec![(vec![cq.to_owned(), self.0.above(Some(node)).0], share(&self.0.tree.share(node)))]
+        vec![(vec![cq.to_owned(), self.0.above(Some(node)).0], share(&self.0.share(node)))]
     }
 
     fn quota_gauge(&self, name: &str, id: ClusterQueueId, cq: &str) -> Samples {
@@ -244,7 +244,7 @@ impl Gauges<'_> {
                 vec![(vec![cohort.to_owned(), parent, root], 1.0)]
             }
             "cohort_weighted_share" if self.0.config.fair_sharing.is_some() => {
-                vec![(vec![cohort.to_owned()], share(&self.0.tree.share(n)))]
+                vec![(vec![cohort.to_owned()], share(&self.0.share(n)))]
             }
             "cohort_subtree_quota" | "cohort_subtree_resource_reservations" => {
                 let columns =

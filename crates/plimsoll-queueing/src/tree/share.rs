@@ -1,4 +1,4 @@
-//! Dominant resource share: how much of what could be lent a node has borrowed (Kueue
+//! Shares: with dominant resource share, how much of what could be lent a node has borrowed (Kueue
 //! `pkg/cache/scheduler/fair_sharing.go`, `dominantResourceShare`).
 
 use plimsoll_state::slab::Id;
@@ -74,29 +74,40 @@ impl Share {
     }
 }
 
-impl Tree {
-    /// The node's share with its present usage.
-    pub(crate) fn share(&self, n: NodeId) -> Share {
-        let mut share = Share { weight: self.node(n).weight, ratio: 0.0, borrowed: SmallVec::new() };
-        let Some(parent) = self.node(n).parent else { return share };
+/// The value by which fair sharing compares what ClusterQueues and cohorts use.
+pub(crate) trait FairShare: std::fmt::Debug + Send + Sync {
+    /// The share of a node with its present usage.
+    fn share(&self, tree: &Tree, n: NodeId) -> Share;
+}
+
+/// Kueue's: the largest ratio, over all resources, of what a node borrows to what its cohort could lend.
+#[derive(Debug)]
+pub(crate) struct DominantResourceShare;
+
+impl FairShare for DominantResourceShare {
+    fn share(&self, tree: &Tree, n: NodeId) -> Share {
+        let mut share = Share { weight: tree.node(n).weight, ratio: 0.0, borrowed: SmallVec::new() };
+        let Some(parent) = tree.node(n).parent else { return share };
         let mut borrowed: SmallVec<[(ResourceId, Amount); 4]> = SmallVec::new();
-        for fr in FlavorResource::first(self.columns) {
-            let c = self.cells[self.at(n, fr)];
+        for fr in FlavorResource::first(tree.columns) {
+            let c = tree.cells[tree.at(n, fr)];
             let over = c.usage.sub(c.subtree);
             if c.present && over > Amount::ZERO {
                 share.borrowed.push(fr);
-                add_to(&mut borrowed, self.resource_of[fr.index()], over);
+                add_to(&mut borrowed, tree.resource_of[fr.index()], over);
             }
         }
         for (res, over) in borrowed {
-            let lendable = self.lendable(parent, res);
+            let lendable = tree.lendable(parent, res);
             if lendable > Amount::ZERO {
                 share.ratio = share.ratio.max(over.0 as f64 * 1000.0 / lendable.0 as f64);
             }
         }
         share
     }
+}
 
+impl Tree {
     /// What children of `n` could use of a resource together if nothing were used anywhere.
     fn lendable(&self, n: NodeId, res: ResourceId) -> Amount {
         let root = self.root(n);

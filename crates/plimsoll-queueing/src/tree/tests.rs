@@ -52,8 +52,8 @@ fn share_example() {
         specs[1].weight = weight;
         let mut t = Tree::build(specs.clone(), vec![ResourceId(0)]);
         t.add(NodeId(1), FR, Amount(8));
-        assert_eq!(t.share(NodeId(1)).rounded(), want);
-        assert_eq!(t.share(NodeId(0)).rounded(), 0);
+        assert_eq!(DominantResourceShare.share(&t, NodeId(1)).rounded(), want);
+        assert_eq!(DominantResourceShare.share(&t, NodeId(0)).rounded(), 0);
     }
 }
 

@@ -101,7 +101,7 @@ impl Cycle<'_> {
     fn goes_first(&self, need: &PreemptionContext, path: &BTreeSet<NodeId>, id: WorkloadId) -> bool {
         let Some(node) = self.node_held(id) else { return true };
         let (mine, theirs) = self.below_common(need, path, node);
-        self.state.tree.share(mine).compare(&self.state.tree.share(theirs)) != Ordering::Greater
+        self.state.share(mine).compare(&self.state.share(theirs)) != Ordering::Greater
     }
 
     /// The strategies of KEP-1714: the preemptor's share against the target's without, or with, the candidate.
@@ -117,7 +117,7 @@ impl Cycle<'_> {
             FairStrategy::LessThanOrEqualToFinalShare => {
                 let mark = self.state.mark();
                 self.state.simulate_usage_removal(id);
-                let after = self.state.tree.share(theirs);
+                let after = self.state.share(theirs);
                 self.state.rollback(mark);
                 new.compare(&after) != Ordering::Greater
             }
@@ -218,7 +218,7 @@ impl Cycle<'_> {
             if order.pruned.contains(&q) {
                 continue;
             }
-            let share = self.state.tree.share(q);
+            let share = self.state.share(q);
             if (!share.is_borrowing() && q != need.node) || !order.has(q) {
                 order.pruned.insert(q);
                 continue;
@@ -249,7 +249,7 @@ impl Cycle<'_> {
             if order.pruned.contains(&c) {
                 continue;
             }
-            let share = self.state.tree.share(c);
+            let share = self.state.share(c);
             if !share.is_borrowing() && !order.path.contains(&c) {
                 order.pruned.insert(c);
             } else if best.as_ref().is_none_or(|(_, b)| share.compare(b) != Ordering::Less) {
@@ -312,7 +312,7 @@ impl Cycle<'_> {
                 continue;
             }
             let (mine, theirs) = self.below_common(need, &order.path, queue);
-            let (new, old) = (self.state.tree.share(mine), self.state.tree.share(theirs));
+            let (new, old) = (self.state.share(mine), self.state.share(theirs));
             if new.is_infinite() && !old.is_infinite() {
                 while let Some(id) = order.pop(queue) {
                     retry.push(id);
@@ -344,8 +344,7 @@ impl Cycle<'_> {
         let mut order = self.order(need, retry);
         while let Some(queue) = self.next_queue(need, &mut order) {
             let (mine, theirs) = self.below_common(need, &order.path, queue);
-            let passed =
-                self.state.tree.share(mine).compare(&self.state.tree.share(theirs)) == Ordering::Less;
+            let passed = self.state.share(mine).compare(&self.state.share(theirs)) == Ordering::Less;
             let Some(id) = order.pop(queue) else { continue };
             let rule = Some(FairStrategy::LessThanInitialShare);
             if passed && self.take(need, id, Reason::FairSharing, rule, taken) {
