@@ -183,7 +183,7 @@ impl ObjectStore {
 
     /// Keeps `object` unless a newer version is known.
     pub fn put(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
-        let object = object.into();
+        let object = without_managed_fields(object.into());
         let name = key(&object);
         if let Some(old) = self.objects[kind as usize].get(&name).cloned() {
             if revision(&old) > revision(&object) {
@@ -303,6 +303,16 @@ impl ObjectStore {
     }
 }
 
+/// Nothing here reads `managedFields`, and as a tree of maps they take more memory than all the rest of an object.
+fn without_managed_fields(mut object: Arc<Value>) -> Arc<Value> {
+    if object.pointer("/metadata/managedFields").is_some()
+        && let Some(metadata) = Arc::make_mut(&mut object).get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,6 +344,15 @@ mod tests {
         late["metadata"]["uid"] = json!("ud");
         objects.put_created(Kind::Pod, late);
         assert!(objects.get(Kind::Pod, "ns", "c").is_some());
+    }
+
+    #[test]
+    fn managed_fields_are_not_kept() {
+        let mut objects = ObjectStore::default();
+        let mut shown = pod("a", "g", "5");
+        shown["metadata"]["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
+        objects.put(Kind::Pod, shown);
+        assert_eq!(objects.get(Kind::Pod, "ns", "a").as_deref(), Some(&pod("a", "g", "5")));
     }
 
     #[test]

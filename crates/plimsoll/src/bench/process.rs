@@ -36,10 +36,9 @@ impl Controller {
     }
 
     /// This program with these arguments.
-    pub fn own(args: &[&str]) -> anyhow::Result<Self> {
+    pub fn own(args: Vec<String>) -> anyhow::Result<Self> {
         let program = std::env::current_exe()?.display().to_string();
-        let command = std::iter::once(program).chain(args.iter().map(|a| (*a).to_owned())).collect();
-        Ok(Self { name: "plimsoll".into(), command })
+        Ok(Self { name: "plimsoll".into(), command: std::iter::once(program).chain(args).collect() })
     }
 
     /// Starts it. `KUBECONFIG` is set, too; what it says goes into `log`.

@@ -39,6 +39,10 @@ pub struct BenchCluster {
     /// 'kueue=./minimalkueue --kubeconfig {kubeconfig}'. May be given several times.
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     pub peers: Vec<String>,
+    /// Requests a second that `plimsoll run` may make with each client, with twice as many at once, as in Kueue's own test
+    /// (50) [default: no limit]. Peers have limits of their own.
+    #[arg(long, value_name = "N")]
+    pub qps: Option<u32>,
     /// How many turns each controller has.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub rounds: u32,

@@ -36,7 +36,7 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
             "--assets: etcd and kube-apiserver are needed; name their directory, or set KUBEBUILDER_ASSETS"
         );
     };
-    let mut controllers = vec![Controller::own(&OWN)?];
+    let mut controllers = vec![own(&args)?];
     for peer in &args.peers {
         controllers.push(Controller::parse(peer)?);
     }
@@ -57,8 +57,25 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As `plimsoll run` is started for it: the role that is measured, without a limit of requests.
-const OWN: [&str; 4] = ["run", "--queueing", "--kubeconfig", "{kubeconfig}"];
+/// This program in the role that is measured; without `--qps` without a limit of requests.
+fn own(args: &cli::BenchCluster) -> anyhow::Result<Controller> {
+    let mut words = vec!["run".to_owned(), "--queueing".into(), "--kubeconfig".into(), "{kubeconfig}".into()];
+    if let Some(qps) = args.qps {
+        let file = parent(args).join(format!("plimsoll-bench-{}.yaml", std::process::id()));
+        let text = format!(
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nclientConnection: {{qps: {qps}, burst: {}}}\n",
+            qps.saturating_mul(2)
+        );
+        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+        words.extend(["--config".to_owned(), file.display().to_string()]);
+    }
+    Controller::own(words)
+}
+
+/// Where temporary files go.
+fn parent(args: &cli::BenchCluster) -> PathBuf {
+    args.data.clone().unwrap_or_else(std::env::temp_dir)
+}
 
 fn select(args: &cli::BenchCluster) -> anyhow::Result<Vec<Shape>> {
     let mut all = Shape::built_in()?;
@@ -92,8 +109,7 @@ async fn turn(
     args: &cli::BenchCluster,
     what: &str,
 ) -> anyhow::Result<Turn> {
-    let parent = args.data.clone().unwrap_or_else(std::env::temp_dir);
-    let dir = parent.join(format!("plimsoll-bench-{}", std::process::id()));
+    let dir = parent(args).join(format!("plimsoll-bench-{}", std::process::id()));
     let upstream = Upstream::start(assets, dir.clone(), false).await?;
     let target = Target::new(kube::config::Kubeconfig::read_from(&upstream.kubeconfig)?).await?;
     let api = Api::new(kube::Client::try_from(target.config.clone())?, "plimsoll-bench");
