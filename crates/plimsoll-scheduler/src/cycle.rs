@@ -7,6 +7,7 @@ use super::framework::{
 };
 use super::runner::{Layer, Made, Runner};
 use plimsoll_state::intern::Sym;
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
 /// What PreFilter left behind: one state per plugin that goes on to filter.
@@ -18,6 +19,8 @@ pub(crate) struct Cycle<'a> {
     pub state: CycleState,
     /// Filter states by position of the plugin; `None`: skipped.
     states: Vec<Option<Box<dyn FilterState>>>,
+    /// Plugins that filter this pod, in filter order: position and number.
+    filters: SmallVec<[(usize, PluginId); 8]>,
     /// The only nodes to evaluate (`PreFilterResult`); `None`: all.
     pub names: Option<BTreeSet<Sym>>,
     /// The only nodes there are for the pod, ascending: those of a placement; `None`: all.
@@ -46,34 +49,41 @@ impl<'a> Cycle<'a> {
             pod,
             state: CycleState::default(),
             states: runner.plugins.iter().map(|_| None).collect(),
+            filters: SmallVec::new(),
             names: None,
             within: None,
             restricted_by: PluginIds::default(),
             status: Status::success(),
         };
-        for i in runner.pre_filter.iter().filter(|i| !without.contains(i)) {
-            let made = &runner.plugins[*i];
-            match made.plugin.pre_filter(cluster, &cycle.pod, &mut cycle.state) {
+        cycle.run_pre_filter(cluster, without);
+        let filters = runner.filter.iter().filter(|i| cycle.states[**i].is_some());
+        cycle.filters = filters.map(|i| (*i, runner.plugins[*i].id)).collect();
+        cycle
+    }
+
+    fn run_pre_filter(&mut self, cluster: &Cluster, without: &[usize]) {
+        for i in self.runner.pre_filter.iter().filter(|i| !without.contains(i)) {
+            let made = &self.runner.plugins[*i];
+            match made.plugin.pre_filter(cluster, &self.pod, &mut self.state) {
                 PreFilterResult::Skip => {}
                 PreFilterResult::Reject(status) => {
                     let goes_on = status.code == Code::Unschedulable;
-                    cycle.status = status.by(made.id);
+                    self.status = status.by(made.id);
                     if !goes_on {
-                        return cycle;
+                        return;
                     }
                 }
                 PreFilterResult::Go { nodes, state } => {
-                    cycle.states[*i] = Some(state);
+                    self.states[*i] = Some(state);
                     if let Some(nodes) = nodes
-                        && !runner.filter_only.contains(i)
-                        && cycle.restrict(made.id, nodes)
+                        && !self.runner.filter_only.contains(i)
+                        && self.restrict(made.id, nodes)
                     {
-                        return cycle;
+                        return;
                     }
                 }
             }
         }
-        cycle
     }
 
     /// Runs PreFilter for a cycle in a placement (`Snapshot.AssumePlacement`), `within` ascending. As upstream, PreFilter
@@ -167,13 +177,12 @@ impl<'a> Cycle<'a> {
 
     /// Filter plugins in order; stops at the first that rejects.
     pub fn filter_once(&self, cluster: &Cluster, node: NodeId) -> Status {
-        for i in &self.runner.filter {
-            if let Some(state) = &self.states[*i] {
-                let mut status = state.filter(cluster, node);
-                if !status.is_success() {
-                    status.plugin = Some(self.runner.plugins[*i].id);
-                    return status;
-                }
+        for (i, plugin) in &self.filters {
+            let Some(state) = &self.states[*i] else { continue };
+            let mut status = state.filter(cluster, node);
+            if !status.is_success() {
+                status.plugin = Some(*plugin);
+                return status;
             }
         }
         Status::success()
@@ -271,8 +280,8 @@ impl<'a> Cycle<'a> {
 
     /// The filter states in filter order.
     pub fn take_filters(&mut self) -> Vec<(PluginId, Box<dyn FilterState>)> {
-        let one = |i: &usize| Some((self.runner.plugins[*i].id, self.states[*i].take()?));
-        self.runner.filter.iter().filter_map(one).collect()
+        let states = &mut self.states;
+        self.filters.iter().filter_map(|(i, plugin)| Some((*plugin, states[*i].take()?))).collect()
     }
 }
 

@@ -144,16 +144,23 @@ impl Scheduler {
         }
     }
 
-    /// Victims that need not be deleted make room now, after the pod that needs it was put aside: reservations, and
-    /// pods that wait before they are bound.
+    /// Releases victims that are not deleted, after the preemptor has entered the unschedulable pods: reservations, and pods
+    /// that wait before they are bound.
     pub(super) fn settle_victims(&mut self) {
+        if !(self.preempted_reservations.is_empty() && self.cancelled.is_empty()) {
+            self.release_victims();
+        }
+        self.run_deferred_calls();
+    }
+
+    #[cold]
+    fn release_victims(&mut self) {
         for reservation in std::mem::take(&mut self.preempted_reservations) {
             self.release_node(reservation);
         }
         for id in std::mem::take(&mut self.cancelled) {
             self.end_pre_bind(id, "context canceled");
         }
-        self.run_deferred_calls();
     }
 
     fn rejected(&mut self, id: PodId, failure: &Failure, candidate: Option<Arc<Candidate>>, clear: bool) {

@@ -73,25 +73,31 @@ impl Scheduler {
     }
 
     /// Carries out deferred Allow, Reject and Activate calls of plugins.
+    #[inline]
     pub(super) fn run_deferred_calls(&mut self) {
         while self.waiting.has_calls() {
-            let (released, activated) = self.waiting.take();
-            for (id, how) in released {
-                if !self.reservations.is_assumed(id) {
-                    continue;
-                }
-                match how {
-                    Released::Allowed => self.permit_allowed(id),
-                    Released::Rejected(status) => self.forget_assumed(id, Back::Rejected(status), true),
-                    Released::Preempted => {
-                        let text = "waiting on permit for pod: preempted".to_owned();
-                        self.forget_assumed(id, Back::Error(text), true);
-                    }
+            self.run_calls();
+        }
+    }
+
+    #[cold]
+    fn run_calls(&mut self) {
+        let (released, activated) = self.waiting.take();
+        for (id, how) in released {
+            if !self.reservations.is_assumed(id) {
+                continue;
+            }
+            match how {
+                Released::Allowed => self.permit_allowed(id),
+                Released::Rejected(status) => self.forget_assumed(id, Back::Rejected(status), true),
+                Released::Preempted => {
+                    let text = "waiting on permit for pod: preempted".to_owned();
+                    self.forget_assumed(id, Back::Error(text), true);
                 }
             }
-            for id in activated {
-                self.activate(id);
-            }
+        }
+        for id in activated {
+            self.activate(id);
         }
     }
 

@@ -110,7 +110,9 @@ impl Scheduler {
         match held {
             None | Some((_, PreBindResult::Success)) => {
                 // Devices stay reserved until the claim's allocation is seen; volumes are bound by now.
-                if let Some(row) = self.pre_binding.remove(&id) {
+                if row.is_some()
+                    && let Some(row) = self.pre_binding.remove(&id)
+                {
                     self.forget_volumes(&row.work);
                 }
                 self.bind(id);

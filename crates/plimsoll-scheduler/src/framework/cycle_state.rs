@@ -4,13 +4,11 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 
-use smallvec::SmallVec;
-
 /// Data by type, at most one value of each; the type is the key, so that plugins can't read what others mean otherwise.
 ///
 /// Empty for most pods: nothing is allocated before the first value is written.
 #[derive(Default)]
-pub struct CycleState(SmallVec<[(TypeId, Box<dyn Any>); 2]>);
+pub struct CycleState(Vec<(TypeId, Box<dyn Any>)>);
 
 impl fmt::Debug for CycleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
