@@ -189,6 +189,14 @@ impl Error {
         self.code() == 429
     }
 
+    /// Whether the server may have carried out the request: there is no response of its own.
+    pub const fn may_be_done(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => matches!(*code, 500 | 502 | 504),
+            Self::Transport(_) | Self::Malformed(_) => true,
+        }
+    }
+
     /// Whether the same request may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {

@@ -4,7 +4,8 @@
 //! [`begin`] returns the first [`Step`] of an action. The caller sends the request or waits, and continues with the
 //! response until the step is [`Step::Done`]: `plimsoll-runtime` in an async task per action, the simulator from its
 //! event queue in virtual time. Transient failures are retried, conflicts are resolved by reading again; each loop has a
-//! bound. [`crate::lanes`] says in which order actions begin.
+//! bound, but for the one that finds out whether the update of a workload was carried out: what it gave away must not be
+//! given away again before that is known. [`crate::lanes`] says in which order actions begin.
 
 mod pods;
 mod pre_bind;
@@ -165,35 +166,51 @@ fn send(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) 
 
 /// Sends a request, again after transient failures with growing pauses.
 fn retry(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
-    attempt(request, Error::is_transient, ATTEMPTS, BACKOFF.0, Box::new(then))
+    Attempts { request, passes: Error::is_transient, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
+        .begin(Box::new(|response, _| then(response)))
 }
 
 /// [`retry`] for an object that a response has shown to exist: a 404 may come from a proxy.
 fn retry_known(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
-    let again = |e: &Error| e.is_transient() || e.is_not_found();
-    attempt(request, again, ATTEMPTS, BACKOFF.0, Box::new(then))
+    let passes = |e: &Error| e.is_transient() || e.is_not_found();
+    Attempts { request, passes, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
+        .begin(Box::new(|response, _| then(response)))
 }
 
-fn attempt(
+/// [`retry`] of a write; `then` also learns whether an attempt that failed may have been carried out.
+fn retry_write(request: Request, then: impl FnOnce(Response, bool) -> Step + Send + 'static) -> Step {
+    Attempts { request, passes: Error::is_transient, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
+        .begin(Box::new(then))
+}
+
+/// The attempts of a request.
+struct Attempts {
     request: Request,
+    /// Failures after which it is sent again.
     passes: fn(&Error) -> bool,
     left: u32,
     pause: Duration,
-    then: Box<dyn FnOnce(Response) -> Step + Send>,
-) -> Step {
-    let again = request.clone();
-    send(request, move |response| {
-        let error = match response {
-            Err(e) if left > 1 && passes(&e) => e,
-            response => return then(response),
-        };
-        let asked = match &error {
-            Error::Status { retry_after, .. } => Duration::from_secs(u64::from(*retry_after)),
-            Error::Transport(_) | Error::Malformed(_) => Duration::ZERO,
-        };
-        let next = move || attempt(again, passes, left - 1, pause * 2, then);
-        Step::Wait(pause.max(asked).min(BACKOFF.1), Box::new(next))
-    })
+    /// Whether an attempt that failed may have been carried out.
+    unsure: bool,
+}
+
+impl Attempts {
+    fn begin(self, then: Box<dyn FnOnce(Response, bool) -> Step + Send>) -> Step {
+        send(self.request.clone(), move |response| {
+            let unsure = self.unsure || response.as_ref().is_err_and(Error::may_be_done);
+            let error = match response {
+                Err(e) if self.left > 1 && (self.passes)(&e) => e,
+                response => return then(response, unsure),
+            };
+            let asked = match &error {
+                Error::Status { retry_after, .. } => Duration::from_secs(u64::from(*retry_after)),
+                Error::Transport(_) | Error::Malformed(_) => Duration::ZERO,
+            };
+            let pause = self.pause.max(asked).min(BACKOFF.1);
+            let next = Self { left: self.left - 1, pause: self.pause * 2, unsure, ..self };
+            Step::Wait(pause, Box::new(move || next.begin(then)))
+        })
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, Note, WorkloadKey, WorkloadUpdate};
 use serde_json::{Value, json};
 
-use super::{CONFLICTS, Outcome, Response, Step, answer_of, answered, retry, retry_known};
+use super::{
+    BACKOFF, CONFLICTS, Outcome, Response, Step, answer_of, answered, retry, retry_known, retry_write,
+};
 use crate::event::{EventRecord, ObjectReference};
 use crate::json;
 use crate::request::{PatchKind, Request};
@@ -18,25 +20,27 @@ const ADMISSION: &str = "kueue-admission";
 /// Read, change, write until no other writer was faster.
 pub(super) fn update(update: WorkloadUpdate, seen: Option<Arc<Value>>) -> Step {
     match seen {
-        Some(object) => write(update, &object, CONFLICTS),
-        None => read(update, CONFLICTS),
+        Some(object) => write(update, &object, CONFLICTS, false),
+        None => read(update, CONFLICTS, false),
     }
 }
 
-fn read(update: WorkloadUpdate, left: u32) -> Step {
+/// `unsure`: an earlier attempt of the write may have been carried out.
+fn read(update: WorkloadUpdate, left: u32, unsure: bool) -> Step {
     if left == 0 {
-        return give_up(&update, "the workload keeps changing");
+        return failed_or_unsure(update, unsure, "the workload keeps changing");
     }
     let request = Request::get(WORKLOADS, &update.key.namespace, &update.key.name);
     let then = move |response: Response| match response {
-        Ok(object) => write(update, &object, left),
-        Err(e) => give_up(&update, &e.to_string()),
+        Ok(object) => write(update, &object, left, unsure),
+        // It is gone, and what it was given with it.
+        Err(e) if e.is_not_found() => give_up(&update, &e.to_string()),
+        Err(e) => failed_or_unsure(update, unsure, &e.to_string()),
     };
-    // After a conflict an earlier attempt may have been carried out: a workload that only seems gone would lose its quota.
-    if left < CONFLICTS { retry_known(request, then) } else { retry(request, then) }
+    if left < CONFLICTS || unsure { retry_known(request, then) } else { retry(request, then) }
 }
 
-fn write(update: WorkloadUpdate, object: &Value, left: u32) -> Step {
+fn write(update: WorkloadUpdate, object: &Value, left: u32, unsure: bool) -> Step {
     if json::uid(object) != update.uid {
         return give_up(&update, "the workload has been replaced by another of its name");
     }
@@ -44,25 +48,45 @@ fn write(update: WorkloadUpdate, object: &Value, left: u32) -> Step {
         return give_up(&update, "the workload has been admitted by a write whose answer was lost");
     }
     let status = crate::kueue::workload_status_patch(object, &update);
+    if unsure && status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v) {
+        return written(&update, object.clone());
+    }
     let body = json!({
-        "metadata": {"resourceVersion": json::version(object), "uid": update.uid}, "status": status,
+        "metadata": {"resourceVersion": json::version(object), "uid": update.uid}, "status": &status,
     });
     let WorkloadKey { namespace, name } = &update.key;
     let request = Request::patch(WORKLOADS, namespace, name, "status", PatchKind::Merge, body);
-    retry(request, move |response| match response {
-        Ok(written) => {
-            let version = json::version(&written).parse().unwrap_or(0);
-            let answer = QueueEvent::Written { key: update.key.clone(), id: update.id, version };
-            Step::Done(Box::new(Outcome {
-                answers: vec![Event::Queueing(answer)],
-                events: workload_events(&update.key, &update.notes, Some(&written)),
-                workload: Some(written),
-                failures: Vec::new(),
-            }))
+    // The admission is there, whatever becomes of the rest of the update.
+    let admitted =
+        unsure && update.admission.is_some() && status["admission"] == object["status"]["admission"];
+    retry_write(request, move |response, lost| {
+        let unsure = lost || admitted;
+        match response {
+            Ok(object) => written(&update, object),
+            Err(e) if e.is_conflict() => read(update, left - 1, unsure),
+            Err(e) => failed_or_unsure(update, unsure, &e.to_string()),
         }
-        Err(e) if e.is_conflict() => read(update, left - 1),
-        Err(e) => give_up(&update, &e.to_string()),
     })
+}
+
+fn written(update: &WorkloadUpdate, object: Value) -> Step {
+    let version = json::version(&object).parse().unwrap_or(0);
+    let answer = QueueEvent::Written { key: update.key.clone(), id: update.id, version };
+    Step::Done(Box::new(Outcome {
+        answers: vec![Event::Queueing(answer)],
+        events: workload_events(&update.key, &update.notes, Some(&object)),
+        workload: Some(object),
+        failures: Vec::new(),
+    }))
+}
+
+/// Gives up, or reads the workload until it is known whether the write was carried out.
+fn failed_or_unsure(update: WorkloadUpdate, unsure: bool, why: &str) -> Step {
+    if unsure {
+        Step::Wait(BACKOFF.1, Box::new(move || read(update, CONFLICTS, true)))
+    } else {
+        give_up(&update, why)
+    }
 }
 
 fn give_up(update: &WorkloadUpdate, why: &str) -> Step {
