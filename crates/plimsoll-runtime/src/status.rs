@@ -32,6 +32,8 @@ struct State {
     /// Objects with a wanted status that nothing is done about yet, each once.
     waiting: VecDeque<(Instant, StatusKey)>,
     busy: HashSet<StatusKey>,
+    /// Objects of which the last write failed.
+    unsure: HashSet<StatusKey>,
 }
 
 /// The statuses that should be written; cheap to clone.
@@ -73,14 +75,16 @@ impl Statuses {
         })
     }
 
-    fn wanted(&self, key: &StatusKey) -> Option<Status> {
-        self.with(|s| s.wanted.remove(key))
+    /// The status to write, and whether the last write to its object failed.
+    fn wanted(&self, key: &StatusKey) -> Option<(Status, bool)> {
+        self.with(|s| Some((s.wanted.remove(key)?, s.unsure.remove(key))))
     }
 
     fn done(&self, key: &StatusKey, again: Option<Status>) {
         self.with(|s| {
             s.busy.remove(key);
             if let Some(wanted) = again {
+                s.unsure.insert(key.clone());
                 s.wanted.entry(key.clone()).or_insert(wanted);
             }
             if s.wanted.contains_key(key) {
@@ -124,8 +128,8 @@ impl Statuses {
         place: (Place, Option<OwnedSemaphorePermit>),
     ) {
         // What it is now, after the wait.
-        let Some(wanted) = self.wanted(&key) else { return self.done(&key, None) };
-        let written = caught("writing a status", write(&api, &cache, &key, &wanted)).await;
+        let Some((wanted, unsure)) = self.wanted(&key) else { return self.done(&key, None) };
+        let written = caught("writing a status", write(&api, &cache, &key, &wanted, unsure)).await;
         let (place, late) = place;
         // What a limit of this client held up says nothing about the server.
         if !api.is_limited() {
@@ -157,11 +161,17 @@ async fn place(room: &Room, late: &Arc<Semaphore>, since: Instant) -> (Place, Op
     }
 }
 
-async fn write(api: &Api, cache: &Cache, key: &StatusKey, wanted: &Status) -> Result<(), Error> {
+async fn write(
+    api: &Api,
+    cache: &Cache,
+    key: &StatusKey,
+    wanted: &Status,
+    unsure: bool,
+) -> Result<(), Error> {
     let (resource, namespace, name) = key;
     let Some(kind) = Kind::of(*resource) else { return Ok(()) };
     let Some(object) = cache.get(kind, namespace, name) else { return Ok(()) };
-    let Some(request) = status_request(key, wanted, &object, clock::now()) else { return Ok(()) };
+    let Some(request) = status_request(key, wanted, &object, unsure, clock::now()) else { return Ok(()) };
     let written = api.send(&request).await?;
     cache.refresh(kind, written);
     Ok(())

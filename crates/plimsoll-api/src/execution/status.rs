@@ -47,15 +47,22 @@ pub fn status_of(action: &Action) -> Option<(StatusKey, Status)> {
 }
 
 /// The request that brings `object`, as last seen, to this status; `None` when it has it, because a write without a change
-/// still reaches every watch.
-pub fn status_request(key: &StatusKey, status: &Status, object: &Value, now: Time) -> Option<Request> {
+/// still reaches every watch. `unsure`: an earlier write failed and may have been carried out, so that `object` does not show
+/// what the server has.
+pub fn status_request(
+    key: &StatusKey,
+    status: &Status,
+    object: &Value,
+    unsure: bool,
+    now: Time,
+) -> Option<Request> {
     let (resource, namespace, name) = key;
     let status = match status {
         Status::Share(share) => json!({"fairSharing": {"weightedShare": share}}),
         Status::Queue(status) => queue_status(*resource, object, status, now),
         Status::Window(status) => window_status(object, status, now),
     };
-    if status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v) {
+    if !unsure && status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v) {
         return None;
     }
     let body = json!({"metadata": {"uid": json::uid(object)}, "status": status});

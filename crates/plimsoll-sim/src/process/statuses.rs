@@ -58,10 +58,11 @@ impl Process {
     /// The status of a queue may be written.
     pub fn write_status(&mut self, key: StatusKey, network: &mut Network) {
         let again = self.statuses.busy.remove(&key).flatten();
+        let unsure = again.is_some();
         let Some(status) = self.statuses.wanted.remove(&key).or(again) else { return };
         let (resource, namespace, name) = &key;
         let object = Stored::of(*resource).and_then(|kind| self.objects.get(kind, namespace, name));
-        let request = object.and_then(|o| status_request(&key, &status, &o, network.now()));
+        let request = object.and_then(|o| status_request(&key, &status, &o, unsure, network.now()));
         match request.and_then(Request::of_client) {
             Some(request) => {
                 self.statuses.busy.insert(key.clone(), None);
