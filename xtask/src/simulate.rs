@@ -11,8 +11,13 @@ use crate::example;
 /// with a rebuild after every step, which takes many times as long.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let checked = args.iter().any(|a| a == "--checked");
-    let profile = if checked { "checked" } else { "release" };
-    let program = example::build(root, "simulate", &["--package", "plimsoll-sim", "--profile", profile])?;
+    // Together with the binary, so that both share what they depend on: the gate has built that by then.
+    let how: &[&str] = if checked {
+        &["--package", "plimsoll-sim", "--profile", "checked"]
+    } else {
+        &["--package", "plimsoll-sim", "--package", "plimsoll", "--release"]
+    };
+    let program = example::build(root, "simulate", how)?;
     let args = args.iter().filter(|a| *a != "--checked");
     let status = Command::new(program).current_dir(root).args(args).status().context("simulate")?;
     ensure!(status.success(), "simulate: a rule was broken; see above");

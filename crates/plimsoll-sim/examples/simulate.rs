@@ -136,6 +136,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     let virtual_seconds = AtomicU64::new(0);
     let failures: Mutex<Vec<u64>> = Mutex::default();
     let began = Instant::now();
+    println!("seeds from {}", arguments.from);
     let limit = Duration::try_from_secs_f64(arguments.minutes * 60.0).unwrap_or(Duration::MAX);
     std::thread::scope(|scope| {
         for _ in 0..arguments.threads {

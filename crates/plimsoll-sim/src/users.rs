@@ -1,6 +1,8 @@
 //! Everybody outside of Plimsoll: users, administrators, machines, the admission check's controller, and what runs the
 //! workloads whose jobs are no part of the cluster. They see the API as it is and never fail.
 
+mod reading;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,9 +15,13 @@ use crate::dice::{Dice, Draw};
 use crate::network::Network;
 use crate::scenario::objects::{self, NAMESPACE, job_name, node_name};
 use crate::scenario::{Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, QuotaSpec, Settings, Stop};
+use reading::{asks, is_own, job_size, pod_size, reserved, size, workload_of};
 
 /// CPUs of the largest workload that has to run in the end, whatever its queue.
 const SMALL: i64 = 4;
+
+/// How long a workload is inactive and without quota before its user activates it again.
+const IDLE: Duration = Duration::from_seconds(30);
 
 /// A queue as administrators have it now.
 #[derive(Clone, Debug)]
@@ -40,8 +46,12 @@ pub struct Users {
     rounds: u32,
     /// Workloads that the check's controller will look at.
     asked: BTreeSet<String>,
+    /// Pod groups that users have deleted: the workload goes with them, whenever it was made.
+    dropped: BTreeSet<String>,
     /// Plain pods that are to run, by name; `None`: one that has.
     pods: BTreeMap<String, Option<Value>>,
+    /// Workloads that are inactive and hold no quota, and since when.
+    idle: BTreeMap<Name, Time>,
     /// Answers of the check's controller in thousandths: `Retry`, `Rejected`.
     answers: (u32, u32),
     answered: u64,
@@ -53,46 +63,6 @@ fn key(name: &str) -> Name {
 
 fn global(name: String) -> Name {
     (String::new(), name)
-}
-
-/// Requests in CPUs of a pod of this template.
-fn pod_size(template: &Value) -> i64 {
-    let containers = list(template, &["spec", "containers"]);
-    containers.iter().map(|c| text(c, &["resources", "requests", "cpu"]).parse().unwrap_or(0)).sum()
-}
-
-/// Requests in CPUs of a Job with all its pods.
-fn job_size(job: &Value) -> i64 {
-    job["spec"]["completions"].as_i64().unwrap_or(1) * pod_size(&job["spec"]["template"])
-}
-
-/// Requests in CPUs of a workload with all its pods.
-fn size(workload: &Value) -> i64 {
-    let podset = |p: &Value| p["count"].as_i64().unwrap_or(1) * pod_size(&p["template"]);
-    list(workload, &["spec", "podSets"]).iter().map(podset).sum()
-}
-
-/// The workload of a job, whatever its form.
-fn workload_of(name: &str, network: &Network) -> Option<Arc<Value>> {
-    let owns = |w: &&Arc<Value>| {
-        let owners = list(w, &["metadata", "ownerReferences"]);
-        let is_of = |owner: &str| owner == name || owner.starts_with(&objects::pod_prefix(name));
-        if owners.is_empty() {
-            name_of(w).1 == name
-        } else {
-            owners.iter().any(|o| is_of(text(o, &["name"])))
-        }
-    };
-    network.api.all(Kind::Workload).find(owns).cloned()
-}
-
-/// Whether no object of the cluster owns it.
-fn is_own(workload: &Value) -> bool {
-    list(workload, &["metadata", "ownerReferences"]).is_empty()
-}
-
-fn reserved(workload: &Value) -> bool {
-    workload["status"]["admission"].is_object() || is_true(workload, "QuotaReserved")
 }
 
 impl Users {
@@ -110,6 +80,8 @@ impl Users {
             rounds: 0,
             asked,
             pods: BTreeMap::new(),
+            idle: BTreeMap::new(),
+            dropped: BTreeSet::new(),
             answers: (0, 0),
             answered: 0,
         };
@@ -252,6 +224,7 @@ impl Users {
     fn submit(&mut self, job: usize, spec: &JobSpec, network: &mut Network) {
         let name = job_name(job);
         self.drop_job(&name, network);
+        self.dropped.remove(&name);
         self.runs.insert(name, Duration::from_millis(spec.runs));
         match spec.form {
             Form::Workload => self.put(Kind::Workload, objects::workload(job, spec, &self.settings), network),
@@ -274,6 +247,7 @@ impl Users {
         let pods: Vec<String> = self.pods.keys().filter(|p| p.starts_with(&prefix)).cloned().collect();
         for pod in pods {
             self.pods.remove(&pod);
+            self.dropped.insert(name.to_owned());
             let (now, uid) = (network.now(), String::new());
             let request = Request::Delete { kind: Kind::Pod, name: key(&pod), uid, grace: None };
             let _ = network.api.handle(request, now);
@@ -289,13 +263,18 @@ impl Users {
         self.patch(Kind::Workload, key(name), false, json!({"spec": {"priority": priority}}), network);
     }
 
-    /// Quota that comes back with `active` would be given twice: users wait until it is released.
+    /// Quota that comes back with `active` would be given twice: users wait until it is released, and until every write of
+    /// an admission that was decided before has arrived.
     fn activate(&self, name: &str, active: bool, network: &mut Network) {
-        let workload = workload_of(name, network).filter(|w| !active || !reserved(w));
+        let workload = workload_of(name, network).filter(|w| !active || self.is_idle(w, network.now()));
         if let Some(workload) = workload {
             let name = name_of(&workload);
             self.patch(Kind::Workload, name, false, json!({"spec": {"active": active}}), network);
         }
+    }
+
+    fn is_idle(&self, workload: &Value, now: Time) -> bool {
+        self.idle.get(&name_of(workload)).is_some_and(|since| now.since(*since) >= IDLE)
     }
 
     fn change_queue(&self, name: &str, queue: usize, network: &mut Network) {
@@ -338,6 +317,11 @@ impl Users {
         }
         if kind != Kind::Workload {
             return;
+        }
+        if change.deleted || change.object["spec"]["active"] != false || reserved(&change.object) {
+            self.idle.remove(&name_of(&change.object));
+        } else {
+            self.idle.entry(name_of(&change.object)).or_insert(network.now());
         }
         let runs = runs && is_own(&change.object);
         if change.deleted || !runs {
@@ -415,6 +399,9 @@ impl Users {
     /// deactivated.
     pub fn look(&self, network: &mut Network) {
         self.reactivate(network);
+        for group in &self.dropped {
+            self.delete(Kind::Workload, key(group), network);
+        }
         for flavor in 0..objects::FLAVORS.len() {
             self.put_missing(Kind::Flavor, objects::flavor(flavor, &self.settings), network);
         }
@@ -434,7 +421,8 @@ impl Users {
 
     /// Users activate what was deactivated, once its quota is released.
     fn reactivate(&self, network: &mut Network) {
-        let idle = |w: &&Arc<Value>| w["spec"]["active"] == false && !reserved(w);
+        let now = network.now();
+        let idle = |w: &&Arc<Value>| w["spec"]["active"] == false && self.is_idle(w, now);
         let names: Vec<Name> = network.api.all(Kind::Workload).filter(idle).map(|w| name_of(w)).collect();
         for name in names {
             self.patch(Kind::Workload, name, false, json!({"spec": {"active": true}}), network);
@@ -476,12 +464,6 @@ impl Users {
     pub fn longest(&self) -> Duration {
         Duration(self.runs.values().map(|d| d.0).sum())
     }
-}
-
-/// Whether the check's controller has something to say.
-fn asks(workload: &Value) -> bool {
-    let pending = list(workload, &["status", "admissionChecks"]).iter().any(|c| c["state"] == "Pending");
-    pending && workload["status"]["admission"].is_object() && !is_true(workload, "Evicted")
 }
 
 /// The start of every run.

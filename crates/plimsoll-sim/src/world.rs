@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_queueing::WorkloadKey;
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
 
@@ -290,7 +291,13 @@ impl World {
         if left.is_empty() {
             return Err(Violation::new(Rule::Endless, "nothing is left to run, and there is no rest".into()));
         }
-        let show = |w: &std::sync::Arc<Value>| format!("{}: {}", name_of(w).1, w["status"]);
+        let show = |w: &std::sync::Arc<Value>| {
+            let (namespace, name) = name_of(w);
+            let shown = format!("{} {name}", text(w, &["kind"]));
+            let queueing = self.process.engine().queueing();
+            let waits = queueing.and_then(|q| q.waiting(&WorkloadKey { namespace, name }));
+            format!("{shown}, deleted {}, {waits:?}: {}", w["metadata"]["deletionTimestamp"], w["status"])
+        };
         let all: Vec<String> = left.iter().map(show).collect();
         Err(Violation::new(
             Rule::Liveness,

@@ -1,0 +1,55 @@
+//! What users read from the objects that they have.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::{Kind, is_true, list, name_of, text};
+use crate::network::Network;
+use crate::scenario::objects;
+
+/// Requests in CPUs of a pod of this template.
+pub fn pod_size(template: &Value) -> i64 {
+    let containers = list(template, &["spec", "containers"]);
+    containers.iter().map(|c| text(c, &["resources", "requests", "cpu"]).parse().unwrap_or(0)).sum()
+}
+
+/// Requests in CPUs of a Job with all its pods.
+pub fn job_size(job: &Value) -> i64 {
+    job["spec"]["completions"].as_i64().unwrap_or(1) * pod_size(&job["spec"]["template"])
+}
+
+/// Requests in CPUs of a workload with all its pods.
+pub fn size(workload: &Value) -> i64 {
+    let podset = |p: &Value| p["count"].as_i64().unwrap_or(1) * pod_size(&p["template"]);
+    list(workload, &["spec", "podSets"]).iter().map(podset).sum()
+}
+
+/// The workload of a job, whatever its form.
+pub fn workload_of(name: &str, network: &Network) -> Option<Arc<Value>> {
+    let owns = |w: &&Arc<Value>| {
+        let owners = list(w, &["metadata", "ownerReferences"]);
+        let is_of = |owner: &str| owner == name || owner.starts_with(&objects::pod_prefix(name));
+        if owners.is_empty() {
+            name_of(w).1 == name
+        } else {
+            owners.iter().any(|o| is_of(text(o, &["name"])))
+        }
+    };
+    network.api.all(Kind::Workload).find(owns).cloned()
+}
+
+/// Whether no object of the cluster owns it.
+pub fn is_own(workload: &Value) -> bool {
+    list(workload, &["metadata", "ownerReferences"]).is_empty()
+}
+
+pub fn reserved(workload: &Value) -> bool {
+    workload["status"]["admission"].is_object() || is_true(workload, "QuotaReserved")
+}
+
+/// Whether the check's controller has something to say.
+pub fn asks(workload: &Value) -> bool {
+    let pending = list(workload, &["status", "admissionChecks"]).iter().any(|c| c["state"] == "Pending");
+    pending && workload["status"]["admission"].is_object() && !is_true(workload, "Evicted")
+}
