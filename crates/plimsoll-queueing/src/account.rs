@@ -38,6 +38,8 @@ pub(crate) struct AccountedState {
     evicted: Option<u64>,
     requeued: Option<u64>,
     gated: bool,
+    /// Whether it waits for pods of its group.
+    incomplete: bool,
 }
 
 fn fingerprint(c: &Condition) -> u64 {
@@ -56,6 +58,7 @@ impl AccountedState {
             evicted: s.condition(cond::EVICTED).map(fingerprint),
             requeued: s.condition(cond::REQUEUED).map(fingerprint),
             gated: wl.obj.has_closed_gate(),
+            incomplete: s.is_true(cond::WAITING_FOR_REPLACEMENT_PODS),
         }
     }
 }
@@ -234,6 +237,7 @@ impl Queueing {
             b.evicted == after.evicted
                 && b.requeued == after.requeued
                 && b.gated == after.gated
+                && b.incomplete == after.incomplete
                 && b.phase == Phase::Pending
         });
         if released

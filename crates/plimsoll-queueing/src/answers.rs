@@ -2,7 +2,6 @@
 
 use super::account::{AccountedState, has_failed_checks};
 use super::ids::WorkloadId;
-use super::model::CheckState;
 use super::phase::Phase;
 use super::state::Write;
 use super::{Action, WorkloadKey, cond};
@@ -132,12 +131,8 @@ impl Queueing {
     pub(super) fn reset_checks_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl_mut(id).filter(|w| w.writes.is_empty()) else { return false };
         let s = &wl.obj.status;
-        let late = if s.is_true(cond::EVICTED) {
-            std::mem::take(&mut wl.checks_not_reset) || has_failed_checks(&wl.obj)
-        } else {
-            // Without an eviction, a check that rejects keeps its say.
-            s.admission_checks.iter().any(|c| c.state == CheckState::Retry)
-        };
+        let not_reset = s.is_true(cond::EVICTED) && std::mem::take(&mut wl.checks_not_reset);
+        let late = not_reset || has_failed_checks(&wl.obj);
         late && Phase::of(s) == Phase::Pending && self.edit(id, now, Vec::new(), |e| e.reset_checks())
     }
 }
