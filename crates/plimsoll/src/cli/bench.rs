@@ -26,10 +26,10 @@ pub enum Bench {
 /// `plimsoll bench cluster`.
 #[derive(Debug, Args)]
 pub struct BenchCluster {
-    /// Rows to run, by name: baseline, large-scale, tas [default: all].
+    /// Rows to run, by name: pods, baseline, large-scale, tas [default: all].
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub rows: Vec<String>,
-    /// Factor of the number of workloads per ClusterQueue: 0.1 for a quick run.
+    /// Factor of the number of nodes and pods, and of workloads per ClusterQueue: 0.1 for a quick run.
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
     pub scale: f64,
     /// Directory of `etcd` and `kube-apiserver`.
@@ -39,6 +39,9 @@ pub struct BenchCluster {
     /// 'kueue=./minimalkueue --kubeconfig {kubeconfig}'. May be given several times.
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     pub peers: Vec<String>,
+    /// The same for schedulers, in the row `pods`.
+    #[arg(long = "scheduler", value_name = "NAME=COMMAND")]
+    pub schedulers: Vec<String>,
     /// Requests a second that `plimsoll run` may make with each client, with twice as many at once, as in Kueue's own test
     /// (50) [default: no limit]. Peers have limits of their own.
     #[arg(long, value_name = "N")]

@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use http_body_util::BodyExt;
 use indicatif::ProgressBar;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, PatchKind, WORKLOADS};
 use plimsoll_runtime::clock;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::objects;
+use super::watch;
 use super::writes::Writes;
 use crate::bench::admission::shape::Shape;
 use crate::bench::client::Target;
@@ -70,10 +69,7 @@ pub async fn play(
         creations: AtomicU64::new(0),
         statuses: AtomicU64::new(0),
     });
-    let (send, mut seen) = mpsc::channel(1024);
-    let list = api.get_path(&format!("{}?limit=1", WORKLOADS.collection(namespace))).await?;
-    let version = json::text(&list, &["metadata", "resourceVersion"]).to_owned();
-    let mut watching = tokio::spawn(watch(target.clone(), namespace.to_owned(), version, send));
+    let (mut watching, mut seen) = watch::start(api, target, WORKLOADS.collection(namespace)).await?;
     let began = Instant::now();
     let mut clients = tokio::task::JoinSet::new();
     for queue in 0..shape.queues() {
@@ -237,41 +233,4 @@ fn merged(workload: &Value, new: &[&Value]) -> Value {
     all.retain(|c| new.iter().all(|n| n["type"] != c["type"]));
     all.extend(new.iter().map(|n| (*n).clone()));
     Value::Array(all)
-}
-
-/// Sends each workload that changes. The API server ends watches of custom resources now and then; they go on from
-/// the last version.
-async fn watch(
-    target: Target,
-    namespace: String,
-    mut version: String,
-    send: mpsc::Sender<Value>,
-) -> anyhow::Result<()> {
-    loop {
-        let path = WORKLOADS.collection(&namespace);
-        let path = format!("{path}?watch=1&resourceVersion={version}&timeoutSeconds=7200");
-        // The stream ends with its connection.
-        let mut connection = target.connect().await?;
-        let mut body = connection.watch(&path).await?;
-        let mut rest = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame?.into_data() else { continue };
-            rest.extend_from_slice(&data);
-            let Some(end) = rest.iter().rposition(|b| *b == b'\n') else { continue };
-            let tail = rest.split_off(end + 1);
-            for line in rest.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-                let mut event: Value = serde_json::from_slice(line).context("a watch event")?;
-                if event["type"] == "ERROR" {
-                    bail!("the watch failed: {}", event["object"]["message"]);
-                }
-                let workload = event["object"].take();
-                json::text(&workload, &["metadata", "resourceVersion"]).clone_into(&mut version);
-                if send.send(workload).await.is_err() {
-                    return Ok(());
-                }
-            }
-            rest = tail;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }

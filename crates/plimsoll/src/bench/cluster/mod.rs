@@ -5,7 +5,8 @@
 
 mod drive;
 mod objects;
-
+mod place;
+mod watch;
 mod writes;
 
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use plimsoll_api::json;
-use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, PatchKind, Resource, WORKLOADS};
+use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, NAMESPACES, PatchKind, Resource, WORKLOADS};
 use serde_json::Value;
 
 use self::drive::Outcome;
@@ -26,6 +27,8 @@ use super::upstream::Upstream;
 use crate::cli;
 
 const NAMESPACE: &str = "bench";
+/// The row that is about binding.
+const PODS_ROW: &str = "pods";
 /// Longest wait for queues to become active, and for their statuses to say that nothing is left.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,11 +39,15 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
             "--assets: etcd and kube-apiserver are needed; name their directory, or set KUBEBUILDER_ASSETS"
         );
     };
-    let mut controllers = vec![own(&args)?];
-    for peer in &args.peers {
-        controllers.push(Controller::parse(peer)?);
-    }
+    let with = |role: &str, peers: &[String]| -> anyhow::Result<Vec<Controller>> {
+        std::iter::once(own(&args, role)).chain(peers.iter().map(|p| Controller::parse(p))).collect()
+    };
+    let controllers = with("--queueing", &args.peers)?;
+    let schedulers = with("--placement", &args.schedulers)?;
     report::head(args.output, false);
+    if args.rows.is_empty() || args.rows.iter().any(|r| r == PODS_ROW) {
+        place::run(&args, &schedulers, &assets).await?;
+    }
     for mut shape in select(&args)? {
         shape.scale(args.scale);
         let mut turns: Vec<Vec<Turn>> = controllers.iter().map(|_| Vec::new()).collect();
@@ -58,8 +65,8 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
 }
 
 /// This program in the role that is measured; without `--qps` without a limit of requests.
-fn own(args: &cli::BenchCluster) -> anyhow::Result<Controller> {
-    let mut words = vec!["run".to_owned(), "--queueing".into(), "--kubeconfig".into(), "{kubeconfig}".into()];
+fn own(args: &cli::BenchCluster, role: &str) -> anyhow::Result<Controller> {
+    let mut words = vec!["run".to_owned(), role.to_owned(), "--kubeconfig".into(), "{kubeconfig}".into()];
     if let Some(qps) = args.qps {
         let file = parent(args).join(format!("plimsoll-bench-{}.yaml", std::process::id()));
         let text = format!(
@@ -79,13 +86,42 @@ fn parent(args: &cli::BenchCluster) -> PathBuf {
 
 fn select(args: &cli::BenchCluster) -> anyhow::Result<Vec<Shape>> {
     let mut all = Shape::built_in()?;
-    let unknown = args.rows.iter().find(|r| all.iter().all(|s| s.name != **r));
+    let unknown = args.rows.iter().find(|r| *r != PODS_ROW && all.iter().all(|s| s.name != **r));
     if let Some(unknown) = unknown {
         let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
-        bail!("--rows: no row {unknown}; there are {}", known.join(", "));
+        bail!("--rows: no row {unknown}; there are {PODS_ROW}, {}", known.join(", "));
     }
     all.retain(|s| args.rows.is_empty() || args.rows.contains(&s.name));
     Ok(all)
+}
+
+/// A new API server and the way in.
+struct Server {
+    upstream: Upstream,
+    target: Target,
+    api: Api,
+    dir: PathBuf,
+}
+
+impl Server {
+    async fn start(assets: &Path, args: &cli::BenchCluster) -> anyhow::Result<Self> {
+        let dir = parent(args).join(format!("plimsoll-bench-{}", std::process::id()));
+        let upstream = Upstream::start(assets, dir.clone(), false).await?;
+        let target = Target::new(kube::config::Kubeconfig::read_from(&upstream.kubeconfig)?).await?;
+        let api = Api::new(kube::Client::try_from(target.config.clone())?, "plimsoll-bench");
+        Ok(Self { upstream, target, api, dir })
+    }
+
+    /// What the controller says goes there.
+    fn log(&self) -> PathBuf {
+        self.dir.join("controller.log")
+    }
+
+    async fn namespace(&self) -> anyhow::Result<()> {
+        let namespace = serde_json::json!({"metadata": {"name": NAMESPACE}});
+        self.api.create(NAMESPACES, &namespace).await.context("creating the namespace")?;
+        Ok(())
+    }
 }
 
 /// What one turn of one controller came to.
@@ -109,18 +145,15 @@ async fn turn(
     args: &cli::BenchCluster,
     what: &str,
 ) -> anyhow::Result<Turn> {
-    let dir = parent(args).join(format!("plimsoll-bench-{}", std::process::id()));
-    let upstream = Upstream::start(assets, dir.clone(), false).await?;
-    let target = Target::new(kube::config::Kubeconfig::read_from(&upstream.kubeconfig)?).await?;
-    let api = Api::new(kube::Client::try_from(target.config.clone())?, "plimsoll-bench");
+    let server = Server::start(assets, args).await?;
+    let (upstream, target, api) = (&server.upstream, &server.target, server.api.clone());
     install(&api, shape).await?;
-    let log: PathBuf = dir.join("controller.log");
-    let mut running = controller.start(&upstream.kubeconfig, &log)?;
+    let mut running = controller.start(&upstream.kubeconfig, &server.log())?;
     active(&api, shape.queues(), &mut running).await?;
     let before = Writes::read(&api.get_text("/metrics").await?);
     let (used_before, server_before) = (running.usage(), upstream.usage());
     let bar = super::load::bar(args.quiet, shape.workloads(), what);
-    let outcome = drive::play(shape, (&api, &target, NAMESPACE), &mut running, args.timeout, &bar).await?;
+    let outcome = drive::play(shape, (&api, target, NAMESPACE), &mut running, args.timeout, &bar).await?;
     bar.finish_and_clear();
     let settled = settled(&api, &mut running).await?;
     let after = quiet(&api).await?;
