@@ -215,6 +215,7 @@ async fn execute(action: Action, context: &Context, mut place: Option<Place>) {
         Action::Scheduler(_) | Action::Queueing(_) => None,
     };
     let Ok(mut step) = execution::begin(action.clone(), seen, clock::now()) else { return };
+    let _deciding = place.is_none().then(|| context.room.decision());
     let outcome = loop {
         step = match step {
             Step::Send(request, then) => {

@@ -3,7 +3,8 @@
 //! An API server that has no room answers later. So, as TCP Vegas does with packets, a window says how many such writes
 //! may be under way: it grows while writes take about as long as the fastest ones did, and shrinks when they take
 //! much longer or are refused (429). Below one it stands for pauses: at a tenth, nine parts of the time pass without such
-//! a write. Decisions are never held up; how long they take is a signal, too.
+//! a write. So it is, too, as long as decisions are being written: those are never held up, and how long they take is a
+//! signal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,6 +29,8 @@ const USUAL: f64 = 0.1;
 /// Writes that take so many times as long as the fastest ones, and [`SLACK`] more, say that the server is busy.
 const SLOWER: f64 = 3.0;
 const SLACK: f64 = 0.002;
+/// For so long after a decision was written, more are expected.
+const LULL: Duration = Duration::from_millis(100);
 /// How fast the fastest time is forgotten: its share of the difference with each sample.
 const DRIFT: f64 = 0.0005;
 
@@ -39,6 +42,10 @@ struct State {
     /// Seconds that writes take at present.
     usual: f64,
     under_way: usize,
+    /// Decisions that are being written.
+    decisions: usize,
+    /// When the last one ended.
+    decided: Option<Instant>,
     /// No write before; with a window below one.
     resume: Instant,
     /// When the window was cut last: writes that began before then count once.
@@ -55,7 +62,16 @@ pub struct Room {
 impl Default for Room {
     fn default() -> Self {
         let now = Instant::now();
-        let state = State { window: START, fastest: None, usual: 0.0, under_way: 0, resume: now, cut: now };
+        let state = State {
+            window: START,
+            fastest: None,
+            usual: 0.0,
+            under_way: 0,
+            decisions: 0,
+            decided: None,
+            resume: now,
+            cut: now,
+        };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
     }
 }
@@ -75,50 +91,51 @@ impl Room {
     /// Begins with a write if there is room.
     pub fn try_begin(&self) -> Option<Place> {
         let now = Instant::now();
-        self.with(|s| {
-            let open = now >= s.resume && (s.under_way as f64) < s.window.max(1.0);
+        let open = self.with(|s| {
+            let open = s.look(now) == Look::Open;
             s.under_way += usize::from(open);
             open
-        })
-        .then(|| Place { room: self.clone(), began: now })
+        });
+        open.then(|| Place { room: self.clone(), began: now })
     }
 
     /// Waits for room and begins.
     pub async fn begin(&self) -> Place {
         loop {
-            // Before the look: a place that is left in between is not missed.
-            let changed = self.changed.notified();
+            self.opened().await;
             if let Some(place) = self.try_begin() {
                 return place;
             }
-            self.until(changed).await;
         }
     }
 
     /// Begins now, room or not: for what has waited long enough.
     pub fn enter(&self) -> Place {
+        let now = Instant::now();
         self.with(|s| s.under_way += 1);
-        Place { room: self.clone(), began: Instant::now() }
+        Place { room: self.clone(), began: now }
     }
 
     /// Waits until there is room, and takes none.
     pub async fn opened(&self) {
         loop {
+            // Before the look: what changes in between is not missed.
             let changed = self.changed.notified();
-            if self.with(|s| Instant::now() >= s.resume && (s.under_way as f64) < s.window.max(1.0)) {
-                return;
+            match self.with(|s| s.look(Instant::now())) {
+                Look::Open => return,
+                Look::At(at) => tokio::select! {
+                    () = tokio::time::sleep_until(at) => {}
+                    () = changed => {}
+                },
+                Look::Later => changed.await,
             }
-            self.until(changed).await;
         }
     }
 
-    async fn until(&self, changed: impl Future<Output = ()>) {
-        let resume = self.with(|s| s.resume);
-        if resume > Instant::now() {
-            tokio::time::sleep_until(resume).await;
-        } else {
-            changed.await;
-        }
+    /// A decision is being written, until this is dropped.
+    pub fn decision(&self) -> Decision {
+        self.with(|s| s.decisions += 1);
+        Decision(self.clone())
     }
 
     /// How long a write of any kind took; `refused`: the server asked for fewer.
@@ -128,7 +145,37 @@ impl Room {
     }
 }
 
+/// Whether there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Open,
+    /// Not before then, or when something changes.
+    At(Instant),
+    /// When something changes.
+    Later,
+}
+
 impl State {
+    fn look(&self, now: Instant) -> Look {
+        let window = self.window(now);
+        // With the last decision the pauses for its sake end.
+        let lull =
+            self.decided.filter(|_| self.decisions == 0).map(|at| at + LULL).filter(|lull| *lull > now);
+        if window < 1.0 && now < self.resume {
+            return Look::At(lull.map_or(self.resume, |lull| lull.min(self.resume)));
+        }
+        if (self.under_way as f64) < window.max(1.0) {
+            return Look::Open;
+        }
+        lull.map_or(Look::Later, Look::At)
+    }
+
+    /// The window as it is at present.
+    fn window(&self, now: Instant) -> f64 {
+        let deciding = self.decisions > 0 || self.decided.is_some_and(|at| now < at + LULL);
+        if deciding { LEAST } else { self.window }
+    }
+
     fn learn(&mut self, took: f64, refused: bool, now: Instant) {
         let fastest = self.fastest.map_or(took, |f| if took < f { took } else { f + (took - f) * DRIFT });
         self.fastest = Some(fastest);
@@ -150,11 +197,27 @@ impl Place {
         let now = Instant::now();
         self.room.with(|s| {
             s.learn(took.as_secs_f64(), refused, now);
-            if s.window < 1.0 {
-                let pause = took.as_secs_f64().max(s.usual) * (1.0 / s.window - 1.0);
+            let window = s.window(now);
+            if window < 1.0 {
+                let pause = took.as_secs_f64().max(s.usual) * (1.0 / window - 1.0);
                 s.resume = s.resume.max(now + Duration::from_secs_f64(pause.min(LONGEST)));
             }
         });
+    }
+}
+
+/// A decision that is being written.
+#[derive(Debug)]
+pub struct Decision(Room);
+
+impl Drop for Decision {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        self.0.with(|s| {
+            s.decisions = s.decisions.saturating_sub(1);
+            s.decided = Some(now);
+        });
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -216,5 +279,28 @@ mod tests {
         assert!(room.try_begin().is_none(), "and a pause");
         tokio::time::timeout(Duration::from_secs(1), room.opened()).await.expect("it ends");
         let _late = room.enter();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decisions_go_first() {
+        let room = Room::default();
+        let decisions: Vec<Decision> = (0..100).map(|_| room.decision()).collect();
+        let began = Instant::now();
+        for _ in 0..20 {
+            write(&room, 2).await;
+        }
+        assert!(began.elapsed() >= Duration::from_millis(20 * 2 + 19 * 18), "{:?}", began.elapsed());
+        let place = room.begin().await;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        place.done(false);
+        drop(decisions);
+        let began = Instant::now();
+        room.opened().await;
+        assert!(began.elapsed() < LULL * 2, "pauses end with the decisions: {:?}", began.elapsed());
+        let began = Instant::now();
+        for _ in 0..20 {
+            write(&room, 2).await;
+        }
+        assert!(began.elapsed() < LULL, "{:?}", began.elapsed());
     }
 }
