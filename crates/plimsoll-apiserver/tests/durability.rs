@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -132,7 +132,7 @@ async fn survives_sigkill() {
         let jitter =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
         run_and_kill(&dir.0, Duration::from_millis(60 + u64::from(jitter % 240)), &mut acks);
-        let store = Store::open(&dir.0, Durability::Durable).unwrap();
+        let store = reopen(&dir.0, Durability::Durable).await.unwrap();
         for (name, (revision, value)) in &acks {
             let found = store.get(&key(name)).map(|r| r.revision);
             match value {
@@ -244,7 +244,7 @@ async fn a_crash_on_a_full_disk_loses_nothing_acknowledged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_writers_share_transactions() {
     let dir = TempDir::new("group");
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     let tasks: Vec<_> = (0..50)
         .map(|w| {
             let store = store.clone();
@@ -268,7 +268,7 @@ async fn many_writers_share_transactions() {
 #[tokio::test]
 async fn writers_see_each_other_before_readers_do() {
     let dir = TempDir::new("pending");
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     let create = || Write::put(key("x"), Expected::Absent, &object("x", 1)).unwrap();
     let (one, two) = tokio::join!(store.commit(create()), store.commit(create()));
     assert!(one.is_ok() && matches!(two, Err(StoreError::AlreadyExists { .. })));
@@ -286,14 +286,14 @@ async fn writers_see_each_other_before_readers_do() {
 async fn relaxed_writes_survive_an_orderly_end() {
     let dir = TempDir::new("relaxed");
     for round in 0..3 {
-        let store = Store::open(&dir.0, Durability::Relaxed).unwrap();
+        let store = reopen(&dir.0, Durability::Relaxed).await.unwrap();
         for n in 0..100 {
             put(&store, &format!("r{round}-{n}"), n).await.unwrap();
         }
         store.close().await;
         assert_eq!(store.current_revision(), 1 + 100 * (round + 1));
     }
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     assert_eq!((store.metrics().objects, store.current_revision()), (300, 301));
 }
 
@@ -302,7 +302,7 @@ async fn relaxed_writes_survive_an_orderly_end() {
 async fn the_journal_is_compacted() {
     const OBJECTS: usize = 600;
     let dir = TempDir::new("compaction");
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     let size = || std::fs::metadata(dir.0.join("plimsoll.redb")).unwrap().len();
     let filling = "x".repeat(200_000);
     let puts = (0..OBJECTS).map(|n| {
@@ -328,7 +328,7 @@ async fn the_journal_is_compacted() {
     }
     put(&store, "after", 7).await.unwrap();
     store.close().await;
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     assert_eq!(value_of(&store, "after"), Some(7));
     for n in 0..OBJECTS {
         assert_eq!(store.get(&key(&format!("c{n}"))).is_some(), stays(n), "c{n}");
@@ -338,35 +338,40 @@ async fn the_journal_is_compacted() {
 #[tokio::test]
 async fn a_directory_has_one_owner() {
     let dir = TempDir::new("lock");
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     let second = Store::open(&dir.0, Durability::Durable).map(|_| ()).unwrap_err();
     assert!(matches!(second, OpenError::InUse { .. }));
     let expected = format!("is in use by another process (pid {})", std::process::id());
     assert!(second.to_string().ends_with(&expected), "{second}");
     store.close().await;
     drop(store);
-    assert!(Store::open(&dir.0, Durability::Durable).is_ok());
+    assert!(reopen(&dir.0, Durability::Durable).await.is_ok());
+}
+
+/// Opens a store that was just given up: a child that another test forks at this moment has its lock until it executes
+/// its program.
+async fn reopen(dir: &Path, durability: Durability) -> Result<Store, OpenError> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Store::open(dir, durability) {
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Dropping the store without `close` must let go of the directory too, and write what is queued.
 #[tokio::test]
 async fn a_dropped_store_writes_what_it_owes() {
     let dir = TempDir::new("drop");
-    let store = Store::open(&dir.0, Durability::Relaxed).unwrap();
+    let store = reopen(&dir.0, Durability::Relaxed).await.unwrap();
     for n in 0..50 {
         put(&store, &format!("n{n}"), n).await.unwrap();
     }
     drop(store);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let store = loop {
-        match Store::open(&dir.0, Durability::Relaxed) {
-            Ok(store) => break store,
-            Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            Err(e) => panic!("{e}"),
-        }
-    };
+    let store = reopen(&dir.0, Durability::Relaxed).await.unwrap();
     assert_eq!((store.metrics().objects, store.current_revision()), (50, 51));
 }
 
@@ -392,7 +397,7 @@ async fn what_an_unfinished_first_start_left_is_removed() {
         std::fs::write(dir.0.join(name), left).unwrap();
         for round in 1..3 {
             let store =
-                Store::open(&dir.0, Durability::Durable).unwrap_or_else(|e| panic!("{name} {n}: {e}"));
+                reopen(&dir.0, Durability::Durable).await.unwrap_or_else(|e| panic!("{name} {n}: {e}"));
             put(&store, &format!("o{round}"), 1).await.unwrap();
             assert_eq!(store.metrics().objects, round);
             store.close().await;
@@ -404,7 +409,7 @@ async fn what_an_unfinished_first_start_left_is_removed() {
 #[tokio::test]
 async fn a_damaged_journal_is_refused_and_stays_as_it_is() {
     let dir = TempDir::new("garbage");
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     put(&store, "x", 1).await.unwrap();
     store.close().await;
     drop(store);
@@ -423,7 +428,7 @@ async fn a_damaged_journal_is_refused_and_stays_as_it_is() {
         assert!(std::fs::read(&path).unwrap() == damaged, "the damaged journal was changed");
     }
     std::fs::write(&path, &whole).unwrap();
-    assert_eq!(value_of(&Store::open(&dir.0, Durability::Durable).unwrap(), "x"), Some(1));
+    assert_eq!(value_of(&reopen(&dir.0, Durability::Durable).await.unwrap(), "x"), Some(1));
     let file = dir.0.join("a-file");
     std::fs::write(&file, "x").unwrap();
     let error = Store::open(&file, Durability::Durable).map(|_| ()).unwrap_err();
@@ -439,7 +444,7 @@ async fn a_large_store_opens_quickly() {
     }
     const OBJECTS: u64 = 100_000;
     let dir = TempDir::new("large");
-    let store = Store::open(&dir.0, Durability::Relaxed).unwrap();
+    let store = reopen(&dir.0, Durability::Relaxed).await.unwrap();
     let begun = Instant::now();
     for n in 0..OBJECTS {
         let name = format!("object-{n}");
@@ -451,7 +456,7 @@ async fn a_large_store_opens_quickly() {
     println!("written in {:?}", begun.elapsed());
     drop(store);
     let begun = Instant::now();
-    let store = Store::open(&dir.0, Durability::Durable).unwrap();
+    let store = reopen(&dir.0, Durability::Durable).await.unwrap();
     let took = begun.elapsed();
     println!("opened in {took:?}");
     assert_eq!(store.metrics().objects, OBJECTS);
