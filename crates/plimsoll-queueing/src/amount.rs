@@ -1,7 +1,7 @@
 //! Amounts of a resource: 64-bit integers that saturate, where the largest value means *unlimited*.
 //!
 //! Quotas may add up beyond 64 bits ("no limit" is often written as a huge number), so sums must never
-//! wrap round. Spec section 2.4.
+//! wrap round (Kueue `pkg/resources/amount.go`, `Unlimited`).
 
 /// An amount of a resource: cpu in millicores, everything else in whole units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

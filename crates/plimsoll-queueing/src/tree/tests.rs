@@ -25,7 +25,8 @@ fn cohort(name: &str, parent: &str, q: Option<Quota>) -> NodeSpec {
     NodeSpec { leaf: false, quotas, ..leaf(name, parent, Quota::default()) }
 }
 
-/// Spec section 2.18, first example.
+/// What is lent and what may be borrowed (Kueue `available` and `potentialAvailable` in
+/// `pkg/cache/scheduler/resource_node.go`), worked out by hand.
 #[test]
 fn lending_example() {
     let mut t = Tree::build(
@@ -43,7 +44,7 @@ fn lending_example() {
     assert_eq!(all.map(|a| a.0), [9, 8, 8, 15, 9]);
 }
 
-/// Spec section 2.18, second example.
+/// Shares by weight (Kueue `dominantResourceShare` in `pkg/cache/scheduler/fair_sharing.go`), worked out by hand.
 #[test]
 fn share_example() {
     let mut specs =
