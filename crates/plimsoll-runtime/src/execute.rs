@@ -215,16 +215,22 @@ async fn execute(action: Action, context: &Context, mut place: Option<Place>) {
         Action::Scheduler(_) | Action::Queueing(_) => None,
     };
     let Ok(mut step) = execution::begin(action.clone(), seen, clock::now()) else { return };
-    let _deciding = place.is_none().then(|| context.room.decision());
     let outcome = loop {
         step = match step {
             Step::Send(request, then) => {
+                let place = place.take();
+                // Not between its requests: a decision that waits to be tried again uses nothing.
+                let deciding = place.is_none().then(|| context.room.decision());
                 let began = Instant::now();
                 let answer = context.api.send(&request).await;
-                let refused = answer.as_ref().is_err_and(Error::is_too_many);
-                match place.take() {
-                    Some(place) => place.done(refused),
-                    None => context.room.observe(began.elapsed(), refused),
+                drop(deciding);
+                // What got no answer tells how long this client waits.
+                if !matches!(answer, Err(Error::Transport(_))) {
+                    let refused = answer.as_ref().is_err_and(Error::is_too_many);
+                    match place {
+                        Some(place) => place.done(refused),
+                        None => context.room.observe(began.elapsed(), refused),
+                    }
                 }
                 then(answer)
             }

@@ -22,10 +22,10 @@ const START: f64 = 8.0;
 const CUT: f64 = 0.7;
 /// Factor of the growth of a window below one; above, it grows by one while it is used once.
 const GROWTH: f64 = 1.2;
-/// Longest pause in seconds.
-const LONGEST: f64 = 5.0;
-/// Share of each sample in the time that writes take at present.
-const USUAL: f64 = 0.1;
+/// Longest pause, so that a server that answers again is found out soon.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Least pause after a refusal, however soon that came.
+const REFUSED: Duration = Duration::from_millis(100);
 /// Writes that take so many times as long as the fastest ones, and [`SLACK`] more, say that the server is busy.
 const SLOWER: f64 = 3.0;
 const SLACK: f64 = 0.002;
@@ -39,8 +39,6 @@ struct State {
     window: f64,
     /// Seconds of the fastest writes.
     fastest: Option<f64>,
-    /// Seconds that writes take at present.
-    usual: f64,
     under_way: usize,
     /// Decisions that are being written.
     decisions: usize,
@@ -65,7 +63,6 @@ impl Default for Room {
         let state = State {
             window: START,
             fastest: None,
-            usual: 0.0,
             under_way: 0,
             decisions: 0,
             decided: None,
@@ -179,7 +176,6 @@ impl State {
     fn learn(&mut self, took: f64, refused: bool, now: Instant) {
         let fastest = self.fastest.map_or(took, |f| if took < f { took } else { f + (took - f) * DRIFT });
         self.fastest = Some(fastest);
-        self.usual += (took - self.usual) * USUAL;
         if !refused && took <= fastest * SLOWER + SLACK {
             let more = if self.window < 1.0 { self.window * (GROWTH - 1.0) } else { 1.0 / self.window };
             self.window = (self.window + more).min(MOST);
@@ -199,8 +195,8 @@ impl Place {
             s.learn(took.as_secs_f64(), refused, now);
             let window = s.window(now);
             if window < 1.0 {
-                let pause = took.as_secs_f64().max(s.usual) * (1.0 / window - 1.0);
-                s.resume = s.resume.max(now + Duration::from_secs_f64(pause.min(LONGEST)));
+                let least = if refused { REFUSED } else { Duration::ZERO };
+                s.resume = s.resume.max(now + took.mul_f64(1.0 / window - 1.0).clamp(least, LONGEST));
             }
         });
     }
@@ -273,12 +269,30 @@ mod tests {
             tokio::time::advance(Duration::from_millis(60)).await;
             room.observe(Duration::from_millis(40), false);
         }
+        room.opened().await;
         let place = room.try_begin().expect("always some");
         assert!(room.try_begin().is_none(), "one at a time");
         place.done(true);
         assert!(room.try_begin().is_none(), "and a pause");
         tokio::time::timeout(Duration::from_secs(1), room.opened()).await.expect("it ends");
         let _late = room.enter();
+    }
+
+    /// Writes during an outage end by their deadline, with answers or without.
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_over_soon_after_it_ends() {
+        let room = Room::default();
+        for _ in 0..50 {
+            write(&room, 3).await;
+        }
+        for _ in 0..20 {
+            write(&room, 30_000).await;
+        }
+        let began = Instant::now();
+        for _ in 0..50 {
+            write(&room, 3).await;
+        }
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
