@@ -197,7 +197,11 @@ async fn certificates_are_renewed_and_damage_is_mended() {
     })
     .await;
     assert_ne!(bundle(&up).await, before["data"]["ca.crt"]);
-    up.create(&job("held", &json!({QUEUE: "main"}), 5, 1)).await.unwrap();
+    // The old certificate is served until the API server knows the new authority, then the new one: nobody is refused.
+    for second in 0..8 {
+        up.create(&job(&format!("held-{second}"), &json!({QUEUE: "main"}), 5, 1)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
     let whole = json::list(&up.api.get_path(&configuration).await.unwrap(), &["webhooks"]).len();
     let broken = json!({"webhooks": []});
     let mutating = Resource {

@@ -141,6 +141,11 @@ impl Certs {
         server_config(&self.certificate, &self.key, None).map_err(Error::Tls)
     }
 
+    /// Whether who trusts these trusts a server that still has the `old` ones.
+    pub fn trusts(&self, old: &Self) -> bool {
+        self.bundle.contains(first(&old.bundle))
+    }
+
     fn read(secret: &Value) -> Option<Self> {
         let data = |key: &str| -> Option<String> {
             let bytes = BASE64_STANDARD.decode(secret["data"][key].as_str()?).ok()?;
@@ -275,6 +280,7 @@ mod tests {
         let late = after(now, days(3300));
         let third = Certs::renewed(Some(&second), &names, late).unwrap().unwrap();
         assert_ne!(third.bundle, second.bundle);
+        assert!(third.trusts(&second) && !second.trusts(&third));
         trusted(&third.bundle, &third, "a.b.svc", late).unwrap();
         // Whoever still serves the old certificate is trusted by the new bundle.
         let fourth = Certs::renewed(Some(&first), &names, after(now, days(3200))).unwrap().unwrap();

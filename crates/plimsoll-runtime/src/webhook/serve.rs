@@ -26,6 +26,9 @@ use crate::watch::{self, Delta};
 const LOOK: Duration = Duration::from_secs(15);
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+/// How long the old certificate is served after the API servers were told of the new one: each of them reads the
+/// registrations through a watch, which may be late.
+const GRACE: Duration = Duration::from_secs(5);
 /// What the webhooks look up.
 const WATCHED: [(Resource, Kind); 4] = [
     (api::NAMESPACES, Kind::Namespace),
@@ -174,6 +177,9 @@ async fn look(
     if new != *certs {
         let config =
             new.config().map_err(|e| format!("the new certificates of the webhooks can't be used: {e}"))?;
+        if new.trusts(certs) {
+            tokio::time::sleep(GRACE).await;
+        }
         tracing::info!("the webhooks have new certificates");
         tls.send_replace(config);
         *certs = new;
