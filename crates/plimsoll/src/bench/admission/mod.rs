@@ -90,7 +90,7 @@ fn rows(shape: &Shape, o: &Outcome, writes: Option<u32>) -> Vec<Row> {
             published.map(|p| p.usage_percent),
         ),
     ];
-    for (class, waits) in by_class(shape, o) {
+    for (class, waits) in shape.by_class(&o.waits) {
         let average = waits.iter().sum::<f64>() / waits.len().max(1) as f64;
         let at =
             |q: f64| waits.get(((waits.len() as f64 - 1.0) * q).round() as usize).copied().unwrap_or(0.0);
@@ -112,20 +112,6 @@ fn rows(shape: &Shape, o: &Outcome, writes: Option<u32>) -> Vec<Row> {
     let process = o.process.map(|p| p.as_secs_f64() * 1e6 / o.admissions.max(1) as f64);
     out.push(process.into_iter().fold(cpu, |row, p| row.with("processCpu", p)));
     out.iter_mut().for_each(|r| r.case.clone_from(&shape.name));
-    out
-}
-
-/// Waits by what comes before the dash in the names of classes, sorted.
-fn by_class(shape: &Shape, o: &Outcome) -> Vec<(String, Vec<f64>)> {
-    let mut out: Vec<(String, Vec<f64>)> = Vec::new();
-    for (c, waits) in shape.classes.iter().zip(&o.waits) {
-        let name = c.name.split('-').next().unwrap_or_default();
-        match out.iter_mut().find(|(n, _)| n == name) {
-            Some((_, all)) => all.extend(waits),
-            None => out.push((name.to_owned(), waits.clone())),
-        }
-    }
-    out.iter_mut().for_each(|(_, w)| w.sort_by(f64::total_cmp));
     out
 }
 

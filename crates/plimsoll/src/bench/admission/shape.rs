@@ -164,6 +164,20 @@ impl Shape {
         per_queue.saturating_mul(self.queues())
     }
 
+    /// Waits of each class, by what comes before the dash in the names of classes, sorted.
+    pub fn by_class(&self, waits: &[Vec<f64>]) -> Vec<(String, Vec<f64>)> {
+        let mut out: Vec<(String, Vec<f64>)> = Vec::new();
+        for (class, waits) in self.classes.iter().zip(waits) {
+            let name = class.name.split('-').next().unwrap_or_default();
+            match out.iter_mut().find(|(n, _)| n == name) {
+                Some((_, all)) => all.extend(waits),
+                None => out.push((name.to_owned(), waits.clone())),
+            }
+        }
+        out.iter_mut().for_each(|(_, w)| w.sort_by(f64::total_cmp));
+        out
+    }
+
     /// Least possible time from the first creation to the last end: all quota in use all the time, and no class
     /// done before its last workload was created and ran. In seconds.
     pub fn floor(&self) -> f64 {

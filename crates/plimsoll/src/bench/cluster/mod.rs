@@ -274,8 +274,7 @@ impl Turn {
                 .with("memoryMiB", self.used.memory)
                 .with("server", self.server.cpu),
         ];
-        for (class, mut waits) in by_class(shape, o) {
-            waits.sort_by(f64::total_cmp);
+        for (class, waits) in shape.by_class(&o.waits) {
             let at = |q: f64| waits.get(((waits.len() as f64 - 1.0) * q).round() as usize).copied();
             let average = waits.iter().sum::<f64>() / waits.len().max(1) as f64;
             let row = Row::less(format!("{what}: to admission, {class}"), average, "s", None);
@@ -284,19 +283,6 @@ impl Turn {
         rows.iter_mut().for_each(|r| r.case.clone_from(&shape.name));
         rows
     }
-}
-
-/// Waits by what comes before the dash in the names of classes.
-fn by_class(shape: &Shape, o: &Outcome) -> Vec<(String, Vec<f64>)> {
-    let mut out: Vec<(String, Vec<f64>)> = Vec::new();
-    for (c, waits) in shape.classes.iter().zip(&o.waits) {
-        let name = c.name.split('-').next().unwrap_or_default();
-        match out.iter_mut().find(|(n, _)| n == name) {
-            Some((_, all)) => all.extend(waits),
-            None => out.push((name.to_owned(), waits.clone())),
-        }
-    }
-    out
 }
 
 /// Wall times of the first controller over those of each other one, turn by turn.
