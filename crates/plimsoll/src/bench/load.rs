@@ -27,6 +27,8 @@ pub struct Shot {
 pub struct Outcome {
     /// From the first request to the last answer.
     pub elapsed: Duration,
+    /// When each request was sent, in the order of the load.
+    pub sent: Vec<Instant>,
     /// Of each request.
     latencies: Vec<Duration>,
 }
@@ -65,8 +67,20 @@ pub async fn post(
     shots: Vec<Shot>,
     progress: &ProgressBar,
 ) -> anyhow::Result<Outcome> {
+    paced(target, connections, format, shots, Duration::ZERO, progress).await
+}
+
+/// As [`post`], with at least `gap` from one request to the next.
+pub async fn paced(
+    target: &Target,
+    connections: usize,
+    format: &'static str,
+    shots: Vec<Shot>,
+    gap: Duration,
+    progress: &ProgressBar,
+) -> anyhow::Result<Outcome> {
     let mut open = Vec::new();
-    for _ in 0..connections.max(1) {
+    for _ in 0..connections.clamp(1, shots.len().max(1)) {
         open.push(target.connect().await?);
     }
     let (shots, next) = (Arc::new(shots), Arc::new(AtomicUsize::new(0)));
@@ -75,26 +89,35 @@ pub async fn post(
     for mut connection in open {
         let (shots, next, progress) = (Arc::clone(&shots), Arc::clone(&next), progress.clone());
         clients.spawn(async move {
-            let mut latencies = Vec::new();
-            while let Some(shot) = shots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut done = Vec::new();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(shot) = shots.get(i) else { break };
+                if !gap.is_zero() {
+                    let at = began + gap.mul_f64(i as f64);
+                    tokio::time::sleep_until(at.into()).await;
+                }
                 let sent = Instant::now();
                 connection.send(Method::POST, &shot.path, format, shot.body.clone()).await?;
-                latencies.push(sent.elapsed());
-                if latencies.len().is_multiple_of(64) {
+                done.push((i, sent, sent.elapsed()));
+                if done.len().is_multiple_of(64) {
                     progress.inc(64);
                 }
             }
-            anyhow::Ok(latencies)
+            anyhow::Ok(done)
         });
     }
-    let mut latencies = Vec::with_capacity(shots.len());
+    let mut all = Vec::with_capacity(shots.len());
     while let Some(done) = clients.join_next().await {
-        latencies.extend(done.context("a client")??);
+        all.extend(done.context("a client")??);
     }
     let elapsed = began.elapsed();
+    all.sort_unstable_by_key(|(i, ..)| *i);
+    let sent = all.iter().map(|(_, sent, _)| *sent).collect();
+    let mut latencies: Vec<Duration> = all.into_iter().map(|(.., took)| took).collect();
     latencies.sort_unstable();
     progress.finish_and_clear();
-    Ok(Outcome { elapsed, latencies })
+    Ok(Outcome { elapsed, sent, latencies })
 }
 
 /// Requests that create pods.

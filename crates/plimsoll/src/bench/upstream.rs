@@ -72,8 +72,9 @@ impl Upstream {
             format!("--service-account-signing-key-file={}", file("server.key")),
             "--service-cluster-ip-range=10.0.0.0/24".into(),
             "--authorization-mode=RBAC".into(),
-            // Nothing here makes the account `default` that it would put into every pod.
-            "--disable-admission-plugins=ServiceAccount".into(),
+            // Nothing here makes the account `default` that the first would put into every pod, or takes away the taint
+            // that the second gives to every node. scheduler_perf does without them, too.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
             "--allow-privileged=true".into(),
         ];
         running.spawn(assets, "kube-apiserver", &args)?;
@@ -97,10 +98,13 @@ impl Upstream {
 
     /// Processor time of both, and the memory that they needed at most, together.
     pub fn usage(&self) -> Usage {
-        self.children.iter().map(|c| usage(c.id())).fold(Usage::default(), |sum, one| Usage {
-            cpu: sum.cpu + one.cpu,
-            memory: sum.memory + one.memory,
-        })
+        let [etcd, apiserver] = self.usages();
+        Usage { cpu: etcd.cpu + apiserver.cpu, memory: etcd.memory + apiserver.memory }
+    }
+
+    /// Processor time of etcd and of kube-apiserver, and the memory that each needed at most.
+    pub fn usages(&self) -> [Usage; 2] {
+        [0, 1].map(|i| self.children.get(i).map_or_else(Usage::default, |c| usage(c.id())))
     }
 
     fn log(&self, name: &str) -> PathBuf {

@@ -26,20 +26,21 @@ pub enum Bench {
 /// `plimsoll bench cluster`.
 #[derive(Debug, Args)]
 pub struct BenchCluster {
-    /// Rows to run, by name: pods, baseline, large-scale, tas [default: all].
+    /// Rows to run, by name: those of `bench placement`, pods, idle, mixed-churn, gates, volumes, devices, baseline,
+    /// large-scale, tas; test cases of scheduler_perf by theirs, too [default: all with up to 10,000 nodes].
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub rows: Vec<String>,
     /// Factor of the number of nodes and pods, and of workloads per ClusterQueue: 0.1 for a quick run.
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
     pub scale: f64,
-    /// Directory of `etcd` and `kube-apiserver`.
+    /// Directory of `etcd` and `kube-apiserver`. A `kube-scheduler` there is measured, too.
     #[arg(long, value_name = "DIR", env = "KUBEBUILDER_ASSETS")]
     pub assets: Option<PathBuf>,
     /// Another controller to measure in turns: its name and its command, in which {kubeconfig} stands for a file, such as
     /// 'kueue=./minimalkueue --kubeconfig {kubeconfig}'. May be given several times.
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     pub peers: Vec<String>,
-    /// The same for schedulers, in the row `pods`.
+    /// The same for schedulers, in the rows about pods.
     #[arg(long = "scheduler", value_name = "NAME=COMMAND")]
     pub schedulers: Vec<String>,
     /// Requests a second that `plimsoll run` may make with each client, with twice as many at once, as in Kueue's own test

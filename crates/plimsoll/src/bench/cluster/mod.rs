@@ -1,9 +1,13 @@
-//! `plimsoll bench cluster`: controllers on a real API server, in turns, under the loads of Kueue's performance test.
+//! `plimsoll bench cluster`: controllers on a real API server, in turns, under the loads of Kueue's performance test and
+//! of scheduler_perf.
 //!
 //! The client, etcd, kube-apiserver and the controller share this machine, as they do in Kueue's own test. Each turn has
 //! a new API server. Writes are counted by the API server itself; what this client wrote is taken off.
 
+mod binder;
+mod bound;
 mod drive;
+mod make;
 mod objects;
 mod place;
 mod watch;
@@ -14,21 +18,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use plimsoll_api::json;
-use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, NAMESPACES, PatchKind, Resource, WORKLOADS};
+use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, PatchKind, Resource, WORKLOADS};
 use serde_json::Value;
 
 use self::drive::Outcome;
 use self::writes::Writes;
 use super::admission::shape::Shape;
 use super::client::Target;
+use super::placement::workload::Workload;
 use super::process::{Controller, Running, Usage};
 use super::report::{self, Row};
 use super::upstream::Upstream;
 use crate::cli;
 
 const NAMESPACE: &str = "bench";
-/// The row that is about binding.
-const PODS_ROW: &str = "pods";
+/// This program in rows.
+const OWN: &str = "plimsoll";
+/// Rows with more nodes run only when they are named.
+const MOST_NODES: usize = 10_000;
 /// Longest wait for queues to become active, and for their statuses to say that nothing is left.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,12 +50,19 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
         std::iter::once(own(&args, role)).chain(peers.iter().map(|p| Controller::parse(p))).collect()
     };
     let controllers = with("--queueing", &args.peers)?;
-    let schedulers = with("--placement", &args.schedulers)?;
+    let schedulers = place::upstream(&assets).into_iter().chain(with("--placement", &args.schedulers)?);
+    let schedulers: Vec<Controller> = schedulers.collect();
+    let (workloads, shapes) = select(&args)?;
     report::head(args.output, false);
-    if args.rows.is_empty() || args.rows.iter().any(|r| r == PODS_ROW) {
-        place::run(&args, &schedulers, &assets).await?;
+    let mut failed = Vec::new();
+    for mut w in workloads {
+        w.scale(args.scale);
+        // The other rows are worth their time still.
+        if let Err(e) = place::run(&args, &w, &schedulers, &assets).await {
+            failed.push(format!("{e:#}"));
+        }
     }
-    for mut shape in select(&args)? {
+    for mut shape in shapes {
         shape.scale(args.scale);
         let mut turns: Vec<Vec<Turn>> = controllers.iter().map(|_| Vec::new()).collect();
         for round in 0..args.rounds {
@@ -61,7 +75,7 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
         }
         compare(&shape, &controllers, &turns, args.output);
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
 }
 
 /// This program in the role that is measured; without `--qps` without a limit of requests.
@@ -84,15 +98,23 @@ fn parent(args: &cli::BenchCluster) -> PathBuf {
     args.data.clone().unwrap_or_else(std::env::temp_dir)
 }
 
-fn select(args: &cli::BenchCluster) -> anyhow::Result<Vec<Shape>> {
-    let mut all = Shape::built_in()?;
-    let unknown = args.rows.iter().find(|r| *r != PODS_ROW && all.iter().all(|s| s.name != **r));
-    if let Some(unknown) = unknown {
-        let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
-        bail!("--rows: no row {unknown}; there are {PODS_ROW}, {}", known.join(", "));
+/// The rows that were asked for, by name or by the name of their test case.
+fn select(args: &cli::BenchCluster) -> anyhow::Result<(Vec<Workload>, Vec<Shape>)> {
+    let (mut workloads, mut shapes) = (Workload::all()?, Shape::built_in()?);
+    let is = |w: &Workload, row: &String| w.name == *row || w.upstream.as_ref() == Some(row);
+    let known =
+        |row: &&String| workloads.iter().any(|w| is(w, row)) || shapes.iter().any(|s| s.name == **row);
+    if let Some(unknown) = args.rows.iter().find(|row| !known(row)) {
+        let names = workloads.iter().map(|w| w.name.as_str()).chain(shapes.iter().map(|s| s.name.as_str()));
+        bail!("--rows: no row {unknown}; there are {}", names.collect::<Vec<_>>().join(", "));
     }
-    all.retain(|s| args.rows.is_empty() || args.rows.contains(&s.name));
-    Ok(all)
+    if args.rows.is_empty() {
+        workloads.retain(|w| w.nodes.count <= MOST_NODES);
+    } else {
+        workloads.retain(|w| args.rows.iter().any(|row| is(w, row)));
+        shapes.retain(|s| args.rows.contains(&s.name));
+    }
+    Ok((workloads, shapes))
 }
 
 /// A new API server and the way in.
@@ -115,12 +137,6 @@ impl Server {
     /// What the controller says goes there.
     fn log(&self) -> PathBuf {
         self.dir.join("controller.log")
-    }
-
-    async fn namespace(&self) -> anyhow::Result<()> {
-        let namespace = serde_json::json!({"metadata": {"name": NAMESPACE}});
-        self.api.create(NAMESPACES, &namespace).await.context("creating the namespace")?;
-        Ok(())
     }
 }
 
@@ -290,14 +306,31 @@ fn compare(shape: &Shape, controllers: &[Controller], turns: &[Vec<Turn>], outpu
     let Some((own, peers)) = turns.split_first() else { return };
     for (peer, theirs) in controllers.iter().skip(1).zip(peers) {
         let seconds = |t: &Turn| t.outcome.elapsed.as_secs_f64().max(1e-9);
-        let mut ratios: Vec<f64> = own.iter().zip(theirs).map(|(a, b)| seconds(b) / seconds(a)).collect();
-        ratios.sort_by(f64::total_cmp);
-        let (Some(least), Some(most)) = (ratios.first(), ratios.last()) else { continue };
-        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-        let mut row = Row::more(format!("{}: times as fast as {}", shape.name, peer.name), mean, "×", None)
-            .with("least", *least)
-            .with("most", *most);
-        row.case.clone_from(&shape.name);
-        report::row(&row, output);
+        let times = own.iter().zip(theirs).map(|(a, b)| seconds(b) / seconds(a)).collect();
+        if let Some(row) = ratios(&shape.name, &peer.name, times) {
+            report::row(&row, output);
+        }
+    }
+}
+
+/// How many times as fast as a peer, on average, with the spread.
+fn ratios(case: &str, peer: &str, mut ratios: Vec<f64>) -> Option<Row> {
+    ratios.sort_by(f64::total_cmp);
+    let (least, most) = (*ratios.first()?, *ratios.last()?);
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    let row = Row::more(format!("{case}: times as fast as {peer}"), mean, "×", None);
+    Some(Row { case: case.to_owned(), ..row.with("least", least).with("most", most) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_have_a_spread() {
+        let row = ratios("pods", "binder", vec![1.2, 0.8, 1.0]).expect("three turns");
+        assert!((row.value - 1.0).abs() < 1e-9, "{row:?}");
+        assert_eq!((row.more.get("least"), row.more.get("most")), (Some(&0.8.into()), Some(&1.2.into())));
+        assert!(ratios("pods", "binder", Vec::new()).is_none());
     }
 }

@@ -7,7 +7,8 @@
 
 mod curve;
 mod drive;
-mod workload;
+mod template;
+pub mod workload;
 
 use std::io::BufRead as _;
 use std::process::{Command, Stdio};
@@ -52,7 +53,7 @@ pub fn run(args: &cli::BenchPlacement) -> anyhow::Result<()> {
 }
 
 fn select(args: &cli::BenchPlacement) -> anyhow::Result<Vec<Workload>> {
-    let all = Workload::all()?;
+    let all: Vec<Workload> = Workload::all()?.into_iter().filter(Workload::in_process).collect();
     let unknown: Vec<&str> =
         args.rows.iter().map(String::as_str).filter(|r| all.iter().all(|w| w.name != *r)).collect();
     if !unknown.is_empty() {

@@ -1,14 +1,18 @@
-//! The workloads: data in `workloads.yaml`, made into the engine's objects.
+//! The workloads: data in `workloads.yaml`, made into manifests and into the engine's objects.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use plimsoll_state::model::{Node, Pod};
 use plimsoll_state::{ClusterObject, ObjectEvent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::template::{fill, kind, kinds};
+
 const DATA: &str = include_str!("workloads.yaml");
 /// Zones of the default node.
 const ZONES: usize = 3;
+/// Namespace of all pods.
+pub const NAMESPACE: &str = "bench";
 
 /// A workload.
 #[derive(Clone, Debug, Deserialize)]
@@ -28,6 +32,11 @@ pub struct Workload {
     pub init: Vec<Pods>,
     /// Pods that are measured.
     pub pods: Pods,
+    /// Whether the measured pods are created before the scheduler starts. Its start is measured then.
+    #[serde(default)]
+    pub waiting: bool,
+    /// Objects that come and go meanwhile.
+    pub churn: Option<Churn>,
     /// Wanted pods per second.
     pub target: Option<f64>,
     /// Wanted most MiB.
@@ -39,7 +48,7 @@ pub struct Workload {
 
 /// Nodes of a workload.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Nodes {
     /// How many.
     pub count: usize,
@@ -47,11 +56,14 @@ pub struct Nodes {
     kinds: usize,
     #[serde(default)]
     node: Value,
+    /// Templates of objects that each node has for itself.
+    #[serde(default)]
+    own: Vec<Value>,
 }
 
 /// Pods of a workload.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pods {
     /// How many.
     pub count: usize,
@@ -59,6 +71,31 @@ pub struct Pods {
     kinds: usize,
     #[serde(default)]
     pod: Value,
+    /// Templates of objects that each pod has for itself. Each pod is of its own kind then.
+    #[serde(default)]
+    own: Vec<Value>,
+    /// Every how many pods one fits on no node; 0: all pods fit.
+    #[serde(default)]
+    pub unfit: usize,
+    /// Pods created per second; missing: as many as the API server takes.
+    pub per_second: Option<f64>,
+}
+
+/// Objects that are created, and deleted when the next ones come.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Churn {
+    /// Milliseconds from one to the next.
+    pub every_ms: u64,
+    /// Templates of manifests.
+    pub objects: Vec<Value>,
+}
+
+impl Churn {
+    /// The objects of turn `i`.
+    pub fn make(&self, i: usize) -> anyhow::Result<Vec<Value>> {
+        self.objects.iter().map(|o| fill(o, i, "")).collect()
+    }
 }
 
 fn one() -> usize {
@@ -69,6 +106,24 @@ impl Workload {
     /// All workloads.
     pub fn all() -> anyhow::Result<Vec<Self>> {
         serde_saphyr::from_str(DATA).context("workloads.yaml")
+    }
+
+    /// Whether it needs nothing but the engine: no API server, and no objects whose changes the engine waits for.
+    pub fn in_process(&self) -> bool {
+        let plain = |p: &Pods| p.own.is_empty() && p.per_second.is_none() && !p.gated();
+        !self.waiting
+            && self.churn.is_none()
+            && self.nodes.own.is_empty()
+            && self.init.iter().chain([&self.pods]).all(plain)
+    }
+
+    /// Multiplies the numbers of nodes and pods.
+    pub fn scale(&mut self, factor: f64) {
+        let scaled = |n: usize| ((n as f64 * factor).round() as usize).max(1);
+        self.nodes.count = scaled(self.nodes.count);
+        for pods in self.init.iter_mut().chain([&mut self.pods]) {
+            pods.count = scaled(pods.count);
+        }
     }
 
     /// The other objects.
@@ -83,35 +138,83 @@ impl Workload {
 }
 
 impl Nodes {
-    /// Makes the nodes.
-    pub fn make(&self) -> anyhow::Result<impl Iterator<Item = ObjectEvent>> {
-        let base = json!({
+    fn base() -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
             "metadata": {"name": "n", "labels": {}},
             "status": {
                 "allocatable": {"cpu": "4", "memory": "32Gi", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True"}]
             }
-        });
-        let kinds: Vec<Node> = kinds(self.kinds, &base, &self.node)?
+        })
+    }
+
+    fn name(i: usize) -> String {
+        format!("node-{i:06}")
+    }
+
+    /// Name and labels of node number `i`.
+    fn identity(i: usize) -> (String, [(&'static str, String); 2]) {
+        let name = Self::name(i);
+        let zone = format!("zone-{}", i % ZONES);
+        (name.clone(), [("kubernetes.io/hostname", name), ("topology.kubernetes.io/zone", zone)])
+    }
+
+    /// Makes the nodes.
+    pub fn make(&self) -> anyhow::Result<impl Iterator<Item = ObjectEvent>> {
+        let kinds: Vec<Node> = kinds(self.kinds, &Self::base(), &self.node)?
             .iter()
             .map(|v| plimsoll_api::convert::node(v.to_string().as_bytes()).map_err(Into::into))
             .collect::<anyhow::Result<_>>()?;
         let labelled = move |(i, kind): (usize, &Node)| {
-            let mut node = Node { name: format!("node-{i:06}"), uid: format!("n{i}"), ..kind.clone() };
-            node.labels.insert("kubernetes.io/hostname".into(), node.name.clone());
-            node.labels.insert("topology.kubernetes.io/zone".into(), format!("zone-{}", i % ZONES));
+            let (name, labels) = Self::identity(i);
+            let mut node = Node { name, uid: format!("n{i}"), ..kind.clone() };
+            for (key, value) in labels {
+                node.labels.insert(key.into(), value);
+            }
             ObjectEvent::NodeUpsert(Box::new(node))
         };
         let count = self.count;
         Ok((0..count).filter_map(move |i| Some(labelled((i, kinds.get(i % kinds.len())?)))))
     }
+
+    /// Manifests of the nodes, and of what each has for itself.
+    pub fn manifests(&self) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
+        let kinds = kinds(self.kinds, &Self::base(), &self.node)?;
+        let (mut nodes, mut own) = (Vec::with_capacity(self.count), Vec::new());
+        for (i, kind) in (0..self.count).zip(kinds.iter().cycle()) {
+            let mut node = kind.clone();
+            let (name, labels) = Self::identity(i);
+            for (key, value) in labels {
+                node["metadata"]["labels"][key] = value.into();
+            }
+            for template in &self.own {
+                own.push(fill(template, i, &name)?);
+            }
+            node["metadata"]["name"] = name.into();
+            nodes.push(node);
+        }
+        Ok((nodes, own))
+    }
+
+    /// Name of node number `i`, around.
+    pub fn nth(&self, i: usize) -> String {
+        Self::name(i % self.count.max(1))
+    }
 }
 
 impl Pods {
-    /// Makes the pods; `set` keeps the names of different sets apart.
-    pub fn make(&self, set: usize) -> anyhow::Result<impl Iterator<Item = ObjectEvent>> {
-        let base = json!({
-            "metadata": {"name": "p", "namespace": "bench"},
+    /// So many default pods.
+    pub fn plain(count: usize) -> Self {
+        Self { count, kinds: 1, pod: Value::Null, own: Vec::new(), unfit: 0, per_second: None }
+    }
+
+    fn base() -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": NAMESPACE},
             "spec": {
                 "schedulerName": "default-scheduler",
                 "containers": [{
@@ -119,90 +222,71 @@ impl Pods {
                     "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}
                 }]
             }
-        });
-        let kinds: Vec<Pod> = kinds(self.kinds, &base, &self.pod)?
+        })
+    }
+
+    /// Name of a pod.
+    pub fn name(set: usize, i: usize) -> String {
+        format!("pod-{set}-{i}")
+    }
+
+    /// Set and number of a pod.
+    pub fn number(name: &str) -> Option<(usize, usize)> {
+        let (set, i) = name.strip_prefix("pod-")?.split_once('-')?;
+        Some((set.parse().ok()?, i.parse().ok()?))
+    }
+
+    /// Whether they wait for their gates to be removed, which nobody does.
+    pub fn gated(&self) -> bool {
+        self.pod["spec"]["schedulingGates"].is_array()
+    }
+
+    /// Their priority, where they have one.
+    pub fn priority(&self) -> Option<i64> {
+        self.pod["spec"]["priority"].as_i64()
+    }
+
+    /// How many are to get a node.
+    pub fn fitting(&self) -> usize {
+        match self.unfit {
+            _ if self.gated() => 0,
+            0 => self.count,
+            unfit => self.count - self.count / unfit,
+        }
+    }
+
+    /// Makes the pods; `set` keeps the names of different sets apart.
+    pub fn make(&self, set: usize) -> anyhow::Result<impl Iterator<Item = ObjectEvent>> {
+        let kinds: Vec<Pod> = kinds(self.kinds, &Self::base(), &self.pod)?
             .iter()
             .map(|v| plimsoll_api::convert::pod(v.to_string().as_bytes()).map_err(Into::into))
             .collect::<anyhow::Result<_>>()?;
         let count = self.count;
         Ok((0..count).filter_map(move |i| {
             let kind = kinds.get(i % kinds.len())?;
-            let pod = Pod { name: format!("pod-{set}-{i}"), uid: format!("uid-{set}-{i}"), ..kind.clone() };
+            let pod = Pod { name: Self::name(set, i), uid: format!("uid-{set}-{i}"), ..kind.clone() };
             Some(ObjectEvent::PodUpsert(Box::new(pod)))
         }))
     }
-}
 
-/// The manifests of all kinds.
-fn kinds(count: usize, base: &Value, patch: &Value) -> anyhow::Result<Vec<Value>> {
-    if count == 0 {
-        bail!("kinds must be at least 1");
-    }
-    let kind = |i| {
-        let mut one = base.clone();
-        merge(&mut one, &fill(patch, i)?);
-        Ok(one)
-    };
-    (0..count).map(kind).collect()
-}
-
-/// Objects are merged, everything else is replaced.
-fn merge(into: &mut Value, patch: &Value) {
-    match (into, patch) {
-        (_, Value::Null) => {}
-        (Value::Object(into), Value::Object(patch)) => {
-            for (k, v) in patch {
-                merge(into.entry(k.clone()).or_insert(Value::Null), v);
+    /// Manifests of the pods, and of what each has for itself.
+    pub fn manifests(&self, set: usize) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
+        let shared = kinds(self.kinds, &Self::base(), &self.pod)?;
+        let (mut pods, mut own) = (Vec::with_capacity(self.count), Vec::new());
+        for (i, shared) in (0..self.count).zip(shared.iter().cycle()) {
+            let name = Self::name(set, i);
+            for template in &self.own {
+                own.push(fill(template, i, &name)?);
             }
+            let mut pod = match self.own.is_empty() {
+                true => shared.clone(),
+                false => kind(&Self::base(), &self.pod, i, &name)?,
+            };
+            pod["metadata"]["name"] = name.into();
+            pods.push(pod);
         }
-        (into, patch) => *into = patch.clone(),
+        Ok((pods, own))
     }
-}
-
-/// Replaces `{i…}` in all strings.
-fn fill(value: &Value, i: usize) -> anyhow::Result<Value> {
-    Ok(match value {
-        Value::String(s) => Value::String(text(s, i)?),
-        Value::Array(list) => Value::Array(list.iter().map(|v| fill(v, i)).collect::<anyhow::Result<_>>()?),
-        Value::Object(map) => Value::Object(
-            map.iter().map(|(k, v)| Ok((k.clone(), fill(v, i)?))).collect::<anyhow::Result<_>>()?,
-        ),
-        other => other.clone(),
-    })
-}
-
-fn text(template: &str, i: usize) -> anyhow::Result<String> {
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("{i") {
-        let (formula, after) = after.split_once('}').with_context(|| format!("{template:?}: no end"))?;
-        out.push_str(before);
-        out.push_str(&compute(formula, i).with_context(|| format!("{template:?}"))?.to_string());
-        rest = after;
-    }
-    out.push_str(rest);
-    Ok(out)
-}
-
-/// Operators with numbers, from left to right, beginning with `i`.
-fn compute(formula: &str, i: usize) -> Option<usize> {
-    let mut value = i;
-    let mut rest = formula;
-    while let Some(operator) = rest.chars().next() {
-        let after = rest.get(operator.len_utf8()..)?;
-        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-        let (number, more) = after.split_at_checked(end)?;
-        let number: usize = number.parse().ok()?;
-        value = match operator {
-            '+' => value.checked_add(number)?,
-            '*' => value.checked_mul(number)?,
-            '%' => value.checked_rem(number)?,
-            '/' => value.checked_div(number)?,
-            _ => return None,
-        };
-        rest = more;
-    }
-    Some(value)
 }
 
 #[cfg(test)]
@@ -215,21 +299,29 @@ mod tests {
         for w in &all {
             w.objects().expect(&w.name);
             let few = Nodes { count: w.nodes.count.min(3), ..w.nodes.clone() };
-            assert_eq!(few.make().expect(&w.name).count(), 3, "{}", w.name);
+            assert_eq!(few.make().expect(&w.name).count(), few.count, "{}", w.name);
+            let (nodes, own) = few.manifests().expect(&w.name);
+            assert_eq!((nodes.len(), own.len()), (few.count, few.count * few.own.len()), "{}", w.name);
             for pods in w.init.iter().chain([&w.pods]) {
                 assert!(pods.make(0).expect(&w.name).next().is_some(), "{}", w.name);
+                let few = Pods { count: 2, ..pods.clone() };
+                let (pods, own) = few.manifests(7).expect(&w.name);
+                assert_eq!(pods.get(1).map(|p| p["metadata"]["name"].clone()), Some("pod-7-1".into()));
+                assert_eq!(own.len(), few.own.len() * 2, "{}", w.name);
             }
             assert!(all.iter().filter(|o| o.name == w.name).count() == 1, "{} is there once", w.name);
         }
     }
 
     #[test]
-    fn formulas_apply_from_left_to_right() {
-        for (template, i, want) in [("g{i%7}", 9, "g2"), ("{i%20*10+50}m", 21, "60m"), ("x", 1, "x")] {
-            assert_eq!(text(template, i).expect(template), want);
-        }
-        for bad in ["{i", "{i%0}", "{i?3}", "{i+}"] {
-            assert!(text(bad, 1).is_err(), "{bad}");
-        }
+    fn names_of_pods_say_their_set_and_number() {
+        assert_eq!(Pods::number(&Pods::name(3, 14)), Some((3, 14)));
+        assert_eq!(Pods::number("churn-0"), None);
+    }
+
+    #[test]
+    fn some_pods_fit_nowhere() {
+        let half = Pods { unfit: 2, ..Pods::plain(5) };
+        assert_eq!((half.fitting(), Pods::plain(5).fitting()), (3, 5));
     }
 }
