@@ -165,6 +165,11 @@ impl Lanes {
         self.take(group, &[Listed::Decides])
     }
 
+    /// The next write of a group to begin with, an explanation. [`Lanes::done`] tells that it has ended.
+    pub fn next_explanation(&mut self, group: Group) -> Option<(Lane, Action)> {
+        self.take(group, &[Listed::Explains])
+    }
+
     /// The next write of a group to begin with, of either kind. [`Lanes::done`] tells that it has ended.
     pub fn next(&mut self, group: Group) -> Option<(Lane, Action)> {
         let ready = &mut self.ready[group as usize];

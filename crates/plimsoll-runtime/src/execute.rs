@@ -22,11 +22,11 @@ use crate::health::Health;
 use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::notes::Recorder;
-use crate::room::{Place, Room};
+use crate::room::{Decision, Place, Room};
 use crate::status::Statuses;
 use crate::{clock, decisions, journey};
 
-/// Most writes under way; one object has at most one.
+/// Most actions under way, those that wait to be tried again included; one object has at most one.
 const CONCURRENCY: usize = 256;
 
 /// What an action needs.
@@ -48,7 +48,7 @@ pub struct Context {
     pub extenders: Extenders,
     /// Whether writes have to wait.
     pub health: Health,
-    /// Room for explanations.
+    /// Room for writes.
     pub room: Room,
     /// How much of each group of writes may begin.
     pub limits: [Limit; Group::ALL.len()],
@@ -71,7 +71,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
                 Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
                 Err(_) => {}
             },
-            () = may_begin(waiting, &context.limits), if tasks.len() < CONCURRENCY => {}
+            () = may_begin(waiting, &context), if tasks.len() < CONCURRENCY => {}
             () = may_explain(explains, &context), if tasks.len() < CONCURRENCY => {}
             () = context.health.resumed(), if paused => {}
             batch = batches.recv() => {
@@ -102,43 +102,75 @@ async fn finish(mut tasks: tokio::task::JoinSet<Lane>) {
     }
 }
 
+/// The right to send a request now.
+enum Turn {
+    /// Of an explanation.
+    Explain(Place),
+    /// Of a decision.
+    Decide(Decision),
+}
+
 /// Begins with as many writes as may be under way, of all groups in turn. What comes first is chosen only when there is
-/// a token for it, and explanations when the API server has room.
+/// a token for it, decisions when the API server can use one more, and explanations when it has room.
 fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Context) {
     let mut more = !context.health.paused();
     while std::mem::take(&mut more) {
         for (group, limit) in Group::ALL.into_iter().zip(&context.limits) {
-            let mut place = match lanes.has_explanation(group) {
-                true => context.room.try_begin(),
-                false => None,
-            };
-            if tasks.len() < CONCURRENCY
-                && (place.is_some() || lanes.has_decision(group))
-                && limit.try_take()
-                && let Some((lane, action)) = match place {
-                    Some(_) => lanes.next(group),
-                    None => lanes.next_decision(group),
-                }
-            {
-                more = true;
-                if !explains(&action) {
-                    place = None;
-                }
-                let mut context = context.clone();
-                if limit.is_some() {
-                    context.api = context.api.paid(limit);
-                }
-                tasks.spawn(async move {
-                    carry_out(action, &context, place).await;
-                    lane
-                });
+            if tasks.len() >= CONCURRENCY {
+                return;
             }
+            let Some((lane, action, turn)) = next(lanes, group, limit, &context.room) else { continue };
+            more = true;
+            let mut context = context.clone();
+            if limit.is_some() {
+                context.api = context.api.paid(limit);
+            }
+            tasks.spawn(async move {
+                carry_out(action, &context, turn).await;
+                lane
+            });
         }
     }
 }
 
-/// Waits until the limit of a group in which something waits lets it begin.
-async fn may_begin(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::ALL.len()]) {
+/// The next action of a group that may begin.
+fn next(lanes: &mut Lanes, group: Group, limit: &Limit, room: &Room) -> Option<(Lane, Action, Option<Turn>)> {
+    if group == Group::Extenders {
+        let may = lanes.has_decision(group) && limit.try_take();
+        let (lane, action) = may.then(|| lanes.next_decision(group)).flatten()?;
+        return Some((lane, action, None));
+    }
+    let place = lanes.has_explanation(group).then(|| room.try_begin()).flatten();
+    let decision = lanes.has_decision(group).then(|| room.try_decide()).flatten();
+    if (place.is_none() && decision.is_none()) || !limit.try_take() {
+        return None;
+    }
+    let (lane, action) = match (&place, &decision) {
+        (Some(_), Some(_)) => lanes.next(group),
+        (Some(_), None) => lanes.next_explanation(group),
+        (None, _) => lanes.next_decision(group),
+    }?;
+    let turn = match (place, decision) {
+        (Some(place), _) if explains(&action) => Some(Turn::Explain(place)),
+        (_, decision) => decision.map(Turn::Decide),
+    };
+    Some((lane, action, turn))
+}
+
+/// Waits until the API server, and the limit of a group in which something waits, let it begin.
+async fn may_begin([workloads, pods, extenders]: [bool; Group::ALL.len()], context: &Context) {
+    let written = async {
+        context.room.decidable().await;
+        token([workloads, pods, false], &context.limits).await;
+    };
+    tokio::select! {
+        () = written => {}
+        () = token([false, false, extenders], &context.limits) => {}
+    }
+}
+
+/// Waits for a token of a group in which something waits.
+async fn token(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::ALL.len()]) {
     let ready = |group: Group| async move {
         match waiting[group as usize] {
             true => limits[group as usize].ready().await,
@@ -159,7 +191,7 @@ async fn may_explain(waiting: [bool; Group::ALL.len()], context: &Context) {
         return std::future::pending().await;
     }
     context.room.opened().await;
-    may_begin(waiting, &context.limits).await;
+    token(waiting, &context.limits).await;
 }
 
 /// Passes on what is not a request of its own.
@@ -180,11 +212,12 @@ fn pass_on(action: &Action, context: &Context) {
     }
 }
 
-async fn carry_out(action: Action, context: &Context, place: Option<Place>) {
+async fn carry_out(action: Action, context: &Context, turn: Option<Turn>) {
     if !context.claim.held() {
         return refuse(&action, context, "this process does not lead");
     }
     if let Action::Scheduler(SchedulerAction::Extend { pod, extender, call, what }) = &action {
+        drop(turn);
         let answer = context.extenders.ask(&context.api, *extender, pod, what).await;
         let event =
             SchedulerEvent::Extended { uid: pod.uid.clone(), extender: *extender, call: *call, answer };
@@ -194,7 +227,7 @@ async fn carry_out(action: Action, context: &Context, place: Option<Place>) {
         Action::Queueing(QueueAction::UpdateWorkload(update)) => decisions::span(update),
         Action::Scheduler(_) | Action::Queueing(_) => Span::none(),
     };
-    execute(action, context, place).instrument(span).await;
+    execute(action, context, turn).instrument(span).await;
 }
 
 /// Answers an action that is not begun.
@@ -206,7 +239,7 @@ fn refuse(action: &Action, context: &Context, why: &str) {
 }
 
 /// Sends the requests of an action, and passes on what follows from them.
-async fn execute(action: Action, context: &Context, mut place: Option<Place>) {
+async fn execute(action: Action, context: &Context, mut turn: Option<Turn>) {
     let started = journey::begin();
     let seen = match &action {
         Action::Queueing(QueueAction::UpdateWorkload(u)) => {
@@ -218,23 +251,21 @@ async fn execute(action: Action, context: &Context, mut place: Option<Place>) {
     let outcome = loop {
         step = match step {
             Step::Send(request, then) => {
-                let place = place.take();
-                // Not between its requests: a decision that waits to be tried again uses nothing.
-                let deciding = place.is_none().then(|| context.room.decision());
+                let turn = turn.take().unwrap_or_else(|| Turn::Decide(context.room.decision()));
                 let began = Instant::now();
                 let answer = context.api.send(&request).await;
-                drop(deciding);
+                let refused = answer.as_ref().is_err_and(Error::is_too_many);
                 // What got no answer tells how long this client waits.
-                if !matches!(answer, Err(Error::Transport(_))) {
-                    let refused = answer.as_ref().is_err_and(Error::is_too_many);
-                    match place {
-                        Some(place) => place.done(refused),
-                        None => context.room.observe(began.elapsed(), refused),
-                    }
+                match turn {
+                    _ if matches!(answer, Err(Error::Transport(_))) => {}
+                    Turn::Explain(place) => place.done(refused),
+                    Turn::Decide(decision) => decision.done(began.elapsed(), refused),
                 }
                 then(answer)
             }
             Step::Wait(pause, then) => {
+                // An action that waits to be tried again uses nothing.
+                turn = None;
                 tokio::time::sleep(pause).await;
                 then()
             }

@@ -32,6 +32,7 @@ pub mod simulated;
 pub mod status;
 pub mod watch;
 pub mod webhook;
+mod window;
 
 mod start;
 pub use start::{Monitor, Roles, Runtime, Settings};

@@ -3,14 +3,16 @@
 //! An API server that has no room answers later. So, as TCP Vegas does with packets, a window says how many such writes
 //! may be under way: it grows while writes take about as long as the fastest ones did, and shrinks when they take
 //! much longer or are refused (429). Below one it stands for pauses: at a tenth, nine parts of the time pass without such
-//! a write. So it is, too, as long as decisions are being written: those are never held up, and how long they take is a
-//! signal.
+//! a write. So it is, too, as long as decisions are being written: those are never held up by such a write, and how long they
+//! take is a signal. Decisions have a window of their own ([`Window`]).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::window::Window;
 
 /// Smallest window: a write and a pause of nine times its duration.
 const LEAST: f64 = 0.1;
@@ -42,6 +44,8 @@ struct State {
     under_way: usize,
     /// Decisions that are being written.
     decisions: usize,
+    /// How many of them may be.
+    deciding: Window,
     /// When the last one ended.
     decided: Option<Instant>,
     /// No write before; with a window below one.
@@ -65,6 +69,7 @@ impl Default for Room {
             fastest: None,
             under_way: 0,
             decisions: 0,
+            deciding: Window::default(),
             decided: None,
             resume: now,
             cut: now,
@@ -135,10 +140,26 @@ impl Room {
         Decision(self.clone())
     }
 
-    /// How long a write of any kind took; `refused`: the server asked for fewer.
-    pub fn observe(&self, took: Duration, refused: bool) {
-        let now = Instant::now();
-        self.with(|s| s.learn(took.as_secs_f64(), refused, now));
+    /// Begins to write a decision if the server can use one more.
+    pub fn try_decide(&self) -> Option<Decision> {
+        let free = self.with(|s| {
+            let free = s.decisions < s.deciding.size();
+            s.decisions += usize::from(free);
+            free
+        });
+        free.then(|| Decision(self.clone()))
+    }
+
+    /// Waits until the server can use one more decision.
+    pub async fn decidable(&self) {
+        loop {
+            // Before the look: what changes in between is not missed.
+            let changed = self.changed.notified();
+            if self.with(|s| s.decisions < s.deciding.size()) {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -202,9 +223,20 @@ impl Place {
     }
 }
 
-/// A decision that is being written.
+/// A decision that is being written. Ended by [`Decision::done`], or without a lesson when dropped.
 #[derive(Debug)]
 pub struct Decision(Room);
+
+impl Decision {
+    /// The write has ended; `refused`: the server asked for fewer.
+    pub fn done(self, took: Duration, refused: bool) {
+        let took = took.as_secs_f64();
+        self.0.with(|s| {
+            s.deciding.learn(took, s.decisions.saturating_sub(1), refused);
+            s.learn(took, refused, Instant::now());
+        });
+    }
+}
 
 impl Drop for Decision {
     fn drop(&mut self) {
@@ -263,11 +295,12 @@ mod tests {
     async fn decisions_and_refusals_close_it() {
         let room = Room::default();
         for _ in 0..100 {
-            room.observe(Duration::from_millis(3), false);
+            room.decision().done(Duration::from_millis(3), false);
         }
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(60)).await;
-            room.observe(Duration::from_millis(40), false);
+            room.decision().done(Duration::from_millis(40), false);
+            tokio::time::advance(LULL).await;
         }
         room.opened().await;
         let place = room.try_begin().expect("always some");
@@ -316,5 +349,20 @@ mod tests {
             write(&room, 2).await;
         }
         assert!(began.elapsed() < LULL, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decisions_wait_for_each_other_only_when_there_are_enough() {
+        let room = Room::default();
+        let mut under_way: Vec<Decision> = std::iter::from_fn(|| room.try_decide()).collect();
+        assert_eq!(under_way.len(), 16);
+        // One that goes on with another request is not held up.
+        under_way.push(room.decision());
+        let next = tokio::time::timeout(Duration::from_secs(1), room.decidable()).await;
+        assert!(next.is_err() && room.try_decide().is_none());
+        under_way.truncate(15);
+        room.decidable().await;
+        assert!(room.try_decide().is_some());
+        assert!(room.try_begin().is_some(), "and an explanation now and then");
     }
 }
