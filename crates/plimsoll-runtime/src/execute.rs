@@ -29,6 +29,9 @@ use crate::{clock, decisions, journey};
 /// Most actions under way, those that wait to be tried again included; one object has at most one.
 const CONCURRENCY: usize = 256;
 
+/// Why nothing is written.
+const FOLLOWS: &str = "this process does not lead";
+
 /// What an action needs.
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -64,7 +67,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
         let waiting = Group::ALL.map(|group| lanes.has_decision(group) && !paused);
         let explains = Group::ALL.map(|group| lanes.has_explanation(group) && !paused);
         tokio::select! {
-            () = stop.cancelled() => return finish(tasks).await,
+            () = stop.cancelled() => return finish(tasks, &context.claim).await,
             Some(done) = tasks.join_next(), if !tasks.is_empty() => match done {
                 Ok(lane) => lanes.done(lane),
                 // The engine waits for an answer that never comes.
@@ -75,7 +78,8 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
             () = may_explain(explains, &context), if tasks.len() < CONCURRENCY => {}
             () = context.health.resumed(), if paused => {}
             batch = batches.recv() => {
-                let Some(batch) = batch else { return };
+                // The engine has ended, as it does at a stop.
+                let Some(batch) = batch else { return finish(tasks, &context.claim).await };
                 for action in batch {
                     match Lane::of(&action) {
                         Some(lane) => {
@@ -95,10 +99,11 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
 /// Time that writes under way get to finish at a stop; those that wait are dropped with their lanes.
 pub const GRACE: Duration = Duration::from_secs(1);
 
-async fn finish(mut tasks: tokio::task::JoinSet<Lane>) {
+async fn finish(mut tasks: tokio::task::JoinSet<Lane>, claim: &Claim) {
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, all).await.is_err() {
         tracing::debug!("writes were cut off by the stop");
+        claim.let_expire();
     }
 }
 
@@ -214,7 +219,7 @@ fn pass_on(action: &Action, context: &Context) {
 
 async fn carry_out(action: Action, context: &Context, turn: Option<Turn>) {
     if !context.claim.held() {
-        return refuse(&action, context, "this process does not lead");
+        return refuse(&action, context, FOLLOWS);
     }
     if let Action::Scheduler(SchedulerAction::Extend { pod, extender, call, what }) = &action {
         drop(turn);
@@ -253,7 +258,11 @@ async fn execute(action: Action, context: &Context, mut turn: Option<Turn>) {
             Step::Send(request, then) => {
                 let turn = turn.take().unwrap_or_else(|| Turn::Decide(context.room.decision()));
                 let began = Instant::now();
-                let answer = context.api.send(&request).await;
+                // The Lease may have been lost between two requests of an action.
+                let answer = match context.claim.held() {
+                    true => context.api.send(&request).await,
+                    false => Err(Error::Transport(FOLLOWS.into())),
+                };
                 let refused = answer.as_ref().is_err_and(Error::is_too_many);
                 // What got no answer tells how long this client waits.
                 match turn {

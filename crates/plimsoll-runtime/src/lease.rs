@@ -7,7 +7,7 @@
 //! the holder reads the Lease again before it writes anything else.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use plimsoll_api::json;
@@ -75,6 +75,8 @@ struct State {
     offset: AtomicI64,
     /// Wakes the election for a look at the Lease.
     doubt: Notify,
+    /// Whether the Lease is not released at the end: writes may still be under way.
+    expires: AtomicBool,
 }
 
 impl std::fmt::Debug for Claim {
@@ -96,7 +98,8 @@ impl Claim {
     fn new(timing: Timing, until: i64, wall: Wall) -> Self {
         let slack = nanoseconds(timing.lease.saturating_sub(timing.renew_deadline));
         let (until, offset) = (AtomicI64::new(until), AtomicI64::new(0));
-        let state = State { zero: Instant::now(), wall, slack, until, offset, doubt: Notify::new() };
+        let (doubt, expires) = (Notify::new(), AtomicBool::new(false));
+        let state = State { zero: Instant::now(), wall, slack, until, offset, doubt, expires };
         Self { state: Arc::new(state) }
     }
 
@@ -109,6 +112,13 @@ impl Claim {
     fn renewed(&self, began: i64, timing: Timing) {
         self.state.offset.store((self.state.wall)().saturating_sub(self.now()), Ordering::Release);
         self.state.until.store(began.saturating_add(nanoseconds(timing.renew_deadline)), Ordering::Release);
+    }
+
+    /// Leaves the Lease to expire at the end instead of releasing it: the API server may still carry out writes that
+    /// this process has begun, and the next leader would decide without them (client-go's `ReleaseOnCancel`: all that
+    /// the Lease guards has ended before).
+    pub fn let_expire(&self) {
+        self.state.expires.store(true, Ordering::Release);
     }
 
     fn give_up(&self) {
@@ -272,7 +282,9 @@ fn campaign(
         }
         let held = mine.unexpired();
         mine.give_up();
-        if held {
+        if held && mine.state.expires.load(Ordering::Acquire) {
+            tracing::info!(lease = lock, identity = me, "Leaving the lease to expire: writes were cut off");
+        } else if held {
             release_in_time(&api, &namespace, &name, &me).await;
         }
     };
@@ -449,6 +461,24 @@ mod tests {
         first.work.await.unwrap();
         assert!(!first.claim.held());
         second.claim.wait().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_expires_when_writes_were_cut_off() {
+        let (server, ahead) = (Arc::new(Server::default()), Arc::new(AtomicI64::new(0)));
+        let first = candidate(&server, "first", &ahead);
+        first.claim.wait().await;
+        let second = candidate(&server, "second", &ahead);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        first.claim.let_expire();
+        first.stop.cancel();
+        first.work.await.unwrap();
+        assert!(!first.claim.held());
+        // The last renewal was at most a retry period ago.
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        assert!(!second.claim.held(), "the server may still carry out writes of the first");
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert!(second.claim.held());
     }
 
     #[tokio::test(start_paused = true)]
