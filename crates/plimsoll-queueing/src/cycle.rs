@@ -267,7 +267,9 @@ impl<'a> Cycle<'a> {
             return false;
         }
         self.withdraw_nodes(e);
-        e.skip(true, "waiting for all admitted workloads to be in PodsReady condition");
+        // Kueue waits within the cycle and then admits as assigned (`waitForPodsReadyIfNeeded`): the next try must find
+        // the same flavor, not the one after it.
+        e.skip(false, "waiting for all admitted workloads to be in PodsReady condition");
         e.reason = "WaitingForPodsReady";
         true
     }
