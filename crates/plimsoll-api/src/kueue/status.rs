@@ -1,8 +1,8 @@
 //! The engine's answers → statuses of Kueue objects, as JSON merge patches.
 
 use plimsoll_queueing::{
-    Admission, AdmissionCheckState, Condition, Delayed, QueueStatus, ResourceUsage, TopologyAssignment,
-    WorkloadUpdate, cond,
+    Admission, AdmissionCheckState, CheckState, Condition, Delayed, QueueStatus, ResourceUsage,
+    TopologyAssignment, WorkloadUpdate, cond,
 };
 use plimsoll_state::Time;
 use plimsoll_state::model::Resources;
@@ -179,6 +179,14 @@ fn render_topology(topology: &TopologyAssignment) -> Value {
 
 fn check(c: &AdmissionCheckState, old: &Value) -> Value {
     let before = old.as_array().into_iter().flatten().find(|o| o["name"] == c.name.as_str());
+    // A row that is added may be there already, where the answer to an earlier write was lost, and its check may have
+    // answered since. A reset has a message.
+    if let Some(answered) = before.filter(|o| o["state"] != CheckState::Pending.as_str())
+        && c.state == CheckState::Pending
+        && c.message.is_empty()
+    {
+        return answered.clone();
+    }
     // What the check's controller added stays while the state does.
     let mut out = match before {
         Some(o) if o["state"] == c.state.as_str() => o.clone(),

@@ -1,5 +1,5 @@
 use super::*;
-use plimsoll_queueing::{Condition, QueueStatus, ResourceUsage, WorkloadUpdate};
+use plimsoll_queueing::{AdmissionCheckState, Condition, QueueStatus, ResourceUsage, WorkloadUpdate};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
@@ -60,6 +60,26 @@ fn a_status_patch_keeps_what_it_does_not_change() {
              "lastTransitionTime": "2023-11-14T22:13:20Z", "observedGeneration": 2},
         ]})
     );
+}
+
+#[test]
+fn an_added_check_keeps_the_answer_that_it_has_got() {
+    let row = |state: &str, message: &str| json!({"name": "a", "state": state, "message": message, "lastTransitionTime": "2023-11-14T22:13:20Z"});
+    let check = |message: &str| AdmissionCheckState {
+        name: "a".into(),
+        message: message.into(),
+        transition: Time::from_seconds(1_700_000_000),
+        ..AdmissionCheckState::default()
+    };
+    let patched = |state: &str, message: &str| {
+        let object = json!({"status": {"admissionChecks": [row(state, "by its controller")]}});
+        let update =
+            WorkloadUpdate { admission_checks: Some(vec![check(message)]), ..WorkloadUpdate::default() };
+        workload_status_patch(&object, &update)["admissionChecks"][0].clone()
+    };
+    assert_eq!(patched("Ready", ""), row("Ready", "by its controller"));
+    assert_eq!(patched("Pending", ""), row("Pending", ""));
+    assert_eq!(patched("Ready", "Reset to Pending"), row("Pending", "Reset to Pending"));
 }
 
 #[test]
