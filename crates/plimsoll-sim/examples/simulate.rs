@@ -1,7 +1,10 @@
 //! Runs seeds until a number of them or a time is over: `cargo xtask simulate` builds and starts it.
 //!
 //! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--file FILE] [--trace] [--print] [--no-shrink]
-//! [--plain-pods N]`
+//! [--endings DIRECTORY [--every N]]`
+//!
+//! With `--endings` the process ends after each step (or each `N`th) of each scenario of the directory, in each of the
+//! ways in which it may end.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports on the terminal")]
 
@@ -11,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use plimsoll_sim::run::{run, traced};
-use plimsoll_sim::scenario::{Profile, Scenario, generate};
+use plimsoll_sim::run::{ending_everywhere, run, traced};
+use plimsoll_sim::scenario::{Ending, Profile, Scenario, generate};
 use plimsoll_sim::shrink::shrink;
 
 /// Runs that shrinking a failure may take.
@@ -30,13 +33,8 @@ struct Arguments {
     trace: bool,
     print: bool,
     shrink: bool,
-    plain_pods: u32,
-}
-
-impl Arguments {
-    fn profile(&self) -> Profile {
-        Profile { plain_pods: self.plain_pods, ..Profile::default() }
-    }
+    endings: Option<String>,
+    every: usize,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -50,7 +48,8 @@ fn arguments() -> Result<Arguments, String> {
         trace: false,
         print: false,
         shrink: true,
-        plain_pods: 0,
+        endings: None,
+        every: 1,
     };
     let mut args = std::env::args().skip(1);
     let mut limited = false;
@@ -73,11 +72,12 @@ fn arguments() -> Result<Arguments, String> {
                 out.threads = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
             }
             "--file" => out.file = Some(value()?),
+            "--endings" => out.endings = Some(value()?),
+            "--every" => {
+                out.every = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
+            }
             "--trace" => out.trace = true,
             "--print" => out.print = true,
-            "--plain-pods" => {
-                out.plain_pods = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
-            }
             "--no-shrink" => out.shrink = false,
             _ => return Err(format!("unknown argument {flag}")),
         }
@@ -96,21 +96,72 @@ fn main() -> ExitCode {
     // A panic is a failure of its seed, and shown with it.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.print {
-        print!("{}", generate(arguments.from, arguments.profile()).to_text());
+        print!("{}", generate(arguments.from, Profile::default()).to_text());
         return ExitCode::SUCCESS;
     }
-    match &arguments.file {
-        Some(file) => one(file, &arguments),
-        None => many(&arguments),
+    match (&arguments.file, &arguments.endings) {
+        (Some(file), _) => one(file, &arguments),
+        (None, Some(directory)) => endings(directory, &arguments),
+        (None, None) => many(&arguments),
     }
 }
 
-fn one(file: &str, arguments: &Arguments) -> ExitCode {
+fn read(file: &std::path::Path) -> Result<Scenario, String> {
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string());
-    let scenario = match text.and_then(|t| Scenario::from_text(&t)) {
+    text.and_then(|t| Scenario::from_text(&t)).map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// All scenarios of a directory, in the order of their names.
+fn scenarios(directory: &str) -> Result<Vec<(String, Scenario)>, String> {
+    let files = std::fs::read_dir(directory).map_err(|e| format!("{directory}: {e}"))?;
+    let mut files: Vec<_> = files.filter_map(Result::ok).map(|f| f.path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "jsonl"));
+    files.sort();
+    files.iter().map(|f| Ok((f.display().to_string(), read(f)?))).collect()
+}
+
+fn endings(directory: &str, arguments: &Arguments) -> ExitCode {
+    let scenarios = match scenarios(directory) {
+        Ok(scenarios) => scenarios,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let all = [Ending::Crash, Ending::HandOver, Ending::LoseLease];
+    let tasks: Vec<_> = scenarios.iter().flat_map(|s| all.map(|ending| (s, ending))).collect();
+    let (next, steps, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads {
+            scope.spawn(|| {
+                let task = || tasks.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).ok()?);
+                while let Some(((name, scenario), ending)) = task() {
+                    match ending_everywhere(scenario, *ending, arguments.every.max(1)) {
+                        Ok(count) => drop(steps.fetch_add(count, Ordering::Relaxed)),
+                        Err(broken) => {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            println!("{name}: {}\n{}", broken.1, broken.0.to_text());
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (steps, seconds) = (steps.into_inner(), began.elapsed().as_secs_f64());
+    println!(
+        "{} scenarios, {} ends after each step: {steps} steps in {seconds:.0} s",
+        scenarios.len(),
+        all.len()
+    );
+    if failed.into_inner() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(file: &str, arguments: &Arguments) -> ExitCode {
+    let scenario = match read(file.as_ref()) {
         Ok(scenario) => scenario,
         Err(message) => {
-            eprintln!("{file}: {message}");
+            eprintln!("{message}");
             return ExitCode::FAILURE;
         }
     };
@@ -147,7 +198,7 @@ fn many(arguments: &Arguments) -> ExitCode {
                         break;
                     }
                     let seed = arguments.from + i;
-                    let scenario = generate(seed, arguments.profile());
+                    let scenario = generate(seed, Profile::default());
                     let outcome = run(&scenario);
                     steps.fetch_add(outcome.steps, Ordering::Relaxed);
                     let seconds = u64::try_from(outcome.took.seconds()).unwrap_or(0);

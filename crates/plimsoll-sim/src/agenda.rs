@@ -7,6 +7,7 @@ use plimsoll_jobs::Key;
 use plimsoll_state::{Duration, Time};
 
 use crate::api::Kind;
+use crate::scenario::Ending;
 
 /// Something that happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Event {
     Calm,
     /// The process starts, if this is still its next life.
     Start(u32),
+    /// The process ends that could not renew its Lease, or that was asked to stop.
+    End(u32, Ending),
     /// The process makes the list of a kind.
     List(u32, Kind),
     /// The process gets the next change of a kind.

@@ -11,6 +11,10 @@ use crate::api::{Api, ApiError, Kind, Name, Request};
 use crate::dice::{Dice, Draw};
 use crate::scenario::Faults;
 
+/// Milliseconds within which a server carries out what it has begun when its client is gone: less than others wait beyond
+/// the time until which a leader writes (`leaseDuration` less `renewDeadline`).
+const CUT: i64 = 4_500;
+
 /// An answer.
 pub type Answer = Result<Arc<Value>, ApiError>;
 
@@ -112,15 +116,6 @@ impl Network {
         self.pending.values().any(|p| p.caller.life == life)
     }
 
-    /// When the last request reaches the server, if one is under way.
-    pub fn last_arrival(&self) -> Option<Time> {
-        let arrival = |p: &Pending| match p.stage {
-            Stage::UnderWay(at) => Some(at),
-            Stage::Answered(_) => None,
-        };
-        self.pending.values().filter_map(arrival).max()
-    }
-
     /// What a request is about and what becomes of it, for traces.
     pub fn describe(&self, number: u64) -> String {
         let Some(pending) = self.pending.get(&number) else { return String::new() };
@@ -178,7 +173,7 @@ impl Network {
     /// the serial number of the quotas that were known then.
     pub fn arrive(&mut self, number: u64) -> Option<(u32, u64)> {
         let now = self.now();
-        let pending = self.pending.get_mut(&number)?;
+        let pending = self.pending.get_mut(&number).filter(|p| matches!(p.stage, Stage::UnderWay(_)))?;
         let (answer, carried_out) = match pending.fate {
             Fate::Fails(code) => (Err(ApiError::new(code, "a fault")), false),
             Fate::Done | Fate::Slow => (self.api.handle(pending.request.clone(), now), true),
@@ -210,9 +205,36 @@ impl Network {
         (caller.life == life).then_some((caller.call, answer))
     }
 
-    /// Forgets requests of a life that will never reach the server; those on the way do.
-    pub fn forget(&mut self, life: u32) {
+    /// Forgets requests of a life that will never reach the server; those on the way do: when the last one does.
+    pub fn forget(&mut self, life: u32) -> Option<Time> {
         self.pending.retain(|_, p| p.caller.life != life || matches!(p.stage, Stage::UnderWay(_)));
+        let arrival = |p: &Pending| match p.stage {
+            Stage::UnderWay(at) => Some(at),
+            Stage::Answered(_) => None,
+        };
+        self.pending.values().filter_map(arrival).max()
+    }
+
+    /// Connections are closed: the server drops what it has not begun, and what it has begun is carried out soon.
+    pub fn cut(&mut self, which: impl Fn(&Caller) -> bool) {
+        self.pending.retain(|_, p| !which(&p.caller) || matches!(p.stage, Stage::UnderWay(_)));
+        let cut: Vec<u64> =
+            self.pending.iter().filter(|(_, p)| which(&p.caller)).map(|(number, _)| *number).collect();
+        for number in cut {
+            let mut rng = self.dice.about("cut").of(number).rng();
+            if rng.chance(500) {
+                self.pending.remove(&number);
+                continue;
+            }
+            let latest = self.now().plus(Duration::from_millis(rng.range(1, CUT)));
+            let Some(Pending { stage: Stage::UnderWay(at), .. }) = self.pending.get_mut(&number) else {
+                continue;
+            };
+            if latest < *at {
+                *at = latest;
+                self.agenda.at(latest, Event::Arrive(number));
+            }
+        }
     }
 
     fn draw(&mut self, kind: Kind, what: &str) -> plimsoll_state::rng::Rng {

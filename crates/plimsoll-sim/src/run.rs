@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::check::{Rule, Violation};
-use crate::scenario::Scenario;
+use crate::scenario::{Ending, Scenario};
 use crate::world::{Outcome, World};
 
 /// Runs a scenario to its end.
@@ -23,4 +23,27 @@ pub fn traced(scenario: &Scenario, trace: bool) -> (Outcome, Vec<String>) {
         outcome
     });
     (outcome, world.take_trace())
+}
+
+/// Runs a scenario once for each of its steps, with the process ending after it; every `stride`th step only. Returns the
+/// steps of all runs.
+///
+/// # Errors
+/// The scenario that broke a rule.
+pub fn ending_everywhere(
+    scenario: &Scenario,
+    ending: Ending,
+    stride: usize,
+) -> Result<u64, Box<(Scenario, Violation)>> {
+    let ended = |crash_after: Option<u64>| Scenario { crash_after, ending, ..scenario.clone() };
+    let checked = |scenario: Scenario| {
+        let Outcome { steps, violation, .. } = run(&scenario);
+        violation.map_or(Ok(steps), |violation| Err(Box::new((scenario, violation))))
+    };
+    let whole = checked(ended(None))?;
+    let mut steps = whole;
+    for last in (1..=whole).step_by(stride.max(1)) {
+        steps += checked(ended(Some(last)))?;
+    }
+    Ok(steps)
 }

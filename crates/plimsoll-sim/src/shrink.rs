@@ -80,10 +80,13 @@ impl Search {
                 break;
             }
         }
-        let plainer: [fn(&mut Scenario); 7] = [
+        let plainer: [fn(&mut Scenario); 10] = [
             |s| s.settings.joint = false,
             |s| s.settings.fair_sharing = false,
             |s| s.settings.explain_every = 0,
+            |s| s.settings.block_admission = false,
+            |s| s.settings.pods_ready = 0,
+            |s| s.plan.queues.iter_mut().for_each(|q| q.selects = false),
             |s| s.plan.queues.iter_mut().for_each(|q| q.check = false),
             |s| s.plan.queues.iter_mut().for_each(|q| q.preemption = (0, 0)),
             |s| s.plan.queues.iter_mut().for_each(|q| q.quota.parent = None),

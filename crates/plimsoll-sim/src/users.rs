@@ -1,6 +1,8 @@
 //! Everybody outside of Plimsoll: users, administrators, machines, the admission check's controller, and what runs the
 //! workloads whose jobs are no part of the cluster. They see the API as it is and never fail.
 
+mod admin;
+mod pods;
 mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +15,10 @@ use crate::agenda::Event;
 use crate::api::{Change, Kind, Name, Request, Style, is_true, list, name_of, stamp, text};
 use crate::dice::{Dice, Draw};
 use crate::network::Network;
-use crate::scenario::objects::{self, NAMESPACE, job_name, node_name};
-use crate::scenario::{Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, QuotaSpec, Settings, Stop};
-use reading::{asks, is_own, job_size, pod_size, reserved, size, workload_of};
+use crate::scenario::objects::{self, NAMESPACE, job_name};
+use crate::scenario::{Form, JobSpec, Operation, Plan, QueueSpec, Settings, Stop};
+use pods::Pods;
+use reading::{asks, is_own, job_size, reserved, size, workload_of};
 
 /// CPUs of the largest workload that has to run in the end, whatever its queue.
 const SMALL: i64 = 4;
@@ -46,10 +49,10 @@ pub struct Users {
     rounds: u32,
     /// Workloads that the check's controller will look at.
     asked: BTreeSet<String>,
-    /// Pod groups that users have deleted: the workload goes with them, whenever it was made.
-    dropped: BTreeSet<String>,
-    /// Plain pods that are to run, by name; `None`: one that has.
-    pods: BTreeMap<String, Option<Value>>,
+    /// Plain pods.
+    pods: Pods,
+    /// What the ClusterQueues' selectors find in the namespace; `None`: it is deleted.
+    namespace: Option<bool>,
     /// Workloads that are inactive and hold no quota, and since when.
     idle: BTreeMap<Name, Time>,
     /// Answers of the check's controller in thousandths: `Retry`, `Rejected`.
@@ -79,9 +82,9 @@ impl Users {
             running,
             rounds: 0,
             asked,
-            pods: BTreeMap::new(),
+            pods: Pods::default(),
+            namespace: Some(true),
             idle: BTreeMap::new(),
-            dropped: BTreeSet::new(),
             answers: (0, 0),
             answered: 0,
         };
@@ -94,6 +97,7 @@ impl Users {
             |s: &QueueSpec| Queue { spec: Some(s.clone()), stop: Stop::None, local: Some(Stop::None) };
         self.queues = self.plan.queues.iter().map(queue).collect();
         self.answers = (0, 0);
+        self.namespace = Some(true);
     }
 
     /// Creates an object, or makes spec and status of one that is there what they are in `object`.
@@ -105,6 +109,13 @@ impl Users {
             return;
         };
         let old = Arc::clone(old);
+        let (value, labels) = (&object["value"], &object["metadata"]["labels"]);
+        if !value.is_null() {
+            self.patch(kind, name.clone(), false, json!({ "value": value }), network);
+        }
+        if labels.is_object() {
+            self.patch(kind, name.clone(), false, json!({"metadata": {"labels": labels}}), network);
+        }
         for part in ["spec", "status"] {
             let Some(new) = object[part].as_object() else { continue };
             let gone = old[part].as_object().into_iter().flatten().map(|(k, _)| k);
@@ -127,6 +138,11 @@ impl Users {
         let _ = network.api.handle(Request::Delete { kind, name, uid: String::new(), grace: Some(0) }, now);
     }
 
+    fn delete_gracefully(&self, kind: Kind, name: Name, network: &mut Network) {
+        let now = network.now();
+        let _ = network.api.handle(Request::Delete { kind, name, uid: String::new(), grace: None }, now);
+    }
+
     fn put_or_delete(&self, kind: Kind, name: Name, object: Option<Value>, network: &mut Network) {
         match object {
             Some(object) => self.put(kind, object, network),
@@ -134,124 +150,34 @@ impl Users {
         }
     }
 
-    /// All queues, flavors, checks and nodes become as planned.
-    pub fn restore(&mut self, network: &mut Network) {
-        self.forget();
-        self.put(Kind::Namespace, objects::namespace(), network);
-        if self.settings.topology {
-            self.put(Kind::Topology, objects::topology(), network);
-        }
-        for flavor in 0..objects::FLAVORS.len() {
-            self.put(Kind::Flavor, objects::flavor(flavor, &self.settings), network);
-        }
-        for class in 0..5 {
-            self.put(Kind::WorkloadPriorityClass, objects::priority_class(class), network);
-        }
-        self.put(Kind::AdmissionCheck, objects::check(true, &self.settings), network);
-        for (i, spec) in self.plan.cohorts.iter().enumerate() {
-            self.put(Kind::Cohort, objects::cohort(i, spec), network);
-        }
-        for i in 0..self.queues.len() {
-            self.put_queue(i, network);
-        }
-        for (i, spec) in self.plan.nodes.iter().enumerate() {
-            self.put_node(i, Some(spec), network);
-        }
-    }
-
-    fn put_queue(&self, queue: usize, network: &mut Network) {
-        let Some(q) = self.queues.get(queue) else { return };
-        let object = q.spec.as_ref().map(|s| objects::cluster_queue(queue, s, q.stop));
-        self.put_or_delete(Kind::ClusterQueue, global(format!("c{queue}")), object, network);
-        let object = q.local.map(|stop| objects::local_queue(queue, stop));
-        self.put_or_delete(Kind::LocalQueue, key(&format!("l{queue}")), object, network);
-    }
-
-    fn put_node(&self, node: usize, spec: Option<&NodeSpec>, network: &mut Network) {
-        let object = spec.map(|s| objects::node(node, s, network.now()));
-        self.put_or_delete(Kind::Node, global(node_name(node)), object, network);
-    }
-
-    fn put_cohort(&self, cohort: usize, spec: Option<&QuotaSpec>, network: &mut Network) {
-        let object = spec.map(|s| objects::cohort(cohort, s));
-        self.put_or_delete(Kind::Cohort, global(format!("k{cohort}")), object, network);
-    }
-
     /// Does what an operation says, as far as it is for users.
     pub fn apply(&mut self, operation: &Operation, network: &mut Network) {
         match operation {
+            // Nothing can be created in a namespace that is deleted.
+            Operation::Submit { .. } if self.namespace.is_none() || self.is_terminating(network) => {}
             Operation::Submit { job, spec } => self.submit(*job, spec, network),
             Operation::Delete { job } => self.drop_job(&job_name(*job), network),
             Operation::Activate { job, active } => self.activate(&job_name(*job), *active, network),
             Operation::Prioritize { job, priority } => self.prioritize(&job_name(*job), *priority, network),
             Operation::Move { job, queue } => self.change_queue(&job_name(*job), *queue, network),
             Operation::Reclaim { job } => self.reclaim(&job_name(*job), network),
-            Operation::ClusterQueue { queue, spec } => {
-                if let Some(q) = self.queues.get_mut(*queue) {
-                    q.spec = spec.as_deref().cloned();
-                }
-                self.put_queue(*queue, network);
-            }
-            Operation::StopQueue { queue, stop } => {
-                if let Some(q) = self.queues.get_mut(*queue) {
-                    q.stop = *stop;
-                }
-                self.put_queue(*queue, network);
-            }
-            Operation::LocalQueue { queue, stop } => {
-                if let Some(q) = self.queues.get_mut(*queue) {
-                    q.local = *stop;
-                }
-                self.put_queue(*queue, network);
-            }
-            Operation::Cohort { cohort, spec } => self.put_cohort(*cohort, spec.as_deref(), network),
-            Operation::Flavor { flavor, exists } => {
-                let object = exists.then(|| objects::flavor(*flavor, &self.settings));
-                let name = objects::FLAVORS.get(*flavor).copied().unwrap_or_default().to_owned();
-                self.put_or_delete(Kind::Flavor, global(name), object, network);
-            }
-            Operation::Check { active } => {
-                let object = active.map(|active| objects::check(active, &self.settings));
-                self.put_or_delete(Kind::AdmissionCheck, global(objects::CHECK.to_owned()), object, network);
-            }
-            Operation::Answers { retry, reject } => self.answers = (*retry, *reject),
-            Operation::Node { node, spec } => self.put_node(*node, spec.as_ref(), network),
-            Operation::Restore => self.restore(network),
-            Operation::Crash => {}
+            other => self.administer(other, network),
         }
     }
 
     fn submit(&mut self, job: usize, spec: &JobSpec, network: &mut Network) {
         let name = job_name(job);
         self.drop_job(&name, network);
-        self.dropped.remove(&name);
         self.runs.insert(name, Duration::from_millis(spec.runs));
         match spec.form {
             Form::Workload => self.put(Kind::Workload, objects::workload(job, spec, &self.settings), network),
-            Form::Pods => {
-                for pod in objects::pods(job, spec, &self.settings) {
-                    let name = name_of(&pod);
-                    // A former pod of that name may still be on its way out: its end is waited for.
-                    if network.api.get(Kind::Pod, &name.0, &name.1).is_none() {
-                        self.put(Kind::Pod, pod.clone(), network);
-                    }
-                    self.pods.insert(name.1, Some(pod));
-                }
-            }
+            Form::Pods | Form::Unmanaged => self.submit_pods(job, spec, network),
             Form::Job => self.put(Kind::Job, objects::batch_job(job, spec, &self.settings), network),
         }
     }
 
     fn drop_job(&mut self, name: &str, network: &mut Network) {
-        let prefix = objects::pod_prefix(name);
-        let pods: Vec<String> = self.pods.keys().filter(|p| p.starts_with(&prefix)).cloned().collect();
-        for pod in pods {
-            self.pods.remove(&pod);
-            self.dropped.insert(name.to_owned());
-            let (now, uid) = (network.now(), String::new());
-            let request = Request::Delete { kind: Kind::Pod, name: key(&pod), uid, grace: None };
-            let _ = network.api.handle(request, now);
-        }
+        self.drop_pods(name, network);
         for kind in [Kind::Job, Kind::Workload] {
             self.delete(kind, key(name), network);
         }
@@ -279,9 +205,7 @@ impl Users {
 
     fn change_queue(&self, name: &str, queue: usize, network: &mut Network) {
         // The queue of pods does not change.
-        let prefix = objects::pod_prefix(name);
-        let workload =
-            workload_of(name, network).filter(|_| !self.pods.keys().any(|p| p.starts_with(&prefix)));
+        let workload = workload_of(name, network).filter(|_| !self.pods.are_of(name));
         if workload.is_some_and(|w| !reserved(&w) && size(&w) <= SMALL) {
             let queue = format!("l{queue}");
             let label = json!({"kueue.x-k8s.io/queue-name": queue});
@@ -312,6 +236,9 @@ impl Users {
     /// Something has changed: jobs start and stop, and the check's controller is asked.
     pub fn changed(&mut self, kind: Kind, change: &Change, runs: bool, network: &mut Network) {
         let name = name_of(&change.object).1;
+        if change.deleted && matches!(kind, Kind::Pod | Kind::Workload) {
+            self.make_waiting(network);
+        }
         if kind == Kind::Pod {
             return self.pod_changed(&name, change, network);
         }
@@ -335,28 +262,6 @@ impl Users {
         if !change.deleted && asks(&change.object) && self.asked.insert(name.clone()) {
             let mut rng = self.dice.about(&name).of(self.answered).rng();
             network.agenda.after(Duration::from_millis(rng.range(5, 500)), Event::Check(name));
-        }
-    }
-
-    /// A pod that ended without success, or that something deleted, is made again.
-    fn pod_changed(&mut self, name: &str, change: &Change, network: &mut Network) {
-        let Some(wanted) = self.pods.get_mut(name) else { return };
-        match text(&change.object, &["status", "phase"]) {
-            "Succeeded" => *wanted = None,
-            "Failed" => {
-                if let Some(mut pod) = wanted.take() {
-                    let next = format!("{name}r");
-                    pod["metadata"]["name"] = json!(next);
-                    self.put(Kind::Pod, pod.clone(), network);
-                    self.pods.insert(next, Some(pod));
-                }
-            }
-            _ if change.deleted => {
-                if let Some(pod) = wanted.clone() {
-                    self.put(Kind::Pod, pod, network);
-                }
-            }
-            _ => {}
         }
     }
 
@@ -397,26 +302,10 @@ impl Users {
 
     /// Users look at what they have, after the faults: what a finalizer kept from being made anew, and what was
     /// deactivated.
-    pub fn look(&self, network: &mut Network) {
+    pub fn look(&mut self, network: &mut Network) {
         self.reactivate(network);
-        for group in &self.dropped {
-            self.delete(Kind::Workload, key(group), network);
-        }
-        for flavor in 0..objects::FLAVORS.len() {
-            self.put_missing(Kind::Flavor, objects::flavor(flavor, &self.settings), network);
-        }
-        for (i, queue) in self.queues.iter().enumerate() {
-            if let Some(spec) = &queue.spec {
-                self.put_missing(Kind::ClusterQueue, objects::cluster_queue(i, spec, queue.stop), network);
-            }
-        }
-    }
-
-    fn put_missing(&self, kind: Kind, object: Value, network: &mut Network) {
-        let name = name_of(&object);
-        if network.api.get(kind, &name.0, &name.1).is_none() {
-            self.put(kind, object, network);
-        }
+        self.delete_dropped(network);
+        self.complete(network);
     }
 
     /// Users activate what was deactivated, once its quota is released.
@@ -439,16 +328,11 @@ impl Users {
             !is_true(j, "Complete")
                 && self.must_run(text(j, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]), job_size(j))
         };
-        let pods = self.pods.iter().filter(|(name, pod)| {
-            let prefix = name.split_once("-p").map_or(name.as_str(), |(job, _)| job);
-            let all =
-                self.pods.keys().filter(|n| n.split_once("-p").is_some_and(|(job, _)| job == prefix)).count();
-            pod.as_ref().is_some_and(|p| {
-                let size = pod_size(p) * i64::try_from(all).unwrap_or(i64::MAX);
-                self.must_run(text(p, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]), size)
-            })
+        let pods = self.pods.unfinished().filter(|(pod, size)| {
+            let queue = text(pod, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]);
+            queue.is_empty() || self.must_run(queue, *size)
         });
-        let pods = pods.filter_map(|(_, pod)| pod.clone()).map(Arc::new);
+        let pods = pods.map(|(pod, _)| Arc::new(pod.clone()));
         workloads.chain(network.api.all(Kind::Job).filter(open)).cloned().chain(pods).collect()
     }
 

@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::dice::{Dice, Draw};
 use crate::network::Network;
 use crate::process::{Known, Process};
-use crate::scenario::{Faults, Operation, Scenario};
+use crate::scenario::{Ending, Faults, Operation, Scenario};
 use crate::users::{START, Users};
 
 /// Steps of the longest run.
@@ -29,6 +29,15 @@ const BOUND: Duration = Duration::from_seconds(1_200);
 const LOOK: Duration = Duration::from_seconds(1);
 /// How long everything has to be quiet at the end.
 const QUIET: Duration = Duration::from_seconds(30);
+
+/// How long a process that is asked to stop waits for its writes (the runtime's `execute::GRACE`).
+const GRACE: Duration = Duration::from_seconds(1);
+/// How long after its last renewal a leader writes (`renewDeadline`).
+const RENEW: Duration = Duration::from_seconds(10);
+/// Milliseconds after the last renewal in which nobody else takes the Lease (`leaseDuration`).
+const EXPIRES: i64 = 15_000;
+/// Milliseconds between two looks at the Lease (`retryPeriod`).
+const RETRY: i64 = 2_000;
 
 /// A world.
 #[derive(Debug)]
@@ -134,13 +143,16 @@ impl World {
         if counted {
             self.steps += 1;
             if self.scenario.crash_after == Some(self.steps) {
-                self.crash();
+                self.leave(self.scenario.ending);
             }
             if let Some(trace) = &mut self.trace {
                 trace.push(format!("{:>9} {event:?}{shown}", self.network.now().since(START).0 / 1_000));
             }
         }
         self.look(decided)?;
+        if self.process.stopping && !self.process.writes() {
+            self.end(Ending::HandOver);
+        }
         if self.steps > LONGEST {
             return Err(Violation::new(Rule::Endless, format!("{} steps", self.steps)));
         }
@@ -161,7 +173,9 @@ impl World {
         match event {
             Event::Operation(i) => {
                 match self.scenario.operations.get(*i).map(|t| t.operation.clone()) {
-                    Some(Operation::Crash) => self.crash(),
+                    Some(Operation::Crash) => self.leave(Ending::Crash),
+                    Some(Operation::HandOver) => self.leave(Ending::HandOver),
+                    Some(Operation::LoseLease) => self.leave(Ending::LoseLease),
                     Some(operation) => users.apply(&operation, network),
                     None => {}
                 }
@@ -174,6 +188,7 @@ impl World {
                 network.agenda.after(LOOK, Event::Users);
             }
             Event::Start(life) if lives(*life) => process.start(network),
+            Event::End(life, ending) if lives(*life) => self.end(*ending),
             Event::List(life, kind) if lives(*life) => process.list(*kind, network),
             Event::Watch(life, kind) if lives(*life) => process.watch(*kind, network),
             Event::Arrive(number) => return (network.arrive(*number), true),
@@ -200,6 +215,7 @@ impl World {
                 network.agenda.after(LOOK, Event::Users);
             }
             Event::Start(_)
+            | Event::End(..)
             | Event::List(..)
             | Event::Watch(..)
             | Event::Engine(_)
@@ -212,17 +228,45 @@ impl World {
         (None, true)
     }
 
-    /// The process ends. The next one starts when nothing of this one is on its way to the server any more, as with a
-    /// Lease that has to end first.
-    fn crash(&mut self) {
+    /// The process begins to end.
+    fn leave(&mut self, ending: Ending) {
+        let life = self.process.life;
+        match ending {
+            Ending::Crash => self.end(ending),
+            Ending::HandOver => {
+                self.process.stop(&mut self.network);
+                self.network.agenda.after(GRACE, Event::End(life, ending));
+            }
+            Ending::LoseLease => self.network.agenda.after(RENEW, Event::End(life, ending)),
+        }
+    }
+
+    /// The process ends. When the next one starts depends on its Lease (`plimsoll-runtime`'s `lease`); after a crash that
+    /// is when nothing of this one is on its way to the server any more.
+    fn end(&mut self, ending: Ending) {
         let old = self.process.life;
-        self.network.forget(old);
+        let mut rng = Dice::new(self.scenario.seed).about("crash").of(u64::from(old)).rng();
+        let (least, most) = match ending {
+            Ending::Crash => {
+                let last = self.network.forget(old);
+                let left = last.map_or(Duration::ZERO, |at| at.since(self.network.now())).0 / 1_000_000;
+                (left + 1, left + 3_000)
+            }
+            // A Lease is released when all writes were answered; otherwise it expires.
+            Ending::HandOver if self.process.writes() => (EXPIRES - 2 * RETRY, EXPIRES + RETRY),
+            Ending::HandOver => (1, RETRY),
+            Ending::LoseLease => {
+                let left = EXPIRES - RENEW.0 / 1_000_000;
+                (left, left + RETRY)
+            }
+        };
+        if ending != Ending::Crash {
+            self.network.cut(|caller| caller.life == old);
+        }
         let fresh = Process::new(old + 1, self.scenario.settings);
         self.past.insert(old, std::mem::replace(&mut self.process, fresh).known);
-        let mut rng = Dice::new(self.scenario.seed).about("crash").of(u64::from(old)).rng();
-        let pause = Duration::from_millis(rng.range(1, 3_000));
-        let from = self.network.last_arrival().unwrap_or(self.network.now()).max(self.network.now());
-        self.network.agenda.at(from.plus(pause), Event::Start(old + 1));
+        let pause = Duration::from_millis(rng.range(least, most));
+        self.network.agenda.after(pause, Event::Start(old + 1));
     }
 
     /// Shows everybody what has changed, checkers first.

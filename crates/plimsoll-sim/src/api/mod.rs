@@ -152,11 +152,12 @@ pub fn is_true(object: &Value, kind: &str) -> bool {
     list(object, &["status", "conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
 }
 
-/// Whether a kubelet has to stop it before it can go.
+/// Whether a kubelet has to stop it before it can go, or it has to be empty.
 fn runs(kind: Kind, object: &Value) -> bool {
-    kind == Kind::Pod
-        && !text(object, &["spec", "nodeName"]).is_empty()
-        && !matches!(text(object, &["status", "phase"]), "Succeeded" | "Failed")
+    kind == Kind::Namespace
+        || kind == Kind::Pod
+            && !text(object, &["spec", "nodeName"]).is_empty()
+            && !matches!(text(object, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
 /// A time as the API writes it.
@@ -196,6 +197,16 @@ impl Api {
         }
     }
 
+    /// Removes a deleted namespace: it is empty.
+    pub fn end_namespace(&mut self, name: &str) {
+        let name = (String::new(), name.to_owned());
+        if let Ok(namespace) = self.find(Kind::Namespace, &name).cloned()
+            && deleting(&namespace)
+        {
+            self.remove(Kind::Namespace, &name, Arc::unwrap_or_clone(namespace));
+        }
+    }
+
     fn find(&self, kind: Kind, name: &Name) -> Result<&Arc<Value>, ApiError> {
         let object = self.tables.get(&kind).and_then(|t| t.get(name));
         object.ok_or_else(|| ApiError::new(404, format!("{} {:?} not found", kind.name(), name.1)))
@@ -205,6 +216,16 @@ impl Api {
         let name = name_of(&object);
         if self.find(kind, &name).is_ok() {
             return Err(ApiError::new(409, format!("{} {:?} already exists", kind.name(), name.1)));
+        }
+        // As the admission plugin NamespaceLifecycle does.
+        if !name.0.is_empty()
+            && self.find(Kind::Namespace, &(String::new(), name.0.clone())).is_ok_and(|n| deleting(n))
+        {
+            let message = format!(
+                "unable to create new content in namespace {} because it is being terminated",
+                name.0
+            );
+            return Err(ApiError::new(403, message));
         }
         let count = self.made.entry((kind, name.clone())).or_insert(0);
         *count += 1;
@@ -225,6 +246,9 @@ impl Api {
         object["metadata"]["generation"] = json!(1);
         if kind == Kind::Pod {
             object["status"] = json!({"phase": "Pending"});
+        }
+        if kind == Kind::Namespace {
+            object["spec"]["finalizers"] = json!(["kubernetes"]);
         }
         Ok(self.commit(kind, name, object))
     }

@@ -1,6 +1,7 @@
 //! Checkers: what must hold whatever happens, recounted from the API model after every step, without the engine's own
 //! arithmetic.
 
+mod checks;
 mod pods;
 pub mod quota;
 mod workload;
@@ -12,6 +13,7 @@ use std::rc::Rc;
 use plimsoll_state::{Duration, Time};
 
 use crate::api::{Change, Kind, Name, name_of};
+use checks::Checks;
 use pods::Pods;
 use quota::{Quotas, Usage};
 pub use workload::Held;
@@ -28,6 +30,8 @@ pub enum Rule {
     AdmittedTwice,
     /// No workload is admitted with half of what admission needs.
     AdmittedWhole,
+    /// No workload is admitted before the checks of its ClusterQueue are ready.
+    Unchecked,
     /// No more pods run than their workload holds quota for.
     PodsWithoutQuota,
     /// The engine's books and the statuses say what the objects say.
@@ -72,6 +76,7 @@ pub struct Checkers {
     /// What is used.
     usage: Usage,
     pods: Pods,
+    checks: Checks,
     /// When nodes have changed.
     nodes: BTreeMap<String, Time>,
 }
@@ -95,6 +100,9 @@ impl Checkers {
         if kind == Kind::Node {
             self.nodes.insert(name.1.clone(), now);
         }
+        if kind == Kind::ClusterQueue {
+            self.checks.know(&name.1, object);
+        }
         if kind == Kind::Pod {
             return self.pod_changed(&name, object, decided, now);
         }
@@ -113,6 +121,7 @@ impl Checkers {
         }
         if let Some(new) = self.held.get(&name) {
             new.check_change(&name.1, &old)?;
+            self.checks.compare(&name.1, &old, new)?;
             if let Some(decided) = decided {
                 self.within(&name.1, &before, decided, now)?;
             }

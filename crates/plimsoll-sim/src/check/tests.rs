@@ -58,3 +58,22 @@ fn a_second_reservation_and_half_an_admission_are_found() {
     half["status"]["conditions"][0]["status"] = json!("False");
     assert_eq!(changed(half), Err(Rule::AdmittedWhole));
 }
+
+#[test]
+fn an_admission_before_its_check_is_found() {
+    let with = |rows: Value| {
+        let mut object = workload("a", 2);
+        object["status"]["admissionChecks"] = rows;
+        let admitted = json!({"type": "Admitted", "status": "True"});
+        object["status"]["conditions"].as_array_mut().unwrap().push(admitted);
+        let mut checked = queue(3);
+        checked["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "check"}]});
+        let mut checkers = Checkers::default();
+        checkers.changed(Kind::ClusterQueue, &change(checked), None, Time(0)).unwrap();
+        checkers.changed(Kind::Workload, &change(workload("a", 2)), None, Time(0)).unwrap();
+        checkers.changed(Kind::Workload, &change(object), None, Time(0)).map_err(|v| v.rule)
+    };
+    assert_eq!(with(json!([{"name": "check", "state": "Ready"}])), Ok(()));
+    assert_eq!(with(json!([{"name": "check", "state": "Pending"}])), Err(Rule::Unchecked));
+    assert_eq!(with(json!([])), Err(Rule::Unchecked));
+}

@@ -22,6 +22,8 @@ pub struct Held {
     admitted: bool,
     evicted: bool,
     assigned: bool,
+    /// Whether each of its admission checks is ready.
+    ready: Vec<bool>,
     /// CPUs that it uses, by flavor.
     used: BTreeMap<String, i64>,
     /// CPUs that it uses on each node.
@@ -54,6 +56,7 @@ impl Held {
             admitted,
             evicted: is_true(object, "Evicted"),
             assigned: admission.is_object(),
+            ready: list(status, &["admissionChecks"]).iter().map(|c| c["state"] == "Ready").collect(),
             ..Self::default()
         };
         for assigned in list(admission, &["podSetAssignments"]) {
@@ -118,6 +121,26 @@ impl Held {
             return Err(Violation::new(Rule::AdmittedWhole, message));
         }
         Ok(())
+    }
+
+    /// Whether it is admitted, and not told to stop.
+    pub(super) const fn is_admitted(&self) -> bool {
+        self.admitted && !self.evicted
+    }
+
+    /// ClusterQueue of its reservation.
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// Flavors of its reservation.
+    pub(super) fn flavors(&self) -> impl Iterator<Item = &str> {
+        self.podsets.iter().map(|(flavor, _, _)| flavor.as_str())
+    }
+
+    /// Whether each of its admission checks is ready.
+    pub(super) fn ready(&self) -> &[bool] {
+        &self.ready
     }
 
     /// Pods that it holds quota for.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_kubelet::kubelet::view::PodView;
 use plimsoll_kubelet::{Kubelet, Options, Write};
 use plimsoll_state::Time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Cluster;
 use crate::agenda::Event;
@@ -35,10 +35,13 @@ impl Cluster {
         let Some(pod) = pod else { return };
         let now = network.now();
         let node = text(&pod, &["spec", "nodeName"]).to_owned();
+        if node.is_empty() {
+            // Another one of the name.
+            return;
+        }
         if network.api.get(Kind::Node, "", &node).is_none() {
-            // Pods of nodes that are gone are collected.
             self.kubelets.machine.forget_pod(uid(&pod));
-            return remove(&pod, network);
+            return collect(&pod, network);
         }
         if let Ok(view) = serde_json::from_value::<PodView>((*pod).clone()) {
             self.kubelets.machine.handle_pod(now.0, view);
@@ -96,8 +99,14 @@ impl Cluster {
     }
 }
 
-/// Deletes a pod at once.
-pub fn remove(pod: &Value, network: &mut Network) {
-    let (kind, name, uid, now) = (Kind::Pod, name_of(pod), uid(pod).to_owned(), network.now());
-    let _ = network.api.handle(Request::Delete { kind, name, uid, grace: Some(0) }, now);
+/// Deletes a pod whose node is gone; it has failed then (Kubernetes `pkg/controller/podgc/gc_controller.go`,
+/// `markFailedAndDeletePod`).
+fn collect(pod: &Value, network: &mut Network) {
+    let (kind, name, now) = (Kind::Pod, name_of(pod), network.now());
+    if !matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
+        let (style, body) = (Style::Strategic, json!({"status": {"phase": "Failed"}}));
+        let request = Request::Patch { kind, name: name.clone(), status: true, style, body };
+        let _ = network.api.handle(request, now);
+    }
+    let _ = network.api.handle(Request::Delete { kind, name, uid: uid(pod).to_owned(), grace: Some(0) }, now);
 }

@@ -67,6 +67,17 @@ impl Calls {
         self.made.remove(&call)
     }
 
+    /// Whether a write of the engine is under way.
+    pub fn decides(&self) -> bool {
+        self.made.values().any(|what| matches!(what, For::Write(..)))
+    }
+
+    /// Forgets all but the writes of the engine, and returns their numbers.
+    fn cut(&mut self) -> Vec<u64> {
+        let cut = self.made.extract_if(.., |_, what| !matches!(what, For::Write(..)));
+        cut.map(|(call, _)| call).collect()
+    }
+
     /// Whether none is under way.
     pub fn is_idle(&self) -> bool {
         self.made.is_empty()
@@ -74,6 +85,19 @@ impl Calls {
 }
 
 impl Process {
+    /// Begins nothing any more. Writes of the engine under way are waited for; job controllers and statuses are cut off
+    /// (the runtime's `Runtime::stop`).
+    pub fn stop(&mut self, network: &mut Network) {
+        self.stopping = true;
+        let cut = self.calls.cut();
+        network.cut(|caller| caller.life == self.life && cut.contains(&caller.call));
+    }
+
+    /// Whether a write of the engine is under way.
+    pub fn writes(&self) -> bool {
+        self.calls.decides() || self.executor.pauses()
+    }
+
     /// Sends a request.
     pub(super) fn send(&mut self, what: For, request: Request, decided: Option<u64>, network: &mut Network) {
         self.calls.number += 1;

@@ -84,6 +84,11 @@ impl Executor {
         }
     }
 
+    /// Whether a write pauses before its next request.
+    pub fn pauses(&self) -> bool {
+        !self.pauses.is_empty()
+    }
+
     /// Whether nothing waits and nothing is under way.
     pub fn is_idle(&mut self) -> bool {
         self.pauses.is_empty() && !Group::ALL.into_iter().any(|g| self.lanes.has(g))
@@ -93,6 +98,9 @@ impl Executor {
 impl Process {
     /// Begins with all writes that may begin.
     pub fn pump(&mut self, network: &mut Network) {
+        if self.stopping {
+            return;
+        }
         for group in Group::ALL {
             while let Some((lane, action)) = self.executor.lanes.next(group) {
                 let decided = self.executor.take_decided(&action);

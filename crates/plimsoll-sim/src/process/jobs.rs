@@ -88,7 +88,7 @@ impl Process {
     /// Works on keys while there are workers.
     pub fn reconcile(&mut self, network: &mut Network) -> bool {
         // A workload that was not listed yet must not be taken for missing.
-        if !self.unlisted.is_empty() || self.jobs.active.len() >= WORKERS {
+        if self.stopping || !self.unlisted.is_empty() || self.jobs.active.len() >= WORKERS {
             return false;
         }
         let Some(key) = self.jobs.queue.pop_front() else { return false };

@@ -12,7 +12,9 @@ use std::rc::Rc;
 
 use plimsoll_engine::{Action, Engine, EngineConfig, Event, Unanswered};
 use plimsoll_jobs::ObjectStore;
-use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, FairSharing, WorkloadKey};
+use plimsoll_queueing::{
+    Action as QueueAction, Event as QueueEvent, FairSharing, WaitForPodsReady, WorkloadKey,
+};
 use plimsoll_state::{Duration, Time};
 
 use crate::agenda::Event as Happens;
@@ -48,6 +50,8 @@ pub struct Process {
     statuses: Statuses,
     jobs: Jobs,
     config: plimsoll_jobs::Config,
+    /// Whether it was asked to stop: it begins nothing any more.
+    pub stopping: bool,
     /// Whether the engine places pods.
     placement: bool,
     inbox: Vec<Event>,
@@ -91,6 +95,18 @@ fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(needed)
 }
 
+fn pods_ready(settings: &Settings) -> WaitForPodsReady {
+    let timeout = Duration::from_millis(settings.pods_ready);
+    WaitForPodsReady {
+        timeout,
+        recovery_timeout: Some(timeout),
+        block_admission: settings.block_admission,
+        backoff_limit: Some(3),
+        backoff_base: Duration::from_seconds(1),
+        backoff_max: Duration::from_seconds(10),
+    }
+}
+
 impl Process {
     /// A process that has not listed anything yet.
     pub fn new(life: u32, settings: Settings) -> Self {
@@ -98,6 +114,7 @@ impl Process {
             fair_sharing: settings.fair_sharing.then(FairSharing::default),
             watch_nodes: settings.topology,
             explain_every: Duration::from_millis(settings.explain_every),
+            wait_for_pods_ready: (settings.pods_ready > 0).then(|| pods_ready(&settings)),
             ..plimsoll_queueing::Config::default()
         };
         let scheduler = settings.placement.then(plimsoll_scheduler::Config::default);
@@ -113,7 +130,11 @@ impl Process {
             unanswered: Unanswered::default(),
             statuses: Statuses::default(),
             jobs: Jobs::default(),
-            config: plimsoll_jobs::Config::default(),
+            config: plimsoll_jobs::Config {
+                wait_for_pods_ready: settings.pods_ready > 0,
+                ..plimsoll_jobs::Config::default()
+            },
+            stopping: false,
             placement: settings.placement,
             inbox: Vec::new(),
             due: None,
@@ -166,7 +187,7 @@ impl Process {
     /// A step of the engine, if one is due.
     pub fn step(&mut self, network: &mut Network) -> bool {
         let now = network.now();
-        if self.due != Some(now) {
+        if self.due != Some(now) || self.stopping {
             return false;
         }
         self.due = None;

@@ -57,6 +57,9 @@ impl Process {
 
     /// The status of a queue may be written.
     pub fn write_status(&mut self, key: StatusKey, network: &mut Network) {
+        if self.stopping {
+            return;
+        }
         let again = self.statuses.busy.remove(&key).flatten();
         let unsure = again.is_some();
         let Some(status) = self.statuses.wanted.remove(&key).or(again) else { return };

@@ -4,8 +4,8 @@
 use plimsoll_state::rng::Rng;
 
 use super::{
-    Faults, Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, Quota, QuotaSpec, Scenario, Settings, Stop,
-    Timed,
+    Ending, Faults, Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, Quota, QuotaSpec, Scenario,
+    Settings, Stop, Timed,
 };
 use crate::dice::{Dice, Draw};
 
@@ -19,13 +19,11 @@ pub struct Profile {
     pub operations: i64,
     /// Most queues.
     pub queues: i64,
-    /// How many of a thousand jobs are plain pods, where pods are placed.
-    pub plain_pods: u32,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { operations: 60, queues: 3, plain_pods: 0 }
+        Self { operations: 60, queues: 3 }
     }
 }
 
@@ -33,7 +31,7 @@ impl Default for Profile {
 struct Temper {
     /// Milliseconds between two operations, on average.
     pause: i64,
-    /// Weights of: jobs, changes of jobs, changes of queues, changes of nodes, crashes.
+    /// Weights of: jobs, changes of jobs, changes of queues, changes of nodes, ends of the process.
     weights: [u32; 5],
 }
 
@@ -57,24 +55,33 @@ pub fn generate(seed: u64, profile: Profile) -> Scenario {
     let mut operations = Vec::new();
     for _ in 0..rng.range(4, profile.operations) {
         at += rng.range(0, 2 * temper.pause);
-        let operation = operation(&mut rng, &profile, &temper, &settings, &plan, &mut made);
+        let operation = operation(&mut rng, &temper, &settings, &plan, &mut made);
         operations.push(Timed { at, operation });
     }
     let calm = at + rng.range(0, 20_000);
     let crash_after = rng.chance(200).then(|| u64::try_from(rng.range(1, 800)).unwrap_or(1));
-    Scenario { seed, settings, faults, plan, calm, crash_after, operations }
+    let ending = ending(&mut rng);
+    Scenario { seed, settings, faults, plan, calm, crash_after, ending, operations }
 }
 
 fn settings(rng: &mut Rng) -> Settings {
     let topology = rng.chance(350);
-    let placement = rng.chance(400);
+    let placement = rng.chance(500);
+    let pods_ready = if placement && rng.chance(300) { [10_000, 60_000][rng.below(2) as usize] } else { 0 };
     Settings {
         fair_sharing: rng.chance(300),
         topology,
         placement,
         joint: placement && rng.chance(500),
-        explain_every: if rng.chance(300) { 500 } else { 0 },
+        // With 0, which the product never sets, a waiting workload may alternate between two explanations for ever.
+        explain_every: [50, 1_000][rng.below(2) as usize],
+        pods_ready,
+        block_admission: pods_ready > 0 && rng.chance(500),
     }
+}
+
+fn ending(rng: &mut Rng) -> Ending {
+    [Ending::Crash, Ending::HandOver, Ending::LoseLease][rng.below(3) as usize]
 }
 
 fn faults(rng: &mut Rng) -> Faults {
@@ -111,6 +118,8 @@ fn queue(rng: &mut Rng, least: i64, parents: usize) -> QueueSpec {
         strict: rng.chance(300),
         next_flavor: (rng.chance(500), rng.chance(500)),
         check: rng.chance(300),
+        check_second: rng.chance(300),
+        selects: rng.chance(300),
     }
 }
 
@@ -124,7 +133,7 @@ fn plan(rng: &mut Rng, settings: &Settings, profile: &Profile) -> Plan {
 }
 
 /// A job that fits: at most four CPUs where the order is strict, and no more than the nodes have.
-fn job(rng: &mut Rng, profile: &Profile, settings: &Settings, plan: &Plan) -> JobSpec {
+fn job(rng: &mut Rng, settings: &Settings, plan: &Plan) -> JobSpec {
     let queue = rng.below(u32::try_from(plan.queues.len()).unwrap_or(1)) as usize;
     let (mut pods, mut cpus) = match rng.below(7) {
         0..4 => (rng.range(1, 4), 1),
@@ -142,10 +151,11 @@ fn job(rng: &mut Rng, profile: &Profile, settings: &Settings, plan: &Plan) -> Jo
     if pods * cpus > most {
         (pods, cpus) = (2, cpus.min(2));
     }
-    let form = match settings.placement {
-        true if rng.chance(profile.plain_pods) => Form::Pods,
-        true => Form::Job,
-        false => Form::Workload,
+    let form = match rng.below(6) {
+        _ if !settings.placement => Form::Workload,
+        0..3 => Form::Job,
+        3 | 4 => Form::Pods,
+        _ => Form::Unmanaged,
     };
     JobSpec {
         form,
@@ -161,7 +171,6 @@ fn job(rng: &mut Rng, profile: &Profile, settings: &Settings, plan: &Plan) -> Jo
 
 fn operation(
     rng: &mut Rng,
-    profile: &Profile,
     temper: &Temper,
     settings: &Settings,
     plan: &Plan,
@@ -178,8 +187,8 @@ fn operation(
     }
     let known = rng.below(u32::try_from(*made).unwrap_or(0)) as usize;
     match kind {
-        1 if *made > 0 => change(rng, profile, known, settings, plan),
-        2 => administer(rng, plan),
+        1 if *made > 0 => change(rng, known, settings, plan),
+        2 => administer(rng, settings, plan),
         3 => {
             let node = rng.below(u32::try_from(plan.nodes.len()).unwrap_or(1)) as usize;
             let spec = rng.chance(700).then(|| NodeSpec {
@@ -189,19 +198,23 @@ fn operation(
             });
             Operation::Node { node, spec }
         }
-        4 => Operation::Crash,
+        4 => match ending(rng) {
+            Ending::Crash => Operation::Crash,
+            Ending::HandOver => Operation::HandOver,
+            Ending::LoseLease => Operation::LoseLease,
+        },
         _ => {
             let job_number = *made;
             *made += 1;
-            Operation::Submit { job: job_number, spec: job(rng, profile, settings, plan) }
+            Operation::Submit { job: job_number, spec: job(rng, settings, plan) }
         }
     }
 }
 
-fn change(rng: &mut Rng, profile: &Profile, known: usize, settings: &Settings, plan: &Plan) -> Operation {
+fn change(rng: &mut Rng, known: usize, settings: &Settings, plan: &Plan) -> Operation {
     match rng.below(8) {
         0 => Operation::Delete { job: known },
-        1 => Operation::Submit { job: known, spec: job(rng, profile, settings, plan) },
+        1 => Operation::Submit { job: known, spec: job(rng, settings, plan) },
         2 | 3 => Operation::Activate { job: known, active: rng.chance(500) },
         4 => Operation::Prioritize { job: known, priority: i32::try_from(rng.range(-1, 3)).unwrap_or(0) },
         5 => Operation::Move {
@@ -216,10 +229,10 @@ fn stop(rng: &mut Rng) -> Stop {
     [Stop::None, Stop::Hold, Stop::HoldAndDrain][rng.below(3) as usize]
 }
 
-fn administer(rng: &mut Rng, plan: &Plan) -> Operation {
+fn administer(rng: &mut Rng, settings: &Settings, plan: &Plan) -> Operation {
     let number = rng.below(u32::try_from(plan.queues.len()).unwrap_or(1)) as usize;
     let cohorts = plan.cohorts.len();
-    match rng.below(13) {
+    match rng.below(17) {
         0 | 1 => {
             let spec = rng.chance(700).then(|| Box::new(queue(rng, 0, cohorts)));
             Operation::ClusterQueue { queue: number, spec }
@@ -232,6 +245,13 @@ fn administer(rng: &mut Rng, plan: &Plan) -> Operation {
         }
         6 => Operation::Flavor { flavor: rng.below(2) as usize, exists: rng.chance(500) },
         7 => Operation::Check { active: rng.chance(700).then(|| rng.chance(500)) },
+        10 | 11 => {
+            let class = i32::try_from(rng.below(5)).unwrap_or(0);
+            let value = rng.chance(600).then(|| i32::try_from(rng.range(-1, 4)).unwrap_or(0));
+            Operation::PriorityClass { class, value }
+        }
+        12 if settings.topology => Operation::Topology { exists: rng.chance(500) },
+        13 => Operation::Namespace { selected: rng.chance(800).then(|| rng.chance(500)) },
         8 | 9 => Operation::Answers { retry: 200 * rng.below(2), reject: 100 * rng.below(2) },
         _ => Operation::Restore,
     }

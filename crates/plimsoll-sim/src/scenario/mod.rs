@@ -27,9 +27,24 @@ pub struct Scenario {
     /// After how many steps the process ends once more, if at all, in addition to what the operations say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_after: Option<u64>,
+    /// How it ends then.
+    #[serde(default)]
+    pub ending: Ending,
     /// What happens until then, in order of time. Written on lines of their own.
     #[serde(skip)]
     pub operations: Vec<Timed>,
+}
+
+/// How a process of Plimsoll ends, and when the next replica leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// It is killed; the next one leads when its Lease has expired.
+    #[default]
+    Crash,
+    /// A signal: it begins no writes any more, waits for those under way, and releases the Lease.
+    HandOver,
+    /// It renews its Lease no more, and goes on until `renewDeadline`; the next one leads after `leaseDuration`.
+    LoseLease,
 }
 
 /// Configuration of the engine.
@@ -46,6 +61,17 @@ pub struct Settings {
     pub joint: bool,
     /// Least time between two explanations of one workload.
     pub explain_every: i64,
+    /// `waitForPodsReady.timeout`; 0: off.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pods_ready: i64,
+    /// `waitForPodsReady.blockAdmission`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub block_admission: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// How often something goes wrong, in thousandths of the cases.
@@ -150,6 +176,12 @@ pub struct QueueSpec {
     /// Whether the admission check `check` is required.
     #[serde(default)]
     pub check: bool,
+    /// Whether that is for its second flavor only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check_second: bool,
+    /// Whether its `namespaceSelector` asks for a label of the namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub selects: bool,
 }
 
 /// A node.
@@ -185,6 +217,8 @@ pub enum Form {
     Job,
     /// Plain pods: a pod group where there are several.
     Pods,
+    /// Plain pods that no queue manages.
+    Unmanaged,
 }
 
 /// A job, whatever its form.
@@ -319,8 +353,29 @@ pub enum Operation {
         /// What it is from now on.
         spec: Option<NodeSpec>,
     },
+    /// A WorkloadPriorityClass is created, changed or deleted.
+    PriorityClass {
+        /// Its number: that of its planned value, plus one.
+        class: i32,
+        /// Its value from now on.
+        value: Option<i32>,
+    },
+    /// The topology is created or deleted.
+    Topology {
+        /// Whether it is there.
+        exists: bool,
+    },
+    /// The namespace is created, changed, or deleted with everything in it.
+    Namespace {
+        /// Whether it has the label that ClusterQueues select.
+        selected: Option<bool>,
+    },
     /// The process ends and starts again; requests under way are carried out or not.
     Crash,
+    /// The process is stopped, and another replica leads.
+    HandOver,
+    /// The process can't renew its Lease, and another replica leads.
+    LoseLease,
     /// All queues, flavors, checks and nodes become as planned.
     Restore,
 }

@@ -4,7 +4,7 @@ use plimsoll_kubelet::kubelet::DURATION;
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
-use super::{JobSpec, NodeSpec, QueueSpec, Quota, QuotaSpec, Settings, Stop};
+use super::{Form, JobSpec, NodeSpec, QueueSpec, Quota, QuotaSpec, Settings, Stop};
 use crate::api::stamp;
 
 /// The namespace of all jobs.
@@ -28,9 +28,10 @@ pub fn node_name(node: usize) -> String {
     format!("node-{node}")
 }
 
-/// The namespace.
-pub fn namespace() -> Value {
-    json!({"metadata": {"name": NAMESPACE}})
+/// The namespace, with or without the label that ClusterQueues select.
+pub fn namespace(selected: bool) -> Value {
+    let team = if selected { "a" } else { "b" };
+    json!({"metadata": {"name": NAMESPACE, "labels": {"team": team}}})
 }
 
 /// The topology.
@@ -92,7 +93,7 @@ pub fn cluster_queue(queue: usize, s: &QueueSpec, stop: Stop) -> Value {
     let mut spec = json!({
         "resourceGroups": groups(&s.quota.quotas, s.quota.parent.is_some()),
         "queueingStrategy": if s.strict { "StrictFIFO" } else { "BestEffortFIFO" },
-        "namespaceSelector": {},
+        "namespaceSelector": if s.selects { json!({"matchLabels": {"team": "a"}}) } else { json!({}) },
         "flavorFungibility": {
             "whenCanBorrow": next(s.next_flavor.0), "whenCanPreempt": next(s.next_flavor.1),
         },
@@ -108,7 +109,11 @@ pub fn cluster_queue(queue: usize, s: &QueueSpec, stop: Stop) -> Value {
         spec["cohortName"] = json!(format!("k{parent}"));
     }
     if s.check {
-        spec["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": CHECK}]});
+        let mut check = json!({"name": CHECK});
+        if s.check_second {
+            check["onFlavors"] = json!([FLAVORS[1]]);
+        }
+        spec["admissionChecksStrategy"] = json!({ "admissionChecks": [check] });
     }
     json!({"metadata": {"name": format!("c{queue}")}, "spec": spec})
 }
@@ -159,9 +164,14 @@ fn template(s: &JobSpec) -> Value {
     }})
 }
 
-/// Priority classes of jobs: `p0` is -1.
-pub fn priority_class(class: i32) -> Value {
-    json!({"metadata": {"name": format!("p{class}")}, "value": class - 1})
+/// A priority class of jobs.
+pub fn priority_class(class: i32, value: i32) -> Value {
+    json!({"metadata": {"name": format!("p{class}")}, "value": value})
+}
+
+/// The value of a priority class as planned: `p0` is -1.
+pub const fn planned_value(class: i32) -> i32 {
+    class - 1
 }
 
 /// The class of a priority.
@@ -196,14 +206,21 @@ pub fn pod_prefix(job: &str) -> String {
     format!("{job}-p")
 }
 
-/// The plain pods of a job: a group where there are several.
+/// The plain pods of a job: a group where there are several, unless no queue manages them.
 pub fn pods(job: usize, s: &JobSpec, settings: &Settings) -> Vec<Value> {
     let group = job_name(job);
+    let queued = s.form == Form::Pods;
     let pod = |i: i32| {
         let mut pod = template(s);
         let name = format!("{}{i}", pod_prefix(&group));
-        let (mut labels, mut annotations) = (labels(s), annotations(s, settings));
-        if s.pods > 1 {
+        let (mut labels, mut annotations) = (json!({}), json!({DURATION: format!("{}ms", s.runs)}));
+        if queued {
+            (labels, annotations) = (self::labels(s), self::annotations(s, settings));
+        } else {
+            // As the API server's admission sets it from the pod's PriorityClass.
+            pod["spec"]["priority"] = json!(s.priority);
+        }
+        if queued && s.pods > 1 {
             labels["kueue.x-k8s.io/pod-group-name"] = json!(group);
             annotations["kueue.x-k8s.io/pod-group-total-count"] = json!(s.pods.to_string());
         }
