@@ -72,9 +72,9 @@ impl Scheduler {
             Answer::Done | Answer::Superseded => false,
         };
         match &action {
-            Action::Preempt { victim, preemptor, .. } => {
+            Action::Preempt { victim, .. } => {
                 if failed {
-                    self.preempt_failed(victim, preemptor);
+                    self.preempt_failed(victim);
                 }
             }
             Action::Unschedulable { pod, nominated_node, .. } => {
@@ -103,16 +103,17 @@ impl Scheduler {
         }
     }
 
-    /// The pod that needs the room is tried again, after its backoff: it may need other victims by then (upstream's
+    /// The pods that need the room are tried again, after their backoff: they may need other victims by then (upstream's
     /// preemption executor activates the preemptor).
-    fn preempt_failed(&mut self, victim: &PodRef, preemptor: &PodRef) {
-        let stays = self.cluster.pod_by_uid(&victim.uid).is_some_and(|v| !self.cluster.pods[v].deleting);
-        let Some(id) = self.cluster.pod_by_uid(&preemptor.uid).filter(|_| stays) else { return };
-        match self.queue.get(id).map(|q| q.stage) {
-            // Not taken early, as a pod in backoff is: the next try may fail as fast.
-            Some(Stage::Unschedulable) => self.admit_to(id, Stage::ErrorBackoff),
-            Some(Stage::InFlight) => self.activate(id),
-            Some(Stage::Active | Stage::Backoff | Stage::ErrorBackoff | Stage::Gated(_)) | None => {}
+    fn preempt_failed(&mut self, victim: &PodRef) {
+        let Some(victim) = self.cluster.pod_by_uid(&victim.uid) else { return };
+        for id in self.cluster.preempting.settle(victim) {
+            match self.queue.get(id).map(|q| q.stage) {
+                // Not taken early, as a pod in backoff is: the next try may fail as fast.
+                Some(Stage::Unschedulable | Stage::Gated(_)) => self.admit_to(id, Stage::ErrorBackoff),
+                Some(Stage::InFlight) => self.activate(id),
+                Some(Stage::Active | Stage::Backoff | Stage::ErrorBackoff) | None => {}
+            }
         }
     }
 

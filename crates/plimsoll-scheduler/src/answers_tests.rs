@@ -223,3 +223,44 @@ fn a_preemption_that_fails_is_tried_again_after_the_backoff() {
     let high = &world.pods["uid-p3"];
     assert_eq!((world.pods.len(), high.pod.spec.node_name.is_empty()), (2, false), "{high:?}");
 }
+
+/// Two pods that preempt, each on a node of its own; the first victim goes long before the second.
+#[test]
+fn a_victim_is_asked_once_while_it_is_still_there() {
+    let mut placement = Scheduler::new(Config::default());
+    let now = |at| plimsoll_state::Time::from_seconds(at);
+    let decide = |placement: &mut Scheduler, at| {
+        let mut actions = Vec::new();
+        placement.decide(now(at), &mut |a| actions.push(a));
+        actions
+    };
+    let victims = |actions: &[Action]| -> Vec<String> {
+        let victim = |a: &Action| match a {
+            Action::Preempt { victim, .. } => Some(victim.uid.clone()),
+            _ => None,
+        };
+        actions.iter().filter_map(victim).collect()
+    };
+    for (node_name, low) in [("a", "low-a"), ("b", "low-b")] {
+        placement.apply(now(0), node(node_name, 1000));
+        let mut low = pod(low, 900);
+        low.spec.node_name = node_name.into();
+        placement.apply(now(0), upsert(low));
+    }
+    for high in ["high-1", "high-2"] {
+        let mut high = pod(high, 900);
+        high.spec.priority = 10;
+        placement.apply(now(1), upsert(high));
+    }
+    let asked = victims(&decide(&mut placement, 1));
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    // The first one goes: its preemptor is bound, and the other one is not tried in vain.
+    placement.apply(now(2), Event::Object(ObjectEvent::PodDelete(asked[0].clone())));
+    let actions = decide(&mut placement, 2);
+    let bound = actions.iter().filter(|a| matches!(a, Action::Bind { .. })).count();
+    let rejected = actions.iter().filter(|a| matches!(a, Action::Unschedulable { .. })).count();
+    assert_eq!((bound, rejected, victims(&actions).len()), (1, 0, 0), "{actions:?}");
+    placement.apply(now(3), Event::Object(ObjectEvent::PodDelete(asked[1].clone())));
+    let actions = decide(&mut placement, 3);
+    assert!(actions.iter().any(|a| matches!(a, Action::Bind { .. })), "{actions:?}");
+}

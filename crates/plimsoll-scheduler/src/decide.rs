@@ -201,11 +201,16 @@ impl Scheduler {
                 self.preempted_reservations.push(reservation);
                 continue;
             }
+            if self.cluster.preempting.is_asked(*victim) {
+                self.cluster.preempting.ask(*victim, id);
+                continue;
+            }
             let pod = self.pod_ref(*victim);
             let mut message = format!("Preempted by pod {} on node {node}", preemptor.uid);
             if self.make_way(*victim) {
                 message.push_str(" (in kube-scheduler memory).");
             } else {
+                self.cluster.preempting.ask(*victim, id);
                 self.outbox.push(Action::Preempt {
                     victim: pod.clone(),
                     preemptor: preemptor.clone(),

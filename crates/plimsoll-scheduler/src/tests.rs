@@ -598,6 +598,11 @@ fn counters_decide_as_a_full_scan_does() {
                 }
                 let mut actions = Vec::new();
                 p.decide(now, &mut |a| actions.push(a));
+                for action in &actions {
+                    if let Action::Preempt { victim, .. } = action {
+                        p.apply(now, Event::Object(ObjectEvent::PodDelete(victim.uid.clone())));
+                    }
+                }
                 if at % 20 == 0 {
                     p.check_ranks();
                 }

@@ -11,6 +11,7 @@ pub mod node;
 pub mod objects;
 pub mod pod;
 pub mod ports;
+mod preempting;
 pub mod spec;
 mod view;
 
@@ -62,6 +63,8 @@ pub struct Cluster {
     group_keys: Map<PodId, group::GroupKey>,
     /// Pods nominated to a node.
     pub(crate) nominees: BTreeSet<PodId>,
+    /// Preemptions under way.
+    pub(crate) preempting: preempting::Preempting,
     /// Everything else.
     pub(crate) objects: Objects,
     /// What changed lately.
@@ -86,6 +89,7 @@ impl Default for Cluster {
             groups: group::Groups::default(),
             group_keys: Map::default(),
             nominees: BTreeSet::new(),
+            preempting: preempting::Preempting::default(),
             objects: Objects::default(),
             changes: Changes::default(),
         }
@@ -120,6 +124,7 @@ impl Cluster {
             group_keys,
             nominees: _,
             objects,
+            preempting: _,
             changes: _,
         } = self;
         for (name, labels) in namespaces {
@@ -157,6 +162,7 @@ impl Cluster {
         self.unplace(id);
         self.leave_group(id);
         self.nominate(id, None);
+        self.preempting.forget(id);
         let hash = self.hasher.hash_one(&*self.pods[id].uid);
         if let Ok(entry) = self.pods_by_uid.find_entry(hash, |i| *i == id) {
             entry.remove();
@@ -357,6 +363,9 @@ impl Cluster {
     /// Notes whether deletion of a pod has been asked for.
     pub(crate) fn set_deleting(&mut self, id: PodId, deleting: bool) {
         let old = std::mem::replace(&mut self.pods[id].deleting, deleting);
+        if deleting {
+            self.preempting.settle(id);
+        }
         if let Some(node) = self.pods[id].node.filter(|_| old != deleting) {
             let shape = Arc::clone(self.shape(id));
             self.changes.pod(node, Moved { shape: Arc::clone(&shape), deleting: old, by: -1 });

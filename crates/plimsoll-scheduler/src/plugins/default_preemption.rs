@@ -1,11 +1,11 @@
-//! DefaultPreemption: PostFilter and its queueing hint (upstream `plugins/defaultpreemption/default_preemption.go`).
+//! DefaultPreemption: PreEnqueue, PostFilter and its queueing hint (upstream `plugins/defaultpreemption/default_preemption.go`).
 //! The search for victims is in `preemption`.
 
 use super::preemption;
 use crate::args::PreemptionArgs;
 use crate::cluster::{Cluster, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource};
-use crate::framework::{Incoming, Plugin, PostFilterHandle, PostFilterResult};
+use crate::framework::{Incoming, Plugin, PostFilterHandle, PostFilterResult, Status};
 
 /// The plugin with its minima of candidates: a share in percent, and a number.
 #[derive(Debug)]
@@ -23,6 +23,13 @@ impl DefaultPreemption {
 impl Plugin for DefaultPreemption {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {
         true
+    }
+
+    /// Pods of groups come back after their backoff: the group waits, not each of its pods.
+    fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
+        let alone = || cluster.pods[pod].extra.as_ref().is_none_or(|e| e.group.is_empty());
+        let waits = cluster.preempting.is_waiting(pod) && alone();
+        waits.then(|| Status::unresolvable("waiting for the preemption for this pod to be finished"))
     }
 
     fn post_filter(&self, handle: &mut dyn PostFilterHandle) -> PostFilterResult {
