@@ -1,6 +1,9 @@
 //! Everything at once: quota in trees of cohorts, two flavors, admission checks, partial admission, reclaimable pods,
 //! fair sharing, topologies; objects that people edit, stop, delete and make again while workloads hold quota; writes
 //! that fail, repeat and come late; engines that start anew.
+//!
+//! The simulator (`plimsoll-sim`) plays the same through the API. This one stays, because it also varies how many cycles a
+//! step may run, ends jobs at any time, and needs this crate alone.
 
 mod audit;
 mod objects;

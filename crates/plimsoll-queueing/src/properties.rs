@@ -1,4 +1,5 @@
-//! Properties of queueing on random trees of cohorts, against plain recursion over the objects.
+//! Properties of queueing on random trees of cohorts, against plain recursion over the objects. Arithmetic of this crate
+//! alone, on trees larger than those of the simulator (`plimsoll-sim`).
 
 use std::collections::BTreeMap;
 
