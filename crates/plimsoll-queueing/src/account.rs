@@ -267,12 +267,12 @@ impl Queueing {
         let usable = queue.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
         for cq in [queue.cq, held].into_iter().flatten() {
             if usable {
-                self.dirty.inadmissible.insert(cq);
+                self.dirty.freed.insert(cq);
             } else {
                 self.timers.requeue_inadmissible.insert((now.plus(LATE_REQUEUE), cq));
             }
+            self.due.tree_of(cq);
         }
-        self.cycle_due = true;
     }
 
     /// Puts a waiting workload where it belongs. `unchanged`: nothing that could make it admissible
@@ -323,7 +323,7 @@ impl Queueing {
         if skipped {
             self.explain_skipped(id, now);
         }
-        self.cycle_due = true;
+        self.due.tree_of(cq);
         self.touch(cq, lq);
     }
 

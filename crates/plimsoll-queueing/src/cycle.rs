@@ -14,6 +14,7 @@ mod plan;
 pub(crate) mod preempt;
 mod reserve;
 mod second;
+mod verdict;
 pub(crate) mod victim;
 
 pub(crate) use order::EntryOrder;
@@ -32,6 +33,7 @@ use super::config::Config;
 use super::ids::{ClusterQueueId, WorkloadId};
 use crate::Queueing;
 use crate::joint::{NodeReservations, Nodes};
+use crate::pending::Shortage;
 use crate::tree::{DominantResourceShare, FairShare};
 use plimsoll_state::time::Time;
 
@@ -65,12 +67,16 @@ impl Strategies {
 }
 
 /// A workload that a cycle decides about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Head {
     id: WorkloadId,
     cq: ClusterQueueId,
     /// In a second pass the number of the attempt, from 1.
     second: Option<u32>,
+    /// The level of borrowing with which it fits, if that is known without a nomination. It is in its queue still.
+    fits: Option<u32>,
+    /// What is missing, if that is known without a nomination.
+    shortage: Option<Shortage>,
 }
 
 /// One run of the scheduling cycle: the state it reads and simulates on, and its scratch.
@@ -100,12 +106,14 @@ pub(crate) struct Cycle<'a> {
 impl Queueing {
     /// Runs one scheduling cycle and carries out what it decides.
     pub(crate) fn run_cycle(&mut self, now: Time, nodes: Option<Nodes<'_, '_>>) {
+        let queues = self.take_queues_due(nodes.is_some());
         let mut heads = self.pop_second_passes(now);
-        heads.extend(self.pop_heads());
-        if heads.is_empty() {
+        heads.extend(self.pop_heads(&queues));
+        let parked_again = std::mem::take(&mut self.parked_again);
+        if heads.is_empty() && !parked_again {
             return;
         }
-        self.cycle += 1;
+        queues.iter().for_each(|&q| self.cq_mut(q).cycles += 1);
         self.tas.balanced_steps.set(0);
         let nodes = nodes.map(|n| n as &mut dyn NodeReservations);
         let plan = Cycle::new(self, now, nodes, &heads).run(heads);
@@ -162,6 +170,9 @@ impl<'a> Cycle<'a> {
 
     /// Decides about one entry, after those before it.
     fn process(&mut self, e: &mut Entry) {
+        if self.waits_for_others(e) {
+            return;
+        }
         let fits = self.refresh(e);
         let keep = self.state.config.gates.preserve_scan_progress;
         if e.second.is_some()
@@ -216,7 +227,7 @@ impl<'a> Cycle<'a> {
             return;
         }
         if !fits || (e.mode() == Mode::Fit && !self.fits_beside_victims(e)) {
-            e.skip(keep, "Workload no longer fits after processing another workload");
+            e.skip(keep, plan::NO_LONGER_FITS);
             return;
         }
         if e.mode() == Mode::Fit

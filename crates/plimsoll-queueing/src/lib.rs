@@ -30,6 +30,7 @@ mod config;
 mod cycle;
 mod dependencies;
 mod dra;
+mod due;
 mod format;
 mod handle;
 mod ids;
@@ -89,6 +90,7 @@ use std::sync::Arc;
 use cycle::{SecondPasses, Strategies};
 use dependencies::Dependencies;
 use dra::Devices;
+use due::{DueCycle, QUEUES_PER_CYCLE, Trees};
 use ids::{ClusterQueueId, Ids, LocalQueueId, WorkloadId};
 use metrics::Metrics;
 use pod_sets::SchedulingHashes;
@@ -336,6 +338,8 @@ pub struct Queueing {
     tree_dirty: bool,
     /// ClusterQueue of each leaf of the tree; leaves come first.
     leaves: Vec<ClusterQueueId>,
+    /// ClusterQueues by tree.
+    trees: Trees,
     tas: Tas,
     /// Claim templates, classes and devices.
     devices: Devices,
@@ -348,10 +352,16 @@ pub struct Queueing {
     rounds: usize,
     cohort_shares: BTreeMap<String, i64>,
     timers: Timers,
-    /// Number of scheduling cycles so far.
-    cycle: i64,
-    /// Whether a cycle could find something it did not find last time.
-    cycle_due: bool,
+    /// Where a cycle could find something it did not find last time.
+    due: DueCycle,
+    /// Whether every cycle looks at all heads; in tests, to compare with.
+    looks_everywhere: bool,
+    /// ClusterQueues after which a cycle looks at no further tree; fewer in tests.
+    queues_per_cycle: usize,
+    /// Whether every head is nominated; in tests, to compare with.
+    nominates_all: bool,
+    /// Whether the present cycle left heads where they are without a nomination.
+    parked_again: bool,
     /// Cycles until now that admitted a workload, and cycles that did not.
     attempts: AdmissionAttempts,
     last_write: u64,
@@ -382,6 +392,7 @@ impl Queueing {
             tree: Tree::default(),
             tree_dirty: true,
             leaves: Vec::new(),
+            trees: Trees::new(),
             tas: Tas::default(),
             devices: Devices::default(),
             second: SecondPasses::default(),
@@ -390,8 +401,11 @@ impl Queueing {
             rounds: reconcile::MAX_ROUNDS,
             cohort_shares: BTreeMap::new(),
             timers: Timers::default(),
-            cycle: 0,
-            cycle_due: false,
+            due: DueCycle::default(),
+            looks_everywhere: false,
+            queues_per_cycle: QUEUES_PER_CYCLE,
+            nominates_all: false,
+            parked_again: false,
             attempts: AdmissionAttempts::default(),
             last_write: 0,
             metrics: Metrics::default(),

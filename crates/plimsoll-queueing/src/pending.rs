@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::ids::{LocalQueueId, Map, SchedulingHashId, WorkloadId};
+use super::amount::Amount;
+use super::ids::{FlavorResource, LocalQueueId, Map, SchedulingHashId, WorkloadId};
 use plimsoll_state::time::Time;
 
 /// Order within a ClusterQueue: higher priority, then older, then UID.
@@ -20,12 +21,28 @@ pub(crate) struct Rank {
     pub(crate) id: WorkloadId,
 }
 
+/// How much is missing of each column that doesn't fit.
+pub(crate) type Shortage = Vec<(FlavorResource, Amount)>;
+
 type BucketKey = (SchedulingHashId, LocalQueueId);
 
 #[derive(Debug, Default)]
 struct Bucket {
     active: BTreeSet<Rank>,
     inadmissible: BTreeSet<Rank>,
+    /// Whether a workload came since all of its scheduling hash were made inadmissible last.
+    news: bool,
+}
+
+/// Why workloads of a scheduling hash can't run.
+#[derive(Debug)]
+struct Stopped {
+    reason: &'static str,
+    message: Arc<str>,
+    /// What was missing, if the quota tree alone says that.
+    shortage: Option<Shortage>,
+    /// Whether that still holds, or quota became free since.
+    holds: bool,
 }
 
 /// Where a workload is.
@@ -48,7 +65,7 @@ pub(crate) struct Pending {
     delayed: BTreeSet<WorkloadId>,
     positions: Map<WorkloadId, (Rank, BucketKey)>,
     /// Scheduling hashes that can't run until something changes, and why.
-    stopped: BTreeMap<SchedulingHashId, (&'static str, Arc<str>)>,
+    stopped: BTreeMap<SchedulingHashId, Stopped>,
     /// The workload that waits for its victims to go and therefore stays first.
     pub(crate) sticky: Option<WorkloadId>,
 }
@@ -101,6 +118,7 @@ impl Pending {
         let key = (scheduling_hash, lq);
         self.positions.insert(rank.id, (rank.clone(), key));
         let bucket = self.buckets.entry(key).or_default();
+        bucket.news = true;
         let first = bucket.active.first().cloned();
         bucket.active.insert(rank.clone());
         if first.as_ref().is_none_or(|f| rank < *f) {
@@ -186,8 +204,10 @@ impl Pending {
         scheduling_hash: SchedulingHashId,
         reason: &'static str,
         message: &str,
+        shortage: Option<Shortage>,
     ) -> Vec<WorkloadId> {
-        self.stopped.insert(scheduling_hash, (reason, Arc::from(message)));
+        let stopped = Stopped { reason, message: Arc::from(message), shortage, holds: true };
+        self.stopped.insert(scheduling_hash, stopped);
         let mut moved = Vec::new();
         for (key, bucket) in self
             .buckets
@@ -198,19 +218,56 @@ impl Pending {
             }
             moved.extend(bucket.active.iter().map(|r| r.id));
             bucket.inadmissible.append(&mut bucket.active);
+            bucket.news = false;
         }
         moved
     }
 
+    /// [`Pending::park_hash`] where the same is missing as before quota became free, so that the reason is the same, too;
+    /// whether that was possible: not where other workloads of the hash came since, which don't know it.
+    pub(crate) fn park_again(&mut self, scheduling_hash: SchedulingHashId, shortage: &Shortage) -> bool {
+        let all = (scheduling_hash, LocalQueueId(0))..=(scheduling_hash, LocalQueueId(u32::MAX));
+        let same = |s: &&mut Stopped| s.shortage.as_ref() == Some(shortage);
+        let Some(stopped) = self.stopped.get_mut(&scheduling_hash).filter(same) else { return false };
+        if self.buckets.range(all.clone()).any(|(_, b)| b.news) {
+            return false;
+        }
+        stopped.holds = true;
+        for (key, bucket) in self.buckets.range_mut(all) {
+            if let Some(first) = bucket.active.first() {
+                self.heads.remove(&(first.clone(), *key));
+            }
+            if bucket.inadmissible.is_empty() {
+                std::mem::swap(&mut bucket.active, &mut bucket.inadmissible);
+            } else {
+                bucket.inadmissible.append(&mut bucket.active);
+            }
+        }
+        true
+    }
+
+    /// The workload whose turn it is, where LocalQueues' usage doesn't matter.
+    pub(crate) fn head(&self) -> Option<WorkloadId> {
+        self.first(None)
+    }
+
     /// Why workloads of a hash are skipped, if they are: reason and message.
     pub(crate) fn stopped(&self, scheduling_hash: SchedulingHashId) -> Option<(&'static str, &Arc<str>)> {
-        self.stopped.get(&scheduling_hash).map(|(reason, message)| (*reason, message))
+        self.stopped.get(&scheduling_hash).filter(|s| s.holds).map(|s| (s.reason, &s.message))
     }
 
     /// Puts all inadmissible workloads of LocalQueues for which `allowed` holds back in turn, and forgets which
-    /// hashes are skipped. Returns whether anything moved.
-    pub(crate) fn wake(&mut self, allowed: impl Fn(LocalQueueId) -> bool) -> bool {
-        self.stopped.clear();
+    /// hashes are skipped. `changed`: their reasons, too, as more changed than what is free. Returns whether anything
+    /// moved.
+    pub(crate) fn wake(&mut self, changed: bool, allowed: impl Fn(LocalQueueId) -> bool) -> bool {
+        if changed {
+            self.stopped.clear();
+        }
+        let buckets = &self.buckets;
+        self.stopped.retain(|&hash, stopped| {
+            stopped.holds = false;
+            buckets.range((hash, LocalQueueId(0))..=(hash, LocalQueueId(u32::MAX))).next().is_some()
+        });
         let mut moved = false;
         for (key, bucket) in &mut self.buckets {
             if bucket.inadmissible.is_empty() || !allowed(key.1) {
@@ -273,14 +330,14 @@ mod tests {
         p.activate(rank(3, 1), h(8), l(0));
         assert_eq!(p.pop(None), Some(w(2)));
         p.insert_inadmissible(rank(2, 9), h(7), l(1));
-        assert_eq!(p.park_hash(h(7), "NoFit", "too small"), vec![w(1)]);
+        assert_eq!(p.park_hash(h(7), "NoFit", "too small", None), vec![w(1)]);
         let why = p.stopped(h(7)).map(|(reason, message)| (reason, &**message));
         assert_eq!(
             (p.len(), p.position(w(1)), why),
             (3, Some(QueuePosition::Inadmissible), Some(("NoFit", "too small")))
         );
         assert!(p.check());
-        assert!(p.wake(|lq| lq == l(0)));
+        assert!(p.wake(true, |lq| lq == l(0)));
         assert_eq!(
             (p.position(w(1)), p.position(w(2))),
             (Some(QueuePosition::Active), Some(QueuePosition::Inadmissible))

@@ -70,6 +70,12 @@ struct World {
     made: usize,
     version: u64,
     preemptions: usize,
+    /// Whether every cohort is a tree of its own.
+    apart: bool,
+    /// Writes that the outside answers in one step; explanations are answered at once.
+    at_once: usize,
+    /// Admissions and evictions in the order of their writes.
+    decisions: Vec<String>,
 }
 
 impl World {
@@ -78,7 +84,19 @@ impl World {
         let (cohorts, queues) = (cohorts.to_vec(), queues.to_vec());
         let now = Time::from_seconds(1_000);
         let jobs = BTreeMap::new();
-        let mut world = Self { engine, now, cohorts, queues, jobs, made: 0, version: 1, preemptions: 0 };
+        let mut world = Self {
+            engine,
+            now,
+            cohorts,
+            queues,
+            jobs,
+            made: 0,
+            version: 1,
+            preemptions: 0,
+            apart: false,
+            at_once: usize::MAX,
+            decisions: Vec::new(),
+        };
         let events = world.setup();
         world.step(events);
         world
@@ -90,7 +108,7 @@ impl World {
     }
 
     fn parent_of_cohort(&self, i: usize) -> Option<usize> {
-        (i > 0).then(|| self.cohorts[i].parent % i)
+        (i > 0 && !self.apart).then(|| self.cohorts[i].parent % i)
     }
 
     fn parent_of_queue(&self, i: usize) -> usize {
@@ -149,20 +167,24 @@ impl World {
     /// Steps until everything asked for is done and answered. Whether anything was admitted or evicted.
     fn step(&mut self, events: Vec<Event>) -> bool {
         let (mut moved, mut events) = (false, events);
+        let mut late = std::collections::VecDeque::new();
         for _ in 0..100 + 100 * self.jobs.len() {
             let (answers, now_moved) = self.step_once(events);
             moved |= now_moved;
-            if answers.is_empty() {
+            let (at_once, later): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(explains, _)| *explains);
+            late.extend(later);
+            if at_once.is_empty() && late.is_empty() {
                 return moved;
             }
             self.now = self.now.plus(Duration::from_millis(10));
-            events = answers;
+            let next = late.drain(..self.at_once.min(late.len()));
+            events = at_once.into_iter().chain(next).flat_map(|(_, events)| events).collect();
         }
         panic!("goes on for ever: {} preemptions", self.preemptions);
     }
 
-    /// One step: the answers to what it asks for, and whether that admits or evicts.
-    fn step_once(&mut self, events: Vec<Event>) -> (Vec<Event>, bool) {
+    /// One step: the answers to each write, with whether that only explains, and whether one admits or evicts.
+    fn step_once(&mut self, events: Vec<Event>) -> (Vec<(bool, Vec<Event>)>, bool) {
         let mut batch: Vec<engine::Event> = events.into_iter().map(engine::Event::Queueing).collect();
         let mut actions = Vec::new();
         self.engine.step(self.now, &mut batch, &mut actions);
@@ -177,16 +199,22 @@ impl World {
             self.version += 1;
             w.version = self.version;
             moved |= matches!(u.admission, Some(Some(_)));
+            if !u.explains() {
+                let s = &w.status;
+                let (admitted, evicted) = (s.admission.is_some(), s.is_true(cond::EVICTED));
+                self.decisions.push(format!("{} {admitted} {evicted}", u.key.name));
+            }
             if !preempted && w.status.is_true(cond::PREEMPTED) {
                 self.preemptions += 1;
                 moved = true;
             }
             let (key, id, version) = (u.key.clone(), u.id, self.version);
-            answers.push(Event::Written { key, id, version });
-            answers.push(Event::WorkloadUpsert(Box::new(w.clone())));
+            let mut events =
+                vec![Event::Written { key, id, version }, Event::WorkloadUpsert(Box::new(w.clone()))];
             if w.status.is_true(cond::EVICTED) && w.status.is_true(cond::QUOTA_RESERVED) {
-                answers.push(Event::WorkloadStopped(u.key.clone()));
+                events.push(Event::WorkloadStopped(u.key.clone()));
             }
+            answers.push((u.explains(), events));
         }
         if let Some(q) = self.engine.queueing() {
             assert_eq!(q.cluster_queues.ids().count(), self.queues.len());
@@ -335,6 +363,36 @@ proptest! {
         }
     }
 
+    /// Cycles that leave out trees in which nothing changed, and heads on which the quota tree alone gives the verdict,
+    /// decide the same in the same order as cycles that nominate the heads of all ClusterQueues.
+    #[test]
+    fn leaving_out_heads_changes_no_decision(
+        cohorts in proptest::collection::vec(any_spec(), 1..4),
+        queues in proptest::collection::vec(any_spec(), 1..8),
+        (simple, apart, fair) in (0..4u8, any::<bool>(), 0..5u8),
+        at_once in 1..4usize,
+        ops in proptest::collection::vec(any_op(), 1..40),
+    ) {
+        let mut queues = queues;
+        if simple > 0 {
+            // Those that need no nomination.
+            queues.iter_mut().for_each(|q| (q.rules, q.strict) = ((2, q.rules.1, false), false));
+        }
+        let run = |all: bool| {
+            let mut world = World::new(&cohorts, &queues, fair == 0);
+            (world.apart, world.at_once) = (apart, at_once);
+            let events = world.setup();
+            world.step(events);
+            if let Some(q) = world.engine.queueing_mut() {
+                (q.looks_everywhere, q.nominates_all) = (all, all);
+            }
+            ops.iter().for_each(|op| world.apply(*op));
+            world.settle();
+            world.decisions
+        };
+        prop_assert_eq!(run(false), run(true));
+    }
+
     /// With fair sharing limits hold as well, and preemption comes to an end.
     #[test]
     fn fair_trees_keep_their_limits(
@@ -385,4 +443,33 @@ fn fair_preemption_with_an_own_target_that_stays_ends() {
         world.audit();
     }
     assert!(world.settle().is_some(), "goes on for ever: {} preemptions", world.preemptions);
+}
+
+/// Trees beyond the bound of a cycle get their turn in the next ones.
+#[test]
+fn bounded_cycles_reach_every_tree() {
+    let spec = Spec {
+        parent: 0,
+        nominal: 2000,
+        borrowing: None,
+        lending: None,
+        rules: (2, 1, false),
+        strict: false,
+    };
+    let queues: Vec<Spec> = (0..5).map(|parent| Spec { parent, ..spec.clone() }).collect();
+    let mut world = World::new(&vec![spec; 5], &queues, false);
+    world.apart = true;
+    let mut events = world.setup();
+    for n in 0..20 {
+        let w = workload(n, n % 5, 0, 1000);
+        world.jobs.insert(w.key.clone(), w.clone());
+        events.push(Event::WorkloadUpsert(Box::new(w)));
+    }
+    world.engine.queueing_mut().unwrap().queues_per_cycle = 1;
+    let (_, moved) = world.step_once(events);
+    assert!(moved && world.decisions.len() == 1, "one tree in a step: {:?}", world.decisions);
+    assert!(world.engine.next_wake().is_some_and(|t| t <= world.now));
+    assert!(world.settle().is_some());
+    // Each cohort has the quota of one ClusterQueue and its own.
+    assert_eq!(world.admitted().len(), 20, "{:?}", world.decisions);
 }

@@ -132,7 +132,8 @@ impl Queueing {
             c.admitted += one;
             charge(&mut c.admitted_usage, usage, add);
         }
-        self.cycle_due = true;
+        self.cq_mut(cq).lowest_held = None;
+        self.due.tree_of(cq);
         self.touch(cq, lq);
     }
 

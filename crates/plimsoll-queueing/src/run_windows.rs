@@ -296,7 +296,7 @@ impl Queueing {
                 self.enqueue(id, false, now);
             }
         }
-        self.cycle_due = true;
+        self.due.everywhere();
     }
 
     /// Gives out the statuses of windows that changed.

@@ -1,10 +1,8 @@
 //! Everything a step does besides the scheduling cycle: the tree, timers, statuses.
 
-use std::collections::BTreeSet;
-
 use super::Action;
 use super::amount::Amount;
-use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId};
+use super::ids::{ClusterQueueId, FlavorResource};
 use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
 use super::tree::{NodeId, NodeSpec, Quota, Tree};
 use crate::Queueing;
@@ -55,7 +53,7 @@ impl Queueing {
     pub fn decide_with(&mut self, now: Time, nodes: Option<Nodes<'_, '_>>, emit: &mut dyn FnMut(Action)) {
         self.reconcile_state(now);
         self.requeue_inadmissible_workloads();
-        if std::mem::take(&mut self.cycle_due) {
+        if !self.due.is_empty() {
             self.run_cycle(now, nodes);
             self.reconcile_state(now);
         }
@@ -65,8 +63,10 @@ impl Queueing {
 
     /// When there is something to do without a new event; a time not after `now` means at once.
     pub fn next_wake(&self) -> Option<Time> {
-        let dirty = !self.dirty.inadmissible.is_empty() || !self.dirty.workloads.is_empty();
-        if self.cycle_due || dirty || !self.joint.no_longer_admitted.is_empty() {
+        let dirty = !self.dirty.inadmissible.is_empty()
+            || !self.dirty.freed.is_empty()
+            || !self.dirty.workloads.is_empty();
+        if !self.due.is_empty() || dirty || !self.joint.no_longer_admitted.is_empty() {
             return Some(Time(i64::MIN));
         }
         let nodes = [self.second.next(), self.tas.health.next()].into_iter().flatten().min();
@@ -74,12 +74,14 @@ impl Queueing {
     }
 
     fn fire_timers(&mut self, now: Time) {
-        self.cycle_due |= self.second.next().is_some_and(|t| t <= now);
+        if self.second.next().is_some_and(|t| t <= now) {
+            self.due.everywhere();
+        }
         while let Some(&(t, cq)) = self.timers.requeue_inadmissible.first().filter(|(t, _)| *t <= now) {
             self.timers.requeue_inadmissible.remove(&(t, cq));
             self.dirty.inadmissible.insert(cq);
             // Also where the head waits and isn't inadmissible, because the order is strict.
-            self.cycle_due = true;
+            self.due.tree_of(cq);
         }
         // The rest follows in the next step, so that decisions don't wait for it.
         for _ in 0..EXPLAINED_PER_STEP {
@@ -146,6 +148,7 @@ impl Queueing {
             self.dirty.cluster_queues.insert(id);
         }
         self.tree.commit();
+        self.sort_into_trees();
     }
 
     fn quotas(&self, groups: &[ResourceGroup]) -> Vec<(FlavorResource, Quota)> {
@@ -170,31 +173,30 @@ impl Queueing {
     pub(crate) fn requeue_inadmissible_workloads(&mut self) {
         let places = self.queues_awaiting_topology_capacity();
         self.dirty.inadmissible.extend(places);
-        if self.dirty.inadmissible.is_empty() {
+        if self.dirty.inadmissible.is_empty() && self.dirty.freed.is_empty() {
             return;
         }
-        let asked = std::mem::take(&mut self.dirty.inadmissible);
-        let roots: BTreeSet<_> = asked
-            .iter()
-            .filter_map(|&c| self.cq(c).node)
-            .filter(|&n| !self.tree.node(n).cyclic)
-            .map(|n| self.tree.root(n))
-            .collect();
-        for id in self.cluster_queues.ids() {
-            let Some(node) = self.cq(id).node.filter(|&n| !self.tree.node(n).cyclic) else { continue };
-            if !roots.contains(&self.tree.root(node)) {
+        let changed = std::mem::take(&mut self.dirty.inadmissible);
+        let mut asked = std::mem::take(&mut self.dirty.freed);
+        asked.extend(&changed);
+        let changed = self.trees_of(&changed);
+        for tree in self.trees_of(&asked) {
+            self.requeue_inadmissible_in(&tree, changed.contains(&tree));
+        }
+    }
+
+    /// The same for one tree. `changed`: reasons why workloads wait may no longer hold.
+    fn requeue_inadmissible_in(&mut self, tree: &[ClusterQueueId], changed: bool) {
+        for &id in tree {
+            if self.in_cycle(id) {
                 continue;
             }
-            let allowed: Vec<LocalQueueId> = self
-                .cq(id)
-                .locals
-                .iter()
-                .copied()
-                .filter(|&l| self.namespace_matches(id, &self.lq(l).namespace))
-                .collect();
             self.cq_mut(id).inadmissible_requeues += 1;
-            if self.cq_mut(id).pending.wake(|lq| allowed.binary_search(&lq).is_ok()) {
-                self.cycle_due = true;
+            let mut pending = std::mem::take(&mut self.cq_mut(id).pending);
+            let moved = pending.wake(changed, |lq| self.namespace_matches(id, &self.lq(lq).namespace));
+            self.cq_mut(id).pending = pending;
+            if moved {
+                self.due.tree_of(id);
             }
         }
     }

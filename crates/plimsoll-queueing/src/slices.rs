@@ -124,6 +124,11 @@ impl Queueing {
         (!leaving && !taken.contains(&old)).then(|| wl.total_requests.clone())
     }
 
+    /// Whether no workload is to take the place of another one.
+    pub(crate) fn slices_are_none(&self) -> bool {
+        self.slices.by_old.is_empty()
+    }
+
     /// Why a waiting workload has to wait for the other slices of its job.
     pub(crate) fn slice_waits(&self, id: WorkloadId) -> Option<String> {
         if self.replacement(id).is_some() {

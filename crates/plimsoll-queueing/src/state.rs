@@ -34,6 +34,8 @@ pub(crate) struct ClusterQueueState {
     pub(crate) inactive: Option<(&'static str, String)>,
     /// Rises whenever more may fit than before.
     pub(crate) generation: i64,
+    /// Cycles that looked at it.
+    pub(crate) cycles: i64,
     /// How often its inadmissible workloads were requeued.
     pub(crate) inadmissible_requeues: i64,
     pub(crate) pending: Pending,
@@ -42,6 +44,8 @@ pub(crate) struct ClusterQueueState {
     pub(crate) admitted_usage: BTreeMap<FlavorResource, Exact>,
     pub(crate) locals: BTreeSet<LocalQueueId>,
     pub(crate) reported: Option<Arc<QueueStatus>>,
+    /// Lowest priority of the workloads that hold quota here, once it was asked for; `Some(None)`: none does.
+    pub(crate) lowest_held: Option<Option<i64>>,
     /// Heads of the last cycle that needed victims of other entries.
     pub(crate) skips: u32,
     /// Run windows that apply to it.

@@ -168,6 +168,8 @@ pub(crate) struct Dirty {
     pub(crate) local_queues: BTreeSet<LocalQueueId>,
     /// ClusterQueues whose inadmissible workloads, and those of their tree, are to be requeued.
     pub(crate) inadmissible: BTreeSet<ClusterQueueId>,
+    /// The same where nothing changed but that quota became free.
+    pub(crate) freed: BTreeSet<ClusterQueueId>,
 }
 
 /// What joint admission knows of reservations of nodes, which the scheduler holds.

@@ -297,7 +297,7 @@ impl Queueing {
         };
         if freed {
             self.tas.freed = true;
-            self.cycle_due = true;
+            self.due.everywhere();
         }
     }
 

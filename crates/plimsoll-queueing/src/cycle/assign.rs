@@ -18,6 +18,7 @@ use crate::ids::{ClusterQueueId, FlavorId, ResourceId, SchedulingHashId, Workloa
 use crate::pod_sets::PodSetResources;
 use crate::quota::add_usage;
 use flavor::Search;
+pub(crate) use flavor::matches_labels;
 
 /// Why nothing fits, as reasons of QuotaReserved=False, mild to severe.
 pub(crate) mod why {
@@ -119,7 +120,7 @@ impl Cycle<'_> {
 
     fn nothing_assigned(&self, id: WorkloadId, cq: ClusterQueueId) -> Assignment {
         let (generation, inadmissible_requeues, cycle) =
-            (self.state.cq(cq).generation, self.state.cq(cq).inadmissible_requeues, self.state.cycle);
+            (self.state.cq(cq).generation, self.state.cq(cq).inadmissible_requeues, self.state.cq(cq).cycles);
         let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash);
         Assignment {
             pod_sets: Vec::new(),
@@ -360,7 +361,7 @@ impl Cycle<'_> {
             if self.state.config.gates.equivalence_hashing && last.scheduling_hash != scheduling_hash {
                 return true;
             }
-            if self.state.cycle - last.cycle <= 1 {
+            if self.state.cq(cq).cycles - last.cycle <= 1 {
                 return false;
             }
         }

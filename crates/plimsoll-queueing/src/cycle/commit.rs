@@ -1,7 +1,7 @@
 //! Carries out what a cycle decided: conditions, queues, metrics and actions.
 
-use super::assign::{Assignment, LastAssignment};
-use super::plan::{Decision, Plan, Requeue, RequeueReason, Retry};
+use super::assign::{Assignment, LastAssignment, why};
+use super::plan::{Decision, NO_LONGER_FITS, Plan, Requeue, RequeueReason, Retry};
 use super::victim::Target;
 use crate::Queueing;
 use crate::account::is_admissible;
@@ -57,6 +57,12 @@ impl Queueing {
                 self.retry(retry, preempted, now);
             }
             Decision::Retry(retry) => self.retry(retry, false, now),
+            // The next cycle finds another reason. Where explanations are paced, this one would never be written.
+            Decision::Stay { id } => {
+                if self.config.explain_every <= Duration::ZERO {
+                    self.record_reason(id, why::QUOTA, NO_LONGER_FITS, now);
+                }
+            }
         }
     }
 
@@ -252,13 +258,13 @@ impl Queueing {
         } else {
             queue.pending.insert_inadmissible(rank, scheduling_hash, lq);
             if hashing && best_effort && matches!(e.why, RequeueReason::NoFit | RequeueReason::NoCandidates) {
-                inadmissible = queue.pending.park_hash(scheduling_hash, e.reason, &e.message);
+                inadmissible = queue.pending.park_hash(scheduling_hash, e.reason, &e.message, e.shortage);
             }
         }
         // One that waits for victims already asked would only be told the same again.
         if more || !inadmissible.is_empty() || (best_effort && !at_once) || preempted {
             // Another head comes first next time, or the same one with other flavors.
-            self.cycle_due = true;
+            self.due.tree_of(e.cq);
         }
         for &id in &inadmissible {
             self.explain_skipped(id, now);

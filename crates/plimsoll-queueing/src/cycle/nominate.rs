@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use super::plan::{Entry, Outcome, RequeueReason};
 use super::{Cycle, Head};
-use crate::Queueing;
 use crate::account::has_failed_checks;
 use crate::cycle::assign::{Assignment, AssignmentRequest, LastAssignment, Mode, Pins, Reducer};
 use crate::cycle::victim::Target;
-use crate::ids::{ClusterQueueId, LocalQueueId, SchedulingHashId, WorkloadId};
+use crate::ids::{ClusterQueueId, SchedulingHashId, WorkloadId};
 use crate::state::WorkloadInfo;
 
 impl Cycle<'_> {
     /// Finds an assignment for every head; the second list is of those that may not be admitted at all.
     pub(super) fn nominate(&mut self, heads: Vec<Head>) -> (Vec<Entry>, Vec<Entry>) {
         let (mut entries, mut inadmissible) = (Vec::new(), Vec::new());
-        for Head { id, cq, second } in heads {
+        for Head { id, cq, second, fits, shortage } in heads {
             let mut entry = Entry {
                 id,
                 cq,
@@ -30,7 +29,13 @@ impl Cycle<'_> {
                 second,
                 awaits_nodes: false,
                 retry_at: None,
+                fits,
+                shortage,
             };
+            if fits.is_some() {
+                entries.push(entry);
+                continue;
+            }
             if self.state.wl(id).is_none_or(|w| w.quota.is_some() != entry.second.is_some()) {
                 continue;
             }
@@ -48,6 +53,7 @@ impl Cycle<'_> {
             entry.record(found);
             entries.push(entry);
         }
+        self.nominate_beside_victims(&mut entries);
         (entries, inadmissible)
     }
 
@@ -141,25 +147,5 @@ impl Cycle<'_> {
             }
         }
         (full, Vec::new())
-    }
-}
-
-impl Queueing {
-    /// Takes the head of every ClusterQueue that takes workloads.
-    pub(super) fn pop_heads(&mut self) -> Vec<Head> {
-        let mut heads = Vec::new();
-        let queues: Vec<ClusterQueueId> = self.cluster_queues.ids_by_name().collect();
-        for cq in queues {
-            if !self.cq(cq).is_active() || !self.cq(cq).pending.has_head() {
-                continue;
-            }
-            let mut pending = std::mem::take(&mut self.cq_mut(cq).pending);
-            let usage = |lq: LocalQueueId| self.local_usage(lq);
-            let fair = self.cq(cq).rules.fair_admission;
-            let head = pending.pop(if fair { Some(&usage) } else { None });
-            self.cq_mut(cq).pending = pending;
-            heads.extend(head.map(|id| Head { id, cq, second: None }));
-        }
-        heads
     }
 }

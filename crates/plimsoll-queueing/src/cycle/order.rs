@@ -41,11 +41,15 @@ impl Cycle<'_> {
     /// All entries: less borrowing first, then higher priority, then older.
     pub(super) fn classical_order(&self, entries: &[Entry]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..entries.len()).collect();
-        let borrowing = |i: usize| entries[i].assignment.as_ref().map_or(0, |a: &Assignment| a.borrowing);
-        order.sort_by(|&a, &b| {
-            let first = |i: usize| entries[i].second.is_none();
-            let order = first(a).cmp(&first(b)).then_with(|| borrowing(a).cmp(&borrowing(b)));
-            order.then_with(|| self.by_priority_and_age(&entries[a], &entries[b]))
+        let by_priority = self.state.config.gates.priority_sorting_within_cohort;
+        order.sort_by_cached_key(|&i| {
+            let e = &entries[i];
+            let borrowing = e.fits.or_else(|| e.assignment.as_ref().map(|a: &Assignment| a.borrowing));
+            let age = self.state.wl(e.id).map(|w| {
+                let priority = if by_priority { w.obj.effective_priority() } else { 0 };
+                (std::cmp::Reverse(priority), self.state.queue_order_timestamp(&w.obj))
+            });
+            (e.second.is_none(), borrowing.unwrap_or(0), age)
         });
         order
     }

@@ -1,9 +1,10 @@
 //! What a cycle decides: entries while they are decided about, and the plan that comes of them.
 
-use super::assign::{Assignment, LastAssignment, Mode};
+use super::assign::{Assignment, LastAssignment, Mode, why};
 use super::victim::Target;
 use crate::amount::Amount;
 use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
+use crate::pending::Shortage;
 use plimsoll_state::time::Time;
 
 /// How an entry left the cycle.
@@ -50,6 +51,10 @@ pub(crate) struct Entry {
     pub(super) awaits_nodes: bool,
     /// When it may preempt again, after too many preemptions in vain.
     pub(super) retry_at: Option<Time>,
+    /// The level of borrowing with which it fits, as long as that is known without a nomination.
+    pub(super) fits: Option<u32>,
+    /// What is missing, if that was known before its nomination.
+    pub(super) shortage: Option<Shortage>,
 }
 
 /// How often an entry's victims were searched anew, for the metric: the ClusterQueue and the label `result`.
@@ -63,6 +68,9 @@ pub(super) struct Plan {
     pub(super) recomputations: Vec<Recomputation>,
 }
 
+/// Why an entry waits that fitted at the beginning of the cycle.
+pub(super) const NO_LONGER_FITS: &str = "Workload no longer fits after processing another workload";
+
 /// What becomes of one workload.
 pub(super) enum Decision {
     /// It gets its quota.
@@ -75,6 +83,8 @@ pub(super) enum Decision {
     Preempt { targets: Vec<Target>, retry: Retry },
     /// It waits.
     Retry(Retry),
+    /// It is in its queue still: one before it took its quota.
+    Stay { id: WorkloadId },
 }
 
 /// How a workload that got nothing comes into a later cycle.
@@ -97,6 +107,7 @@ pub(super) struct Requeue {
     pub(super) stale: bool,
     pub(super) awaits_nodes: bool,
     pub(super) retry_at: Option<Time>,
+    pub(super) shortage: Option<Shortage>,
 }
 
 impl Retry {
@@ -114,7 +125,7 @@ impl Decision {
     pub(super) fn succeeds(&self) -> bool {
         match self {
             Self::Admit { .. } | Self::AssignTopology { .. } | Self::EvictForNodeFailure { .. } => true,
-            Self::Preempt { .. } | Self::Retry(_) => false,
+            Self::Preempt { .. } | Self::Retry(_) | Self::Stay { .. } => false,
         }
     }
 }
@@ -131,7 +142,7 @@ impl Entry {
     pub(super) fn skip(&mut self, keep_progress: bool, message: &str) {
         self.outcome = Outcome::Skipped;
         message.clone_into(&mut self.message);
-        self.reason = "WaitingForQuota";
+        self.reason = why::QUOTA;
         if !keep_progress {
             self.last_assignment = None;
         }
@@ -148,6 +159,9 @@ impl Entry {
     pub(super) fn decide(self) -> Decision {
         let preempts = self.mode() == Mode::Preempt && self.requeue == RequeueReason::PendingPreemption;
         let (id, cq) = (self.id, self.cq);
+        if self.fits.is_some() {
+            return Decision::Stay { id };
+        }
         match (self.outcome, self.assignment) {
             (Outcome::Admitted, Some(assignment)) if self.second.is_some() => {
                 return Decision::AssignTopology { id, cq, assignment };
@@ -171,6 +185,7 @@ impl Entry {
                 stale: self.stale,
                 awaits_nodes: self.awaits_nodes,
                 retry_at: self.retry_at,
+                shortage: self.shortage,
             }),
         };
         if preempts { Decision::Preempt { targets: self.targets, retry } } else { Decision::Retry(retry) }

@@ -3,7 +3,7 @@
 mod classical;
 mod fair;
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -72,6 +72,9 @@ pub(crate) struct CachedSearch {
     usage: Vec<(FlavorResource, Amount)>,
     targets: Vec<Target>,
 }
+
+/// Whether it is evicted already, whether it is in the preemptor's ClusterQueue, priority, since when, UID.
+type CandidateKey<'w> = (Reverse<bool>, bool, i64, Reverse<Time>, &'w str);
 
 /// How many searches are remembered.
 const MAX_SEARCHES: usize = 16;
@@ -235,22 +238,24 @@ impl Cycle<'_> {
         with_usage: bool,
     ) -> Ordering {
         let (Some(a), Some(b)) = (self.state.wl(a), self.state.wl(b)) else { return Ordering::Equal };
-        let evicted = |w: &WorkloadInfo| w.obj.status.is_true(cond::EVICTED);
-        let held = |w: &WorkloadInfo| self.state.reserved_in(w);
-        let reserved = |w: &WorkloadInfo| {
-            w.obj
-                .status
-                .condition(cond::QUOTA_RESERVED)
-                .filter(|c| c.status)
-                .map_or(Time(i64::MAX), |c| c.transition)
-        };
-        evicted(b)
-            .cmp(&evicted(a))
-            .then_with(|| (held(a) == Some(cq)).cmp(&(held(b) == Some(cq))))
+        let (x, y) = (self.candidate_key(a, cq), self.candidate_key(b, cq));
+        (x.0, x.1)
+            .cmp(&(y.0, y.1))
             .then_with(|| if with_usage { self.compare_usage(a, b) } else { Ordering::Equal })
-            .then_with(|| a.obj.effective_priority().cmp(&b.obj.effective_priority()))
-            .then_with(|| reserved(b).cmp(&reserved(a)))
-            .then_with(|| a.uid.cmp(&b.uid))
+            .then_with(|| x.cmp(&y))
+    }
+
+    /// What [`Cycle::compare_candidates`] compares, except the usage of LocalQueues.
+    fn candidate_key<'w>(&self, w: &'w WorkloadInfo, cq: ClusterQueueId) -> CandidateKey<'w> {
+        let evicted = w.obj.status.is_true(cond::EVICTED);
+        let reserved = w
+            .obj
+            .status
+            .condition(cond::QUOTA_RESERVED)
+            .filter(|c| c.status)
+            .map_or(Time(i64::MAX), |c| c.transition);
+        let own = self.state.reserved_in(w) == Some(cq);
+        (Reverse(evicted), own, w.obj.effective_priority(), Reverse(reserved), &w.uid)
     }
 
     /// LocalQueues of the same ClusterQueue that used more come first.

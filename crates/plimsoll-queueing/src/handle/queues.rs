@@ -14,7 +14,7 @@ use plimsoll_state::time::Time;
 impl Queueing {
     pub(super) fn rebuild_soon(&mut self) {
         self.tree_dirty = true;
-        self.cycle_due = true;
+        self.due.everywhere();
         self.dirty.inadmissible.extend(self.cluster_queues.ids());
     }
 
@@ -204,7 +204,7 @@ impl Queueing {
         }
         self.dirty.cluster_queues.insert(id);
         self.dirty.inadmissible.insert(id);
-        self.cycle_due = true;
+        self.due.tree_of(id);
     }
 
     pub(super) fn namespace(&mut self, name: &str, labels: StringMap) {
@@ -219,7 +219,7 @@ impl Queueing {
             let members = self.lq(lq).members.clone();
             self.dirty.workloads.extend(members);
         }
-        self.cycle_due = true;
+        self.due.everywhere();
     }
 
     pub(super) fn cohort_gone(&mut self, name: &str) {

@@ -182,7 +182,9 @@ impl Queueing {
         let released = wl.quota.is_some() && !wl.must_hold();
         if !reshaped && same_admission && !released && AccountedState::of(wl) == before {
             // Its pods may have become ready.
-            self.cycle_due |= self.config.wait_for_pods_ready.is_some();
+            if self.config.wait_for_pods_ready.is_some() {
+                self.due.everywhere();
+            }
             self.dirty.workloads.insert(id);
             return;
         }

@@ -361,7 +361,7 @@ fn taint_text(t: &Taint) -> String {
 
 /// Whether a pod's node selector and required affinity, reduced to the keys of `labels`, match `labels`.
 /// A term of which nothing is left matches everything.
-fn matches_labels(spec: &PodSpec, labels: &StringMap) -> bool {
+pub(crate) fn matches_labels(spec: &PodSpec, labels: &StringMap) -> bool {
     if !spec.node_selector.iter().all(|(k, v)| labels.get(k).is_none_or(|l| l == v)) {
         return false;
     }

@@ -44,7 +44,6 @@ impl Cycle<'_> {
         let own = self.own_candidates(need);
         let (near, far) = self.cohort_candidates(need);
         let (no_others, no_near) = (near.is_empty() && far.is_empty(), near.is_empty());
-        let candidates = self.in_order(need, [near, far, own]);
         let forbidden = !self.state.cq(need.cq).rules.preemption.borrow_within_cohort.lower_priority;
         let under = need
             .frs
@@ -57,7 +56,14 @@ impl Cycle<'_> {
         } else {
             &[true, false]
         };
-        for &borrow in attempts {
+        let lists = [near, far, own];
+        let possible = |borrow: &bool| self.could_fit(need, &lists, *borrow);
+        let attempts: Vec<bool> = attempts.iter().copied().filter(possible).collect();
+        if attempts.is_empty() {
+            return Vec::new();
+        }
+        let candidates = self.in_order(need, lists);
+        for borrow in attempts {
             let mark = self.state.mark();
             let mut targets = Vec::new();
             for c in &candidates {
@@ -76,11 +82,27 @@ impl Cycle<'_> {
         Vec::new()
     }
 
+    /// Whether the need might fit once all candidates were gone: what is available grows by no more than they use. Saves
+    /// most searches that find nothing.
+    fn could_fit(&self, need: &PreemptionContext, lists: &[Vec<Candidate>], borrow: bool) -> bool {
+        need.usage.iter().all(|&(fr, wanted)| {
+            let (mut own, mut others) = (Amount::ZERO, Amount::ZERO);
+            for c in lists.iter().flatten().filter(|c| !borrow || c.ground != Ground::WithoutBorrowing) {
+                let held = self.state.quota_reservation(c.id).into_iter().flat_map(|r| &r.held.usage);
+                let sum = if c.cq == need.cq { &mut own } else { &mut others };
+                held.filter(|(f, _)| *f == fr).for_each(|(_, a)| *sum = sum.add(*a));
+            }
+            let tree = &self.state.tree;
+            let within = tree.usage(need.node, fr).sub(own).add(wanted) <= tree.subtree_quota(need.node, fr);
+            (borrow || within) && wanted <= tree.available(need.node, fr).add(own).add(others)
+        })
+    }
+
     /// Sorts each list, then puts those already evicted of all lists before the rest of all lists.
     fn in_order(&self, need: &PreemptionContext, mut lists: [Vec<Candidate>; 3]) -> Vec<Candidate> {
         let (mut evicted, mut rest) = (Vec::new(), Vec::new());
         for list in &mut lists {
-            list.sort_by(|a, b| self.compare_candidates(a.id, b.id, need.cq, true));
+            self.sort_candidates(list, need.cq);
             for c in list.drain(..) {
                 let gone = self.state.wl(c.id).is_some_and(|w| w.obj.status.is_true(cond::EVICTED));
                 if gone { evicted.push(c) } else { rest.push(c) }
@@ -88,6 +110,14 @@ impl Cycle<'_> {
         }
         evicted.append(&mut rest);
         evicted
+    }
+
+    fn sort_candidates(&self, list: &mut [Candidate], cq: ClusterQueueId) {
+        if self.state.config.admission_fair_sharing.is_some() {
+            list.sort_by(|a, b| self.compare_candidates(a.id, b.id, cq, true));
+        } else {
+            list.sort_by_cached_key(|c| self.state.wl(c.id).map(|w| self.candidate_key(w, cq)));
+        }
     }
 
     /// Whether a candidate may still be taken after others were.

@@ -1,0 +1,227 @@
+//! Verdicts on heads that the quota tree alone gives, without a nomination.
+//!
+//! When a workload ends, one head of every ClusterQueue of its cohort is looked at again, and most find that nothing
+//! changed for them. For workloads with one podset and one flavor in a flat cohort, whether they fit is a comparison per
+//! resource, and often it is clear that preemption can't help: then the verdict is that of the nomination, and the head
+//! stays where it is without one. Whatever is not as simple is nominated.
+
+use super::plan::Entry;
+use super::{Cycle, Head};
+use crate::Queueing;
+use crate::amount::Amount;
+use crate::cycle::assign::{LastAssignment, matches_labels};
+use crate::ids::{ClusterQueueId, FlavorResource, LocalQueueId, WorkloadId};
+use crate::model::{PreemptionPolicy, QueueingStrategy};
+use crate::pending::Shortage;
+use crate::rules::Rules;
+use crate::state::WorkloadInfo;
+use crate::tree::NodeId;
+
+/// What a nomination would find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It fits, with this level of borrowing.
+    Fits(u32),
+    /// It neither fits nor can it preempt: this is missing.
+    Waits(Shortage),
+}
+
+impl Queueing {
+    /// Takes the head of each of these ClusterQueues that takes workloads, except those that have to wait on: they are
+    /// inadmissible again. Heads that fit by the quota alone stay in their queues for now.
+    pub(super) fn pop_heads(&mut self, queues: &[ClusterQueueId]) -> Vec<Head> {
+        let mut heads = Vec::new();
+        let simple = !self.nominates_all
+            && self.config.fair_sharing.is_none()
+            && self.config.wait_for_pods_ready.is_none()
+            && self.config.gates.equivalence_hashing
+            && self.objects.topologies.is_empty();
+        for &cq in queues {
+            if !self.cq(cq).is_active() || !self.cq(cq).pending.has_head() {
+                continue;
+            }
+            let mut shortage = None;
+            if simple && let Some((id, verdict)) = self.head_verdict(cq) {
+                match verdict {
+                    Verdict::Fits(borrowing) => {
+                        heads.push(Head { id, cq, second: None, fits: Some(borrowing), shortage: None });
+                        continue;
+                    }
+                    Verdict::Waits(shortage) if self.park_again(cq, id, &shortage) => continue,
+                    Verdict::Waits(missing) => shortage = Some(missing),
+                }
+            }
+            let mut pending = std::mem::take(&mut self.cq_mut(cq).pending);
+            let usage = |lq: LocalQueueId| self.local_usage(lq);
+            let fair = self.cq(cq).rules.fair_admission;
+            let head = pending.pop(if fair { Some(&usage) } else { None });
+            self.cq_mut(cq).pending = pending;
+            heads.extend(head.map(|id| Head { id, cq, second: None, fits: None, shortage }));
+        }
+        heads
+    }
+
+    /// Makes the workloads of the head's scheduling hash inadmissible if the same is missing as before.
+    fn park_again(&mut self, cq: ClusterQueueId, id: WorkloadId, shortage: &Shortage) -> bool {
+        let Some(hash) = self.wl(id).map(|w| w.scheduling_hash) else { return false };
+        let queue = self.cq_mut(cq);
+        if !queue.pending.park_again(hash, shortage) {
+            return false;
+        }
+        queue.skips = 0;
+        // Another head comes first next time.
+        self.due.tree_of(cq);
+        self.parked_again = true;
+        true
+    }
+
+    /// The head of a ClusterQueue and the verdict on it, if the quota tree alone gives one.
+    fn head_verdict(&mut self, cq: ClusterQueueId) -> Option<(WorkloadId, Verdict)> {
+        let queue = self.cq(cq);
+        let node = queue.node.filter(|&n| self.is_flat(n))?;
+        if !is_simple(&queue.rules) {
+            return None;
+        }
+        let id = queue.pending.head().filter(|&id| queue.pending.sticky != Some(id))?;
+        let wl = self.wl(id).filter(|w| self.is_simple_workload(cq, w))?;
+        let wanted = self.columns_wanted(cq, wl)?;
+        let (mut borrowing, mut shortage, mut reclaims_none) = (0, Shortage::new(), false);
+        for &(fr, amount) in &wanted {
+            let available = self.tree.available(node, fr);
+            if amount <= available {
+                borrowing = borrowing.max(self.tree.borrow_level(node, fr, amount).0);
+                continue;
+            }
+            shortage.push((fr, amount.sub(available)));
+            // In a flat cohort a preemptor that would borrow takes from other ClusterQueues only if it may preempt while
+            // borrowing, and whatever it takes leaves the usage of its own as it is.
+            reclaims_none |= self.tree.borrowing_with(node, fr, amount);
+        }
+        if shortage.is_empty() {
+            return Some((id, Verdict::Fits(borrowing)));
+        }
+        let priority = wl.obj.effective_priority();
+        let within = queue.rules.preemption.within_cluster_queue;
+        let waits = reclaims_none && !self.has_own_candidates(cq, priority, within);
+        waits.then_some((id, Verdict::Waits(shortage)))
+    }
+
+    /// Whether a tree is no more than a cohort of ClusterQueues, seen from one of them.
+    fn is_flat(&self, n: NodeId) -> bool {
+        let node = self.tree.node(n);
+        !node.cyclic && node.parent.is_none_or(|p| self.tree.node(p).parent.is_none())
+    }
+
+    /// Whether the ClusterQueue may have workloads that one of this priority may preempt.
+    fn has_own_candidates(&mut self, cq: ClusterQueueId, priority: i64, policy: PreemptionPolicy) -> bool {
+        if policy == PreemptionPolicy::Never {
+            return false;
+        }
+        let lowest = match self.cq(cq).lowest_held {
+            Some(known) => known,
+            None => {
+                let priorities =
+                    self.holders(cq).filter_map(|h| self.wl(h)).map(|w| w.obj.effective_priority());
+                let lowest = priorities.min();
+                self.cq_mut(cq).lowest_held = Some(lowest);
+                lowest
+            }
+        };
+        lowest.is_some_and(|l| match policy {
+            PreemptionPolicy::LowerPriority => l < priority,
+            PreemptionPolicy::Never | PreemptionPolicy::LowerOrNewerEqualPriority | PreemptionPolicy::Any => {
+                true
+            }
+        })
+    }
+
+    /// Whether nothing but its quota keeps a workload from being admitted.
+    fn is_simple_workload(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> bool {
+        let [pod_set] = &*wl.obj.pod_sets else { return false };
+        wl.quota.is_none()
+            && wl.hold_off.is_none()
+            && wl.invalid.is_none()
+            && wl.obj.replaces.is_none()
+            && self.slices_are_none()
+            && wl.obj.status.requeue_state.is_none()
+            && wl.obj.status.admission_checks.is_empty()
+            && !wl.rounds.again()
+            && pod_set.min_count.is_none()
+            && pod_set.topology.is_none()
+            && !wl.last_assignment.as_ref().is_some_and(LastAssignment::has_more)
+            && self.namespace_matches(cq, &wl.obj.key.namespace)
+    }
+
+    /// What the only podset asks for, by column of the only flavor; `None` where that is not all there is to it.
+    fn columns_wanted(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> Option<Vec<(FlavorResource, Amount)>> {
+        let rules = &self.cq(cq).rules;
+        let (group, flavor) = only_flavor(rules)?;
+        let spec = self.objects.flavors.get(&flavor)?;
+        let [total] = &*wl.total_requests else { return None };
+        let pod_set = wl.obj.pod_sets.first()?;
+        if !spec.node_taints.is_empty()
+            || !spec.topology.is_empty()
+            || !matches_labels(&pod_set.spec, &spec.node_labels)
+            || self.shut_flavor_text(flavor).is_some()
+            || self.ids.find_resource("pods").is_some_and(|pods| group.covered.contains(&pods))
+            || total.requests.is_empty()
+        {
+            return None;
+        }
+        let column = |&(res, amount): &(_, i64)| {
+            let fr = group.covered.contains(&res).then(|| self.ids.find_pair(flavor, res))??;
+            Some((fr, crate::amount::Amount(amount)))
+        };
+        total.requests.iter().map(column).collect()
+    }
+}
+
+/// The only flavor of a ClusterQueue and its group.
+fn only_flavor(rules: &Rules) -> Option<(&crate::rules::Group, crate::ids::FlavorId)> {
+    let [group] = &*rules.groups else { return None };
+    let [flavor] = &*group.flavors else { return None };
+    Some((group, *flavor))
+}
+
+/// Whether a head of the ClusterQueue that can't be admitted leaves everything as it is.
+fn is_simple(rules: &Rules) -> bool {
+    rules.strategy == QueueingStrategy::BestEffortFifo
+        && !rules.fair_admission
+        // Otherwise it reserves capacity that it can't reclaim.
+        && rules.preemption.reclaim_within_cohort == PreemptionPolicy::Any
+        && !rules.preemption.borrow_within_cohort.lower_priority
+}
+
+impl Cycle<'_> {
+    /// Nominates heads that fit, when others are to be preempted in this cycle: what fits then depends on those.
+    pub(super) fn nominate_beside_victims(&mut self, entries: &mut [Entry]) {
+        if entries.iter().any(|e| !e.targets.is_empty()) {
+            entries.iter_mut().filter(|e| e.fits.is_some()).for_each(|e| self.nominate_late(e));
+        }
+    }
+
+    /// Takes an entry out of its queue and nominates it.
+    fn nominate_late(&mut self, e: &mut Entry) {
+        e.fits = None;
+        self.state.cq_mut(e.cq).pending.remove(e.id);
+        if let Some(wl) = self.state.wl_mut(e.id) {
+            wl.last_assignment = None;
+        }
+        let found = self.find_assignment(e.id, e.cq, None, None);
+        e.record(found);
+    }
+
+    /// Whether an entry has to wait because one before it took its quota; otherwise it is nominated by now. One that
+    /// waits is still in its queue.
+    pub(super) fn waits_for_others(&mut self, e: &mut Entry) -> bool {
+        if e.fits.is_none() {
+            return false;
+        }
+        let wanted = self.state.wl(e.id).and_then(|w| self.state.columns_wanted(e.cq, w)).unwrap_or_default();
+        if !self.state.quota_fits(e.cq, &wanted) {
+            return true;
+        }
+        self.nominate_late(e);
+        false
+    }
+}
