@@ -6,6 +6,7 @@
 //! `processCpu` (all CPU time, the generator's too) is the better bound.
 
 mod micro;
+mod server;
 pub mod shape;
 mod world;
 
@@ -14,8 +15,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report::{self, Row};
 use crate::cli;
+use server::{Kind, Price};
 use shape::Shape;
 use world::{Outcome, World};
+
+/// Processors of the API server whose writes are charged what they cost.
+const PROCESSORS: u32 = 2;
 
 /// Runs what was asked for and prints rows.
 pub fn run(args: &cli::BenchAdmission) -> anyhow::Result<()> {
@@ -34,11 +39,12 @@ pub fn run(args: &cli::BenchAdmission) -> anyhow::Result<()> {
     report::head(args.output, false);
     for mut shape in shapes {
         shape.scale(args.scale);
-        for writes in [None, Some(args.writes)].into_iter().filter(|w| *w != Some(0)) {
+        let limited = [Price::Server(PROCESSORS), Price::PerSecond(args.writes)];
+        for price in std::iter::once(Price::Free).chain(limited.into_iter().filter(|_| args.writes > 0)) {
             let bar = bar(args, shape.workloads(), &shape.name);
-            let outcome = World::new(&shape, writes).run(&bar).with_context(|| shape.name.clone())?;
+            let outcome = World::new(&shape, price).run(&bar).with_context(|| shape.name.clone())?;
             bar.finish_and_clear();
-            for row in rows(&shape, &outcome, writes) {
+            for row in rows(&shape, &outcome, price) {
                 report::row(&row, args.output);
             }
         }
@@ -65,18 +71,23 @@ fn bar(args: &cli::BenchAdmission, length: usize, what: &str) -> ProgressBar {
 
 /// The figures of a run. Published ones are of a client with 50 writes per second, so only the limited run is
 /// compared with them.
-fn rows(shape: &Shape, o: &Outcome, writes: Option<u32>) -> Vec<Row> {
-    let label = match writes {
-        None => shape.name.clone(),
-        Some(w) => format!("{}, {w} writes/s", shape.name),
+fn rows(shape: &Shape, o: &Outcome, price: Price) -> Vec<Row> {
+    let label = match price {
+        Price::Free => shape.name.clone(),
+        Price::PerSecond(n) => format!("{}, {n} writes/s", shape.name),
+        Price::Server(n) => format!("{}, writes as on a kube-apiserver with {n} processors", shape.name),
     };
     let floor = shape.floor();
-    let published = shape.published.as_ref().filter(|_| writes.is_some());
+    let published = shape.published.as_ref().filter(|_| matches!(price, Price::PerSecond(_)));
     let target = match published {
         Some(p) => p.makespan_seconds,
         None => floor * 1.1,
     };
-    let target = (shape.published.is_some() || writes.is_none()).then_some(target);
+    let target = match price {
+        Price::Free => Some(target),
+        Price::PerSecond(_) => published.map(|_| target),
+        Price::Server(_) => None,
+    };
     let per = |n: usize| n as f64 / o.admissions.max(1) as f64;
     let micros = o.engine.as_secs_f64() * 1e6 / o.admissions.max(1) as f64;
     let mut out = vec![
@@ -103,12 +114,12 @@ fn rows(shape: &Shape, o: &Outcome, writes: Option<u32>) -> Vec<Row> {
         );
     }
     let cpu = Row::less(format!("{label}: engine per admission"), micros, "µs", shape.micros_per_admission)
-        .with("writes", per(o.writes))
-        .with("queueWrites", per(o.queue_writes))
-        .with("events", per(o.records))
+        .with("writes", per(o.writes.iter().sum()))
         .with("evictions", o.evictions as f64)
         .with("steps", o.steps as f64)
         .with("longestStepMs", o.longest.as_secs_f64() * 1e3);
+    let cpu = Kind::ALL.iter().zip(o.writes).fold(cpu, |row, (k, n)| row.with(k.name(), per(n)));
+    let cpu = cpu.with("eventsDropped", per(o.dropped));
     let process = o.process.map(|p| p.as_secs_f64() * 1e6 / o.admissions.max(1) as f64);
     out.push(process.into_iter().fold(cpu, |row, p| row.with("processCpu", p)));
     out.iter_mut().for_each(|r| r.case.clone_from(&shape.name));
@@ -127,12 +138,12 @@ mod tests {
                 continue;
             }
             shape.scale(0.02);
-            for writes in [None, Some(50)] {
-                let o = World::new(&shape, writes).run(&ProgressBar::hidden()).unwrap();
+            for price in [Price::Free, Price::PerSecond(50), Price::Server(2)] {
+                let o = World::new(&shape, price).run(&ProgressBar::hidden()).unwrap();
                 let ended = o.admissions - o.evictions;
                 assert_eq!(ended, shape.workloads(), "{}", shape.name);
                 assert!(o.usage > 0.0 && o.usage <= 1.0 && o.makespan >= shape.floor(), "{o:?}");
-                assert!(!rows(&shape, &o, writes).is_empty());
+                assert!(!rows(&shape, &o, price).is_empty());
             }
         }
     }

@@ -6,16 +6,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration as Real, Instant};
 
 use indicatif::ProgressBar;
-use plimsoll_api::lanes::{Group, Lane, Lanes};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
 use plimsoll_queueing::{Condition, Workload, WorkloadUpdate, cond};
 use plimsoll_state::model::Node;
 use plimsoll_state::time::{Duration, Time};
 
+use super::server::{Price, Server, Written};
 use super::shape::{Job, Shape};
 
 /// Virtual time at which everything begins.
 const START: Time = Time::from_seconds(1_700_000_000);
+/// Most events in a step, as in the runtime.
+const BATCH: usize = 4096;
 /// A run that takes longer than this in virtual time has failed.
 const LONGEST: Duration = Duration::from_seconds(24 * 3600);
 
@@ -32,12 +34,10 @@ pub struct Outcome {
     pub admissions: usize,
     /// Evictions.
     pub evictions: usize,
-    /// Writes to workloads.
-    pub writes: usize,
-    /// Changes of statuses of queues; a client writes the latest only.
-    pub queue_writes: usize,
-    /// Events recorded.
-    pub records: usize,
+    /// Writes by kind.
+    pub writes: Written,
+    /// Events that waited for too long.
+    pub dropped: usize,
     /// Steps of the engine.
     pub steps: usize,
     /// Real time spent in the engine.
@@ -52,8 +52,6 @@ pub struct Outcome {
 enum Due {
     /// Ends, if it was not admitted again since.
     Finish(usize, u32),
-    /// A write gets through: what by then comes first.
-    Write,
 }
 
 struct Slot {
@@ -75,12 +73,7 @@ pub struct World<'a> {
     due: BTreeMap<(Time, u64), Due>,
     number: u64,
     version: u64,
-    /// Time between two writes; zero: no limit.
-    pace: Duration,
-    /// When the next write may get through.
-    free_at: Time,
-    /// Writes that wait for their turn.
-    lanes: Lanes,
+    server: Server,
     /// Millicores running, since when, and milli-core-nanoseconds so far.
     running: (i64, Time, f64),
     left: usize,
@@ -88,8 +81,8 @@ pub struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// A world before its first creation. `writes` is the number of writes per second that get through.
-    pub fn new(shape: &'a Shape, writes: Option<u32>) -> Self {
+    /// A world before its first creation.
+    pub fn new(shape: &'a Shape, price: Price) -> Self {
         let queueing = plimsoll_queueing::Config {
             explain_every: crate::configure::EXPLAIN_EVERY,
             ..plimsoll_queueing::Config::default()
@@ -104,9 +97,7 @@ impl<'a> World<'a> {
             due: BTreeMap::new(),
             number: 0,
             version: 1,
-            pace: writes.map_or(Duration::ZERO, |w| Duration(1_000_000_000 / i64::from(w.max(1)))),
-            free_at: START,
-            lanes: Lanes::default(),
+            server: Server::new(price, START),
             running: (0, START, 0.0),
             left: shape.workloads(),
             outcome: Outcome { waits: vec![Vec::new(); shape.classes.len()], ..Outcome::default() },
@@ -127,6 +118,7 @@ impl<'a> World<'a> {
             let next = [
                 jobs.front().map(|j| j.at),
                 self.due.first_key_value().map(|(k, _)| k.0),
+                self.server.next(),
                 self.engine.next_wake(),
             ];
             let Some(next) = next.into_iter().flatten().min() else {
@@ -144,8 +136,17 @@ impl<'a> World<'a> {
             while let Some(entry) = self.due.first_entry().filter(|e| e.key().0 <= self.now) {
                 match entry.remove() {
                     Due::Finish(slot, round) => self.finish(slot, round, &mut batch),
-                    Due::Write => self.next_write(&mut batch),
                 }
+            }
+            while let Some((_, update)) = self.server.write(self.now) {
+                if let Some(update) = update {
+                    self.write(&update, &mut batch);
+                }
+            }
+            while batch.len() > BATCH {
+                let rest = batch.split_off(BATCH);
+                self.step(&mut batch);
+                batch = rest;
             }
             self.step(&mut batch);
             progress.set_position((self.slots.len() - self.left.min(self.slots.len())) as u64);
@@ -154,6 +155,8 @@ impl<'a> World<'a> {
         self.account();
         let quota = (self.shape.nominal_cpu * 1000) as f64 * self.shape.queues() as f64;
         self.outcome.process = process_time().zip(before).map(|(a, b)| a.saturating_sub(b));
+        self.server.finish();
+        (self.outcome.writes, self.outcome.dropped) = (self.server.written, self.server.dropped);
         self.outcome.makespan = end;
         self.outcome.usage = self.running.2 / 1e9 / (quota * end.max(1e-9));
         self.outcome.waits.iter_mut().for_each(|w| w.sort_by(f64::total_cmp));
@@ -171,40 +174,20 @@ impl<'a> World<'a> {
         self.outcome.steps += 1;
         for action in actions {
             match action {
-                Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(ref u)) => {
-                    self.outcome.records += u.notes.len();
-                    if let Some(lane) = Lane::of(&action) {
-                        self.lanes.push(lane, action);
-                        let at = self.slot_for_write();
-                        self.schedule(at, Due::Write);
-                    }
-                }
+                Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(_)) => self.server.push(action),
                 Action::Queueing(plimsoll_queueing::Action::Record(_, notes)) => {
-                    self.outcome.records += notes.len();
+                    self.server.events(notes.len(), self.now);
                 }
-                Action::Queueing(plimsoll_queueing::Action::DeactivateWorkload { .. })
-                | Action::Scheduler(_) => {}
-                // Of statuses of queues only the latest counts, so they wait until nothing else is to be written.
-                Action::Queueing(_) => self.outcome.queue_writes += 1,
+                Action::Queueing(plimsoll_queueing::Action::ClusterQueueStatus(name, _)) => {
+                    self.server.status(name, self.now);
+                }
+                Action::Queueing(plimsoll_queueing::Action::LocalQueueStatus(namespace, name, _)) => {
+                    self.server.status(format!("{namespace}/{name}"), self.now);
+                }
+                // Nothing of this happens here.
+                Action::Queueing(_) | Action::Scheduler(_) => {}
             }
         }
-    }
-
-    /// Writes what comes first; nothing where one was overtaken by another, whose turn is given back.
-    fn next_write(&mut self, batch: &mut Vec<Event>) {
-        let Some((lane, action)) = self.lanes.next(Group::Workloads) else { return };
-        self.lanes.done(lane);
-        if let Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(update)) = action {
-            self.outcome.writes += 1;
-            self.write(&update, batch);
-        }
-    }
-
-    /// When the next write gets through.
-    fn slot_for_write(&mut self) -> Time {
-        let at = self.free_at.max(self.now);
-        self.free_at = at.plus(self.pace);
-        at
     }
 
     fn schedule(&mut self, at: Time, what: Due) {
@@ -228,6 +211,12 @@ impl<'a> World<'a> {
         if self.slots[slot].running == run {
             return;
         }
+        self.server.job();
+        self.ran(slot, run);
+    }
+
+    /// A job begins or ends to run.
+    fn ran(&mut self, slot: usize, run: bool) {
         self.slots[slot].running = run;
         self.account();
         let class = &self.shape.classes[self.slots[slot].class];
@@ -238,6 +227,7 @@ impl<'a> World<'a> {
     /// A write got through: the object changes, and what runs starts or stops.
     fn write(&mut self, update: &WorkloadUpdate, batch: &mut Vec<Event>) {
         let Some(&i) = self.by_key.get(&update.key) else { return };
+        self.server.events(update.notes.len(), self.now);
         self.version += 1;
         let slot = &mut self.slots[i];
         update.apply(&mut slot.workload.status);
@@ -275,7 +265,7 @@ impl<'a> World<'a> {
         if self.slots[i].round != round {
             return;
         }
-        self.start_or_stop(i, false);
+        self.ran(i, false);
         self.left -= 1;
         self.version += 1;
         let slot = &mut self.slots[i];
