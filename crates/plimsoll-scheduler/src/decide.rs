@@ -16,6 +16,11 @@ use plimsoll_state::time::Time;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+/// Evaluations of nodes after which a step ends, about a hundred nanoseconds each. One decision may take more.
+const EVALUATED_PER_STEP: usize = 1 << 17;
+/// How many nodes of a cluster count as one evaluation when victims are searched, which skips most of them.
+const NODES_PER_DRY_RUN: usize = 4;
+
 /// Fewer feasible nodes are never enough while there are more (`minFeasibleNodesToFind`).
 const MIN_FEASIBLE: usize = 100;
 
@@ -45,8 +50,9 @@ impl Scheduler {
         for action in self.outbox.drain(..) {
             emit(action);
         }
+        self.evaluated = 0;
         for _ in 0..self.config.decisions_per_step {
-            if self.extending.is_some() {
+            if self.extending.is_some() || self.evaluated > EVALUATED_PER_STEP {
                 break;
             }
             self.sweep();
@@ -91,9 +97,12 @@ impl Scheduler {
         } else {
             self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
         };
-        Some(match rank {
+        let nodes = self.cluster.node_count;
+        let mut evaluated = 0;
+        let outcome = match rank {
             Rank::Best(node) => Outcome::Placed(node, CycleState::default()),
             Rank::None(ranked) => {
+                evaluated = nodes / NODES_PER_DRY_RUN;
                 let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
                 let failure = evaluate::ranked_failure(&self.cluster, ranked);
                 // What pods elsewhere change is not noticed by what is kept about a node.
@@ -101,10 +110,13 @@ impl Scheduler {
                 reject(cycle, &mut self.cluster, failure, (&mut self.rng, known))
             }
             Rank::Unknown => {
+                evaluated = nodes;
                 let sampled = sampled.map(|n| (n, &mut self.next_start));
                 attempt(runner, &mut self.cluster, (incoming, None), &mut self.rng, sampled)
             }
-        })
+        };
+        self.evaluated += evaluated + std::mem::take(&mut self.ranks.evaluated);
+        Some(outcome)
     }
 
     /// The same on these nodes only, ascending.

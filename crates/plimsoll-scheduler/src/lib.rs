@@ -300,6 +300,8 @@ pub struct Scheduler {
     sweeps_always: bool,
     /// Actions found while events are handled.
     outbox: Vec<Action>,
+    /// Evaluations of nodes in the present step.
+    evaluated: usize,
     now: Time,
 }
 
@@ -334,6 +336,7 @@ impl Scheduler {
             repeats: answers::Repeats::default(),
             sweeps_always: false,
             outbox: Vec::new(),
+            evaluated: 0,
             now: Time::default(),
             config,
         }

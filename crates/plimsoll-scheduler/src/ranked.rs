@@ -56,6 +56,8 @@ pub(crate) struct Ranks {
     topology: Topology,
     /// How many pods were ranked.
     pub clock: u64,
+    /// Nodes evaluated to make ranks, since this was last taken.
+    pub evaluated: usize,
     /// For comparison in tests: look at all nodes every time.
     pub off: bool,
 }
@@ -63,7 +65,7 @@ pub(crate) struct Ranks {
 impl Ranks {
     /// Drops everything that is kept.
     pub fn clear(&mut self, cluster: &mut Cluster) {
-        let Self { entries, count, once, topology, clock: _, off: _ } = self;
+        let Self { entries, count, once, topology, clock: _, evaluated: _, off: _ } = self;
         cluster.shapes.take_freed_specs();
         cluster.shapes.take_freed_shapes();
         entries.clear();
@@ -99,6 +101,7 @@ impl Ranks {
                     self.once_bounded();
                     return Rank::Unknown;
                 }
+                self.evaluated += cluster.node_count;
                 match Ranked::build(runner, cluster, pod, &mut self.topology) {
                     Some(new) => Box::new(new),
                     None => return Rank::Unknown,

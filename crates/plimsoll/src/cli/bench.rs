@@ -76,7 +76,8 @@ pub struct BenchPlacement {
     /// Number of pods instead of the workload's.
     #[arg(long, value_name = "N", value_parser = count)]
     pub pods: Option<usize>,
-    /// Run at 1,000, 10,000 and 100,000 nodes, print a table and draw the time of a decision into this file (SVG).
+    /// Run at 1,000, 10,000 and 100,000 nodes and up to 1,000,000 pods, print tables and draw the time of a decision into
+    /// this file (SVG).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "pods"])]
     pub curve: Option<PathBuf>,
     /// Output format.
@@ -102,7 +103,7 @@ pub struct BenchAdmission {
     /// Factor of the number of workloads per ClusterQueue: 0.1 for a quick run.
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
     pub scale: f64,
-    /// Writes per second of a second run with a throttled client, as in Kueue's own test; 0: without this run.
+    /// Writes per second of a throttled client, as in Kueue's own test; 0: only the run in which writes cost nothing.
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub writes: u32,
     /// Output format.

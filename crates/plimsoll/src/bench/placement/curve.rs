@@ -1,4 +1,5 @@
-//! Cost of a decision by number of nodes, as a table and a plot.
+//! Cost of a decision by number of nodes, as a table and a plot, and by number of pods: time, longest step, memory and the
+//! time to build the state from listed objects.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,6 +11,17 @@ use super::workload::Workload;
 use crate::{cli, say};
 
 const NODES: [usize; 3] = [1_000, 10_000, 100_000];
+/// Workload of the table by number of pods.
+const SIZES: &str = "basic-million";
+/// Its nodes and pods.
+const GRID: [(usize, usize); 6] = [
+    (1_000, 1_000),
+    (1_000, 10_000),
+    (10_000, 10_000),
+    (10_000, 100_000),
+    (100_000, 100_000),
+    (100_000, 1_000_000),
+];
 const COLOURS: [&str; 7] = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b"];
 const LEFT: f64 = 60.0;
 const TOP: f64 = 40.0;
@@ -42,7 +54,39 @@ pub fn run(workloads: &[Workload], args: &cli::BenchPlacement, path: &Path) -> a
         say::line(&format!("| {} | {} |{cells}", w.name, w.curve));
         lines.push(line);
     }
-    std::fs::write(path, svg(&lines)).with_context(|| format!("writing {}", path.display()))
+    std::fs::write(path, svg(&lines)).with_context(|| format!("writing {}", path.display()))?;
+    if workloads.iter().any(|w| w.name == SIZES) {
+        sizes(args)?;
+    }
+    Ok(())
+}
+
+/// Prints a table (Markdown) of one workload by numbers of nodes and pods. Memory is the growth of resident memory while
+/// nodes and pods were taken in and pods were bound, with what the allocator holds back.
+fn sizes(args: &cli::BenchPlacement) -> anyhow::Result<()> {
+    say::line("");
+    say::line(
+        "| nodes | pods | p50 / p99 µs | longest step ms | bytes per node | bytes per pod, waiting / bound | \
+         nodes and pods taken in, s |",
+    );
+    say::line("|---|---|---|---|---|---|---|");
+    for (nodes, pods) in GRID {
+        let rows = in_a_child(SIZES, args, (Some(nodes), Some(pods)))?;
+        let more = &rows.first().context("no figures")?.more;
+        let figure = |key: &str| more.get(key).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+        say::line(&format!(
+            "| {nodes} | {pods} | {:.1} / {:.1} | {:.1} | {:.0} | {:.0} / {:.0} | {:.2}, {:.2} |",
+            figure("p50us"),
+            figure("p99us"),
+            figure("longestStepMs"),
+            figure("bytesPerNode"),
+            figure("bytesPerWaitingPod"),
+            figure("bytesPerBoundPod"),
+            figure("handleNodesSeconds"),
+            figure("handleSeconds"),
+        ));
+    }
+    Ok(())
 }
 
 fn x(nodes: f64) -> f64 {

@@ -28,6 +28,12 @@ pub struct Outcome {
     pub cpu_seconds: Option<f64>,
     /// Time to take in the pods.
     pub handling: f64,
+    /// Time to take in the nodes.
+    pub nodes: f64,
+    /// The longest step, in seconds.
+    pub longest_step: f64,
+    /// Growth of resident memory by nodes, by pods that wait, and by decisions, in bytes.
+    pub growth: [Option<u64>; 3],
     /// Nanoseconds between decisions, sorted.
     decisions: Vec<u64>,
     /// Resident memory at the end, in bytes.
@@ -61,21 +67,26 @@ pub fn run(w: &Workload, bar: &ProgressBar) -> anyhow::Result<Outcome> {
     for object in w.objects()? {
         p.handle_object(now, &ObjectEvent::ObjectUpsert(Box::new(object)));
     }
+    let (empty, start) = (rss(), Instant::now());
     for node in w.nodes.make()? {
         p.handle_object(now, &node);
     }
+    let (nodes, with_nodes) = (start.elapsed().as_secs_f64(), rss());
     for (set, pods) in w.init.iter().enumerate() {
         take_in(&mut p, now, pods, set + 1)?;
         let done = decide(&mut p, &mut now, &ProgressBar::hidden());
         ensure!(done.bound == pods.count, "only {} of {} first pods found a node", done.bound, pods.count);
     }
-    let start = Instant::now();
+    let (before, start) = (rss(), Instant::now());
     take_in(&mut p, now, &w.pods, 0)?;
-    let handling = start.elapsed().as_secs_f64();
+    let (handling, waiting) = (start.elapsed().as_secs_f64(), rss());
     bar.set_length(w.pods.count as u64);
     let mut done = decide(&mut p, &mut now, bar);
     done.handling = handling;
+    done.nodes = nodes;
     done.memory = rss();
+    let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
+    done.growth = [grown(empty, with_nodes), grown(before, waiting), grown(waiting, done.memory)];
     bar.finish_and_clear();
     Ok(done)
 }
@@ -97,6 +108,7 @@ fn decide(p: &mut Scheduler, now: &mut Time, bar: &ProgressBar) -> Outcome {
     let mut last = start;
     while idle < IDLE {
         let mut acted = false;
+        let step = Instant::now();
         p.decide(*now, &mut |action| {
             acted = true;
             match action {
@@ -109,6 +121,7 @@ fn decide(p: &mut Scheduler, now: &mut Time, bar: &ProgressBar) -> Outcome {
             out.decisions.push(u64::try_from((at - last).as_nanos()).unwrap_or(u64::MAX));
             last = at;
         });
+        out.longest_step = out.longest_step.max(step.elapsed().as_secs_f64());
         out.victims += victims.len();
         for uid in victims.drain(..) {
             p.handle_object(*now, &ObjectEvent::PodDelete(uid));

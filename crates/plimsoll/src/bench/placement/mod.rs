@@ -102,7 +102,18 @@ fn measure(w: &Workload, args: &cli::BenchPlacement) -> anyhow::Result<Vec<Row>>
         .with("rejected", done.rejected as f64)
         .with("victims", done.victims as f64)
         .with("handleSeconds", done.handling)
+        .with("handleNodesSeconds", done.nodes)
+        .with("longestStepMs", done.longest_step * 1e3)
         .with("memoryMiB", memory);
+    let per = |bytes: Option<u64>, of: usize| bytes.map(|b| b as f64 / of.max(1) as f64);
+    let [nodes, waiting, decided] = done.growth;
+    let sizes = [
+        ("bytesPerNode", per(nodes, w.nodes.count)),
+        ("bytesPerWaitingPod", per(waiting, w.pods.count)),
+        ("bytesPerBoundPod", per(waiting.zip(decided).map(|(a, b)| a + b), w.pods.count)),
+    ];
+    let row =
+        sizes.into_iter().fold(row, |row, (key, size)| size.into_iter().fold(row, |r, s| r.with(key, s)));
     let mut rows = vec![row];
     if let Some(most) = w.memory.filter(|_| w.target.is_some()) {
         let what = format!("{what}: memory");
