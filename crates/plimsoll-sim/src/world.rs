@@ -52,6 +52,8 @@ pub struct World {
     seen: BTreeMap<Kind, usize>,
     /// Quotas as the process knew them in its former lives.
     past: BTreeMap<u32, Known>,
+    /// When the Lease of the process before the present one is free.
+    vacant: Time,
     steps: u64,
     calm: Option<Time>,
     /// Since when nothing has been left to do.
@@ -91,6 +93,7 @@ impl World {
             checkers: Checkers::default(),
             seen: BTreeMap::new(),
             past: BTreeMap::new(),
+            vacant: START,
             steps: 0,
             calm: None,
             quiet: None,
@@ -266,7 +269,9 @@ impl World {
         let fresh = Process::new(old + 1, self.scenario.settings);
         self.past.insert(old, std::mem::replace(&mut self.process, fresh).known);
         let pause = Duration::from_millis(rng.range(least, most));
-        self.network.agenda.after(pause, Event::Start(old + 1));
+        // One that has not led yet ends without a Lease.
+        self.vacant = self.vacant.max(self.network.now().plus(pause));
+        self.network.agenda.at(self.vacant, Event::Start(old + 1));
     }
 
     /// Shows everybody what has changed, checkers first.
