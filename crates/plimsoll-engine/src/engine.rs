@@ -96,6 +96,14 @@ impl Engine {
         self.check();
     }
 
+    /// Handles `events` (drained) and decides nothing: for a replica that follows what its leader does, and for start-up,
+    /// while not everything was seen. The next [`Engine::step`] decides from all of it.
+    pub fn observe(&mut self, now: Time, events: &mut Vec<Event>) {
+        self.handle(now, events);
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
     /// Handles `events` (drained) and brings conditions and statuses up to date, without deciding anything new: the first half of [`Engine::step`]. For tests and for start-up, when the
     /// first decision should wait until everything was seen.
     pub fn settle(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {

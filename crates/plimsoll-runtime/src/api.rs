@@ -173,6 +173,17 @@ impl Api {
         String::from_utf8(bytes.into()).map_err(|e| Error::Malformed(e.to_string()))
     }
 
+    /// GET of a list, as text, with the metadata of its items only.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn get_metadata(&self, path: &str) -> Result<Bytes> {
+        let mut request = request(Method::GET, path, "", Vec::new())?;
+        let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(accept));
+        self.ask(request).await
+    }
+
     /// One object.
     ///
     /// # Errors

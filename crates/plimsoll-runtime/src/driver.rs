@@ -1,8 +1,10 @@
 //! The thread that owns the engine: events in, actions out, nothing else.
 //!
 //! It waits until every watch has listed once, because a decision made on half of the state could admit twice. For the
-//! same reason it gathers events and decides nothing while a resource is not served (see [`crate::health`]).
+//! same reason it decides nothing while a resource is not served (see [`crate::health`]), nor before this process leads.
+//! Until then it keeps the state up to date, so that the first decision finds it built.
 
+use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 enum Input {
     Event(Event),
     Synced,
+    /// This process leads.
+    Lead,
     /// A scrape: queueing's metrics, and placement's.
     Metrics(oneshot::Sender<Families>),
     /// Whether to decide nothing from now on.
@@ -60,6 +64,11 @@ impl Inbox {
     /// Says that one of the expected lists is complete.
     pub fn synced(&self) {
         let _ = self.tx.send(Input::Synced);
+    }
+
+    /// Says that this process leads, and that its watches have told what the leader before it wrote.
+    pub fn lead(&self) {
+        let _ = self.tx.send(Input::Lead);
     }
 
     /// Asks for all metrics. The answer comes between two steps, or never when the engine has ended.
@@ -98,7 +107,7 @@ pub struct Driver {
     pub thread: std::thread::JoinHandle<()>,
 }
 
-/// Starts the thread. It decides nothing before `lists` calls of [`Inbox::synced`]. Its panic ends the process: what it
+/// Starts the thread. It decides nothing before `lists` calls of [`Inbox::synced`] and one of [`Inbox::lead`]. Its panic ends the process: what it
 /// knew can't be rebuilt in the midst of its decisions.
 ///
 /// # Errors
@@ -120,20 +129,23 @@ fn run(
         config.scheduler.iter().flat_map(|p| &p.profiles).map(|p| p.scheduler_name.clone()).collect();
     let mut observer = Observer::new(profiles);
     let mut engine = Engine::new(config);
-    let mut gathered = Gathered { events: Vec::new(), waiting: lists, paused: false };
+    let mut gathered = Gathered { events: Vec::new(), waiting: lists, leads: false, paused: false };
     loop {
-        // Everything has to be seen before the first decision, and nothing is decided in a pause.
-        while gathered.waiting > 0 || gathered.paused {
+        while !gathered.may_decide() {
             match rx.recv() {
                 Ok(Input::Stop) | Err(_) => return,
                 Ok(input) => drop(gathered.take(input, &engine, &observer)),
             }
+            if gathered.drain(rx, &engine, &observer).is_break() {
+                return;
+            }
+            let now = clock::now();
+            observer.events(&gathered.events, now);
+            engine.observe(now, &mut gathered.events);
         }
         let mut actions = Vec::new();
         let now = clock::now();
-        for event in &gathered.events {
-            observer.event(event, now);
-        }
+        observer.events(&gathered.events, now);
         fault::point("engine", "");
         let before = attempts(&engine);
         let began = Instant::now();
@@ -162,12 +174,8 @@ fn run(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        while gathered.events.len() < BATCH {
-            match rx.try_recv() {
-                Ok(Input::Stop) => return,
-                Ok(input) => drop(gathered.take(input, &engine, &observer)),
-                Err(_) => break,
-            }
+        if gathered.drain(rx, &engine, &observer).is_break() {
+            return;
         }
     }
 }
@@ -177,10 +185,28 @@ struct Gathered {
     events: Vec<Event>,
     /// Lists that are not complete.
     waiting: usize,
+    leads: bool,
     paused: bool,
 }
 
 impl Gathered {
+    /// Whether everything was seen once and is served, and this process leads.
+    const fn may_decide(&self) -> bool {
+        self.waiting == 0 && self.leads && !self.paused
+    }
+
+    /// Takes in what is there, up to a batch of events; breaks off at a stop.
+    fn drain(&mut self, rx: &Receiver<Input>, engine: &Engine, observer: &Observer) -> ControlFlow<()> {
+        while self.events.len() < BATCH {
+            match rx.try_recv() {
+                Ok(Input::Stop) => return ControlFlow::Break(()),
+                Ok(input) => drop(self.take(input, engine, observer)),
+                Err(_) => break,
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     /// Takes in anything but a stop; whether it was an event.
     fn take(&mut self, input: Input, engine: &Engine, observer: &Observer) -> bool {
         match input {
@@ -189,6 +215,7 @@ impl Gathered {
                 return true;
             }
             Input::Synced => self.waiting = self.waiting.saturating_sub(1),
+            Input::Lead => self.leads = true,
             Input::Metrics(to) => answer(to, engine, observer),
             Input::Pause(pause) => self.paused = pause,
             // Whoever asked may have given up.

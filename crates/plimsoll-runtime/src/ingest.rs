@@ -143,6 +143,11 @@ impl Follower {
         Self { source, sinks, listed: Arc::default() }
     }
 
+    /// What has been handed on.
+    pub fn memory(&self) -> Memory {
+        self.source.memory.clone()
+    }
+
     /// Follows it until stopped.
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, sinks, listed } = self;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use futures::AsyncBufReadExt;
 use plimsoll_api::json;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -77,6 +78,8 @@ struct State {
     doubt: Notify,
     /// Whether the Lease is not released at the end: writes may still be under way.
     expires: AtomicBool,
+    /// Whether the Lease was held and is lost.
+    lost: AtomicBool,
 }
 
 impl std::fmt::Debug for Claim {
@@ -89,6 +92,9 @@ fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// Pause between two looks at a claim.
+const LOOK: Duration = Duration::from_millis(50);
+
 impl Claim {
     /// A claim that always holds: one process, no election.
     pub fn always() -> Self {
@@ -98,8 +104,8 @@ impl Claim {
     fn new(timing: Timing, until: i64, wall: Wall) -> Self {
         let slack = nanoseconds(timing.lease.saturating_sub(timing.renew_deadline));
         let (until, offset) = (AtomicI64::new(until), AtomicI64::new(0));
-        let (doubt, expires) = (Notify::new(), AtomicBool::new(false));
-        let state = State { zero: Instant::now(), wall, slack, until, offset, doubt, expires };
+        let (doubt, expires, lost) = (Notify::new(), AtomicBool::new(false), AtomicBool::new(false));
+        let state = State { zero: Instant::now(), wall, slack, until, offset, doubt, expires, lost };
         Self { state: Arc::new(state) }
     }
 
@@ -131,6 +137,11 @@ impl Claim {
         until == i64::MAX || self.now() < until
     }
 
+    /// Whether it holds without an election.
+    pub fn is_uncontested(&self) -> bool {
+        self.state.until.load(Ordering::Acquire) == i64::MAX
+    }
+
     /// Whether this process leads now, and may write.
     pub fn held(&self) -> bool {
         let state = &self.state;
@@ -148,17 +159,21 @@ impl Claim {
         ahead < state.slack
     }
 
-    /// Waits until this process leads.
-    pub async fn wait(&self) {
+    /// Waits until this process leads; says so, or that it has led and never will again.
+    pub async fn wait(&self) -> bool {
         while !self.held() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            if self.state.lost.load(Ordering::Acquire) {
+                return false;
+            }
+            tokio::time::sleep(LOOK).await;
         }
+        true
     }
 
     /// Waits until this process does not lead any more. A doubt is no loss.
     pub async fn lost(&self) {
         while self.unexpired() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(LOOK).await;
         }
     }
 }
@@ -180,6 +195,8 @@ enum Step {
 struct Observed {
     version: String,
     since: i64,
+    /// Until when the other's claim is valid, unless it changes.
+    until: i64,
 }
 
 fn decide(
@@ -207,8 +224,8 @@ fn decide(
     }
     let holder = json::text(lease, &["spec", "holderIdentity"]);
     let theirs = json::int(lease, &["spec", "leaseDurationSeconds"]).unwrap_or(seconds);
-    let valid = now < seen.since.saturating_add(theirs.saturating_mul(1_000_000_000));
-    if !holder.is_empty() && holder != me && valid {
+    seen.until = seen.since.saturating_add(theirs.saturating_mul(1_000_000_000));
+    if !holder.is_empty() && holder != me && now < seen.until {
         return Step::Wait;
     }
     let mut next = lease.clone();
@@ -272,12 +289,18 @@ fn campaign(
             // What has been decided with a claim that was lost meanwhile is not the truth any more.
             if leads && !mine.unexpired() {
                 tracing::error!(lease = lock, identity = me, "Leaderelection lost");
+                mine.state.lost.store(true, Ordering::Release);
                 return;
             }
+            // A Lease that was given back, or has expired, is taken at once.
+            let left = seen.until.saturating_sub(mine.now());
+            let expiry = Duration::from_nanos(u64::try_from(left).unwrap_or(0));
+            let pause = if leads || expiry.is_zero() { timing.retry } else { timing.retry.min(expiry) };
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = mine.state.doubt.notified(), if leads => {}
-                () = tokio::time::sleep(timing.retry) => {}
+                () = changed(&api, (&namespace, &name), &seen.version), if !leads => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
         let held = mine.unexpired();
@@ -290,6 +313,34 @@ fn campaign(
     };
     (claim, work)
 }
+
+/// Waits until the Lease is written again; for ever when it can't be watched, so that it is looked at from time to time.
+async fn changed(api: &Api, (namespace, name): (&str, &str), version: &str) {
+    let path = format!(
+        "{}?watch=true&timeoutSeconds={WATCH_SECONDS}&fieldSelector=metadata.name%3D{}&resourceVersion={version}",
+        LEASES.collection(namespace),
+        crate::api::encode(name)
+    );
+    // A version that nobody has seen yet would be the beginning of everything.
+    if !version.is_empty()
+        && let Ok(mut lines) = api.stream(&path).await
+    {
+        let mut line = Vec::new();
+        // Whatever else it says, such as that the version is too old, is no reason to look.
+        if lines.read_until(b'\n', &mut line).await.is_ok()
+            && line.ends_with(b"\n")
+            && [&b"\"MODIFIED\""[..], b"\"DELETED\""]
+                .iter()
+                .any(|kind| memchr::memmem::find(&line, kind).is_some())
+        {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Seconds after which the server ends the watch of the Lease; looks are more frequent.
+const WATCH_SECONDS: u32 = 60;
 
 /// Time to give the Lease back at the end. It expires anyway.
 const RELEASE: Duration = Duration::from_secs(2);

@@ -35,4 +35,5 @@ pub mod webhook;
 mod window;
 
 mod start;
+mod take_over;
 pub use start::{Monitor, Roles, Runtime, Settings};

@@ -9,7 +9,7 @@ use plimsoll_client::Supervisor;
 use plimsoll_engine::EngineConfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Api;
+use crate::api::{Api, WORKLOADS};
 use crate::cache::Cache;
 use crate::extender::Extenders;
 use crate::health::{Health, SILENCE};
@@ -20,7 +20,7 @@ use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
 use crate::room::Room;
 use crate::status::Statuses;
-use crate::{driver, execute, ingest};
+use crate::{driver, execute, ingest, take_over};
 
 /// What this process does; the rest is left to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +198,8 @@ impl Runtime {
         Monitor { inbox: self.inbox.clone(), jobs, supervisor, synced, health: self.health.clone() }
     }
 
-    /// Starts everything against the API server behind `api`. Writes happen only while `claim` is held.
+    /// Starts everything against the API server behind `api`. Until `claim` is held the state is only kept up to date;
+    /// writes happen only while it is.
     ///
     /// # Errors
     /// When the system gives no thread for the engine.
@@ -230,11 +231,19 @@ impl Runtime {
             synced: synced.clone(),
             health: health.clone(),
         };
+        let mut workloads = None;
         for resource in resources {
             let follower = ingest::Follower::new(api.clone(), resource, sinks.clone());
+            if resource == WORKLOADS {
+                workloads = Some(follower.memory());
+            }
             let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
             supervisor.spawn(name, move || follower.clone().run(stop.clone()));
         }
+        supervisor.spawn("taking over", {
+            let (api, claim, inbox) = (api.clone(), claim.clone(), inbox.clone());
+            move || take_over::run(api.clone(), claim.clone(), workloads.clone(), inbox.clone())
+        });
         supervisor.spawn("pauses", {
             let (health, inbox, stop) = (health.clone(), inbox.clone(), stop.clone());
             move || pause(health.clone(), inbox.clone(), stop.clone())

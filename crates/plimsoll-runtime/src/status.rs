@@ -106,7 +106,9 @@ impl Statuses {
         let work = async {
             loop {
                 while let Some((since, key)) = self.take() {
-                    claim.wait().await;
+                    if !claim.wait().await {
+                        return;
+                    }
                     health.resumed().await;
                     let place = place(&room, &late, since).await;
                     tokio::spawn(self.clone().write(api.clone(), cache.clone(), key, place));

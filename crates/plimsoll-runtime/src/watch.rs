@@ -156,7 +156,26 @@ struct StatusObject {
 
 /// What has been handed on of one resource; outlives the task that follows it.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<tokio::sync::Mutex<Known>>);
+pub struct Memory {
+    known: Arc<tokio::sync::Mutex<Known>>,
+    /// Up to which version everything has been handed on.
+    seen: Arc<tokio::sync::watch::Sender<u64>>,
+}
+
+impl Memory {
+    /// Waits until everything up to this version has been handed on.
+    pub async fn reached(&self, version: u64) {
+        // The sender is in `self`.
+        let _ = self.seen.subscribe().wait_for(|seen| *seen >= version).await;
+    }
+
+    /// Versions of one resource may be compared as numbers (KEP-5504; true of all servers that keep them in etcd).
+    pub(crate) fn saw(&self, version: &str) {
+        if let Ok(version) = version.parse() {
+            self.seen.send_if_modified(|seen| std::mem::replace(seen, version) != version);
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -194,8 +213,8 @@ impl Source {
 /// The API server leaves out kind and version of items of a list; the sink knows which resource it gets.
 pub async fn run(source: Source, stop: CancellationToken, mut sink: impl FnMut(Delta<'_>) + Send) {
     let Source { api, resource, selector, tracker, memory } = source;
-    let known = memory.0.lock_owned().await;
-    let mut watch = Watch { known, path: resource.collection(""), selector, tracker };
+    let known = Arc::clone(&memory.known).lock_owned().await;
+    let mut watch = Watch { known, path: resource.collection(""), selector, tracker, memory };
     let mut wait = BACKOFF.0;
     let mut version: Option<String> = None;
     let mut denied: Option<Instant> = None;
@@ -203,7 +222,9 @@ pub async fn run(source: Source, stop: CancellationToken, mut sink: impl FnMut(D
         let began = Instant::now();
         let turn = async {
             if version.is_none() {
-                version = Some(watch.list(&api, &mut sink).await.map_err(Broken::List)?);
+                let listed = watch.list(&api, &mut sink).await.map_err(Broken::List)?;
+                watch.memory.saw(&listed);
+                version = Some(listed);
             }
             let from = version.clone().unwrap_or_default();
             watch.follow(&api, from, &mut version, &mut sink).await.map_err(Broken::Watch)
@@ -266,6 +287,7 @@ struct Watch {
     path: String,
     selector: &'static str,
     tracker: Tracker,
+    memory: Memory,
 }
 
 impl Watch {
@@ -371,6 +393,7 @@ impl Watch {
                 return Err(Error::Malformed("a watch event is too long".into()));
             }
             if let Some(seen) = self.event(&line, sink)? {
+                self.memory.saw(&seen);
                 *version = Some(seen);
             }
         }

@@ -440,6 +440,38 @@ async fn one_leads_and_another_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lease_given_back_is_taken_by_a_replica_that_knows_the_cluster() {
+    let up = server(&["--speed", "10"]).await;
+    up.apply(&queue(4)).await;
+    // Whoever only looked from time to time would come too late for this test.
+    let times = [
+        ["--leader-elect-lease-duration", "1h"],
+        ["--leader-elect-renew-deadline", "59m"],
+        ["--leader-elect-retry-period", "40m"],
+    ]
+    .concat();
+    let (mut first, line) = Run::start(&up.kubeconfig, &times);
+    assert!(line["leader"] == true || first.line()["leader"] == true);
+    up.create(&job("runs", &json!({QUEUE: "main"}), 3, 3600)).await.unwrap();
+    let (mut second, line) = Run::start(&up.kubeconfig, &times);
+    assert_eq!(line["leader"], false, "{line}");
+    let url = line["metrics"].as_str().unwrap();
+    let admitted = "kueue_admitted_active_workloads{cluster_queue=\"cq\",replica_role=\"follower\"}";
+    up.until("the follower has seen what was admitted", async |_| {
+        (scrape(url).get(admitted) == Some(&1.0)).then_some(())
+    })
+    .await;
+    assert_eq!(first.terminate(), Some(0), "{}", first.log());
+    assert_eq!(second.line()["leader"], true);
+    // It decides, and from what the first one wrote: one of four is left.
+    up.create(&job("too-much", &json!({QUEUE: "main"}), 2, 3)).await.unwrap();
+    up.create(&job("fits", &json!({QUEUE: "main"}), 1, 3)).await.unwrap();
+    up.until("what fits runs", async |up| complete(&up.get(JOBS, "team", "fits").await).then_some(())).await;
+    assert_eq!(up.get(JOBS, "team", "too-much").await["spec"]["suspend"], true);
+    assert_eq!(second.terminate(), Some(0), "{}", second.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_lost_the_lease_ends() {
     let up = server(&[]).await;
     let times = ["--leader-elect-retry-period", "300ms"];

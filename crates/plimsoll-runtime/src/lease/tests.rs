@@ -102,7 +102,7 @@ fn candidate(server: &Arc<Server>, me: &str, ahead: &Arc<AtomicI64>) -> Candidat
 async fn steps_of_the_wall_clock_neither_steal_nor_lose_the_lease() {
     let (server, ahead) = (Arc::new(Server::default()), Arc::new(AtomicI64::new(3600 * S)));
     let first = candidate(&server, "first", &ahead);
-    first.claim.wait().await;
+    assert!(first.claim.wait().await);
     let second = candidate(&server, "second", &ahead);
     for step in [3600 * S, -7200 * S, 0] {
         ahead.fetch_add(step, Ordering::SeqCst);
@@ -112,14 +112,14 @@ async fn steps_of_the_wall_clock_neither_steal_nor_lose_the_lease() {
     first.stop.cancel();
     first.work.await.unwrap();
     assert!(!first.claim.held());
-    second.claim.wait().await;
+    assert!(second.claim.wait().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_expires_when_writes_were_cut_off() {
     let (server, ahead) = (Arc::new(Server::default()), Arc::new(AtomicI64::new(0)));
     let first = candidate(&server, "first", &ahead);
-    first.claim.wait().await;
+    assert!(first.claim.wait().await);
     let second = candidate(&server, "second", &ahead);
     tokio::time::sleep(Duration::from_secs(5)).await;
     first.claim.let_expire();
@@ -137,7 +137,7 @@ async fn a_lease_expires_when_writes_were_cut_off() {
 async fn a_holder_that_was_suspended_reads_the_lease_before_it_writes() {
     let (server, ahead) = (Arc::new(Server::default()), Arc::new(AtomicI64::new(0)));
     let leader = candidate(&server, "me", &ahead);
-    leader.claim.wait().await;
+    assert!(leader.claim.wait().await);
     // The machine sleeps: only the wall clock goes on.
     ahead.fetch_add(60 * S, Ordering::SeqCst);
     assert!(!leader.claim.held() && leader.claim.unexpired(), "doubted, not lost");
@@ -149,6 +149,7 @@ async fn a_holder_that_was_suspended_reads_the_lease_before_it_writes() {
     assert!(!leader.claim.held());
     leader.claim.lost().await;
     leader.work.await.unwrap();
+    assert!(!leader.claim.wait().await);
     assert!(!leader.claim.held(), "not taken again by the same process");
 }
 

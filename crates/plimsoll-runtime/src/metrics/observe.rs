@@ -113,6 +113,13 @@ impl Observer {
         }]
     }
 
+    /// Observes events before the engine handles them.
+    pub fn events(&mut self, events: &[Event], now: Time) {
+        for event in events {
+            self.event(event, now);
+        }
+    }
+
     /// Observes an event before the engine handles it.
     pub fn event(&mut self, event: &Event, now: Time) {
         match event {

@@ -8,8 +8,9 @@ use super::*;
 use crate::health::Health;
 
 fn watch() -> Watch {
-    let known = Memory::default().0.try_lock_owned().unwrap();
-    Watch { known, path: String::new(), selector: "", tracker: Tracker::unseen(crate::api::PODS) }
+    let memory = Memory::default();
+    let known = Arc::clone(&memory.known).try_lock_owned().unwrap();
+    Watch { known, path: String::new(), selector: "", tracker: Tracker::unseen(crate::api::PODS), memory }
 }
 
 fn object(name: &str, uid: &str, version: u32) -> String {

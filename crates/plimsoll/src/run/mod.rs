@@ -75,7 +75,7 @@ struct Process {
     began: Instant,
 }
 
-/// Waits for the claim, then acts until stopped. Whoever has lost the claim ends: another one leads, and what this
+/// Follows the cluster, acts from when the claim is held until stopped. Whoever has lost the claim ends: another one leads, and what this
 /// process has in mind is not the truth any more (as kube-scheduler and Kueue do).
 async fn lead(
     args: &cli::Run,
@@ -84,29 +84,32 @@ async fn lead(
     claim: &Claim,
     process: &Process,
 ) -> anyhow::Result<()> {
-    announce(args, settings.roles, process, claim.held());
-    if !claim.held() {
-        process.board.is(Role::Follower);
-        tokio::select! {
-            () = up::signal() => return Ok(()),
-            () = claim.wait() => {}
-        }
-        announce(args, settings.roles, process, true);
-    }
-    process.board.is(if args.election.leader_elect { Role::Leader } else { Role::Standalone });
+    let follows = !claim.held();
+    let leads = if args.election.leader_elect { Role::Leader } else { Role::Standalone };
+    process.board.is(if follows { Role::Follower } else { leads });
+    announce(args, settings.roles, process, !follows);
     let runtime = Runtime::start(api, settings, Cache::new(settings.jobs.clone()), claim)
         .context("starting the engine")?;
     process.board.runs(runtime.monitor());
+    let leading = async {
+        if follows && claim.wait().await {
+            process.board.is(leads);
+            announce(args, settings.roles, process, true);
+        }
+        tokio::select! {
+            () = claim.lost() => anyhow::anyhow!("leaderelection lost"),
+            why = runtime.stalled(), if args.election.leader_elect => {
+                anyhow::anyhow!("gives up the lease because it makes no progress: {why}")
+            }
+        }
+    };
     let ended = tokio::select! {
         () = up::signal() => {
             tracing::info!("Stopping: asked to by a signal");
             Ok(())
         }
         why = runtime.failed() => Err(anyhow::anyhow!(why)),
-        () = claim.lost() => Err(anyhow::anyhow!("leaderelection lost")),
-        why = runtime.stalled(), if args.election.leader_elect => {
-            Err(anyhow::anyhow!("gives up the lease because it makes no progress: {why}"))
-        }
+        why = leading => Err(why),
     };
     stop::end_at_next_signal();
     stop::waiting("the engine", runtime.stop()).await;

@@ -1,0 +1,141 @@
+//! How a replica that follows becomes the one that decides.
+
+use std::time::Duration;
+
+use crate::api::{Api, Error, WORKLOADS};
+use crate::driver::Inbox;
+use crate::lease::Claim;
+use crate::watch::Memory;
+
+/// Objects per page of a list.
+const PAGE: usize = 500;
+/// First and longest pause after a failure.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Waits until this process leads and has seen what the leader before it wrote to workloads, then has the engine decide.
+///
+/// That one wrote nothing after it lost the Lease; but the watch may be late, and quota that it gave would be given
+/// again. Pods need no such look: a node refuses those that it has no room for.
+pub async fn run(api: Api, claim: Claim, workloads: Option<Memory>, inbox: Inbox) {
+    if !claim.wait().await {
+        return;
+    }
+    // Without an election nobody has led before, for all this process knows, and its lists are new.
+    if let Some(workloads) = workloads.filter(|_| !claim.is_uncontested()) {
+        caught_up(&api, &workloads).await;
+    }
+    inbox.lead();
+}
+
+/// Waits until everything that was written to workloads until now has been handed on.
+async fn caught_up(api: &Api, workloads: &Memory) {
+    let mut pause = RETRY.0;
+    let newest = loop {
+        match newest(api).await {
+            Ok(newest) => break newest,
+            Err(e) => tracing::warn!(error = %e, "workloads could not be looked at before taking over"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY.1);
+    };
+    workloads.reached(newest).await;
+}
+
+/// The newest version of a workload; 0 when there is none.
+async fn newest(api: &Api) -> Result<u64, Error> {
+    let mut newest = 0;
+    let mut next = String::new();
+    loop {
+        let path = format!("{}?limit={PAGE}{next}", WORKLOADS.collection(""));
+        let page = match api.get_metadata(&path).await {
+            Ok(page) => page,
+            // Workloads are not served: there are none.
+            Err(e) if e.is_not_found() => return Ok(newest),
+            Err(e) => return Err(e),
+        };
+        let page: Versions = serde_json::from_slice(&page).map_err(|e| Error::Malformed(e.to_string()))?;
+        let versions = page.items.iter().flatten().filter_map(|i| i.metadata.resource_version.parse().ok());
+        newest = versions.fold(newest, u64::max);
+        if page.metadata.next.is_empty() {
+            return Ok(newest);
+        }
+        next = format!("&continue={}", crate::api::encode(&page.metadata.next));
+    }
+}
+
+/// The versions in a list.
+#[derive(serde::Deserialize)]
+struct Versions {
+    #[serde(default)]
+    metadata: VersionMeta,
+    /// Null when there are none.
+    #[serde(default)]
+    items: Option<Vec<Versioned>>,
+}
+
+#[derive(serde::Deserialize)]
+struct Versioned {
+    metadata: VersionMeta,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct VersionMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use futures::future::BoxFuture;
+    use futures::stream::{self, BoxStream, StreamExt};
+    use http::{Request, StatusCode};
+
+    use super::*;
+
+    /// A server with workloads of versions 5, 9 and 7 in two pages, at first out of order.
+    #[derive(Default)]
+    struct Server(std::sync::atomic::AtomicBool);
+
+    impl crate::api::Direct for Server {
+        fn call(
+            &self,
+            request: Request<Vec<u8>>,
+        ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
+            let works = self.0.swap(true, std::sync::atomic::Ordering::SeqCst);
+            let page = match request.uri().query() {
+                Some(q) if q.ends_with("continue=more") => {
+                    r#"{"items": [{"metadata": {"resourceVersion": "7"}}]}"#
+                }
+                _ => {
+                    r#"{"metadata": {"resourceVersion": "50", "continue": "more"},
+                        "items": [{"metadata": {"resourceVersion": "5"}}, {"metadata": {"resourceVersion": "9"}}]}"#
+                }
+            };
+            let code = if works { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            let body = stream::once(async move { Bytes::from(page) }).boxed();
+            Box::pin(async move { (code, body) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_watch_is_waited_for() {
+        let api = Api::direct(Arc::new(Server::default()), "test");
+        let seen = Memory::default();
+        seen.saw("8");
+        let late = tokio::time::timeout(Duration::from_secs(60), caught_up(&api, &seen)).await;
+        assert!(late.is_err(), "a write of the leader before has not been seen");
+        seen.saw("9");
+        caught_up(&api, &seen).await;
+    }
+
+    #[test]
+    fn no_workloads_at_all() {
+        let page: Versions = serde_json::from_str(r#"{"metadata": {}, "items": null}"#).unwrap();
+        assert!(page.items.is_none() && page.metadata.next.is_empty());
+    }
+}
