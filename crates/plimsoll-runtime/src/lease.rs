@@ -6,19 +6,21 @@
 //! nor steals one. The monotonic clock stands still while the machine is suspended: when the wall clock is ahead of it,
 //! the holder reads the Lease again before it writes anything else.
 
+mod claim;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::AsyncBufReadExt;
 use plimsoll_api::json;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error, LEASES};
 use crate::clock;
+pub use claim::Claim;
+use claim::Wall;
 
 /// Times of an election (Kueue's and kube-scheduler's defaults).
 #[derive(Clone, Copy, Debug)]
@@ -52,129 +54,6 @@ impl Timing {
             return Some("renewDeadline must be greater than retryPeriod*JitterFactor");
         }
         None
-    }
-}
-
-/// Nanoseconds of the wall clock since the epoch.
-type Wall = Arc<dyn Fn() -> i64 + Send + Sync>;
-
-/// Whether this process leads.
-#[derive(Clone)]
-pub struct Claim {
-    state: Arc<State>,
-}
-
-struct State {
-    /// The monotonic clock's zero.
-    zero: Instant,
-    wall: Wall,
-    /// How far the wall clock may get ahead of the monotonic one: as long as others wait beyond our own deadline.
-    slack: i64,
-    /// Nanoseconds from `zero` until which the claim holds; `MIN`: it never did, or not any more.
-    until: AtomicI64,
-    /// The wall clock minus the monotonic one at the last renewal.
-    offset: AtomicI64,
-    /// Wakes the election for a look at the Lease.
-    doubt: Notify,
-    /// Whether the Lease is not released at the end: writes may still be under way.
-    expires: AtomicBool,
-    /// Whether the Lease was held and is lost.
-    lost: AtomicBool,
-}
-
-impl std::fmt::Debug for Claim {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Claim").field("held", &self.held()).finish_non_exhaustive()
-    }
-}
-
-fn nanoseconds(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// Pause between two looks at a claim.
-const LOOK: Duration = Duration::from_millis(50);
-
-impl Claim {
-    /// A claim that always holds: one process, no election.
-    pub fn always() -> Self {
-        Self::new(Timing::default(), i64::MAX, Arc::new(|| 0))
-    }
-
-    fn new(timing: Timing, until: i64, wall: Wall) -> Self {
-        let slack = nanoseconds(timing.lease.saturating_sub(timing.renew_deadline));
-        let (until, offset) = (AtomicI64::new(until), AtomicI64::new(0));
-        let (doubt, expires, lost) = (Notify::new(), AtomicBool::new(false), AtomicBool::new(false));
-        let state = State { zero: Instant::now(), wall, slack, until, offset, doubt, expires, lost };
-        Self { state: Arc::new(state) }
-    }
-
-    /// Nanoseconds of the monotonic clock.
-    fn now(&self) -> i64 {
-        nanoseconds(self.state.zero.elapsed())
-    }
-
-    /// The Lease was renewed by a request that began then.
-    fn renewed(&self, began: i64, timing: Timing) {
-        self.state.offset.store((self.state.wall)().saturating_sub(self.now()), Ordering::Release);
-        self.state.until.store(began.saturating_add(nanoseconds(timing.renew_deadline)), Ordering::Release);
-    }
-
-    /// Leaves the Lease to expire at the end instead of releasing it: the API server may still carry out writes that
-    /// this process has begun, and the next leader would decide without them (client-go's `ReleaseOnCancel`: all that
-    /// the Lease guards has ended before).
-    pub fn let_expire(&self) {
-        self.state.expires.store(true, Ordering::Release);
-    }
-
-    fn give_up(&self) {
-        self.state.until.store(i64::MIN, Ordering::Release);
-    }
-
-    /// Whether this process has led and not lost the Lease for all it knows.
-    fn unexpired(&self) -> bool {
-        let until = self.state.until.load(Ordering::Acquire);
-        until == i64::MAX || self.now() < until
-    }
-
-    /// Whether it holds without an election.
-    pub fn is_uncontested(&self) -> bool {
-        self.state.until.load(Ordering::Acquire) == i64::MAX
-    }
-
-    /// Whether this process leads now, and may write.
-    pub fn held(&self) -> bool {
-        let state = &self.state;
-        if state.until.load(Ordering::Acquire) == i64::MAX {
-            return true;
-        }
-        if !self.unexpired() {
-            return false;
-        }
-        let ahead =
-            (state.wall)().saturating_sub(self.now()).saturating_sub(state.offset.load(Ordering::Acquire));
-        if ahead >= state.slack {
-            state.doubt.notify_one();
-        }
-        ahead < state.slack
-    }
-
-    /// Waits until this process leads; says so, or that it has led and never will again.
-    pub async fn wait(&self) -> bool {
-        while !self.held() {
-            if self.state.lost.load(Ordering::Acquire) {
-                return false;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        true
-    }
-
-    /// Waits until this process does not lead any more. A doubt is no loss.
-    pub async fn lost(&self) {
-        while self.unexpired() {
-            tokio::time::sleep(LOOK).await;
-        }
     }
 }
 

@@ -178,3 +178,57 @@ async fn write(
     cache.refresh(kind, written);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::future::BoxFuture;
+    use futures::stream::{self, BoxStream, StreamExt};
+    use http::{Request, StatusCode};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A server of one Cohort that remembers when its status was written, and the last one.
+    #[derive(Default)]
+    struct Server(Mutex<(Vec<Instant>, Value)>);
+
+    impl crate::api::Direct for Server {
+        fn call(
+            &self,
+            request: Request<Vec<u8>>,
+        ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
+            let mut state = self.0.lock().unwrap();
+            let body: Value = serde_json::from_slice(request.body()).unwrap();
+            state.0.push(Instant::now());
+            state.1 = body["status"].clone();
+            let answer = json!({"metadata": {"name": "c", "uid": "u"}, "status": state.1}).to_string();
+            Box::pin(async move { (StatusCode::OK, stream::once(async { Bytes::from(answer) }).boxed()) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_is_written_once_a_second_at_most_and_the_last_one_always() {
+        let server = Arc::new(Server::default());
+        let cache = Cache::new(plimsoll_jobs::Config::default());
+        cache.put(Kind::Cohort, json!({"metadata": {"name": "c", "uid": "u"}}));
+        let (statuses, stop) = (Statuses::default(), CancellationToken::new());
+        let api = Api::direct(Arc::<Server>::clone(&server), "test");
+        let world = (Claim::always(), Health::default(), Room::default());
+        let work = tokio::spawn(statuses.clone().run(api, cache, world, stop.clone()));
+        let began = Instant::now();
+        for share in 1..=100 {
+            statuses.put(&Action::CohortStatus("c".into(), share));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        stop.cancel();
+        work.await.unwrap();
+        let state = server.0.lock().unwrap();
+        let times = &state.0;
+        assert!(times[0] - began < Duration::from_millis(50), "the first is written at once");
+        assert!(times.windows(2).all(|w| w[1] - w[0] >= PERIOD), "{times:?}");
+        assert!((5..=7).contains(&times.len()), "{} writes in five seconds", times.len());
+        assert_eq!(state.1["fairSharing"]["weightedShare"], 100);
+    }
+}

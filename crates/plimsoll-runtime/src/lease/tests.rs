@@ -1,3 +1,8 @@
+use std::sync::atomic::AtomicI64;
+
+use tokio::time::Instant;
+
+use super::claim::nanoseconds;
 use super::*;
 
 const S: i64 = 1_000_000_000;

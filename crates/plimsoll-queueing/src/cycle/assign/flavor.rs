@@ -106,6 +106,21 @@ pub(super) struct Found {
     pub(super) attempts: Vec<FlavorAttempt>,
 }
 
+impl Found {
+    /// A flavor can't be used for a reason that no quota would change.
+    fn no_fit(&mut self, flavor: FlavorId, text: String, no_fit_reason: &'static str) {
+        self.reasons.push(text.clone());
+        self.attempts.push(FlavorAttempt {
+            flavor,
+            mode: Mode::NoFit,
+            borrow: 0,
+            possibility: None,
+            reasons: vec![text],
+            no_fit_reason,
+        });
+    }
+}
+
 impl Cycle<'_> {
     /// Searches the group of `res` for a flavor that gives all its resources. `assumed` is what podsets
     /// before this one took.
@@ -134,27 +149,11 @@ impl Cycle<'_> {
                 continue;
             }
             if let Some(text) = self.flavor_mismatch(s, flavor, group) {
-                found.reasons.push(text.clone());
-                found.attempts.push(FlavorAttempt {
-                    flavor,
-                    mode: Mode::NoFit,
-                    borrow: 0,
-                    possibility: None,
-                    reasons: vec![text],
-                    no_fit_reason: why::NO_FLAVOR,
-                });
+                found.no_fit(flavor, text, why::NO_FLAVOR);
                 continue;
             }
             if let Some(text) = self.state.shut_flavor_text(flavor) {
-                found.reasons.push(text.clone());
-                found.attempts.push(FlavorAttempt {
-                    flavor,
-                    mode: Mode::NoFit,
-                    borrow: 0,
-                    possibility: None,
-                    reasons: vec![text],
-                    no_fit_reason: why::WINDOW,
-                });
+                found.no_fit(flavor, text, why::WINDOW);
                 continue;
             }
             let (grade, flavors) = self.try_flavor(s, flavor, group, assumed, &mut found);
