@@ -190,8 +190,8 @@ async fn its_rights_are_enough() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     up.apply(&queue(3)).await;
-    up.create(&job("first", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
-    up.create(&job("second", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
+    up.create(&common::suspended_job("first", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
+    up.create(&common::suspended_job("second", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
     up.create(&common::pod("plain", &json!({QUEUE: "main"}), 1)).await.unwrap();
     let mut important = common::pod("important", &json!({}), 30);
     important["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("99");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::proxy::{Fault, Proxy};
 use common::run::{Run, get};
-use common::{Up, job, queue};
+use common::{Up, queue, suspended_job};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, PODS, Resource};
 use serde_json::{Value, json};
@@ -56,9 +56,7 @@ impl Setup {
     }
 
     async fn start_job(&self, name: &str, pods: u32) {
-        let mut job = job(name, &json!({QUEUE: "main"}), pods, 3600);
-        job["spec"]["suspend"] = true.into();
-        self.up.create(&job).await.unwrap();
+        self.up.create(&suspended_job(name, &json!({QUEUE: "main"}), pods, 3600)).await.unwrap();
     }
 
     /// Waits until this many pods run, and gives their UIDs.

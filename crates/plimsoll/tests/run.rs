@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::run::{Run, get};
-use common::{Up, assert_within_quota, job, queue};
+use common::{Up, assert_within_quota, job, queue, suspended_job};
 use plimsoll_api::json;
 use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SECRET, VALIDATING};
 use plimsoll_runtime::api::{
@@ -425,14 +425,14 @@ async fn one_leads_and_another_takes_over() {
     assert!(before.contains(&format!("_{}_", first.child.id())), "{before}");
     let (mut second, line) = Run::start(&up.kubeconfig, &times);
     assert_eq!(line["leader"], false, "{line}");
-    up.create(&job("a", &json!({QUEUE: "main"}), 2, 3)).await.unwrap();
+    up.create(&suspended_job("a", &json!({QUEUE: "main"}), 2, 3)).await.unwrap();
     settled(&up, 1).await;
     assert_eq!(holder(&up).await, before, "the second only waits");
-    up.create(&job("b", &json!({QUEUE: "main"}), 2, 30)).await.unwrap();
+    up.create(&suspended_job("b", &json!({QUEUE: "main"}), 2, 30)).await.unwrap();
     first.kill();
     assert_eq!(second.line()["leader"], true);
     assert!(holder(&up).await.contains(&format!("_{}_", second.child.id())));
-    up.create(&job("c", &json!({QUEUE: "main"}), 2, 3)).await.unwrap();
+    up.create(&suspended_job("c", &json!({QUEUE: "main"}), 2, 3)).await.unwrap();
     settled(&up, 3).await;
     // An orderly end gives the Lease back, so the next one need not wait.
     assert_eq!(second.terminate(), Some(0), "{}", second.log());
@@ -452,7 +452,7 @@ async fn a_lease_given_back_is_taken_by_a_replica_that_knows_the_cluster() {
     .concat();
     let (mut first, line) = Run::start(&up.kubeconfig, &times);
     assert!(line["leader"] == true || first.line()["leader"] == true);
-    up.create(&job("runs", &json!({QUEUE: "main"}), 3, 3600)).await.unwrap();
+    up.create(&suspended_job("runs", &json!({QUEUE: "main"}), 3, 3600)).await.unwrap();
     let (mut second, line) = Run::start(&up.kubeconfig, &times);
     assert_eq!(line["leader"], false, "{line}");
     let url = line["metrics"].as_str().unwrap();
@@ -464,8 +464,8 @@ async fn a_lease_given_back_is_taken_by_a_replica_that_knows_the_cluster() {
     assert_eq!(first.terminate(), Some(0), "{}", first.log());
     assert_eq!(second.line()["leader"], true);
     // It decides, and from what the first one wrote: one of four is left.
-    up.create(&job("too-much", &json!({QUEUE: "main"}), 2, 3)).await.unwrap();
-    up.create(&job("fits", &json!({QUEUE: "main"}), 1, 3)).await.unwrap();
+    up.create(&suspended_job("too-much", &json!({QUEUE: "main"}), 2, 3)).await.unwrap();
+    up.create(&suspended_job("fits", &json!({QUEUE: "main"}), 1, 3)).await.unwrap();
     up.until("what fits runs", async |up| complete(&up.get(JOBS, "team", "fits").await).then_some(())).await;
     assert_eq!(up.get(JOBS, "team", "too-much").await["spec"]["suspend"], true);
     assert_eq!(second.terminate(), Some(0), "{}", second.log());

@@ -235,6 +235,13 @@ pub fn job(name: &str, labels: &Value, pods: u32, seconds: u32) -> Value {
                 "resources": {"requests": {"cpu": "1"}}}]}}}})
 }
 
+/// A [`job`] that is suspended from the beginning: without webhooks one that isn't may have ended before it is noticed.
+pub fn suspended_job(name: &str, labels: &Value, pods: u32, seconds: u32) -> Value {
+    let mut job = job(name, labels, pods, seconds);
+    job["spec"]["suspend"] = true.into();
+    job
+}
+
 /// `status`, `reason` and `message` of a condition; empty when it is not there.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> (&'a str, &'a str, &'a str) {
     let c = json::condition(object, kind).unwrap_or(&Value::Null);
