@@ -1,7 +1,9 @@
-//! `cargo xtask instructions`: how many instructions placement executes per pod, against the checked-in baseline.
+//! `cargo xtask instructions`: how many instructions placement executes per pod and queueing per workload, against the
+//! checked-in baseline.
 //!
-//! A fixed run (`crates/plimsoll-scheduler/examples/placement_work.rs`, release build) under Callgrind, from which the same
-//! run with one pod is subtracted, so that starting up and making nodes don't count. Instructions, unlike times, hardly
+//! Fixed runs (`crates/plimsoll-scheduler/examples/placement_work.rs` and
+//! `crates/plimsoll-queueing/examples/admission_work.rs`, release build) under Callgrind, from which the same run with one
+//! pod or without workloads is subtracted, so that starting up and making nodes or queues don't count. Instructions, unlike times, hardly
 //! depend on the machine's load.
 
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ const BASELINE: &str = "xtask/instructions.txt";
 /// Growth in percent that fails.
 const MOST: f64 = 3.0;
 /// Workload, nodes, pods.
-const RUNS: [(&str, usize, usize); 8] = [
+const PLACEMENT: [(&str, usize, usize); 8] = [
     ("basic", 300, 1500),
     ("shapes", 300, 1500),
     ("anti-affinity", 400, 400),
@@ -27,6 +29,9 @@ const RUNS: [(&str, usize, usize); 8] = [
     ("preemption", 200, 200),
     ("churn", 300, 1500),
 ];
+/// Line of the baseline, how writes are confirmed, cohorts, ClusterQueues in each, workloads in each of those.
+const ADMISSION: [(&str, &str, usize, usize, usize); 2] =
+    [("admission-paced", "paced", 3, 10, 50), ("admission-at-once", "at-once", 3, 10, 50)];
 
 /// Compares, or writes the baseline.
 pub fn run(root: &Path, bless: bool) -> Result<()> {
@@ -35,7 +40,8 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         println!("instructions: skipped, there is no valgrind here");
         return Ok(());
     }
-    let program = example::build(root, "placement_work", &["--release", "-p", "plimsoll-scheduler"])?;
+    let placement = example::build(root, "placement_work", &["--release", "-p", "plimsoll-scheduler"])?;
+    let admission = example::build(root, "admission_work", &["--release", "-p", "plimsoll-queueing"])?;
     let compiler = compiler()?;
     let path = root.join(BASELINE);
     let baseline = if bless { Baseline::default() } else { Baseline::read(&path)? };
@@ -43,19 +49,22 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
     if !bless && !comparable {
         println!("the baseline is of {:?}, this is {compiler:?}: figures only", baseline.compiler);
     }
-    let mut text =
-        format!("# Instructions per pod: `cargo xtask instructions --bless`\ncompiler {compiler}\n");
+    let mut text = format!(
+        "# Instructions per pod or workload: `cargo xtask instructions --bless`\ncompiler {compiler}\n"
+    );
     let mut grown = Vec::new();
-    for (workload, nodes, pods) in RUNS {
-        let per_pod = per_pod(&program, workload, nodes, pods)?;
-        let _ = writeln!(text, "{workload} {per_pod:.0}");
+    let placement = PLACEMENT.iter().map(|&run| (run.0, per_pod(&placement, run)));
+    let admission = ADMISSION.iter().map(|&run| (run.0, per_workload(&admission, run)));
+    for (workload, count) in placement.chain(admission) {
+        let count = count?;
+        let _ = writeln!(text, "{workload} {count:.0}");
         let Some(was) = baseline.figures.get(workload) else {
-            println!("{workload}: {per_pod:.0} instructions per pod");
+            println!("{workload}: {count:.0} instructions each");
             ensure!(bless, "{BASELINE}: no line for {workload}; --bless makes it");
             continue;
         };
-        let change = (per_pod / was - 1.0) * 100.0;
-        println!("{workload}: {per_pod:.0} instructions per pod ({change:+.1} %)");
+        let change = (count / was - 1.0) * 100.0;
+        println!("{workload}: {count:.0} instructions each ({change:+.1} %)");
         if change > MOST && comparable {
             grown.push(workload);
         } else if change < -MOST {
@@ -105,24 +114,37 @@ impl Baseline {
     }
 }
 
-fn per_pod(program: &Path, workload: &str, nodes: usize, pods: usize) -> Result<f64> {
-    let all = count(program, workload, nodes, pods)?;
-    let none = count(program, workload, nodes, 1)?;
-    #[expect(clippy::cast_precision_loss, reason = "a rate of far less than 2^52 instructions")]
-    Ok(all.saturating_sub(none) as f64 / (pods - 1) as f64)
+fn per_pod(program: &Path, (workload, nodes, pods): (&str, usize, usize)) -> Result<f64> {
+    let run = |pods: usize| count(program, &[workload, &nodes.to_string(), &pods.to_string()]);
+    Ok(each(run(pods)?, run(1)?, pods - 1))
+}
+
+fn per_workload(
+    program: &Path,
+    (_, how, cohorts, queues, workloads): (&str, &str, usize, usize, usize),
+) -> Result<f64> {
+    let run = |workloads: usize| {
+        count(program, &[how, &cohorts.to_string(), &queues.to_string(), &workloads.to_string()])
+    };
+    Ok(each(run(workloads)?, run(0)?, cohorts * queues * workloads))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate of far less than 2^52 instructions")]
+fn each(all: u64, none: u64, number: usize) -> f64 {
+    all.saturating_sub(none) as f64 / number as f64
 }
 
 /// Instructions of one run.
-fn count(program: &Path, workload: &str, nodes: usize, pods: usize) -> Result<u64> {
+fn count(program: &Path, args: &[&str]) -> Result<u64> {
     let out = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args([workload, &nodes.to_string(), &pods.to_string()])
+        .args(args)
         .output()
         .context("valgrind")?;
     let said = String::from_utf8_lossy(&out.stderr);
     if !out.status.success() {
-        bail!("{workload}: {said}");
+        bail!("{}: {said}", args.join(" "));
     }
     let line = said.lines().find_map(|l| l.split_once("Collected :"));
     let (_, number) = line.with_context(|| format!("no count in {said:?}"))?;
