@@ -215,7 +215,7 @@ async fn changed(api: &Api, (namespace, name): (&str, &str), version: &str) {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Seconds after which the server ends the watch of the Lease; looks are more frequent.

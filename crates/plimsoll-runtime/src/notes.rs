@@ -1,7 +1,8 @@
 //! Kubernetes events (`events.k8s.io/v1`): recorded beside everything else, never in its way.
 //!
-//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one, as in client-go. Events are written
-//! when the API server has room ([`Room`]): a pod needs its node more than its event. They are best effort: those that wait
+//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one. As in client-go
+//! (`tools/events/event_broadcaster.go`) the first repeat is written, and what came after it when the series ends or has
+//! gone on for [`REFRESH`]. Events are written when the API server has room ([`Room`]): a pod needs its node more than its event. They are best effort: those that wait
 //! for longer than [`PATIENCE`] and those that come when too many wait are dropped (kube-scheduler's recorder writes 50
 //! events a second by default, keeps 1000, and drops the rest).
 
@@ -17,9 +18,14 @@ use tokio::time::Instant;
 use crate::api::{Api, EVENTS, Error, PatchKind};
 use crate::clock;
 use crate::room::{Place, Room};
+use plimsoll_state::Time;
 
-/// Repeats within this time are one series (client-go's `refreshTime` and `finishTime`).
+/// Repeats within this time are one series (client-go's `finishTime`).
 const SERIES_WINDOW: Duration = Duration::from_secs(360);
+/// A series that goes on is written so often (client-go's `refreshTime`).
+const REFRESH: Duration = Duration::from_secs(30 * 60);
+/// How often series are looked at.
+const LOOK: Duration = Duration::from_secs(60);
 /// Most events that wait to be written: as many as a large job has pods, at about 300 bytes each.
 const BACKLOG: usize = 65_536;
 /// Most series that are remembered.
@@ -68,43 +74,96 @@ struct Series {
     name: String,
     count: i64,
     last: Instant,
+    /// How many the API server knows of, and since when.
+    written: (i64, Instant),
+}
+
+impl Series {
+    /// Whether nothing has come for so long that the next one is an event of its own.
+    fn is_over(&self) -> bool {
+        self.last.elapsed() >= SERIES_WINDOW
+    }
+
+    /// Whether repeats should be written now.
+    fn is_due(&self) -> bool {
+        self.count > self.written.0 && (self.is_over() || self.written.1.elapsed() >= REFRESH)
+    }
+
+    /// Writes how many there were until now.
+    fn write(&mut self, api: &Api, namespace: &str, place: Place) {
+        self.written = (self.count, Instant::now());
+        // When the last one came, in wall time.
+        let ago = i64::try_from(self.last.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        let last = clock::micro_text(Time(clock::now().0.saturating_sub(ago)));
+        let patch = json!({"series": {"count": self.count, "lastObservedTime": last}});
+        let (api, namespace, name) = (api.clone(), namespace.to_owned(), self.name.clone());
+        tokio::spawn(async move {
+            let written = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await;
+            end(&api, place, written.map(drop), "an event series was not written");
+        });
+    }
+}
+
+type AllSeries = HashMap<EventRecord, Series>;
+
+/// Writes what is due of all series and forgets those that are over.
+async fn look(api: &Api, series: &mut AllSeries, room: &Room) {
+    for (note, series) in series.iter_mut().filter(|(_, s)| s.is_due()) {
+        match tokio::time::timeout(PATIENCE, room.begin()).await {
+            Ok(place) => series.write(api, note.namespace(), place),
+            // The rest waits for the next look.
+            Err(_) => break,
+        }
+    }
+    series.retain(|_, s| !s.is_over() || s.is_due());
 }
 
 async fn write(api: Api, rx: &mut mpsc::Receiver<(Instant, EventRecord)>, room: Room) {
-    let mut series: HashMap<EventRecord, Series> = HashMap::new();
+    let mut series = AllSeries::new();
     let mut counter: u64 = 0;
-    while let Some((recorded, note)) = rx.recv().await {
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        let (recorded, note) = tokio::select! {
+            note = rx.recv() => match note {
+                Some(note) => note,
+                None => return,
+            },
+            _ = looks.tick() => {
+                look(&api, &mut series, &room).await;
+                continue;
+            }
+        };
+        let known = series.get_mut(&note).filter(|s| !s.is_over());
+        if let Some(known) = known {
+            known.count += 1;
+            known.last = Instant::now();
+            if known.written.0 > 1 {
+                continue;
+            }
+        }
         let left = PATIENCE.saturating_sub(recorded.elapsed());
         let Ok(place) = tokio::time::timeout(left, room.begin()).await else {
             tracing::debug!("an event was dropped: the API server has no room for it");
             continue;
         };
-        let now = clock::now();
+        if let Some(known) = series.get_mut(&note).filter(|s| !s.is_over()) {
+            known.write(&api, note.namespace(), place);
+            continue;
+        }
         if series.len() >= SERIES_MAX {
-            series.retain(|_, s| s.last.elapsed() < SERIES_WINDOW);
+            series.retain(|_, s| !s.is_over());
             if series.len() >= SERIES_MAX {
                 series.clear();
             }
         }
-        let api = api.clone();
-        let known = series.get_mut(&note).filter(|s| s.last.elapsed() < SERIES_WINDOW);
-        if let Some(known) = known {
-            known.count += 1;
-            known.last = Instant::now();
-            let patch = json!({"series": {"count": known.count, "lastObservedTime": clock::micro_text(now)}});
-            let (namespace, name) = (note.namespace().to_owned(), known.name.clone());
-            tokio::spawn(async move {
-                let written = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await;
-                end(&api, place, written.map(drop), "an event series was not written");
-            });
-            continue;
-        }
+        let (api, now) = (api.clone(), clock::now());
         counter += 1;
         // Time and counter make the name unique among our own events, as client-go's nanosecond suffix does.
         let suffix = (now.0 as u64).wrapping_add(counter);
         let name = format!("{}.{suffix:016x}", note.regarding.name);
         let event = note.to_json(&name, now);
-        series.insert(note, Series { name, count: 1, last: Instant::now() });
+        let last = Instant::now();
+        series.insert(note, Series { name, count: 1, last, written: (1, last) });
         tokio::spawn(async move {
             let written = api.create_unseen(EVENTS, &event).await;
             end(&api, place, written, "an event was not written");
@@ -176,6 +235,26 @@ mod tests {
             reporting_controller: "x",
             reporting_instance: String::new(),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_series_is_written_at_its_first_repeat_and_its_end() {
+        let server = Arc::new(Slow::default());
+        let (recorder, writing) =
+            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), Room::default());
+        let writing = tokio::spawn(writing.run());
+        let mut writes = Vec::new();
+        for times in [1, 1, 98, 0] {
+            (0..times).for_each(|_| recorder.record(note(0)));
+            tokio::time::sleep(if times == 0 { SERIES_WINDOW + LOOK } else { LOOK }).await;
+            writes.push(server.done.swap(0, Ordering::SeqCst));
+        }
+        assert_eq!(writes, [1, 1, 0, 1]);
+        recorder.record(note(0));
+        tokio::time::sleep(LOOK).await;
+        assert_eq!(server.done.load(Ordering::SeqCst), 1, "an event of its own");
+        drop(recorder);
+        writing.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

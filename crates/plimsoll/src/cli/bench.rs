@@ -33,7 +33,8 @@ pub struct BenchCluster {
     /// Factor of the number of nodes and pods, and of workloads per ClusterQueue: 0.1 for a quick run.
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = scale)]
     pub scale: f64,
-    /// Directory of `etcd` and `kube-apiserver`. A `kube-scheduler` there is measured, too.
+    /// Directory of `etcd` and `kube-apiserver`. A `kube-scheduler` and a `minimalkueue` there are
+    /// measured, too.
     #[arg(long, value_name = "DIR", env = "KUBEBUILDER_ASSETS")]
     pub assets: Option<PathBuf>,
     /// Another controller to measure in turns: its name and its command, in which {kubeconfig} stands for a file, such as

@@ -40,7 +40,16 @@ const MOST_NODES: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures the rows that were asked for.
+///
+/// A signal ends what was started, too.
 pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
+    tokio::select! {
+        measured = measure(args) => measured,
+        () = crate::up::signal() => bail!("interrupted: not all rows were measured"),
+    }
+}
+
+async fn measure(args: cli::BenchCluster) -> anyhow::Result<()> {
     let Some(assets) = args.assets.clone() else {
         bail!(
             "--assets: etcd and kube-apiserver are needed; name their directory, or set KUBEBUILDER_ASSETS"
@@ -49,7 +58,8 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
     let with = |role: &str, peers: &[String]| -> anyhow::Result<Vec<Controller>> {
         std::iter::once(own(&args, role)).chain(peers.iter().map(|p| Controller::parse(p))).collect()
     };
-    let controllers = with("--queueing", &args.peers)?;
+    let controllers: Vec<Controller> =
+        kueue(&assets).into_iter().chain(with("--queueing", &args.peers)?).collect();
     let schedulers = place::upstream(&assets).into_iter().chain(with("--placement", &args.schedulers)?);
     let schedulers: Vec<Controller> = schedulers.collect();
     let (workloads, shapes) = select(&args)?;
@@ -76,6 +86,14 @@ pub async fn run(args: cli::BenchCluster) -> anyhow::Result<()> {
         compare(&shape, &controllers, &turns, args.output);
     }
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
+}
+
+/// Kueue as its own performance test runs it (`test/performance/scheduler/minimalkueue`), from the directory of etcd and
+/// kube-apiserver. Its client is held to 50 requests a second; `--qps 50` holds Plimsoll to the same.
+fn kueue(assets: &Path) -> Option<Controller> {
+    let program = assets.join("minimalkueue");
+    let command = vec![program.display().to_string(), "--enableTAS".into()];
+    program.is_file().then(|| Controller { name: "kueue".into(), command })
 }
 
 /// This program in the role that is measured; without `--qps` without a limit of requests.
