@@ -20,6 +20,8 @@ pub(crate) const QUEUES_PER_CYCLE: usize = 256;
 pub(crate) struct DueCycle {
     everywhere: bool,
     queues: BTreeSet<ClusterQueueId>,
+    /// The tree at which the last cycle broke off, if it did.
+    from: Option<NodeId>,
 }
 
 impl DueCycle {
@@ -49,7 +51,7 @@ impl Queueing {
     /// The ClusterQueues whose heads the next cycle looks at, in the order of their names. Trees beyond the bound of a
     /// cycle stay due.
     pub(crate) fn take_queues_due(&mut self, joint: bool) -> Vec<ClusterQueueId> {
-        let due = std::mem::take(&mut self.due);
+        let DueCycle { everywhere, queues, from } = std::mem::take(&mut self.due);
         let across = joint
             || self.looks_everywhere
             || self.config.wait_for_pods_ready.is_some()
@@ -58,17 +60,23 @@ impl Queueing {
         if across {
             return self.cluster_queues.ids_by_name().collect();
         }
-        let trees =
-            if due.everywhere { self.trees.values().cloned().collect() } else { self.trees_of(&due.queues) };
-        let mut out: Vec<ClusterQueueId> = Vec::new();
-        for tree in &trees {
-            if out.len() < self.queues_per_cycle {
-                out.extend(tree.iter().copied());
-            } else {
-                self.due.queues.extend(tree.first());
+        let mut roots: Vec<NodeId> =
+            if everywhere { self.trees.keys().copied().collect() } else { self.roots_of(&queues) };
+        // Trees in which something changes all the time must not keep others waiting.
+        let first = roots.partition_point(|&r| Some(r) < from);
+        roots.rotate_left(first);
+        let (mut out, mut looked_at): (Vec<ClusterQueueId>, _) = (Vec::new(), 0);
+        for tree in roots.iter().filter_map(|r| self.trees.get(r)) {
+            if out.len() >= self.queues_per_cycle {
+                break;
             }
+            out.extend(tree.iter().copied());
+            looked_at += 1;
         }
-        if trees.len() > 1 {
+        let left_out = roots.get(looked_at..).unwrap_or_default();
+        self.due.from = left_out.first().copied();
+        self.due.queues.extend(left_out.iter().filter_map(|r| self.trees.get(r)?.first()));
+        if roots.len() > 1 {
             out.sort_by(|&a, &b| self.cq(a).name.cmp(&self.cq(b).name));
         }
         out
@@ -76,9 +84,14 @@ impl Queueing {
 
     /// The trees that these ClusterQueues are in.
     pub(crate) fn trees_of(&self, queues: &BTreeSet<ClusterQueueId>) -> Vec<Arc<[ClusterQueueId]>> {
+        self.roots_of(queues).iter().filter_map(|r| self.trees.get(r).cloned()).collect()
+    }
+
+    /// The roots of these trees, in order.
+    fn roots_of(&self, queues: &BTreeSet<ClusterQueueId>) -> Vec<NodeId> {
         let nodes = queues.iter().filter_map(|&q| self.cq(q).node);
         let roots: BTreeSet<NodeId> = nodes.map(|n| self.tree.root(n)).collect();
-        roots.iter().filter_map(|r| self.trees.get(r).cloned()).collect()
+        roots.into_iter().collect()
     }
 
     /// Sorts all ClusterQueues into their trees.

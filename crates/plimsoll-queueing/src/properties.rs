@@ -472,4 +472,12 @@ fn bounded_cycles_reach_every_tree() {
     assert!(world.settle().is_some());
     // Each cohort has the quota of one ClusterQueue and its own.
     assert_eq!(world.admitted().len(), 20, "{:?}", world.decisions);
+    // Also when all of them are due again all the time.
+    let queueing = world.engine.queueing_mut().unwrap();
+    let turn = |_| {
+        queueing.due.everywhere();
+        queueing.take_queues_due(false)
+    };
+    let turns: std::collections::BTreeSet<_> = (0..5).map(turn).collect();
+    assert_eq!(turns.len(), 5, "{turns:?}");
 }
