@@ -372,22 +372,29 @@ impl Scheduler {
         }
         self.record_in_flight(change);
         let mut affected: BTreeSet<(u64, PodId)> = BTreeSet::new();
-        let plugins = self.runners.first().map(|r| r.names.ids()).into_iter().flatten();
-        for id in plugins {
-            let registered = self.runners.iter().filter_map(|r| r.plugin(id)).any(|p| {
-                let list = p.events_to_register();
-                list.iter().any(|i| i.matches(change.resource, change.actions))
-                    || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
-            });
-            if registered {
-                affected.extend(self.queue.stopped_by(id));
-            }
+        for &id in &*self.registered_for(change) {
+            affected.extend(self.queue.stopped_by(id));
         }
         for (_, id) in affected {
             if applies(self, id) {
                 self.reconsider(id, change);
             }
         }
+    }
+
+    /// The plugins that have registered for such events. They never change what they register for.
+    fn registered_for(&mut self, change: &ClusterEvent) -> Arc<[PluginId]> {
+        let runners = &self.runners;
+        let registered = |id: &PluginId| {
+            runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
+                let list = p.events_to_register();
+                list.iter().any(|i| i.matches(change.resource, change.actions))
+                    || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
+            })
+        };
+        let all = || runners.first().map(|r| r.names.ids()).into_iter().flatten();
+        let known = self.registered.entry((change.resource, change.actions));
+        Arc::clone(known.or_insert_with(|| all().filter(registered).collect()))
     }
 
     /// Asks the plugins that stopped a pod whether the change may help, and moves it accordingly.

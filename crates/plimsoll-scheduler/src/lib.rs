@@ -268,6 +268,8 @@ pub struct Scheduler {
     config: Config,
     cluster: Cluster,
     runners: Vec<Runner>,
+    /// Which plugins have registered for an event, of those that have come.
+    registered: Map<(events::EventResource, events::ActionType), Arc<[framework::PluginId]>>,
     queue: Queue,
     ranks: ranked::Ranks,
     rng: Rng,
@@ -333,6 +335,7 @@ impl Scheduler {
             cancelled: Vec::new(),
             next_start: 0,
             runners,
+            registered: Map::default(),
             repeats: answers::Repeats::default(),
             sweeps_always: false,
             outbox: Vec::new(),
