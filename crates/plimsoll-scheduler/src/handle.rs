@@ -406,6 +406,10 @@ impl Scheduler {
                 None
             }
         };
+        // Whatever they say, PreEnqueue keeps it out.
+        if gating.is_some() && self.cluster.is_held_for_preemption(id) {
+            return;
+        }
         let Some(runner) = self.runners.get(row.profile as usize) else { return };
         let helps = |plugin: PluginId| {
             let made = runner.plugin(plugin);

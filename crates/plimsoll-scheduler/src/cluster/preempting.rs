@@ -6,7 +6,7 @@
 
 use plimsoll_state::intern::Map;
 
-use super::PodId;
+use super::{Cluster, PodId};
 
 /// Who waits for whom.
 #[derive(Debug, Default)]
@@ -60,5 +60,14 @@ impl Preempting {
                 !waiting.is_empty()
             });
         }
+    }
+}
+
+impl Cluster {
+    /// Whether a pod stays out of the queue until its victims are gone. Pods of groups come back after their backoff: the
+    /// group waits, not each of its pods.
+    pub fn is_held_for_preemption(&self, pod: PodId) -> bool {
+        let alone = || self.pods[pod].extra.as_ref().is_none_or(|e| e.group.is_empty());
+        self.preempting.is_waiting(pod) && alone()
     }
 }

@@ -25,11 +25,10 @@ impl Plugin for DefaultPreemption {
         true
     }
 
-    /// Pods of groups come back after their backoff: the group waits, not each of its pods.
     fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
-        let alone = || cluster.pods[pod].extra.as_ref().is_none_or(|e| e.group.is_empty());
-        let waits = cluster.preempting.is_waiting(pod) && alone();
-        waits.then(|| Status::unresolvable("waiting for the preemption for this pod to be finished"))
+        cluster
+            .is_held_for_preemption(pod)
+            .then(|| Status::unresolvable("waiting for the preemption for this pod to be finished"))
     }
 
     fn post_filter(&self, handle: &mut dyn PostFilterHandle) -> PostFilterResult {
