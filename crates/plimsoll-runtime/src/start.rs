@@ -241,8 +241,12 @@ impl Runtime {
             supervisor.spawn(name, move || follower.clone().run(stop.clone()));
         }
         supervisor.spawn("taking over", {
-            let (api, claim, inbox) = (api.clone(), claim.clone(), inbox.clone());
-            move || take_over::run(api.clone(), claim.clone(), workloads.clone(), inbox.clone())
+            let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());
+            move || {
+                let work = take_over::run(api.clone(), claim.clone(), workloads.clone(), inbox.clone());
+                let stop = stop.clone();
+                async move { stop.run_until_cancelled(work).await.unwrap_or_default() }
+            }
         });
         supervisor.spawn("pauses", {
             let (health, inbox, stop) = (health.clone(), inbox.clone(), stop.clone());

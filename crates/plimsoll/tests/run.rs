@@ -316,12 +316,13 @@ async fn metrics_have_upstreams_names_and_true_values() {
     }
     some_load(&up).await;
     check_metrics(first["metrics"].as_str().unwrap(), "leader");
-    let (_second, line) = Run::start(&up.kubeconfig, &[]);
+    let (mut second, line) = Run::start(&up.kubeconfig, &[]);
     assert_eq!(line["leader"], false);
     let url = line["metrics"].as_str().unwrap();
     up.until("the second is ready to take over", async |_| (get(url, "/readyz").0 == 200).then_some(()))
         .await;
     assert_eq!(scrape(url)["leader_election_master_status{name=\"plimsoll\"}"], 0.0);
+    assert_eq!(second.terminate(), Some(0), "{}", second.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
