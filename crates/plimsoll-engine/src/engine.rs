@@ -167,6 +167,11 @@ impl Engine {
         if let Some(queueing) = &self.queueing {
             queueing.check();
         }
+        if let (Some(scheduler), Some(queueing)) = (&self.scheduler, &self.queueing) {
+            for workload in scheduler.reserving_workloads() {
+                assert!(queueing.may_reserve_nodes(workload), "{workload}: nodes reserved without quota");
+            }
+        }
     }
 
     /// Scheduler, for questions (explain, metrics).

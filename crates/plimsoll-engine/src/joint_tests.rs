@@ -344,6 +344,54 @@ fn a_workload_that_has_to_wait_for_ready_pods_reserves_no_nodes() {
     assert_eq!((w.bound.len(), w.stuck.len()), (2, 0));
 }
 
+#[test]
+fn a_workload_that_is_evicted_gives_its_reservations_back_before_its_quota() {
+    let mut w = World::new(true);
+    w.node("a", 2);
+    w.pods.insert("lazy".into(), Vec::new());
+    w.submit("lazy", 2, 1);
+    w.submit("next", 2, 1);
+    assert_eq!(w.reason("next").0, "WaitingForNodes");
+    if let Some(lazy) = w.workloads.get_mut("lazy") {
+        let evicted = plimsoll_queueing::Condition {
+            kind: cond::EVICTED.into(),
+            status: true,
+            reason: "Preempted".into(),
+            ..Default::default()
+        };
+        lazy.status.conditions.push(evicted);
+    }
+    w.tell("lazy");
+    assert!(w.workloads["lazy"].status.is_true(cond::QUOTA_RESERVED), "its pods have not stopped");
+    assert_eq!((w.bound.len(), w.stuck.len()), (2, 0));
+}
+
+/// The engine's own check compares reservations with what nodes have.
+#[test]
+fn reservations_that_exceed_their_node_are_released() {
+    for cause in ["shrinks", "goes", "gets a pod of another scheduler"] {
+        let mut w = World::new(true);
+        w.node("a", 2);
+        w.pods.insert("lazy".into(), Vec::new());
+        w.submit("lazy", 2, 1);
+        match cause {
+            "shrinks" => w.node("a", 1),
+            "goes" => w.events.push(Event::Object(ObjectEvent::NodeDelete("a".into()))),
+            _ => {
+                let single =
+                    Pod { workload: String::new(), pod_set: String::new(), ..pod("other", 0, &spec(1)) };
+                let spec = PodSpec { node_name: "a".into(), ..spec(1) };
+                w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(Pod { spec, ..single }))));
+            }
+        }
+        w.run();
+        w.node("a", 3);
+        w.submit("next", 2, 1);
+        let whole = if cause == "gets a pod of another scheduler" { 0 } else { 2 };
+        assert_eq!((w.bound.len(), w.stuck.len()), (whole, 0), "the node {cause}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 

@@ -174,9 +174,9 @@ impl Queueing {
     ) {
         let Some(wl) = self.wl(id) else { return };
         let after = AccountedState::of(wl);
-        let held = self.reserved_in(wl);
+        let (held, evicted) = (self.reserved_in(wl), wl.obj.status.is_true(cond::EVICTED));
         self.dirty.workloads.insert(id);
-        if !after.phase.holds_quota() || !after.active {
+        if !after.phase.holds_quota() || !after.active || evicted {
             self.release_nodes(id);
         }
         if before.is_some_and(|b| (b.phase == Phase::Finished) != (after.phase == Phase::Finished)) {

@@ -51,6 +51,7 @@ impl Scheduler {
     fn node_upsert(&mut self, node: &model::Node) {
         let (id, old) = self.cluster.upsert_node(node);
         self.freed |= old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty());
+        self.release_overcommitted(id);
         if !self.is_watched() {
             return;
         }
@@ -67,7 +68,8 @@ impl Scheduler {
     }
 
     fn node_delete(&mut self, name: &str) {
-        let Some((_, old)) = self.cluster.remove_node(name) else { return };
+        let Some((id, old)) = self.cluster.remove_node(name) else { return };
+        self.release_overcommitted(id);
         let Some(name) = self.cluster.strings.get(name) else { return };
         let payload = Payload::Node { name, old: Some(old), new: None };
         self.changed(&ClusterEvent { resource: EventResource::Node, actions: ActionType::DELETE, payload });
@@ -123,6 +125,7 @@ impl Scheduler {
             self.cluster.join_group(id);
             self.cluster.place(id, node);
             self.note_reserved_pod(id, pod, None);
+            self.release_overcommitted(node);
             self.pod_changed(id, EventResource::AssignedPod, ActionType::ADD, None);
             return;
         }
@@ -190,6 +193,9 @@ impl Scheduler {
             let before = self.cluster.pods[id].node;
             self.pod_assigned(id, &pod.spec.node_name, old);
             self.note_reserved_pod(id, pod, before);
+            if let Some(node) = self.cluster.pods[id].node {
+                self.release_overcommitted(node);
+            }
             return;
         }
         if self.cluster.pods[id].node.is_some() {

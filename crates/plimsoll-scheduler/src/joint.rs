@@ -8,7 +8,7 @@ use super::cluster::{NodeId, Pod, PodId};
 use super::cycle::Cycle;
 use super::decide::{Outcome, Search, search};
 use super::evaluate;
-use super::framework::Incoming;
+use super::framework::{CycleState, Incoming};
 use super::node_reservations::{Claim, Placeholder};
 use super::ranked::Rank;
 use plimsoll_state::model::{self, WorkloadKey};
@@ -100,6 +100,44 @@ impl Scheduler {
         }
     }
 
+    /// Releases reservations on a node that has no capacity for them any more: it is gone, it shrank, or another scheduler
+    /// has bound a pod to it. The pods that they were made for are scheduled as usual.
+    pub(super) fn release_overcommitted(&mut self, node: NodeId) {
+        while self.reservations.any_workload()
+            && let Some((id, placeholder)) = self.reservations.last_placeholder_on(node)
+            && self.cluster.is_overcommitted(node)
+            && !self.still_fits(placeholder, node)
+        {
+            self.release_node(id);
+        }
+    }
+
+    /// Whether a placeholder passes the filters on the node that it is on: a profile may leave resources out.
+    fn still_fits(&mut self, placeholder: PodId, node: NodeId) -> bool {
+        let Some(profile) = self.profile_of(placeholder).filter(|_| self.cluster.nodes[node].exists) else {
+            return false;
+        };
+        self.cluster.unplace(placeholder);
+        let fits = self.passes_on(placeholder, node, profile).is_some();
+        self.cluster.place(placeholder, node);
+        fits
+    }
+
+    /// The state of the cycle of a pod, if it passes all filters on a node.
+    fn passes_on(&self, id: PodId, node: NodeId, profile: usize) -> Option<CycleState> {
+        let cycle =
+            Cycle::pre_filter(self.runners.get(profile)?, &self.cluster, Incoming::new(&self.cluster, id));
+        let fits = cycle.status.is_success()
+            && cycle.allows(&self.cluster, node)
+            && cycle.filter_once(&self.cluster, node).is_success();
+        fits.then_some(cycle.state)
+    }
+
+    /// The workloads with reservations that no pod has consumed.
+    pub fn reserving_workloads(&self) -> impl Iterator<Item = &WorkloadKey> {
+        self.reservations.workload_keys()
+    }
+
     /// Releases reservations whose pods did not come in time.
     pub(super) fn expire_node_reservations(&mut self) {
         for id in self.reservations.expired(self.now) {
@@ -153,14 +191,8 @@ impl Scheduler {
                 continue;
             }
             self.cluster.unplace(placeholder);
-            let runner = self.runners.get(profile)?;
-            let incoming = Incoming::new(&self.cluster, id);
-            let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
-            let fits = cycle.status.is_success()
-                && cycle.allows(&self.cluster, node)
-                && cycle.filter_once(&self.cluster, node).is_success();
-            if fits {
-                let outcome = Outcome::Placed(node, cycle.state);
+            if let Some(state) = self.passes_on(id, node, profile) {
+                let outcome = Outcome::Placed(node, state);
                 self.reservations.forget_claim(id);
                 self.reservations.end(reservation);
                 self.cluster.remove_pod(placeholder);

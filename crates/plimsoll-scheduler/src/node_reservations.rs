@@ -109,6 +109,20 @@ impl NodeReservations {
         !self.by_key.is_empty()
     }
 
+    /// The workloads with reservations.
+    pub(crate) fn workload_keys(&self) -> impl Iterator<Item = &WorkloadKey> {
+        self.by_key.keys()
+    }
+
+    /// The last reservation made for a workload on a node: its id and its placeholder.
+    pub(crate) fn last_placeholder_on(&self, node: NodeId) -> Option<(ReservationId, PodId)> {
+        let on_node = self.table.at(node).filter_map(|(id, r)| match &r.held {
+            Held::Placeholder(p) => Some((id, p.row)),
+            Held::Assumed(_) | Held::Nominated => None,
+        });
+        on_node.last()
+    }
+
     /// The reservations of a workload.
     pub(crate) fn of_workload(&self, key: &WorkloadKey) -> Vec<ReservationId> {
         let owner = self.workload(key).map(Owner::Workload);
@@ -268,6 +282,8 @@ impl NodeReservations {
                 (Owner::Workload(_), Held::Placeholder(p)) => {
                     assert_eq!(self.of_placeholder(p.row), Some(id), "placeholder of another reservation");
                     assert_eq!(cluster.pods[p.row].node, Some(r.place), "placeholder on another node");
+                    let name = cluster.strings.text(cluster.nodes[r.place].name);
+                    assert!(!cluster.is_overcommitted(r.place), "{name}: reserved and used exceed the node");
                     placeholders += 1;
                 }
                 (Owner::Pod(pod), Held::Assumed(_)) => {

@@ -6,6 +6,7 @@ use crate::Queueing;
 use crate::ids::WorkloadId;
 use crate::joint::NodeReservations;
 use crate::model::{PodSet, PodSetAssignment, WorkloadKey};
+use crate::phase::Phase;
 use plimsoll_state::model::{Pod, VolumeSource};
 
 /// Label that ties a pod to its podset.
@@ -134,6 +135,14 @@ impl Queueing {
             let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
             self.dirty.inadmissible.extend(waiting);
         }
+    }
+
+    /// Whether nodes may be reserved for a workload: it holds quota, or it lost that since reservations were last brought
+    /// in line.
+    pub fn may_reserve_nodes(&self, workload: &WorkloadKey) -> bool {
+        let wl = self.workloads.find(workload).and_then(|id| self.wl(id));
+        wl.is_some_and(|w| w.nodes_reserved && Phase::of(&w.obj.status).holds_quota())
+            || self.joint.no_longer_admitted.contains(workload)
     }
 
     /// Whether workloads wait for capacity on nodes.

@@ -313,6 +313,16 @@ impl Cluster {
         Some(node)
     }
 
+    /// Whether the pods counted on a node request more than it has, or its object is gone. Resources that it does not
+    /// have at all don't count: devices may provide them.
+    pub(crate) fn is_overcommitted(&self, node: NodeId) -> bool {
+        let row = &self.nodes[node];
+        let columns = self.columns.alloc.iter().zip(&self.columns.used);
+        !row.exists
+            || columns.into_iter().any(|(alloc, used)| used[node.index()] > alloc[node.index()])
+            || row.scalars.iter().any(|s| s.alloc != 0 && s.used > s.alloc)
+    }
+
     /// Adds (`sign` 1) or takes away (`sign` -1) what a pod occupies.
     fn account(&mut self, id: PodId, node: NodeId, sign: i32) {
         let by = i64::from(sign);
