@@ -8,10 +8,10 @@
 mod common;
 #[path = "admission/compare.rs"]
 mod compare;
+#[path = "admission/harness.rs"]
+mod harness;
 #[path = "admission/rows.rs"]
 mod rows;
-#[path = "admission/world.rs"]
-mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

@@ -18,7 +18,8 @@ const HELD: &str = "/api/v1/namespaces/default/configmaps/held";
 /// Time in which an answer that doesn't wait would come.
 const MOMENT: Duration = Duration::from_millis(150);
 
-struct World {
+/// A server whose disk the test holds back.
+struct Harness {
     api: Api,
     store: Store,
     disk: Disk,
@@ -32,7 +33,7 @@ fn key(name: &str) -> Key {
     Key::new("/configmaps", "default", name)
 }
 
-impl World {
+impl Harness {
     async fn new() -> Self {
         let disk = Disk::default();
         disk.set_room(u64::MAX);
@@ -104,8 +105,8 @@ fn cases() -> Vec<Case> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_wait_for_the_writes_they_show() {
     for (method, path, body, method2, path2, body2, want) in cases() {
-        let world = World::new().await;
-        let (one, two, answer) = world.both((method, path, body), (method2, path2, body2), well).await;
+        let harness = Harness::new().await;
+        let (one, two, answer) = harness.both((method, path, body), (method2, path2, body2), well).await;
         assert!((200..300).contains(&one), "{method} {path}: {one}");
         assert_eq!(two, want, "{method} {path}, {method2} {path2}: {answer}");
     }
@@ -114,23 +115,23 @@ async fn answers_wait_for_the_writes_they_show() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_show_a_lost_write_are_errors() {
     for (method, path, body, method2, path2, body2, _) in cases() {
-        let world = World::new().await;
-        let (one, two, answer) = world.both((method, path, body), (method2, path2, body2), full).await;
+        let harness = Harness::new().await;
+        let (one, two, answer) = harness.both((method, path, body), (method2, path2, body2), full).await;
         assert_eq!((one, two), (500, 500), "{method} {path}, {method2} {path2}: {answer}");
         assert!(answer["message"].as_str().unwrap().contains("journal"), "{answer}");
         // Reads go on, and show what was there before.
-        assert_eq!(world.api.send("GET", MAP, None).await.1["data"]["a"], "1");
+        assert_eq!(harness.api.send("GET", MAP, None).await.1["data"]["a"], "1");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_do_not_wait_without_writes_under_way() {
-    let world = World::new().await;
-    world.disk.hold(true);
+    let harness = Harness::new().await;
+    harness.disk.hold(true);
     let map = map("m", "1");
-    let same = world.api.send("PUT", MAP, Some(&map));
+    let same = harness.api.send("PUT", MAP, Some(&map));
     assert_eq!(tokio::time::timeout(Duration::from_secs(10), same).await.unwrap().0, 200);
-    let missing = world.api.send("DELETE", "/api/v1/namespaces/default/configmaps/none", None);
+    let missing = harness.api.send("DELETE", "/api/v1/namespaces/default/configmaps/none", None);
     assert_eq!(tokio::time::timeout(Duration::from_secs(10), missing).await.unwrap().0, 404);
-    world.disk.hold(false);
+    harness.disk.hold(false);
 }

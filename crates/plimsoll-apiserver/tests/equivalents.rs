@@ -78,13 +78,14 @@ async fn answer(hook: Arc<Hook>, request: Request<hyper::body::Incoming>) -> Res
     https::json(200, answer.to_string())
 }
 
-struct World {
+/// A server and the webhook that it calls.
+struct Harness {
     api: Api,
     hook: Arc<Hook>,
     endpoint: Https,
 }
 
-impl World {
+impl Harness {
     async fn new() -> Self {
         let hook: Arc<Hook> = Arc::default();
         let shared = Arc::clone(&hook);
@@ -155,16 +156,16 @@ fn ship(name: &str, tonnes: i64) -> Value {
 
 #[tokio::test]
 async fn custom_resources_reach_webhooks_in_the_version_of_their_rules() {
-    let world = World::new().await;
-    let convert = world.client("/convert");
+    let harness = Harness::new().await;
+    let convert = harness.client("/convert");
     let webhook = json!({"clientConfig": convert, "conversionReviewVersions": ["v1"]});
-    world.define(&json!({"strategy": "Webhook", "webhook": webhook})).await;
-    world.configure("test.dev", "v1", "ships", "Equivalent").await;
+    harness.define(&json!({"strategy": "Webhook", "webhook": webhook})).await;
+    harness.configure("test.dev", "v1", "ships", "Equivalent").await;
 
     // Unchanged: what is stored is what was written, not what came back from a conversion.
-    let made = world.create(SHIPS, &ship("a", 12)).await;
+    let made = harness.create(SHIPS, &ship("a", 12)).await;
     assert_eq!((&made["apiVersion"], &made["spec"]), (&json!("test.dev/v2"), &json!({"tonnes": 12})));
-    let asked = world.hook.asked();
+    let asked = harness.hook.asked();
     assert_eq!(asked.len(), 2);
     for request in &asked {
         assert_eq!(versions(request), ["v1", "v1", "v2", "v2"]);
@@ -174,31 +175,31 @@ async fn custom_resources_reach_webhooks_in_the_version_of_their_rules() {
     }
 
     // A patch in the version of the rule arrives in the one of the request; the validating webhook sees it.
-    *world.hook.patch.lock().unwrap() =
+    *harness.hook.patch.lock().unwrap() =
         Some(json!([{"op": "replace", "path": "/spec/load", "value": "70t"}]));
     let (code, body) =
-        world.api.send("PATCH", &format!("{SHIPS}/a"), Some(&json!({"spec": {"tonnes": 13}}))).await;
+        harness.api.send("PATCH", &format!("{SHIPS}/a"), Some(&json!({"spec": {"tonnes": 13}}))).await;
     assert_eq!((code, &body["spec"]), (200, &json!({"tonnes": 70})), "{body}");
-    let asked = world.hook.asked();
+    let asked = harness.hook.asked();
     let seen: Vec<_> = asked.iter().map(|r| (&r["oldObject"]["spec"], &r["object"]["spec"])).collect();
     let load = |t: &str| json!({ "load": t });
     let (old, before, after) = (load("12t"), load("13t"), load("70t"));
     assert_eq!(seen, [(&old, &before), (&old, &after)]);
-    let (_, stored) = world.api.send("GET", &format!("{SHIPS}/a"), None).await;
+    let (_, stored) = harness.api.send("GET", &format!("{SHIPS}/a"), None).await;
     assert_eq!(stored["spec"], json!({"tonnes": 70}));
-    *world.hook.patch.lock().unwrap() = None;
+    *harness.hook.patch.lock().unwrap() = None;
 
     // A conversion that fails refuses the request.
-    *world.hook.breaks.lock().unwrap() = true;
-    let (code, body) = world.api.send("POST", SHIPS, Some(&ship("b", 1))).await;
+    *harness.hook.breaks.lock().unwrap() = true;
+    let (code, body) = harness.api.send("POST", SHIPS, Some(&ship("b", 1))).await;
     let why = "Internal error occurred: conversion webhook for test.dev/v2, Kind=Ship failed: no such hull";
     assert_eq!((code, body["message"].as_str().unwrap()), (500, why), "{body}");
-    *world.hook.breaks.lock().unwrap() = false;
-    world.hook.asked();
+    *harness.hook.breaks.lock().unwrap() = false;
+    harness.hook.asked();
 
-    let (code, body) = world.api.send("DELETE", &format!("{SHIPS}/a"), None).await;
+    let (code, body) = harness.api.send("DELETE", &format!("{SHIPS}/a"), None).await;
     assert_eq!(code, 200, "{body}");
-    for request in world.hook.asked() {
+    for request in harness.hook.asked() {
         assert_eq!(versions(&request), ["v1", "v1", "v2", "v2"]);
         assert!(request["object"].is_null());
         assert_eq!(request["oldObject"]["spec"], json!({"load": "70t"}));
@@ -207,39 +208,39 @@ async fn custom_resources_reach_webhooks_in_the_version_of_their_rules() {
 
 #[tokio::test]
 async fn without_conversion_only_the_version_differs() {
-    let world = World::new().await;
-    world.define(&json!({"strategy": "None"})).await;
-    world.configure("test.dev", "v1", "ships", "Equivalent").await;
-    *world.hook.patch.lock().unwrap() = Some(json!([
+    let harness = Harness::new().await;
+    harness.define(&json!({"strategy": "None"})).await;
+    harness.configure("test.dev", "v1", "ships", "Equivalent").await;
+    *harness.hook.patch.lock().unwrap() = Some(json!([
         {"op": "test", "path": "/apiVersion", "value": "test.dev/v1"},
         {"op": "add", "path": "/spec/flag", "value": "red"},
     ]));
-    let made = world.create(SHIPS, &ship("a", 12)).await;
+    let made = harness.create(SHIPS, &ship("a", 12)).await;
     assert_eq!(made["apiVersion"], "test.dev/v2");
     assert_eq!(made["spec"], json!({"tonnes": 12, "flag": "red"}));
-    let asked = world.hook.asked();
+    let asked = harness.hook.asked();
     assert_eq!(asked.iter().map(versions).collect::<Vec<_>>(), [["v1", "v1", "v2", "v2"]; 2]);
     assert!(asked.iter().all(|r| r["object"]["apiVersion"] == "test.dev/v1"));
 }
 
 #[tokio::test]
 async fn exact_rules_see_their_version_only() {
-    let world = World::new().await;
-    world.define(&json!({"strategy": "None"})).await;
-    world.configure("test.dev", "v1", "ships", "Exact").await;
-    world.create(SHIPS, &ship("a", 12)).await;
-    assert_eq!(world.hook.asked(), Vec::<Value>::new());
+    let harness = Harness::new().await;
+    harness.define(&json!({"strategy": "None"})).await;
+    harness.configure("test.dev", "v1", "ships", "Exact").await;
+    harness.create(SHIPS, &ship("a", 12)).await;
+    assert_eq!(harness.hook.asked(), Vec::<Value>::new());
     let mut other = ship("b", 1);
     other["apiVersion"] = json!("test.dev/v1");
-    world.create("/apis/test.dev/v1/namespaces/default/ships", &other).await;
-    let asked = world.hook.asked();
+    harness.create("/apis/test.dev/v1/namespaces/default/ships", &other).await;
+    let asked = harness.hook.asked();
     assert_eq!(asked.iter().map(versions).collect::<Vec<_>>(), [["v1"; 4]; 2]);
 }
 
 #[tokio::test]
 async fn built_in_kinds_are_converted_too() {
-    let world = World::new().await;
-    world.configure("autoscaling", "v1", "horizontalpodautoscalers", "Equivalent").await;
+    let harness = Harness::new().await;
+    harness.configure("autoscaling", "v1", "horizontalpodautoscalers", "Equivalent").await;
     let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
     let cpu = |percent: i64| {
         json!([{"type": "Resource", "resource": {"name": "cpu",
@@ -250,21 +251,21 @@ async fn built_in_kinds_are_converted_too() {
             "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "a", "apiVersion": "apps/v1"},
                 "metrics": cpu(55)}})
     };
-    world.create(path, &scaler("a")).await;
-    for request in world.hook.asked() {
+    harness.create(path, &scaler("a")).await;
+    for request in harness.hook.asked() {
         assert_eq!(versions(&request), ["v1", "v1", "v2", "v2"]);
         assert_eq!(request["object"]["apiVersion"], "autoscaling/v1");
         assert_eq!(request["object"]["spec"]["targetCPUUtilizationPercentage"], 55);
         assert!(request["object"]["spec"].get("metrics").is_none());
     }
     let patch = json!([{"op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 66}]);
-    *world.hook.patch.lock().unwrap() = Some(patch);
-    let made = world.create(path, &scaler("b")).await;
+    *harness.hook.patch.lock().unwrap() = Some(patch);
+    let made = harness.create(path, &scaler("b")).await;
     assert_eq!((&made["apiVersion"], &made["spec"]["metrics"]), (&json!("autoscaling/v2"), &cpu(66)));
     assert!(made["spec"].get("targetCPUUtilizationPercentage").is_none());
 
     // What v1 has no fields for comes back.
-    *world.hook.patch.lock().unwrap() =
+    *harness.hook.patch.lock().unwrap() =
         Some(json!([{"op": "replace", "path": "/spec/maxReplicas", "value": 5}]));
     let mut other = scaler("c");
     let target = json!({"type": "AverageValue", "averageValue": "1Gi"});
@@ -272,7 +273,7 @@ async fn built_in_kinds_are_converted_too() {
         json!([{"type": "Resource", "resource": {"name": "memory", "target": target}}]);
     other["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 30, "selectPolicy": "Max",
         "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}});
-    let made = world.create(path, &other).await;
+    let made = harness.create(path, &other).await;
     assert_eq!(made["spec"]["maxReplicas"], 5);
     assert_eq!(made["spec"]["metrics"], other["spec"]["metrics"], "{made}");
     assert_eq!(made["spec"]["behavior"]["scaleDown"], other["spec"]["behavior"]["scaleDown"]);
@@ -281,15 +282,16 @@ async fn built_in_kinds_are_converted_too() {
 
 #[tokio::test]
 async fn events_are_one_kind_with_two_spellings() {
-    let world = World::new().await;
-    world.configure("events.k8s.io", "v1", "events", "Equivalent").await;
-    *world.hook.patch.lock().unwrap() = Some(json!([{"op": "replace", "path": "/note", "value": "patched"}]));
+    let harness = Harness::new().await;
+    harness.configure("events.k8s.io", "v1", "events", "Equivalent").await;
+    *harness.hook.patch.lock().unwrap() =
+        Some(json!([{"op": "replace", "path": "/note", "value": "patched"}]));
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "hello",
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default", "apiVersion": "v1"},
         "reason": "Test", "type": "Normal", "source": {"component": "test"}});
-    let made = world.create("/api/v1/namespaces/default/events", &event).await;
+    let made = harness.create("/api/v1/namespaces/default/events", &event).await;
     assert_eq!((&made["apiVersion"], &made["message"]), (&json!("v1"), &json!("patched")), "{made}");
-    let asked = world.hook.asked();
+    let asked = harness.hook.asked();
     assert_eq!(asked.len(), 2);
     for request in &asked {
         assert_eq!(
@@ -312,27 +314,27 @@ fn scale<'a>(asked: &'a Value, object: &str) -> (&'a Value, &'a Value, i64) {
 
 #[tokio::test]
 async fn scales_reach_webhooks_as_scales() {
-    let world = World::new().await;
-    world.configure("apps", "v1", "deployments/scale", "Exact").await;
+    let harness = Harness::new().await;
+    harness.configure("apps", "v1", "deployments/scale", "Exact").await;
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
         "replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let path = "/apis/apps/v1/namespaces/default/deployments";
-    world.create(path, &deployment).await;
-    assert_eq!(world.hook.asked(), Vec::<Value>::new());
+    harness.create(path, &deployment).await;
+    assert_eq!(harness.hook.asked(), Vec::<Value>::new());
 
     // Whichever way it is written, webhooks see a Scale; what they patch there becomes the number of replicas.
     let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": 4}]);
-    *world.hook.patch.lock().unwrap() = Some(patch);
+    *harness.hook.patch.lock().unwrap() = Some(patch);
     let path = format!("{path}/d");
-    let (_, mut put) = world.api.send("GET", &format!("{path}/scale"), None).await;
+    let (_, mut put) = harness.api.send("GET", &format!("{path}/scale"), None).await;
     put["spec"]["replicas"] = json!(3);
     put["metadata"]["resourceVersion"] = Value::Null;
     let (version, kind) = (json!("autoscaling/v1"), json!("Scale"));
     for (method, body, before) in [("PATCH", json!({"spec": {"replicas": 3}}), 1), ("PUT", put, 4)] {
-        let (code, answer) = world.api.send(method, &format!("{path}/scale"), Some(&body)).await;
+        let (code, answer) = harness.api.send(method, &format!("{path}/scale"), Some(&body)).await;
         assert_eq!((code, &answer["kind"], &answer["spec"]["replicas"]), (200, &kind, &json!(4)), "{answer}");
-        let asked = world.hook.asked();
+        let asked = harness.hook.asked();
         assert_eq!(asked.len(), 2);
         for (request, after) in asked.iter().zip([3, 4]) {
             assert_eq!(request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
@@ -344,30 +346,30 @@ async fn scales_reach_webhooks_as_scales() {
             assert_eq!(scale(request, "object"), (&version, &kind, after), "{method}");
             assert_eq!(scale(request, "oldObject"), (&version, &kind, before), "{method}");
         }
-        let (_, stored) = world.api.send("GET", &path, None).await;
+        let (_, stored) = harness.api.send("GET", &path, None).await;
         assert_eq!((&stored["kind"], &stored["spec"]["replicas"]), (&json!("Deployment"), &json!(4)));
     }
 
     // A Scale has one version, whichever versions its resource has.
-    let world = World::new().await;
-    world.define(&json!({"strategy": "None"})).await;
-    world.create(SHIPS, &ship("a", 12)).await;
-    world.configure("test.dev", "v1", "ships/scale", "Equivalent").await;
+    let harness = Harness::new().await;
+    harness.define(&json!({"strategy": "None"})).await;
+    harness.create(SHIPS, &ship("a", 12)).await;
+    harness.configure("test.dev", "v1", "ships/scale", "Equivalent").await;
     let (code, answer) =
-        world.api.send("PATCH", &format!("{SHIPS}/a/scale"), Some(&json!({"spec": {"replicas": 3}}))).await;
+        harness.api.send("PATCH", &format!("{SHIPS}/a/scale"), Some(&json!({"spec": {"replicas": 3}}))).await;
     assert_eq!((code, &answer["spec"]["replicas"]), (200, &json!(3)), "{answer}");
-    let asked = world.hook.asked();
+    let asked = harness.hook.asked();
     assert_eq!(asked.iter().map(versions).collect::<Vec<_>>(), [["v1", "v1", "v1", "v2"]; 2]);
     assert!(asked.iter().all(|r| scale(r, "object") == (&version, &kind, 3)));
 }
 
 #[tokio::test]
 async fn policies_judge_what_webhooks_convert() {
-    let world = World::new().await;
-    let webhook = json!({"clientConfig": world.client("/convert"), "conversionReviewVersions": ["v1"]});
-    world.define(&json!({"strategy": "Webhook", "webhook": webhook})).await;
+    let harness = Harness::new().await;
+    let webhook = json!({"clientConfig": harness.client("/convert"), "conversionReviewVersions": ["v1"]});
+    harness.define(&json!({"strategy": "Webhook", "webhook": webhook})).await;
     // The heaviest ship, as the old version has it.
-    world.create(SHIPS, &ship("limit", 12)).await;
+    harness.create(SHIPS, &ship("limit", 12)).await;
     let group = "/apis/admissionregistration.k8s.io/v1";
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
@@ -379,20 +381,20 @@ async fn policies_judge_what_webhooks_convert() {
                 "messageExpression": "object.spec.load + ' is not ' + params.spec.load"}],
         },
     });
-    world.create(&format!("{group}/validatingadmissionpolicies"), &policy).await;
+    harness.create(&format!("{group}/validatingadmissionpolicies"), &policy).await;
     let binding = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"],
             "paramRef": {"name": "limit", "namespace": "default", "parameterNotFoundAction": "Deny"}},
     });
-    world.create(&format!("{group}/validatingadmissionpolicybindings"), &binding).await;
-    world.create(SHIPS, &ship("a", 12)).await;
+    harness.create(&format!("{group}/validatingadmissionpolicybindings"), &binding).await;
+    harness.create(SHIPS, &ship("a", 12)).await;
     for (breaks, why) in [
         (false, "denied request: 13t is not 12t"),
         (true, "conversion webhook for test.dev/v2, Kind=Ship failed: no such hull"),
     ] {
-        *world.hook.breaks.lock().unwrap() = breaks;
-        let (code, body) = world.api.send("POST", SHIPS, Some(&ship("b", 13))).await;
+        *harness.hook.breaks.lock().unwrap() = breaks;
+        let (code, body) = harness.api.send("POST", SHIPS, Some(&ship("b", 13))).await;
         assert_eq!(code, 422, "{body}");
         assert!(body["message"].as_str().unwrap().ends_with(why), "{body}");
     }

@@ -131,7 +131,8 @@ impl Model {
     }
 }
 
-struct World {
+/// The server and the plain map that its answers are compared with.
+struct Harness {
     service: ApiService,
     model: Model,
 }
@@ -163,7 +164,7 @@ fn seen(object: &Value) -> (String, Object) {
     (format!("{}/{}", text(&meta["namespace"]), text(&meta["name"])), found)
 }
 
-impl World {
+impl Harness {
     async fn new() -> Self {
         let server = Server::new(ServerConfig::default()).await.unwrap();
         let first = server.store().current_revision();
@@ -389,11 +390,11 @@ proptest! {
     fn the_server_and_a_plain_map_agree(steps in prop::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut world = World::new().await;
+            let mut harness = Harness::new().await;
             for step in &steps {
-                world.step(step).await;
+                harness.step(step).await;
             }
-            world.check().await;
+            harness.check().await;
         });
     }
 }

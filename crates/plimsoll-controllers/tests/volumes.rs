@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::World;
+use support::Harness;
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
@@ -45,17 +45,17 @@ fn phase(wanted: &str) -> impl Fn(&Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_gets_the_smallest_volume_that_fits() {
-    let world = World::new(20.0).await;
+    let harness = Harness::new(20.0).await;
     for (name, size) in [("small", "1Gi"), ("large", "9Gi"), ("right", "3Gi")] {
-        world.create(VOLUMES, &volume(name, size)).await;
+        harness.create(VOLUMES, &volume(name, size)).await;
     }
-    world.until("a free volume", &format!("{VOLUMES}/right"), phase("Available")).await;
-    world.create(CLAIMS, &claim("c", "manual")).await;
-    let bound = world.until("a bound claim", &format!("{CLAIMS}/c"), phase("Bound")).await;
+    harness.until("a free volume", &format!("{VOLUMES}/right"), phase("Available")).await;
+    harness.create(CLAIMS, &claim("c", "manual")).await;
+    let bound = harness.until("a bound claim", &format!("{CLAIMS}/c"), phase("Bound")).await;
     assert_eq!(bound["spec"]["volumeName"], "right");
     assert_eq!(bound["status"]["capacity"]["storage"], "3Gi");
     assert_eq!(bound["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"], "yes");
-    let right = world.until("a bound volume", &format!("{VOLUMES}/right"), phase("Bound")).await;
+    let right = harness.until("a bound volume", &format!("{VOLUMES}/right"), phase("Bound")).await;
     assert_eq!(right["spec"]["claimRef"]["uid"], bound["metadata"]["uid"]);
     // A pod on a node keeps the claim from going.
     let pod = json!({
@@ -66,32 +66,32 @@ async fn a_claim_gets_the_smallest_volume_that_fits() {
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
         },
     });
-    world.create(PODS, &pod).await;
-    world.delete(&format!("{CLAIMS}/c")).await;
+    harness.create(PODS, &pod).await;
+    harness.delete(&format!("{CLAIMS}/c")).await;
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    assert!(world.get(&format!("{CLAIMS}/c")).await["metadata"]["deletionTimestamp"].is_string());
-    world.delete(&format!("{PODS}/p")).await;
-    world.until("no claim", &format!("{CLAIMS}/c"), |c| c["code"] == 404).await;
+    assert!(harness.get(&format!("{CLAIMS}/c")).await["metadata"]["deletionTimestamp"].is_string());
+    harness.delete(&format!("{PODS}/p")).await;
+    harness.until("no claim", &format!("{CLAIMS}/c"), |c| c["code"] == 404).await;
     // What was made by hand is kept, and not given to anybody else.
-    world.until("a released volume", &format!("{VOLUMES}/right"), phase("Released")).await;
-    world.create(CLAIMS, &claim("next", "manual")).await;
-    let next = world.until("another volume", &format!("{CLAIMS}/next"), phase("Bound")).await;
+    harness.until("a released volume", &format!("{VOLUMES}/right"), phase("Released")).await;
+    harness.create(CLAIMS, &claim("next", "manual")).await;
+    let next = harness.until("another volume", &format!("{CLAIMS}/next"), phase("Bound")).await;
     assert_eq!(next["spec"]["volumeName"], "large");
-    world.delete(&format!("{VOLUMES}/right")).await;
-    world.until("no volume", &format!("{VOLUMES}/right"), |v| v["code"] == 404).await;
-    world.stop().await;
+    harness.delete(&format!("{VOLUMES}/right")).await;
+    harness.until("no volume", &format!("{VOLUMES}/right"), |v| v["code"] == 404).await;
+    harness.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn simulated_volumes_come_when_they_are_asked_for() {
-    let world = World::new(20.0).await;
-    world.create(CLASSES, &class("now", "Immediate")).await;
-    world.create(CLASSES, &class("later", "WaitForFirstConsumer")).await;
-    world.create(CLAIMS, &claim("a", "now")).await;
-    let bound = world.until("a volume", &format!("{CLAIMS}/a"), phase("Bound")).await;
+    let harness = Harness::new(20.0).await;
+    harness.create(CLASSES, &class("now", "Immediate")).await;
+    harness.create(CLASSES, &class("later", "WaitForFirstConsumer")).await;
+    harness.create(CLAIMS, &claim("a", "now")).await;
+    let bound = harness.until("a volume", &format!("{CLAIMS}/a"), phase("Bound")).await;
     let name = bound["spec"]["volumeName"].as_str().unwrap().to_owned();
     assert_eq!(name, format!("pvc-{}", bound["metadata"]["uid"].as_str().unwrap()));
-    let volume = world.get(&format!("{VOLUMES}/{name}")).await;
+    let volume = harness.get(&format!("{VOLUMES}/{name}")).await;
     assert_eq!(volume["spec"]["capacity"]["storage"], "2Gi");
     assert_eq!(
         volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"],
@@ -99,39 +99,39 @@ async fn simulated_volumes_come_when_they_are_asked_for() {
     );
     assert_eq!(volume["spec"]["csi"]["driver"], "simulated.plimsoll.dev");
     // The other class waits until a scheduler has chosen a node.
-    world.create(CLAIMS, &claim("b", "later")).await;
+    harness.create(CLAIMS, &claim("b", "later")).await;
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    assert_eq!(world.get(&format!("{CLAIMS}/b")).await["status"]["phase"], "Pending");
+    assert_eq!(harness.get(&format!("{CLAIMS}/b")).await["status"]["phase"], "Pending");
     let chosen = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}});
-    world.patch(&format!("{CLAIMS}/b"), &chosen).await;
-    world.until("its volume", &format!("{CLAIMS}/b"), phase("Bound")).await;
+    harness.patch(&format!("{CLAIMS}/b"), &chosen).await;
+    harness.until("its volume", &format!("{CLAIMS}/b"), phase("Bound")).await;
     // They go with their claims.
-    world.delete(&format!("{CLAIMS}/a")).await;
-    world.until("no volume", &format!("{VOLUMES}/{name}"), |v| v["code"] == 404).await;
-    world.stop().await;
+    harness.delete(&format!("{CLAIMS}/a")).await;
+    harness.until("no volume", &format!("{VOLUMES}/{name}"), |v| v["code"] == 404).await;
+    harness.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_without_a_class_get_the_default_one() {
-    let world = World::new(20.0).await;
+    let harness = Harness::new(20.0).await;
     let mut open = claim("early", "");
     open["spec"].as_object_mut().unwrap().remove("storageClassName");
-    world.create(CLAIMS, &open).await;
+    harness.create(CLAIMS, &open).await;
     // The empty class is a choice: no class.
-    world.create(CLAIMS, &claim("none", "")).await;
-    world.create(CLASSES, &class("other", "Immediate")).await;
+    harness.create(CLAIMS, &claim("none", "")).await;
+    harness.create(CLASSES, &class("other", "Immediate")).await;
     let mut default = class("fast", "Immediate");
     default["metadata"]["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
-    world.create(CLASSES, &default).await;
-    let early = world.until("a volume", &format!("{CLAIMS}/early"), phase("Bound")).await;
+    harness.create(CLASSES, &default).await;
+    let early = harness.until("a volume", &format!("{CLAIMS}/early"), phase("Bound")).await;
     assert_eq!(early["spec"]["storageClassName"], "fast");
     open["metadata"]["name"] = json!("late");
-    assert_eq!(world.create(CLAIMS, &open).await["spec"]["storageClassName"], "fast");
-    world.until("a volume", &format!("{CLAIMS}/late"), phase("Bound")).await;
-    let none = world.get(&format!("{CLAIMS}/none")).await;
+    assert_eq!(harness.create(CLAIMS, &open).await["spec"]["storageClassName"], "fast");
+    harness.until("a volume", &format!("{CLAIMS}/late"), phase("Bound")).await;
+    let none = harness.get(&format!("{CLAIMS}/none")).await;
     assert_eq!(
         (&none["spec"]["storageClassName"], &none["status"]["phase"]),
         (&json!(""), &json!("Pending"))
     );
-    world.stop().await;
+    harness.stop().await;
 }

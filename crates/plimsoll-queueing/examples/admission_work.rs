@@ -83,7 +83,8 @@ fn workload(
     }
 }
 
-struct World {
+/// The engine, and the workloads whose writes are confirmed in order.
+struct Harness {
     queueing: Queueing,
     now: Time,
     workloads: BTreeMap<WorkloadKey, (Workload, Duration)>,
@@ -98,11 +99,11 @@ struct World {
     longest: std::time::Duration,
 }
 
-impl World {
+impl Harness {
     fn new(cohorts: usize, per_cohort: usize, per_queue: usize) -> Self {
         let config = Config { explain_every: Duration::from_seconds(1), ..Config::default() };
         let (queueing, now) = (Queueing::new(config), Time::from_seconds(1_700_000_000));
-        let mut world = Self {
+        let mut harness = Self {
             queueing,
             now,
             workloads: BTreeMap::new(),
@@ -121,19 +122,19 @@ impl World {
             Event::ResourceFlavorUpsert(Box::new(flavor)),
         ];
         events.extend((0..cohorts * per_cohort).flat_map(|i| queue(i, per_cohort)));
-        world.step(events);
+        harness.step(events);
         for q in 0..cohorts * per_cohort {
             for (c, class) in CLASSES.iter().enumerate() {
                 for i in 0..class.0 * per_queue / 50 {
                     let at = now.plus(Duration::from_millis(class.3 * i64::try_from(i).unwrap()));
                     let w = workload(format!("w-{q}-{c}-{i}"), q, *class, at);
-                    world.workloads.insert(w.key.clone(), (w.clone(), Duration::from_millis(class.4)));
-                    world.at(at, w);
-                    world.left += 1;
+                    harness.workloads.insert(w.key.clone(), (w.clone(), Duration::from_millis(class.4)));
+                    harness.at(at, w);
+                    harness.left += 1;
                 }
             }
         }
-        world
+        harness
     }
 
     fn at(&mut self, at: Time, w: Workload) {
@@ -219,16 +220,16 @@ impl World {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize| args[i].parse::<usize>().unwrap();
-    let mut world = World::new(number(2), number(3), number(4));
+    let mut harness = Harness::new(number(2), number(3), number(4));
     let began = std::time::Instant::now();
-    world.run(args[1] == "paced");
-    println!("{} admitted", world.admitted);
+    harness.run(args[1] == "paced");
+    println!("{} admitted", harness.admitted);
     if args.iter().any(|a| a == "--time") {
         let took = began.elapsed();
         println!(
             "{took:?}, {:?} per admission, longest step {:?}",
-            took / u32::try_from(world.admitted).unwrap(),
-            world.longest
+            took / u32::try_from(harness.admitted).unwrap(),
+            harness.longest
         );
     }
 }

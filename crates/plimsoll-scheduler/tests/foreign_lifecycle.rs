@@ -79,12 +79,13 @@ impl Plugin for Audit {
     }
 }
 
-struct World {
+/// The scheduler with the plugin, and the extension points that were called.
+struct Harness {
     scheduler: Scheduler,
     calls: Arc<Mutex<Vec<&'static str>>>,
 }
 
-impl World {
+impl Harness {
     fn new() -> Self {
         use ExtensionPoint as P;
         let calls: Arc<Mutex<Vec<&'static str>>> = Arc::default();
@@ -99,9 +100,9 @@ impl World {
         let plugins =
             PluginSet::new(&registry, &user, FeatureGates::default()).expect("the registry knows it");
         let profiles = vec![Profile { plugins, ..Profile::default() }];
-        let mut world = Self { scheduler: Scheduler::new(Config { profiles, ..Config::default() }), calls };
-        world.step(0, &node(1000));
-        world
+        let mut harness = Self { scheduler: Scheduler::new(Config { profiles, ..Config::default() }), calls };
+        harness.step(0, &node(1000));
+        harness
     }
 
     fn step(&mut self, at: i64, event: &ObjectEvent) -> Vec<Action> {
@@ -156,7 +157,7 @@ fn message(actions: &[Action]) -> String {
 
 #[test]
 fn every_point_is_called_in_order() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     assert!(is_bound(&w.step(1, &pod("p", 100, ("stop", "")))));
     w.scheduler.handle(Time::from_seconds(2), Event::Bound("p".to_owned()));
     assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Permit", "PreBind", "PostBind"]);
@@ -164,17 +165,17 @@ fn every_point_is_called_in_order() {
 
 #[test]
 fn a_pod_is_stopped_where_the_plugin_says() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     assert!(w.step(1, &pod("p", 100, ("stop", "PreEnqueue"))).is_empty());
     assert_eq!(w.scheduler.queue_counts().gated, 1);
     assert_eq!(w.calls(), ["PreEnqueue"]);
 
-    let mut w = World::new();
+    let mut w = Harness::new();
     let told = message(&w.step(1, &pod("p", 100, ("stop", "Reserve"))));
     assert_eq!(told, "Unschedulable: 0/1 nodes are available: 1 not here.");
     assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Unreserve"]);
 
-    let mut w = World::new();
+    let mut w = Harness::new();
     assert!(w.step(1, &pod("p", 100, ("stop", "Permit"))).is_empty());
     assert_eq!(w.scheduler.next_wake(), Some(Time::from_seconds(4)));
     let told = message(&w.decide(4));
@@ -184,7 +185,7 @@ fn a_pod_is_stopped_where_the_plugin_says() {
     );
     assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Permit", "Unreserve"]);
 
-    let mut w = World::new();
+    let mut w = Harness::new();
     assert!(w.step(1, &pod("p", 100, ("stop", "PreBind"))).is_empty());
     assert_eq!(w.calls(), ["PreEnqueue", "Reserve", "Permit", "PreBind"]);
     let told = message(&w.decide(4));
@@ -197,7 +198,7 @@ fn a_pod_is_stopped_where_the_plugin_says() {
 
 #[test]
 fn any_event_requeues_pods_of_a_plugin_without_hints() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     message(&w.step(1, &pod("p", 100, ("stop", "Reserve"))));
     w.calls();
     assert!(w.decide(10).is_empty() && w.calls().is_empty(), "nothing has happened");
@@ -207,7 +208,7 @@ fn any_event_requeues_pods_of_a_plugin_without_hints() {
 
 #[test]
 fn post_filter_of_a_plugin_chooses_victims() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     let bound = |event| {
         let ObjectEvent::PodUpsert(mut pod) = event else { unreachable!("a pod") };
         "a".clone_into(&mut pod.spec.node_name);

@@ -5,7 +5,7 @@ use plimsoll_queueing::{QuotaNode, ResourceUsage};
 use serde_json::{Map, Value, json};
 
 use super::compare::differences;
-use super::world::World;
+use super::harness::Harness;
 
 fn verdict(out: &[String]) -> Result<(), String> {
     if out.is_empty() { Ok(()) } else { Err(out.join("\n")) }
@@ -27,23 +27,23 @@ pub fn role_hash(row: &Value) -> Result<(), String> {
 }
 
 pub fn scenario(row: &Value) -> Result<(), String> {
-    let mut world = World::new(row)?;
+    let mut harness = Harness::new(row)?;
     let mut out = Vec::new();
     let cycles = row["cycles"].as_array().map_or(&[][..], Vec::as_slice);
     for (n, cycle) in cycles.iter().enumerate() {
         if n > 0 {
-            world.stop_evicted();
+            harness.stop_evicted();
         }
-        world.cycle();
-        compare_cycle(&format!("cycle {n}"), &cycle["expect"], &mut world, &mut out);
+        harness.cycle();
+        compare_cycle(&format!("cycle {n}"), &cycle["expect"], &mut harness, &mut out);
     }
     let mut after = Vec::new();
-    compare_final(row, &world, &mut after);
+    compare_final(row, &harness, &mut after);
     if !after.is_empty() {
         // A list that ends because nothing waits any more shows the state after the last stops.
-        world.stop_evicted();
+        harness.stop_evicted();
         let mut stopped = Vec::new();
-        compare_final(row, &world, &mut stopped);
+        compare_final(row, &harness, &mut stopped);
         if stopped.is_empty() {
             after.clear();
         }
@@ -56,8 +56,8 @@ fn object(v: &Value) -> Map<String, Value> {
     v.as_object().cloned().unwrap_or_default()
 }
 
-fn compare_cycle(path: &str, expect: &Value, world: &mut World, out: &mut Vec<String>) {
-    let seen = std::mem::take(&mut world.seen);
+fn compare_cycle(path: &str, expect: &Value, harness: &mut Harness, out: &mut Vec<String>) {
+    let seen = std::mem::take(&mut harness.seen);
     for (name, got) in [("admitted", seen.admitted), ("preempted", seen.preempted), ("evicted", seen.evicted)]
     {
         let want = Value::Object(object(&expect[name]));
@@ -65,15 +65,15 @@ fn compare_cycle(path: &str, expect: &Value, world: &mut World, out: &mut Vec<St
         differences(&format!("{path} {name}"), &want, &got, out);
     }
     let mut want = object(&expect["pending"]);
-    let mut got = world.pending();
+    let mut got = harness.pending();
     for (key, w) in &mut want {
         let Some(w) = w.as_object_mut() else { continue };
         let Some(g) = got.get_mut(key).and_then(Value::as_object_mut) else { continue };
         let unpublished = w.remove("unpublishedMessage").is_some();
         if unpublished {
-            world.unpublished.insert(key.clone());
+            harness.unpublished.insert(key.clone());
         }
-        if unpublished || (world.unpublished.contains(key) && !w.contains_key("reason")) {
+        if unpublished || (harness.unpublished.contains(key) && !w.contains_key("reason")) {
             // Only where it waits can be compared; our reason is better than none.
             for f in ["reason", "message"] {
                 w.remove(f);
@@ -91,9 +91,9 @@ fn compare_cycle(path: &str, expect: &Value, world: &mut World, out: &mut Vec<St
     differences(&format!("{path} pending"), &want.into(), &got.into(), out);
 }
 
-fn compare_final(row: &Value, world: &World, out: &mut Vec<String>) {
+fn compare_final(row: &Value, harness: &Harness, out: &mut Vec<String>) {
     let want = &row["final"];
-    let Some(queueing) = world.engine.queueing() else { return };
+    let Some(queueing) = harness.engine.queueing() else { return };
     let tree = queueing.quota_tree();
     let (mut usage, mut shares, mut inactive) = (Map::new(), Map::new(), Map::new());
     for node in tree.iter().filter(|n| n.cluster_queue) {
@@ -130,7 +130,7 @@ fn compare_final(row: &Value, world: &World, out: &mut Vec<String>) {
     }
     if let Some(want) = want.get("localQueueConsumed") {
         // A resource that is missing and one that is zero are the same.
-        let got = consumed(world);
+        let got = consumed(harness);
         for (queue, amounts) in want.as_object().into_iter().flatten() {
             let (mut want, mut got) = (object(amounts), object(&got[queue]));
             want.retain(|_, v| v != "0");
@@ -141,8 +141,8 @@ fn compare_final(row: &Value, world: &World, out: &mut Vec<String>) {
     }
 }
 
-fn consumed(world: &World) -> Value {
-    let queues = world.local_queues.iter().filter_map(|(key, status)| {
+fn consumed(harness: &Harness) -> Value {
+    let queues = harness.local_queues.iter().filter_map(|(key, status)| {
         let (resources, _) = status.consumed.as_ref()?;
         let amounts: Map<String, Value> = resources
             .iter()
@@ -157,8 +157,8 @@ fn consumed(world: &World) -> Value {
 }
 
 pub fn quota(row: &Value) -> Result<(), String> {
-    let world = World::new(row)?;
-    let tree = world.engine.queueing().map(|q| q.quota_tree()).unwrap_or_default();
+    let harness = Harness::new(row)?;
+    let tree = harness.engine.queueing().map(|q| q.quota_tree()).unwrap_or_default();
     let expect = &row["expect"];
     let mut out = Vec::new();
     for (section, want) in object(expect) {

@@ -6,6 +6,6 @@ mod cronjobs;
 mod deletion;
 mod deployments;
 mod events;
+mod harness;
 mod jobs;
 mod quotas;
-mod world;

@@ -3,19 +3,19 @@
 use plimsoll_client::{Propagation, Resource, Target, resources};
 use serde_json::json;
 
-use crate::world::World;
+use crate::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quotas_are_counted_and_given_back() {
-    let world = World::new().await;
+    let harness = Harness::new().await;
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
         "spec": {"hard": {"pods": "3", "requests.cpu": "1", "count/jobs.batch": "2"}},
     });
-    world.create(&resources::RESOURCE_QUOTAS, "default", quota).await;
+    harness.create(&resources::RESOURCE_QUOTAS, "default", quota).await;
     let used =
-        |w: &World| w.get(&resources::RESOURCE_QUOTAS, "default", "q").unwrap()["status"]["used"].clone();
-    world
+        |w: &Harness| w.get(&resources::RESOURCE_QUOTAS, "default", "q").unwrap()["status"]["used"].clone();
+    harness
         .until("the first count", |w| {
             used(w) == json!({"pods": "0", "requests.cpu": "0", "count/jobs.batch": "0"})
         })
@@ -32,40 +32,40 @@ async fn quotas_are_counted_and_given_back() {
         pod
     };
     for (name, exit) in [("a", None), ("b", None), ("c", Some("0"))] {
-        world.create(&resources::PODS, "default", pod(name, exit)).await;
+        harness.create(&resources::PODS, "default", pod(name, exit)).await;
     }
     // The pod that has ended gives back what it used.
-    world
+    harness
         .until("two pods' worth", |w| {
             used(w) == json!({"pods": "2", "requests.cpu": "600m", "count/jobs.batch": "0"})
         })
         .await;
-    world.create(&resources::PODS, "default", pod("d", None)).await;
+    harness.create(&resources::PODS, "default", pod("d", None)).await;
     let target = Target::create(&resources::PODS, "default");
-    let refused = world.client.create(target, pod("e", None)).await.unwrap_err();
+    let refused = harness.client.create(target, pod("e", None)).await.unwrap_err();
     assert!(refused.message.contains("exceeded quota: q"), "{refused}");
-    world.delete(&resources::PODS, "default", "a", Propagation::Background).await;
-    world.delete(&resources::PODS, "default", "d", Propagation::Background).await;
-    world.until("one pod's worth", |w| used(w)["pods"] == "1" && used(w)["requests.cpu"] == "300m").await;
-    world.stop().await;
+    harness.delete(&resources::PODS, "default", "a", Propagation::Background).await;
+    harness.delete(&resources::PODS, "default", "d", Propagation::Background).await;
+    harness.until("one pod's worth", |w| used(w)["pods"] == "1" && used(w)["requests.cpu"] == "300m").await;
+    harness.stop().await;
 }
 
 /// Counting anew never loses what is charged for writes that are still under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_holds_while_it_is_counted() {
-    let world = World::new().await;
+    let harness = Harness::new().await;
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
         "spec": {"hard": {"count/secrets": "10"}},
     });
-    world.create(&resources::RESOURCE_QUOTAS, "default", quota).await;
+    harness.create(&resources::RESOURCE_QUOTAS, "default", quota).await;
     let used =
-        |w: &World| w.get(&resources::RESOURCE_QUOTAS, "default", "q").unwrap()["status"]["used"].clone();
-    world.until("the first count", |w| used(w) == json!({"count/secrets": "0"})).await;
+        |w: &Harness| w.get(&resources::RESOURCE_QUOTAS, "default", "q").unwrap()["status"]["used"].clone();
+    harness.until("the first count", |w| used(w) == json!({"count/secrets": "0"})).await;
     let secrets = Resource::builtin("", "v1", "secrets", "/secrets");
     let writers: Vec<_> = (0..6)
         .map(|n| {
-            let (client, secrets) = (world.client.clone(), secrets.clone());
+            let (client, secrets) = (harness.client.clone(), secrets.clone());
             tokio::spawn(async move {
                 let mut made = 0;
                 for i in 0..8 {
@@ -84,6 +84,6 @@ async fn a_quota_holds_while_it_is_counted() {
         made += writer.await.unwrap();
     }
     assert_eq!(made, 10);
-    world.until("all counted", |w| used(w) == json!({"count/secrets": "10"})).await;
-    world.stop().await;
+    harness.until("all counted", |w| used(w) == json!({"count/secrets": "10"})).await;
+    harness.stop().await;
 }

@@ -41,15 +41,16 @@ impl Api {
     }
 }
 
-pub struct World {
+/// The server, its controllers, the clock that they share, and the client.
+pub struct Harness {
     pub api: Api,
     pub clock: Clock,
     controllers: Controllers,
     kubelet: tokio::task::JoinHandle<()>,
 }
 
-impl World {
-    /// A world whose clock runs so many times as fast as the wall clock's.
+impl Harness {
+    /// A harness whose clock runs so many times as fast as the wall clock's.
     pub async fn new(speed: f64) -> Self {
         let clock = Clock::scaled(speed);
         let config = ServerConfig { clock: clock.clone(), ..ServerConfig::default() };

@@ -107,14 +107,16 @@ fn wants(n: usize, templates: &[&str], requests: &[(&str, i64)]) -> Workload {
     w
 }
 
-struct World {
+/// Queueing and one workload; each write is confirmed at once. Scripted cases with exact amounts and messages: what a
+/// cluster around the engine does wrong is for the simulator (`plimsoll-sim`).
+struct Harness {
     q: Queueing,
     wl: Workload,
     version: u64,
     writes: usize,
 }
 
-impl World {
+impl Harness {
     fn new(config: Config, wl: Workload, events: Vec<Event>) -> Self {
         let mut cq = cluster_queue("c", "", 1_000_000, None, false);
         let resources = ["gpus", "nics", "gpu-memory", "example.com/gpu"];
@@ -141,7 +143,7 @@ impl World {
         let flavor = |name: &str| {
             Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: name.into(), ..Default::default() }))
         };
-        let mut world = Self { q: Queueing::new(config), wl: wl.clone(), version: 1, writes: 0 };
+        let mut harness = Self { q: Queueing::new(config), wl: wl.clone(), version: 1, writes: 0 };
         let mut all = vec![
             Event::NamespaceUpsert("n".into(), StringMap::default()),
             flavor("f"),
@@ -151,8 +153,8 @@ impl World {
             Event::WorkloadUpsert(Box::new(wl)),
         ];
         all.extend(events);
-        world.tell(all);
-        world
+        harness.tell(all);
+        harness
     }
 
     fn tell(&mut self, mut events: Vec<Event>) {
@@ -336,18 +338,18 @@ fn templates_become_amounts_or_reasons() {
     for (requests, mut events, want) in table {
         let context = format!("{requests:?}");
         events.push(template("t", requests));
-        let world = World::new(config(), wants(1, &["t"], &[]), events);
+        let harness = Harness::new(config(), wants(1, &["t"], &[]), events);
         match want {
             Ok(amounts) => {
                 let amounts: Vec<(String, i64)> =
                     amounts.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
-                assert!(world.wl.status.is_true(cond::QUOTA_RESERVED), "{context}: {:?}", world.says());
-                assert_eq!(world.held(), amounts, "{context}");
+                assert!(harness.wl.status.is_true(cond::QUOTA_RESERVED), "{context}: {:?}", harness.says());
+                assert_eq!(harness.held(), amounts, "{context}");
             }
-            Err("") => assert_eq!(world.says().0, "ExceedsMaxQuota", "{context}: {:?}", world.says()),
+            Err("") => assert_eq!(harness.says().0, "ExceedsMaxQuota", "{context}: {:?}", harness.says()),
             Err(message) => {
-                assert_eq!(world.says(), ("Misconfigured", message), "{context}");
-                let requeued = world
+                assert_eq!(harness.says(), ("Misconfigured", message), "{context}");
+                let requeued = harness
                     .wl
                     .status
                     .condition(cond::REQUEUED)
@@ -360,28 +362,28 @@ fn templates_become_amounts_or_reasons() {
 
 #[test]
 fn what_appears_wakes_who_waits_for_it() {
-    let mut world = World::new(config(), wants(1, &["t", "u"], &[]), vec![]);
-    let (reason, message) = world.says();
+    let mut harness = Harness::new(config(), wants(1, &["t", "u"], &[]), vec![]);
+    let (reason, message) = harness.says();
     assert_eq!(reason, "Misconfigured");
     assert!(message.ends_with("failed to get claim spec for ResourceClaimTemplate t in podset main: ResourceClaimTemplate.resource.k8s.io \"t\" not found"), "{message}");
-    world.tell(vec![template("t", vec![exactly("gpu", 1, &[])])]);
-    assert!(world.says().1.contains("resourceClaims[1]"), "{:?}", world.says());
-    world.tell(vec![template("u", vec![exactly("gpu", 1, &["big"])])]);
-    assert!(world.says().1.contains("failed to get DeviceClass gpu"), "{:?}", world.says());
-    world.tell(vec![class("gpu", &[], None, 0)]);
-    assert!(world.says().1.contains("0 device(s) match"), "{:?}", world.says());
-    let writes = world.writes;
-    world.tell(vec![slice("other", 1, 1, &[("small", 0)]), class("unrelated", &[], None, 0)]);
-    assert_eq!(world.writes, writes, "nothing new to say");
-    world.tell(vec![slice("s", 1, 1, &[("big1", 0)])]);
-    assert_eq!(world.held(), [("gpus".to_owned(), 4)]);
-    assert!(world.wl.status.condition(cond::REQUEUED).is_none());
+    harness.tell(vec![template("t", vec![exactly("gpu", 1, &[])])]);
+    assert!(harness.says().1.contains("resourceClaims[1]"), "{:?}", harness.says());
+    harness.tell(vec![template("u", vec![exactly("gpu", 1, &["big"])])]);
+    assert!(harness.says().1.contains("failed to get DeviceClass gpu"), "{:?}", harness.says());
+    harness.tell(vec![class("gpu", &[], None, 0)]);
+    assert!(harness.says().1.contains("0 device(s) match"), "{:?}", harness.says());
+    let writes = harness.writes;
+    harness.tell(vec![slice("other", 1, 1, &[("small", 0)]), class("unrelated", &[], None, 0)]);
+    assert_eq!(harness.writes, writes, "nothing new to say");
+    harness.tell(vec![slice("s", 1, 1, &[("big1", 0)])]);
+    assert_eq!(harness.held(), [("gpus".to_owned(), 4)]);
+    assert!(harness.wl.status.condition(cond::REQUEUED).is_none());
     // What is held stays held.
-    world.tell(vec![
+    harness.tell(vec![
         Event::ResourceSliceDelete("s".into()),
         Event::ClaimTemplateDelete("n".into(), "t".into()),
     ]);
-    assert_eq!(world.held(), [("gpus".to_owned(), 4)]);
+    assert_eq!(harness.held(), [("gpus".to_owned(), 4)]);
 }
 
 #[test]
@@ -393,18 +395,18 @@ fn gates_decide_whether_claims_count() {
         c
     };
     let off = "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled";
-    let world = World::new(with(false, true), wants(1, &["t"], &[]), template());
-    assert_eq!(world.says(), ("Misconfigured", off));
+    let harness = Harness::new(with(false, true), wants(1, &["t"], &[]), template());
+    assert_eq!(harness.says(), ("Misconfigured", off));
     // Switched on again.
-    let world = World::new(with(true, true), world.wl, template());
-    assert_eq!(world.held(), [("gpus".to_owned(), 2)]);
-    let world = World::new(with(false, false), wants(1, &["t"], &[]), template());
-    assert!(world.wl.status.is_true(cond::QUOTA_RESERVED) && world.held().is_empty());
+    let harness = Harness::new(with(true, true), harness.wl, template());
+    assert_eq!(harness.held(), [("gpus".to_owned(), 2)]);
+    let harness = Harness::new(with(false, false), wants(1, &["t"], &[]), template());
+    assert!(harness.wl.status.is_true(cond::QUOTA_RESERVED) && harness.held().is_empty());
     let mut named = wants(1, &["t"], &[]);
     named.pod_sets[0].spec.resource_claims.push(claim(PodClaimSource::Claim("mine".into())));
-    let world = World::new(with(true, true), named, template());
-    assert_eq!(world.says().1, "KueueDRAIntegration feature does not support use of resource claims");
-    let requeued = world.wl.status.condition(cond::REQUEUED).map(|c| c.message.as_str());
+    let harness = Harness::new(with(true, true), named, template());
+    assert_eq!(harness.says().1, "KueueDRAIntegration feature does not support use of resource claims");
+    let requeued = harness.wl.status.condition(cond::REQUEUED).map(|c| c.message.as_str());
     assert_eq!(requeued, Some("DRA resource claims not supported"));
 }
 
@@ -423,25 +425,25 @@ fn extended_resources_count_as_devices_of_their_class() {
     ];
     for (events, want) in table {
         let context = format!("{events:?}");
-        let world = World::new(config(), asks(), events);
-        assert_eq!(world.held(), want, "{context}: {:?}", world.says());
+        let harness = Harness::new(config(), asks(), events);
+        assert_eq!(harness.held(), want, "{context}: {:?}", harness.says());
     }
     let mut both = wants(1, &["t"], &[(NAME, 3)]);
     let mut first = both.pod_sets[0].spec.containers[0].clone();
     first.requests.insert(NAME.into(), 5);
     both.pod_sets[0].spec.init_containers.push(first);
     let events = vec![class("gpu", &[], Some(NAME), 5), template("t", vec![exactly("gpu", 1, &[])])];
-    assert_eq!(World::new(config(), both, events).held(), gpus(12));
-    let world = World::new(config(), asks(), vec![class("part", &[], Some(NAME), 5)]);
+    assert_eq!(Harness::new(config(), both, events).held(), gpus(12));
+    let harness = Harness::new(config(), asks(), vec![class("part", &[], Some(NAME), 5)]);
     assert_eq!(
-        world.says().1,
+        harness.says().1,
         "spec.podSets[0].template.spec.containers[0]: Invalid value: \"example.com/gpu\": extended resource example.com/gpu resolves to DeviceClass part with counters configured; use ResourceClaimTemplates with CEL selectors for counter-based quota"
     );
     // A class that appears changes what those that wait count as.
     let mut big = wants(1, &[], &[(NAME, 600)]);
     big.pod_sets[0].count = 1;
-    let mut world = World::new(config(), big, vec![class("part", &[], Some(NAME), 5)]);
-    assert_eq!(world.says().0, "Misconfigured");
-    world.tell(vec![class("gpu", &[], Some(NAME), 9)]);
-    assert_eq!(world.held(), gpus(600));
+    let mut harness = Harness::new(config(), big, vec![class("part", &[], Some(NAME), 5)]);
+    assert_eq!(harness.says().0, "Misconfigured");
+    harness.tell(vec![class("gpu", &[], Some(NAME), 9)]);
+    assert_eq!(harness.held(), gpus(600));
 }

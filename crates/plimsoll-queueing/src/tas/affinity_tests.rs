@@ -1,7 +1,7 @@
 //! Preferred node affinity within a topology: what Kueue's own cases say, as data.
 
 use super::balanced_tests::nodes;
-use super::tests::{World, gates, job, request};
+use super::tests::{Harness, gates, job, request};
 use crate::TopologyRequest;
 use plimsoll_state::model::{NodeAffinity, NodeSelectorTerm, Operator, PreferredSchedulingTerm, Requirement};
 
@@ -45,7 +45,7 @@ fn preferred_nodes_come_first() {
     for (levels, text, topology, count, on, off) in table {
         for (gate, want) in [(true, on), (false, off)] {
             let mut w =
-                World::with(gates(|g| g.tas_preferred_affinity = gate), &[], levels, nodes(levels, text));
+                Harness::with(gates(|g| g.tas_preferred_affinity = gate), &[], levels, nodes(levels, text));
             let mut wl = job("j", count, topology.clone());
             wl.pod_sets[0].spec.affinity.node = terms(PREFERRED);
             w.submit(wl);
@@ -60,7 +60,8 @@ fn weights_of_preferences_add_up() {
     let both = [(10, "block", "b2"), (100, "rack", "r2")];
     for (wanted, want) in [(&both[..], "c=1"), (&both[..1], "a=1"), (&both[1..], "b=1")] {
         let all = "b2/r1/a=1 b1/r2/b=1 b2/r2/c=1";
-        let mut w = World::with(gates(|g| g.tas_preferred_affinity = true), &[], BLOCKS, nodes(BLOCKS, all));
+        let mut w =
+            Harness::with(gates(|g| g.tas_preferred_affinity = true), &[], BLOCKS, nodes(BLOCKS, all));
         let mut wl = job("j", 1, request(None, Some("rack"), &[]));
         wl.pod_sets[0].spec.affinity.node = terms(wanted);
         w.submit(wl);

@@ -1,6 +1,6 @@
 //! Balanced placement: what Kueue's own cases say, as data.
 
-use super::tests::{World, gates, job, request};
+use super::tests::{Harness, gates, job, request};
 use crate::PodSet;
 use plimsoll_state::model::Node;
 use plimsoll_state::time::Time;
@@ -227,7 +227,7 @@ const CASES: &[Case] = &[
 #[test]
 fn balanced_placement_spreads_evenly() {
     for c in CASES {
-        let mut w = World::with(gates(|g| g.tas_balanced = true), &[], c.levels, nodes(c.levels, c.nodes));
+        let mut w = Harness::with(gates(|g| g.tas_balanced = true), &[], c.levels, nodes(c.levels, c.nodes));
         let slices: Vec<(&str, i32)> = c.slices.into_iter().collect();
         let mut wl = job("j", c.count, request(None, Some(c.preferred), &slices));
         if let Some(cpus) = c.leader {
@@ -257,7 +257,7 @@ fn only_preferred_levels_are_balanced() {
         (false, None, Some("rack"), "x1=15 x2=10"),
         (true, None, None, "x1=15 x2=10"),
     ] {
-        let mut w = World::with(gates(|g| g.tas_balanced = on), &[], THREE, nodes(THREE, two));
+        let mut w = Harness::with(gates(|g| g.tas_balanced = on), &[], THREE, nodes(THREE, two));
         w.submit(job("j", 25, request(required, preferred, &[])));
         assert_eq!(w.places("j"), want, "{on} {required:?} {preferred:?}");
     }

@@ -1,11 +1,11 @@
 //! Whatever happens to nodes: usage is right, no node is given out twice, and the search for another node agrees
-//! with a plain one.
+//! with a plain one. A reference of the search alone; the simulator (`plimsoll-sim`) recounts nodes under faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::tests::{World, job, request};
+use super::tests::{Harness, job, request};
 use crate::model::WorkloadKey;
 use crate::{Condition, Config, TopologyRequest, Workload, cond};
 
@@ -70,7 +70,7 @@ fn places(w: &Workload) -> BTreeMap<String, i64> {
 }
 
 /// CPUs free on the nodes that can be used.
-fn free(w: &World) -> BTreeMap<String, i64> {
+fn free(w: &Harness) -> BTreeMap<String, i64> {
     let usable = w.nodes.values().filter(|n| n.ready);
     let mut free: BTreeMap<String, i64> =
         usable.map(|n| (n.name.clone(), n.allocatable.get("cpu").copied().unwrap_or(0) / 1000)).collect();
@@ -85,7 +85,7 @@ fn free(w: &World) -> BTreeMap<String, i64> {
 }
 
 /// Whether a workload's failed node can be replaced: by looking at what is free, place by place.
-fn can_replace(w: &World, j: &Workload) -> bool {
+fn can_replace(w: &Harness, j: &Workload) -> bool {
     let Some(failed) = j.status.unhealthy_nodes.first() else { return false };
     let mut rest = places(j);
     let missing = rest.remove(failed).unwrap_or(0);
@@ -160,7 +160,7 @@ fn is_right(j: &Workload) {
 }
 
 struct Checked {
-    world: World,
+    harness: Harness,
     /// Of the nodes; one that comes back is as large as it was.
     cpus: Vec<i64>,
     made: usize,
@@ -174,25 +174,25 @@ impl Checked {
             Op::Submit(kind, count) => {
                 self.made += 1;
                 let (topology, count) = wanted(kind, count);
-                self.world.submit(job(&format!("j{}", self.made), count, topology));
+                self.harness.submit(job(&format!("j{}", self.made), count, topology));
             }
             Op::Finish(i) => {
                 let running: Vec<WorkloadKey> =
-                    self.world.jobs.values().filter(|j| runs(j)).map(|j| j.key.clone()).collect();
+                    self.harness.jobs.values().filter(|j| runs(j)).map(|j| j.key.clone()).collect();
                 let Some(key) = running.get(i % running.len().max(1)) else { return };
                 let kind = cond::FINISHED.into();
-                self.world.change_job(&key.name, |j| {
+                self.harness.change_job(&key.name, |j| {
                     j.status.conditions.push(Condition { kind, status: true, ..Condition::default() });
                 });
             }
-            Op::Remove(n) => self.world.remove_node(NODES[n]),
+            Op::Remove(n) => self.harness.remove_node(NODES[n]),
             Op::Add(n) => {
-                if !self.world.nodes.contains_key(NODES[n]) {
-                    self.world.add_node(NODES[n], self.cpus[n]);
+                if !self.harness.nodes.contains_key(NODES[n]) {
+                    self.harness.add_node(NODES[n], self.cpus[n]);
                 }
             }
-            Op::Break(n) => self.world.change_node(NODES[n], |n| n.ready = false),
-            Op::Repair(n) => self.world.change_node(NODES[n], |n| n.ready = true),
+            Op::Break(n) => self.harness.change_node(NODES[n], |n| n.ready = false),
+            Op::Repair(n) => self.harness.change_node(NODES[n], |n| n.ready = true),
             Op::Wait => self.wait(),
         }
         self.audit();
@@ -201,17 +201,17 @@ impl Checked {
     /// Lets second passes come due, and compares what they found where there is only one.
     fn wait(&mut self) {
         let hurt: Vec<Workload> = self
-            .world
+            .harness
             .jobs
             .values()
             .filter(|j| runs(j) && !j.status.unhealthy_nodes.is_empty())
             .cloned()
             .collect();
-        let [old] = hurt.as_slice() else { return self.world.wait(1) };
-        let possible = can_replace(&self.world, old);
+        let [old] = hurt.as_slice() else { return self.harness.wait(1) };
+        let possible = can_replace(&self.harness, old);
         let evictions = |j: &Workload| j.status.evictions.iter().map(|e| e.count).sum::<i32>();
-        self.world.wait(1);
-        let new = self.world.jobs[&old.key].clone();
+        self.harness.wait(1);
+        let new = self.harness.jobs[&old.key].clone();
         assert_eq!(
             evictions(&new) == evictions(old),
             possible,
@@ -233,11 +233,11 @@ impl Checked {
     }
 
     fn audit(&self) {
-        self.world.engine.check();
-        for (host, left) in free(&self.world) {
+        self.harness.engine.check();
+        for (host, left) in free(&self.harness) {
             assert!(left >= 0, "{host} is promised twice: {left}");
         }
-        self.world.jobs.values().filter(|j| runs(j)).for_each(is_right);
+        self.harness.jobs.values().filter(|j| runs(j)).for_each(is_right);
     }
 }
 
@@ -251,8 +251,8 @@ proptest! {
         ops in proptest::collection::vec(any_op(), 1..30),
     ) {
         let nodes: Vec<(&str, i64)> = NODES.iter().copied().zip(cpus.iter().copied()).collect();
-        let world = World::new(Config::default(), &[], &nodes);
-        let mut checked = Checked { world, cpus, made: 0, compared: (0, 0) };
+        let harness = Harness::new(Config::default(), &[], &nodes);
+        let mut checked = Checked { harness, cpus, made: 0, compared: (0, 0) };
         for op in ops {
             checked.apply(op);
         }
@@ -266,8 +266,8 @@ fn searches_are_compared() {
     for kind in 0..6 {
         for lost in 0..8 {
             let nodes: Vec<(&str, i64)> = NODES.iter().map(|n| (*n, 3)).collect();
-            let world = World::new(Config::default(), &[], &nodes);
-            let mut checked = Checked { world, cpus: vec![3; 8], made: 0, compared: (0, 0) };
+            let harness = Harness::new(Config::default(), &[], &nodes);
+            let mut checked = Checked { harness, cpus: vec![3; 8], made: 0, compared: (0, 0) };
             for op in [Op::Submit(kind, 5), Op::Submit(0, 2), Op::Remove(lost), Op::Wait] {
                 checked.apply(op);
             }

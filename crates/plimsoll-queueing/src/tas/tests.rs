@@ -73,8 +73,8 @@ pub(super) fn job(name: &str, count: i32, topology: TopologyRequest) -> Workload
     }
 }
 
-/// An engine, and an outside that does all it is asked to.
-pub(super) struct World {
+/// An engine, and an outside that does all it is asked to, at once and in order.
+pub(super) struct Harness {
     pub(super) engine: Engine,
     pub(super) now: Time,
     pub(super) jobs: BTreeMap<WorkloadKey, Workload>,
@@ -87,7 +87,7 @@ pub(super) struct World {
     broken: bool,
 }
 
-impl World {
+impl Harness {
     pub(super) fn new(config: Config, checks: &[&str], nodes: &[(&str, i64)]) -> Self {
         let nodes = nodes.iter().map(|(name, cpus)| node(name, *cpus)).collect();
         Self::with(config, checks, &LEVELS, nodes)
@@ -311,7 +311,7 @@ const TWO_RACKS: [(&str, i64); 5] = [("a-1-x", 2), ("a-1-y", 2), ("a-1-z", 2), (
 /// A node is gone: another one of the same rack stands in for it a second later, and the rest stays.
 #[test]
 fn a_lost_node_is_replaced_where_the_rest_is() {
-    let mut w = World::new(Config::default(), &[], &TWO_RACKS);
+    let mut w = Harness::new(Config::default(), &[], &TWO_RACKS);
     w.submit(job("j", 4, request(Some("rack"), None, &[])));
     assert_eq!(w.places("j"), "a-2-x=2 a-2-y=2");
     w.remove_node("a-2-y");
@@ -358,11 +358,11 @@ fn nodes_fail_as_the_gates_say() {
         ("off", gates(|g| g.replace_nodes = false), unknown, [false, false, false, false]),
     ];
     for (name, config, change, want) in all {
-        let mut w = World::new(config, &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+        let mut w = Harness::new(config, &[], &[("a-1-x", 2), ("a-1-y", 2)]);
         w.submit(job("j", 2, request(Some("rack"), None, &[])));
         assert_eq!(w.places("j"), "a-1-x=2");
         w.run_pods("j");
-        let moved = |w: &World| !w.job("j").status.unhealthy_nodes.is_empty() || w.places("j") == "a-1-y=2";
+        let moved = |w: &Harness| !w.job("j").status.unhealthy_nodes.is_empty() || w.places("j") == "a-1-y=2";
         let mut got = Vec::new();
         w.change_node("a-1-x", change);
         got.push(moved(&w));
@@ -383,7 +383,7 @@ fn nodes_fail_as_the_gates_say() {
 #[test]
 fn tolerations_decide_whether_a_taint_matters() {
     for (temporary, moves) in [(None, true), (Some(false), false), (Some(true), true)] {
-        let mut w = World::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+        let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
         let mut j = job("j", 2, request(Some("rack"), None, &[]));
         if let Some(temporary) = temporary {
             j.pod_sets[0].spec.tolerations.push(Toleration {
@@ -408,7 +408,7 @@ fn tolerations_decide_whether_a_taint_matters() {
 /// A node that comes back before it was replaced is no longer unhealthy.
 #[test]
 fn a_node_that_recovers_is_kept() {
-    let mut w = World::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+    let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
     w.submit(job("j", 2, request(Some("rack"), None, &[])));
     w.change_node("a-1-x", |n| n.ready = false);
     assert_eq!(w.job("j").status.unhealthy_nodes, ["a-1-x"]);
@@ -423,7 +423,7 @@ fn a_node_that_recovers_is_kept() {
 #[test]
 fn pods_that_choose_their_node_are_left_alone() {
     for (topology, aware, fails) in [("", false, false), ("t", false, true), ("t", true, true)] {
-        let mut w = World::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+        let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
         let flavor = ResourceFlavor { name: "f".into(), topology: topology.into(), ..Default::default() };
         w.step(vec![engine::Event::Queueing(Event::ResourceFlavorUpsert(Box::new(flavor)))]);
         w.submit(job("j", 2, TopologyRequest::default()));
@@ -436,7 +436,7 @@ fn pods_that_choose_their_node_are_left_alone() {
 /// A second node before the first was replaced ends the workload.
 #[test]
 fn two_failed_nodes_evict() {
-    let mut w = World::new(Config::default(), &[], &TWO_RACKS);
+    let mut w = Harness::new(Config::default(), &[], &TWO_RACKS);
     w.submit(job("j", 4, request(Some("rack"), None, &[])));
     w.remove_node("a-2-y");
     w.remove_node("a-2-x");
@@ -455,7 +455,7 @@ fn two_failed_nodes_evict() {
 /// Without failing fast it is tried again after 1, 2, 4 … 30 s, each time with an event.
 #[test]
 fn without_failing_fast_it_is_tried_again() {
-    let mut w = World::new(gates(|g| g.replace_fail_fast = false), &[], &TWO_RACKS);
+    let mut w = Harness::new(gates(|g| g.replace_fail_fast = false), &[], &TWO_RACKS);
     w.submit(job("j", 4, request(Some("rack"), None, &[])));
     w.remove_node("a-2-y");
     let mut at = Vec::new();
@@ -512,7 +512,7 @@ fn replacements_respect_the_request() {
         (request(None, None, &[("rack", 4)]), 4, "b-1-x=3 b-1-y=1", "b-1-y", "b-1-x=4"),
     ];
     for (topology, count, before, lost, want) in table {
-        let mut w = World::new(gates(|g| g.replace_fail_fast = false), &[], &nodes);
+        let mut w = Harness::new(gates(|g| g.replace_fail_fast = false), &[], &nodes);
         w.submit(job("j", count, topology.clone()));
         assert_eq!(w.places("j"), before, "{topology:?}");
         w.remove_node(lost);
@@ -532,7 +532,7 @@ fn replacements_respect_the_request() {
 /// A placement that names another node that is gone can't be repaired.
 #[test]
 fn stale_placements_are_not_repaired() {
-    let mut w = World::new(gates(|g| g.replace_fail_fast = false), &[], &TWO_RACKS);
+    let mut w = Harness::new(gates(|g| g.replace_fail_fast = false), &[], &TWO_RACKS);
     w.submit(job("j", 4, request(Some("rack"), None, &[])));
     w.run_pods("j");
     w.change_node("a-2-x", |n| n.unschedulable = true);
@@ -548,7 +548,7 @@ fn stale_placements_are_not_repaired() {
 /// A workload that can't outlive its only pod keeps its place.
 #[test]
 fn single_pods_keep_their_place() {
-    let mut w = World::new(Config::default(), &[], &[("a-1-x", 1), ("a-1-y", 2)]);
+    let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 1), ("a-1-y", 2)]);
     w.submit(Workload { single_pod: true, ..job("j", 1, request(Some("rack"), None, &[])) });
     assert_eq!(w.places("j"), "a-1-x=1");
     w.remove_node("a-1-x");
@@ -560,7 +560,7 @@ fn single_pods_keep_their_place() {
 /// A pod that was sent to a node and never started is ended when the node fails, and when the placement has moved on.
 #[test]
 fn pods_sent_to_a_failed_node_are_ended() {
-    let mut w = World::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+    let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
     w.submit(job("j", 2, request(Some("rack"), None, &[])));
     w.show_pod("j", "p", "a-1-x", |_| {});
     w.show_pod("j", "gated", "a-1-x", |p| p.spec.scheduling_gates.push("kueue.x-k8s.io/topology".into()));
@@ -578,7 +578,7 @@ fn pods_sent_to_a_failed_node_are_ended() {
 /// Ending a pod fails for a while: it is ended afterwards, and the tries grow rarer.
 #[test]
 fn a_pod_that_could_not_be_ended_is_ended_later() {
-    let mut w = World::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+    let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
     w.submit(job("j", 2, request(Some("rack"), None, &[])));
     w.show_pod("j", "p", "a-1-x", |_| {});
     w.broken = true;
@@ -592,7 +592,7 @@ fn a_pod_that_could_not_be_ended_is_ended_later() {
     assert_eq!(w.failed_pods.iter().collect::<Vec<_>>(), ["p"]);
 }
 
-fn provisioned(w: &mut World, state: CheckState, selector: Option<(&str, &str)>) {
+fn provisioned(w: &mut Harness, state: CheckState, selector: Option<(&str, &str)>) {
     w.change_job("j", |j| {
         for c in &mut j.status.admission_checks {
             c.state = state;
@@ -608,9 +608,9 @@ fn provisioned(w: &mut World, state: CheckState, selector: Option<(&str, &str)>)
 /// With ProvisioningRequests the quota comes first, the placement once the checks are ready and the nodes there.
 #[test]
 fn placements_wait_for_provisioning() {
-    let mut w = World::new(Config::default(), &["kueue.x-k8s.io/provisioning-request"], &[("a-1-x", 1)]);
+    let mut w = Harness::new(Config::default(), &["kueue.x-k8s.io/provisioning-request"], &[("a-1-x", 1)]);
     w.submit(job("j", 4, request(Some("rack"), None, &[])));
-    let delayed = |w: &World| {
+    let delayed = |w: &Harness| {
         let admission: Option<&Admission> = w.job("j").status.admission.as_deref();
         admission.and_then(|a| a.assignments[0].delayed)
     };
@@ -641,14 +641,14 @@ fn placements_wait_for_provisioning() {
 /// What a check adds to the pods counts for their placement.
 #[test]
 fn updates_of_checks_count() {
-    let mut w = World::new(Config::default(), &["kueue.x-k8s.io/provisioning-request"], &TWO_RACKS);
+    let mut w = Harness::new(Config::default(), &["kueue.x-k8s.io/provisioning-request"], &TWO_RACKS);
     w.change_node("a-1-z", |n| _ = n.labels.insert("new".into(), "yes".into()));
     w.submit(job("j", 2, request(Some("rack"), None, &[])));
     provisioned(&mut w, CheckState::Ready, Some(("new", "yes")));
     w.wait(1);
     assert_eq!(w.places("j"), "a-1-z=2");
     // With MultiKueue another cluster decides.
-    let mut w = World::new(Config::default(), &["kueue.x-k8s.io/multikueue"], &TWO_RACKS);
+    let mut w = Harness::new(Config::default(), &["kueue.x-k8s.io/multikueue"], &TWO_RACKS);
     w.submit(job("j", 2, request(Some("rack"), None, &[])));
     provisioned(&mut w, CheckState::Ready, None);
     w.wait(10);

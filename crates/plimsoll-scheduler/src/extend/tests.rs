@@ -39,12 +39,13 @@ fn extender(verbs: &str) -> Extender {
     }
 }
 
-struct World {
+/// The scheduler, stepped once a second. The tests play the extenders, one answer at a time.
+struct Harness {
     place: Scheduler,
     second: i64,
 }
 
-impl World {
+impl Harness {
     fn new(extenders: Vec<Extender>) -> Self {
         Self { place: Scheduler::new(Config { extenders, ..Config::default() }), second: 0 }
     }
@@ -101,7 +102,7 @@ fn three() -> Vec<Event> {
 
 #[test]
 fn filters_come_one_after_another_and_scores_decide() {
-    let mut w = World::new(vec![extender("fp"), extender("f")]);
+    let mut w = Harness::new(vec![extender("fp"), extender("f")]);
     w.step(three());
     let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
     assert_eq!(asked(&out).3, ExtenderCall::Filter(vec!["a".into(), "b".into(), "c".into()]));
@@ -118,7 +119,7 @@ fn filters_come_one_after_another_and_scores_decide() {
 fn cycles_are_serial_and_uninteresting_pods_are_not_shown() {
     let mut managing = extender("f");
     managing.managed_resources = vec!["example.com/x".into()];
-    let mut w = World::new(vec![managing]);
+    let mut w = Harness::new(vec![managing]);
     w.step(three());
     assert!(bound(&w.step(vec![upsert(pod("plain", "cpu", 100, 0))])).is_some());
     let mut n = Node { name: "x".into(), uid: "x".into(), ready: true, ..Node::default() };
@@ -134,7 +135,7 @@ fn cycles_are_serial_and_uninteresting_pods_are_not_shown() {
 
 #[test]
 fn verdicts_of_an_extender_are_reported_and_any_event_wakes_the_pod() {
-    let mut w = World::new(vec![extender("f")]);
+    let mut w = Harness::new(vec![extender("f")]);
     w.step(three());
     let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
     let failed = vec![("a".into(), "too hot".into()), ("b".into(), "too hot".into())];
@@ -158,7 +159,7 @@ fn errors_stop_the_cycle_unless_the_extender_is_ignorable() {
         ("f", Ok(Answer::Bound), Err("another question")),
     ];
     for (verbs, answer, want) in rows {
-        let mut w = World::new(vec![extender(verbs)]);
+        let mut w = Harness::new(vec![extender(verbs)]);
         w.step(vec![node("a")]);
         let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
         let out = w.answer(&out, answer);
@@ -176,7 +177,7 @@ fn errors_stop_the_cycle_unless_the_extender_is_ignorable() {
 
 #[test]
 fn an_answer_that_never_comes_is_given_up_on() {
-    let mut w = World::new(vec![extender("f")]);
+    let mut w = Harness::new(vec![extender("f")]);
     w.step(vec![node("a")]);
     let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
     assert_eq!(w.place.next_wake(), Some(Time::from_seconds(2 + 35)));
@@ -203,7 +204,7 @@ fn what_happened_meanwhile_counts() {
         ),
     ];
     for (event, want) in rows {
-        let mut w = World::new(vec![extender("f")]);
+        let mut w = Harness::new(vec![extender("f")]);
         w.step(vec![node("a"), node("b")]);
         let first = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
         w.step(vec![event]);
@@ -216,7 +217,7 @@ fn what_happened_meanwhile_counts() {
 #[test]
 fn events_during_the_cycle_are_replayed_when_the_pod_comes_back() {
     for helpful in [true, false] {
-        let mut w = World::new(vec![extender("f")]);
+        let mut w = Harness::new(vec![extender("f")]);
         w.step(vec![node("a")]);
         let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
         if helpful {
@@ -247,7 +248,7 @@ fn an_extender_has_its_say_about_victims() {
         ),
     ];
     for (verbs, answer, want) in rows {
-        let mut w = World::new(vec![extender(verbs)]);
+        let mut w = Harness::new(vec![extender(verbs)]);
         let on = |name: &str, node: &str| {
             let mut p = pod(name, "cpu", 1000, 0);
             p.spec.node_name = node.into();
@@ -279,7 +280,7 @@ fn an_extender_binds_and_may_be_replaced_when_it_is_ignorable() {
         ("bi", Err("no".to_owned()), true),
     ] {
         let ignorable = verbs.contains('i');
-        let mut w = World::new(vec![extender(verbs)]);
+        let mut w = Harness::new(vec![extender(verbs)]);
         w.step(vec![node("a")]);
         let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
         assert_eq!(asked(&out).3, ExtenderCall::Bind("a".into()));
@@ -297,7 +298,7 @@ fn an_extender_binds_and_may_be_replaced_when_it_is_ignorable() {
 
 #[test]
 fn the_next_extender_binds_where_an_ignorable_one_fails() {
-    let mut w = World::new(vec![extender("bi"), extender("f"), extender("b")]);
+    let mut w = Harness::new(vec![extender("bi"), extender("f"), extender("b")]);
     w.step(vec![node("a")]);
     let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
     let out = w.answer(&out, keep(&["a"]));

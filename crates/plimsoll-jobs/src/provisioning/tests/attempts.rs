@@ -5,50 +5,50 @@ use super::*;
 #[test]
 fn attempts_follow_each_other_to_the_limit() {
     for clean_up in [true, false] {
-        let mut world = World::new(one(), &config());
-        world.cache =
+        let mut harness = Harness::new(one(), &config());
+        harness.cache =
             Fixture::with_config(Config { clean_up_provisioning_requests: clean_up, ..Config::default() });
-        world.cache.serve_requests(Some(PROVISIONING_REQUESTS));
-        world.restart();
+        harness.cache.serve_requests(Some(PROVISIONING_REQUESTS));
+        harness.restart();
         let waits = [60, 120, 240];
         for (attempt, wait) in (1..).zip(waits) {
-            world.settle();
+            harness.settle();
             let name = format!("wl-ac-{attempt}");
-            assert_eq!(world.made.last(), Some(&name));
-            world.conditions(&name, &[("Failed", "True", "no stock")]);
-            world.settle();
+            assert_eq!(harness.made.last(), Some(&name));
+            harness.conditions(&name, &[("Failed", "True", "no stock")]);
+            harness.settle();
             assert_eq!(
-                (&world.check()["state"], &world.check()["requeueAfterSeconds"]),
+                (&harness.check()["state"], &harness.check()["requeueAfterSeconds"]),
                 (&json!("Retry"), &json!(wait))
             );
-            assert_eq!(world.made.last(), Some(&name), "no new attempt before the eviction");
+            assert_eq!(harness.made.last(), Some(&name), "no new attempt before the eviction");
             // What the engine does: an eviction that resets the check, and a new reservation.
-            let row = states::reset(world.check(), NOW);
+            let row = states::reset(harness.check(), NOW);
             assert_eq!(row["retryCount"], attempt);
             let evicted =
                 json!([{"type": "QuotaReserved", "status": "True"}, {"type": "Evicted", "status": "True"}]);
-            world.change(
+            harness.change(
                 Kind::Workload,
                 "wl",
                 &json!({"status": {"conditions": evicted, "admissionChecks": [row]}}),
             );
-            world.settle();
-            assert_eq!(world.request(&name).is_none(), clean_up);
-            world.restart();
-            world.change(
+            harness.settle();
+            assert_eq!(harness.request(&name).is_none(), clean_up);
+            harness.restart();
+            harness.change(
                 Kind::Workload,
                 "wl",
                 &json!({"status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}}),
             );
         }
-        world.settle();
-        world.conditions("wl-ac-4", &[("Failed", "True", "no stock")]);
-        world.settle();
+        harness.settle();
+        harness.conditions("wl-ac-4", &[("Failed", "True", "no stock")]);
+        harness.settle();
         assert_eq!(
-            (&world.check()["state"], &world.check()["message"]),
+            (&harness.check()["state"], &harness.check()["message"]),
             (&json!("Rejected"), &json!("no stock"))
         );
-        assert_eq!(world.made.iter().filter(|n| !n.starts_with("ppt")).count(), 4);
+        assert_eq!(harness.made.iter().filter(|n| !n.starts_with("ppt")).count(), 4);
     }
 }
 
@@ -66,9 +66,9 @@ fn backoff_doubles_up_to_its_maximum() {
     ];
     for ((base, max), count, want) in table {
         let object = json!({"metadata": {"name": "prc"}, "spec": {"retryStrategy": {"backoffBaseSeconds": base, "backoffMaxSeconds": max}}});
-        let world = World::new(one(), &object["spec"]);
-        let check = config::check(&world.cache, "ac").unwrap();
-        let config = config::of_check(&world.cache, &check).unwrap();
+        let harness = Harness::new(one(), &object["spec"]);
+        let check = config::check(&harness.cache, "ac").unwrap();
+        let config = config::of_check(&harness.cache, &check).unwrap();
         assert_eq!(config.backoff(count), want, "{base} {max} {count}");
     }
 }

@@ -40,14 +40,14 @@ fn checks_say_whether_they_work() {
         ),
     ];
     for (parameters, served, reason, message) in table {
-        let mut world = World::new(one(), &config());
+        let mut harness = Harness::new(one(), &config());
         let marked = json!({"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}, "spec": {"parameters": null}});
-        world.change(Kind::AdmissionCheck, "ac", &marked);
+        harness.change(Kind::AdmissionCheck, "ac", &marked);
         if let Some(p) = &parameters {
-            world.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": p}}));
+            harness.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": p}}));
         }
-        world.cache.serve_requests(served.then_some(PROVISIONING_REQUESTS));
-        let env = world.cache.env(NOW);
+        harness.cache.serve_requests(served.then_some(PROVISIONING_REQUESTS));
+        let env = harness.cache.env(NOW);
         let writes = reconcile(&Key::AdmissionCheck("ac".into()), env);
         let [Write::Patch { body, .. }] = writes.as_slice() else { panic!("{writes:?}") };
         let active = &body["status"]["conditions"][0];
@@ -56,20 +56,20 @@ fn checks_say_whether_they_work() {
             (&active["status"], &active["reason"], &active["message"]),
             (&json!(status), &json!(reason), &json!(message))
         );
-        assert!(world.write(&writes[0], Fate::Done));
-        let env = world.cache.env(NOW);
+        assert!(harness.write(&writes[0], Fate::Done));
+        let env = harness.cache.env(NOW);
         assert!(reconcile(&Key::AdmissionCheck("ac".into()), env).is_empty(), "said once");
     }
 }
 
 #[test]
 fn changes_affect_workloads_and_checks() {
-    let mut world = World::new(one(), &config());
-    world.settle();
+    let mut harness = Harness::new(one(), &config());
+    harness.settle();
     let wl = || Key::Provisioning("ns".into(), "wl".into());
     let all = |kind: Kind, ns: &str, name: &str| {
-        let object = world.cache.get(kind, ns, name).unwrap();
-        affected(&world.cache, kind, &object)
+        let object = harness.cache.get(kind, ns, name).unwrap();
+        affected(&harness.cache, kind, &object)
     };
     assert_eq!(all(Kind::Workload, "ns", "wl"), [wl()]);
     assert_eq!(all(Kind::ProvisioningRequest, "ns", "wl-ac-1"), [wl()]);
@@ -80,14 +80,14 @@ fn changes_affect_workloads_and_checks() {
 
 #[test]
 fn a_refused_creation_is_reported() {
-    let mut world = World::new(one(), &config());
-    let writes = world.plan();
+    let mut harness = Harness::new(one(), &config());
+    let writes = harness.plan();
     let Some(Write::CreateForCheck(order)) =
         writes.iter().find(|w| matches!(w, Write::CreateForCheck(o) if o.resource == PROVISIONING_REQUESTS))
     else {
         panic!("{writes:?}")
     };
-    let env = world.cache.env(NOW);
+    let env = harness.cache.env(NOW);
     let said = creation_failed(order, "quota exceeded", env);
     let message = "Error creating ProvisioningRequest \"wl-ac-1\": quota exceeded";
     assert_eq!(
@@ -95,17 +95,17 @@ fn a_refused_creation_is_reported() {
         [format!("FailedCreate: {message}"), "wl/status".into()]
     );
     for write in &said {
-        world.write(write, Fate::Done);
+        harness.write(write, Fate::Done);
     }
-    assert_eq!(world.check()["message"], message);
-    let env = world.cache.env(NOW);
+    assert_eq!(harness.check()["message"], message);
+    let env = harness.cache.env(NOW);
     assert_eq!(creation_failed(order, "quota exceeded", env).len(), 1, "the status says it already");
-    world.settle();
-    assert_eq!(world.check()["message"], "", "what no longer holds is not said");
+    harness.settle();
+    assert_eq!(harness.check()["message"], "", "what no longer holds is not said");
 
-    let mut world = World::new(one(), &config());
-    world.cache.remove(Kind::Flavor, "", "f", "");
-    let log = world.settle();
+    let mut harness = Harness::new(one(), &config());
+    harness.cache.remove(Kind::Flavor, "", "f", "");
+    let log = harness.settle();
     assert_eq!(
         log[0],
         "FailedCreate: Error creating PodTemplate \"ppt-wl-ac-1-main\": ResourceFlavor.kueue.x-k8s.io \"f\" not found"

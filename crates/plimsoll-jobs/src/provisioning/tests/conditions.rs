@@ -72,24 +72,28 @@ fn conditions_become_states() {
         ),
     ];
     for (conditions, admitted, before, want) in table {
-        let mut world = World::new(one(), &config());
-        world.settle();
-        let mut row = world.check().clone();
+        let mut harness = Harness::new(one(), &config());
+        harness.settle();
+        let mut row = harness.check().clone();
         merge(&mut row, &before);
         let mut set = vec![json!({"type": "QuotaReserved", "status": "True"})];
         if admitted {
             set.push(json!({"type": "Admitted", "status": "True"}));
         }
-        world.change(Kind::Workload, "wl", &json!({"status": {"admissionChecks": [row], "conditions": set}}));
-        world.conditions("wl-ac-1", conditions);
-        world.settle();
-        let found = world.check();
+        harness.change(
+            Kind::Workload,
+            "wl",
+            &json!({"status": {"admissionChecks": [row], "conditions": set}}),
+        );
+        harness.conditions("wl-ac-1", conditions);
+        harness.settle();
+        let found = harness.check();
         for (key, value) in want.as_object().unwrap() {
             assert_eq!(&found[key.as_str()], value, "{conditions:?} {before}: {found}");
         }
         let moved = found["state"] != before["state"];
         assert_eq!(found["lastTransitionTime"] != "2020-01-01T00:00:00Z", moved, "{conditions:?}");
-        assert_eq!(world.requests(), ["wl-ac-1"]);
+        assert_eq!(harness.requests(), ["wl-ac-1"]);
     }
 }
 
@@ -99,12 +103,12 @@ fn what_was_provided_reaches_the_pods() {
     config["podSetUpdates"] = json!({"nodeSelector": [
         {"key": "group", "valueFromProvisioningClassDetail": "Group"},
         {"key": "other", "valueFromProvisioningClassDetail": "Missing"}]});
-    let mut world = World::new(one(), &config);
-    world.settle();
+    let mut harness = Harness::new(one(), &config);
+    harness.settle();
     let details = json!({"status": {"provisioningClassDetails": {"Group": "g-7"}}});
-    world.change(Kind::ProvisioningRequest, "wl-ac-1", &details);
-    world.conditions("wl-ac-1", &[("Provisioned", "True", "done")]);
-    let log = world.settle();
+    harness.change(Kind::ProvisioningRequest, "wl-ac-1", &details);
+    harness.conditions("wl-ac-1", &[("Provisioned", "True", "done")]);
+    let log = harness.settle();
     assert_eq!(
         log,
         [
@@ -113,14 +117,14 @@ fn what_was_provided_reaches_the_pods() {
         ]
     );
     assert_eq!(
-        world.check()["podSetUpdates"],
+        harness.check()["podSetUpdates"],
         json!([{"name": "main", "nodeSelector": {"group": "g-7"}, "annotations": {
             "autoscaling.x-k8s.io/consume-provisioning-request": "wl-ac-1",
             "autoscaling.x-k8s.io/provisioning-class-name": "check-capacity.autoscaling.x-k8s.io"}}])
     );
     // A workload that runs goes on without its request.
-    world.objects.remove(&(Kind::ProvisioningRequest, "ns".into(), "wl-ac-1".into()));
-    world.restart();
-    assert!(world.settle().is_empty());
-    assert_eq!(world.check()["state"], "Ready");
+    harness.objects.remove(&(Kind::ProvisioningRequest, "ns".into(), "wl-ac-1".into()));
+    harness.restart();
+    assert!(harness.settle().is_empty());
+    assert_eq!(harness.check()["state"], "Ready");
 }

@@ -27,8 +27,8 @@ enum Fate {
     AnswerLost,
 }
 
-/// An API server of a few kinds, and a cache that follows it.
-struct World {
+/// Objects of a few kinds as the API has them, and a cache that follows them. One workload; the tests say what follows.
+struct Harness {
     objects: BTreeMap<(Kind, String, String), Value>,
     cache: Fixture,
     version: u64,
@@ -58,23 +58,23 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-impl World {
+impl Harness {
     fn new(workload: Value, config: &Value) -> Self {
         let mut cache = Fixture::default();
         cache.serve_requests(Some(PROVISIONING_REQUESTS));
-        let mut world = Self { objects: BTreeMap::new(), cache, version: 1, made: Vec::new() };
+        let mut harness = Self { objects: BTreeMap::new(), cache, version: 1, made: Vec::new() };
         let flavor = json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"pool": "gpu"},
             "tolerations": [{"key": "spot", "operator": "Exists"}]}});
-        world.put(Kind::Flavor, flavor);
+        harness.put(Kind::Flavor, flavor);
         let parameters =
             json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "prc"});
-        world.put(
+        harness.put(
             Kind::AdmissionCheck,
             json!({"metadata": {"name": "ac"}, "spec": {"controllerName": config::CONTROLLER, "parameters": parameters}}),
         );
-        world.put(Kind::ProvisioningConfig, json!({"metadata": {"name": "prc"}, "spec": config}));
-        world.put(Kind::Workload, workload);
-        world
+        harness.put(Kind::ProvisioningConfig, json!({"metadata": {"name": "prc"}, "spec": config}));
+        harness.put(Kind::Workload, workload);
+        harness
     }
 
     fn put(&mut self, kind: Kind, mut object: Value) {

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn a_request_is_made_once_with_its_templates() {
-    let mut world = World::new(one(), &config());
-    let log = world.settle();
+    let mut harness = Harness::new(one(), &config());
+    let log = harness.settle();
     assert_eq!(
         log,
         [
@@ -15,7 +15,7 @@ fn a_request_is_made_once_with_its_templates() {
             "ppt-wl-ac-1-main"
         ]
     );
-    let request = world.request("wl-ac-1").unwrap();
+    let request = harness.request("wl-ac-1").unwrap();
     assert_eq!(
         request["spec"],
         json!({"provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
@@ -24,26 +24,26 @@ fn a_request_is_made_once_with_its_templates() {
     );
     assert_eq!(request["apiVersion"], "autoscaling.x-k8s.io/v1");
     assert_eq!(json::controller(request).unwrap()["uid"], "wl-uid");
-    let template = &world.objects[&(Kind::PodTemplate, "ns".into(), "ppt-wl-ac-1-main".into())];
+    let template = &harness.objects[&(Kind::PodTemplate, "ns".into(), "ppt-wl-ac-1-main".into())];
     let owners = json::list(template, &["metadata", "ownerReferences"]);
     assert_eq!((owners.len(), &owners[0]["kind"]), (1, &json!("ProvisioningRequest")));
     let spec = &template["template"]["spec"];
     assert_eq!(spec["nodeSelector"], json!({"pool": "gpu"}));
     assert_eq!(spec["tolerations"][0]["key"], "spot");
     assert_eq!(spec["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
-    world.restart();
-    assert!(world.settle().is_empty());
+    harness.restart();
+    assert!(harness.settle().is_empty());
 }
 
 #[test]
 fn an_older_autoscaler_is_asked_in_its_version() {
-    let mut world = World::new(one(), &config());
-    world.cache.serve_requests(Some(PROVISIONING_REQUESTS_BETA));
-    world.settle();
-    assert_eq!(world.request("wl-ac-1").unwrap()["apiVersion"], "autoscaling.x-k8s.io/v1beta1");
-    world.cache.serve_requests(None);
-    world.conditions("wl-ac-1", &[("Failed", "True", "m")]);
-    assert!(world.plan().is_empty(), "nobody to ask");
+    let mut harness = Harness::new(one(), &config());
+    harness.cache.serve_requests(Some(PROVISIONING_REQUESTS_BETA));
+    harness.settle();
+    assert_eq!(harness.request("wl-ac-1").unwrap()["apiVersion"], "autoscaling.x-k8s.io/v1beta1");
+    harness.cache.serve_requests(None);
+    harness.conditions("wl-ac-1", &[("Failed", "True", "m")]);
+    assert!(harness.plan().is_empty(), "nobody to ask");
 }
 
 /// Podsets as in [`reserved`], changes of the configuration, podsets of the request with their counts.
@@ -89,9 +89,9 @@ fn only_what_needs_managed_resources_is_asked_for() {
     for (podsets, more, want) in table {
         let mut config = config();
         merge(&mut config, &more);
-        let mut world = World::new(reserved(&podsets), &config);
-        world.settle();
-        let parts: Vec<(String, i64)> = world.request("wl-ac-1").map_or(Vec::new(), |r| {
+        let mut harness = Harness::new(reserved(&podsets), &config);
+        harness.settle();
+        let parts: Vec<(String, i64)> = harness.request("wl-ac-1").map_or(Vec::new(), |r| {
             let rows = json::list(r, &["spec", "podSets"]).iter();
             rows.map(|p| {
                 (json::text(p, &["podTemplateRef", "name"]).to_owned(), p["count"].as_i64().unwrap())
@@ -102,7 +102,7 @@ fn only_what_needs_managed_resources_is_asked_for() {
             want.iter().map(|(n, c)| (format!("ppt-wl-ac-1-{n}"), *c)).collect();
         assert_eq!(parts, expected, "{more}");
         if want.is_empty() {
-            let check = world.check();
+            let check = harness.check();
             assert_eq!(
                 (&check["state"], &check["message"]),
                 (&json!("Ready"), &json!("the provisioning request is not needed"))
@@ -119,39 +119,39 @@ fn requests_go_when_they_are_no_longer_wanted() {
     for (conditions, clean_up, left) in
         [(&evicted, true, 0), (&evicted, false, 1), (&finished, false, 0), (&lost, true, 1)]
     {
-        let mut world = World::new(one(), &config());
-        world.cache =
+        let mut harness = Harness::new(one(), &config());
+        harness.cache =
             Fixture::with_config(Config { clean_up_provisioning_requests: clean_up, ..Config::default() });
-        world.cache.serve_requests(Some(PROVISIONING_REQUESTS));
-        world.restart();
-        world.settle();
-        world.change(Kind::Workload, "wl", &json!({"status": {"conditions": conditions}}));
-        world.settle();
-        assert_eq!(world.requests().len(), left, "{conditions} {clean_up}");
+        harness.cache.serve_requests(Some(PROVISIONING_REQUESTS));
+        harness.restart();
+        harness.settle();
+        harness.change(Kind::Workload, "wl", &json!({"status": {"conditions": conditions}}));
+        harness.settle();
+        assert_eq!(harness.requests().len(), left, "{conditions} {clean_up}");
     }
     // The check was made ready in the moment of an eviction: that was for the nodes of before.
-    let mut world = World::new(one(), &config());
-    world.settle();
+    let mut harness = Harness::new(one(), &config());
+    harness.settle();
     let row = json!([{"name": "ac", "state": "Ready", "message": "m", "lastTransitionTime": "2020-01-01T00:00:00Z", "podSetUpdates": []}]);
-    world.change(Kind::Workload, "wl", &json!({"status": {"conditions": evicted, "admissionChecks": row}}));
-    world.settle();
-    assert_eq!(world.check()["message"], "Reset to Pending after eviction. Previously: Ready");
-    assert!(world.check().get("podSetUpdates").is_none() && world.requests().is_empty());
+    harness.change(Kind::Workload, "wl", &json!({"status": {"conditions": evicted, "admissionChecks": row}}));
+    harness.settle();
+    assert_eq!(harness.check()["message"], "Reset to Pending after eviction. Previously: Ready");
+    assert!(harness.check().get("podSetUpdates").is_none() && harness.requests().is_empty());
 }
 
 #[test]
 fn requests_follow_their_configuration() {
-    let mut world = World::new(one(), &config());
-    world.settle();
-    world.change(Kind::ProvisioningConfig, "prc", &json!({"spec": {"parameters": {"p1": "v2"}}}));
-    world.settle();
-    assert_eq!(world.request("wl-ac-1").unwrap()["spec"]["parameters"]["p1"], "v2");
-    assert_eq!(world.made.iter().filter(|n| *n == "wl-ac-1").count(), 2);
-    world.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": {"name": "none"}}}));
-    world.settle();
-    assert!(world.requests().is_empty());
+    let mut harness = Harness::new(one(), &config());
+    harness.settle();
+    harness.change(Kind::ProvisioningConfig, "prc", &json!({"spec": {"parameters": {"p1": "v2"}}}));
+    harness.settle();
+    assert_eq!(harness.request("wl-ac-1").unwrap()["spec"]["parameters"]["p1"], "v2");
+    assert_eq!(harness.made.iter().filter(|n| *n == "wl-ac-1").count(), 2);
+    harness.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": {"name": "none"}}}));
+    harness.settle();
+    assert!(harness.requests().is_empty());
     assert_eq!(
-        (&world.check()["state"], &world.check()["message"]),
+        (&harness.check()["state"], &harness.check()["message"]),
         (&json!("Pending"), &json!("the check is not active"))
     );
 }

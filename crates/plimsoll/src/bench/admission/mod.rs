@@ -5,19 +5,19 @@
 //! the same in every run; real ones (time in the engine) are not, and are too high on a busy machine, where
 //! `processCpu` (all CPU time, the generator's too) is the better bound.
 
+mod harness;
 mod micro;
 mod server;
 pub mod shape;
-mod world;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report::{self, Row};
 use crate::cli;
+use harness::{Harness, Outcome};
 use server::{Kind, Price};
 use shape::Shape;
-use world::{Outcome, World};
 
 /// Processors of the API server whose writes are charged what they cost.
 const PROCESSORS: u32 = 2;
@@ -42,7 +42,7 @@ pub fn run(args: &cli::BenchAdmission) -> anyhow::Result<()> {
         let limited = [Price::Server(PROCESSORS), Price::PerSecond(args.writes)];
         for price in std::iter::once(Price::Free).chain(limited.into_iter().filter(|_| args.writes > 0)) {
             let bar = bar(args, shape.workloads(), &shape.name);
-            let outcome = World::new(&shape, price).run(&bar).with_context(|| shape.name.clone())?;
+            let outcome = Harness::new(&shape, price).run(&bar).with_context(|| shape.name.clone())?;
             bar.finish_and_clear();
             for row in rows(&shape, &outcome, price) {
                 report::row(&row, args.output);
@@ -139,7 +139,7 @@ mod tests {
             }
             shape.scale(0.02);
             for price in [Price::Free, Price::PerSecond(50), Price::Server(2)] {
-                let o = World::new(&shape, price).run(&ProgressBar::hidden()).unwrap();
+                let o = Harness::new(&shape, price).run(&ProgressBar::hidden()).unwrap();
                 let ended = o.admissions - o.evictions;
                 assert_eq!(ended, shape.workloads(), "{}", shape.name);
                 assert!(o.usage > 0.0 && o.usage <= 1.0 && o.makespan >= shape.floor(), "{o:?}");

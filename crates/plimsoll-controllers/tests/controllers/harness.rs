@@ -16,14 +16,15 @@ pub const SPEED: f64 = 50.0;
 /// Real time after which something that doesn't happen won't.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct World {
+/// The server, its controllers and the clock that they share.
+pub struct Harness {
     pub client: Arc<dyn Client>,
     pub store: Store,
     controllers: Controllers,
     kubelet: tokio::task::JoinHandle<()>,
 }
 
-impl World {
+impl Harness {
     pub async fn new() -> Self {
         Self::with(Clock::scaled(SPEED), None).await
     }

@@ -10,7 +10,8 @@ use plimsoll_queueing::{QueueStatus, Waiting, WorkloadKey, WorkloadUpdate};
 use plimsoll_state::{Duration, Time};
 use serde_json::{Map, Value, json};
 
-pub struct World {
+/// The engine with the objects of one recorded row. It replays, in order and without faults.
+pub struct Harness {
     pub engine: Engine,
     pub now: Time,
     workloads: BTreeMap<String, Value>,
@@ -30,14 +31,14 @@ pub struct Seen {
     pub evicted: Map<String, Value>,
 }
 
-impl World {
+impl Harness {
     pub fn new(row: &Value) -> Result<Self, String> {
         let queueing =
             plimsoll_api::config::kueue::queueing(&row["configuration"]).map_err(|e| e.to_string())?;
         let now = row["now"].as_str().unwrap_or("2026-01-01T10:00:00Z");
         let now: jiff::Timestamp = now.parse().map_err(|e| format!("now: {e}"))?;
         let engine = Engine::new(EngineConfig { scheduler: None, queueing: Some(queueing), joint: false });
-        let mut world = Self {
+        let mut harness = Self {
             engine,
             now: Time::from_seconds(now.as_second()),
             workloads: BTreeMap::new(),
@@ -48,10 +49,10 @@ impl World {
         };
         let mut events = Vec::new();
         for object in row["objects"].as_array().into_iter().flatten() {
-            events.extend(world.load(object)?);
+            events.extend(harness.load(object)?);
         }
-        world.settle(events);
-        Ok(world)
+        harness.settle(events);
+        Ok(harness)
     }
 
     fn load(&mut self, object: &Value) -> Result<Option<Event>, String> {

@@ -64,7 +64,7 @@ struct Slot {
 }
 
 /// A run.
-pub struct World<'a> {
+pub struct Harness<'a> {
     shape: &'a Shape,
     engine: Engine,
     slots: Vec<Slot>,
@@ -80,8 +80,8 @@ pub struct World<'a> {
     outcome: Outcome,
 }
 
-impl<'a> World<'a> {
-    /// A world before its first creation.
+impl<'a> Harness<'a> {
+    /// A harness before its first creation.
     pub fn new(shape: &'a Shape, price: Price) -> Self {
         let queueing = plimsoll_queueing::Config {
             explain_every: crate::configure::EXPLAIN_EVERY,
