@@ -3,6 +3,7 @@
 use plimsoll_queueing::{NodeReservations, Queueing};
 use plimsoll_scheduler::Scheduler;
 use plimsoll_state::model::{Pod, WorkloadKey};
+use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::{ObjectEvent, Time};
 
 /// What the engine needs to know before the first event.
@@ -40,8 +41,30 @@ pub enum Action {
 struct Reservations<'a>(&'a mut Scheduler);
 
 impl NodeReservations for Reservations<'_> {
-    fn reserve(&mut self, now: Time, workload: &WorkloadKey, pods: &[Pod]) -> Result<(), String> {
-        self.0.reserve_nodes(now, workload, pods)
+    fn dry_run(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[(Pod, usize)],
+    ) -> (DryRunId, Result<(), String>) {
+        let (run, failure) = self.0.dry_run(now, workload, pods);
+        (run, failure.map_or(Ok(()), Err))
+    }
+
+    fn lift(&mut self, run: DryRunId) {
+        self.0.lift_dry_run(run);
+    }
+
+    fn restore(&mut self, run: DryRunId, checked: bool) -> bool {
+        self.0.restore_dry_run(run, checked)
+    }
+
+    fn end(&mut self, run: DryRunId) {
+        self.0.end_dry_run(run);
+    }
+
+    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) {
+        self.0.reserve_nodes(now, workload, runs);
     }
 
     fn withdraw(&mut self, workload: &WorkloadKey) {
@@ -54,6 +77,10 @@ impl NodeReservations for Reservations<'_> {
 
     fn take_freed(&mut self) -> bool {
         self.0.take_freed()
+    }
+
+    fn capacity_version(&self) -> u64 {
+        self.0.capacity_version()
     }
 }
 

@@ -1,233 +1,17 @@
-//! Joint admission as a whole: an outside that makes pods of admitted workloads and binds what it is told to.
+//! Joint admission as a whole.
+
+mod flavors;
+mod world;
 
 use plimsoll_state::ObjectEvent;
-use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use crate::{Action, Engine, EngineConfig, Event};
-use plimsoll_queueing::{WorkloadKey, cond};
-use plimsoll_state::model::{Container, LabelSelector, Node, Pod, PodSpec, StringMap};
-use plimsoll_state::time::{Duration, Time};
-
-fn spec(cpu: i64) -> PodSpec {
-    let container = Container { requests: [("cpu".to_owned(), cpu)].into(), ..Container::default() };
-    PodSpec { scheduler_name: "default-scheduler".into(), containers: vec![container], ..PodSpec::default() }
-}
-
-struct World {
-    engine: Engine,
-    now: i64,
-    version: u64,
-    workloads: BTreeMap<String, plimsoll_queueing::Workload>,
-    /// Pods that exist, by workload.
-    pods: BTreeMap<String, Vec<Pod>>,
-    bound: BTreeSet<String>,
-    /// Pods that are not created when their workload is admitted.
-    late: BTreeSet<String>,
-    stuck: Vec<String>,
-    events: Vec<Event>,
-}
-
-impl World {
-    fn new(joint: bool) -> Self {
-        Self::with(joint, plimsoll_queueing::Config::default())
-    }
-
-    fn with(joint: bool, queueing: plimsoll_queueing::Config) -> Self {
-        let engine = Engine::new(EngineConfig {
-            scheduler: Some(plimsoll_scheduler::Config::default()),
-            queueing: Some(queueing),
-            joint,
-        });
-        let quota = plimsoll_queueing::ResourceQuota {
-            resource: "cpu".into(),
-            nominal: 1_000_000,
-            borrowing_limit: None,
-            lending_limit: None,
-        };
-        let flavor = plimsoll_queueing::FlavorQuotas { flavor: "f".into(), resources: vec![quota] };
-        let cq = plimsoll_queueing::ClusterQueue {
-            name: "c".into(),
-            resource_groups: vec![plimsoll_queueing::ResourceGroup {
-                covered: vec!["cpu".into()],
-                flavors: vec![flavor],
-            }],
-            namespace_selector: Some(LabelSelector::default()),
-            fair_weight_nano: 1_000_000_000,
-            ..Default::default()
-        };
-        let lq = plimsoll_queueing::LocalQueue {
-            namespace: "n".into(),
-            name: "l".into(),
-            cluster_queue: "c".into(),
-            ..Default::default()
-        };
-        let flavor = plimsoll_queueing::ResourceFlavor { name: "f".into(), ..Default::default() };
-        let events = [
-            plimsoll_queueing::Event::NamespaceUpsert("n".into(), StringMap::default()),
-            plimsoll_queueing::Event::ResourceFlavorUpsert(Box::new(flavor)),
-            plimsoll_queueing::Event::ClusterQueueUpsert(Box::new(cq)),
-            plimsoll_queueing::Event::LocalQueueUpsert(Box::new(lq)),
-        ];
-        let mut w = Self {
-            engine,
-            now: 0,
-            version: 1,
-            workloads: BTreeMap::new(),
-            pods: BTreeMap::new(),
-            bound: BTreeSet::new(),
-            late: BTreeSet::new(),
-            stuck: Vec::new(),
-            events: events.map(Event::Queueing).into(),
-        };
-        w.run();
-        w
-    }
-
-    fn node(&mut self, name: &str, cpu: i64) {
-        let mut n = Node { name: name.into(), uid: format!("uid-{name}"), ready: true, ..Node::default() };
-        n.allocatable.insert("cpu".into(), cpu);
-        n.allocatable.insert("pods".into(), 100);
-        self.events.push(Event::Object(ObjectEvent::NodeUpsert(Box::new(n))));
-        self.run();
-    }
-
-    fn submit(&mut self, name: &str, count: i32, cpu: i64) {
-        let podset =
-            plimsoll_queueing::PodSet { name: "main".into(), count, spec: spec(cpu), ..Default::default() };
-        let w = plimsoll_queueing::Workload {
-            key: WorkloadKey { namespace: "n".into(), name: name.into() },
-            uid: name.into(),
-            version: 1,
-            generation: 1,
-            creation: Time::from_seconds(self.now),
-            queue: "l".into(),
-            active: true,
-            pod_sets: vec![podset],
-            ..Default::default()
-        };
-        self.workloads.insert(name.into(), w);
-        self.tell(name);
-    }
-
-    fn tell(&mut self, name: &str) {
-        self.version += 1;
-        if let Some(w) = self.workloads.get_mut(name) {
-            w.version = self.version;
-            let event = plimsoll_queueing::Event::WorkloadUpsert(Box::new(w.clone()));
-            self.events.push(Event::Queueing(event));
-        }
-        self.run();
-    }
-
-    /// Updates pods that are on nodes, without a change that concerns scheduling.
-    fn touch_bound_pods(&mut self, n: usize) {
-        for pod in self.pods.values_mut().flatten().filter(|p| !p.spec.node_name.is_empty()) {
-            pod.labels.insert("touched".into(), n.to_string());
-            self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod.clone()))));
-        }
-        self.run();
-    }
-
-    fn create_late_pods(&mut self) {
-        let late = std::mem::take(&mut self.late);
-        for pod in self.pods.values().flatten().filter(|p| late.contains(&p.uid)) {
-            self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod.clone()))));
-        }
-        self.run();
-    }
-
-    fn finish(&mut self, name: &str) {
-        let Some(w) = self.workloads.get_mut(name) else { return };
-        let done = plimsoll_queueing::Condition {
-            kind: cond::FINISHED.into(),
-            status: true,
-            reason: "Succeeded".into(),
-            ..Default::default()
-        };
-        w.status.conditions.push(done);
-        for pod in self.pods.remove(name).unwrap_or_default() {
-            self.events.push(Event::Object(ObjectEvent::PodDelete(pod.uid)));
-        }
-        self.tell(name);
-        self.workloads.remove(name);
-    }
-
-    /// Steps until nothing more is asked for.
-    fn run(&mut self) {
-        for _ in 0..200 {
-            self.now += 1;
-            let mut actions = Vec::new();
-            self.engine.step(Time::from_seconds(self.now), &mut self.events, &mut actions);
-            let quiet = actions.is_empty();
-            for action in actions {
-                self.carry_out(action);
-            }
-            let due = self.engine.next_wake().is_some_and(|t| t <= Time::from_seconds(self.now));
-            if quiet && !due && self.events.is_empty() {
-                return;
-            }
-        }
-        panic!("no rest");
-    }
-
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) => {
-                let name = u.key.name.clone();
-                let Some(w) = self.workloads.get_mut(&name) else { return };
-                u.apply(&mut w.status);
-                self.version += 1;
-                w.version = self.version;
-                let (admitted, count, seen) =
-                    (w.status.is_true(cond::ADMITTED), w.pod_sets[0].count, w.clone());
-                let spec = w.pod_sets[0].spec.clone();
-                self.events.push(Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(seen))));
-                if !admitted || self.pods.contains_key(&name) {
-                    return;
-                }
-                let pods: Vec<Pod> = (0..count).map(|i| pod(&name, i, &spec)).collect();
-                let created = pods.iter().filter(|p| !self.late.contains(&p.uid));
-                let upserts = created.map(|p| Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
-                self.events.extend(upserts);
-                self.pods.insert(name, pods);
-            }
-            Action::Scheduler(plimsoll_scheduler::Action::Bind { pod, node }) => {
-                self.bound.insert(pod.uid.clone());
-                self.events.push(Event::Scheduler(plimsoll_scheduler::Event::Bound(pod.uid.clone())));
-                let mine = self.pods.values_mut().flatten().find(|p| p.uid == pod.uid);
-                if let Some(p) = mine {
-                    p.spec.node_name = node;
-                    self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
-                }
-            }
-            Action::Scheduler(plimsoll_scheduler::Action::Unschedulable { pod, .. }) => {
-                self.stuck.push(pod.uid);
-            }
-            _ => {}
-        }
-    }
-
-    fn reason(&self, name: &str) -> (String, String) {
-        let w = self.workloads.get(name);
-        let c = w.and_then(|w| w.status.condition(cond::QUOTA_RESERVED).cloned()).unwrap_or_default();
-        (c.reason, c.message)
-    }
-}
-
-fn pod(workload: &str, i: i32, spec: &PodSpec) -> Pod {
-    Pod {
-        uid: format!("{workload}-{i}"),
-        namespace: "n".into(),
-        name: format!("{workload}-{i}"),
-        labels: [("kueue.x-k8s.io/podset".to_owned(), "main".to_owned())].into_iter().collect(),
-        workload: workload.into(),
-        pod_set: "main".into(),
-        spec: spec.clone(),
-        ..Pod::default()
-    }
-}
+use crate::Event;
+use plimsoll_queueing::cond;
+use plimsoll_state::model::{Pod, PodSpec};
+use plimsoll_state::time::Duration;
+use world::{World, pod, spec};
 
 #[test]
 fn a_gang_without_room_waits_whole_and_quota_alone_would_start_half_of_it() {
@@ -245,7 +29,11 @@ fn a_gang_without_room_waits_whole_and_quota_alone_would_start_half_of_it() {
         assert_eq!(w.bound.len(), 3);
         let (reason, message) = w.reason("second");
         assert_eq!(reason, "WaitingForNodes");
-        assert_eq!(message, "couldn't place all pods: 0/2 nodes are available: 2 Insufficient cpu.");
+        assert_eq!(
+            message,
+            "couldn't assign flavors to pod set main: couldn't place all pods in flavor f: 0/2 nodes are available: 2 \
+             Insufficient cpu."
+        );
         w.node("c", 2);
         assert_eq!((w.bound.len(), w.stuck.len()), (6, 0));
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod assign;
 mod commit;
+mod dry_runs;
 mod explain;
 mod joint;
 mod nominate;
@@ -17,6 +18,7 @@ mod second;
 mod verdict;
 pub(crate) mod victim;
 
+pub(crate) use dry_runs::FailedDryRuns;
 pub(crate) use order::EntryOrder;
 pub(crate) use second::SecondPasses;
 
@@ -24,6 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use assign::{FlavorAssigner, Mode};
+use dry_runs::DryRuns;
 use plan::{Entry, Outcome, Plan, Recomputation, RequeueReason};
 use preempt::{CachedSearch, CandidateSearch};
 use reserve::ReservedCapacity;
@@ -85,6 +88,7 @@ pub(crate) struct Cycle<'a> {
     now: Time,
     /// Joint admission: reserves nodes for the pods of workloads that are to be admitted.
     nodes: Option<&'a mut dyn NodeReservations>,
+    dry_runs: DryRuns,
     strategies: Strategies,
     /// Workloads that are to be preempted. They run until they have stopped.
     preempted: BTreeSet<WorkloadId>,
@@ -133,6 +137,7 @@ impl<'a> Cycle<'a> {
             state,
             now,
             nodes,
+            dry_runs: DryRuns::default(),
             strategies,
             preempted: BTreeSet::new(),
             replaced: BTreeSet::new(),
@@ -154,6 +159,7 @@ impl<'a> Cycle<'a> {
         while let Some(i) = self.next_entry(&entries, &mut left, &in_vain) {
             self.process(&mut entries[i]);
         }
+        self.drop_found_dry_runs();
         self.state.rollback(start);
         self.state.tree.commit();
         self.state.tas.commit();
@@ -234,6 +240,11 @@ impl<'a> Cycle<'a> {
             && e.second.is_none()
             && let Err(text) = self.reserve_nodes(e)
         {
+            if self.dry_runs.others_placed {
+                // One before it took the nodes: the next cycle finds others, or another flavor.
+                e.skip(false, plan::NO_LONGER_FITS);
+                return;
+            }
             e.message = format!("couldn't place all pods: {text}");
             e.reason = "WaitingForNodes";
             e.requeue = RequeueReason::NoFit;

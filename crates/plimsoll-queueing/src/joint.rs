@@ -2,17 +2,39 @@
 
 use plimsoll_state::Time;
 use plimsoll_state::model::Pod;
+use plimsoll_state::reservation::DryRunId;
 
 use crate::model::WorkloadKey;
 
 /// Reservations of nodes for the pods of a workload (joint admission). The engine implements it with the scheduler;
 /// without joint admission there is none, and a workload is admitted by quota alone.
+///
+/// A cycle makes dry runs: pods are placed on nodes in addition to what is there, and to the dry runs that stand.
 pub trait NodeReservations {
-    /// Reserves a node for each of `pods`, as they will be created, or none at all.
+    /// Places pods, as they will be created, each as often as the number beside it, until one fits nowhere. The dry run
+    /// stands until it is lifted, reserved or ended, also when it failed.
     ///
     /// # Errors
     /// The scheduler's message about the first pod that fits nowhere.
-    fn reserve(&mut self, now: Time, workload: &WorkloadKey, pods: &[Pod]) -> Result<(), String>;
+    fn dry_run(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[(Pod, usize)],
+    ) -> (DryRunId, Result<(), String>);
+
+    /// Takes the pods of a dry run off their nodes, to restore it later.
+    fn lift(&mut self, run: DryRunId);
+
+    /// Puts the pods of a lifted dry run back on their nodes; whether all fit there. Those that don't are left out.
+    /// `checked`: other pods may have come since.
+    fn restore(&mut self, run: DryRunId, checked: bool) -> bool;
+
+    /// Ends a dry run.
+    fn end(&mut self, run: DryRunId);
+
+    /// Ends dry runs that stand, and reserves their nodes for the pods of the workload.
+    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]);
 
     /// Undoes [`NodeReservations::reserve`] before anything else has happened: the workload is not admitted after all.
     fn withdraw(&mut self, workload: &WorkloadKey);
@@ -22,6 +44,9 @@ pub trait NodeReservations {
 
     /// Whether there may be more capacity on nodes than when this was last asked.
     fn take_freed(&mut self) -> bool;
+
+    /// Changes whenever there may be more capacity on nodes than before: until then a dry run that failed fails again.
+    fn capacity_version(&self) -> u64;
 }
 
 /// The implementation that a cycle was given.

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::cycle::FailedDryRuns;
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
 use super::state::WorkloadInfo;
@@ -179,4 +180,6 @@ pub(crate) struct JointAdmission {
     pub(crate) awaiting_nodes: BTreeSet<ClusterQueueId>,
     /// Workloads that have lost their quota since nodes were reserved for their pods.
     pub(crate) no_longer_admitted: Vec<WorkloadKey>,
+    /// What need not be tried again.
+    pub(crate) failed: FailedDryRuns,
 }

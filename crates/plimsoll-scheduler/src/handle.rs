@@ -50,7 +50,9 @@ impl Scheduler {
 
     fn node_upsert(&mut self, node: &model::Node) {
         let (id, old) = self.cluster.upsert_node(node);
-        self.freed |= old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty());
+        if old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty()) {
+            self.capacity_freed();
+        }
         self.release_overcommitted(id);
         if !self.is_watched() {
             return;
@@ -309,7 +311,9 @@ impl Scheduler {
 
     pub(super) fn pod_delete(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        self.freed |= self.cluster.pods[id].node.is_some();
+        if self.cluster.pods[id].node.is_some() {
+            self.capacity_freed();
+        }
         let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.forget_waiting(id, true);
         self.queue.remove(id);
@@ -345,7 +349,7 @@ impl Scheduler {
         let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.unreserve(id, Some(&assumed));
         self.cluster.unplace(id);
-        self.freed = true;
+        self.capacity_freed();
         if let Some(view) = view {
             let payload = Payload::Pod { id, old: Some(view), new: None };
             self.changed(&ClusterEvent {

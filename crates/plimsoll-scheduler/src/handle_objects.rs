@@ -237,6 +237,7 @@ impl Scheduler {
         wrap: fn(Pair<T>) -> ObjectChange,
     ) {
         let actions = if pair.0.is_some() { ActionType::UPDATE } else { ActionType::ADD };
+        self.capacity_freed();
         self.changed(&ClusterEvent { resource, actions, payload: Payload::Object(wrap(pair)) });
     }
 }

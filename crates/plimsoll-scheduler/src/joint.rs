@@ -4,68 +4,32 @@
 //! A node is held by a *placeholder*: a row that plugins and columns see as a pod on it. Nothing is ever written for one.
 
 use super::Scheduler;
-use super::cluster::{NodeId, Pod, PodId};
+use super::cluster::{NodeId, PodId};
 use super::cycle::Cycle;
 use super::decide::{Outcome, Search, search};
 use super::evaluate;
 use super::framework::{CycleState, Incoming};
-use super::node_reservations::{Claim, Placeholder};
+use super::node_reservations::Claim;
 use super::ranked::Rank;
 use plimsoll_state::model::{self, WorkloadKey};
-use plimsoll_state::reservation::ReservationId;
+use plimsoll_state::reservation::{DryRunId, ReservationId};
 use plimsoll_state::time::{Duration, Time};
-use std::sync::Arc;
 
 /// How long nodes are reserved for pods that do not come. The pods are scheduled like any other afterwards.
 const EXPIRY: Duration = Duration::from_seconds(300);
 
 impl Scheduler {
-    /// Reserves a node for each of `pods`, as they will be created (their names and UIDs don't count), or changes nothing.
-    /// Pods of a scheduler that is not ours, and those for which extenders have to be asked, get no reservation. What
-    /// was reserved for the workload before is released.
-    ///
-    /// # Errors
-    /// The scheduler's message about the first pod that fits nowhere.
-    pub fn reserve_nodes(
-        &mut self,
-        now: Time,
-        workload: &WorkloadKey,
-        pods: &[model::Pod],
-    ) -> Result<(), String> {
+    /// Reserves the nodes that dry runs found for the pods of a workload. The dry runs have to stand; they end. What was
+    /// reserved for the workload before is released.
+    pub fn reserve_nodes(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) {
         self.now = now;
         self.release_nodes(workload);
-        let mut found: Vec<(NodeId, Placeholder)> = Vec::with_capacity(pods.len());
-        for pod in pods {
-            self.placeholders += 1;
-            let uid = format!("reservation-{}", self.placeholders);
-            let shape = self.cluster.shapes.acquire(pod, &mut self.cluster.strings);
-            let name = format!("{}-{}", workload.name, pod.pod_set);
-            let id = self.cluster.insert_pod(Pod::new(&uid, &name, shape));
-            let Some(profile) = self.profile_of(id).filter(|_| !self.is_extended(id)) else {
-                self.cluster.remove_pod(id);
-                continue;
-            };
-            match self.dry_run(id, profile) {
-                Ok(node) => {
-                    self.cluster.place(id, node);
-                    let same = found.last().filter(|(_, h)| *h.pod_set == *pod.pod_set);
-                    let pod_set =
-                        same.map_or_else(|| pod.pod_set.as_str().into(), |(_, h)| Arc::clone(&h.pod_set));
-                    found.push((node, Placeholder { row: id, pod_set }));
-                }
-                Err(text) => {
-                    self.cluster.remove_pod(id);
-                    found.into_iter().rev().for_each(|(_, held)| self.cluster.remove_pod(held.row));
-                    return Err(text);
-                }
-            }
-        }
+        let found = runs.iter().filter_map(|&id| self.dry_runs.remove(id)).flat_map(|run| run.rows).collect();
         self.reservations.reserve(workload, found, now, now.plus(EXPIRY));
-        Ok(())
     }
 
     /// The best node for a pod now, without preempting others.
-    fn dry_run(&mut self, id: PodId, profile: usize) -> Result<NodeId, String> {
+    pub(super) fn best_node(&mut self, id: PodId, profile: usize) -> Result<NodeId, String> {
         if self.cluster.node_count == 0 {
             return Err("no nodes available to schedule pods".into());
         }
@@ -90,12 +54,13 @@ impl Scheduler {
         }
     }
 
-    /// Undoes [`Scheduler::reserve_nodes`], if nothing else has happened since. No capacity is freed by that: pods and
-    /// workloads that wait for some would be tried again in vain.
+    /// Undoes [`Scheduler::reserve_nodes`], if nothing else has happened since. Nothing is told of the freed capacity: pods
+    /// and workloads that wait for some would be tried again in vain.
     pub fn withdraw_nodes(&mut self, workload: &WorkloadKey) {
         for id in self.reservations.of_workload(workload) {
             if let Some(placeholder) = self.reservations.end(id) {
                 self.cluster.remove_pod(placeholder);
+                self.capacity_version += 1;
             }
         }
     }
@@ -124,7 +89,7 @@ impl Scheduler {
     }
 
     /// The state of the cycle of a pod, if it passes all filters on a node.
-    fn passes_on(&self, id: PodId, node: NodeId, profile: usize) -> Option<CycleState> {
+    pub(super) fn passes_on(&self, id: PodId, node: NodeId, profile: usize) -> Option<CycleState> {
         let cycle =
             Cycle::pre_filter(self.runners.get(profile)?, &self.cluster, Incoming::new(&self.cluster, id));
         let fits = cycle.status.is_success()

@@ -20,6 +20,7 @@ mod bind;
 mod cluster;
 mod cycle;
 mod decide;
+mod dry_runs;
 mod evaluate;
 mod events;
 mod extend;
@@ -56,8 +57,9 @@ use plimsoll_state::Answer;
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::intern::Map;
 use plimsoll_state::model;
-use plimsoll_state::reservation::ReservationId;
+use plimsoll_state::reservation::{DryRunId, ReservationId};
 use plimsoll_state::rng::Rng;
+use plimsoll_state::slab::Slab;
 use plimsoll_state::time::{Duration, Time};
 use queue::Queue;
 use runner::Runner;
@@ -283,6 +285,10 @@ pub struct Scheduler {
     preempted_reservations: Vec<ReservationId>,
     /// Whether there may be more capacity than before, since this was last asked.
     freed: bool,
+    /// How often there was.
+    capacity_version: u64,
+    /// Pods that may be created, placed for a decision of joint admission.
+    dry_runs: Slab<DryRunId, dry_runs::DryRun>,
     /// The cycle that waits for extenders.
     extending: Option<extend::Extending>,
     next_call: u64,
@@ -327,6 +333,8 @@ impl Scheduler {
             placeholders: 0,
             preempted_reservations: Vec::new(),
             freed: false,
+            capacity_version: 0,
+            dry_runs: Slab::default(),
             extending: None,
             next_call: 0,
             in_flight_events: Map::default(),
@@ -362,16 +370,6 @@ impl Scheduler {
             self.repeats.next(),
         ];
         std::iter::once(queue).chain(others).flatten().min()
-    }
-
-    /// Whether nodes came or changed, or pods left, since this was last asked.
-    pub fn take_freed(&mut self) -> bool {
-        std::mem::take(&mut self.freed)
-    }
-
-    /// What [`Scheduler::take_freed`] would return.
-    pub fn has_freed(&self) -> bool {
-        self.freed
     }
 
     /// How many pods are in which part of the queue.
@@ -428,6 +426,7 @@ impl Scheduler {
         self.queue.check();
         self.cluster.check();
         self.reservations.check(&self.cluster);
+        self.check_dry_runs();
         self.check_waiting();
     }
 

@@ -131,7 +131,7 @@ impl Scheduler {
         self.unreserve(id, assumed.as_ref());
         self.release_work(id);
         self.cluster.unplace(id);
-        self.freed = true;
+        self.capacity_freed();
         let change = view.map(|view| ClusterEvent {
             resource: EventResource::AssignedPod,
             actions: ActionType::DELETE,

@@ -18,6 +18,11 @@ dense_id!(
     ReservationId
 );
 
+dense_id!(
+    /// A dry run: pods that may be created, placed one after the other. The id of an ended one is given out again.
+    DryRunId
+);
+
 /// Why capacity is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {

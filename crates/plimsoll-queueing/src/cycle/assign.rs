@@ -17,11 +17,13 @@ use crate::amount::Amount;
 use crate::ids::{ClusterQueueId, FlavorId, ResourceId, SchedulingHashId, WorkloadId};
 use crate::pod_sets::PodSetResources;
 use crate::quota::add_usage;
-use flavor::Search;
+pub(super) use flavor::Search;
 pub(crate) use flavor::matches_labels;
 
 /// Why nothing fits, as reasons of QuotaReserved=False, mild to severe.
 pub(crate) mod why {
+    /// Plimsoll's own: quota fits, and nodes have no capacity for all pods (joint admission).
+    pub(crate) const NODES: &str = "WaitingForNodes";
     pub(crate) const TOPOLOGY: &str = "TopologyPlacementFailed";
     pub(crate) const QUOTA: &str = "WaitingForQuota";
     pub(crate) const TOO_MUCH: &str = "ExceedsMaxQuota";
@@ -35,7 +37,7 @@ pub(crate) mod why {
             TOO_MUCH => 4,
             WINDOW => 3,
             QUOTA => 2,
-            TOPOLOGY => 1,
+            TOPOLOGY | NODES => 1,
             _ => 0,
         }
     }
@@ -60,9 +62,10 @@ pub(crate) enum Mode {
 }
 
 /// A podset while its group is looked at.
-struct Member {
-    index: usize,
-    total: PodSetResources,
+pub(super) struct Member {
+    /// Index in the spec.
+    pub(super) index: usize,
+    pub(super) total: PodSetResources,
 }
 
 /// What flavors are to be found for.
@@ -103,6 +106,7 @@ impl Cycle<'_> {
             return self.assign_again(id, cq);
         }
         let mut assignment = self.nothing_assigned(id, cq);
+        assignment.dry_runs = self.begin_dry_runs();
         for group in self.pod_set_groups(id, cq, counts) {
             if !self.assign_group(id, cq, &group, pins, last, &mut assignment) {
                 self.resolve_reason(cq, &mut assignment);
@@ -136,6 +140,7 @@ impl Cycle<'_> {
             no_fit_reason: "",
             replaced: self.state.replaced_resources(id, cq, &self.replaced),
             mode: None,
+            dry_runs: 0,
         }
     }
 
@@ -238,7 +243,9 @@ impl Cycle<'_> {
                 continue;
             }
             let replaced = out.replaced.as_deref();
-            let search = Search { id, cq, members: &members, requests: &requests, pins, last, replaced };
+            let so_far = flavors.as_deref().unwrap_or_default();
+            let (members, requests, group) = (&*members, &*requests, group);
+            let search = Search { id, cq, members, group, found: so_far, requests, pins, last, replaced };
             let found = self.find_flavor(&search, res, &out.usage);
             let of = rules.group_of(res).map(|g| &rules.groups[g]);
             attempts::merge(&mut attempts, found.attempts, res, of, &self.state.ids);
@@ -250,6 +257,7 @@ impl Cycle<'_> {
             reasons.extend(found.reasons);
             flavors.get_or_insert_default().extend(found.flavors);
         }
+        self.close_dry_run(group, flavors.as_deref().unwrap_or_default());
         attempts.sort_by(|a: &FlavorAttempt, b| {
             self.state.ids.flavor_name(a.flavor).cmp(self.state.ids.flavor_name(b.flavor))
         });

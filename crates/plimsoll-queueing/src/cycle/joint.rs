@@ -1,13 +1,16 @@
 //! Joint admission: quota and nodes in one decision.
 
 use super::Cycle;
+use super::assign::Assignment;
 use super::plan::Entry;
 use crate::Queueing;
 use crate::ids::WorkloadId;
 use crate::joint::NodeReservations;
-use crate::model::{PodSet, PodSetAssignment, WorkloadKey};
+use crate::model::{Admission, PodSet, PodSetAssignment, WorkloadKey};
 use crate::phase::Phase;
+use crate::state::WorkloadInfo;
 use plimsoll_state::model::{Pod, VolumeSource};
+use plimsoll_state::reservation::DryRunId;
 
 /// Label that ties a pod to its podset.
 const PODSET: &str = "kueue.x-k8s.io/podset";
@@ -18,20 +21,44 @@ fn can_be_reserved(podset: &PodSet) -> bool {
         && !podset.spec.volumes.iter().any(|v| matches!(v.source, VolumeSource::Ephemeral))
 }
 
+/// Whether nodes can be reserved for all pods of a workload before they exist.
+pub(super) fn all_can_be_reserved(wl: &WorkloadInfo) -> bool {
+    wl.obj.pod_sets.iter().all(can_be_reserved)
+}
+
 impl Cycle<'_> {
     /// Reserves nodes for the entry's pods; an error says why they do not all fit now. For workloads that wait for
     /// admission checks afterwards nothing is reserved: a check may bring the nodes.
     pub(super) fn reserve_nodes(&mut self, e: &Entry) -> Result<(), String> {
+        let found = self.dry_runs.take(e.id);
         if self.nodes.is_none() {
             return Ok(());
         }
         let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return Ok(()) };
         let admission = self.state.admission_of(e.cq, a);
-        if !self.state.checks_of(e.cq, Some(&admission)).is_empty()
-            || !wl.obj.pod_sets.iter().all(can_be_reserved)
-        {
+        if !self.state.checks_of(e.cq, Some(&admission)).is_empty() || !all_can_be_reserved(wl) {
+            self.end_dry_runs(&found);
             return Ok(());
         }
+        let key = wl.obj.key.clone();
+        let placed = !found.is_empty() && admission.assignments.iter().all(|p| p.topology.is_none());
+        if !(placed && self.restore_dry_runs(&found)) {
+            self.end_dry_runs(&found);
+            return self.reserve_anew(e, a, &key, &admission);
+        }
+        self.reserve_found(e.id, &key, &found);
+        Ok(())
+    }
+
+    /// Finds a node for each pod of an entry, as it is to be admitted, and reserves them.
+    fn reserve_anew(
+        &mut self,
+        e: &Entry,
+        a: &Assignment,
+        key: &WorkloadKey,
+        admission: &Admission,
+    ) -> Result<(), String> {
+        let Some(wl) = self.state.wl(e.id) else { return Ok(()) };
         let mut pods = Vec::new();
         for (i, assigned) in admission.assignments.iter().enumerate() {
             let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) else { continue };
@@ -39,20 +66,27 @@ impl Cycle<'_> {
             if let Some(old) = a.replaced.as_ref().and_then(|r| r.get(i)) {
                 assigned.count = assigned.count.saturating_sub(old.count);
             }
-            self.expected_pods(&wl.obj.key, podset, &assigned, &mut pods);
+            self.state.expected_pods(key, podset, &assigned, &mut pods);
         }
-        let key = wl.obj.key.clone();
         let Some(nodes) = self.nodes.as_mut() else { return Ok(()) };
-        nodes.reserve(self.now, &key, &pods)?;
-        if a.replaced.is_some() {
-            // The pods to come belong to the job's first slice by name, so nodes can't be reserved for them.
-            nodes.withdraw(&key);
-            return Ok(());
+        let (run, result) = nodes.dry_run(self.now, key, &pods);
+        if result.is_err() || a.replaced.is_some() {
+            // The pods of a slice to come belong to the job's first slice by name, so nodes can't be reserved for them.
+            nodes.end(run);
+            return result;
         }
-        if let Some(wl) = self.state.wl_mut(e.id) {
+        self.reserve_found(e.id, key, &[run]);
+        Ok(())
+    }
+
+    fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
+        if let Some(nodes) = self.nodes.as_mut() {
+            nodes.reserve(self.now, key, runs);
+        }
+        self.dry_runs.others_placed = true;
+        if let Some(wl) = self.state.wl_mut(id) {
             wl.nodes_reserved = true;
         }
-        Ok(())
     }
 
     /// Gives the nodes of an entry up that is not admitted after all.
@@ -63,14 +97,16 @@ impl Cycle<'_> {
             nodes.withdraw(&wl.obj.key);
         }
     }
+}
 
+impl Queueing {
     /// The pods of a podset as they will be: with what flavor and topology add.
-    fn expected_pods(
+    pub(super) fn expected_pods(
         &self,
         key: &WorkloadKey,
         podset: &PodSet,
         assigned: &PodSetAssignment,
-        pods: &mut Vec<Pod>,
+        pods: &mut Vec<(Pod, usize)>,
     ) {
         let mut pod = Pod {
             namespace: key.namespace.clone(),
@@ -86,10 +122,8 @@ impl Cycle<'_> {
         let mut names: Vec<&str> = assigned.flavors.iter().map(|(_, f)| f.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        for flavor in names
-            .iter()
-            .filter_map(|n| self.state.ids.find_flavor(n))
-            .filter_map(|f| self.state.objects.flavors.get(&f))
+        for flavor in
+            names.iter().filter_map(|n| self.ids.find_flavor(n)).filter_map(|f| self.objects.flavors.get(&f))
         {
             for (k, v) in flavor.node_labels.iter() {
                 pod.spec.node_selector.insert(k.clone(), v.clone());
@@ -102,21 +136,19 @@ impl Cycle<'_> {
         }
         let count = |n: i32| usize::try_from(n).unwrap_or(0);
         match &assigned.topology {
-            None => pods.extend(std::iter::repeat_n(pod, count(assigned.count))),
+            None => pods.push((pod, count(assigned.count))),
             Some(topology) => {
                 for (values, n) in &topology.domains {
                     let mut there = pod.clone();
                     for (level, value) in topology.levels.iter().zip(values) {
                         there.spec.node_selector.insert(level.clone(), value.clone());
                     }
-                    pods.extend(std::iter::repeat_n(there, count(*n)));
+                    pods.push((there, count(*n)));
                 }
             }
         }
     }
-}
 
-impl Queueing {
     /// A workload has lost its quota or is gone: nodes are not reserved for it any longer.
     pub(crate) fn release_nodes(&mut self, id: WorkloadId) {
         let Some(wl) = self.wl_mut(id).filter(|w| w.nodes_reserved) else { return };

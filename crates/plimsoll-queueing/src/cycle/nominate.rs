@@ -99,6 +99,7 @@ impl Cycle<'_> {
         self.searches = Some(Vec::new());
         let (mut assignment, targets) = self.find_quota(id, cq, pins, last);
         self.searches = None;
+        self.keep_dry_runs(id, &assignment);
         if self.state.config.gates.topology && assignment.mode() == Mode::Preempt {
             self.state.place_after_preemption(id, cq, &mut assignment, &targets);
         }

@@ -150,6 +150,7 @@ impl Entry {
 
     pub(super) fn record(&mut self, (assignment, targets): (Assignment, Vec<Target>)) {
         self.message = assignment.message();
+        self.awaits_nodes = assignment.lacks_nodes();
         self.last_assignment = Some(assignment.last_assignment.clone());
         self.assignment = Some(assignment);
         self.targets = targets;

@@ -227,6 +227,12 @@ impl Shapes {
         self.freed_specs.push(id);
     }
 
+    /// A shape in use, counted once more.
+    pub fn share(&mut self, id: ShapeId) -> ShapeId {
+        self.shapes[id].refs += 1;
+        id
+    }
+
     /// Gives a shape back.
     pub fn release(&mut self, id: ShapeId) {
         let row = &mut self.shapes[id];

@@ -1,6 +1,6 @@
 //! Flavors given to podsets, and how far the search for them got.
 
-use super::{FlavorAttempt, Mode};
+use super::{FlavorAttempt, Mode, why};
 use crate::amount::Amount;
 use crate::ids::{FlavorId, FlavorResource, Ids, ResourceId, SchedulingHashId};
 use crate::model::{Delayed, TopologyAssignment};
@@ -88,6 +88,8 @@ pub(crate) struct Assignment {
     /// What the slice holds whose place the workload takes; `usage` is the difference then.
     pub(crate) replaced: Option<Vec<PodSetResources>>,
     pub(super) mode: Option<Mode>,
+    /// Number of the assignment whose dry runs are its own (joint admission).
+    pub(in crate::cycle) dry_runs: u64,
 }
 
 impl Assignment {
@@ -98,6 +100,11 @@ impl Assignment {
         }
         self.mode
             .unwrap_or_else(|| self.pod_sets.iter().map(PodSetFlavors::mode).min().unwrap_or(Mode::NoFit))
+    }
+
+    /// Whether a flavor had quota, and its nodes no capacity.
+    pub(crate) fn lacks_nodes(&self) -> bool {
+        self.pod_sets.iter().flat_map(|p| &p.attempts).any(|a| a.no_fit_reason == why::NODES)
     }
 
     /// Overrides the mode of the whole assignment and of every pick.

@@ -1,6 +1,6 @@
 //! The search among the flavors of one resource group.
 
-use super::{FlavorAssignment, FlavorAttempt, LastAssignment, Mode, Pins, Possibility, why};
+use super::{FlavorAssignment, FlavorAttempt, LastAssignment, Member, Mode, Pins, Possibility, why};
 use crate::amount::Amount;
 use crate::cycle::Cycle;
 use crate::format;
@@ -85,17 +85,21 @@ impl GranularMode {
 }
 
 /// What a search is for.
-pub(super) struct Search<'a> {
-    pub(super) id: WorkloadId,
-    pub(super) cq: ClusterQueueId,
+pub(in crate::cycle) struct Search<'a> {
+    pub(in crate::cycle) id: WorkloadId,
+    pub(in crate::cycle) cq: ClusterQueueId,
     /// Podsets, by index in the spec.
     pub(super) members: &'a [usize],
+    /// The same.
+    pub(in crate::cycle) group: &'a [Member],
+    /// What was found for other resources of them.
+    pub(in crate::cycle) found: &'a [FlavorAssignment],
     /// What they ask for together.
     pub(super) requests: &'a [(ResourceId, i64)],
     pub(super) pins: Option<&'a Pins>,
     pub(super) last: Option<&'a LastAssignment>,
     /// What the slice holds whose place the workload takes, per podset of the spec.
-    pub(super) replaced: Option<&'a [PodSetResources]>,
+    pub(in crate::cycle) replaced: Option<&'a [PodSetResources]>,
 }
 
 /// What a search found.
@@ -118,6 +122,16 @@ impl Found {
             reasons: vec![text],
             no_fit_reason,
         });
+    }
+
+    /// The flavor tried last has quota, but its nodes have no capacity for the pods.
+    fn no_nodes(&mut self, text: String) {
+        self.reasons.push(text.clone());
+        if let Some(last) = self.attempts.last_mut() {
+            last.mode = Mode::NoFit;
+            last.reasons.push(text);
+            last.no_fit_reason = why::NODES;
+        }
     }
 }
 
@@ -142,6 +156,7 @@ impl Cycle<'_> {
             _ => 0,
         };
         let (mut best, mut attempted) = (GranularMode::WORST, None);
+        let (before, mut runs) = (self.lift_group(), Vec::new());
         for (i, &flavor) in group.flavors.iter().enumerate().skip(start) {
             attempted = Some(i);
             if let Some(text) = self.unpinned(s, flavor, res) {
@@ -156,7 +171,17 @@ impl Cycle<'_> {
                 found.no_fit(flavor, text, why::WINDOW);
                 continue;
             }
-            let (grade, flavors) = self.try_flavor(s, flavor, group, assumed, &mut found);
+            let (mut grade, mut flavors) = self.try_flavor(s, flavor, group, assumed, &mut found);
+            if grade.way == PreemptionMode::Fit {
+                match self.dry_run(s, &flavors) {
+                    Ok(run) => runs.extend(run.map(|run| (flavor, run))),
+                    Err(text) => {
+                        let name = self.state.ids.flavor_name(flavor);
+                        found.no_nodes(format!("couldn't place all pods in flavor {name}: {text}"));
+                        (grade.way, flavors) = (PreemptionMode::NoFit, Vec::new());
+                    }
+                }
+            }
             if !self.state.config.gates.flavor_fungibility {
                 if grade.way > best.way {
                     (best, found.flavors) = (grade, flavors);
@@ -177,9 +202,12 @@ impl Cycle<'_> {
         let seen_all = attempted.map_or(0, |i| i + 1) == group.flavors.len();
         let tried = attempted.filter(|_| !seen_all).and_then(|i| i32::try_from(i).ok()).unwrap_or(-1);
         found.flavors.iter_mut().for_each(|p| p.tried_flavor_idx = tried);
+        let mut chosen = None;
         if best.way == PreemptionMode::Fit {
             found.reasons.clear();
+            chosen = found.flavors.first().map(|f| f.flavor);
         }
+        self.choose_dry_run(before, runs, chosen);
         found
     }
 

@@ -1,0 +1,299 @@
+//! The outside of the tests of joint admission: it makes pods of admitted workloads and binds what it is told to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Action, Engine, EngineConfig, Event};
+use plimsoll_queueing::{
+    ClusterQueue, FlavorQuotas, PodSet, ResourceGroup, ResourceQuota, Workload, WorkloadKey, cond,
+};
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::model::{Container, LabelSelector, Node, Pod, PodSpec, StringMap};
+use plimsoll_state::time::Time;
+
+pub(super) fn spec(cpu: i64) -> PodSpec {
+    let container = Container { requests: [("cpu".to_owned(), cpu)].into(), ..Container::default() };
+    PodSpec { scheduler_name: "default-scheduler".into(), containers: vec![container], ..PodSpec::default() }
+}
+
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) now: i64,
+    pub(super) version: u64,
+    pub(super) workloads: BTreeMap<String, Workload>,
+    /// Pods that exist, by workload.
+    pub(super) pods: BTreeMap<String, Vec<Pod>>,
+    pub(super) bound: BTreeSet<String>,
+    /// Pods that are not created when their workload is admitted.
+    pub(super) late: BTreeSet<String>,
+    pub(super) stuck: Vec<String>,
+    pub(super) events: Vec<Event>,
+}
+
+impl World {
+    pub(super) fn new(joint: bool) -> Self {
+        Self::with(joint, plimsoll_queueing::Config::default())
+    }
+
+    pub(super) fn with(joint: bool, queueing: plimsoll_queueing::Config) -> Self {
+        Self::with_queues(joint, queueing, &[cluster_queue("c", &[("f", 1_000_000)])])
+    }
+
+    /// Flavors select nodes by the label `flavor`, except for `f`, which selects all. Each ClusterQueue has a LocalQueue of
+    /// its name.
+    pub(super) fn with_queues(
+        joint: bool,
+        queueing: plimsoll_queueing::Config,
+        queues: &[ClusterQueue],
+    ) -> Self {
+        let engine = Engine::new(EngineConfig {
+            scheduler: Some(plimsoll_scheduler::Config::default()),
+            queueing: Some(queueing),
+            joint,
+        });
+        let mut events = vec![plimsoll_queueing::Event::NamespaceUpsert("n".into(), StringMap::default())];
+        let flavors: BTreeSet<&String> = queues
+            .iter()
+            .flat_map(|q| &q.resource_groups)
+            .flat_map(|g| &g.flavors)
+            .map(|f| &f.flavor)
+            .collect();
+        for name in flavors {
+            let label = (name != "f").then(|| ("flavor".to_owned(), name.clone()));
+            let flavor = plimsoll_queueing::ResourceFlavor {
+                name: name.clone(),
+                node_labels: label.into_iter().collect(),
+                ..Default::default()
+            };
+            events.push(plimsoll_queueing::Event::ResourceFlavorUpsert(Box::new(flavor)));
+        }
+        for cq in queues {
+            events.push(plimsoll_queueing::Event::ClusterQueueUpsert(Box::new(cq.clone())));
+            let lq = plimsoll_queueing::LocalQueue {
+                namespace: "n".into(),
+                name: cq.name.clone(),
+                cluster_queue: cq.name.clone(),
+                ..Default::default()
+            };
+            events.push(plimsoll_queueing::Event::LocalQueueUpsert(Box::new(lq)));
+        }
+        let mut w = Self {
+            engine,
+            now: 0,
+            version: 1,
+            workloads: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            bound: BTreeSet::new(),
+            late: BTreeSet::new(),
+            stuck: Vec::new(),
+            events: events.into_iter().map(Event::Queueing).collect(),
+        };
+        w.run();
+        w
+    }
+
+    pub(super) fn node(&mut self, name: &str, cpu: i64) {
+        self.node_of(name, cpu, "f");
+    }
+
+    /// A node of a flavor.
+    pub(super) fn node_of(&mut self, name: &str, cpu: i64, flavor: &str) {
+        let mut n = Node { name: name.into(), uid: format!("uid-{name}"), ready: true, ..Node::default() };
+        n.labels.insert("flavor".into(), flavor.into());
+        n.allocatable.insert("cpu".into(), cpu);
+        n.allocatable.insert("pods".into(), 100);
+        self.events.push(Event::Object(ObjectEvent::NodeUpsert(Box::new(n))));
+        self.run();
+    }
+
+    pub(super) fn submit(&mut self, name: &str, count: i32, cpu: i64) {
+        self.submit_to("c", name, 0, vec![pod_set("main", count, cpu)]);
+    }
+
+    pub(super) fn submit_to(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
+        let w = Workload {
+            key: WorkloadKey { namespace: "n".into(), name: name.into() },
+            uid: name.into(),
+            version: 1,
+            generation: 1,
+            creation: Time::from_seconds(self.now),
+            queue: queue.into(),
+            active: true,
+            priority,
+            pod_sets,
+            ..Default::default()
+        };
+        self.workloads.insert(name.into(), w);
+        self.tell(name);
+    }
+
+    pub(super) fn tell(&mut self, name: &str) {
+        self.version += 1;
+        if let Some(w) = self.workloads.get_mut(name) {
+            w.version = self.version;
+            let event = plimsoll_queueing::Event::WorkloadUpsert(Box::new(w.clone()));
+            self.events.push(Event::Queueing(event));
+        }
+        self.run();
+    }
+
+    /// Updates pods that are on nodes, without a change that concerns scheduling.
+    pub(super) fn touch_bound_pods(&mut self, n: usize) {
+        for pod in self.pods.values_mut().flatten().filter(|p| !p.spec.node_name.is_empty()) {
+            pod.labels.insert("touched".into(), n.to_string());
+            self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod.clone()))));
+        }
+        self.run();
+    }
+
+    pub(super) fn create_late_pods(&mut self) {
+        let late = std::mem::take(&mut self.late);
+        for pod in self.pods.values().flatten().filter(|p| late.contains(&p.uid)) {
+            self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod.clone()))));
+        }
+        self.run();
+    }
+
+    pub(super) fn finish(&mut self, name: &str) {
+        let Some(w) = self.workloads.get_mut(name) else { return };
+        let done = plimsoll_queueing::Condition {
+            kind: cond::FINISHED.into(),
+            status: true,
+            reason: "Succeeded".into(),
+            ..Default::default()
+        };
+        w.status.conditions.push(done);
+        for pod in self.pods.remove(name).unwrap_or_default() {
+            self.events.push(Event::Object(ObjectEvent::PodDelete(pod.uid)));
+        }
+        self.tell(name);
+        self.workloads.remove(name);
+    }
+
+    /// Steps until nothing more is asked for.
+    pub(super) fn run(&mut self) {
+        for _ in 0..200 {
+            self.now += 1;
+            let mut actions = Vec::new();
+            self.engine.step(Time::from_seconds(self.now), &mut self.events, &mut actions);
+            let quiet = actions.is_empty();
+            for action in actions {
+                self.carry_out(action);
+            }
+            let due = self.engine.next_wake().is_some_and(|t| t <= Time::from_seconds(self.now));
+            if quiet && !due && self.events.is_empty() {
+                return;
+            }
+        }
+        panic!("no rest");
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) => {
+                let name = u.key.name.clone();
+                let Some(w) = self.workloads.get_mut(&name) else { return };
+                u.apply(&mut w.status);
+                self.version += 1;
+                w.version = self.version;
+                let (admitted, seen) = (w.status.is_true(cond::ADMITTED), w.clone());
+                let pods = self.engine_pods(&seen);
+                self.events.push(Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(seen))));
+                if !admitted || self.pods.contains_key(&name) {
+                    return;
+                }
+                let created = pods.iter().filter(|p| !self.late.contains(&p.uid));
+                let upserts = created.map(|p| Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
+                self.events.extend(upserts);
+                self.pods.insert(name, pods);
+            }
+            Action::Scheduler(plimsoll_scheduler::Action::Bind { pod, node }) => {
+                self.bound.insert(pod.uid.clone());
+                self.events.push(Event::Scheduler(plimsoll_scheduler::Event::Bound(pod.uid.clone())));
+                let mine = self.pods.values_mut().flatten().find(|p| p.uid == pod.uid);
+                if let Some(p) = mine {
+                    p.spec.node_name = node;
+                    self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
+                }
+            }
+            Action::Scheduler(plimsoll_scheduler::Action::Unschedulable { pod, .. }) => {
+                self.stuck.push(pod.uid);
+            }
+            _ => {}
+        }
+    }
+
+    /// The pods of a workload, with what the flavors of its admission add, as its job creates them.
+    fn engine_pods(&self, w: &Workload) -> Vec<Pod> {
+        let mut pods = Vec::new();
+        for assigned in w.status.admission.iter().flat_map(|a| &a.assignments) {
+            let Some(set) = w.pod_sets.iter().find(|p| p.name == assigned.name) else { continue };
+            let mut spec = set.spec.clone();
+            for (_, flavor) in assigned.flavors.iter().filter(|(_, f)| f != "f") {
+                spec.node_selector.insert("flavor".into(), flavor.clone());
+            }
+            for _ in 0..assigned.count {
+                let mut pod = pod(&w.key.name, pods.len(), &spec);
+                pod.pod_set = set.name.clone();
+                pod.labels.insert("kueue.x-k8s.io/podset".into(), set.name.clone());
+                pods.push(pod);
+            }
+        }
+        pods
+    }
+
+    pub(super) fn admitted(&self) -> Vec<&str> {
+        let all = self.workloads.iter().filter(|(_, w)| w.status.is_true(cond::ADMITTED));
+        all.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Flavors of a workload's podsets.
+    pub(super) fn flavors(&self, name: &str) -> Vec<&str> {
+        let admission = self.workloads.get(name).and_then(|w| w.status.admission.as_ref());
+        let assigned = admission.into_iter().flat_map(|a| &a.assignments).flat_map(|a| &a.flavors);
+        assigned.map(|(_, f)| f.as_str()).collect()
+    }
+
+    pub(super) fn reason(&self, name: &str) -> (String, String) {
+        let w = self.workloads.get(name);
+        let c = w.and_then(|w| w.status.condition(cond::QUOTA_RESERVED).cloned()).unwrap_or_default();
+        (c.reason, c.message)
+    }
+}
+
+pub(super) fn pod(workload: &str, i: usize, spec: &PodSpec) -> Pod {
+    Pod {
+        uid: format!("{workload}-{i}"),
+        namespace: "n".into(),
+        name: format!("{workload}-{i}"),
+        labels: [("kueue.x-k8s.io/podset".to_owned(), "main".to_owned())].into_iter().collect(),
+        workload: workload.into(),
+        pod_set: "main".into(),
+        spec: spec.clone(),
+        ..Pod::default()
+    }
+}
+
+pub(super) fn pod_set(name: &str, count: i32, cpu: i64) -> PodSet {
+    PodSet { name: name.into(), count, spec: spec(cpu), ..PodSet::default() }
+}
+
+/// A ClusterQueue with quotas for CPUs, by flavor.
+pub(super) fn cluster_queue(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
+    let of = |&(flavor, nominal): &(&str, i64)| FlavorQuotas {
+        flavor: flavor.into(),
+        resources: vec![ResourceQuota {
+            resource: "cpu".into(),
+            nominal,
+            borrowing_limit: None,
+            lending_limit: None,
+        }],
+    };
+    let group = ResourceGroup { covered: vec!["cpu".into()], flavors: flavors.iter().map(of).collect() };
+    ClusterQueue {
+        name: name.into(),
+        resource_groups: vec![group],
+        namespace_selector: Some(LabelSelector::default()),
+        fair_weight_nano: 1_000_000_000,
+        ..ClusterQueue::default()
+    }
+}

@@ -1,0 +1,230 @@
+//! Nodes in flavor assignment: a flavor whose nodes have no capacity for the pods counts as one without quota.
+//!
+//! Where quota fits, the pods are placed in a dry run, with what the flavor adds to them, beside those of the podsets before.
+//! The dry runs of a nomination are kept until its entry is processed, so that no node is searched for twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Cycle;
+use super::assign::{Assignment, FlavorAssignment, Member, Mode, Search};
+use super::joint::all_can_be_reserved;
+use crate::ids::{FlavorId, SchedulingHashId, WorkloadId};
+use crate::model::{Admission, PodSet, PodSetAssignment};
+use plimsoll_state::reservation::DryRunId;
+
+/// A podset with its number of pods and its flavors.
+type Choice = (usize, i32, Vec<FlavorId>);
+
+/// Dry runs that failed: a workload of the same scheduling hash with the same choices fails, too, until there may be more
+/// capacity.
+#[derive(Debug, Default)]
+pub(crate) struct FailedDryRuns {
+    /// Of the capacity.
+    version: u64,
+    messages: BTreeMap<(SchedulingHashId, Vec<Choice>), Arc<str>>,
+}
+
+impl FailedDryRuns {
+    /// Forgets what failed when there was less capacity.
+    fn forget_older(&mut self, version: u64) {
+        if self.version != version {
+            *self = Self { version, messages: BTreeMap::new() };
+        }
+    }
+}
+
+/// The dry runs of a cycle.
+#[derive(Debug, Default)]
+pub(super) struct DryRuns {
+    /// Number of the present assignment.
+    number: u64,
+    /// Of the groups of podsets that have their flavors; they stand.
+    standing: Vec<DryRunId>,
+    /// Of the group that is looked at, with the flavors that it has so far; it stands.
+    group: Option<DryRunId>,
+    /// What `standing` was made for.
+    choices: Vec<Choice>,
+    /// Whether some of the pods have no dry run.
+    incomplete: bool,
+    /// Whether a podset before needs preemption: what nodes have then is not known.
+    preempts: bool,
+    /// What nominations found; lifted.
+    found: BTreeMap<WorkloadId, Vec<DryRunId>>,
+    /// Whether nodes were reserved since the nominations.
+    pub(super) others_placed: bool,
+}
+
+impl DryRuns {
+    /// What the nomination of a workload found.
+    pub(super) fn take(&mut self, id: WorkloadId) -> Vec<DryRunId> {
+        self.found.remove(&id).unwrap_or_default()
+    }
+}
+
+/// Whether pods elsewhere matter to the pods of a podset, by their labels, which scheduling hashes leave out.
+fn depends_on_labels(podset: &PodSet) -> bool {
+    let affinity = &podset.spec.affinity;
+    !podset.spec.spread.is_empty() || affinity.pod.is_some() || affinity.anti.is_some()
+}
+
+impl Cycle<'_> {
+    /// Ends dry runs.
+    pub(super) fn end_dry_runs(&mut self, runs: &[DryRunId]) {
+        if let Some(nodes) = self.nodes.as_mut() {
+            runs.iter().rev().for_each(|&run| nodes.end(run));
+        }
+    }
+
+    /// Puts back what a nomination found; whether all of it still fits.
+    pub(super) fn restore_dry_runs(&mut self, runs: &[DryRunId]) -> bool {
+        let checked = self.dry_runs.others_placed;
+        self.nodes.as_mut().is_some_and(|nodes| runs.iter().all(|&run| nodes.restore(run, checked)))
+    }
+
+    /// Begins an assignment; gives its number.
+    pub(super) fn begin_dry_runs(&mut self) -> u64 {
+        self.drop_dry_runs();
+        self.dry_runs.number += 1;
+        self.dry_runs.number
+    }
+
+    fn drop_dry_runs(&mut self) {
+        let runs = &mut self.dry_runs;
+        let mut standing = std::mem::take(&mut runs.standing);
+        standing.extend(runs.group.take());
+        runs.choices.clear();
+        (runs.incomplete, runs.preempts) = (false, false);
+        self.end_dry_runs(&standing);
+    }
+
+    /// Keeps what the nomination of a workload found, if that is what the assignment needs.
+    pub(super) fn keep_dry_runs(&mut self, id: WorkloadId, assignment: &Assignment) {
+        let before = self.dry_runs.take(id);
+        self.end_dry_runs(&before);
+        let runs = &mut self.dry_runs;
+        if assignment.mode() == Mode::Fit && assignment.dry_runs == runs.number && !runs.incomplete {
+            let found = std::mem::take(&mut runs.standing);
+            if let Some(nodes) = self.nodes.as_mut() {
+                found.iter().rev().for_each(|&run| nodes.lift(run));
+            }
+            self.dry_runs.found.insert(id, found);
+        }
+        self.drop_dry_runs();
+    }
+
+    /// Ends what the nominations of the cycle found for entries that were not admitted.
+    pub(super) fn drop_found_dry_runs(&mut self) {
+        for (_, runs) in std::mem::take(&mut self.dry_runs.found) {
+            self.end_dry_runs(&runs);
+        }
+    }
+
+    /// Places the pods of the podsets of a search with a flavor whose quota fits, and those found for their other
+    /// resources. `None`: what nodes have does not decide.
+    ///
+    /// # Errors
+    /// Why not all of them fit on nodes now.
+    pub(super) fn dry_run(
+        &mut self,
+        s: &Search<'_>,
+        tried: &[FlavorAssignment],
+    ) -> Result<Option<DryRunId>, String> {
+        let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return Ok(None) };
+        self.state.joint.failed.forget_older(version);
+        let Some(wl) = self.state.wl(s.id) else { return Ok(None) };
+        if self.dry_runs.preempts || s.replaced.is_some() || wl.quota.is_some() || !all_can_be_reserved(wl) {
+            return Ok(None);
+        }
+        let (mut choices, mut assignments) = (self.dry_runs.choices.clone(), Vec::new());
+        let mut by_label = false;
+        for m in s.group {
+            let Some(podset) = wl.obj.pod_sets.get(m.index) else { continue };
+            by_label |= depends_on_labels(podset);
+            let asks = |f: &&FlavorAssignment| m.total.requests.iter().any(|(r, _)| *r == f.res);
+            let flavors: Vec<_> = s.found.iter().chain(tried).filter(asks).collect();
+            choices.push((m.index, m.total.count, flavors.iter().map(|f| f.flavor).collect()));
+            let names = |f: &&FlavorAssignment| {
+                (
+                    self.state.ids.resource_name(f.res).to_owned(),
+                    self.state.ids.flavor_name(f.flavor).to_owned(),
+                )
+            };
+            assignments.push(PodSetAssignment {
+                name: podset.name.clone(),
+                flavors: flavors.iter().map(names).collect(),
+                count: m.total.count,
+                ..PodSetAssignment::default()
+            });
+        }
+        let admission = Admission { cluster_queue: String::new(), assignments };
+        if !self.state.checks_of(s.cq, Some(&admission)).is_empty() {
+            return Ok(None);
+        }
+        let failed = (wl.scheduling_hash, choices);
+        if let Some(message) = self.state.joint.failed.messages.get(&failed).filter(|_| !by_label) {
+            return Err(message.to_string());
+        }
+        let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
+        for assigned in &admission.assignments {
+            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
+                self.state.expected_pods(&key, podset, assigned, &mut pods);
+            }
+        }
+        let Some(nodes) = self.nodes.as_mut() else { return Ok(None) };
+        let (run, result) = nodes.dry_run(self.now, &key, &pods);
+        if let Err(message) = result {
+            nodes.end(run);
+            if !by_label {
+                self.state.joint.failed.messages.insert(failed, message.as_str().into());
+            }
+            return Err(message);
+        }
+        nodes.lift(run);
+        Ok(Some(run))
+    }
+
+    /// Lifts the dry run of the group so far, while its pods are tried with another flavor.
+    pub(super) fn lift_group(&mut self) -> Option<DryRunId> {
+        let group = self.dry_runs.group.take();
+        if let (Some(run), Some(nodes)) = (group, self.nodes.as_mut()) {
+            nodes.lift(run);
+        }
+        group
+    }
+
+    /// Puts the dry run with the flavor that was chosen in place of the one before, and ends the others.
+    pub(super) fn choose_dry_run(
+        &mut self,
+        before: Option<DryRunId>,
+        tried: Vec<(FlavorId, DryRunId)>,
+        chosen: Option<FlavorId>,
+    ) {
+        let Some(nodes) = self.nodes.as_mut() else { return };
+        before.into_iter().for_each(|run| nodes.end(run));
+        for (flavor, run) in tried {
+            if chosen == Some(flavor) {
+                nodes.restore(run, false);
+                self.dry_runs.group = Some(run);
+            } else {
+                nodes.end(run);
+            }
+        }
+    }
+
+    /// A group of podsets has its flavors.
+    pub(super) fn close_dry_run(&mut self, group: &[Member], flavors: &[FlavorAssignment]) {
+        let runs = &mut self.dry_runs;
+        runs.preempts |= flavors.iter().any(|f| f.mode != Mode::Fit);
+        let Some(run) = runs.group.take() else {
+            runs.incomplete = true;
+            return;
+        };
+        runs.standing.push(run);
+        for m in group {
+            let asks = |f: &&FlavorAssignment| m.total.requests.iter().any(|(r, _)| *r == f.res);
+            let chosen = flavors.iter().filter(asks).map(|f| f.flavor).collect();
+            runs.choices.push((m.index, m.total.count, chosen));
+        }
+    }
+}

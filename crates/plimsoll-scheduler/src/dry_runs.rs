@@ -1,0 +1,149 @@
+//! Dry runs of joint admission: pods that may be created, placed one after the other with all filters, so that each sees
+//! those before it. A dry run is lifted and restored in the time that its own pods take, and becomes the reservation of the
+//! workload when that is admitted.
+
+use super::Scheduler;
+use super::cluster::{NodeId, Pod};
+use super::node_reservations::Placeholder;
+use plimsoll_state::model::{self, WorkloadKey};
+use plimsoll_state::reservation::DryRunId;
+use plimsoll_state::time::Time;
+use std::sync::Arc;
+
+/// Placeholders on the nodes found for them.
+#[derive(Debug, Default)]
+pub(crate) struct DryRun {
+    pub(super) rows: Vec<(NodeId, Placeholder)>,
+    /// Whether they are on their nodes.
+    stands: bool,
+}
+
+impl Scheduler {
+    /// Places pods, as they will be created (their names and UIDs don't count), each as often as the number beside it, until
+    /// one fits nowhere: then with the scheduler's message. Pods of a scheduler that is not ours, and those for which
+    /// extenders have to be asked, are left out. The dry run stands until it is lifted or ended.
+    pub fn dry_run(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[(model::Pod, usize)],
+    ) -> (DryRunId, Option<String>) {
+        self.now = now;
+        let mut rows = Vec::with_capacity(pods.iter().map(|(_, n)| n).sum());
+        let failure = pods.iter().find_map(|(pod, count)| self.place_equal(workload, pod, *count, &mut rows));
+        (self.dry_runs.insert(DryRun { rows, stands: true }), failure)
+    }
+
+    /// Places a number of equal pods; the message about the first that fits nowhere.
+    fn place_equal(
+        &mut self,
+        workload: &WorkloadKey,
+        pod: &model::Pod,
+        count: usize,
+        rows: &mut Vec<(NodeId, Placeholder)>,
+    ) -> Option<String> {
+        let pod_set: Arc<str> = pod.pod_set.as_str().into();
+        let name = format!("{}-{}", workload.name, pod.pod_set);
+        let mut last = None;
+        for _ in 0..count {
+            self.placeholders += 1;
+            let shape = match last {
+                Some(row) => self.cluster.shapes.share(self.cluster.pods[row].shape),
+                None => self.cluster.shapes.acquire(pod, &mut self.cluster.strings),
+            };
+            let row = Pod::new(&format!("reservation-{}", self.placeholders), &name, shape);
+            let id = self.cluster.insert_pod(row);
+            let Some(profile) = self.profile_of(id).filter(|_| !self.is_extended(id)) else {
+                self.cluster.remove_pod(id);
+                return None;
+            };
+            match self.best_node(id, profile) {
+                Ok(node) => {
+                    self.cluster.place(id, node);
+                    rows.push((node, Placeholder { row: id, pod_set: Arc::clone(&pod_set) }));
+                    last = Some(id);
+                }
+                Err(text) => {
+                    self.cluster.remove_pod(id);
+                    return Some(text);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes the pods of a dry run off their nodes, to restore it later.
+    pub fn lift_dry_run(&mut self, id: DryRunId) {
+        let Some(run) = self.dry_runs.get_mut(id).filter(|run| run.stands) else { return };
+        run.stands = false;
+        // Last one first: each node lists its pods as before.
+        for (_, placeholder) in run.rows.iter().rev() {
+            self.cluster.unplace(placeholder.row);
+        }
+    }
+
+    /// Puts the pods of a lifted dry run back on their nodes; whether all fit there. `checked`: other pods may have come, so
+    /// that each has to pass the filters. Pods that don't are taken out.
+    pub fn restore_dry_run(&mut self, id: DryRunId, checked: bool) -> bool {
+        let Some(run) = self.dry_runs.get_mut(id).filter(|run| !run.stands) else { return true };
+        run.stands = true;
+        let rows = std::mem::take(&mut run.rows);
+        let before = rows.len();
+        let mut kept = Vec::with_capacity(before);
+        for (node, placeholder) in rows {
+            let row = placeholder.row;
+            let exists = self.cluster.nodes.get(node).is_some_and(|n| n.exists);
+            let profile = self.profile_of(row).filter(|_| exists);
+            if profile.is_some_and(|p| !checked || self.passes_on(row, node, p).is_some()) {
+                self.cluster.place(row, node);
+                kept.push((node, placeholder));
+            } else {
+                self.cluster.remove_pod(row);
+            }
+        }
+        let whole = kept.len() == before;
+        if let Some(run) = self.dry_runs.get_mut(id) {
+            run.rows = kept;
+        }
+        whole
+    }
+
+    /// Ends a dry run that is not reserved.
+    pub fn end_dry_run(&mut self, id: DryRunId) {
+        let Some(run) = self.dry_runs.remove(id) else { return };
+        for (_, placeholder) in run.rows.into_iter().rev() {
+            self.cluster.remove_pod(placeholder.row);
+        }
+    }
+
+    /// Changes whenever there may be more capacity on nodes than before: until then a dry run that failed fails again.
+    pub fn capacity_version(&self) -> u64 {
+        self.capacity_version
+    }
+
+    /// There may be more capacity on nodes than before: workloads that wait for some are tried again.
+    pub(super) fn capacity_freed(&mut self) {
+        self.freed = true;
+        self.capacity_version += 1;
+    }
+
+    /// Whether nodes came or changed, or pods left, since this was last asked.
+    pub fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// What [`Scheduler::take_freed`] would return.
+    pub fn has_freed(&self) -> bool {
+        self.freed
+    }
+
+    /// Between two steps no dry run stands.
+    ///
+    /// # Panics
+    /// When one does.
+    pub(super) fn check_dry_runs(&self) {
+        for (_, run) in self.dry_runs.iter() {
+            assert!(!run.stands, "a dry run stands");
+        }
+    }
+}
