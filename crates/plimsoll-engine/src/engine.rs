@@ -124,15 +124,24 @@ impl Engine {
     }
 
     /// Handles `events` (drained) and decides nothing: for a replica that follows what its leader does, and for start-up,
-    /// while not everything was seen. The next [`Engine::step`] decides from all of it.
+    /// while not everything was seen. The next [`Engine::step`] decides from all of it. Memory is bounded by what is there.
     pub fn observe(&mut self, now: Time, events: &mut Vec<Event>) {
         self.handle(now, events);
+        if let Some(queueing) = &mut self.queueing {
+            if let Some(scheduler) = self.scheduler.as_mut().filter(|_| self.joint) {
+                queueing.sync_node_reservations(&mut Reservations(scheduler));
+            }
+            queueing.follow(now);
+        }
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.follow();
+        }
         #[cfg(debug_assertions)]
         self.check();
     }
 
-    /// Handles `events` (drained) and brings conditions and statuses up to date, without deciding anything new: the first half of [`Engine::step`]. For tests and for start-up, when the
-    /// first decision should wait until everything was seen.
+    /// Handles `events` (drained) and brings conditions and statuses up to date, without deciding anything new: the first
+    /// half of [`Engine::step`]. For tests.
     pub fn settle(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {
         self.handle(now, events);
         if let Some(queueing) = &mut self.queueing {

@@ -69,7 +69,7 @@ impl Queueing {
         }
         done.iter().for_each(|w| self.record_observations(id, &w.observations));
         self.transition(id, Some(&before), false, now);
-        self.write_pending_reason(id, now);
+        self.explain_soon(id, now);
     }
 
     pub(super) fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {

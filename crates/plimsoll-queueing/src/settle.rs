@@ -44,6 +44,15 @@ impl Queueing {
         self.report_windows();
     }
 
+    /// What a replica does that follows its leader: keeps what is derived up to date, and lets nothing grow that only a
+    /// decision uses up. Decides and asks for nothing.
+    pub fn follow(&mut self, now: Time) {
+        self.ensure_tree();
+        self.ensure_topologies();
+        self.end_waits(now);
+        self.tas.health.follow();
+    }
+
     /// Runs at most one scheduling cycle.
     pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.decide_with(now, None, emit);
@@ -77,18 +86,23 @@ impl Queueing {
         if self.second.next().is_some_and(|t| t <= now) {
             self.due.everywhere();
         }
-        while let Some(&(t, cq)) = self.timers.requeue_inadmissible.first().filter(|(t, _)| *t <= now) {
-            self.timers.requeue_inadmissible.remove(&(t, cq));
-            self.dirty.inadmissible.insert(cq);
-            // Also where the head waits and isn't inadmissible, because the order is strict.
-            self.due.tree_of(cq);
-        }
+        self.end_waits(now);
         // The rest follows in the next step, so that decisions don't wait for it.
         for _ in 0..EXPLAINED_PER_STEP {
             let Some(&(t, id)) = self.timers.explain.first().filter(|(t, _)| *t <= now) else { break };
             self.timers.explain.remove(&(t, id));
             self.adopt_reason(id);
             self.write_pending_reason(id, now);
+        }
+    }
+
+    /// Backoffs and other pauses are over: what waited for them is due again.
+    fn end_waits(&mut self, now: Time) {
+        while let Some(&(t, cq)) = self.timers.requeue_inadmissible.first().filter(|(t, _)| *t <= now) {
+            self.timers.requeue_inadmissible.remove(&(t, cq));
+            self.dirty.inadmissible.insert(cq);
+            // Also where the head waits and isn't inadmissible, because the order is strict.
+            self.due.tree_of(cq);
         }
         while let Some(&(t, id)) = self.timers.workloads.first().filter(|(t, _)| *t <= now) {
             self.timers.workloads.remove(&(t, id));
@@ -97,7 +111,7 @@ impl Queueing {
                 wl.hold_off = None;
             }
             let waits = wl.quota.is_none();
-            self.write_pending_reason(id, now);
+            self.explain_soon(id, now);
             self.dirty.workloads.insert(id);
             if waits {
                 self.enqueue(id, false, now);

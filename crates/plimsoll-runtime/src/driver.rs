@@ -107,8 +107,8 @@ pub struct Driver {
     pub thread: std::thread::JoinHandle<()>,
 }
 
-/// Starts the thread. It decides nothing before `lists` calls of [`Inbox::synced`] and one of [`Inbox::lead`]. Its panic ends the process: what it
-/// knew can't be rebuilt in the midst of its decisions.
+/// Starts the thread. It decides nothing before `lists` calls of [`Inbox::synced`] and one of [`Inbox::lead`]. Its panic
+/// ends the process: what it knew can't be rebuilt in the midst of its decisions.
 ///
 /// # Errors
 /// When the system gives no thread.

@@ -3,6 +3,11 @@
 use super::Scheduler;
 
 impl Scheduler {
+    /// What a replica does that follows its leader, instead of [`Scheduler::decide`].
+    pub fn follow(&mut self) {
+        self.sweep();
+    }
+
     /// Forgets strings that nothing holds any more, when there may be many. Called between two attempts, when no cycle is
     /// under way. What was kept to save work holds strings, too, and is made afresh: decisions stay the same.
     pub(super) fn sweep(&mut self) {

@@ -74,6 +74,13 @@ impl Queueing {
         }
     }
 
+    /// Has the next step write why a workload waits, if that is known and not written yet.
+    pub(crate) fn explain_soon(&mut self, id: WorkloadId, now: Time) {
+        if self.wl(id).is_some_and(|w| w.pending_reason.is_some()) {
+            self.timers.explain.insert((now, id));
+        }
+    }
+
     /// Writes why a workload waits, unless an earlier write is on its way or was made a moment ago.
     pub(crate) fn write_pending_reason(&mut self, id: WorkloadId, now: Time) {
         let explicit = self.config.gates.explicit_status;

@@ -33,7 +33,7 @@ impl Queueing {
         let key = w.key.clone();
         self.workload_seen(w, now);
         if let Some(id) = self.workloads.find(&key) {
-            self.write_pending_reason(id, now);
+            self.explain_soon(id, now);
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Health {
     by_node: BTreeMap<String, BTreeSet<String>>,
     /// Nodes to look at.
     suspects: BTreeMap<String, Suspect>,
+    /// Whether this replica follows another one: nodes are looked at whole when it leads.
+    follows: bool,
     timers: BTreeSet<(Time, String)>,
     /// How often ending a pod has failed, by its UID.
     failures: BTreeMap<String, u32>,
@@ -78,9 +80,16 @@ impl Health {
 
     /// A pod of a workload came, went or ended on a node.
     fn stirred(&mut self, node: &str, workload: &WorkloadKey) {
-        if !node.is_empty() {
+        if self.follows {
+            self.suspect(node);
+        } else if !node.is_empty() {
             self.suspects.entry(node.to_owned()).or_default().workloads.insert(workload.clone());
         }
+    }
+
+    /// Nothing is decided until [`Queueing::check_nodes`]: which workloads come and go meanwhile is not kept.
+    pub(crate) const fn follow(&mut self) {
+        self.follows = true;
     }
 
     /// Looks at a node again at a later time.
@@ -238,6 +247,7 @@ impl Queueing {
             self.tas.health.timers.remove(&(at, node.clone()));
             self.tas.health.suspect(&node);
         }
+        self.tas.health.follows = false;
         let suspects = std::mem::take(&mut self.tas.health.suspects);
         let ask = suspects.iter().filter(|(_, s)| s.changed);
         let mut placed: BTreeMap<String, Vec<WorkloadId>> =
