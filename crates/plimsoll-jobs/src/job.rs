@@ -106,9 +106,12 @@ fn indexes_below(lists: &[&str], limit: i64) -> i64 {
 
 /// The writes for the Job of this name.
 fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
-    let Some(job) = env.objects.get(Kind::Job, namespace, name).filter(|j| !json::deleting(j)) else {
-        return orphan::finalize(&env.objects.owned_by_name(namespace, "Job", name), env);
+    let Some(job) = env.objects.get(Kind::Job, namespace, name) else {
+        return orphan::finalize_ownerless(&env.objects.owned_by_name(namespace, "Job", name), env);
     };
+    if json::deleting(&job) {
+        return orphan::finalize(&env.objects.owned_by_name(namespace, "Job", name), env);
+    }
     if !env.manages_job(BATCH_JOB, &job) {
         return Plan::new();
     }

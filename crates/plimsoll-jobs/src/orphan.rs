@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::resource::{JOBS, WORKLOADS};
+use plimsoll_api::resource::{JOBS, PODS, WORKLOADS};
 use serde_json::Value;
 
 use crate::key::Key;
-use crate::plan::{Plan, remove_finalizer};
+use crate::plan::{Plan, Write, remove_finalizer};
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names, workload};
 
@@ -52,6 +52,30 @@ pub(crate) fn finalize(workloads: &[Arc<Value>], env: Env<'_>) -> Plan {
     workloads.iter().flat_map(|w| finish(w, json::controller(w).is_some(), env)).collect()
 }
 
+/// [`finalize`] where no owner is known. A replica that has just begun to lead may know a workload before its owner: an owner
+/// whose end the watch has not shown is asked for.
+pub(crate) fn finalize_ownerless(workloads: &[Arc<Value>], env: Env<'_>) -> Plan {
+    let owners = workloads.iter().flat_map(|w| {
+        let owners = json::list(w, &["metadata", "ownerReferences"]).iter();
+        owners.filter_map(|o| if_gone(json::namespace(w), o, env))
+    });
+    let writes = finalize(workloads, env);
+    if writes.is_empty() { writes } else { owners.chain(writes.clone()).collect() }
+}
+
+fn if_gone(namespace: &str, owner: &Value, env: Env<'_>) -> Option<Write> {
+    let uid = json::text(owner, &["uid"]);
+    let kind = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
+    let resource = [JOBS, PODS].into_iter().find(|r| (r.api_version, r.kind) == kind)?;
+    let (name, uid) = (json::text(owner, &["name"]).to_owned(), uid.to_owned());
+    (!env.objects.was_removed(&uid)).then(|| Write::IfGone {
+        resource,
+        namespace: namespace.to_owned(),
+        name,
+        uid,
+    })
+}
+
 /// Kueue's `FinalizeOrphanedWorkload`, one write at a time: the next one follows when the watch shows this one.
 fn finish(wl: &Value, may_finish: bool, env: Env<'_>) -> Plan {
     if may_finish && !json::deleting(wl) && !json::is_true(wl, "Finished") {
@@ -66,7 +90,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::Write;
     use crate::{Config, ObjectStore};
 
     /// The writes for a workload with these owners and this label, one word each.

@@ -58,6 +58,18 @@ pub enum Write {
         /// UID.
         uid: String,
     },
+    /// The rest of the plan is carried out only if the object with this UID is gone, which the API server is asked: the
+    /// watch may not have shown it yet.
+    IfGone {
+        /// Resource.
+        resource: Resource,
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// UID.
+        uid: String,
+    },
     /// Reports to the engine that an evicted workload has no running pods, so that its quota can be released.
     WorkloadStopped {
         /// Namespace.

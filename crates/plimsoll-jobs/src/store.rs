@@ -122,6 +122,10 @@ pub struct ObjectStore {
     requests_served: Option<Resource>,
     /// UIDs of objects that were removed, the last one first.
     removed: VecDeque<String>,
+    /// Objects that only responses to our own requests have shown: when they go, no watch may know that they were there.
+    unseen: [BTreeSet<Name>; KINDS],
+    /// Versions of the last complete lists.
+    listed: [u128; KINDS],
 }
 
 impl ObjectStore {
@@ -181,26 +185,39 @@ impl ObjectStore {
         }
     }
 
-    /// Keeps `object` unless a newer version is known.
+    /// Keeps `object`, which a watch has shown, unless a newer version is known.
     pub fn put(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
-        let object = without_managed_fields(object.into());
+        let object = object.into();
         let name = key(&object);
-        if let Some(old) = self.objects[kind as usize].get(&name).cloned() {
+        let uid = json::uid(&object).to_owned();
+        self.keep(kind, &name, object);
+        if self.has(kind, &name, &uid) {
+            self.unseen[kind as usize].remove(&name);
+        }
+    }
+
+    fn has(&self, kind: Kind, name: &Name, uid: &str) -> bool {
+        self.objects[kind as usize].get(name).is_some_and(|o| json::uid(o) == uid)
+    }
+
+    fn keep(&mut self, kind: Kind, name: &Name, object: Arc<Value>) {
+        let object = without_managed_fields(object);
+        if let Some(old) = self.objects[kind as usize].get(name).cloned() {
             if revision(&old) > revision(&object) {
                 return;
             }
-            self.unindex(kind, &name, &old);
+            self.unindex(kind, name, &old);
         }
-        self.index(kind, &name, &object);
-        self.objects[kind as usize].insert(name, object);
+        self.index(kind, name, &object);
+        self.objects[kind as usize].insert(name.clone(), object);
     }
 
     /// Keeps the response to a creation, unless the watch has shown the end of the object already: nothing would remove it
     /// again.
     pub fn put_created(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
         let object = object.into();
-        if !self.removed.iter().any(|uid| uid == json::uid(&object)) {
-            self.put(kind, object);
+        if !self.was_removed(json::uid(&object)) {
+            self.keep_response(kind, object);
         }
     }
 
@@ -208,8 +225,36 @@ impl ObjectStore {
     pub fn refresh(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
         let object = object.into();
         if self.objects[kind as usize].contains_key(&key(&object)) {
-            self.put(kind, object);
+            self.keep_response(kind, object);
         }
+    }
+
+    /// Keeps what a response has shown. One that the watch has not shown yet, and that a list of its version or a later one
+    /// lacks, is gone.
+    fn keep_response(&mut self, kind: Kind, object: Arc<Value>) {
+        let name = key(&object);
+        let uid = json::uid(&object).to_owned();
+        if self.has(kind, &name, &uid) {
+            return self.keep(kind, &name, object);
+        }
+        if revision(&object) <= self.listed[kind as usize] {
+            return;
+        }
+        self.keep(kind, &name, object);
+        if self.has(kind, &name, &uid) {
+            self.unseen[kind as usize].insert(name);
+        }
+    }
+
+    /// A watch has handed on a complete list of this version. Forgets what only responses have shown and the list lacks:
+    /// it came and went while the watch was broken.
+    pub fn listed(&mut self, kind: Kind, version: &str) -> Vec<Arc<Value>> {
+        let version: u128 = version.parse().unwrap_or(0);
+        self.listed[kind as usize] = version;
+        let objects = &self.objects[kind as usize];
+        let gone = |name: &&Name| objects.get(*name).is_some_and(|o| revision(o) <= version);
+        let gone: Vec<Name> = self.unseen[kind as usize].iter().filter(gone).cloned().collect();
+        gone.into_iter().filter_map(|name| self.remove(kind, &name.0, &name.1, "")).collect()
     }
 
     /// Forgets the object with this UID (empty: whatever has the name). Another one that has its name by now stays: the
@@ -225,8 +270,14 @@ impl ObjectStore {
             return None;
         }
         let old = objects.remove(&name)?;
+        self.unseen[kind as usize].remove(&name);
         self.unindex(kind, &name, &old);
         Some(old)
+    }
+
+    /// Whether a watch has shown the end of the object with this UID, of late.
+    pub fn was_removed(&self, uid: &str) -> bool {
+        self.removed.iter().any(|removed| removed == uid)
     }
 
     /// An object, if known. The namespace is empty for kinds of cluster scope.
@@ -344,6 +395,33 @@ mod tests {
         late["metadata"]["uid"] = json!("ud");
         objects.put_created(Kind::Pod, late);
         assert!(objects.get(Kind::Pod, "ns", "c").is_some());
+    }
+
+    #[test]
+    fn what_came_and_went_unseen_is_forgotten_at_the_next_list() {
+        let object = |name: &str, uid: &str, version: &str| json!({"metadata": {"namespace": "ns", "name": name, "uid": uid, "resourceVersion": version}});
+        let names = |objects: &ObjectStore| -> Vec<String> {
+            objects.all(Kind::Job).map(|o| json::uid(o).to_owned()).collect()
+        };
+        let mut objects = ObjectStore::default();
+        objects.put(Kind::Job, object("a", "a1", "5"));
+        objects.refresh(Kind::Job, object("a", "a2", "7"));
+        objects.put_created(Kind::Job, object("b", "b1", "8"));
+        objects.put_created(Kind::Job, object("c", "c1", "11"));
+        objects.put_created(Kind::Job, object("d", "d1", "6"));
+        // The watch breaks; a list of version 10 has only d, and the watch tells that a1 is gone.
+        objects.put(Kind::Job, object("d", "d1", "6"));
+        objects.remove(Kind::Job, "ns", "a", "a1");
+        assert_eq!(names(&objects), ["a2", "b1", "c1", "d1"]);
+        let gone: Vec<String> =
+            objects.listed(Kind::Job, "10").iter().map(|o| json::uid(o).to_owned()).collect();
+        assert_eq!(gone, ["a2", "b1"]);
+        assert_eq!(names(&objects), ["c1", "d1"]);
+        // A response of the time before the list comes late.
+        objects.put_created(Kind::Job, object("e", "e1", "9"));
+        objects.refresh(Kind::Job, object("d", "d1", "9"));
+        assert_eq!(names(&objects), ["c1", "d1"]);
+        assert_eq!(objects.get(Kind::Job, "ns", "d").map(|o| revision(&o)), Some(9));
     }
 
     #[test]

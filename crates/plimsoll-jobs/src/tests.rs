@@ -26,6 +26,7 @@ fn short(writes: &[Write]) -> Vec<String> {
                 format!("patch {} {name} {subresource}", resource.plural)
             }
             Write::Delete { resource, name, .. } => format!("delete {} {name}", resource.plural),
+            Write::IfGone { resource, name, .. } => format!("if {} {name} is gone", resource.kind),
             Write::WorkloadStopped { name, .. } => format!("stopped {name}"),
             Write::Event(n) => format!("{}: {}", n.reason, n.message),
             Write::CreateForCheck(o) => format!("provide {} {}", o.resource.plural, json::name(&o.object)),
@@ -481,9 +482,14 @@ fn workloads_of_vanished_jobs_are_let_go() {
     let mut cache = cache();
     let mut wl = made(&cache);
     cache.put(Kind::Workload, wl.clone());
+    // Nothing has shown the end of the Job: it may not have been shown at all.
     cache.remove(Kind::Job, "ns", "j", "");
+    let patch = format!("patch workloads {} status", json::name(&wl));
+    assert_eq!(short(&run(&cache, &key())), ["if Job j is gone", &*patch]);
+    let uid = json::text(&json::list(&wl, &["metadata", "ownerReferences"])[0], &["uid"]).to_owned();
+    cache.remove(Kind::Job, "ns", "j", &uid);
     let writes = run(&cache, &key());
-    assert_eq!(short(&writes), [format!("patch workloads {} status", json::name(&wl))]);
+    assert_eq!(short(&writes), [patch]);
     let status = body(&writes, 0)["status"].clone();
     assert_eq!(status["conditions"][0]["reason"], "OwnerNotFound");
     // Its quota is released; the finalizer follows.

@@ -192,6 +192,29 @@ impl Api {
         self.get_path(&resource.object(namespace, name)).await
     }
 
+    /// Reads an object that may not be there. Unlike the 404 of a GET, which a proxy may have sent, `None` is the API
+    /// server's word.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn find(&self, resource: Resource, namespace: &str, name: &str) -> Result<Option<Value>> {
+        let path =
+            format!("{}?fieldSelector=metadata.name%3D{}", resource.collection(namespace), encode(name));
+        let mut list = self.get_path(&path).await?;
+        let items = list.get_mut("items").map(Value::take);
+        let mut found = match items {
+            Some(Value::Array(items)) => items.into_iter().next(),
+            Some(Value::Null) | None => None,
+            Some(_) => return Err(Error::Malformed(format!("the list of {} has no items", resource.plural))),
+        };
+        // The API server leaves out kind and version of items of a list.
+        if let Some(object) = &mut found {
+            object["apiVersion"] = Value::from(resource.api_version);
+            object["kind"] = Value::from(resource.kind);
+        }
+        Ok(found)
+    }
+
     /// Creates an object in the namespace it names.
     ///
     /// # Errors

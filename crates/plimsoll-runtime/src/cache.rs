@@ -51,6 +51,11 @@ impl Cache {
         self.write(|o| o.refresh(kind, object));
     }
 
+    /// See [`ObjectStore::listed`].
+    pub fn listed(&self, kind: Kind, version: &str) -> Vec<Arc<Value>> {
+        self.write(|o| o.listed(kind, version))
+    }
+
     /// See [`ObjectStore::remove`].
     pub fn remove(&self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Option<Arc<Value>> {
         self.write(|o| o.remove(kind, namespace, name, uid))

@@ -162,7 +162,10 @@ impl Follower {
             }
             Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
             Delta::Absent => {}
-            Delta::Synced => sinks.listed(&listed),
+            Delta::Synced { version } => {
+                sinks.forget_unseen(resource, version);
+                sinks.listed(&listed);
+            }
         })
         .await;
     }
@@ -201,7 +204,8 @@ async fn follow_requests(source: Source, sinks: Sinks, listed: &AtomicBool, stop
             Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
             Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
             Delta::Absent => ended.cancel(),
-            Delta::Synced => {
+            Delta::Synced { version } => {
+                sinks.forget_unseen(resource, version);
                 if std::mem::take(&mut first) {
                     sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(&k));
                 }
@@ -242,6 +246,14 @@ impl Sinks {
         if !before.swap(true, Ordering::AcqRel) {
             self.inbox.synced();
             self.synced.one();
+        }
+    }
+
+    /// Forgets objects that came and went while the watch was broken.
+    fn forget_unseen(&self, resource: Resource, version: &str) {
+        let Some(kind) = Kind::of(resource) else { return };
+        for old in self.cache.listed(kind, version) {
+            self.gone(kind, json::uid(&old), Some(&old));
         }
     }
 

@@ -181,7 +181,7 @@ fn read(resource: Resource, delta: Delta<'_>) -> Option<Input> {
         Delta::Upsert { bytes, .. } => serde_json::from_slice(bytes).ok().map(|p| Input::Pod(Box::new(p))),
         Delta::Delete { key, .. } if resource == NODES => Some(Input::NodeGone(key.1.to_string())),
         Delta::Delete { uid, .. } => Some(Input::PodGone(uid.to_owned())),
-        Delta::Synced | Delta::Absent => None,
+        Delta::Synced { .. } | Delta::Absent => None,
     }
 }
 

@@ -63,7 +63,10 @@ pub enum Delta<'a> {
         uid: &'a str,
     },
     /// Everything that existed when the list was made has been handed on.
-    Synced,
+    Synced {
+        /// The version of the list.
+        version: &'a str,
+    },
     /// Discovery says that the cluster does not serve the resource, so there is none of it. [`Delta::Synced`] follows.
     Absent,
 }
@@ -313,7 +316,7 @@ impl Watch {
         };
         self.sweep(sink);
         self.known.listed = true;
-        sink(Delta::Synced);
+        sink(Delta::Synced { version: &version });
         // Last, so that whoever waits for it finds everything handed on.
         self.tracker.well();
         Ok(version)
@@ -347,7 +350,7 @@ impl Watch {
         self.sweep(sink);
         self.known.listed = false;
         sink(Delta::Absent);
-        sink(Delta::Synced);
+        sink(Delta::Synced { version: "" });
         self.tracker.opened();
         self.tracker.well();
     }

@@ -18,6 +18,10 @@ pub enum Event {
     Calm,
     /// The process starts, if this is still its next life.
     Start(u32),
+    /// The Lease is the process's.
+    Hold(u32),
+    /// The process that is to lead looks what was written to workloads until now.
+    TakeOver(u32),
     /// The process ends that could not renew its Lease, or that was asked to stop.
     End(u32, Ending),
     /// The process makes the list of a kind.
@@ -56,6 +60,38 @@ pub enum Event {
     Finish(String, u32),
     /// Users look at what they have.
     Users,
+}
+
+impl Event {
+    /// Which life of the process it is about, if any.
+    pub const fn life(&self) -> Option<u32> {
+        match self {
+            Self::Start(life)
+            | Self::End(life, _)
+            | Self::Hold(life)
+            | Self::TakeOver(life)
+            | Self::List(life, _)
+            | Self::Watch(life, _)
+            | Self::Resume(life, _)
+            | Self::Engine(life)
+            | Self::Reconcile(life)
+            | Self::Requeue(life, _)
+            | Self::Status(life, _)
+            | Self::Stopped(life, _) => Some(*life),
+            Self::Operation(_)
+            | Self::Calm
+            | Self::Arrive(_)
+            | Self::Answer(_)
+            | Self::Job(_)
+            | Self::Collect
+            | Self::Kubelet(_)
+            | Self::Node(_)
+            | Self::Kubelets
+            | Self::Check(_)
+            | Self::Finish(..)
+            | Self::Users => None,
+        }
+    }
 }
 
 /// What is to happen.

@@ -76,8 +76,8 @@ pub struct Network {
     pending: BTreeMap<u64, Pending>,
     /// Requests so far, by object.
     counts: BTreeMap<(Kind, Name), u64>,
-    /// Watch events and lists so far, by kind.
-    watched: BTreeMap<Kind, u64>,
+    /// Watch events and lists so far, by replica and kind.
+    watched: BTreeMap<(u32, Kind), u64>,
 }
 
 /// How a watch event comes.
@@ -121,7 +121,7 @@ impl Network {
         let Some(pending) = self.pending.get(&number) else { return String::new() };
         let (kind, name) = pending.request.target();
         let verb = match &pending.request {
-            Request::Get(..) => "get",
+            Request::Get(..) | Request::Find(..) => "get",
             Request::Create(..) => "create",
             Request::Patch { .. } => "patch",
             Request::Delete { .. } => "delete",
@@ -147,7 +147,7 @@ impl Network {
         let mut rng = self.dice.about(kind.name()).about(&name.1).of(*count).rng();
         let f = &self.faults;
         let mut fate = Fate::Done;
-        let writes = !matches!(request, Request::Get(..));
+        let writes = !matches!(request, Request::Get(..) | Request::Find(..));
         for (rate, other) in [
             (f.slow, Fate::Slow),
             (f.unavailable, Fate::Fails(503)),
@@ -237,16 +237,17 @@ impl Network {
         }
     }
 
-    fn draw(&mut self, kind: Kind, what: &str) -> plimsoll_state::rng::Rng {
-        let count = self.watched.entry(kind).or_insert(0);
+    fn draw(&mut self, replica: u32, kind: Kind, what: &str) -> plimsoll_state::rng::Rng {
+        let count = self.watched.entry((replica, kind)).or_insert(0);
         *count += 1;
-        self.dice.about(what).about(kind.name()).of(*count).rng()
+        let dice = self.dice.about(what).about(kind.name()).of(*count);
+        if replica == 0 { dice.rng() } else { dice.of(u64::from(replica)).rng() }
     }
 
-    /// How long the next change of a kind is under way.
-    pub fn watch_latency(&mut self, kind: Kind) -> Duration {
+    /// How long the next change of a kind is under way to a replica.
+    pub fn watch_latency(&mut self, replica: u32, kind: Kind) -> Duration {
         let stall = self.faults.stall;
-        let mut rng = self.draw(kind, "watch");
+        let mut rng = self.draw(replica, kind, "watch");
         if rng.chance(stall) {
             return Duration::from_millis(rng.range(100, 10_000));
         }
@@ -254,9 +255,9 @@ impl Network {
     }
 
     /// How it comes.
-    pub fn delivery(&mut self, kind: Kind) -> Delivery {
+    pub fn delivery(&mut self, replica: u32, kind: Kind) -> Delivery {
         let (lose, repeat) = (self.faults.lose, self.faults.repeat);
-        let mut rng = self.draw(kind, "delivery");
+        let mut rng = self.draw(replica, kind, "delivery");
         if rng.chance(lose) {
             Delivery::Lost
         } else if rng.chance(repeat) {
@@ -267,9 +268,9 @@ impl Network {
     }
 
     /// How long a list takes, and whether it fails then.
-    pub fn list_latency(&mut self, kind: Kind) -> (Duration, bool) {
+    pub fn list_latency(&mut self, replica: u32, kind: Kind) -> (Duration, bool) {
         let (list, stall) = (self.faults.list, self.faults.stall);
-        let mut rng = self.draw(kind, "list");
+        let mut rng = self.draw(replica, kind, "list");
         let longest = if rng.chance(stall) { 5_000 } else { 50 };
         (Duration::from_millis(rng.range(1, longest)), rng.chance(list))
     }

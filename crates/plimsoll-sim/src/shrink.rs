@@ -80,7 +80,8 @@ impl Search {
                 break;
             }
         }
-        let plainer: [fn(&mut Scenario); 10] = [
+        let plainer: [fn(&mut Scenario); 11] = [
+            |s| s.settings.standby = false,
             |s| s.settings.joint = false,
             |s| s.settings.fair_sharing = false,
             |s| s.settings.explain_every = 0,

@@ -38,6 +38,8 @@ const RENEW: Duration = Duration::from_seconds(10);
 const EXPIRES: i64 = 15_000;
 /// Milliseconds between two looks at the Lease (`retryPeriod`).
 const RETRY: i64 = 2_000;
+/// How long a watch of a replica that takes over may be behind, with a write decided then on its way.
+const STALE: Duration = Duration::from_seconds(20);
 
 /// A world.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub struct World {
     scenario: Scenario,
     network: Network,
     process: Process,
+    /// The replica that follows it.
+    standby: Option<Process>,
     users: Users,
     cluster: Cluster,
     checkers: Checkers,
@@ -58,8 +62,8 @@ pub struct World {
     calm: Option<Time>,
     /// Since when nothing has been left to do.
     quiet: Option<Time>,
-    /// Whether the books were compared since the last change.
-    compared: bool,
+    /// Whether the books were compared since the last change: the leader's, the follower's.
+    compared: [bool; 2],
     /// What happened, when that is wanted.
     trace: Option<Vec<String>>,
 }
@@ -81,13 +85,15 @@ impl World {
     /// A world before its first step.
     pub fn new(scenario: Scenario, trace: bool) -> Self {
         let network = Network::new(scenario.seed, scenario.faults, START);
-        let process = Process::new(0, scenario.settings);
+        let process = Process::new(0, 0, scenario.settings);
+        let standby = scenario.settings.standby.then(|| Process::standby(1, 1, scenario.settings));
         let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
         let cluster = Cluster::new(scenario.seed);
         let mut world = Self {
             scenario,
             network,
             process,
+            standby,
             users,
             cluster,
             checkers: Checkers::default(),
@@ -97,7 +103,7 @@ impl World {
             steps: 0,
             calm: None,
             quiet: None,
-            compared: false,
+            compared: [false; 2],
             trace: trace.then(Vec::new),
         };
         world.users.restore(&mut world.network);
@@ -107,6 +113,9 @@ impl World {
         }
         world.network.agenda.at(at(world.scenario.calm), Event::Calm);
         world.network.agenda.at(START, Event::Start(0));
+        if world.standby.is_some() {
+            world.start_standby(1);
+        }
         world
     }
 
@@ -170,9 +179,10 @@ impl World {
 
     /// Lets something happen; what was decided before it, and whether it was anything.
     fn happen(&mut self, event: &Event) -> (Option<(u32, u64)>, bool) {
+        if let Some(life) = event.life() {
+            return (None, self.live(life, event));
+        }
         let Self { network, process, users, cluster, .. } = self;
-        let present = process.life;
-        let lives = |life: u32| life == present;
         match event {
             Event::Operation(i) => {
                 match self.scenario.operations.get(*i).map(|t| t.operation.clone()) {
@@ -190,22 +200,12 @@ impl World {
                 self.calm = Some(network.now());
                 network.agenda.after(LOOK, Event::Users);
             }
-            Event::Start(life) if lives(*life) => process.start(network),
-            Event::End(life, ending) if lives(*life) => self.end(*ending),
-            Event::List(life, kind) if lives(*life) => process.list(*kind, network),
-            Event::Watch(life, kind) if lives(*life) => process.watch(*kind, network),
             Event::Arrive(number) => return (network.arrive(*number), true),
             Event::Answer(number) => {
                 let answer = network.answer(*number, process.life);
                 let Some((call, answer)) = answer else { return (None, false) };
                 process.answer(call, answer, network);
             }
-            Event::Resume(life, number) if lives(*life) => process.resume(*number, network),
-            Event::Engine(life) if lives(*life) => return (None, process.step(network)),
-            Event::Reconcile(life) if lives(*life) => return (None, process.reconcile(network)),
-            Event::Requeue(life, key) if lives(*life) => process.requeue(key.clone(), network),
-            Event::Status(life, key) if lives(*life) => process.write_status(key.clone(), network),
-            Event::Stopped(life, name) if lives(*life) => process.stopped(name, network),
             Event::Job(name) => cluster.sync_job(name, network),
             Event::Kubelet(name) => cluster.look_at_pod(name, network),
             Event::Node(name) => cluster.look_at_node(name, network),
@@ -219,6 +219,8 @@ impl World {
             }
             Event::Start(_)
             | Event::End(..)
+            | Event::Hold(_)
+            | Event::TakeOver(_)
             | Event::List(..)
             | Event::Watch(..)
             | Event::Engine(_)
@@ -229,6 +231,47 @@ impl World {
             | Event::Stopped(..) => return (None, false),
         }
         (None, true)
+    }
+
+    /// Lets something happen to a process, if it still lives; whether it was anything.
+    fn live(&mut self, life: u32, event: &Event) -> bool {
+        if let Event::End(_, ending) = event {
+            let lives = life == self.process.life;
+            if lives {
+                self.end(*ending);
+            }
+            return lives;
+        }
+        let Self { network, process, standby, .. } = self;
+        let mut replicas = std::iter::once(process).chain(standby);
+        let Some(process) = replicas.find(|p| p.life == life) else { return false };
+        match event {
+            Event::Start(_) => process.start(network),
+            Event::Hold(_) => process.hold(network),
+            Event::TakeOver(_) => process.take_over(network),
+            Event::List(_, kind) => process.list(*kind, network),
+            Event::Watch(_, kind) => process.watch(*kind, network),
+            Event::Resume(_, number) => process.resume(*number, network),
+            Event::Engine(_) => return process.step(network),
+            Event::Reconcile(_) => return process.reconcile(network),
+            Event::Requeue(_, key) => process.requeue(key.clone(), network),
+            Event::Status(_, key) => process.write_status(key.clone(), network),
+            Event::Stopped(_, name) => process.stopped(name, network),
+            Event::Operation(_)
+            | Event::Calm
+            | Event::End(..)
+            | Event::Arrive(_)
+            | Event::Answer(_)
+            | Event::Job(_)
+            | Event::Collect
+            | Event::Kubelet(_)
+            | Event::Node(_)
+            | Event::Kubelets
+            | Event::Check(_)
+            | Event::Finish(..)
+            | Event::Users => return false,
+        }
+        true
     }
 
     /// The process begins to end.
@@ -266,12 +309,27 @@ impl World {
         if ending != Ending::Crash {
             self.network.cut(|caller| caller.life == old);
         }
-        let fresh = Process::new(old + 1, self.scenario.settings);
-        self.past.insert(old, std::mem::replace(&mut self.process, fresh).known);
         let pause = Duration::from_millis(rng.range(least, most));
         // One that has not led yet ends without a Lease.
         self.vacant = self.vacant.max(self.network.now().plus(pause));
-        self.network.agenda.at(self.vacant, Event::Start(old + 1));
+        let (replica, settings) = (self.process.replica, self.scenario.settings);
+        let next = if let Some(standby) = self.standby.take() {
+            let life = standby.life + 1;
+            self.standby = Some(Process::standby(life, replica, settings));
+            self.start_standby(life);
+            self.network.agenda.at(self.vacant, Event::Hold(standby.life));
+            standby
+        } else {
+            self.network.agenda.at(self.vacant, Event::Start(old + 1));
+            Process::new(old + 1, replica, settings)
+        };
+        self.past.insert(old, std::mem::replace(&mut self.process, next).known);
+    }
+
+    /// The replica that follows starts soon.
+    fn start_standby(&mut self, life: u32) {
+        let mut rng = Dice::new(self.scenario.seed).about("standby").of(u64::from(life)).rng();
+        self.network.agenda.after(Duration::from_millis(rng.range(1, 10_000)), Event::Start(life));
     }
 
     /// Shows everybody what has changed, checkers first.
@@ -281,28 +339,49 @@ impl World {
                 let seen = self.seen.entry(kind).or_insert(0);
                 let Some(change) = self.network.api.log(kind).get(*seen).cloned() else { break };
                 *seen += 1;
-                self.compared = false;
-                let known = decided.map(|(life, serial)| {
-                    let own = life == self.process.life;
-                    let known = if own { Some(&self.process.known) } else { self.past.get(&life) };
-                    known.map_or(&[][..], |known| known.since(serial))
-                });
+                self.compared = [false; 2];
+                let known = decided.filter(|_| kind != Kind::Pod || !self.fills_nodes_blindly()).map(
+                    |(life, serial)| {
+                        let own = life == self.process.life;
+                        let known = if own { Some(&self.process.known) } else { self.past.get(&life) };
+                        known.map_or(&[][..], |known| known.since(serial))
+                    },
+                );
                 self.checkers.changed(kind, &change, known, self.network.now())?;
                 let runs = self.checkers.held(&name_of(&change.object)).is_some_and(crate::check::Held::runs);
                 self.users.changed(kind, &change, runs, &mut self.network);
                 self.cluster.changed(kind, &change, &mut self.network);
                 self.process.changed(kind, &mut self.network);
+                if let Some(standby) = &mut self.standby {
+                    standby.changed(kind, &mut self.network);
+                }
             }
         }
         Ok(())
     }
 
+    /// Whether the process may not have seen yet which pods were bound by the leader before it: kubelets refuse what their
+    /// nodes have no room for, and kube-scheduler relies on that as well.
+    fn fills_nodes_blindly(&self) -> bool {
+        self.process.led_since().is_some_and(|at| self.network.now().since(at) < STALE)
+    }
+
     /// The engine's books say what the objects say, once it has seen all of them.
     fn compare(&mut self) -> Result<(), Violation> {
-        if std::mem::replace(&mut self.compared, true) {
-            return Ok(());
+        if !std::mem::replace(&mut self.compared[0], true) {
+            self.compare_books(&self.process)?;
         }
-        let (books, want) = (self.process.charged(), self.checkers.charged());
+        if let Some(standby) =
+            self.standby.as_ref().filter(|s| !self.compared[1] && s.has_caught_up(&self.network))
+        {
+            self.compare_books(standby)?;
+            self.compared[1] = true;
+        }
+        Ok(())
+    }
+
+    fn compare_books(&self, process: &Process) -> Result<(), Violation> {
+        let (books, want) = (process.charged(), self.checkers.charged());
         for key in books.keys().chain(want.keys()) {
             // The engine counts in thousandths.
             let have = books.get(key).copied().unwrap_or(0);

@@ -444,7 +444,7 @@ async fn one_leads_and_another_takes_over() {
 async fn a_lease_given_back_is_taken_by_a_replica_that_knows_the_cluster() {
     let up = server(&["--speed", "10"]).await;
     up.apply(&queue(4)).await;
-    // Whoever only looked from time to time would come too late for this test.
+    // A replica that only looked from time to time would come too late for this test.
     let times = [
         ["--leader-elect-lease-duration", "1h"],
         ["--leader-elect-renew-deadline", "59m"],

@@ -335,6 +335,10 @@ impl World {
                     self.notes.push(format!("{}: {}", n.reason, n.message));
                     Ok(None)
                 }
+                Write::IfGone { resource, name, .. } => {
+                    let found = self.server.contains_key(&(kind(resource), name));
+                    if found { Err("there".to_owned()) } else { Ok(None) }
+                }
                 Write::RequeueAfter(_) | Write::CreateForCheck(_) => Ok(None),
             };
             self.audit();

@@ -428,7 +428,7 @@ pub(crate) fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         Some(group) => reconciler::reconcile(&group, env),
         None => {
             let workload = env.objects.get(Kind::Workload, namespace, name).filter(|w| is_ours(w));
-            orphan::finalize(&workload.into_iter().collect::<Vec<_>>(), env)
+            orphan::finalize_ownerless(&workload.into_iter().collect::<Vec<_>>(), env)
         }
     }
 }

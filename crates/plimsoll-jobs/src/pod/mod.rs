@@ -142,7 +142,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     let objects = env.objects;
     let Some(object) = objects.get(Kind::Pod, namespace, name) else {
         let workloads = objects.owned_by_name(namespace, "Pod", name);
-        return orphan::finalize(&of_single_pods(&workloads), env);
+        return orphan::finalize_ownerless(&of_single_pods(&workloads), env);
     };
     if json::label(&object, names::MANAGED) != "true" || group::of(&object).is_some() {
         return Plan::new();

@@ -221,6 +221,16 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
                 }
             }
         }
+        Write::IfGone { resource, namespace, name, uid } => {
+            let Some(found) = api.find(resource, &namespace, &name).await? else { return Ok(()) };
+            if json::uid(&found) != uid {
+                return Ok(());
+            }
+            if let Some(kind) = Kind::of(resource) {
+                cache.put_created(kind, found);
+            }
+            Err(Error::Malformed(format!("{} {name} is there, and no watch has shown it yet", resource.kind)))
+        }
         Write::CreateForCheck(order) => provide(key, &order, context).await,
         Write::WorkloadStopped { namespace, name } => {
             inbox.send(Event::Queueing(QueueEvent::WorkloadStopped(WorkloadKey { namespace, name })));

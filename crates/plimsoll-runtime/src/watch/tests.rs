@@ -24,7 +24,7 @@ fn feed(watch: &mut Watch, line: &str, log: &mut Vec<String>) -> Result<Option<S
         log.push(match d {
             Delta::Upsert { meta, .. } => format!("+{}/{}", meta.name, meta.uid),
             Delta::Delete { key, uid } => format!("-{}/{uid}", key.1),
-            Delta::Synced => "synced".into(),
+            Delta::Synced { .. } => "synced".into(),
             Delta::Absent => "absent".into(),
         });
     })
@@ -113,7 +113,7 @@ async fn follow(resource: Resource) -> Followed {
         let what = match delta {
             Delta::Upsert { meta, .. } => format!("+{}", meta.name),
             Delta::Delete { key, .. } => format!("-{}", key.1),
-            Delta::Synced => "synced".into(),
+            Delta::Synced { .. } => "synced".into(),
             Delta::Absent => "absent".into(),
         };
         seen.lock().unwrap().push(what);

@@ -105,7 +105,7 @@ fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationTok
                     cache.remove(kind, &key.0, &key.1, uid);
                 }
                 Delta::Absent => {}
-                Delta::Synced => {
+                Delta::Synced { .. } => {
                     if !counted.swap(true, Ordering::AcqRel) && left.fetch_sub(1, Ordering::AcqRel) == 1 {
                         synced.cancel();
                     }

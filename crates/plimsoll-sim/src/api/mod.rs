@@ -43,6 +43,8 @@ impl ApiError {
 pub enum Request {
     /// Read one object.
     Get(Kind, Name),
+    /// Read one object that may not be there: null then.
+    Find(Kind, Name),
     /// Create an object.
     Create(Kind, Value),
     /// Patch an object, or its status.
@@ -84,9 +86,10 @@ impl Request {
     /// Kind and name of the object it is about.
     pub fn target(&self) -> (Kind, Name) {
         match self {
-            Self::Get(kind, name) | Self::Patch { kind, name, .. } | Self::Delete { kind, name, .. } => {
-                (*kind, name.clone())
-            }
+            Self::Get(kind, name)
+            | Self::Find(kind, name)
+            | Self::Patch { kind, name, .. }
+            | Self::Delete { kind, name, .. } => (*kind, name.clone()),
             Self::Create(kind, object) => (*kind, name_of(object)),
             Self::Bind { name, .. } => (Kind::Pod, name.clone()),
         }
@@ -166,6 +169,11 @@ pub fn stamp(at: Time) -> Value {
 }
 
 impl Api {
+    /// The version of the latest change.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
     /// An object.
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.tables.get(&kind)?.get(&(namespace.to_owned(), name.to_owned()))
@@ -188,6 +196,7 @@ impl Api {
     pub fn handle(&mut self, request: Request, now: Time) -> Result<Arc<Value>, ApiError> {
         match request {
             Request::Get(kind, name) => self.find(kind, &name).cloned(),
+            Request::Find(kind, name) => Ok(self.find(kind, &name).cloned().unwrap_or_default()),
             Request::Create(kind, object) => self.create(kind, object, now),
             Request::Patch { kind, name, status, style, body } => {
                 self.patch(kind, &name, status, style, &body)

@@ -46,6 +46,8 @@ impl fmt::Debug for For {
 pub enum JobStep {
     /// Reads an object of which it isn't known whether a write to it was done.
     Read(Kind),
+    /// Looks whether the object with this UID is there.
+    Find(Kind, String),
     /// Creates an object.
     Create(Kind),
     /// Patches an object.

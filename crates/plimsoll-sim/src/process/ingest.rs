@@ -21,13 +21,13 @@ pub fn waits_for_stop(workload: &Value) -> bool {
 
 impl Process {
     pub(super) fn list_later(&self, kind: Kind, network: &mut Network) {
-        let (latency, _) = network.list_latency(kind);
+        let (latency, _) = network.list_latency(self.replica, kind);
         network.agenda.after(latency, Happens::List(self.life, kind));
     }
 
     /// The list of a kind is there, or failed.
     pub fn list(&mut self, kind: Kind, network: &mut Network) {
-        let (_, fails) = network.list_latency(kind);
+        let (_, fails) = network.list_latency(self.replica, kind);
         if fails {
             return self.list_later(kind, network);
         }
@@ -35,6 +35,7 @@ impl Process {
         let deltas = watch.list(&network.api);
         self.unlisted.remove(&kind);
         self.take(kind, deltas, network);
+        self.forget_unseen(kind, network);
         if self.unlisted.is_empty() {
             self.step_at(network.now(), network);
             self.wake_workers(network);
@@ -46,7 +47,7 @@ impl Process {
         let life = self.life;
         let Some(watch) = self.watches.iter_mut().find(|w| w.kind == kind) else { return };
         if watch.behind(&network.api) && !std::mem::replace(&mut watch.coming, true) {
-            let latency = network.watch_latency(kind);
+            let latency = network.watch_latency(self.replica, kind);
             network.agenda.after(latency, Happens::Watch(life, kind));
         }
     }
@@ -58,7 +59,7 @@ impl Process {
         if !watch.behind(&network.api) {
             return;
         }
-        let delivery = network.delivery(kind);
+        let delivery = network.delivery(self.replica, kind);
         if delivery == Delivery::Lost {
             watch.lose();
             return self.list_later(kind, network);
@@ -73,6 +74,7 @@ impl Process {
 
     fn take(&mut self, kind: Kind, deltas: Vec<Delta>, network: &mut Network) {
         for delta in deltas {
+            self.saw(kind, &delta);
             match delta {
                 Delta::Upsert(object) => self.upsert(kind, &object, network),
                 Delta::Delete(name, uid) => {
@@ -88,6 +90,7 @@ impl Process {
                 }
             }
         }
+        self.lead_if_caught_up(network);
     }
 
     fn upsert(&mut self, kind: Kind, object: &Arc<Value>, network: &mut Network) {

@@ -88,7 +88,8 @@ impl Process {
     /// Works on keys while there are workers.
     pub fn reconcile(&mut self, network: &mut Network) -> bool {
         // A workload that was not listed yet must not be taken for missing.
-        if self.stopping || !self.unlisted.is_empty() || self.jobs.active.len() >= WORKERS {
+        if self.stopping || !self.controls() || !self.unlisted.is_empty() || self.jobs.active.len() >= WORKERS
+        {
             return false;
         }
         let Some(key) = self.jobs.queue.pop_front() else { return false };
@@ -133,6 +134,10 @@ impl Process {
                 let (status, style) = (subresource == "status", Style::Merge);
                 Some((Step::Patch(kind, name.clone()), Request::Patch { kind, name, status, style, body }))
             }
+            Write::IfGone { resource, namespace, name, uid } => {
+                let kind = Kind::of(resource)?;
+                Some((Step::Find(kind, uid), Request::Find(kind, (namespace, name))))
+            }
             Write::Delete { resource, namespace, name, uid } => {
                 let (kind, name) = (Kind::of(resource)?, (namespace, name));
                 let request = Request::Delete { kind, name: name.clone(), uid: uid.clone(), grace: None };
@@ -166,13 +171,23 @@ impl Process {
     fn confirm(&mut self, key: &Key, step: Step, answer: Answer) -> bool {
         let error = match answer {
             Ok(object) => {
-                let (Step::Create(kind) | Step::Read(kind) | Step::Patch(kind, _) | Step::Delete(kind, ..)) =
-                    step;
+                if let Step::Find(kind, own) = &step {
+                    let there = uid(&object) == own;
+                    if let Some(stored) = Stored::of(kind.resource()).filter(|_| there) {
+                        self.objects.put_created(stored, object);
+                    }
+                    return !there;
+                }
+                let (Step::Create(kind)
+                | Step::Read(kind)
+                | Step::Find(kind, _)
+                | Step::Patch(kind, _)
+                | Step::Delete(kind, ..)) = step;
                 if let Some(stored) = Stored::of(kind.resource()) {
                     match step {
                         Step::Create(_) => self.objects.put_created(stored, object),
                         Step::Read(..) | Step::Patch(..) => self.objects.refresh(stored, object),
-                        Step::Delete(..) => {}
+                        Step::Find(..) | Step::Delete(..) => {}
                     }
                 }
                 return true;
@@ -183,7 +198,7 @@ impl Process {
         match step {
             // The watch shows the deletion as well.
             Step::Read(..) => error.code == 404,
-            Step::Create(_) => false,
+            Step::Find(..) | Step::Create(_) => false,
             Step::Patch(kind, name) => {
                 if error.code == 404 && self.last_seen(kind, &name).is_none() {
                     return true;
@@ -221,6 +236,16 @@ impl Process {
 
     fn last_seen(&self, kind: Kind, name: &Name) -> Option<Arc<Value>> {
         self.objects.get(Stored::of(kind.resource())?, &name.0, &name.1)
+    }
+
+    /// Forgets objects that came and went while the watch was broken.
+    pub(super) fn forget_unseen(&mut self, kind: Kind, network: &mut Network) {
+        let Some(kind) = Stored::of(kind.resource()) else { return };
+        for old in self.objects.listed(kind, &network.api.version().to_string()) {
+            for key in affected_by_deletion(kind, uid(&old), Some(&old), &self.objects) {
+                self.enqueue(key, network);
+            }
+        }
     }
 
     /// Forgets an object that is gone, and enqueues the keys that it concerned.

@@ -5,6 +5,7 @@ mod calls;
 mod executor;
 mod ingest;
 mod jobs;
+mod role;
 mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ use crate::scenario::Settings;
 use calls::Calls;
 use executor::Executor;
 use jobs::Jobs;
+use role::Role;
 use statuses::Statuses;
 
 /// Least time between two steps of the engine (the runtime's driver).
@@ -37,6 +39,13 @@ const STOPS: Duration = Duration::from_millis(20);
 pub struct Process {
     /// Which life this is.
     pub life: u32,
+    /// Which replica lives.
+    pub replica: u32,
+    role: Role,
+    /// Since when it has led, if it followed before.
+    led_since: Option<Time>,
+    /// The newest version of a workload that a watch has handed on.
+    newest: u64,
     engine: Engine,
     /// Last seen objects.
     objects: ObjectStore,
@@ -108,8 +117,13 @@ fn pods_ready(settings: &Settings) -> WaitForPodsReady {
 }
 
 impl Process {
-    /// A process that has not listed anything yet.
-    pub fn new(life: u32, settings: Settings) -> Self {
+    /// A replica beside the one that leads, which has not listed anything yet.
+    pub fn standby(life: u32, replica: u32, settings: Settings) -> Self {
+        Self { role: Role::Follows, ..Self::new(life, replica, settings) }
+    }
+
+    /// A process that leads, and has not listed anything yet.
+    pub fn new(life: u32, replica: u32, settings: Settings) -> Self {
         let queueing = plimsoll_queueing::Config {
             fair_sharing: settings.fair_sharing.then(FairSharing::default),
             watch_nodes: settings.topology,
@@ -121,6 +135,10 @@ impl Process {
         let config = EngineConfig { scheduler, queueing: Some(queueing), joint: settings.joint };
         Self {
             life,
+            replica,
+            role: Role::Leads,
+            led_since: None,
+            newest: 0,
             engine: Engine::new(config),
             objects: ObjectStore::default(),
             watches: watched(&settings).map(Watch::new).collect(),
@@ -157,7 +175,7 @@ impl Process {
 
     /// Whether it has seen and answered everything there is: nothing is under way.
     pub fn is_idle(&mut self, network: &Network) -> bool {
-        let idle = self.unlisted.is_empty()
+        let idle = self.may_decide()
             && self.inbox.is_empty()
             && self.calls.is_idle()
             && self.executor.is_idle()
@@ -177,7 +195,9 @@ impl Process {
     }
 
     fn step_at(&mut self, at: Time, network: &mut Network) {
-        if !self.unlisted.is_empty() || self.due.is_some_and(|due| due <= at) {
+        // What comes before everything was listed is taken in with the rest; a follower has nothing to wait for.
+        let lists = self.role == Role::Leads && !self.unlisted.is_empty();
+        if lists || self.due.is_some_and(|due| due <= at) {
             return;
         }
         self.due = Some(at);
@@ -192,6 +212,10 @@ impl Process {
         }
         self.due = None;
         self.stepped = now;
+        if !self.may_decide() {
+            self.engine.observe(now, &mut self.inbox);
+            return true;
+        }
         let mut actions = Vec::new();
         self.engine.step(now, &mut self.inbox, &mut actions);
         for action in actions {
@@ -228,7 +252,7 @@ impl Process {
     pub fn stopped(&mut self, name: &str, network: &mut Network) {
         let namespace = crate::scenario::objects::NAMESPACE;
         let Some(workload) = self.objects.get(plimsoll_jobs::Kind::Workload, namespace, name) else { return };
-        if ingest::waits_for_stop(&workload) {
+        if self.controls() && ingest::waits_for_stop(&workload) {
             let (namespace, name) = crate::api::name_of(&workload);
             let event = QueueEvent::WorkloadStopped(WorkloadKey { namespace, name });
             self.tell(Event::Queueing(event), network);

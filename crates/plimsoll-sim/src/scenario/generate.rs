@@ -61,6 +61,7 @@ pub fn generate(seed: u64, profile: Profile) -> Scenario {
     let calm = at + rng.range(0, 20_000);
     let crash_after = rng.chance(200).then(|| u64::try_from(rng.range(1, 800)).unwrap_or(1));
     let ending = ending(&mut rng);
+    let settings = Settings { standby: rng.chance(400), ..settings };
     Scenario { seed, settings, faults, plan, calm, crash_after, ending, operations }
 }
 
@@ -77,6 +78,7 @@ fn settings(rng: &mut Rng) -> Settings {
         explain_every: [50, 1_000][rng.below(2) as usize],
         pods_ready,
         block_admission: pods_ready > 0 && rng.chance(500),
+        standby: false,
     }
 }
 

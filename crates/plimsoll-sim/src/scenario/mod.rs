@@ -67,6 +67,9 @@ pub struct Settings {
     /// `waitForPodsReady.blockAdmission`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub block_admission: bool,
+    /// Whether a second replica follows the one that leads.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]

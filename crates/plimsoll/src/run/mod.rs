@@ -75,8 +75,8 @@ struct Process {
     began: Instant,
 }
 
-/// Follows the cluster, acts from when the claim is held until stopped. Whoever has lost the claim ends: another one leads, and what this
-/// process has in mind is not the truth any more (as kube-scheduler and Kueue do).
+/// Follows the cluster, acts from when the claim is held until stopped. A process that has lost the claim ends, as
+/// kube-scheduler and Kueue do: another one leads, and writes may have been made that this one has not seen.
 async fn lead(
     args: &cli::Run,
     api: &Api,

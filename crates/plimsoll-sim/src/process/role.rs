@@ -1,0 +1,97 @@
+//! Which of two replicas decides: one follows, and takes over when the Lease is its own (the runtime's `take_over`).
+
+use plimsoll_jobs::Kind as Stored;
+use plimsoll_state::Time;
+
+use super::{Process, STOPS, ingest};
+use crate::agenda::Event as Happens;
+use crate::api::{Delta, Kind, name_of, version};
+use crate::network::Network;
+
+/// What a process may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Another one leads: nothing but what the watches show is taken in.
+    Follows,
+    /// The Lease is its own; the engine decides when a workload of this version was seen, once that is known.
+    TakesOver(Option<u64>),
+    /// It decides.
+    Leads,
+}
+
+impl Process {
+    /// Whether the engine may decide.
+    pub(super) fn may_decide(&self) -> bool {
+        self.role == Role::Leads && self.unlisted.is_empty()
+    }
+
+    /// The Lease is the process's: job controllers begin, and the engine does when it knows what was decided before.
+    pub fn hold(&mut self, network: &mut Network) {
+        if self.role != Role::Follows {
+            return;
+        }
+        self.role = Role::TakesOver(None);
+        self.look_again(network);
+        self.wake_workers(network);
+        let evicted: Vec<String> = self
+            .objects
+            .all(Stored::Workload)
+            .filter(|w| ingest::waits_for_stop(w))
+            .map(|w| name_of(w).1)
+            .collect();
+        for name in evicted {
+            network.agenda.after(STOPS, Happens::Stopped(self.life, name));
+        }
+    }
+
+    fn look_again(&self, network: &mut Network) {
+        let (latency, _) = network.list_latency(self.replica, Kind::Workload);
+        network.agenda.after(latency, Happens::TakeOver(self.life));
+    }
+
+    /// The versions of all workloads are there, or the list failed.
+    pub fn take_over(&mut self, network: &mut Network) {
+        let (_, fails) = network.list_latency(self.replica, Kind::Workload);
+        if fails {
+            return self.look_again(network);
+        }
+        let newest = network.api.all(Kind::Workload).map(|w| version(w)).max();
+        self.role = Role::TakesOver(Some(newest.unwrap_or(0)));
+        self.lead_if_caught_up(network);
+    }
+
+    /// Notes what the watch handed on.
+    pub(super) fn saw(&mut self, kind: Kind, delta: &Delta) {
+        if let Delta::Upsert(object) = delta
+            && kind == Kind::Workload
+        {
+            self.newest = self.newest.max(version(object));
+        }
+    }
+
+    pub(super) fn lead_if_caught_up(&mut self, network: &mut Network) {
+        if matches!(self.role, Role::TakesOver(Some(newest)) if newest <= self.newest) {
+            self.role = Role::Leads;
+            self.led_since = Some(network.now());
+            self.step_at(network.now(), network);
+        }
+    }
+
+    /// Since when it has led, if it followed before.
+    pub const fn led_since(&self) -> Option<Time> {
+        self.led_since
+    }
+
+    /// Whether it follows and has seen everything there is.
+    pub fn has_caught_up(&self, network: &Network) -> bool {
+        self.role == Role::Follows
+            && self.unlisted.is_empty()
+            && self.inbox.is_empty()
+            && self.watches.iter().all(|w| w.listed && !w.behind(&network.api))
+    }
+
+    /// Whether a workload's job is looked at: a follower's controllers do nothing.
+    pub(super) fn controls(&self) -> bool {
+        self.role != Role::Follows
+    }
+}
