@@ -67,6 +67,16 @@ impl NodeReservations for Reservations<'_> {
         self.0.reserve_nodes(now, workload, runs);
     }
 
+    fn plan(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[(Pod, usize)],
+        before: Option<DryRunId>,
+    ) -> Option<DryRunId> {
+        self.0.plan_claim(now, workload, pods, before)
+    }
+
     fn withdraw(&mut self, workload: &WorkloadKey) {
         self.0.withdraw_nodes(workload);
     }
@@ -81,6 +91,10 @@ impl NodeReservations for Reservations<'_> {
 
     fn capacity_version(&self) -> u64 {
         self.0.capacity_version()
+    }
+
+    fn whole_version(&self) -> u64 {
+        self.0.whole_version()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Joint admission as a whole.
 
+mod claims;
 mod flavors;
 mod world;
 

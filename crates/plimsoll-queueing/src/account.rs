@@ -176,6 +176,7 @@ impl Queueing {
         let after = AccountedState::of(wl);
         let (held, evicted) = (self.reserved_in(wl), wl.obj.status.is_true(cond::EVICTED));
         self.dirty.workloads.insert(id);
+        self.joint.claims.review = true;
         if !after.phase.holds_quota() || !after.active || evicted {
             self.release_nodes(id);
         }
@@ -332,6 +333,7 @@ impl Queueing {
         let Some(wl) = self.wl_mut(id) else { return };
         let lq = wl.lq;
         let Some(cq) = wl.queued.take() else { return };
+        self.joint.claims.review = true;
         self.lq_mut(lq).waiting -= 1;
         let pending = &mut self.cq_mut(cq).pending;
         pending.remove(id);

@@ -5,6 +5,7 @@
 //! result is a [`Plan`]: the simulation is undone before the plan is committed.
 
 pub(crate) mod assign;
+mod claims;
 mod commit;
 mod dry_runs;
 mod explain;
@@ -18,6 +19,7 @@ mod second;
 mod verdict;
 pub(crate) mod victim;
 
+pub(crate) use claims::NodeClaims;
 pub(crate) use dry_runs::FailedDryRuns;
 pub(crate) use order::EntryOrder;
 pub(crate) use second::SecondPasses;
@@ -153,6 +155,7 @@ impl<'a> Cycle<'a> {
     /// Decides about all heads; the state is as before, but for what the heads remembered of earlier cycles.
     fn run(mut self, heads: Vec<Head>) -> Plan {
         let start = self.state.mark();
+        self.put_up_claims();
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut left: Vec<usize> = self.classical_order(&entries);
         let in_vain = self.in_vain(&entries);
@@ -160,6 +163,7 @@ impl<'a> Cycle<'a> {
             self.process(&mut entries[i]);
         }
         self.drop_found_dry_runs();
+        self.take_down_claims();
         self.state.rollback(start);
         self.state.tree.commit();
         self.state.tas.commit();
@@ -195,11 +199,13 @@ impl<'a> Cycle<'a> {
                 let reason = e.assignment.as_ref().map_or("", |a| a.no_fit_reason);
                 // Kueue computes no reason for some mixtures and can't publish the message then.
                 e.reason = if reason.is_empty() { "NoMatchingFlavor" } else { reason };
+                self.claim_or_drop(e);
                 return;
             }
             Mode::Preempt if e.targets.is_empty() => {
                 e.requeue = RequeueReason::NoCandidates;
                 e.reason = "WaitingForQuota";
+                self.claim_or_drop(e);
                 self.reserve_capacity_for_unreclaimable_preemption(e);
                 return;
             }
@@ -250,6 +256,7 @@ impl<'a> Cycle<'a> {
             e.requeue = RequeueReason::NoFit;
             e.last_assignment = None;
             e.awaits_nodes = true;
+            self.claim_nodes(e);
             return;
         }
         if e.mode() == Mode::Preempt && e.second.is_none() && self.backs_off(e) {

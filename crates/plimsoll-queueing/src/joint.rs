@@ -36,6 +36,17 @@ pub trait NodeReservations {
     /// Ends dry runs that stand, and reserves their nodes for the pods of the workload.
     fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]);
 
+    /// Plans where the pods of a workload that waits for nodes will be: as many as possible where they fit now, the rest where
+    /// they will when the pods of other workloads have left, if possible as in the plan before, which ends. The plan stands
+    /// like a dry run. `None`: not all pods fit even then.
+    fn plan(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[(Pod, usize)],
+        before: Option<DryRunId>,
+    ) -> Option<DryRunId>;
+
     /// Undoes [`NodeReservations::reserve`] before anything else has happened: the workload is not admitted after all.
     fn withdraw(&mut self, workload: &WorkloadKey);
 
@@ -47,6 +58,10 @@ pub trait NodeReservations {
 
     /// Changes whenever there may be more capacity on nodes than before: until then a dry run that failed fails again.
     fn capacity_version(&self) -> u64;
+
+    /// Changes whenever nodes may have more capacity than before once the pods of workloads have left: until then a plan
+    /// that was impossible is impossible.
+    fn whole_version(&self) -> u64;
 }
 
 /// The implementation that a cycle was given.

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::cycle::FailedDryRuns;
+use super::cycle::{FailedDryRuns, NodeClaims};
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
 use super::state::WorkloadInfo;
@@ -182,4 +182,6 @@ pub(crate) struct JointAdmission {
     pub(crate) no_longer_admitted: Vec<WorkloadKey>,
     /// What need not be tried again.
     pub(crate) failed: FailedDryRuns,
+    /// Claims on nodes.
+    pub(crate) claims: NodeClaims,
 }

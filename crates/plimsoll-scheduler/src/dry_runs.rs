@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct DryRun {
     pub(super) rows: Vec<(NodeId, Placeholder)>,
     /// Whether they are on their nodes.
-    stands: bool,
+    pub(super) stands: bool,
 }
 
 impl Scheduler {
@@ -35,7 +35,7 @@ impl Scheduler {
     }
 
     /// Places a number of equal pods; the message about the first that fits nowhere.
-    fn place_equal(
+    pub(super) fn place_equal(
         &mut self,
         workload: &WorkloadKey,
         pod: &model::Pod,
@@ -125,6 +125,12 @@ impl Scheduler {
     pub(super) fn capacity_freed(&mut self) {
         self.freed = true;
         self.capacity_version += 1;
+    }
+
+    /// Changes whenever nodes may have more capacity than before once the pods of workloads have left: until then a claim
+    /// that could not be planned can't be.
+    pub fn whole_version(&self) -> u64 {
+        self.whole_version
     }
 
     /// Whether nodes came or changed, or pods left, since this was last asked.

@@ -52,6 +52,7 @@ impl Scheduler {
         let (id, old) = self.cluster.upsert_node(node);
         if old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty()) {
             self.capacity_freed();
+            self.whole_version += 1;
         }
         self.release_overcommitted(id);
         if !self.is_watched() {
@@ -118,6 +119,7 @@ impl Scheduler {
         });
         let mut row = Pod::new(&pod.uid, &pod.name, shape);
         row.deleting = pod.deleting;
+        row.queued = !pod.workload.is_empty();
         row.start_time = pod.status.start_time;
         row.owner = owner;
         row.extra = extra;
@@ -190,6 +192,7 @@ impl Scheduler {
         self.cluster.reshape(id, shape, extra);
         self.cluster.set_deleting(id, pod.deleting);
         let row = &mut self.cluster.pods[id];
+        row.queued = !pod.workload.is_empty();
         row.start_time = pod.status.start_time;
         if !pod.spec.node_name.is_empty() {
             let before = self.cluster.pods[id].node;
@@ -313,6 +316,9 @@ impl Scheduler {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if self.cluster.pods[id].node.is_some() {
             self.capacity_freed();
+            if !self.cluster.pods[id].queued && self.reservations.of_placeholder(id).is_none() {
+                self.whole_version += 1;
+            }
         }
         let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.forget_waiting(id, true);

@@ -17,6 +17,7 @@ mod allocate;
 mod answers;
 pub mod args;
 mod bind;
+mod claims;
 mod cluster;
 mod cycle;
 mod decide;
@@ -287,6 +288,8 @@ pub struct Scheduler {
     freed: bool,
     /// How often there was.
     capacity_version: u64,
+    /// The same for the capacity of nodes without the pods of workloads.
+    whole_version: u64,
     /// Pods that may be created, placed for a decision of joint admission.
     dry_runs: Slab<DryRunId, dry_runs::DryRun>,
     /// The cycle that waits for extenders.
@@ -334,6 +337,7 @@ impl Scheduler {
             preempted_reservations: Vec::new(),
             freed: false,
             capacity_version: 0,
+            whole_version: 0,
             dry_runs: Slab::default(),
             extending: None,
             next_call: 0,

@@ -114,6 +114,14 @@ impl NodeReservations {
         self.by_key.keys()
     }
 
+    /// The placeholders of workloads, in the order of their reservations' ids.
+    pub(crate) fn all_placeholders(&self) -> impl Iterator<Item = PodId> {
+        self.table.iter().filter_map(|(_, r)| match &r.held {
+            Held::Placeholder(p) => Some(p.row),
+            Held::Assumed(_) | Held::Nominated => None,
+        })
+    }
+
     /// The last reservation made for a workload on a node: its id and its placeholder.
     pub(crate) fn last_placeholder_on(&self, node: NodeId) -> Option<(ReservationId, PodId)> {
         let on_node = self.table.at(node).filter_map(|(id, r)| match &r.held {

@@ -79,6 +79,8 @@ pub struct Outcome {
     pub violation: Option<Violation>,
     /// Sum over everything the API server ever held: equal in equal runs.
     pub digest: u64,
+    /// How long workloads that had quota waited for nodes at most, by priority.
+    pub waited_for_nodes: BTreeMap<i64, Duration>,
 }
 
 impl World {
@@ -134,7 +136,8 @@ impl World {
     /// How the run stands.
     pub fn outcome(&self) -> Outcome {
         let took = self.network.now().since(START);
-        Outcome { steps: self.steps, took, violation: None, digest: self.digest() }
+        let waited_for_nodes = self.checkers.waited_for_nodes().clone();
+        Outcome { steps: self.steps, took, violation: None, digest: self.digest(), waited_for_nodes }
     }
 
     /// What happened so far, with trace.

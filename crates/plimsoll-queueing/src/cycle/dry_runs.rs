@@ -16,16 +16,24 @@ use plimsoll_state::reservation::DryRunId;
 /// A podset with its number of pods and its flavors.
 type Choice = (usize, i32, Vec<FlavorId>);
 
+/// A scheduling hash, its choices, and the workload right before that claims nodes.
+type Tried = (SchedulingHashId, Vec<Choice>, Option<String>);
+
 /// Dry runs that failed: a workload of the same scheduling hash with the same choices fails, too, until there may be more
 /// capacity.
 #[derive(Debug, Default)]
 pub(crate) struct FailedDryRuns {
     /// Of the capacity.
     version: u64,
-    messages: BTreeMap<(SchedulingHashId, Vec<Choice>), Arc<str>>,
+    messages: BTreeMap<Tried, Arc<str>>,
 }
 
 impl FailedDryRuns {
+    /// Forgets everything: claims on nodes have changed.
+    pub(super) fn clear(&mut self) {
+        self.messages.clear();
+    }
+
     /// Forgets what failed when there was less capacity.
     fn forget_older(&mut self, version: u64) {
         if self.version != version {
@@ -51,7 +59,9 @@ pub(super) struct DryRuns {
     preempts: bool,
     /// What nominations found; lifted.
     found: BTreeMap<WorkloadId, Vec<DryRunId>>,
-    /// Whether nodes were reserved since the nominations.
+    /// The workload right before the present one that claims nodes.
+    pub(super) claimant: Option<String>,
+    /// Whether nodes were reserved, or claimed, since the nominations.
     pub(super) others_placed: bool,
 }
 
@@ -161,7 +171,7 @@ impl Cycle<'_> {
         if !self.state.checks_of(s.cq, Some(&admission)).is_empty() {
             return Ok(None);
         }
-        let failed = (wl.scheduling_hash, choices);
+        let failed = (wl.scheduling_hash, choices, self.dry_runs.claimant.clone());
         if let Some(message) = self.state.joint.failed.messages.get(&failed).filter(|_| !by_label) {
             return Err(message.to_string());
         }
@@ -173,8 +183,11 @@ impl Cycle<'_> {
         }
         let Some(nodes) = self.nodes.as_mut() else { return Ok(None) };
         let (run, result) = nodes.dry_run(self.now, &key, &pods);
-        if let Err(message) = result {
+        if let Err(mut message) = result {
             nodes.end(run);
+            if let Some(claimant) = &self.dry_runs.claimant {
+                message.push_str(&format!(" {claimant} waits for nodes before it."));
+            }
             if !by_label {
                 self.state.joint.failed.messages.insert(failed, message.as_str().into());
             }

@@ -30,6 +30,20 @@ impl Cycle<'_> {
     /// Reserves nodes for the entry's pods; an error says why they do not all fit now. For workloads that wait for
     /// admission checks afterwards nothing is reserved: a check may bring the nodes.
     pub(super) fn reserve_nodes(&mut self, e: &Entry) -> Result<(), String> {
+        let rank = self.lift_claims(e.id);
+        let reserved = self.reserve_beside_claims(e);
+        if reserved.is_err() {
+            self.restore_claims(rank.as_ref());
+            return reserved;
+        }
+        self.drop_claim(e.id);
+        if let Some(rank) = rank {
+            self.replan_claims_after(&rank);
+        }
+        reserved
+    }
+
+    fn reserve_beside_claims(&mut self, e: &Entry) -> Result<(), String> {
         let found = self.dry_runs.take(e.id);
         if self.nodes.is_none() {
             return Ok(());
@@ -162,6 +176,9 @@ impl Queueing {
     pub fn sync_node_reservations(&mut self, nodes: &mut dyn NodeReservations) {
         for workload in self.joint.no_longer_admitted.drain(..) {
             nodes.release(&workload);
+        }
+        if self.joint.claims.review && !self.joint.claims.is_empty() {
+            self.take_stale_claims().into_iter().for_each(|plan| nodes.end(plan));
         }
         if nodes.take_freed() {
             let waiting = std::mem::take(&mut self.joint.awaiting_nodes);

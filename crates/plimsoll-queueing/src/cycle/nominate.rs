@@ -97,9 +97,11 @@ impl Cycle<'_> {
         last: Option<&LastAssignment>,
     ) -> (Assignment, Vec<Target>) {
         self.searches = Some(Vec::new());
+        let rank = self.lift_claims(id);
         let (mut assignment, targets) = self.find_quota(id, cq, pins, last);
         self.searches = None;
         self.keep_dry_runs(id, &assignment);
+        self.restore_claims(rank.as_ref());
         if self.state.config.gates.topology && assignment.mode() == Mode::Preempt {
             self.state.place_after_preemption(id, cq, &mut assignment, &targets);
         }

@@ -398,7 +398,8 @@ impl Cluster {
         }
     }
 
-    fn unplace_keeping_row(&mut self, id: PodId) -> Option<NodeId> {
+    /// Takes a pod off its node, whose row stays, also if it is used by nothing else: the caller puts the pod back.
+    pub(crate) fn unplace_keeping_row(&mut self, id: PodId) -> Option<NodeId> {
         let node = self.pods[id].node?;
         let exists = std::mem::replace(&mut self.nodes[node].exists, true);
         self.unplace(id);

@@ -86,6 +86,8 @@ pub struct Pod {
     pub nominated: Option<NodeId>,
     /// Whether deletion has been asked for.
     pub deleting: bool,
+    /// Whether it belongs to a Workload.
+    pub queued: bool,
     /// When the kubelet accepted it.
     pub start_time: Option<Time>,
     /// Owner that takes part in default spreading.
@@ -105,6 +107,7 @@ impl Pod {
             slot: 0,
             nominated: None,
             deleting: false,
+            queued: false,
             start_time: None,
             owner: None,
             extra: None,

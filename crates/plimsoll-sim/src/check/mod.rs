@@ -4,6 +4,7 @@
 mod checks;
 mod pods;
 pub mod quota;
+mod waiting;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::api::{Change, Kind, Name, name_of};
 use checks::Checks;
 use pods::Pods;
 use quota::{Quotas, Usage};
+use waiting::Waiting;
 pub use workload::Held;
 
 /// How long the writes that move workloads away from a changed node may take.
@@ -77,6 +79,7 @@ pub struct Checkers {
     usage: Usage,
     pods: Pods,
     checks: Checks,
+    waiting: Waiting,
     /// When nodes have changed.
     nodes: BTreeMap<String, Time>,
 }
@@ -108,6 +111,9 @@ impl Checkers {
         }
         if kind != Kind::Workload {
             return Ok(());
+        }
+        if let Some(object) = object {
+            self.waiting.changed(&name, object, now);
         }
         let bound = self.usage.bound.clone();
         let before = std::mem::replace(&mut self.usage, Usage { bound, ..Usage::default() });
@@ -181,6 +187,11 @@ impl Checkers {
     /// What is used, by node of the quota tree and flavor.
     pub fn charged(&self) -> BTreeMap<(String, String), i64> {
         self.quotas.charged(&self.usage)
+    }
+
+    /// How long workloads have waited for nodes at most, by priority.
+    pub const fn waited_for_nodes(&self) -> &BTreeMap<i64, Duration> {
+        self.waiting.longest()
     }
 
     /// What is used.
