@@ -32,6 +32,8 @@ pub struct Sinks {
     pub queue: Queue,
     /// What this process does.
     pub roles: Roles,
+    /// Whether the engine has to know all nodes, and the pods on them.
+    pub nodes: bool,
     /// Whether everything has been listed once.
     pub synced: Synced,
     /// Whether everything can be watched.
@@ -68,13 +70,15 @@ impl Synced {
     }
 }
 
-/// What is watched for these roles; PodGroups only for profiles that schedule gangs. A resource that the cluster does
-/// not serve according to its discovery counts as empty.
-pub fn resources(roles: Roles, gangs: bool) -> Vec<Resource> {
+/// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies. A
+/// resource that the cluster does not serve according to its discovery counts as empty.
+pub fn resources(roles: Roles, gangs: bool, nodes: bool) -> Vec<Resource> {
     let mut all = vec![api::NAMESPACES, api::PODS];
+    if nodes {
+        all.push(api::NODES);
+    }
     if roles.placement {
         all.extend([
-            api::NODES,
             api::SERVICES,
             api::REPLICATION_CONTROLLERS,
             api::REPLICA_SETS,
@@ -325,7 +329,7 @@ impl Sinks {
         if let Some(object) = &object {
             self.cache.put(Kind::Pod, object.clone());
         }
-        if self.roles.placement {
+        if self.nodes {
             match plimsoll_api::convert::pod(bytes) {
                 Ok(pod) => self.inbox.send(Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))),
                 Err(e) => left_out(api::PODS, meta, &e),
@@ -338,7 +342,7 @@ impl Sinks {
 
     fn delete(&self, resource: Resource, namespace: &str, name: &str, uid: &str) {
         if resource == api::PODS {
-            if self.roles.placement {
+            if self.nodes {
                 self.inbox.send(Event::Object(ObjectEvent::PodDelete(uid.to_owned())));
             }
             let old = self.cache.remove(Kind::Pod, namespace, name, uid);

@@ -93,6 +93,11 @@ impl Settings {
         }
     }
 
+    /// Whether the engine has to know all nodes and the pods on them: to place pods, and for topologies.
+    const fn watches_nodes(&self) -> bool {
+        self.roles.placement || self.roles.queueing && self.queueing.gates.topology
+    }
+
     fn engine(&self) -> EngineConfig {
         let selector = Arc::new(plimsoll_api::device_cel::CelSelector::default());
         let place =
@@ -210,7 +215,8 @@ impl Runtime {
             p.plugins.any(PlacementGenerate)
                 || [PreEnqueue, Permit].into_iter().any(|at| p.plugins.enabled(at, "GangScheduling"))
         };
-        let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs));
+        let nodes = settings.watches_nodes();
+        let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs), nodes);
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
         let driver::Driver { inbox, actions, thread } =
@@ -228,6 +234,7 @@ impl Runtime {
             cache: cache.clone(),
             queue: queue.clone(),
             roles,
+            nodes,
             synced: synced.clone(),
             health: health.clone(),
         };

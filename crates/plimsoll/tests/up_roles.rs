@@ -57,6 +57,32 @@ async fn without_placement_jobs_are_admitted_and_pods_wait() {
     .await;
 }
 
+/// As beside kube-scheduler: nodes are known for topologies, though pods are placed by others.
+#[tokio::test]
+async fn without_placement_topologies_are_kept() {
+    let up = Up::start(&["--no-placement", "--nodes", "2", "--speed", "100"]).await;
+    let topology = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Topology\nmetadata: {name: hosts}\n\
+         spec: {levels: [{nodeLabel: kubernetes.io/hostname}]}\n---\n";
+    let flavor = "kind: ResourceFlavor\nmetadata: {name: any}\n";
+    let with = format!("{flavor}spec: {{topologyName: hosts, nodeLabels: {{kubernetes.io/os: linux}}}}\n");
+    up.apply(&format!("{topology}{}", queue(8).replace(flavor, &with))).await;
+    let mut queued = job("queued", &json!({"kueue.x-k8s.io/queue-name": "main"}), 2, 1);
+    let required = json!({"kueue.x-k8s.io/podset-required-topology": "kubernetes.io/hostname"});
+    queued["spec"]["template"]["metadata"] = json!({"annotations": required});
+    up.create(&queued).await.unwrap();
+    let sent: Vec<String> = up
+        .until("both pods are sent to a host", async |up| {
+            let pods = up.list(PODS).await;
+            let host =
+                |p: &Value| json::text(p, &["spec", "nodeSelector", "kubernetes.io/hostname"]).to_owned();
+            let hosts: Vec<String> = pods.iter().map(host).filter(|h| !h.is_empty()).collect();
+            (hosts.len() == 2).then_some(hosts)
+        })
+        .await;
+    assert_eq!(sent[0], sent[1], "the required topology is one host");
+    assert!(sent[0].starts_with("node-"), "{sent:?}");
+}
+
 #[tokio::test]
 async fn without_both_it_is_an_api_server_with_nodes() {
     let up = Up::start(&["--no-queueing", "--no-placement", "--nodes", "1", "--speed", "100"]).await;
