@@ -19,6 +19,7 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::{Api, Error, Resource};
 use crate::discovery;
@@ -296,23 +297,21 @@ struct Watch {
 impl Watch {
     async fn list(&mut self, api: &Api, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<String, Error> {
         self.known.generation += 1;
-        let mut next: Option<String> = None;
+        let first = format!("{}?limit={PAGE}{}", self.path, self.selector);
+        let mut text = api.get_text(&first).await?;
         let version = loop {
-            let mut path = format!("{}?limit={PAGE}{}", self.path, self.selector);
-            if let Some(token) = &next {
-                path.push_str("&continue=");
-                path.push_str(&crate::api::encode(token));
-            }
-            let text = api.get_text(&path).await?;
             self.tracker.heard();
             let page: Page<'_> = serde_json::from_str(&text).map_err(|e| Error::Malformed(e.to_string()))?;
+            // The server makes the next page while this one is handed on.
+            let next = page.metadata.next.filter(|n| !n.is_empty()).map(|token| {
+                let (api, path) = (api.clone(), format!("{first}&continue={}", crate::api::encode(&token)));
+                AbortOnDropHandle::new(tokio::spawn(async move { api.get_text(&path).await }))
+            });
             for item in page.items.unwrap_or_default() {
                 self.upsert(item.get(), sink);
             }
-            match page.metadata.next.filter(|n| !n.is_empty()) {
-                Some(token) => next = Some(token),
-                None => break page.metadata.resource_version,
-            }
+            let Some(next) = next else { break page.metadata.resource_version };
+            text = next.await.map_err(|e| Error::Transport(e.to_string()))??;
         };
         self.sweep(sink);
         self.known.listed = true;
