@@ -96,6 +96,10 @@ impl NodeReservations for Reservations<'_> {
     fn whole_version(&self) -> u64 {
         self.0.whole_version()
     }
+
+    fn node_version(&self) -> u64 {
+        self.0.node_version()
+    }
 }
 
 /// The engine: queueing and placement over one state.

@@ -62,6 +62,9 @@ pub trait NodeReservations {
     /// Changes whenever nodes may have more capacity than before once the pods of workloads have left: until then a plan
     /// that was impossible is impossible.
     fn whole_version(&self) -> u64;
+
+    /// Changes whenever a node came or changed: a place that was planned on one may be of no use.
+    fn node_version(&self) -> u64;
 }
 
 /// The implementation that a cycle was given.

@@ -11,8 +11,45 @@ use super::node_reservations::Placeholder;
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::time::Time;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type Row = (NodeId, Placeholder);
+
+/// Places of the plan before, by podset and node, in this order.
+#[derive(Default)]
+struct Planned(BTreeMap<Arc<str>, BTreeMap<NodeId, Vec<Placeholder>>>);
+
+impl Planned {
+    fn new(rows: Vec<Row>) -> Self {
+        let mut out = Self::default();
+        for (node, p) in rows {
+            out.0.entry(Arc::clone(&p.pod_set)).or_default().entry(node).or_default().push(p);
+        }
+        out
+    }
+
+    /// Takes a place of a podset on a node.
+    fn take(&mut self, node: NodeId, pod_set: &str) -> Option<Placeholder> {
+        let nodes = self.0.get_mut(pod_set)?;
+        let there = nodes.get_mut(&node)?;
+        let taken = there.pop();
+        if there.is_empty() {
+            nodes.remove(&node);
+        }
+        taken
+    }
+
+    /// Takes the next place of a podset.
+    fn next_of(&mut self, pod_set: &str) -> Option<Row> {
+        let node = *self.0.get(pod_set)?.first_key_value()?.0;
+        Some((node, self.take(node, pod_set)?))
+    }
+
+    fn rest(self) -> impl Iterator<Item = Placeholder> {
+        self.0.into_values().flat_map(BTreeMap::into_values).flatten()
+    }
+}
 
 impl Scheduler {
     /// Plans where the pods of a workload will be: as many as possible where they fit now, the rest as in the plan before,
@@ -29,21 +66,20 @@ impl Scheduler {
         if let Some(before) = before {
             self.lift_dry_run(before);
         }
-        let mut planned =
-            before.and_then(|id| self.dry_runs.remove(id)).map_or_else(Vec::new, |run| run.rows);
+        let planned = before.and_then(|id| self.dry_runs.remove(id)).map_or_else(Vec::new, |run| run.rows);
+        let mut planned = Planned::new(planned);
         let mut rows: Vec<Row> = Vec::with_capacity(pods.iter().map(|(_, n)| n).sum());
         let mut fits = pods.iter().all(|(pod, n)| self.place_equal(workload, pod, *n, &mut rows).is_none());
         if !fits {
             for (node, placeholder) in &rows {
-                let same = |(n, p): &Row| n == node && p.pod_set == placeholder.pod_set;
-                if let Some(at) = planned.iter().position(same) {
-                    self.cluster.remove_pod(planned.remove(at).1.row);
+                if let Some(same) = planned.take(*node, &placeholder.pod_set) {
+                    self.cluster.remove_pod(same.row);
                 }
             }
-            let missing = self.take_planned(&missing(pods, &rows), &mut planned, &mut rows);
+            let missing = self.take_planned(missing(pods, &rows), &mut planned, &mut rows);
             fits = missing.is_empty() || self.place_beside_others(workload, &missing, &mut rows);
         }
-        planned.into_iter().for_each(|(_, p)| self.cluster.remove_pod(p.row));
+        planned.rest().for_each(|p| self.cluster.remove_pod(p.row));
         let run = self.dry_runs.insert(DryRun { rows, stands: true });
         if !fits {
             self.end_dry_run(run);
@@ -54,29 +90,25 @@ impl Scheduler {
     /// Uses planned places for missing pods; what is missing then.
     fn take_planned(
         &mut self,
-        missing: &[(model::Pod, usize)],
-        planned: &mut Vec<Row>,
+        mut missing: Vec<(model::Pod, usize)>,
+        planned: &mut Planned,
         rows: &mut Vec<Row>,
     ) -> Vec<(model::Pod, usize)> {
-        let mut left = Vec::new();
-        for (pod, count) in missing {
-            let mut count = *count;
-            let usable = |s: &Self, (node, p): &Row| {
-                *p.pod_set == *pod.pod_set && s.cluster.nodes.get(*node).is_some_and(|n| n.exists)
-            };
-            while count > 0
-                && let Some(at) = planned.iter().position(|row| usable(self, row))
+        for (pod, count) in &mut missing {
+            while *count > 0
+                && let Some((node, placeholder)) = planned.next_of(&pod.pod_set)
             {
-                let (node, placeholder) = planned.remove(at);
-                self.cluster.place(placeholder.row, node);
-                rows.push((node, placeholder));
-                count -= 1;
-            }
-            if count > 0 {
-                left.push((pod.clone(), count));
+                if self.cluster.nodes.get(node).is_some_and(|n| n.exists) {
+                    self.cluster.place(placeholder.row, node);
+                    rows.push((node, placeholder));
+                    *count -= 1;
+                } else {
+                    self.cluster.remove_pod(placeholder.row);
+                }
             }
         }
-        left
+        missing.retain(|(_, count)| *count > 0);
+        missing
     }
 
     /// Places pods as if all pods of workloads, and what is reserved for those, had left; whether all fit.

@@ -127,6 +127,13 @@ impl Scheduler {
         self.capacity_version += 1;
     }
 
+    /// The same because a node came or changed.
+    pub(super) fn node_freed(&mut self) {
+        self.capacity_freed();
+        self.whole_version += 1;
+        self.node_version += 1;
+    }
+
     /// Changes whenever nodes may have more capacity than before once the pods of workloads have left: until then a claim
     /// that could not be planned can't be.
     pub fn whole_version(&self) -> u64 {
@@ -141,6 +148,11 @@ impl Scheduler {
     /// What [`Scheduler::take_freed`] would return.
     pub fn has_freed(&self) -> bool {
         self.freed
+    }
+
+    /// Changes whenever a node came or changed: a place that was planned on one may be of no use.
+    pub fn node_version(&self) -> u64 {
+        self.node_version
     }
 
     /// Between two steps no dry run stands.

@@ -51,8 +51,7 @@ impl Scheduler {
     fn node_upsert(&mut self, node: &model::Node) {
         let (id, old) = self.cluster.upsert_node(node);
         if old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty()) {
-            self.capacity_freed();
-            self.whole_version += 1;
+            self.node_freed();
         }
         self.release_overcommitted(id);
         if !self.is_watched() {

@@ -290,6 +290,8 @@ pub struct Scheduler {
     capacity_version: u64,
     /// The same for the capacity of nodes without the pods of workloads.
     whole_version: u64,
+    /// How often a node came or changed.
+    node_version: u64,
     /// Pods that may be created, placed for a decision of joint admission.
     dry_runs: Slab<DryRunId, dry_runs::DryRun>,
     /// The cycle that waits for extenders.
@@ -338,6 +340,7 @@ impl Scheduler {
             freed: false,
             capacity_version: 0,
             whole_version: 0,
+            node_version: 0,
             dry_runs: Slab::default(),
             extending: None,
             next_call: 0,

@@ -100,6 +100,28 @@ fn a_large_pod_gets_a_whole_node_among_small_ones() {
     assert!(c.is_admitted("large"), "all that ran have left");
 }
 
+/// The node on which places are claimed becomes one of another flavor.
+#[test]
+fn a_claim_leaves_a_node_that_is_of_no_use_any_more() {
+    for lost in ["n0", "n1"] {
+        let mut c = Churn::new(true, &[cluster_queue("d", &[("on-demand", 90)])], &[]);
+        for name in ["n0", "n1"] {
+            c.w.node_of(name, 4, "on-demand");
+        }
+        for _ in 0..8 {
+            c.single("d", 1);
+        }
+        c.w.submit_to("d", "large", 1, vec![pod_set("main", 1, 4)]);
+        c.single("d", 1);
+        c.w.node_of(lost, 4, "spot");
+        for _ in 0..8 {
+            c.single("d", 1);
+            c.finish_one();
+        }
+        assert!(c.is_admitted("large"), "without {lost}: {:?}", c.w.reason("large"));
+    }
+}
+
 #[test]
 fn others_take_places_that_the_first_cannot_use() {
     let queues = [cluster_queue("c", &[("on-demand", 90)]), cluster_queue("d", &[("spot", 90)])];

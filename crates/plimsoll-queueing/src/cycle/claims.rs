@@ -31,8 +31,9 @@ pub(crate) struct NodeClaim {
     pods: Vec<(Pod, usize)>,
     /// Where the pods will be; lifted between cycles.
     plan: DryRunId,
-    /// The capacity that it was planned with.
+    /// The capacity and the nodes that it was planned with.
     version: u64,
+    nodes: u64,
 }
 
 /// The claims of all workloads.
@@ -124,7 +125,11 @@ impl Cycle<'_> {
             return;
         }
         let Some(key) = self.state.workloads.get(rank.id).map(|w| w.obj.key.clone()) else { return };
-        match nodes.plan(self.now, &key, &claim.pods, Some(claim.plan)) {
+        let changed = std::mem::replace(&mut claim.nodes, nodes.node_version()) != claim.nodes;
+        if changed {
+            nodes.end(claim.plan);
+        }
+        match nodes.plan(self.now, &key, &claim.pods, (!changed).then_some(claim.plan)) {
             Some(plan) => (claim.plan, claim.version) = (plan, version),
             None => {
                 self.state.joint.claims.by_rank.remove(rank);
@@ -212,7 +217,10 @@ impl Cycle<'_> {
             let own = claims.by_rank.remove(&rank);
             let known = own.is_some();
             claims.by_rank.range(&rank..).rev().for_each(|(_, claim)| nodes.lift(claim.plan));
-            let Some(plan) = nodes.plan(self.now, &key, &pods, own.map(|c| c.plan)) else {
+            let current = nodes.node_version();
+            let (changed, own) = own.map_or((false, None), |c| (c.nodes != current, Some(c.plan)));
+            own.filter(|_| changed).into_iter().for_each(|plan| nodes.end(plan));
+            let Some(plan) = nodes.plan(self.now, &key, &pods, own.filter(|_| !changed)) else {
                 claims.impossible.1.insert((hash, flavors));
                 if known {
                     self.state.claims_dropped();
@@ -221,7 +229,8 @@ impl Cycle<'_> {
                 continue;
             };
             let version = nodes.capacity_version();
-            let claim = NodeClaim { cq: e.cq, scheduling_hash: hash, flavors, pods, plan, version };
+            let claim =
+                NodeClaim { cq: e.cq, scheduling_hash: hash, flavors, pods, plan, version, nodes: current };
             self.insert_claim(&rank, claim, known);
             return;
         }
