@@ -13,7 +13,7 @@ use plimsoll_api::json;
 use plimsoll_api::resource::{PODS, WORKLOADS};
 use serde_json::{Value, json};
 
-use crate::generic_job::{GenericJob, Step};
+use crate::generic_job::{GenericJob, ReclaimablePod, Step};
 use crate::plan::{Plan, Write, patch, patch_status, remove_finalizer};
 use crate::pod_view::first_slice;
 use crate::store::Kind;
@@ -53,15 +53,32 @@ fn counts_of(wl: &Value) -> BTreeMap<&str, i64> {
     counts(json::list(wl, &["spec", "podSets"]))
 }
 
-/// Pods per podset that a workload may run: the requested number, or the admitted one if that is less because the workload
-/// grew while its admission was being written.
+/// Pods of a podset that have ended and are no longer charged (`status.reclaimablePods`).
+fn given_back(wl: &Value, podset: &str) -> i64 {
+    let rows = json::list(wl, &["status", "reclaimablePods"]).iter();
+    rows.filter(|r| r["name"] == podset).filter_map(|r| r["count"].as_i64()).sum()
+}
+
+/// Pods per podset that a workload was admitted for, those that were given back before included: the requested number, or
+/// less if the workload grew while its admission was being written.
 fn granted(wl: &Value) -> BTreeMap<&str, i64> {
     let mut counts = counts_of(wl);
     let assigned = json::list(wl, &["status", "admission", "podSetAssignments"]).iter();
     for (name, given) in assigned.filter_map(|a| Some((json::text(a, &["name"]), a["count"].as_i64()?))) {
         if let Some(count) = counts.get_mut(name) {
-            *count = given.min(*count);
+            *count = given.saturating_add(given_back(wl, name)).min(*count);
         }
+    }
+    counts
+}
+
+/// Pods per podset that a workload may run: the admitted number, less what was given back since.
+fn charged(wl: &Value) -> BTreeMap<&str, i64> {
+    let mut counts = counts_of(wl);
+    let assigned = json::list(wl, &["status", "admission", "podSetAssignments"]);
+    for (name, count) in &mut counts {
+        let given = assigned.iter().find(|a| a["name"] == *name).and_then(|a| a["count"].as_i64());
+        *count = count.saturating_sub(given_back(wl, name)).min(given.unwrap_or(i64::MAX));
     }
     counts
 }
@@ -230,14 +247,24 @@ fn follow(job: &dyn GenericJob, choice: &Choice, run: &BTreeMap<String, i64>, en
         return Some(Step::Plan(writes));
     }
     let (now, asked) = (granted(selected), counts(mine));
-    if now != asked {
-        let grows = now.iter().any(|(name, n)| asked.get(name).is_some_and(|a| a > n));
-        if reserved(selected) && grows {
-            // The reconcile creates a new slice.
-            return Some(Step::Continue(None));
-        }
+    let ended = job.reclaimable_pods().unwrap_or_default();
+    let ended = |name: &str| ended.iter().filter(|r| r.name == name).map(|r| r.count).sum::<i64>();
+    let has = charged(selected);
+    let grows = asked.iter().any(|(name, n)| n - ended(name) > has.get(name).copied().unwrap_or(0));
+    if reserved(selected) && grows {
+        // The reconcile creates a new slice. Quota that was given back takes one, too.
+        return Some(Step::Continue(None));
+    }
+    // Where pods have ended, a slice with quota shrinks in its status alone: see `reclaimable`.
+    let status_only = |name: &str| ended(name) > 0 || given_back(selected, name) > 0;
+    if now != asked && !(reserved(selected) && asked.keys().any(|name| status_only(name))) {
         let runs = |name: &str| run.get(name).copied().unwrap_or(0);
         if asked.iter().all(|(name, n)| runs(name) <= *n) {
+            if !reserved(selected)
+                && let Some(write) = give_back_less(job, selected)
+            {
+                return Some(Step::Plan(vec![write]));
+            }
             let mut new = (**selected).clone();
             let podsets = resized(declared, &asked);
             json::set(&mut new, &["spec", "podSets"], Value::Array(podsets));
@@ -247,6 +274,53 @@ fn follow(job: &dyn GenericJob, choice: &Choice, run: &BTreeMap<String, i64>, en
     // A slice with quota may start already, with the pods that it was admitted for.
     let starts = retained.as_ref().filter(|r| job.is_suspended() && json::is_true(r, "Admitted"));
     Some(Step::Continue(Some(Arc::clone(starts.unwrap_or(selected)))))
+}
+
+/// The reclaimable pods of a workload. Of a slice with quota that has pods which ended, as many fewer or more as the job asks
+/// for another number than the slice has: spec and status are written one after the other, and what is charged between the
+/// two would be more or less than what runs. `None`: pods run that the job no longer asks for.
+pub(super) fn reclaimable(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Vec<ReclaimablePod>> {
+    let mut rows = job.reclaimable_pods()?;
+    if !env.is_elastic(wl) || !reserved(wl) {
+        return Some(rows);
+    }
+    let podsets = job.pod_sets();
+    let asked = counts(&podsets);
+    let run = running(json::namespace(wl), first_slice(wl), env);
+    for (name, count) in counts_of(wl) {
+        let surplus = count - asked.get(name).copied().unwrap_or(count);
+        let row = rows.iter().position(|r| r.name == name);
+        let ended = row.and_then(|i| rows.get(i)).map_or(0, |r| r.count);
+        let present = given_back(wl, name);
+        if surplus > 0 && ended == 0 && present == 0 {
+            continue;
+        }
+        if surplus > 0 && run.get(name).copied().unwrap_or(0) > count - surplus - ended {
+            return None;
+        }
+        // What was given back is another's: growth takes a new slice.
+        let wanted = (ended + surplus).max(present);
+        match row.and_then(|i| rows.get_mut(i)) {
+            Some(row) => row.count = wanted,
+            None if wanted > 0 => rows.push(ReclaimablePod { name: name.to_owned(), count: wanted }),
+            None => {}
+        }
+    }
+    Some(rows)
+}
+
+/// Fewer reclaimable pods before a slice without quota shrinks: spec and status are written one after the other, and an
+/// admission between the two would be for fewer pods than are left.
+fn give_back_less(job: &dyn GenericJob, wl: &Value) -> Option<Write> {
+    let wanted = job.reclaimable_pods()?;
+    let most = |name: &str| wanted.iter().filter(|w| w.name == name).map(|w| w.count).sum::<i64>();
+    let rows = json::list(wl, &["status", "reclaimablePods"]);
+    let mut fewer = rows.to_vec();
+    for row in &mut fewer {
+        let count = row["count"].as_i64().unwrap_or(0).min(most(json::text(row, &["name"])));
+        row["count"] = json!(count);
+    }
+    (fewer != rows).then(|| patch_status(WORKLOADS, wl, &json!({ "reclaimablePods": fewer })))
 }
 
 fn resized(podsets: &[Value], counts: &BTreeMap<&str, i64>) -> Vec<Value> {
@@ -339,13 +413,7 @@ pub fn ungate(job: &Value, wanted: i64, env: Env<'_>) -> Plan {
     let (live, _) = slices(job, env);
     let active = live.iter().rfind(|w| reserved(w) && !evicted(w) && !json::deleting(w));
     let Some(active) = active.filter(|w| json::is_true(w, "Admitted")) else { return Vec::new() };
-    // Reclaimable pods are no longer charged.
-    let given_back = |podset: &str| {
-        let all = json::list(active, &["status", "reclaimablePods"]).iter();
-        all.filter(|r| r["name"] == podset).filter_map(|r| r["count"].as_i64()).sum::<i64>()
-    };
-    let allowed =
-        granted(active).into_iter().map(|(name, n)| (name.to_owned(), (n - given_back(name)).min(wanted)));
+    let allowed = charged(active).into_iter().map(|(name, n)| (name.to_owned(), n.min(wanted)));
     let mut room: BTreeMap<String, i64> = allowed.collect();
     let pods = env.objects.pods_of_slice(json::namespace(active), first_slice(active));
     for (name, n) in running(json::namespace(active), first_slice(active), env) {

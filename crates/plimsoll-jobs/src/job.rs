@@ -163,7 +163,8 @@ impl GenericJob for Job<'_> {
     }
 
     fn reclaimable_pods(&self) -> Option<Vec<ReclaimablePod>> {
-        let parallelism = number(self.object, "parallelism").unwrap_or(1);
+        // Kueue compares with the parallelism, also where that is more than the Workload has pods.
+        let parallelism = pods_count(self.object);
         let completions = number(self.object, "completions").unwrap_or(parallelism);
         let ended = if is_indexed(self.object) {
             let of = |key: &str| json::text(self.object, &["status", key]);

@@ -183,7 +183,7 @@ fn without_workload(job: &dyn GenericJob, env: Env<'_>) -> Plan {
 
 /// Updates reclaimable pods, priority and maximum execution time of the workload; `None` when they are up to date.
 fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
-    if let Some(write) = job.reclaimable_pods().and_then(|pods| sync_reclaimable_pods(pods, wl)) {
+    if let Some(write) = elastic::reclaimable(job, wl, env).and_then(|pods| sync_reclaimable_pods(pods, wl)) {
         return Some(vec![write]);
     }
     let mut new = wl.clone();
