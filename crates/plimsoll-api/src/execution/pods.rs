@@ -37,7 +37,8 @@ pub(super) fn bind(pod: PodRef, node: String) -> Step {
         Request::CreateSubresource { resource: PODS, namespace, name, subresource: "binding", body };
     retry(binding, move |response| match response {
         Ok(_) => bound(pod.uid),
-        Err(e) if e.is_conflict() => {
+        // An attempt before may have bound it, and its answer was lost; a 404 may come from a proxy.
+        Err(e) if e.is_conflict() || e.is_not_found() => {
             let read = Request::get(PODS, &pod.namespace, &pod.name);
             retry(read, move |current| {
                 let is_bound = |p: &Value| {
