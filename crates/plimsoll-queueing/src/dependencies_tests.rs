@@ -1,6 +1,5 @@
-//! Dependencies against an outside where every write works.
-
-use proptest::prelude::*;
+//! Dependencies, step by step: outcomes, texts and counts of writes, where every write works at once. Random orders, faults and
+//! restarts are played by the simulator (`plimsoll-sim`, `check/dependencies.rs`).
 
 use super::super::tests::{cluster_queue, workload};
 use super::super::{Action, Config, Event, LocalQueue, WorkloadKey};
@@ -20,15 +19,15 @@ fn depends(n: usize, on: &str) -> Workload {
     w
 }
 
-/// Queueing with one large queue, and an outside where every write works.
-struct World {
+/// Queueing with one large queue; each write is confirmed at once.
+struct Harness {
     q: Queueing,
     all: BTreeMap<WorkloadKey, Workload>,
     version: u64,
     writes: usize,
 }
 
-impl World {
+impl Harness {
     fn new() -> Self {
         let mut w = Self { q: Queueing::new(Config::default()), all: BTreeMap::new(), version: 1, writes: 0 };
         let queue = LocalQueue {
@@ -118,7 +117,7 @@ fn outcomes_release_or_forbid() {
         ("ready", "Succeeded", "DependenciesMet"),
         ("ready", "Failed", "DependencyNeverMet"),
     ] {
-        let mut w = World::new();
+        let mut w = Harness::new();
         w.put(workload(0, 0, 0, 1));
         w.put(depends(1, &format!("w0:{wanted}")));
         assert_eq!(w.says("w1"), ("WaitingForDependencies", format!("Waiting for w0:{wanted}").as_str()));
@@ -131,7 +130,7 @@ fn outcomes_release_or_forbid() {
 
 #[test]
 fn readiness_counts_while_it_runs() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.put(depends(1, "w0:ready"));
     assert_eq!(
         w.says("w1").1,
@@ -146,7 +145,7 @@ fn readiness_counts_while_it_runs() {
 
 #[test]
 fn what_came_true_stays_true() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.put(workload(0, 0, 0, 1));
     w.put(workload(1, 0, 0, 1));
     w.put(depends(2, "w0 w1"));
@@ -155,7 +154,7 @@ fn what_came_true_stays_true() {
     assert_eq!(w.says("w2").1, "Waiting for w1:succeeded. Done: w0:succeeded");
     // A new process knows only what the API shows.
     let objects: Vec<Workload> = w.all.values().cloned().collect();
-    let mut w = World::new();
+    let mut w = Harness::new();
     objects.into_iter().for_each(|o| w.put(o));
     w.set("w1", cond::FINISHED, "Succeeded");
     assert!(w.runs("w2"));
@@ -165,7 +164,7 @@ fn what_came_true_stays_true() {
 
 #[test]
 fn a_failure_goes_down_the_chain_and_can_be_mended() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.put(workload(0, 0, 0, 1));
     for n in 1..20 {
         w.put(depends(n, &format!("w{}", n - 1)));
@@ -181,7 +180,7 @@ fn a_failure_goes_down_the_chain_and_can_be_mended() {
 
 #[test]
 fn circles_are_named_and_can_be_cut() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.put(depends(0, "w2"));
     w.put(depends(1, "w0"));
     w.put(depends(2, "w1"));
@@ -200,7 +199,7 @@ fn circles_are_named_and_can_be_cut() {
 
 #[test]
 fn long_chains_and_wide_fans_write_no_more_than_they_must() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.put(workload(0, 0, 0, 1));
     for n in 1..=300 {
         w.put(depends(n, "w0"));
@@ -209,33 +208,4 @@ fn long_chains_and_wide_fans_write_no_more_than_they_must() {
     w.set("w0", cond::FINISHED, "Succeeded");
     assert!((1..=300).all(|n| w.runs(&format!("w{n}"))));
     assert!(w.writes - before <= 300 * 3, "{}", w.writes - before);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-
-    /// Whatever comes, goes and ends in whatever order, nobody runs before what it waits for (`check` compares the
-    /// indexes with a rebuild after every step).
-    #[test]
-    fn nobody_runs_too_early(steps in prop::collection::vec((0usize..6, 0usize..6, 0u8..6), 1..40)) {
-        let mut w = World::new();
-        let mut done: BTreeSet<String> = BTreeSet::new();
-        for (a, b, what) in steps {
-            let (name, other) = (format!("w{a}"), format!("w{b}"));
-            let there = w.all.contains_key(&WorkloadKey { namespace: "n".into(), name: name.clone() });
-            match what {
-                0 if !there => w.put(workload(a, 0, 0, 1)),
-                1 | 2 if !there => w.put(depends(a, &other)),
-                3 | 4 if there && w.runs(&name) && !w.status(&name).is_true(cond::FINISHED) => {
-                    w.set(&name, cond::FINISHED, "Succeeded");
-                    done.insert(name);
-                }
-                5 if there => w.remove(&name),
-                _ => {}
-            }
-            for o in w.all.values().filter(|o| o.status.is_true(cond::QUOTA_RESERVED)) {
-                prop_assert!(o.depends_on.iter().all(|d| done.contains(&d.name)), "{}", o.key);
-            }
-        }
-    }
 }

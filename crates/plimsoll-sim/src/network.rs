@@ -132,8 +132,13 @@ impl Network {
             Stage::Answered(Ok(_)) => "done".to_owned(),
             Stage::UnderWay(_) => String::new(),
         };
-        let body =
-            if let Request::Patch { body, .. } = &pending.request { body.to_string() } else { String::new() };
+        let body = match &pending.request {
+            Request::Patch { body, .. } => body.to_string(),
+            Request::Bind { node, .. } => node.clone(),
+            Request::Get(..) | Request::Find(..) | Request::Create(..) | Request::Delete { .. } => {
+                String::new()
+            }
+        };
         format!(" {verb} {} {} {:?} {answer} {body}", kind.name(), name.1, pending.fate)
     }
 

@@ -80,8 +80,9 @@ impl Search {
                 break;
             }
         }
-        let plainer: [fn(&mut Scenario); 11] = [
+        let plainer: [fn(&mut Scenario); 12] = [
             |s| s.settings.standby = false,
+            |s| s.plan.windows.clear(),
             |s| s.settings.joint = false,
             |s| s.settings.fair_sharing = false,
             |s| s.settings.explain_every = 0,

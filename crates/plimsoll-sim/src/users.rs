@@ -2,6 +2,7 @@
 //! workloads whose jobs are no part of the cluster. They see the API as it is and never fail.
 
 mod admin;
+mod hopes;
 mod pods;
 mod reading;
 
@@ -15,6 +16,7 @@ use crate::agenda::Event;
 use crate::api::{Change, Kind, Name, Request, Style, is_true, list, name_of, stamp, text};
 use crate::dice::{Dice, Draw};
 use crate::network::Network;
+use crate::scenario::extensions::is_elastic;
 use crate::scenario::objects::{self, NAMESPACE, job_name};
 use crate::scenario::{Form, JobSpec, Operation, Plan, QueueSpec, Settings, Stop};
 use pods::Pods;
@@ -25,6 +27,9 @@ const SMALL: i64 = 4;
 
 /// How long a workload is inactive and without quota before its user activates it again.
 const IDLE: Duration = Duration::from_seconds(30);
+
+/// What runs take longer where windows open every few minutes.
+const WINDOWS: Duration = Duration::from_seconds(3_600);
 
 /// A queue as administrators have it now.
 #[derive(Clone, Debug)]
@@ -161,6 +166,7 @@ impl Users {
             Operation::Prioritize { job, priority } => self.prioritize(&job_name(*job), *priority, network),
             Operation::Move { job, queue } => self.change_queue(&job_name(*job), *queue, network),
             Operation::Reclaim { job } => self.reclaim(&job_name(*job), network),
+            Operation::Scale { job, pods } => self.scale(&job_name(*job), *pods, network),
             other => self.administer(other, network),
         }
     }
@@ -168,7 +174,9 @@ impl Users {
     fn submit(&mut self, job: usize, spec: &JobSpec, network: &mut Network) {
         let name = job_name(job);
         self.drop_job(&name, network);
-        self.runs.insert(name, Duration::from_millis(spec.runs));
+        // The pods of an elastic Job may run one after the other.
+        let times = if spec.elastic { 2 * i64::from(spec.pods) } else { 1 };
+        self.runs.insert(name, Duration::from_millis(spec.runs * times));
         match spec.form {
             Form::Workload => self.put(Kind::Workload, objects::workload(job, spec, &self.settings), network),
             Form::Pods | Form::Unmanaged => self.submit_pods(job, spec, network),
@@ -230,6 +238,13 @@ impl Users {
                 json!({"status": {"reclaimablePods": rows}}),
                 network,
             );
+        }
+    }
+
+    fn scale(&self, name: &str, pods: i32, network: &mut Network) {
+        let job = network.api.get(Kind::Job, NAMESPACE, name).filter(|j| is_elastic(j));
+        if job.is_some_and(|j| !is_true(j, "Complete")) {
+            self.patch(Kind::Job, key(name), false, json!({"spec": {"parallelism": pods}}), network);
         }
     }
 
@@ -321,16 +336,19 @@ impl Users {
     /// Workloads and Jobs that have to run in the end and have not.
     pub fn unfinished(&self, network: &Network) -> Vec<Arc<Value>> {
         let left = |w: &&Arc<Value>| {
-            !is_true(w, "Finished") && self.must_run(text(w, &["spec", "queueName"]), size(w))
+            !is_true(w, "Finished")
+                && self.must_run(text(w, &["spec", "queueName"]), size(w))
+                && self.may_start(w, network)
         };
         let workloads = network.api.all(Kind::Workload).filter(left);
         let open = |j: &&Arc<Value>| {
             !is_true(j, "Complete")
                 && self.must_run(text(j, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]), job_size(j))
+                && self.may_start(j, network)
         };
         let pods = self.pods.unfinished().filter(|(pod, size)| {
             let queue = text(pod, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]);
-            queue.is_empty() || self.must_run(queue, *size)
+            queue.is_empty() || self.must_run(queue, *size) && self.may_start(pod, network)
         });
         let pods = pods.map(|(pod, _)| Arc::new(pod.clone()));
         workloads.chain(network.api.all(Kind::Job).filter(open)).cloned().chain(pods).collect()
@@ -346,7 +364,12 @@ impl Users {
 
     /// How long all jobs run, one after the other.
     pub fn longest(&self) -> Duration {
-        Duration(self.runs.values().map(|d| d.0).sum())
+        let total = Duration(self.runs.values().map(|d| d.0).sum());
+        if self.plan.windows.is_empty() {
+            return total;
+        }
+        // Windows are open for a part of the time, and nothing starts shortly before they close.
+        Duration(total.0.saturating_mul(6).saturating_add(WINDOWS.0))
     }
 }
 

@@ -414,6 +414,7 @@ impl World {
     /// What has to run has run in time.
     fn late(&self) -> Result<(), Violation> {
         let Some(calm) = self.calm else { return Ok(()) };
+        self.checkers.overdue(calm, self.network.now())?;
         let longest = self.users.longest().0.saturating_add(BOUND.0);
         if self.network.now().since(calm).0 <= longest {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Elastic jobs with the real engine and the real reconcile, against an API server, a Job controller and kubelets in
-//! miniature. Watches lag behind, writes fail, or are done and reported as failed; the process is killed.
+//! Elastic jobs with the engine and the reconcile, step by step: names, annotations, events and numbers of pods, where every
+//! write works and every watch is up to date. The simulator (`plimsoll-sim`) scales jobs while anything fails.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,8 @@ use plimsoll_queueing::Event;
 use plimsoll_state::Time;
 use plimsoll_state::model::{LabelSelector, StringMap};
 use plimsoll_state::time::Duration;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::counts_of;
 use crate::config::BATCH_JOB;
 use crate::testing::Fixture;
 use crate::webhook::{self, Operation, Review};
@@ -37,67 +35,22 @@ fn merge(doc: &mut Value, patch: &Value) {
     }
 }
 
-/// What becomes of a write.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
-    Done,
-    Fails,
-    DoneButReportedAsFailed,
-}
-
-fn any_fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![5 => Just(Fate::Done), 1 => Just(Fate::Fails), 1 => Just(Fate::DoneButReportedAsFailed)]
-}
-
-/// What the user, or fate, does next.
-#[derive(Clone, Copy, Debug)]
-enum Op {
-    Scale(usize, i64),
-    /// A workload that preempts comes, or goes.
-    Push(i64),
-    Pop,
-    Finish(usize),
-    /// The process is killed: the engine and the cache start anew.
-    Kill,
-    Wait,
-    /// Somebody deletes the newest workload of a job.
-    DeleteWorkload(usize),
-}
-
-fn any_op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        8 => (0..2usize, 1..7i64).prop_map(|(j, n)| Op::Scale(j, n)),
-        2 => (1..7i64).prop_map(Op::Push),
-        2 => Just(Op::Pop),
-        1 => (0..2usize).prop_map(Op::Finish),
-        2 => Just(Op::Kill),
-        4 => Just(Op::Wait),
-        1 => (0..2usize).prop_map(Op::DeleteWorkload),
-    ]
-}
-
-struct World {
+/// Objects, the cache that follows them, and the engine.
+struct Harness {
     server: BTreeMap<Name, Value>,
     version: u64,
     made: u64,
-    /// What watches have not shown yet.
+    /// What the cache has not seen yet.
     unseen: Vec<(Name, Option<Value>)>,
     cache: Fixture,
     engine: Engine,
     now: Time,
     quota: i64,
-    fates: Vec<Fate>,
-    /// Answers that come late.
-    late: Vec<Event>,
-    /// Objects of which it isn't known whether a write to them was done.
-    doubts: Vec<Name>,
     notes: Vec<String>,
-    /// Per workload, how often a reservation was written.
-    reservations: BTreeMap<String, u32>,
 }
 
-impl World {
-    fn new(quota: i64, fates: Vec<Fate>) -> Self {
+impl Harness {
+    fn new(quota: i64) -> Self {
         let mut w = Self {
             server: BTreeMap::new(),
             version: 10,
@@ -107,13 +60,10 @@ impl World {
             engine: Self::engine(quota),
             now: Time::from_seconds(START),
             quota,
-            fates,
-            late: Vec::new(),
-            doubts: Vec::new(),
             notes: Vec::new(),
-            reservations: BTreeMap::new(),
         };
-        w.restart();
+        w.cache = Fixture::with_config(Config { wait_for_pods_ready: true, ..Config::default() });
+        w.cache.put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "a"}}}));
         w
     }
 
@@ -146,24 +96,10 @@ impl World {
         engine
     }
 
-    /// Everything that was known is gone; all objects are listed.
-    fn restart(&mut self) {
-        self.unseen.clear();
-        self.late.clear();
-        self.engine = Self::engine(self.quota);
-        self.cache = Fixture::with_config(Config { wait_for_pods_ready: true, ..Config::default() });
-        self.cache
-            .put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "a"}}}));
-        let all: Vec<_> = self.server.iter().map(|(n, o)| (n.clone(), Some(o.clone()))).collect();
-        self.unseen = all;
-        self.show(usize::MAX);
-    }
-
-    /// The watches show up to this many changes.
-    fn show(&mut self, most: usize) {
-        let most = most.min(self.unseen.len());
-        let mut batch: Vec<CoreEvent> = self.late.drain(..).map(CoreEvent::Queueing).collect();
-        for ((kind, name), object) in self.unseen.drain(..most) {
+    /// The watches show all changes.
+    fn show(&mut self) {
+        let mut batch: Vec<CoreEvent> = Vec::new();
+        for ((kind, name), object) in self.unseen.drain(..) {
             let event = match object {
                 Some(object) => {
                     let event = plimsoll_api::kueue::upsert_event(&object).unwrap();
@@ -243,26 +179,17 @@ impl World {
         Ok(self.store(kind, new))
     }
 
-    fn fate(&mut self) -> Fate {
-        self.fates.pop().unwrap_or(Fate::Done)
-    }
-
     /// Carries out what the engine asks for, in order, as writes of one workload are.
     fn act(&mut self, actions: Vec<Action>) {
         let mut todo = std::collections::VecDeque::from(actions);
         while let Some(action) = todo.pop_front() {
             let Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) = action else { continue };
             let (key, id) = (u.key.clone(), u.id);
-            let fate = self.fate();
             let mut result = Err("no".to_owned());
-            if fate != Fate::Fails
-                && let Some(object) = self.server.get(&(Kind::Workload, key.name.clone()))
+            if let Some(object) = self.server.get(&(Kind::Workload, key.name.clone()))
                 && json::uid(object) == u.uid
             {
                 let status = plimsoll_api::kueue::workload_status_patch(object, &u);
-                if matches!(u.admission, Some(Some(_))) {
-                    *self.reservations.entry(u.uid.clone()).or_insert(0) += 1;
-                }
                 result = self.patch(Kind::Workload, &key.name, &json!({ "status": status }));
                 self.notes
                     .extend(u.notes.iter().map(|n| format!("{} {}: {}", key.name, n.reason, n.message)));
@@ -271,10 +198,6 @@ impl World {
                 Ok(object) => {
                     let version = json::version(&object).parse().unwrap();
                     let event = Event::Written { key, id, version };
-                    if fate != Fate::Done {
-                        self.late.push(event);
-                        continue;
-                    }
                     self.cache.refresh(Kind::Workload, object);
                     event
                 }
@@ -290,11 +213,6 @@ impl World {
 
     /// Reconciles a job once; whether something was written.
     fn reconcile(&mut self, name: &str) -> bool {
-        for name in std::mem::take(&mut self.doubts) {
-            if let Some(object) = self.server.get(&name) {
-                self.cache.refresh(name.0, object.clone());
-            }
-        }
         let writes = reconcile(&Key::job(BATCH_JOB, "ns", name), self.cache.env(self.now));
         let any = !writes.is_empty();
         for write in writes {
@@ -303,18 +221,7 @@ impl World {
                 "Pod" => Kind::Pod,
                 _ => Kind::Workload,
             };
-            let fate = if matches!(write, Write::Event(_) | Write::RequeueAfter(_)) {
-                Fate::Done
-            } else {
-                self.fate()
-            };
-            if let Write::Patch { resource, name, .. } = &write
-                && fate != Fate::Done
-            {
-                self.doubts.push((kind(*resource), name.clone()));
-            }
             let done = match write {
-                _ if fate == Fate::Fails => Err("no".to_owned()),
                 Write::Create(r, object) => self.create(kind(r), object).map(|made| Some((kind(r), made))),
                 Write::Patch { resource, name, body, .. } => {
                     self.patch(kind(resource), &name, &body).map(|made| Some((kind(resource), made)))
@@ -343,7 +250,6 @@ impl World {
             };
             self.audit();
             match done {
-                Ok(_) if fate != Fate::Done => return true,
                 Ok(Some((kind, object))) if !json::deleting(&object) => self.cache.put(kind, object),
                 Ok(_) => {}
                 Err(_) => return true,
@@ -430,34 +336,15 @@ impl World {
         assert!(sum <= charged && charged <= self.quota, "{sum} run, {charged} charged of {}", self.quota);
     }
 
-    /// What there is and what was said, for a failing run.
-    fn state(&self) -> Vec<String> {
-        let mut out = self.notes.clone();
-        for ((kind, name), o) in &self.server {
-            let conditions = json::list(o, &["status", "conditions"]).iter();
-            let conditions: Vec<String> =
-                conditions.map(|c| format!("{}={} {}", c["type"], c["status"], c["reason"])).collect();
-            let spec = match kind {
-                Kind::Workload => json!([o["metadata"]["annotations"], counts_of(o)]),
-                Kind::Job => json!([o["metadata"]["annotations"], o["spec"], o["status"]]),
-                _ => o["spec"]["schedulingGates"].clone(),
-            };
-            out.push(format!("{kind:?} {name} deleting={} {conditions:?} {spec}", json::deleting(o)));
-        }
-        out
-    }
-
-    fn round(&mut self, lag: usize) {
-        self.show(lag);
+    fn round(&mut self) {
+        self.show();
         self.engine_alone();
         for job in ["a", "b"] {
             self.reconcile(job);
             self.control(job);
             self.audit();
         }
-        if self.made.is_multiple_of(2) || lag == usize::MAX {
-            self.kubelet();
-        }
+        self.kubelet();
         self.audit();
         self.now = self.now.plus(Duration::from_seconds(1));
     }
@@ -474,7 +361,7 @@ impl World {
         let mut quiet = 0;
         for _ in 0..600 {
             let before = self.version;
-            self.round(usize::MAX);
+            self.round();
             quiet = if self.version == before && self.unseen.is_empty() { quiet + 1 } else { 0 };
             if quiet > 70 {
                 return;
@@ -519,37 +406,19 @@ impl World {
         let _ = self.create(Kind::Workload, wl);
     }
 
-    fn apply(&mut self, op: Op) {
-        let name = |j: usize| ["a", "b"][j % 2];
-        match op {
-            Op::Scale(j, n) => self.scale(name(j), n),
-            Op::Push(cpus) => self.push("big", 9, cpus),
-            Op::Pop => self.delete(Kind::Workload, "big", true),
-            Op::Finish(j) => {
-                if self.server.contains_key(&(Kind::Job, name(j).to_owned())) {
-                    let done = json!([{"type": "Complete", "status": "True", "message": "done"}]);
-                    self.patch(Kind::Job, name(j), &json!({"status": {"conditions": done}})).unwrap();
-                    // Complete only once its pods are gone.
-                    for pod in self.pods(name(j)) {
-                        self.delete(Kind::Pod, json::name(&pod), true);
-                    }
-                }
-            }
-            Op::Kill => self.restart(),
-            Op::Wait => self.now = self.now.plus(Duration::from_seconds(30)),
-            Op::DeleteWorkload(j) => {
-                let newest = self.workloads(name(j)).iter().map(|w| json::name(w).to_owned()).next_back();
-                if let Some(newest) = newest {
-                    self.delete(Kind::Workload, &newest, false);
-                }
-            }
+    /// The job completes, and its pods are gone.
+    fn finish(&mut self, name: &str) {
+        let done = json!([{"type": "Complete", "status": "True", "message": "done"}]);
+        self.patch(Kind::Job, name, &json!({"status": {"conditions": done}})).unwrap();
+        for pod in self.pods(name) {
+            self.delete(Kind::Pod, json::name(&pod), true);
         }
     }
 }
 
 #[test]
 fn a_job_grows_and_shrinks_while_it_runs() {
-    let mut w = World::new(5, Vec::new());
+    let mut w = Harness::new(5);
     w.job("a", 2);
     w.settle();
     assert_eq!(w.running("a"), 2);
@@ -584,7 +453,7 @@ fn a_job_grows_and_shrinks_while_it_runs() {
     w.scale("a", 5);
     w.settle();
     assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (5, 5, 3));
-    w.apply(Op::Finish(0));
+    w.finish("a");
     w.settle();
     assert_eq!(w.charged(), 0);
     assert!(w.workloads("a").iter().all(|s| json::is_true(s, "Finished")));
@@ -593,7 +462,7 @@ fn a_job_grows_and_shrinks_while_it_runs() {
 
 #[test]
 fn an_evicted_job_stops_as_a_whole_and_comes_back_with_what_it_asks_for() {
-    let mut w = World::new(5, Vec::new());
+    let mut w = Harness::new(5);
     w.job("a", 2);
     w.settle();
     w.scale("a", 6);
@@ -615,7 +484,7 @@ fn an_evicted_job_stops_as_a_whole_and_comes_back_with_what_it_asks_for() {
 /// What succeeded pods give back is not theirs any more when a job grows.
 #[test]
 fn a_growing_job_runs_no_more_than_it_is_still_charged() {
-    let mut w = World::new(4, Vec::new());
+    let mut w = Harness::new(4);
     w.job("a", 4);
     w.patch(Kind::Job, "a", &json!({"spec": {"completions": 4}})).unwrap();
     w.settle();
@@ -638,7 +507,7 @@ fn a_growing_job_runs_no_more_than_it_is_still_charged() {
 #[test]
 fn a_job_that_lost_its_gate_is_stopped() {
     for gates in [json!(null), json!([{"name": names::ELASTIC_GATE}])] {
-        let mut w = World::new(4, Vec::new());
+        let mut w = Harness::new(4);
         w.push("big", 9, 4);
         w.settle();
         w.job("a", 2);
@@ -648,44 +517,8 @@ fn a_job_that_lost_its_gate_is_stopped() {
             json!({"metadata": {"annotations": {names::SLICE: "zzz"}}, "spec": {"schedulingGates": gates}});
         w.patch(Kind::Job, "a", &json!({"spec": {"suspend": false, "template": template}})).unwrap();
         let seen = w.server[&(Kind::Job, "a".into())].clone();
-        w.show(usize::MAX);
+        w.show();
         w.reconcile("a");
         assert_eq!(w.server[&(Kind::Job, "a".into())]["spec"]["suspend"], true, "{seen}");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Whatever is scaled, preempted, killed, late or lost on the way: at no time do pods run that are not charged,
-    /// nothing is charged twice, and in the end every job that fits runs with all its pods.
-    #[test]
-    fn pods_never_run_without_quota(
-        quota in 4..9i64,
-        ops in proptest::collection::vec((any_op(), 0..4usize, 1..6usize), 1..14),
-        fates in proptest::collection::vec(any_fate(), 0..120),
-    ) {
-        let mut w = World::new(quota, fates);
-        w.job("a", 2);
-        w.job("b", 1);
-        for (op, rounds, lag) in ops {
-            w.apply(op);
-            w.audit();
-            for _ in 0..rounds {
-                w.round(lag);
-            }
-        }
-        w.delete(Kind::Workload, "big", true);
-        w.fates.clear();
-        for job in ["a", "b"] {
-            w.scale(job, 2);
-        }
-        w.settle();
-        for job in ["a", "b"] {
-            let over = json::is_true(&w.server[&(Kind::Job, job.to_owned())], "Complete");
-            prop_assert_eq!(w.running(job), if over { 0 } else { 2 }, "{}: {:#?}", job, w.state());
-            let open = w.workloads(job).iter().filter(|s| !json::is_true(s, "Finished")).count();
-            prop_assert_eq!(open, usize::from(!over), "slices left over");
-        }
     }
 }

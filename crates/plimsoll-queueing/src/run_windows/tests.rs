@@ -1,6 +1,5 @@
-//! Run windows in virtual time, against an outside where every write works and jobs stop at once.
-
-use proptest::prelude::*;
+//! Run windows second by second: texts, statuses and moments, where every write works and jobs stop at once. Random windows,
+//! faults and restarts are played by the simulator (`plimsoll-sim`, `check/windows.rs`).
 
 use super::super::tests::{cluster_queue, workload};
 use super::super::{
@@ -62,7 +61,8 @@ fn over_queue(spans: &[(i64, i64)]) -> RunWindow {
     RunWindow { local_queues: named(&["l0"]), ..window("night", spans) }
 }
 
-struct World {
+/// Queueing with two flavors and two LocalQueues, in time that the tests set.
+struct Harness {
     q: Queueing,
     objects: Vec<Event>,
     all: BTreeMap<WorkloadKey, Workload>,
@@ -74,7 +74,7 @@ struct World {
     log: Vec<(i64, String, bool)>,
 }
 
-impl World {
+impl Harness {
     /// Flavors `f` (2 cpu) and `g` (1 cpu) in one ClusterQueue.
     fn new() -> Self {
         let mut cq = cluster_queue("c", "", 2000, None, false);
@@ -235,7 +235,7 @@ impl World {
 
 #[test]
 fn waits_runs_stops_and_resumes_in_its_place() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.window(over_queue(&[(100, 200), (300, 400)]));
     for n in 0..4 {
         w.job(n, 0);
@@ -290,7 +290,7 @@ fn grace_and_minimum_run_time() {
         (150, 0, false, 100, Some(550)),
         (0, 0, true, 100, None),
     ] {
-        let mut w = World::new();
+        let mut w = Harness::new();
         let policy = |spans: &[(i64, i64)]| RunWindow {
             grace: Duration::from_seconds(grace),
             min_run: Duration::from_seconds(min_run),
@@ -309,7 +309,7 @@ fn grace_and_minimum_run_time() {
 
 #[test]
 fn pods_are_left_to_finish() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.window(over_queue(&[(0, 100)]));
     w.put(Workload { answers_to: vec![(TargetKind::Pod, "p".into())], ..workload(0, 0, 0, 1000) });
     w.go(1000);
@@ -318,14 +318,14 @@ fn pods_are_left_to_finish() {
 
 #[test]
 fn reservations_that_started_nothing_are_given_back() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     let Some(Event::ClusterQueueUpsert(cq)) = w.objects.get(3).cloned() else { panic!("the ClusterQueue") };
     let check = super::super::AdmissionCheck { name: "ck".into(), active: true, ..Default::default() };
     let cq = super::super::ClusterQueue { admission_checks: vec![("ck".into(), Vec::new())], ..*cq };
     w.tell(vec![Event::AdmissionCheckUpsert(Box::new(check)), Event::ClusterQueueUpsert(Box::new(cq))]);
     w.window(over_queue(&[(0, 100), (300, 400)]));
     w.job(0, 0);
-    let reserved = |w: &World| w.get("w0").status.is_true(cond::QUOTA_RESERVED);
+    let reserved = |w: &Harness| w.get("w0").status.is_true(cond::QUOTA_RESERVED);
     assert!(reserved(&w) && !w.runs("w0"), "its check is not done");
     w.go(100);
     assert!(!reserved(&w) && w.used("f") == 0);
@@ -336,7 +336,7 @@ fn reservations_that_started_nothing_are_given_back() {
 
 #[test]
 fn flavors_have_quota_inside_only() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.window(RunWindow { flavors: named(&["f"]), ..window("cheap", &[(100, 200), (300, 400)]) });
     for n in 0..4 {
         w.job(n, 0);
@@ -373,7 +373,7 @@ fn flavors_have_quota_inside_only() {
 
 #[test]
 fn both_of_two_windows_have_to_be_open() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.window(over_queue(&[(100, 300), (500, 600)]));
     w.window(window("mine", &[(200, 400), (550, 700)]));
     w.job_in(0, 0, "mine");
@@ -403,7 +403,7 @@ fn both_of_two_windows_have_to_be_open() {
 
 #[test]
 fn windows_come_change_and_go() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     w.job(0, 0);
     w.job_in(1, 1, "later");
     assert!(w.runs("w0"));
@@ -445,7 +445,7 @@ fn windows_come_change_and_go() {
 
 #[test]
 fn labels_and_cluster_queues() {
-    let mut w = World::new();
+    let mut w = Harness::new();
     let mut selector = LabelSelector::default();
     selector.requirements.push(plimsoll_state::model::Requirement {
         key: "when".into(),
@@ -471,7 +471,7 @@ fn labels_and_cluster_queues() {
 fn a_controller_that_was_down_goes_by_the_clock() {
     for down_at in [50, 100, 150, 200] {
         for up_at in [201, 230, 299, 300, 350, 401] {
-            let mut w = World::new();
+            let mut w = Harness::new();
             w.window(RunWindow {
                 grace: Duration::from_seconds(30),
                 ..over_queue(&[(100, 200), (300, 400)])
@@ -482,93 +482,6 @@ fn a_controller_that_was_down_goes_by_the_clock() {
             w.down_until(up_at);
             let (open, in_grace) = ((300..400).contains(&up_at), (200..230).contains(&up_at) || up_at == 401);
             assert_eq!(w.runs("w0"), open || (ran && in_grace), "down {down_at}..{up_at}");
-        }
-    }
-}
-
-/// A window of the property: stretches, grace, minimum run time, whether work is left to finish.
-type Policy = (Vec<(i64, i64)>, i64, i64, bool);
-
-fn any_policy() -> impl Strategy<Value = Policy> {
-    let span = (0..600i64, 1..120i64).prop_map(|(a, n)| (a, a + n));
-    (proptest::collection::vec(span, 0..5), 0..60i64, 0..80i64, any::<bool>())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
-    /// Whatever windows there are and whenever the process dies: nothing starts outside, nothing that has to stop runs
-    /// on, quota is never exceeded, and what may run does.
-    #[test]
-    fn nothing_runs_outside(
-        queue in any_policy(), job in any_policy(), flavor in any_policy(),
-        arrivals in proptest::collection::vec((0..600i64, 0..2usize, any::<bool>()), 1..8),
-        deaths in proptest::collection::btree_set(0..700i64, 0..4),
-    ) {
-        let mut w = World::new();
-        let policies = [("night", queue), ("mine", job), ("cheap", flavor)];
-        for (name, (spans, grace, min_run, finish)) in &policies {
-            let mut made = window(name, spans);
-            (made.grace, made.min_run) = (Duration::from_seconds(*grace), Duration::from_seconds(*min_run));
-            made.finish = *finish;
-            match *name {
-                "night" => made.local_queues = named(&["l0"]),
-                "cheap" => made.flavors = named(&["f"]),
-                _ => {}
-            }
-            w.window(made);
-        }
-        let open = |p: usize, t: i64| policies[p].1.0.iter().any(|(a, b)| (*a..*b).contains(&t));
-        let mut down = false;
-        for t in 0..800 {
-            if deaths.contains(&t) {
-                down = true;
-            }
-            if down && t % 40 == 0 {
-                w.down_until(t);
-                down = false;
-            }
-            let before = w.log.len();
-            if !down {
-                w.go(t);
-                for (n, (_, queue, mine)) in arrivals.iter().enumerate().filter(|(_, a)| a.0 == t) {
-                    w.job_in(n, *queue, if *mine { "mine" } else { "" });
-                }
-            }
-            prop_assert!(w.used("f") <= 2000 && w.used("g") <= 1000);
-            if down {
-                continue;
-            }
-            for (n, (_, queue, mine)) in arrivals.iter().enumerate() {
-                let key = WorkloadKey { namespace: "n".into(), name: format!("w{n}") };
-                let Some(wl) = w.all.get(&key) else { continue };
-                let on_f = wl.status.admission.as_ref().is_some_and(|a| a.assignments[0].flavors[0].1 == "f");
-                let applies = [*queue == 0, *mine, on_f];
-                let shut: Vec<usize> = (0..3).filter(|&p| applies[p] && !open(p, t)).collect();
-                let started = w.log[before..].iter().any(|(at, name, on)| *on && *name == key.name && *at == t);
-                if started && w.runs(&key.name) {
-                    prop_assert!(shut.is_empty(), "{} starts outside at {t}", key.name);
-                }
-                if w.runs(&key.name) {
-                    let since = wl.status.condition(cond::ADMITTED).unwrap().transition.seconds();
-                    for p in shut {
-                        let (spans, grace, min_run, finish) = &policies[p].1;
-                        let closed = (0..=t).rev().find(|&s| open(p, s)).map_or(0, |s| s + 1);
-                        let due = (closed + grace).max(since + min_run);
-                        prop_assert!(*finish || t < due, "{} runs at {t}, due {due}: {spans:?}", key.name);
-                    }
-                } else if shut.iter().all(|p| *p == 2) && !wl.status.is_true(cond::EVICTED) {
-                    let free = w.used("g") < 1000 || (open(2, t) && w.used("f") < 2000);
-                    prop_assert!(!free, "{} waits at {t} though it could run: {:?}", key.name, w.says(&key.name));
-                }
-            }
-        }
-        for name in w.all.keys() {
-            let mut on = false;
-            for (at, _, started) in w.log.iter().filter(|(_, n, _)| *n == name.name) {
-                prop_assert!(*started != on, "{name}: started or stopped twice at {at}");
-                on = *started;
-            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Slices against an outside that fails, repeats and delays.
+//! Slices write by write: one that fails or is not answered where a test says so, and annotations that no job makes. Jobs that
+//! grow and shrink while anything fails are played by the simulator (`plimsoll-sim`, `check/slices.rs`).
 
 use plimsoll_state::ObjectEvent;
 use proptest::prelude::*;
@@ -37,7 +38,7 @@ fn local(n: usize) -> Event {
 }
 
 /// An API server that does what it is asked to, unless told to fail.
-struct World {
+struct Harness {
     q: Queueing,
     all: Vec<Workload>,
     version: u64,
@@ -50,7 +51,7 @@ struct World {
     silent: Option<usize>,
 }
 
-impl World {
+impl Harness {
     fn with(config: Config, quotas: &[(&str, i64)]) -> Self {
         let q = Queueing::new(config);
         let now = Time::from_seconds(1_000);
@@ -166,7 +167,7 @@ impl World {
 
 #[test]
 fn a_replacement_needs_the_difference_only_and_ends_the_old_slice() {
-    let mut w = World::new(&[("f", 5)]);
+    let mut w = Harness::new(&[("f", 5)]);
     w.put(0, slice(0, 0, 3, None));
     w.put(1, slice(1, 0, 5, Some(0)));
     assert!(w.admitted(1) && w.usage() == 5, "{:?}", w.said);
@@ -196,7 +197,7 @@ fn a_replacement_needs_the_difference_only_and_ends_the_old_slice() {
 #[test]
 fn a_slice_with_places_on_nodes_stays() {
     const HOST: &str = "kubernetes.io/hostname";
-    let mut w = World::new(&[("f", 9)]);
+    let mut w = Harness::new(&[("f", 9)]);
     let mut node = plimsoll_state::model::Node { name: "x".into(), ready: true, ..Default::default() };
     node.allocatable = [("cpu".to_owned(), 9000), ("pods".to_owned(), 20)].into();
     node.labels.insert(HOST.into(), "x".into());
@@ -222,7 +223,7 @@ fn a_slice_with_places_on_nodes_stays() {
 
 #[test]
 fn a_replacement_that_does_not_fit_waits_and_the_old_slice_goes_on() {
-    let mut w = World::new(&[("f", 5)]);
+    let mut w = Harness::new(&[("f", 5)]);
     w.put(0, slice(0, 0, 3, None));
     w.put(1, slice(1, 0, 6, Some(0)));
     assert!(w.admitted(0) && !w.admitted(1) && w.usage() == 3);
@@ -236,7 +237,7 @@ fn a_replacement_that_does_not_fit_waits_and_the_old_slice_goes_on() {
 
 #[test]
 fn the_flavor_stays() {
-    let mut w = World::new(&[("f", 4), ("g", 9)]);
+    let mut w = Harness::new(&[("f", 4), ("g", 9)]);
     w.put(0, slice(0, 0, 3, None));
     w.put(1, slice(1, 0, 6, Some(0)));
     assert!(!w.admitted(1));
@@ -250,7 +251,7 @@ fn the_flavor_stays() {
 
 #[test]
 fn a_replacement_preempts_others_but_never_its_own_slice() {
-    let mut w = World::new(&[("f", 5)]);
+    let mut w = Harness::new(&[("f", 5)]);
     w.put(0, slice(0, 0, 3, None));
     w.put(1, Workload { priority: -1, ..workload(1, 0, 0, 2000) });
     // A higher priority alone would make the old slice a candidate.
@@ -264,7 +265,7 @@ fn a_replacement_preempts_others_but_never_its_own_slice() {
 
 #[test]
 fn nothing_takes_the_place_of_a_slice_that_is_being_evicted() {
-    let mut w = World::new(&[("f", 5)]);
+    let mut w = Harness::new(&[("f", 5)]);
     w.put(0, slice(0, 0, 3, None));
     w.put(1, slice(1, 0, 6, Some(0)));
     w.put(2, Workload { priority: 9, ..workload(2, 0, 0, 4000) });
@@ -279,7 +280,7 @@ fn nothing_takes_the_place_of_a_slice_that_is_being_evicted() {
 
 #[test]
 fn the_old_slice_ends_even_if_writing_that_fails_for_long_or_the_engine_starts_anew() {
-    let mut w = World::new(&[("f", 5)]);
+    let mut w = Harness::new(&[("f", 5)]);
     w.put(0, slice(0, 0, 3, None));
     w.failing = Some((0, 4));
     w.put(1, slice(1, 0, 5, Some(0)));
@@ -288,7 +289,7 @@ fn the_old_slice_ends_even_if_writing_that_fails_for_long_or_the_engine_starts_a
     // Neither may be preempted in the place of the other now, and nothing else fits.
     w.put(2, workload(2, 0, 0, 1000));
     assert!(!w.admitted(2));
-    let mut anew = World::new(&[("f", 5)]);
+    let mut anew = Harness::new(&[("f", 5)]);
     for (n, old) in w.all.iter().enumerate() {
         anew.put(n, old.clone());
         assert!(anew.usage() <= 5);
@@ -303,17 +304,17 @@ fn the_old_slice_ends_even_if_writing_that_fails_for_long_or_the_engine_starts_a
 #[test]
 fn garbage_in_the_annotation_gives_nothing_away() {
     // In a circle, and two for one place: each counts in full.
-    let mut w = World::new(&[("f", 9)]);
+    let mut w = Harness::new(&[("f", 9)]);
     w.put(0, slice(0, 0, 3, Some(1)));
     w.put(1, slice(1, 0, 4, Some(0)));
     assert!(w.usage() <= 9);
-    let mut w = World::new(&[("f", 9)]);
+    let mut w = Harness::new(&[("f", 9)]);
     w.put(0, slice(0, 0, 3, None));
     w.failing = Some((0, 9));
     w.put(1, slice(1, 0, 5, Some(0)));
     w.put(2, slice(2, 0, 5, Some(0)));
     assert!(w.admitted(1) && !w.admitted(2), "{:?}", w.said);
-    let mut w = World::new(&[("f", 9)]);
+    let mut w = Harness::new(&[("f", 9)]);
     w.put(0, Workload { replaces: Some(key(0)), ..slice(0, 0, 3, None) });
     assert!(w.admitted(0) && w.usage() == 3);
 }
@@ -321,7 +322,7 @@ fn garbage_in_the_annotation_gives_nothing_away() {
 #[test]
 fn nothing_takes_the_place_of_a_workload_elsewhere() {
     // In another namespace: the annotation is anybody's to write.
-    let mut w = World::new(&[("f", 9)]);
+    let mut w = Harness::new(&[("f", 9)]);
     let mut theirs = slice(0, 0, 3, None);
     theirs.key.namespace = "v".into();
     let queue = LocalQueue {
@@ -338,7 +339,7 @@ fn nothing_takes_the_place_of_a_workload_elsewhere() {
     w.put(1, Workload { replaces: Some(old), ..slice(1, 0, 5, None) });
     assert!(w.admitted(0) && w.admitted(1) && w.usage() == 8, "{:?}", w.said);
     // In another ClusterQueue.
-    let mut w = World::new(&[("f", 9)]);
+    let mut w = Harness::new(&[("f", 9)]);
     let other = cluster_queue("c1", "", 9000, None, false);
     w.tell(vec![Event::ClusterQueueUpsert(Box::new(other)), flavor("default"), local(1)]);
     w.put(0, slice(0, 0, 3, None));
@@ -348,7 +349,7 @@ fn nothing_takes_the_place_of_a_workload_elsewhere() {
 
 #[test]
 fn quota_stays_charged_while_the_end_of_a_reservation_is_on_its_way() {
-    let mut w = World::new(&[("f", 5)]);
+    let mut w = Harness::new(&[("f", 5)]);
     w.put(0, slice(0, 0, 3, None));
     w.failing = Some((0, 1000));
     w.put(1, slice(1, 0, 5, Some(0)));
@@ -366,7 +367,7 @@ fn quota_stays_charged_while_the_end_of_a_reservation_is_on_its_way() {
 #[test]
 fn without_the_gate_slices_are_workloads_like_any_other() {
     let gates = Gates { elastic_jobs: false, ..Gates::default() };
-    let mut w = World::with(Config { gates, ..Config::default() }, &[("f", 9)]);
+    let mut w = Harness::with(Config { gates, ..Config::default() }, &[("f", 9)]);
     w.put(0, slice(0, 0, 3, None));
     w.put(1, slice(1, 0, 5, Some(0)));
     assert!(w.admitted(0) && w.admitted(1) && w.usage() == 8);
@@ -376,7 +377,7 @@ fn without_the_gate_slices_are_workloads_like_any_other() {
 fn boosts_count_with_their_gate() {
     let gates = Gates { priority_boost: true, ..Gates::default() };
     for (gates, preempted) in [(gates, true), (Gates::default(), false)] {
-        let mut w = World::with(Config { gates, ..Config::default() }, &[("f", 3)]);
+        let mut w = Harness::with(Config { gates, ..Config::default() }, &[("f", 3)]);
         w.put(0, workload(0, 0, 5, 3000));
         w.put(1, Workload { priority_boost: 4, ..workload(1, 0, 2, 3000) });
         assert_eq!(w.all[0].status.is_true(cond::PREEMPTED), preempted);
@@ -399,7 +400,7 @@ fn boosts_count_with_their_gate() {
 #[test]
 fn a_closed_gate_keeps_from_preempting_until_it_opens_and_closes_at_eviction() {
     let gates = Gates { preemption_gates: true, ..Gates::default() };
-    let mut w = World::with(Config { gates, ..Config::default() }, &[("f", 3)]);
+    let mut w = Harness::with(Config { gates, ..Config::default() }, &[("f", 3)]);
     w.put(0, workload(0, 0, 0, 3000));
     let gated = Workload { preemption_gates: vec!["g".into()], ..workload(1, 0, 5, 2000) };
     w.put(1, gated.clone());
@@ -432,14 +433,14 @@ fn a_closed_gate_keeps_from_preempting_until_it_opens_and_closes_at_eviction() {
     w.put(1, free);
     assert!(w.all[1].status.preemption_gates.is_empty());
     // It needs nobody's place: no gate is asked.
-    let mut w = World::with(Config { gates, ..Config::default() }, &[("f", 3)]);
+    let mut w = Harness::with(Config { gates, ..Config::default() }, &[("f", 3)]);
     w.put(0, Workload { key: key(0), ..gated });
     assert!(w.admitted(0));
 }
 
 #[test]
 fn who_takes_the_place_of_an_ended_slice_takes_what_that_one_had_taken() {
-    let mut w = World::new(&[("f", 3)]);
+    let mut w = Harness::new(&[("f", 3)]);
     w.put(0, slice(0, 0, 1, None));
     w.put(1, workload(1, 0, 0, 1000));
     // The end of the first slice can't be written until the second has ended, too.
@@ -468,7 +469,7 @@ proptest! {
         quota in 3..20i64,
         ops in proptest::collection::vec((0..7usize, 0..5u8, proptest::option::weighted(0.5, (0..6usize, 1..5usize))), 0..16),
     ) {
-        let mut w = World::new(&[("f", quota)]);
+        let mut w = Harness::new(&[("f", quota)]);
         for (n, (pods, old)) in graph.iter().enumerate() {
             w.failing = Some((n / 2, 2));
             w.put(n, slice(n, 0, *pods, *old));
@@ -494,162 +495,6 @@ proptest! {
                 }
             }
             prop_assert!(!strict || w.usage() <= quota, "{} of {quota}: {:#?}", w.usage(), w.said);
-        }
-    }
-}
-
-/// What happens to a job next.
-#[derive(Clone, Copy, Debug)]
-enum Op {
-    /// Another number of pods.
-    Scale(usize, i32),
-    /// The job ends.
-    End(usize),
-    /// An important workload comes that preempts.
-    Push(i64),
-    /// The engine starts anew.
-    Restart,
-}
-
-fn any_op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        6 => (0..3usize, 1..9i32).prop_map(|(j, n)| Op::Scale(j, n)),
-        1 => (0..3usize).prop_map(Op::End),
-        1 => (1..7i64).prop_map(Op::Push),
-        1 => Just(Op::Restart),
-    ]
-}
-
-/// Jobs with slices: what an integration does with them, in short, against a server on which writes fail.
-struct Jobs {
-    world: World,
-    /// Per job, its slices in order of creation.
-    slices: Vec<Vec<usize>>,
-    quota: i64,
-}
-
-impl Jobs {
-    fn events(quota: i64) -> Vec<Event> {
-        let mut cq = cluster_queue("c0", "", quota * 1000, None, false);
-        cq.preemption.within_cluster_queue = PreemptionPolicy::LowerPriority;
-        vec![
-            Event::NamespaceUpsert("n".into(), StringMap::new()),
-            flavor("f"),
-            Event::ClusterQueueUpsert(Box::new(cq)),
-            local(0),
-        ]
-    }
-
-    fn open(&self, job: usize) -> Vec<usize> {
-        let all = self.slices[job].iter().copied();
-        all.filter(|&n| !self.world.all[n].status.is_true(cond::FINISHED)).collect()
-    }
-
-    fn finish(&mut self, n: usize) {
-        let mut w = self.world.all[n].clone();
-        if !w.status.is_true(cond::FINISHED) {
-            w.status.conditions.push(Condition {
-                kind: cond::FINISHED.into(),
-                status: true,
-                ..Default::default()
-            });
-            self.world.put(n, w);
-        }
-    }
-
-    fn scale(&mut self, job: usize, pods: i32) {
-        let open = self.open(job);
-        let n = self.world.all.len();
-        match open.as_slice() {
-            [] => {
-                self.slices[job].push(n);
-                self.world.put(n, slice(n, 0, pods, None));
-            }
-            [.., last] => {
-                let w = &self.world.all[*last];
-                let reserved = w.status.is_true(cond::QUOTA_RESERVED);
-                if !reserved || pods < w.pod_sets[0].count {
-                    self.world.resize(*last, pods);
-                } else if pods > w.pod_sets[0].count && open.len() == 1 {
-                    let old = *last;
-                    self.slices[job].push(n);
-                    self.world.put(n, slice(n, 0, pods, Some(old)));
-                }
-            }
-        }
-    }
-
-    /// By the objects: what each job may have running at most, together no more than the quota; and the tree charges
-    /// at least that and never more than there is.
-    fn audit(&self) {
-        let held = |n: &usize| {
-            let w = &self.world.all[*n];
-            let psa = w.status.admission.as_ref()?.assignments.first()?;
-            let runs = !w.status.is_true(cond::FINISHED) && w.status.is_true(cond::QUOTA_RESERVED);
-            runs.then(|| i64::from(psa.count.min(w.pod_sets[0].count)))
-        };
-        let jobs = self.slices.iter().map(|s| s.iter().filter_map(held).max().unwrap_or(0));
-        let others = (0..self.world.all.len()).filter(|n| !self.slices.iter().flatten().any(|s| s == n));
-        let lone = others.filter_map(|n| {
-            held(&n).map(|_| self.world.all[n].pod_sets[0].spec.containers[0].requests["cpu"] / 1000)
-        });
-        let sum: i64 = jobs.chain(lone).sum();
-        let charged = self.world.usage();
-        assert!(sum <= charged && charged <= self.quota, "{sum} run, {charged} charged of {}", self.quota);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(160))]
-
-    /// However jobs grow, shrink, end and are preempted while writes fail and the engine starts anew: what may run
-    /// is charged, once, and never more than there is; no slice is admitted after it ended.
-    #[test]
-    fn elastic_jobs_are_charged_once(
-        quota in 3..12i64,
-        ops in proptest::collection::vec((any_op(), proptest::option::weighted(0.4, (0..6usize, 1..4usize))), 1..24),
-    ) {
-        let mut jobs = Jobs { world: World::new(&[("f", quota)]), slices: vec![Vec::new(); 3], quota };
-        jobs.world.tell(Jobs::events(quota));
-        for (op, fails) in ops {
-            jobs.world.failing = fails;
-            match op {
-                Op::Scale(job, pods) => jobs.scale(job, pods),
-                Op::End(job) => {
-                    for n in jobs.open(job) {
-                        jobs.finish(n);
-                    }
-                }
-                Op::Push(cpus) => {
-                    let n = jobs.world.all.len();
-                    jobs.world.put(n, Workload { priority: 5, ..workload(n, 0, 0, cpus * 1000) });
-                }
-                Op::Restart => {
-                    jobs.world.q = Queueing::new(Config::default());
-                    let mut events = Jobs::events(quota);
-                    events.extend(jobs.world.all.iter().map(|w| Event::WorkloadUpsert(Box::new(w.clone()))));
-                    jobs.world.tell(events);
-                }
-            }
-            jobs.audit();
-            let stopping: Vec<usize> = (0..jobs.world.all.len())
-                .filter(|&n| {
-                    let s = &jobs.world.all[n].status;
-                    s.is_true(cond::EVICTED) && s.is_true(cond::QUOTA_RESERVED)
-                })
-                .collect();
-            stopping.into_iter().for_each(|n| jobs.world.stop(n));
-            jobs.audit();
-        }
-        jobs.world.failing = None;
-        for _ in 0..8 {
-            jobs.world.wait(120);
-            jobs.audit();
-        }
-        for job in 0..3 {
-            let held = |n: &usize| jobs.world.all[*n].status.is_true(cond::QUOTA_RESERVED);
-            let holding = jobs.open(job).iter().filter(|n| held(n)).count();
-            prop_assert!(holding <= 1, "{} slices of one job hold quota: {:?}", holding, jobs.world.said);
         }
     }
 }

@@ -29,11 +29,13 @@ pub enum Kind {
     Topology,
     /// Priority classes of workloads.
     WorkloadPriorityClass,
+    /// Run windows.
+    RunWindow,
 }
 
 impl Kind {
     /// All kinds. Lists of a client that starts are read in this order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Namespace,
         Self::Node,
         Self::Pod,
@@ -46,6 +48,7 @@ impl Kind {
         Self::AdmissionCheck,
         Self::Topology,
         Self::WorkloadPriorityClass,
+        Self::RunWindow,
     ];
 
     /// The resource that has it.
@@ -63,6 +66,7 @@ impl Kind {
             Self::AdmissionCheck => resource::ADMISSION_CHECKS,
             Self::Topology => resource::TOPOLOGIES,
             Self::WorkloadPriorityClass => resource::WORKLOAD_PRIORITY_CLASSES,
+            Self::RunWindow => resource::RUN_WINDOWS,
         }
     }
 

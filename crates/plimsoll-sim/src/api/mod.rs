@@ -150,9 +150,14 @@ pub fn deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
+/// The condition of this type, where it is `True`.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(object, &["status", "conditions"]).iter().find(|c| c["type"] == kind && c["status"] == "True")
+}
+
 /// Whether the condition of this type is `True`.
 pub fn is_true(object: &Value, kind: &str) -> bool {
-    list(object, &["status", "conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
+    condition(object, kind).is_some()
 }
 
 /// Whether a kubelet has to stop it before it can go, or it has to be empty.

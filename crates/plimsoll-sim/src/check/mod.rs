@@ -1,10 +1,14 @@
 //! Checkers: what must hold whatever happens, recounted from the API model after every step, without the engine's own
 //! arithmetic.
 
+mod calendar;
 mod checks;
+mod dependencies;
 mod pods;
 pub mod quota;
+mod slices;
 mod waiting;
+mod windows;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -15,6 +19,7 @@ use plimsoll_state::{Duration, Time};
 
 use crate::api::{Change, Kind, Name, name_of};
 use checks::Checks;
+use dependencies::Dependencies;
 use pods::Pods;
 use quota::{Quotas, Usage};
 use waiting::Waiting;
@@ -34,6 +39,10 @@ pub enum Rule {
     AdmittedWhole,
     /// No workload is admitted before the checks of its ClusterQueue are ready.
     Unchecked,
+    /// No workload gets quota before its dependencies are met.
+    Dependencies,
+    /// No workload gets quota outside of its run windows, nor runs on there.
+    OutsideWindow,
     /// No more pods run than their workload holds quota for.
     PodsWithoutQuota,
     /// The engine's books and the statuses say what the objects say.
@@ -68,6 +77,15 @@ impl Violation {
     }
 }
 
+/// Quotas and windows as the process has seen them, from a time on.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Since when.
+    pub at: Time,
+    /// What.
+    pub quotas: Rc<Quotas>,
+}
+
 /// The checkers.
 #[derive(Debug, Default)]
 pub struct Checkers {
@@ -80,6 +98,8 @@ pub struct Checkers {
     pods: Pods,
     checks: Checks,
     waiting: Waiting,
+    dependencies: Dependencies,
+    jobs: slices::Jobs,
     /// When nodes have changed.
     nodes: BTreeMap<String, Time>,
 }
@@ -94,7 +114,7 @@ impl Checkers {
         &mut self,
         kind: Kind,
         change: &Change,
-        decided: Option<&[Rc<Quotas>]>,
+        decided: Option<&[Seen]>,
         now: Time,
     ) -> Result<(), Violation> {
         let name = name_of(&change.object);
@@ -105,6 +125,9 @@ impl Checkers {
         }
         if kind == Kind::ClusterQueue {
             self.checks.know(&name.1, object);
+        }
+        if kind == Kind::Job {
+            self.jobs.know(&change.object, change.deleted);
         }
         if kind == Kind::Pod {
             return self.pod_changed(&name, object, decided, now);
@@ -122,30 +145,42 @@ impl Checkers {
         if change.deleted {
             self.held.remove(&name);
         }
-        for held in self.held.values() {
-            held.add(&mut self.usage);
-        }
+        slices::add(self.held.values(), &mut self.usage);
+        let gone = Held::default();
+        self.dependencies.changed(&name, object, &old, self.held.get(&name).unwrap_or(&gone))?;
         if let Some(new) = self.held.get(&name) {
+            if new.is_assigned() && !old.is_assigned() {
+                windows::check_start(&name.1, new, decided.unwrap_or_default())?;
+            }
             new.check_change(&name.1, &old)?;
             self.checks.compare(&name.1, &old, new)?;
             if let Some(decided) = decided {
                 self.within(&name.1, &before, decided, now)?;
             }
         }
-        self.pods.compare(&self.held, now)
+        self.pods.compare(&self.held, &self.jobs, now)
+    }
+
+    /// What has to be told to stop was, some time after the faults have ended.
+    ///
+    /// # Errors
+    /// The rule that was broken.
+    pub fn overdue(&self, calm: Time, now: Time) -> Result<(), Violation> {
+        let held = self.held.iter().map(|(name, held)| (name.1.as_str(), held));
+        windows::check_ends(held, &self.quotas.windows, calm, now)
     }
 
     fn pod_changed(
         &mut self,
         name: &Name,
         object: Option<&serde_json::Value>,
-        decided: Option<&[Rc<Quotas>]>,
+        decided: Option<&[Seen]>,
         now: Time,
     ) -> Result<(), Violation> {
         let before = self.usage.clone();
         self.pods.changed(name, object);
         self.usage.bound = self.pods.on_nodes();
-        self.pods.compare(&self.held, now)?;
+        self.pods.compare(&self.held, &self.jobs, now)?;
         match decided {
             Some(decided) => self.within(&name.1, &before, decided, now),
             None => Ok(()),
@@ -154,7 +189,7 @@ impl Checkers {
 
     /// Whether what is used fits into quotas that the process knew when it decided, or later: what was used too much
     /// before may not have grown.
-    fn within(&self, name: &str, before: &Usage, decided: &[Rc<Quotas>], now: Time) -> Result<(), Violation> {
+    fn within(&self, name: &str, before: &Usage, decided: &[Seen], now: Time) -> Result<(), Violation> {
         // The place of a workload that moves away from a changed node is free once the engine has decided on that.
         let moving = |(kind, node, what): &(&str, String, String)| {
             *kind == "Node"
@@ -163,7 +198,11 @@ impl Checkers {
         };
         // By node of the tree: other workloads were decided with other quotas of the same time.
         let mut over: Option<quota::Excess> = None;
-        for quotas in decided {
+        let mut last: Option<&Rc<Quotas>> = None;
+        for Seen { quotas, .. } in decided {
+            if last.replace(quotas).is_some_and(|last| Rc::ptr_eq(last, quotas)) {
+                continue;
+            }
             let old = quotas.excess(before);
             let was = |what: &(&str, String, String)| old.get(what).copied().unwrap_or(0).max(0);
             let mut excess = quotas.excess(&self.usage);

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
 
+use super::slices::Jobs;
+use super::workload::SLICE;
 use super::{Held, Rule, Violation};
 use crate::api::{Name, deleting, list, name_of, text};
 
@@ -18,6 +20,8 @@ struct Running {
     cpus: i64,
     /// Its workload, empty for none.
     workload: String,
+    /// First slice of its elastic job, empty for none.
+    slice: String,
     /// Whether it is to go: it counts for its node only.
     going: bool,
 }
@@ -47,6 +51,7 @@ impl Pods {
             node: text(object, &["spec", "nodeName"]).to_owned(),
             cpus,
             workload: text(object, &["metadata", "annotations", "kueue.x-k8s.io/workload"]).to_owned(),
+            slice: text(object, &["metadata", "annotations", SLICE]).to_owned(),
             going: deleting(object),
         };
         self.running.insert(name_of(object), running);
@@ -65,9 +70,15 @@ impl Pods {
     ///
     /// # Errors
     /// When more has run for longer than an eviction takes.
-    pub fn compare(&mut self, held: &BTreeMap<Name, Held>, now: Time) -> Result<(), Violation> {
+    pub fn compare(&mut self, held: &BTreeMap<Name, Held>, jobs: &Jobs, now: Time) -> Result<(), Violation> {
+        let mut slices: BTreeMap<&str, i64> = BTreeMap::new();
+        for pod in self.running.values().filter(|p| !p.slice.is_empty()) {
+            *slices.entry(&pod.slice).or_insert(0) += 1;
+        }
+        jobs.compare(held, &slices)?;
         let mut counts: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-        for ((namespace, _), pod) in self.running.iter().filter(|(_, p)| !p.going && !p.workload.is_empty()) {
+        let counted = |p: &Running| !p.going && !p.workload.is_empty() && p.slice.is_empty();
+        for ((namespace, _), pod) in self.running.iter().filter(|(_, p)| counted(p)) {
             *counts.entry((namespace, &pod.workload)).or_insert(0) += 1;
         }
         let mut too_many = BTreeMap::new();

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::calendar::Window;
 use crate::api::{Kind, list, text};
 
 /// Quota of a flavor.
@@ -43,6 +44,8 @@ pub struct Quotas {
     cohorts: BTreeMap<String, Node>,
     /// CPUs of nodes.
     nodes: BTreeMap<String, i64>,
+    /// Run windows.
+    pub(super) windows: BTreeMap<String, Window>,
 }
 
 /// By how much something exceeds what it may use, by kind, name and flavor; 0 and less: it does not.
@@ -88,6 +91,7 @@ impl Quotas {
                 let allocatable = object.map(|o| cpus(&o["status"]["allocatable"]["cpu"]).unwrap_or(0));
                 set(&mut self.nodes, name, allocatable);
             }
+            Kind::RunWindow => set(&mut self.windows, name, object.map(Window::read)),
             Kind::Namespace
             | Kind::Pod
             | Kind::Job

@@ -30,7 +30,7 @@ fn second(pods: i64, known: i64) -> Result<(), Rule> {
     let mut checkers = Checkers::default();
     let mut quotas = Quotas::default();
     quotas.know(Kind::ClusterQueue, "c", Some(&queue(known)));
-    let known = [Rc::new(quotas)];
+    let known = [Seen { at: Time(0), quotas: Rc::new(quotas) }];
     let rule = |v: Violation| v.rule;
     checkers.changed(Kind::ClusterQueue, &change(queue(3)), None, Time(0)).map_err(rule)?;
     checkers.changed(Kind::Workload, &change(workload("a", 2)), Some(&known), Time(0)).map_err(rule)?;

@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::quota::Usage;
+use plimsoll_api::{timestamp, windows::RUN_WINDOW};
+
 use super::{Rule, Violation};
-use crate::api::{is_true, list, text, uid};
+use crate::api::{condition, is_true, list, text, uid};
+
+/// Annotation with the name of a job's first slice.
+pub const SLICE: &str = "kueue.x-k8s.io/workload-slice-name";
 
 /// What a workload holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +33,21 @@ pub struct Held {
     used: BTreeMap<String, i64>,
     /// CPUs that it uses on each node.
     nodes: BTreeMap<String, i64>,
+    /// LocalQueue that it is in.
+    pub(super) local_queue: String,
+    /// Run window that it names, or empty.
+    pub(super) run_window: String,
+    /// Second since which it has been admitted.
+    pub(super) since: i64,
+    /// Whether pods own it, which can't be suspended.
+    pub(super) of_pods: bool,
+    /// First slice of its elastic job, or empty.
+    pub(super) slice: String,
+    /// UID of its owner.
+    pub(super) job: String,
+    finished: bool,
+    /// Pods that it may run.
+    pods: i64,
 }
 
 /// An amount of CPUs in an assignment, in thousandths.
@@ -57,8 +77,17 @@ impl Held {
             evicted: is_true(object, "Evicted"),
             assigned: admission.is_object(),
             ready: list(status, &["admissionChecks"]).iter().map(|c| c["state"] == "Ready").collect(),
+            local_queue: text(object, &["spec", "queueName"]).to_owned(),
+            run_window: text(object, &["metadata", "annotations", RUN_WINDOW]).to_owned(),
+            slice: text(object, &["metadata", "annotations", SLICE]).to_owned(),
+            finished: is_true(object, "Finished"),
             ..Self::default()
         };
+        let since = condition(object, "Admitted").map(|c| text(c, &["lastTransitionTime"]));
+        out.since = since.and_then(timestamp::parse).unwrap_or_default().seconds();
+        let owner = list(object, &["metadata", "ownerReferences"]).first();
+        out.of_pods = owner.is_some_and(|o| o["kind"] == "Pod");
+        out.job = owner.map_or("", |o| text(o, &["uid"])).to_owned();
         for assigned in list(admission, &["podSetAssignments"]) {
             out.read_podset(object, assigned);
         }
@@ -75,6 +104,7 @@ impl Held {
         let each = millis(&assigned["resourceUsage"]["cpu"]) / count.max(1) / 1000;
         let pods = count.min(declared - done);
         *self.used.entry(flavor.clone()).or_insert(0) += each * pods;
+        self.pods += pods;
         self.podsets.push((flavor, count, each));
         let topology = plimsoll_api::kueue::topology_assignment(&assigned["topologyAssignment"]);
         for (values, pods) in topology.into_iter().flat_map(|t| t.domains) {
@@ -94,6 +124,21 @@ impl Held {
         for (node, used) in &self.nodes {
             *usage.nodes.entry(node.clone()).or_insert(0) += used;
         }
+    }
+
+    /// What it uses, by flavor.
+    pub(super) fn used(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.used.iter().map(|(flavor, used)| (flavor.as_str(), *used))
+    }
+
+    /// Whether it has a reservation, or has not lost it yet.
+    pub(super) const fn is_assigned(&self) -> bool {
+        self.assigned
+    }
+
+    /// Pods that it may run: those that it was admitted with, less what was given back.
+    pub(super) fn granted(&self) -> i64 {
+        if self.assigned && self.reserved && !self.finished { self.pods } else { 0 }
     }
 
     /// Whether it holds quota.

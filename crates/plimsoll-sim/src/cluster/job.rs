@@ -45,6 +45,8 @@ impl Cluster {
         counted.extend(ended);
         let succeeded = counted.len() as i64;
         let mut active: Vec<&Arc<Value>> = pods.iter().filter(|p| is_active(p)).collect();
+        // Pods without a node go first (`pkg/controller/controller_utils.go`, `ActivePods`).
+        active.sort_by_key(|p| text(p, &["spec", "nodeName"]).is_empty());
         let wanted = if suspended { 0 } else { parallelism.min(completions - succeeded).max(0) };
         let mut present_now = active.len() as i64;
         while present_now > wanted {
@@ -65,7 +67,8 @@ impl Cluster {
         if !suspended && !job["status"]["startTime"].is_string() {
             status["startTime"] = stamp(network.now());
         }
-        if succeeded >= completions {
+        // Complete comes when no pod is left that runs (KEP-3939).
+        if succeeded >= completions && !pods.iter().any(|p| !matches!(phase(p), "Succeeded" | "Failed")) {
             status["conditions"] =
                 json!([{"type": "Complete", "status": "True", "lastTransitionTime": stamp(network.now())}]);
         }

@@ -93,7 +93,8 @@ impl Cluster {
             | Kind::Flavor
             | Kind::AdmissionCheck
             | Kind::Topology
-            | Kind::WorkloadPriorityClass => {}
+            | Kind::WorkloadPriorityClass
+            | Kind::RunWindow => {}
         }
     }
 

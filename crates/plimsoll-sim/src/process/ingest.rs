@@ -79,7 +79,7 @@ impl Process {
                 Delta::Upsert(object) => self.upsert(kind, &object, network),
                 Delta::Delete(name, uid) => {
                     self.gone(kind, &name, &uid, network);
-                    self.known.see(kind, &name.1, None);
+                    self.known.see(kind, &name.1, None, network.now());
                     let event = match kind {
                         Kind::Pod => Some(Event::Object(ObjectEvent::PodDelete(uid))),
                         Kind::Node => Some(Event::Object(ObjectEvent::NodeDelete(name.1))),
@@ -94,7 +94,7 @@ impl Process {
     }
 
     fn upsert(&mut self, kind: Kind, object: &Arc<Value>, network: &mut Network) {
-        self.known.see(kind, text(object, &["metadata", "name"]), Some(object));
+        self.known.see(kind, text(object, &["metadata", "name"]), Some(object), network.now());
         // The bytes, where they are what is decoded.
         let decoded = matches!(kind, Kind::Node | Kind::Pod | Kind::Namespace);
         let json = if decoded { object.to_string() } else { String::new() };

@@ -20,7 +20,7 @@ use plimsoll_state::{Duration, Time};
 
 use crate::agenda::Event as Happens;
 use crate::api::{Kind, Watch};
-use crate::check::quota::Quotas;
+use crate::check::Seen;
 use crate::network::Network;
 use crate::scenario::Settings;
 use calls::Calls;
@@ -73,26 +73,33 @@ pub struct Process {
 
 /// Quotas as a process has known them since its life began, by serial number.
 #[derive(Debug, Default)]
-pub struct Known(Vec<Rc<Quotas>>);
+pub struct Known(Vec<Seen>);
 
 impl Known {
-    /// Serial number of the latest.
-    fn serial(&self) -> u64 {
+    /// Serial number of what is known now. What [`Known::since`] has first is of this time.
+    fn serial(&mut self, now: Time) -> u64 {
+        if let Some(last) = self.0.last().filter(|last| last.at != now) {
+            let quotas = Rc::clone(&last.quotas);
+            self.0.push(Seen { at: now, quotas });
+        }
         self.0.len() as u64
     }
 
     /// All from this serial number on.
-    pub fn since(&self, serial: u64) -> &[Rc<Quotas>] {
+    pub fn since(&self, serial: u64) -> &[Seen] {
         let from = usize::try_from(serial).unwrap_or(usize::MAX).saturating_sub(1);
         self.0.get(from..).unwrap_or_default()
     }
 
     /// Takes in what the process sees.
-    fn see(&mut self, kind: Kind, name: &str, object: Option<&serde_json::Value>) {
-        let mut quotas = self.0.last().map(|q| (**q).clone()).unwrap_or_default();
+    fn see(&mut self, kind: Kind, name: &str, object: Option<&serde_json::Value>, now: Time) {
+        if matches!(kind, Kind::Pod | Kind::Job | Kind::Workload) {
+            return;
+        }
+        let mut quotas = self.0.last().map(|q| (*q.quotas).clone()).unwrap_or_default();
         quotas.know(kind, name, object);
-        if self.0.last().is_none_or(|last| **last != quotas) {
-            self.0.push(Rc::new(quotas));
+        if self.0.last().is_none_or(|last| *last.quotas != quotas) {
+            self.0.push(Seen { at: now, quotas: Rc::new(quotas) });
         }
     }
 }
@@ -239,7 +246,7 @@ impl Process {
             Action::Queueing(QueueAction::Record(..))
             | Action::Scheduler(plimsoll_scheduler::Action::Record { .. }) => {}
             action => {
-                let decided = self.known.serial();
+                let decided = self.known.serial(network.now());
                 self.unanswered.emitted(&action);
                 if let Some(superseded) = self.executor.push(action, decided) {
                     self.superseded(superseded, network);

@@ -5,7 +5,7 @@ use plimsoll_state::rng::Rng;
 
 use super::{
     Ending, Faults, Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, Quota, QuotaSpec, Scenario,
-    Settings, Stop, Timed,
+    Settings, Stop, Timed, features,
 };
 use crate::dice::{Dice, Draw};
 
@@ -62,7 +62,9 @@ pub fn generate(seed: u64, profile: Profile) -> Scenario {
     let crash_after = rng.chance(200).then(|| u64::try_from(rng.range(1, 800)).unwrap_or(1));
     let ending = ending(&mut rng);
     let settings = Settings { standby: rng.chance(400), ..settings };
-    Scenario { seed, settings, faults, plan, calm, crash_after, ending, operations }
+    let mut scenario = Scenario { seed, settings, faults, plan, calm, crash_after, ending, operations };
+    features::add(&mut scenario);
+    scenario
 }
 
 fn settings(rng: &mut Rng) -> Settings {
@@ -131,7 +133,7 @@ fn plan(rng: &mut Rng, settings: &Settings, profile: &Profile) -> Plan {
     let queues = (0..rng.range(1, profile.queues)).map(|_| queue(rng, 4, cohorts.len())).collect();
     let racks = if settings.topology || settings.placement { 2 } else { 0 };
     let node = |n: usize| NodeSpec { rack: n / 2, cpus: NODE, ready: true };
-    Plan { cohorts, queues, nodes: (0..racks * 2).map(node).collect() }
+    Plan { cohorts, queues, nodes: (0..racks * 2).map(node).collect(), ..Plan::default() }
 }
 
 /// A job that fits: at most four CPUs where the order is strict, and no more than the nodes have.
@@ -168,6 +170,7 @@ fn job(rng: &mut Rng, settings: &Settings, plan: &Plan) -> JobSpec {
         least: rng.chance(300).then(|| i32::try_from(rng.range(1, 2)).unwrap_or(1)),
         topology: rng.below(5) as u8,
         runs: [0, 50, 1_000, 10_000, 60_000][rng.below(5) as usize],
+        ..JobSpec::default()
     }
 }
 

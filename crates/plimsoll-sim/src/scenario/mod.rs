@@ -1,12 +1,16 @@
 //! What a run is made of, as data: settings, faults, the cluster as it is planned, and what happens when. A scenario
 //! says everything about a run; the same scenario gives the same run. Times are milliseconds since its start.
 
+pub mod extensions;
+mod features;
 mod generate;
+mod names;
 pub mod objects;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use extensions::{After, Outcome, Over, WindowSpec};
 pub use generate::{Profile, generate};
 
 /// A run.
@@ -130,6 +134,9 @@ pub struct Plan {
     pub queues: Vec<QueueSpec>,
     /// Nodes `r<rack>-<number>`.
     pub nodes: Vec<NodeSpec>,
+    /// Run windows `x0`, `x1`, …
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowSpec>,
 }
 
 /// CPUs of one flavor.
@@ -247,6 +254,15 @@ pub struct JobSpec {
     pub topology: u8,
     /// How long it runs once admitted, in milliseconds.
     pub runs: i64,
+    /// Which job it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<After>,
+    /// Number of the run window that it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// Whether it is an elastic Job: it has twice as many completions as pods.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elastic: bool,
 }
 
 /// Something that happens at a time.
@@ -296,6 +312,13 @@ pub enum Operation {
         job: usize,
         /// Number of the LocalQueue.
         queue: usize,
+    },
+    /// An elastic Job gets another number of pods.
+    Scale {
+        /// Number in its name.
+        job: usize,
+        /// `parallelism` from now on.
+        pods: i32,
     },
     /// One more pod of a Workload is done.
     Reclaim {
@@ -367,6 +390,13 @@ pub enum Operation {
     Topology {
         /// Whether it is there.
         exists: bool,
+    },
+    /// A run window is created, changed or deleted.
+    RunWindow {
+        /// Its number.
+        window: usize,
+        /// What it is from now on.
+        spec: Option<WindowSpec>,
     },
     /// The namespace is created, changed, or deleted with everything in it.
     Namespace {

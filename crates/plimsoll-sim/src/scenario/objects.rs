@@ -4,6 +4,8 @@ use plimsoll_kubelet::kubelet::DURATION;
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
+use super::extensions::annotate;
+pub use super::names::{job_name, pod_prefix};
 use super::{Form, JobSpec, NodeSpec, QueueSpec, Quota, QuotaSpec, Settings, Stop};
 use crate::api::stamp;
 
@@ -17,11 +19,6 @@ pub const CHECK: &str = "check";
 pub const LEVELS: [&str; 2] = ["rack", "kubernetes.io/hostname"];
 /// Pods that a node can run.
 const PODS: i64 = 20;
-
-/// Name of a job and its workload.
-pub fn job_name(job: usize) -> String {
-    format!("w{job}")
-}
 
 /// Name of a node.
 pub fn node_name(node: usize) -> String {
@@ -201,11 +198,6 @@ fn labels(s: &JobSpec) -> Value {
     })
 }
 
-/// What the names of a job's plain pods begin with.
-pub fn pod_prefix(job: &str) -> String {
-    format!("{job}-p")
-}
-
 /// The plain pods of a job: a group where there are several, unless no queue manages them.
 pub fn pods(job: usize, s: &JobSpec, settings: &Settings) -> Vec<Value> {
     let group = job_name(job);
@@ -226,6 +218,9 @@ pub fn pods(job: usize, s: &JobSpec, settings: &Settings) -> Vec<Value> {
         }
         pod["metadata"] =
             json!({"namespace": NAMESPACE, "name": name, "labels": labels, "annotations": annotations});
+        if queued {
+            annotate(s, &mut pod["metadata"]);
+        }
         pod
     };
     (0..s.pods).map(pod).collect()
@@ -239,7 +234,9 @@ pub fn batch_job(job: usize, s: &JobSpec, settings: &Settings) -> Value {
     if let Some(least) = s.least.filter(|l| *l < s.pods) {
         metadata["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()});
     }
-    let spec = json!({"parallelism": s.pods, "completions": s.pods, "template": template});
+    annotate(s, &mut metadata);
+    let completions = if s.elastic { 2 * s.pods } else { s.pods };
+    let spec = json!({"parallelism": s.pods, "completions": completions, "template": template});
     json!({"metadata": metadata, "spec": spec})
 }
 
@@ -262,10 +259,12 @@ pub fn workload(job: usize, s: &JobSpec, settings: &Settings) -> Value {
     if settings.topology {
         podset["topologyRequest"] = topology_request(s.topology);
     }
-    json!({
+    let mut workload = json!({
         "metadata": {"namespace": NAMESPACE, "name": job_name(job)},
         "spec": {
             "queueName": format!("l{}", s.queue), "priority": s.priority, "active": true, "podSets": [podset],
         },
-    })
+    });
+    annotate(s, &mut workload["metadata"]);
+    workload
 }

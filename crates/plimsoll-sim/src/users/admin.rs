@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::{Users, global, key};
 use crate::api::{Kind, deleting, name_of};
 use crate::network::Network;
+use crate::scenario::extensions::{run_window, window_name};
 use crate::scenario::objects::{self, NAMESPACE, node_name};
-use crate::scenario::{NodeSpec, Operation, QuotaSpec};
+use crate::scenario::{NodeSpec, Operation, QuotaSpec, WindowSpec};
 
 /// Kinds of which objects lie in the namespace.
 const NAMESPACED: [Kind; 4] = [Kind::Job, Kind::Pod, Kind::Workload, Kind::LocalQueue];
@@ -30,6 +31,9 @@ impl Users {
             self.put_class(class, Some(objects::planned_value(class)), network);
         }
         self.put(Kind::AdmissionCheck, objects::check(true, &self.settings), network);
+        for (i, spec) in self.plan.windows.iter().enumerate() {
+            self.put_window(i, Some(spec), network);
+        }
         for (i, spec) in self.plan.cohorts.iter().enumerate() {
             self.put(Kind::Cohort, objects::cohort(i, spec), network);
         }
@@ -91,6 +95,11 @@ impl Users {
     fn put_class(&self, class: i32, value: Option<i32>, network: &mut Network) {
         let object = value.map(|value| objects::priority_class(class, value));
         self.put_or_delete(Kind::WorkloadPriorityClass, global(format!("p{class}")), object, network);
+    }
+
+    fn put_window(&self, window: usize, spec: Option<&WindowSpec>, network: &mut Network) {
+        let object = spec.map(|s| run_window(window, s));
+        self.put_or_delete(Kind::RunWindow, global(window_name(window)), object, network);
     }
 
     fn put_namespace(&self, network: &mut Network) {
@@ -158,6 +167,7 @@ impl Users {
             Operation::Answers { retry, reject } => self.answers = (*retry, *reject),
             Operation::Node { node, spec } => self.put_node(*node, spec.as_ref(), network),
             Operation::PriorityClass { class, value } => self.put_class(*class, *value, network),
+            Operation::RunWindow { window, spec } => self.put_window(*window, spec.as_ref(), network),
             Operation::Topology { exists } => {
                 if self.settings.topology {
                     let topology = exists.then(objects::topology);
@@ -179,6 +189,7 @@ impl Users {
             | Operation::Prioritize { .. }
             | Operation::Move { .. }
             | Operation::Reclaim { .. }
+            | Operation::Scale { .. }
             | Operation::Crash
             | Operation::HandOver
             | Operation::LoseLease => {}

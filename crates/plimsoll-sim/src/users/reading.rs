@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::api::{Kind, is_true, list, name_of, text};
 use crate::network::Network;
+use crate::scenario::extensions::is_elastic;
 use crate::scenario::objects;
 
 /// Requests in CPUs of a pod of this template.
@@ -16,7 +17,8 @@ pub fn pod_size(template: &Value) -> i64 {
 
 /// Requests in CPUs of a Job with all its pods.
 pub fn job_size(job: &Value) -> i64 {
-    job["spec"]["completions"].as_i64().unwrap_or(1) * pod_size(&job["spec"]["template"])
+    let pods = if is_elastic(job) { &job["spec"]["parallelism"] } else { &job["spec"]["completions"] };
+    pods.as_i64().unwrap_or(1) * pod_size(&job["spec"]["template"])
 }
 
 /// Requests in CPUs of a workload with all its pods.

@@ -1,0 +1,120 @@
+//! Adds to a scenario what not every one has: dependencies, run windows, elastic jobs. The draws are none of those that
+//! make the rest of it.
+
+use plimsoll_state::rng::Rng;
+
+use super::extensions::{After, Outcome, Over, WindowSpec};
+use super::{Form, JobSpec, Operation, Scenario, Timed};
+use crate::dice::{Dice, Draw};
+
+/// Least seconds that a window is open: any job that starts when it opens ends within.
+const OPEN: i64 = 100;
+/// Most pods of an elastic job.
+const MOST: i64 = 4;
+
+/// Adds features by the scenario's seed.
+pub fn add(scenario: &mut Scenario) {
+    let mut rng = Dice::new(scenario.seed).about("features").rng();
+    if rng.chance(250) {
+        dependencies(scenario, &mut rng);
+    }
+    if rng.chance(200) {
+        windows(scenario, &mut rng);
+    }
+    if scenario.settings.placement && !scenario.settings.topology && rng.chance(400) {
+        elastic(scenario, &mut rng);
+    }
+    scenario.operations.sort_by_key(|o| o.at);
+}
+
+/// All jobs that are submitted, in order of time, with their numbers.
+fn submitted(scenario: &mut Scenario) -> impl Iterator<Item = (usize, &mut JobSpec)> {
+    scenario.operations.iter_mut().filter_map(|o| match &mut o.operation {
+        Operation::Submit { job, spec } => Some((*job, spec)),
+        _ => None,
+    })
+}
+
+fn below(rng: &mut Rng, n: usize) -> usize {
+    rng.below(u32::try_from(n).unwrap_or(1)) as usize
+}
+
+/// Most jobs wait for one that was submitted before, whatever becomes of that.
+fn dependencies(scenario: &mut Scenario, rng: &mut Rng) {
+    let ready = scenario.settings.pods_ready > 0;
+    let mut before: Vec<(usize, bool)> = Vec::new();
+    for (job, spec) in submitted(scenario) {
+        if !before.is_empty() && spec.form != Form::Unmanaged && rng.chance(600) {
+            let (other, pod) = before.get(below(rng, before.len())).copied().unwrap_or_default();
+            let outcome = match rng.below(4) {
+                0 => Outcome::Finished,
+                1 if ready => Outcome::Ready,
+                _ => Outcome::Succeeded,
+            };
+            spec.after = (other != job).then_some(After { job: other, pod, outcome });
+        }
+        if spec.form != Form::Unmanaged {
+            before.push((job, spec.form == Form::Pods && spec.pods == 1));
+        }
+    }
+}
+
+fn window(rng: &mut Rng, every: i64, queues: usize) -> WindowSpec {
+    WindowSpec {
+        every,
+        open: rng.range(OPEN, 60 * every - 90),
+        grace: [0, 0, 15][rng.below(3) as usize],
+        min_run: [0, 0, 25][rng.below(3) as usize],
+        finish: rng.chance(250),
+        over: match rng.below(5) {
+            0 | 1 => Over::LocalQueue(below(rng, queues)),
+            2 => Over::ClusterQueue(below(rng, queues)),
+            3 => Over::Flavor(rng.below(2) as usize),
+            _ => Over::Named,
+        },
+    }
+}
+
+/// One or two windows that open together, and change.
+fn windows(scenario: &mut Scenario, rng: &mut Rng) {
+    let every = [4, 5, 6][rng.below(3) as usize];
+    let queues = scenario.plan.queues.len();
+    let count = 1 + below(rng, 2);
+    scenario.plan.windows = (0..count).map(|_| window(rng, every, queues)).collect();
+    for (_, spec) in submitted(scenario) {
+        if rng.chance(250) {
+            spec.window = Some(below(rng, count));
+        }
+    }
+    // Long enough for edges while much goes wrong.
+    let stretch = 1 + i64::from(rng.below(8));
+    scenario.operations.iter_mut().for_each(|o| o.at *= stretch);
+    scenario.calm *= stretch;
+    for _ in 0..rng.below(4) {
+        let at = rng.range(0, scenario.calm);
+        let spec = rng.chance(700).then(|| window(rng, every, queues));
+        scenario
+            .operations
+            .push(Timed { at, operation: Operation::RunWindow { window: below(rng, count), spec } });
+    }
+}
+
+/// Some Jobs are elastic, and scaled.
+fn elastic(scenario: &mut Scenario, rng: &mut Rng) {
+    let mut jobs = Vec::new();
+    for (job, spec) in submitted(scenario) {
+        if spec.form == Form::Job && rng.chance(700) {
+            spec.elastic = true;
+            spec.least = None;
+            spec.cpus = 1;
+            spec.pods = spec.pods.min(3);
+            jobs.push(job);
+        }
+    }
+    for _ in 0..4 * jobs.len() {
+        let at = rng.range(0, scenario.calm);
+        let job = jobs.get(below(rng, jobs.len())).copied().unwrap_or_default();
+        let pods = i32::try_from(rng.range(1, MOST)).unwrap_or(1);
+        scenario.operations.push(Timed { at, operation: Operation::Scale { job, pods } });
+    }
+}

@@ -1,0 +1,11 @@
+//! Names of what users submit.
+
+/// Name of a job and its workload.
+pub fn job_name(job: usize) -> String {
+    format!("w{job}")
+}
+
+/// What the names of a job's plain pods begin with.
+pub fn pod_prefix(job: &str) -> String {
+    format!("{job}-p")
+}
