@@ -213,6 +213,16 @@ fn sync_reclaimable_pods(mut wanted: Vec<ReclaimablePod>, wl: &Value) -> Option<
             count: r["count"].as_i64().unwrap_or(0),
         })
         .collect();
+    if json::is_true(wl, "QuotaReserved") {
+        // What was given back is another's by now (Kueue `workload_webhook.go`, `validateReclaimablePodsUpdate`). It is wanted
+        // less where partial admission lowered the parallelism.
+        for old in &present {
+            match wanted.iter_mut().find(|w| w.name == old.name) {
+                Some(row) => row.count = row.count.max(old.count),
+                None => wanted.push(old.clone()),
+            }
+        }
+    }
     let rows: Vec<Value> = wanted.iter().map(|r| json!({"name": r.name, "count": r.count})).collect();
     wanted.sort();
     present.sort();
