@@ -177,6 +177,7 @@ impl Queueing {
         let (held, evicted) = (self.reserved_in(wl), wl.obj.status.is_true(cond::EVICTED));
         self.dirty.workloads.insert(id);
         self.joint.claims.review = true;
+        self.note_evicted(id);
         if !after.phase.holds_quota() || !after.active || evicted {
             self.release_nodes(id);
         }

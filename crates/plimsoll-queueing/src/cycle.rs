@@ -35,7 +35,7 @@ use reserve::ReservedCapacity;
 
 use super::cond;
 use super::config::Config;
-use super::ids::{ClusterQueueId, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::Queueing;
 use crate::joint::{NodeReservations, Nodes};
 use crate::pending::Shortage;
@@ -82,6 +82,15 @@ pub(crate) struct Head {
     fits: Option<u32>,
     /// What is missing, if that is known without a nomination.
     shortage: Option<Shortage>,
+    /// Columns on which nothing can be preempted for it, as far as that is known without a nomination.
+    unreclaimable: Vec<FlavorResource>,
+}
+
+impl Head {
+    /// A head on which nothing is known.
+    fn new(id: WorkloadId, cq: ClusterQueueId) -> Self {
+        Self { id, cq, second: None, fits: None, shortage: None, unreclaimable: Vec::new() }
+    }
 }
 
 /// One run of the scheduling cycle: the state it reads and simulates on, and its scratch.
@@ -104,6 +113,8 @@ pub(crate) struct Cycle<'a> {
     admitted_without_ready_pods: bool,
     /// Searches for victims of the present nomination.
     searches: Option<Vec<CachedSearch>>,
+    /// [`Head::unreclaimable`] of the present nomination.
+    unreclaimable: Vec<FlavorResource>,
     /// Entries that needed victims of others, by ClusterQueue.
     skips: Vec<(ClusterQueueId, u32)>,
     recomputations: Vec<Recomputation>,
@@ -147,6 +158,7 @@ impl<'a> Cycle<'a> {
             any_admitted: false,
             admitted_without_ready_pods: false,
             searches: None,
+            unreclaimable: Vec::new(),
             skips: heads.iter().map(|h| (h.cq, 0)).collect(),
             recomputations: Vec::new(),
         }

@@ -3,7 +3,7 @@
 //! The record is made when a workload gets the condition `QuotaReserved` and ends when it is evicted, finished or gone.
 //! Usage in the quota tree, in LocalQueues and in topologies is derived from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::amount::{Amount, Exact};
 use super::cond;
@@ -74,6 +74,7 @@ impl Queueing {
             since,
             expiry: None,
         }));
+        self.note_evicted(id);
         self.tas_charge(id, true);
         self.tas.commit();
         self.charge_usage(cq, lq, &usage, admitted, true);
@@ -91,10 +92,25 @@ impl Queueing {
         let lq = wl.lq;
         let Some(ended) = wl.quota.take().and_then(|r| self.quota.end(r)) else { return false };
         let (cq, Charged { usage, admitted }) = (ended.place, ended.held);
+        self.cq_mut(cq).evicted.remove(&id);
         self.cq_mut(cq).generation += 1;
         self.charge_usage(cq, lq, &usage, admitted, false);
         self.recompute_replacements(id);
         true
+    }
+
+    /// Notes at the ClusterQueue in which a workload has quota reserved whether it is evicted.
+    pub(crate) fn note_evicted(&mut self, id: WorkloadId) {
+        let Some(wl) = self.wl(id) else { return };
+        let (Some(cq), evicted) = (self.reserved_in(wl), wl.obj.status.is_true(cond::EVICTED)) else {
+            return;
+        };
+        let known = &mut self.cq_mut(cq).evicted;
+        if evicted {
+            known.insert(id);
+        } else {
+            known.remove(&id);
+        }
     }
 
     /// Charges other amounts for the reservation that a workload has.
@@ -155,6 +171,11 @@ impl Queueing {
         }
         for (_, r) in self.quota.iter() {
             assert!(self.wl(r.owner).is_some(), "{}: a holder is gone", self.cq(r.place).name);
+        }
+        let is_evicted = |id: &WorkloadId| self.wl(*id).is_some_and(|w| w.obj.status.is_true(cond::EVICTED));
+        for (id, cq) in self.cluster_queues.iter() {
+            let evicted: BTreeSet<WorkloadId> = self.holders(id).filter(is_evicted).collect();
+            assert_eq!(cq.evicted, evicted, "{}: evicted workloads", cq.name);
         }
     }
 }

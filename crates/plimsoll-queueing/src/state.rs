@@ -46,6 +46,8 @@ pub(crate) struct ClusterQueueState {
     pub(crate) reported: Option<Arc<QueueStatus>>,
     /// Lowest priority of the workloads that hold quota here, once it was asked for; `Some(None)`: none does.
     pub(crate) lowest_held: Option<Option<i64>>,
+    /// Workloads that hold quota here and are evicted: they hold it until they have stopped.
+    pub(crate) evicted: BTreeSet<WorkloadId>,
     /// Heads of the last cycle that needed victims of other entries.
     pub(crate) skips: u32,
     /// Run windows that apply to it.

@@ -14,7 +14,7 @@ impl Cycle<'_> {
     /// Finds an assignment for every head; the second list is of those that may not be admitted at all.
     pub(super) fn nominate(&mut self, heads: Vec<Head>) -> (Vec<Entry>, Vec<Entry>) {
         let (mut entries, mut inadmissible) = (Vec::new(), Vec::new());
-        for Head { id, cq, second, fits, shortage } in heads {
+        for Head { id, cq, second, fits, shortage, unreclaimable } in heads {
             let mut entry = Entry {
                 id,
                 cq,
@@ -49,7 +49,9 @@ impl Cycle<'_> {
             let last = self.state.wl_mut(id).and_then(|w| w.last_assignment.take());
             let last = last.filter(|l| !self.is_outdated(l, cq, scheduling_hash));
             entry.stale = last.as_ref().is_some_and(|l| l.has_more() && self.requeued_since(l, cq));
+            self.unreclaimable = unreclaimable;
             let found = self.find_assignment(id, cq, None, last.as_ref());
+            self.unreclaimable = Vec::new();
             entry.record(found);
             entries.push(entry);
         }

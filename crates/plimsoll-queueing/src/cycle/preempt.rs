@@ -152,6 +152,9 @@ impl Cycle<'_> {
     /// Searches of one nomination all start from the same state: what was searched for a single column often
     /// is all that is needed, and is not searched again.
     fn find_targets(&mut self, need: &PreemptionContext) -> Vec<Target> {
+        if need.usage.iter().any(|(fr, _)| self.unreclaimable.contains(fr)) {
+            return Vec::new();
+        }
         let same = |s: &&CachedSearch| s.id == need.id && s.frs == need.frs && s.usage == need.usage;
         let cached = self.searches.as_ref().filter(|_| need.tas.is_empty());
         if let Some(known) = cached.and_then(|s| s.iter().find(same)) {
@@ -221,11 +224,8 @@ impl Cycle<'_> {
     }
 
     /// Workloads of a ClusterQueue that are there in the present simulation.
-    fn holders_of(&self, cq: ClusterQueueId) -> Vec<WorkloadId> {
-        let there = |h: &WorkloadId| self.state.wl(*h).is_some_and(|w| !w.hidden);
-        let mut holders: Vec<WorkloadId> = self.state.holders(cq).filter(there).collect();
-        holders.sort_unstable();
-        holders
+    fn holders_of(&self, cq: ClusterQueueId) -> impl Iterator<Item = WorkloadId> {
+        self.state.holders(cq).filter(|&h| self.state.wl(h).is_some_and(|w| !w.hidden))
     }
 
     /// Order of candidates: already evicted first, other ClusterQueues before the own one, more usage of
@@ -237,12 +237,14 @@ impl Cycle<'_> {
         cq: ClusterQueueId,
         with_usage: bool,
     ) -> Ordering {
+        let by_id = a.cmp(&b);
         let (Some(a), Some(b)) = (self.state.wl(a), self.state.wl(b)) else { return Ordering::Equal };
         let (x, y) = (self.candidate_key(a, cq), self.candidate_key(b, cq));
         (x.0, x.1)
             .cmp(&(y.0, y.1))
             .then_with(|| if with_usage { self.compare_usage(a, b) } else { Ordering::Equal })
             .then_with(|| x.cmp(&y))
+            .then(by_id)
     }
 
     /// What [`Cycle::compare_candidates`] compares, except the usage of LocalQueues.

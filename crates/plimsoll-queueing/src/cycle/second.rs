@@ -63,13 +63,8 @@ impl Queueing {
         for (id, attempt) in due {
             self.second.0.remove(&id);
             let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { continue };
-            heads.extend(self.reserved_in(wl).map(|cq| Head {
-                id,
-                cq,
-                second: Some(attempt),
-                fits: None,
-                shortage: None,
-            }));
+            let cq = self.reserved_in(wl);
+            heads.extend(cq.map(|cq| Head { second: Some(attempt), ..Head::new(id, cq) }));
         }
         heads
     }

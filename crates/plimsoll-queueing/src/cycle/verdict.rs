@@ -22,8 +22,8 @@ use crate::tree::NodeId;
 enum Verdict {
     /// It fits, with this level of borrowing.
     Fits(u32),
-    /// It neither fits nor can it preempt: this is missing.
-    Waits(Shortage),
+    /// It neither fits nor can it preempt: this is missing, and on these columns nothing can be preempted.
+    Waits(Shortage, Vec<FlavorResource>),
 }
 
 impl Queueing {
@@ -40,15 +40,15 @@ impl Queueing {
             if !self.cq(cq).is_active() || !self.cq(cq).pending.has_head() {
                 continue;
             }
-            let mut shortage = None;
+            let (mut shortage, mut unreclaimable) = (None, Vec::new());
             if simple && let Some((id, verdict)) = self.head_verdict(cq) {
                 match verdict {
                     Verdict::Fits(borrowing) => {
-                        heads.push(Head { id, cq, second: None, fits: Some(borrowing), shortage: None });
+                        heads.push(Head { fits: Some(borrowing), ..Head::new(id, cq) });
                         continue;
                     }
-                    Verdict::Waits(shortage) if self.park_again(cq, id, &shortage) => continue,
-                    Verdict::Waits(missing) => shortage = Some(missing),
+                    Verdict::Waits(shortage, _) if self.park_again(cq, id, &shortage) => continue,
+                    Verdict::Waits(missing, columns) => (shortage, unreclaimable) = (Some(missing), columns),
                 }
             }
             let mut pending = std::mem::take(&mut self.cq_mut(cq).pending);
@@ -56,7 +56,7 @@ impl Queueing {
             let fair = self.cq(cq).rules.fair_admission;
             let head = pending.pop(if fair { Some(&usage) } else { None });
             self.cq_mut(cq).pending = pending;
-            heads.extend(head.map(|id| Head { id, cq, second: None, fits: None, shortage }));
+            heads.extend(head.map(|id| Head { shortage, unreclaimable, ..Head::new(id, cq) }));
         }
         heads
     }
@@ -85,7 +85,7 @@ impl Queueing {
         let id = queue.pending.head().filter(|&id| queue.pending.sticky != Some(id))?;
         let wl = self.wl(id).filter(|w| self.is_simple_workload(cq, w))?;
         let wanted = self.columns_wanted(cq, wl)?;
-        let (mut borrowing, mut shortage, mut reclaims_none) = (0, Shortage::new(), false);
+        let (mut borrowing, mut shortage, mut unreclaimable) = (0, Shortage::new(), Vec::new());
         for &(fr, amount) in &wanted {
             let available = self.tree.available(node, fr);
             if amount <= available {
@@ -95,15 +95,17 @@ impl Queueing {
             shortage.push((fr, amount.sub(available)));
             // In a flat cohort a preemptor that would borrow takes from other ClusterQueues only if it may preempt while
             // borrowing, and whatever it takes leaves the usage of its own as it is.
-            reclaims_none |= self.tree.borrowing_with(node, fr, amount);
+            if self.tree.borrowing_with(node, fr, amount) {
+                unreclaimable.push(fr);
+            }
         }
         if shortage.is_empty() {
             return Some((id, Verdict::Fits(borrowing)));
         }
         let priority = wl.obj.effective_priority();
         let within = queue.rules.preemption.within_cluster_queue;
-        let waits = reclaims_none && !self.has_own_candidates(cq, priority, within);
-        waits.then_some((id, Verdict::Waits(shortage)))
+        let waits = !unreclaimable.is_empty() && !self.has_own_candidates(cq, priority, within);
+        waits.then_some((id, Verdict::Waits(shortage, unreclaimable)))
     }
 
     /// Whether a tree is no more than a cohort of ClusterQueues, seen from one of them.

@@ -1,5 +1,7 @@
 //! Preemption by priority and hierarchy (Kueue `pkg/scheduler/preemption/classical`).
 
+use std::ops::ControlFlow;
+
 use super::{PreemptionContext, Reason, Target};
 use crate::amount::Amount;
 use crate::cond;
@@ -41,45 +43,78 @@ struct Candidate {
 
 impl Cycle<'_> {
     pub(super) fn classical_targets(&mut self, need: &PreemptionContext) -> Vec<Target> {
-        let own = self.own_candidates(need);
-        let (near, far) = self.cohort_candidates(need);
-        let (no_others, no_near) = (near.is_empty() && far.is_empty(), near.is_empty());
-        let forbidden = !self.state.cq(need.cq).rules.preemption.borrow_within_cohort.lower_priority;
-        let under = need
-            .frs
-            .iter()
-            .all(|&fr| self.state.tree.quota(need.node, fr).nominal > self.state.tree.usage(need.node, fr));
-        let attempts: &[bool] = if no_others || (forbidden && !under) {
-            &[true]
-        } else if forbidden && no_near {
-            &[false, true]
-        } else {
-            &[true, false]
-        };
-        let lists = [near, far, own];
+        if let Some(targets) = self.evicted_targets(need) {
+            return targets;
+        }
+        let lists = self.candidates(need, false);
+        let [near, far, _] = &lists;
+        let attempts = self.attempts(need, !(near.is_empty() && far.is_empty()), !near.is_empty());
         let possible = |borrow: &bool| self.could_fit(need, &lists, *borrow);
         let attempts: Vec<bool> = attempts.iter().copied().filter(possible).collect();
         if attempts.is_empty() {
             return Vec::new();
         }
         let candidates = self.in_order(need, lists);
-        for borrow in attempts {
-            let mark = self.state.mark();
-            let mut targets = Vec::new();
-            for c in &candidates {
-                if !self.still_valid(need, c, borrow) {
-                    continue;
-                }
-                self.state.simulate_workload_removal(c.id);
-                targets.push(Target { id: c.id, reason: c.ground.reason() });
-                if self.need_fits(need, borrow) {
-                    self.fill_back(need, &mut targets, borrow, |_, _, _| true);
-                    return targets;
-                }
-            }
-            self.state.rollback(mark);
+        attempts
+            .into_iter()
+            .find_map(|borrow| self.first_that_fit(need, &candidates, borrow))
+            .unwrap_or_default()
+    }
+
+    /// The targets, where workloads that are evicted already are enough: they come first in the order of candidates, so
+    /// that the others need not be sorted. A preemptor that waits for its victims finds them so, cycle after cycle.
+    fn evicted_targets(&mut self, need: &PreemptionContext) -> Option<Vec<Target>> {
+        // With usage of LocalQueues the order is not one of single candidates.
+        if self.state.config.admission_fair_sharing.is_some() {
+            return None;
         }
-        Vec::new()
+        let lists = self.candidates(need, true);
+        if lists.iter().all(Vec::is_empty) {
+            return None;
+        }
+        let (others, near) = self.has_candidates_elsewhere(need);
+        let borrow = *self.attempts(need, others, near).first()?;
+        let candidates = self.in_order(need, lists);
+        self.first_that_fit(need, &candidates, borrow)
+    }
+
+    /// Whether the preemptor may borrow: what is tried, in this order. `others`: other ClusterQueues have candidates;
+    /// `near`: some over which the preemptor has the advantage.
+    fn attempts(&self, need: &PreemptionContext, others: bool, near: bool) -> &'static [bool] {
+        let forbidden = !self.state.cq(need.cq).rules.preemption.borrow_within_cohort.lower_priority;
+        let tree = &self.state.tree;
+        let under = need.frs.iter().all(|&fr| tree.quota(need.node, fr).nominal > tree.usage(need.node, fr));
+        if !others || (forbidden && !under) {
+            &[true]
+        } else if forbidden && !near {
+            &[false, true]
+        } else {
+            &[true, false]
+        }
+    }
+
+    /// Takes candidates in order until the need fits, and gives back those that are not necessary.
+    fn first_that_fit(
+        &mut self,
+        need: &PreemptionContext,
+        candidates: &[Candidate],
+        borrow: bool,
+    ) -> Option<Vec<Target>> {
+        let mark = self.state.mark();
+        let mut targets = Vec::new();
+        for c in candidates {
+            if !self.still_valid(need, c, borrow) {
+                continue;
+            }
+            self.state.simulate_workload_removal(c.id);
+            targets.push(Target { id: c.id, reason: c.ground.reason() });
+            if self.need_fits(need, borrow) {
+                self.fill_back(need, &mut targets, borrow, |_, _, _| true);
+                return Some(targets);
+            }
+        }
+        self.state.rollback(mark);
+        None
     }
 
     /// Whether the need might fit once all candidates were gone: what is available grows by no more than they use. Saves
@@ -116,7 +151,7 @@ impl Cycle<'_> {
         if self.state.config.admission_fair_sharing.is_some() {
             list.sort_by(|a, b| self.compare_candidates(a.id, b.id, cq, true));
         } else {
-            list.sort_by_cached_key(|c| self.state.wl(c.id).map(|w| self.candidate_key(w, cq)));
+            list.sort_by_cached_key(|c| self.state.wl(c.id).map(|w| (self.candidate_key(w, cq), c.id)));
         }
     }
 
@@ -134,31 +169,55 @@ impl Cycle<'_> {
             .all(|n| !self.state.tree.within_nominal(n, &need.frs))
     }
 
-    fn own_candidates(&self, need: &PreemptionContext) -> Vec<Candidate> {
-        let mut out = Vec::new();
+    /// Candidates of other ClusterQueues over which the preemptor has the advantage of being nearer to the quota, other
+    /// candidates of other ClusterQueues, and those of its own. `evicted`: only those that are evicted already.
+    fn candidates(&self, need: &PreemptionContext, evicted: bool) -> [Vec<Candidate>; 3] {
+        let (mut near, mut far, mut own) = (Vec::new(), Vec::new(), Vec::new());
         if self.state.cq(need.cq).rules.preemption.within_cluster_queue != PreemptionPolicy::Never {
-            self.collect_from(need, need.cq, None, false, &mut out);
+            self.collect_from(need, need.cq, None, false, evicted, &mut own);
         }
-        out
+        self.visit_others(need, &mut |cq, common, advantage| {
+            let list = if advantage { &mut near } else { &mut far };
+            self.collect_from(need, cq, Some(common), advantage, evicted, list);
+            ControlFlow::Continue(())
+        });
+        [near, far, own]
     }
 
-    /// Candidates of other ClusterQueues: those over which the preemptor has the advantage of being nearer
-    /// to the quota, and the others.
-    fn cohort_candidates(&self, need: &PreemptionContext) -> (Vec<Candidate>, Vec<Candidate>) {
-        let (mut near, mut far) = (Vec::new(), Vec::new());
+    /// Whether other ClusterQueues have candidates, and whether they have some over which the preemptor has the advantage.
+    fn has_candidates_elsewhere(&self, need: &PreemptionContext) -> (bool, bool) {
+        let (mut others, mut near) = (false, false);
+        self.visit_others(need, &mut |cq, _, advantage| {
+            let candidate = |id| self.ground(need, id, cq, advantage).is_some();
+            if (!others || advantage) && self.holders_of(cq).any(candidate) {
+                (others, near) = (true, advantage);
+            }
+            if near { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        (others, near)
+    }
+
+    /// Visits the ClusterQueues of the tree that use more than their quota: each with the lowest cohort above it and the
+    /// preemptor, and whether the preemptor has the advantage of being nearer to the quota.
+    fn visit_others(
+        &self,
+        need: &PreemptionContext,
+        visit: &mut dyn FnMut(ClusterQueueId, NodeId, bool) -> ControlFlow<()>,
+    ) {
         if self.state.cq(need.cq).rules.preemption.reclaim_within_cohort == PreemptionPolicy::Never {
-            return (near, far);
+            return;
         }
         let (mut advantage, mut remaining) = self.fit_in_quota(need.node, &need.usage);
         let mut previous = None;
         for root in self.state.tree.ancestors(need.node) {
-            let list = if advantage { &mut near } else { &mut far };
-            self.collect_in_subtree(need, root, root, previous, advantage, list);
+            let mut visit = |cq| visit(cq, root, advantage);
+            if self.visit_subtree(need, root, previous, &mut visit).is_break() {
+                return;
+            }
             let (fits, rest) = self.fit_in_quota(root, &remaining);
             advantage = advantage || fits;
             (remaining, previous) = (rest, Some(root));
         }
-        (near, far)
     }
 
     /// Whether the requests fit the node's quota on top of its usage, and what of them the node can't
@@ -176,17 +235,15 @@ impl Cycle<'_> {
         (fits, rest)
     }
 
-    /// Collects from all queues below `at` that use more than their quota, leaving out the subtree `skip`
-    /// and every cohort that keeps to its quota.
-    fn collect_in_subtree(
+    /// Visits all ClusterQueues below `at` that use more than their quota, leaving out the subtree `skip` and every cohort
+    /// that keeps to its quota.
+    fn visit_subtree(
         &self,
         need: &PreemptionContext,
         at: NodeId,
-        common: NodeId,
         skip: Option<NodeId>,
-        advantage: bool,
-        out: &mut Vec<Candidate>,
-    ) {
+        visit: &mut dyn FnMut(ClusterQueueId) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let mut stack = vec![at];
         while let Some(n) = stack.pop() {
             let node = self.state.tree.node(n);
@@ -198,10 +255,11 @@ impl Cycle<'_> {
                     && !self.state.tree.within_nominal(q, &need.frs)
                     && let Some(cq) = self.state.cq_of_node(q)
                 {
-                    self.collect_from(need, cq, Some(common), advantage, out);
+                    visit(cq)?;
                 }
             }
         }
+        ControlFlow::Continue(())
     }
 
     fn collect_from(
@@ -210,12 +268,18 @@ impl Cycle<'_> {
         cq: ClusterQueueId,
         common: Option<NodeId>,
         advantage: bool,
+        evicted: bool,
         out: &mut Vec<Candidate>,
     ) {
-        for id in self.holders_of(cq) {
-            if let Some(ground) = self.ground(need, id, cq, advantage) {
-                out.push(Candidate { id, cq, ground, common });
-            }
+        let candidate = |id| {
+            let ground = self.ground(need, id, cq, advantage)?;
+            Some(Candidate { id, cq, ground, common })
+        };
+        if evicted {
+            let there = |&id: &WorkloadId| self.state.wl(id).is_some_and(|w| !w.hidden);
+            out.extend(self.state.cq(cq).evicted.iter().copied().filter(there).filter_map(candidate));
+        } else {
+            out.extend(self.holders_of(cq).filter_map(candidate));
         }
     }
 

@@ -138,7 +138,7 @@ impl Cycle<'_> {
         };
         let mut out: Vec<WorkloadId> = Vec::new();
         if rules.within_cluster_queue != PreemptionPolicy::Never {
-            let own = self.holders_of(need.cq).into_iter();
+            let own = self.holders_of(need.cq);
             out.extend(own.filter(|&w| fits(w, rules.within_cluster_queue)));
         }
         if rules.reclaim_within_cohort != PreemptionPolicy::Never
@@ -148,7 +148,7 @@ impl Cycle<'_> {
                 if node == need.node || self.state.tree.within_nominal(node, &need.frs) {
                     continue;
                 }
-                let others = self.holders_of(cq).into_iter();
+                let others = self.holders_of(cq);
                 out.extend(others.filter(|&w| fits(w, rules.reclaim_within_cohort)));
             }
         }
