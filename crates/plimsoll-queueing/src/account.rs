@@ -307,11 +307,10 @@ impl Queueing {
             && self.config.gates.equivalence_hashing
             && queue.pending.stopped(scheduling_hash).is_some();
         let skipped = stopped && ready && !matches!(position, Some(QueuePosition::Active));
+        let stays = unchanged && position == Some(QueuePosition::Inadmissible);
         let pending = &mut self.cq_mut(cq).pending;
         match position {
-            Some(QueuePosition::Inadmissible) if unchanged => {
-                pending.insert_inadmissible(rank, scheduling_hash, lq);
-            }
+            _ if stays => pending.insert_inadmissible(rank, scheduling_hash, lq),
             Some(QueuePosition::Active) => pending.activate(rank, scheduling_hash, lq),
             _ if !ready => pending.delay(id),
             _ if stopped => pending.insert_inadmissible(rank, scheduling_hash, lq),
@@ -325,7 +324,9 @@ impl Queueing {
         if skipped {
             self.explain_skipped(id, now);
         }
-        self.due.tree_of(cq);
+        if !stays {
+            self.due.tree_of(cq);
+        }
         self.touch(cq, lq);
     }
 

@@ -46,7 +46,7 @@ impl Queueing {
         let Some(id) = self.workloads.find(key) else { return };
         let Some(wl) = self.wl_mut(id) else { return };
         wl.failures = 0;
-        wl.hold_off = None;
+        let held_off = wl.hold_off.take().is_some();
         let Some(at) = wl.writes.iter().position(|p| p.update.id == write) else { return };
         let before = AccountedState::of(wl);
         // Those before it were carried out before it, and it says again what they said.
@@ -68,7 +68,13 @@ impl Queueing {
             self.dirty.workloads.insert(id);
         }
         done.iter().for_each(|w| self.record_observations(id, &w.observations));
-        self.transition(id, Some(&before), false, now);
+        // A write counted as done when it was asked for: its confirmation changes what others can get only where quota was
+        // kept until now.
+        if overtaken || held_off || self.wl(id).is_some_and(|w| w.quota.is_some() != w.must_hold()) {
+            self.transition(id, Some(&before), false, now);
+        } else {
+            self.dirty.workloads.insert(id);
+        }
         self.explain_soon(id, now);
     }
 
