@@ -307,27 +307,30 @@ impl Queueing {
             && self.config.gates.equivalence_hashing
             && queue.pending.stopped(scheduling_hash).is_some();
         let skipped = stopped && ready && !matches!(position, Some(QueuePosition::Active));
-        let stays = unchanged && position == Some(QueuePosition::Inadmissible);
         let pending = &mut self.cq_mut(cq).pending;
         match position {
-            _ if stays => pending.insert_inadmissible(rank, scheduling_hash, lq),
+            Some(QueuePosition::Inadmissible) if unchanged => {
+                pending.insert_inadmissible(rank, scheduling_hash, lq);
+            }
             Some(QueuePosition::Active) => pending.activate(rank, scheduling_hash, lq),
             _ if !ready => pending.delay(id),
             _ if stopped => pending.insert_inadmissible(rank, scheduling_hash, lq),
             _ => pending.activate(rank, scheduling_hash, lq),
         }
+        let in_turn = pending.position(id) == Some(QueuePosition::Active);
         if let Some(wl) = self.wl_mut(id)
             && wl.queued.replace(cq).is_none()
         {
             self.lq_mut(lq).waiting += 1;
+            self.touch(cq, lq);
         }
         if skipped {
             self.explain_skipped(id, now);
         }
-        if !stays {
+        // No cycle looks at a workload that is not in turn.
+        if in_turn {
             self.due.tree_of(cq);
         }
-        self.touch(cq, lq);
     }
 
     /// Takes a workload out of the queues.

@@ -262,7 +262,7 @@ impl Queueing {
             }
         }
         // One that waits for victims already asked would only be told the same again.
-        if more || !inadmissible.is_empty() || (best_effort && !at_once) || preempted {
+        if more || !inadmissible.is_empty() || !at_once || !ready || preempted {
             // Another head comes first next time, or the same one with other flavors.
             self.due.tree_of(e.cq);
         }
@@ -271,7 +271,6 @@ impl Queueing {
         }
         inadmissible.retain(|&id| self.may_adopt_hash_reason(id));
         self.dirty.workloads.extend(inadmissible);
-        self.touch(e.cq, lq);
         self.record_reason(e.id, e.reason, &e.message, now);
     }
 }

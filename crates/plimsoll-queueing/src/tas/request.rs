@@ -10,6 +10,7 @@ use crate::cycle::victim::Target;
 use crate::ids::{ClusterQueueId, FlavorId, Map, WorkloadId};
 use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
 use crate::rules::Group;
+use crate::state::WorkloadInfo;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 
 /// What one podset asks of a flavor's topology.
@@ -172,7 +173,8 @@ impl TasView<'_> {
 
     /// The same for preemption: what still needs places.
     pub(crate) fn tas_requests(&self, id: WorkloadId, cq: ClusterQueueId, a: &Assignment) -> TasRequests {
-        if !self.0.config.gates.topology {
+        let wants = |w: &WorkloadInfo| w.obj.pod_sets.iter().any(|ps| self.wants_topology(ps, cq));
+        if !self.0.config.gates.topology || !self.0.wl(id).is_some_and(wants) {
             return Vec::new();
         }
         let mut copy = a.clone();

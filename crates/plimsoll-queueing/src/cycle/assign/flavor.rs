@@ -299,17 +299,16 @@ impl Cycle<'_> {
     ) -> (GranularMode, Option<String>, &'static str) {
         let Some(node) = self.state.cq(s.cq).node else { return (GranularMode::WORST, None, why::QUOTA) };
         let (flavor, res) = self.state.ids.parts(fr);
-        let (flavor, res) =
-            (self.state.ids.flavor_name(flavor).to_owned(), self.state.ids.resource_name(res).to_owned());
+        let (flavor, res) = (self.state.ids.flavor_name(flavor), self.state.ids.resource_name(res));
         let (available, most) = (self.state.tree.available(node, fr), self.state.tree.potential(node, fr));
         let wanted = assumed.add(Amount(request));
         if wanted > most {
             let text = format!(
                 "insufficient quota for {res} in flavor {flavor}, previously considered podsets requests \
                  ({}) + current podset request ({}) > maximum capacity ({})",
-                format::amount(&res, assumed),
-                format::quantity(&res, request),
-                format::amount(&res, most),
+                format::amount(res, assumed),
+                format::quantity(res, request),
+                format::amount(res, most),
             );
             return (GranularMode { way: PreemptionMode::NoFit, borrow: 0 }, Some(text), why::TOO_MUCH);
         }
@@ -317,7 +316,7 @@ impl Cycle<'_> {
         if wanted <= available {
             return (GranularMode { way: PreemptionMode::Fit, borrow }, None, "");
         }
-        let more = format::amount(&res, wanted.sub(available));
+        let more = format::amount(res, wanted.sub(available));
         let text = format!("insufficient unused quota for {res} in flavor {flavor}, {more} more needed");
         let rules = &self.state.cq(s.cq).rules.preemption;
         let while_borrowing = rules.borrow_within_cohort.lower_priority
