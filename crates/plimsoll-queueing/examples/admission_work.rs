@@ -1,25 +1,28 @@
 //! A fixed amount of admission for `cargo xtask instructions`: the same queues and workloads in every run, no clock, no
 //! randomness. Prints how many workloads were admitted, and with `--time` the time that it took.
 //!
-//!     admission_work (paced|at-once) COHORTS QUEUES_PER_COHORT WORKLOADS_PER_QUEUE
+//!     admission_work (paced|at-once|steps) COHORTS QUEUES_PER_COHORT WORKLOADS_PER_QUEUE
 //!
 //! The classes are those of Kueue's performance test "large-scale". `paced` confirms 50
-//! writes a second, each in a step of its own; `at-once` confirms all writes of a step in the next one.
+//! writes a second, each in a step of its own; `at-once` confirms all writes of a step in the next one. `steps` creates
+//! all workloads at once, lets no job end, changes what concerns all of them, and prints the longest step of each change.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, reason = "a program for measuring")]
 
 use std::collections::{BTreeMap, VecDeque};
 
 use plimsoll_queueing::{
-    Action, ClusterQueue, Condition, Config, Event, FlavorQuotas, LocalQueue, PodSet, PreemptionPolicy,
-    PreemptionRules, Queueing, ResourceFlavor, ResourceGroup, ResourceQuota, Workload, WorkloadKey,
-    WorkloadUpdate, cond,
+    Action, Chosen, ClusterQueue, Condition, Config, Event, FlavorQuotas, LimitRange, LimitRangeItem,
+    LocalQueue, PodSet, PreemptionPolicy, PreemptionRules, Queueing, ResourceFlavor, ResourceGroup,
+    ResourceQuota, RunWindow, Workload, WorkloadKey, WorkloadUpdate, cond,
 };
 use plimsoll_state::model::{Container, LabelSelector, PodSpec, Resources};
 use plimsoll_state::time::{Duration, Time};
 
 /// Time between two writes.
 const PACE: Duration = Duration::from_millis(20);
+/// Most events in one step where all is changed at once.
+const BATCH: usize = 1024;
 /// Parts in fifty, priority, cores, milliseconds between creations, milliseconds of work.
 const CLASSES: [(usize, i32, i64, i64, i64); 3] =
     [(35, 50, 1, 60, 150), (11, 100, 5, 300, 350), (4, 200, 20, 700, 700)];
@@ -97,6 +100,9 @@ struct Harness {
     admitted: usize,
     left: usize,
     longest: std::time::Duration,
+    total: std::time::Duration,
+    queues: usize,
+    per_cohort: usize,
 }
 
 impl Harness {
@@ -115,6 +121,9 @@ impl Harness {
             admitted: 0,
             left: 0,
             longest: std::time::Duration::ZERO,
+            total: std::time::Duration::ZERO,
+            queues: cohorts * per_cohort,
+            per_cohort,
         };
         let flavor = ResourceFlavor { name: "default".into(), ..ResourceFlavor::default() };
         let mut events = vec![
@@ -142,6 +151,77 @@ impl Harness {
         self.due.insert((at, self.number), w);
     }
 
+    /// Steps until nothing is left to do at this time, with at most [`BATCH`] events in one; prints the longest.
+    fn settle(&mut self, what: &str, mut events: Vec<Event>) {
+        (self.longest, self.total) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+        let mut steps = 0;
+        let at_once = |w: &Self| w.queueing.next_wake().is_some_and(|t| t <= w.now);
+        while !events.is_empty() || at_once(self) {
+            let rest = events.split_off(events.len().min(BATCH));
+            self.step(events);
+            steps += 1;
+            events = rest;
+            while events.len() < BATCH
+                && let Some(u) = self.decisions.pop_front()
+            {
+                self.write(&u, &mut events);
+            }
+            self.explanations.clear();
+        }
+        println!(
+            "{what}: longest step {:?}, {steps} steps, {:?}, {} admitted",
+            self.longest, self.total, self.admitted
+        );
+    }
+
+    /// What concerns everything at once.
+    fn changes(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        self.settle("create", due.into_values().map(|w| Event::WorkloadUpsert(Box::new(w))).collect());
+        let range = LimitRange {
+            namespace: "ns".into(),
+            name: "limits".into(),
+            pod: None,
+            container: Some(LimitRangeItem {
+                default_request: [("memory".to_owned(), 1)].into(),
+                ..LimitRangeItem::default()
+            }),
+        };
+        let flavor = |label: &str| ResourceFlavor {
+            name: "default".into(),
+            node_labels: [(label.to_owned(), "x".to_owned())].into(),
+            ..ResourceFlavor::default()
+        };
+        let resized = |i: usize| {
+            let [Event::ClusterQueueUpsert(mut q), _] = queue(i, self.per_cohort) else { unreachable!() };
+            q.resource_groups[0].flavors[0].resources[0].nominal += 1000;
+            Event::ClusterQueueUpsert(q)
+        };
+        let closed = RunWindow {
+            name: "night".into(),
+            invalid: "never open".into(),
+            finish: true,
+            local_queues: Chosen { selector: Some(LabelSelector::default()), ..Chosen::default() },
+            ..RunWindow::default()
+        };
+        let all = (0..self.queues).map(resized).collect();
+        let list = [
+            ("LimitRange", vec![Event::LimitRangeUpsert(Box::new(range))]),
+            ("ResourceFlavor", vec![Event::ResourceFlavorUpsert(Box::new(flavor("a")))]),
+            ("one ClusterQueue", vec![resized(0)]),
+            ("all ClusterQueues", all),
+            (
+                "Namespace",
+                vec![Event::NamespaceUpsert("ns".into(), [("a".to_owned(), "b".to_owned())].into())],
+            ),
+            ("RunWindow closes", vec![Event::RunWindowUpsert(Box::new(closed))]),
+            ("RunWindow goes", vec![Event::RunWindowDelete("night".into())]),
+        ];
+        for (what, events) in list {
+            self.settle(what, events);
+        }
+    }
+
     fn step(&mut self, events: Vec<Event>) {
         let began = std::time::Instant::now();
         for e in events {
@@ -153,7 +233,8 @@ impl Harness {
                 if u.explains() { explanations.push_back(u) } else { decisions.push_back(u) }
             }
         });
-        self.longest = self.longest.max(began.elapsed());
+        let took = began.elapsed();
+        (self.longest, self.total) = (self.longest.max(took), self.total + took);
     }
 
     /// What the API server and the jobs answer to a write.
@@ -221,6 +302,9 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize| args[i].parse::<usize>().unwrap();
     let mut harness = Harness::new(number(2), number(3), number(4));
+    if args[1] == "steps" {
+        return harness.changes();
+    }
     let began = std::time::Instant::now();
     harness.run(args[1] == "paced");
     println!("{} admitted", harness.admitted);
