@@ -107,8 +107,9 @@ pub(crate) struct Cycle<'a> {
     replaced: BTreeSet<WorkloadId>,
     /// Capacity kept for workloads that are not admitted in this cycle.
     reserved: Vec<ReservedCapacity>,
-    /// Whether a workload was admitted: until then every entry that fitted when it was nominated fits beside all others.
-    any_admitted: bool,
+    /// Workloads that were admitted: until there are some every entry that fitted when it was nominated fits beside all
+    /// others.
+    admitted: usize,
     /// Whether a workload was admitted while no other one's pods were awaited; kept with `blockAdmission` only.
     admitted_without_ready_pods: bool,
     /// Searches for victims of the present nomination.
@@ -133,7 +134,7 @@ impl Queueing {
         queues.iter().for_each(|&q| self.cq_mut(q).cycles += 1);
         self.tas.balanced_steps.set(0);
         let nodes = nodes.map(|n| n as &mut dyn NodeReservations);
-        let plan = Cycle::new(self, now, nodes, &heads).run(heads);
+        let plan = Cycle::new(self, now, nodes, &heads).run(heads, &queues);
         self.commit(plan, now);
     }
 }
@@ -155,7 +156,7 @@ impl<'a> Cycle<'a> {
             preempted: BTreeSet::new(),
             replaced: BTreeSet::new(),
             reserved: Vec::new(),
-            any_admitted: false,
+            admitted: 0,
             admitted_without_ready_pods: false,
             searches: None,
             unreclaimable: Vec::new(),
@@ -165,22 +166,36 @@ impl<'a> Cycle<'a> {
     }
 
     /// Decides about all heads; the state is as before, but for what the heads remembered of earlier cycles.
-    fn run(mut self, heads: Vec<Head>) -> Plan {
+    fn run(mut self, heads: Vec<Head>, queues: &[ClusterQueueId]) -> Plan {
         let start = self.state.mark();
         self.put_up_claims();
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut left: Vec<usize> = self.classical_order(&entries);
         let in_vain = self.in_vain(&entries);
-        while let Some(i) = self.next_entry(&entries, &mut left, &in_vain) {
+        while !self.may_break_off(&entries, &left)
+            && let Some(i) = self.next_entry(&entries, &mut left, &in_vain)
+        {
             self.process(&mut entries[i]);
         }
         self.drop_found_dry_runs();
         self.take_down_claims();
+        self.state.due.unfinished(
+            queues.iter().copied().filter(|q| left.iter().any(|&i| entries[i].cq == *q)).collect(),
+        );
         self.state.rollback(start);
         self.state.tree.commit();
         self.state.tas.commit();
         let decisions = entries.into_iter().chain(inadmissible).map(Entry::decide).collect();
         Plan { decisions, skips: self.skips, recomputations: self.recomputations }
+    }
+
+    /// Whether enough was decided for one step, and the entries left can as well be looked at in the next cycle: nothing is
+    /// known of them but that they fit, and no entry before them reserves anything but what it gets.
+    fn may_break_off(&self, entries: &[Entry], left: &[usize]) -> bool {
+        self.admitted >= self.state.queues_per_cycle
+            && self.reserved.is_empty()
+            && self.preempted.is_empty()
+            && left.iter().all(|&i| entries[i].fits.is_some())
     }
 
     /// Counts an entry of a ClusterQueue that needed a victim of another entry.
@@ -285,7 +300,7 @@ impl<'a> Cycle<'a> {
         }
         self.state.add_usage(e.cq, e.usage());
         self.state.tas_charge_assignment(e.id, e.assignment.as_ref(), true, 1);
-        self.any_admitted = true;
+        self.admitted += 1;
         if e.second.is_none() && self.blocked_by_pods(e) {
             return;
         }

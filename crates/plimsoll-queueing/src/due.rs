@@ -12,7 +12,8 @@ use crate::Queueing;
 use crate::ids::ClusterQueueId;
 use crate::tree::NodeId;
 
-/// ClusterQueues after which a cycle looks at no further tree.
+/// ClusterQueues after which a cycle looks at no further tree, and workloads after which it admits no further ones that
+/// nobody needs to go for.
 pub(crate) const QUEUES_PER_CYCLE: usize = 256;
 
 /// ClusterQueues in whose trees a cycle could find something it did not find last time.
@@ -22,12 +23,14 @@ pub(crate) struct DueCycle {
     queues: BTreeSet<ClusterQueueId>,
     /// The tree at which the last cycle broke off, if it did.
     from: Option<NodeId>,
+    /// ClusterQueues whose heads the last cycle did not come to.
+    unfinished: Vec<ClusterQueueId>,
 }
 
 impl DueCycle {
     /// Whether no cycle is due.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.everywhere && self.queues.is_empty()
+        !self.everywhere && self.queues.is_empty() && self.unfinished.is_empty()
     }
 
     /// Something changed in the tree of a ClusterQueue.
@@ -35,6 +38,11 @@ impl DueCycle {
         if !self.everywhere {
             self.queues.insert(cq);
         }
+    }
+
+    /// The last cycle was long enough before it came to these, which are in the order of their names.
+    pub(crate) fn unfinished(&mut self, queues: Vec<ClusterQueueId>) {
+        self.unfinished = queues;
     }
 
     /// Something changed that concerns all trees.
@@ -51,7 +59,10 @@ impl Queueing {
     /// The ClusterQueues whose heads the next cycle looks at, in the order of their names. Trees beyond the bound of a
     /// cycle stay due.
     pub(crate) fn take_queues_due(&mut self, joint: bool) -> Vec<ClusterQueueId> {
-        let DueCycle { everywhere, queues, from } = std::mem::take(&mut self.due);
+        if !self.due.unfinished.is_empty() {
+            return std::mem::take(&mut self.due.unfinished);
+        }
+        let DueCycle { everywhere, queues, from, unfinished: _ } = std::mem::take(&mut self.due);
         let across = joint
             || self.looks_everywhere
             || self.config.wait_for_pods_ready.is_some()

@@ -12,26 +12,26 @@ impl Queueing {
     /// Applies one event to ground and derived state. Decides nothing.
     pub fn handle(&mut self, now: Time, event: Event) {
         match event {
-            Event::ClusterQueueUpsert(q) => self.cluster_queue(*q, now),
-            Event::ClusterQueueDelete(name) => self.cluster_queue_gone(&name, now),
+            Event::ClusterQueueUpsert(q) => self.cluster_queue(*q),
+            Event::ClusterQueueDelete(name) => self.cluster_queue_gone(&name),
             Event::CohortUpsert(c) => self.cohort(*c),
             Event::CohortDelete(name) => self.cohort_gone(&name),
             Event::LocalQueueUpsert(q) => self.local_queue(*q, now),
-            Event::LocalQueueDelete(namespace, name) => self.local_queue_gone(&namespace, &name, now),
-            Event::ResourceFlavorUpsert(f) => self.flavor(*f, now),
-            Event::ResourceFlavorDelete(name) => self.flavor_gone(&name, now),
+            Event::LocalQueueDelete(namespace, name) => self.local_queue_gone(&namespace, &name),
+            Event::ResourceFlavorUpsert(f) => self.flavor(*f),
+            Event::ResourceFlavorDelete(name) => self.flavor_gone(&name),
             Event::NamespaceUpsert(name, labels) => self.namespace(&name, labels),
             Event::NamespaceDelete(name) => self.namespace_gone(&name),
-            Event::LimitRangeUpsert(r) => self.limit_range(*r, now),
-            Event::LimitRangeDelete(namespace, name) => self.limit_range_gone(&namespace, name, now),
-            Event::RuntimeClassUpsert(name, overhead) => self.runtime_class(&name, overhead, now),
+            Event::LimitRangeUpsert(r) => self.limit_range(*r),
+            Event::LimitRangeDelete(namespace, name) => self.limit_range_gone(&namespace, name),
+            Event::RuntimeClassUpsert(name, overhead) => self.runtime_class(&name, overhead),
             Event::RuntimeClassDelete(name) => self.runtime_class_gone(&name),
             Event::AdmissionCheckUpsert(c) => self.admission_check(*c),
             Event::AdmissionCheckDelete(name) => self.admission_check_gone(&name),
             Event::TopologyUpsert(t) => self.topology(*t),
             Event::TopologyDelete(name) => self.topology_gone(&name),
             Event::RunWindowUpsert(w) => self.run_window(*w, now),
-            Event::RunWindowDelete(name) => self.run_window_gone(&name, now),
+            Event::RunWindowDelete(name) => self.run_window_gone(&name),
             Event::ClaimTemplateUpsert(t) => {
                 self.devices.template((t.namespace.clone(), t.name.clone()), Some(*t));
             }

@@ -22,6 +22,7 @@ mod account;
 mod admission_fair_sharing;
 mod amount;
 mod answers;
+mod bounded;
 #[cfg(test)]
 mod chaos;
 mod check;
@@ -87,6 +88,7 @@ pub use run_windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStat
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bounded::Bounded;
 use cycle::{SecondPasses, Strategies};
 use dependencies::Dependencies;
 use dra::Devices;
@@ -350,13 +352,16 @@ pub struct Queueing {
     dirty: Dirty,
     /// Rounds of changes per step; fewer in tests.
     rounds: usize,
+    /// How much work a step does, and where the next one goes on.
+    bounded: Bounded,
     cohort_shares: BTreeMap<String, i64>,
     timers: Timers,
     /// Where a cycle could find something it did not find last time.
     due: DueCycle,
     /// Whether every cycle looks at all heads; in tests, to compare with.
     looks_everywhere: bool,
-    /// ClusterQueues after which a cycle looks at no further tree; fewer in tests.
+    /// ClusterQueues after which a cycle looks at no further tree, and admissions after which it may break off; fewer in
+    /// tests.
     queues_per_cycle: usize,
     /// Whether every head is nominated; in tests, to compare with.
     nominates_all: bool,
@@ -399,6 +404,7 @@ impl Queueing {
             hidden_log: Vec::new(),
             dirty: Dirty::default(),
             rounds: reconcile::MAX_ROUNDS,
+            bounded: Bounded::default(),
             cohort_shares: BTreeMap::new(),
             timers: Timers::default(),
             due: DueCycle::default(),

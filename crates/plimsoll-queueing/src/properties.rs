@@ -1,6 +1,8 @@
 //! Properties of queueing on random trees of cohorts, against plain recursion over the objects. Arithmetic of this crate
 //! alone, on trees larger than those of the simulator (`plimsoll-sim`).
 
+mod bounded;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -72,6 +74,8 @@ struct World {
     preemptions: usize,
     /// Whether every cohort is a tree of its own.
     apart: bool,
+    /// Whether the outside answers only when the engine has nothing left to do.
+    patient: bool,
     /// Writes that the outside answers in one step; explanations are answered at once.
     at_once: usize,
     /// Admissions and evictions in the order of their writes.
@@ -94,6 +98,7 @@ impl World {
             version: 1,
             preemptions: 0,
             apart: false,
+            patient: false,
             at_once: usize::MAX,
             decisions: Vec::new(),
         };
@@ -167,12 +172,18 @@ impl World {
     /// Steps until everything asked for is done and answered. Whether anything was admitted or evicted.
     fn step(&mut self, events: Vec<Event>) -> bool {
         let (mut moved, mut events) = (false, events);
-        let mut late = std::collections::VecDeque::new();
+        let (mut late, mut explained) = (std::collections::VecDeque::new(), Vec::new());
         for _ in 0..100 + 100 * self.jobs.len() {
             let (answers, now_moved) = self.step_once(events);
             moved |= now_moved;
             let (at_once, later): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(explains, _)| *explains);
             late.extend(later);
+            explained.extend(at_once);
+            if self.patient && self.engine.next_wake().is_some_and(|t| t <= self.now) {
+                events = Vec::new();
+                continue;
+            }
+            let at_once = std::mem::take(&mut explained);
             if at_once.is_empty() && late.is_empty() {
                 return moved;
             }
@@ -443,41 +454,4 @@ fn fair_preemption_with_an_own_target_that_stays_ends() {
         world.audit();
     }
     assert!(world.settle().is_some(), "goes on for ever: {} preemptions", world.preemptions);
-}
-
-/// Trees beyond the bound of a cycle get their turn in the next ones.
-#[test]
-fn bounded_cycles_reach_every_tree() {
-    let spec = Spec {
-        parent: 0,
-        nominal: 2000,
-        borrowing: None,
-        lending: None,
-        rules: (2, 1, false),
-        strict: false,
-    };
-    let queues: Vec<Spec> = (0..5).map(|parent| Spec { parent, ..spec.clone() }).collect();
-    let mut world = World::new(&vec![spec; 5], &queues, false);
-    world.apart = true;
-    let mut events = world.setup();
-    for n in 0..20 {
-        let w = workload(n, n % 5, 0, 1000);
-        world.jobs.insert(w.key.clone(), w.clone());
-        events.push(Event::WorkloadUpsert(Box::new(w)));
-    }
-    world.engine.queueing_mut().unwrap().queues_per_cycle = 1;
-    let (_, moved) = world.step_once(events);
-    assert!(moved && world.decisions.len() == 1, "one tree in a step: {:?}", world.decisions);
-    assert!(world.engine.next_wake().is_some_and(|t| t <= world.now));
-    assert!(world.settle().is_some());
-    // Each cohort has the quota of one ClusterQueue and its own.
-    assert_eq!(world.admitted().len(), 20, "{:?}", world.decisions);
-    // Also when all of them are due again all the time.
-    let queueing = world.engine.queueing_mut().unwrap();
-    let turn = |_| {
-        queueing.due.everywhere();
-        queueing.take_queues_due(false)
-    };
-    let turns: std::collections::BTreeSet<_> = (0..5).map(turn).collect();
-    assert_eq!(turns.len(), 5, "{turns:?}");
 }

@@ -3,6 +3,7 @@
 
 mod evictions;
 
+use super::bounded::take_some;
 use super::dependencies::WAITING;
 use super::ids::WorkloadId;
 use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
@@ -35,13 +36,15 @@ fn note(warning: bool, reason: &str, message: impl Into<String>) -> Vec<Note> {
 }
 
 impl Queueing {
-    /// Reconciles all dirty workloads until nothing more changes. A workload that changes in every round is left for the
-    /// next step ([`Queueing::next_wake`]), so that others get their turn.
+    /// Reconciles dirty workloads until nothing more changes, or until there were too many for one step. Those, and a
+    /// workload that changes in every round, are left for the next step ([`Queueing::next_wake`]), so that others get
+    /// their turn.
     pub(crate) fn reconcile_dirty(&mut self, now: Time) {
-        self.devices_settle(now);
         self.settle_dependencies(now);
+        let mut left = self.bounded.most;
         for _ in 0..self.rounds {
-            let dirty = std::mem::take(&mut self.dirty.workloads);
+            let dirty = take_some(&mut self.dirty.workloads, &mut self.bounded.workloads, left);
+            left -= dirty.len();
             if dirty.is_empty() {
                 return;
             }

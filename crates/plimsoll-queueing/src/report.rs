@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Action;
 use super::amount::{Amount, Exact};
+use super::bounded::take_some;
 use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId};
 use super::model::StopPolicy;
 use super::pending::QueuePosition;
@@ -136,9 +137,10 @@ impl Queueing {
             .collect()
     }
 
-    /// Gives out the statuses of queues that changed since they were last given out.
+    /// Gives out the statuses of queues that changed since they were last given out, as many as a step has time for.
     pub(crate) fn report_statuses(&mut self, _now: Time) {
-        let queues = std::mem::take(&mut self.dirty.cluster_queues);
+        let most = self.bounded.most;
+        let queues = take_some(&mut self.dirty.cluster_queues, &mut self.bounded.cluster_queues, most);
         if !queues.is_empty() && self.config.fair_sharing.is_some() {
             self.report_shares();
         }
@@ -152,7 +154,7 @@ impl Queueing {
                 self.out.push(Action::ClusterQueueStatus(name, status));
             }
         }
-        for id in std::mem::take(&mut self.dirty.local_queues) {
+        for id in take_some(&mut self.dirty.local_queues, &mut self.bounded.local_queues, most) {
             let Some(status) = self.local_queue_status(id) else { continue };
             let slot = self.lq_mut(id);
             if slot.reported.as_deref() != Some(&status) {
@@ -247,15 +249,11 @@ impl Queueing {
     }
 
     fn report_shares(&mut self) {
-        let mut changed = Vec::new();
-        for name in self.objects.cohorts.keys() {
-            let node = self.tree.nodes().find(|(_, n)| !n.leaf && n.name == *name).map(|(i, _)| i);
-            let Some(node) = node else { continue };
-            let share = self.share(node).rounded();
-            if self.cohort_shares.get(name) != Some(&share) {
-                changed.push((name.clone(), share));
-            }
-        }
+        let cohorts =
+            self.tree.nodes().filter(|(_, n)| !n.leaf && self.objects.cohorts.contains_key(&n.name));
+        let shares = cohorts.map(|(i, n)| (&n.name, self.share(i).rounded()));
+        let news = shares.filter(|(name, share)| self.cohort_shares.get(*name) != Some(share));
+        let changed: BTreeMap<String, i64> = news.map(|(name, share)| (name.clone(), share)).collect();
         for (name, share) in changed {
             self.cohort_shares.insert(name.clone(), share);
             self.out.push(Action::CohortStatus(name, share));

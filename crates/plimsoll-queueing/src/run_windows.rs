@@ -18,6 +18,7 @@ pub(crate) use model::Name;
 pub use model::{Calendar, Chosen, Hours, RunWindow, RunWindowStatus};
 
 use super::Action;
+use super::bounded::Again;
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, WorkloadId};
 use super::state::WorkloadInfo;
 use crate::Queueing;
@@ -122,12 +123,12 @@ impl Queueing {
             self.assign_windows();
             met.join(self.users_of(&[name]));
         }
-        self.windows_moved(met, now);
+        self.windows_moved(met);
     }
 
     /// The RunWindow is gone. Where it applied nothing is held back any more; workloads that name it wait for another
     /// of its name.
-    pub(crate) fn run_window_gone(&mut self, name: &str, now: Time) {
+    pub(crate) fn run_window_gone(&mut self, name: &str) {
         let name: Name = Arc::from(name);
         let met = self.users_of(std::slice::from_ref(&name));
         self.run_windows.forget_edge(&name);
@@ -136,7 +137,7 @@ impl Queueing {
         if self.run_windows.all.remove(&name).is_some() {
             self.assign_windows();
         }
-        self.windows_moved(met, now);
+        self.windows_moved(met);
     }
 
     /// Looks again at windows that may have opened or closed.
@@ -160,7 +161,7 @@ impl Queueing {
         }
         if !moved.is_empty() {
             let met = self.users_of(&moved);
-            self.windows_moved(met, now);
+            self.windows_moved(met);
         }
     }
 
@@ -197,19 +198,19 @@ impl Queueing {
     }
 
     /// A LocalQueue was seen, changed or deleted.
-    pub(crate) fn windows_of_local_again(&mut self, id: LocalQueueId, now: Time) {
+    pub(crate) fn windows_of_local_again(&mut self, id: LocalQueueId) {
         let windows = self.windows_of_local(id);
         if self.lq(id).windows == windows {
             return;
         }
         let old = std::mem::replace(&mut self.lq_mut(id).windows, windows.clone());
         self.run_windows.unreported.extend(old.into_iter().chain(windows));
-        let workloads = self.lq(id).members.clone();
-        self.windows_moved(Met { workloads, ..Met::default() }, now);
+        let workloads = self.lq(id).members.iter().copied().collect();
+        self.windows_moved(Met { workloads, ..Met::default() });
     }
 
     /// A ClusterQueue was seen, changed or deleted.
-    pub(crate) fn windows_of_cluster_again(&mut self, id: ClusterQueueId, now: Time) {
+    pub(crate) fn windows_of_cluster_again(&mut self, id: ClusterQueueId) {
         let windows = self.windows_of_cluster(id);
         if self.cq(id).windows == windows {
             return;
@@ -217,11 +218,11 @@ impl Queueing {
         let old = std::mem::replace(&mut self.cq_mut(id).windows, windows.clone());
         self.run_windows.unreported.extend(old.into_iter().chain(windows));
         let workloads = self.members_of_cluster(id);
-        self.windows_moved(Met { workloads, ..Met::default() }, now);
+        self.windows_moved(Met { workloads, ..Met::default() });
     }
 
     /// A flavor was seen, changed or deleted.
-    pub(crate) fn windows_of_flavors_again(&mut self, flavor: FlavorId, now: Time) {
+    pub(crate) fn windows_of_flavors_again(&mut self, flavor: FlavorId) {
         let flavors = self.windows_of_flavors();
         if flavors.get(&flavor) == self.run_windows.flavors.get(&flavor) {
             return;
@@ -230,7 +231,7 @@ impl Queueing {
         let both: Vec<Name> = both.cloned().collect();
         self.run_windows.unreported.extend(both);
         self.run_windows.flavors = flavors;
-        self.windows_moved(Met { flavors: [flavor].into(), ..Met::default() }, now);
+        self.windows_moved(Met { flavors: [flavor].into(), ..Met::default() });
     }
 
     /// Notes which window a workload names, and forgets which it named.
@@ -246,7 +247,7 @@ impl Queueing {
         }
     }
 
-    fn members_of_cluster(&self, id: ClusterQueueId) -> BTreeSet<WorkloadId> {
+    fn members_of_cluster(&self, id: ClusterQueueId) -> Vec<WorkloadId> {
         let cq = self.cq(id);
         let members = cq.locals.iter().flat_map(|&l| &self.lq(l).members);
         members.copied().chain(self.holders(id)).collect()
@@ -255,7 +256,7 @@ impl Queueing {
     /// Whom a change of these windows concerns.
     fn users_of(&self, names: &[Name]) -> Met {
         let hit = |list: &[Name]| list.iter().any(|n| names.contains(n));
-        let mut workloads: BTreeSet<WorkloadId> = BTreeSet::new();
+        let mut workloads: Vec<WorkloadId> = Vec::new();
         for name in names {
             workloads.extend(self.run_windows.named.get(&**name).into_iter().flatten());
         }
@@ -271,9 +272,9 @@ impl Queueing {
         Met { workloads, flavors }
     }
 
-    /// Brings everything in line that hangs on windows that opened, closed, came or went.
-    fn windows_moved(&mut self, met: Met, now: Time) {
-        let mut again: BTreeSet<WorkloadId> = met.workloads;
+    /// Has everything brought in line that hangs on windows that opened, closed, came or went.
+    fn windows_moved(&mut self, met: Met) {
+        met.workloads.iter().for_each(|&id| self.dirty.requeue(id, Again::InPlace));
         for id in self.cluster_queues.ids() {
             let uses = self.cq(id).rules.groups.iter().flat_map(|g| &g.flavors);
             if !uses.into_iter().any(|f| met.flavors.contains(f)) {
@@ -285,16 +286,10 @@ impl Queueing {
                 if let Some(wl) = self.wl_mut(w) {
                     wl.last_assignment = None;
                 }
+                self.dirty.requeue(w, Again::InPlace);
             }
-            again.extend(members);
             self.cq_mut(id).generation += 1;
             self.dirty.inadmissible.insert(id);
-        }
-        for id in again {
-            self.dirty.workloads.insert(id);
-            if self.wl(id).is_some_and(|w| w.quota.is_none()) {
-                self.enqueue(id, false, now);
-            }
         }
         self.due.everywhere();
     }
@@ -340,7 +335,8 @@ impl Queueing {
             if !wl.obj.run_window.is_empty() {
                 named.entry(wl.obj.run_window.clone()).or_default().insert(id);
             }
-            assert!(wl.queued.is_none() || !self.outside_run_window(wl), "{}: queued outside", wl.obj.key);
+            let known = wl.queued.is_none() || self.dirty.requeue.contains_key(&id);
+            assert!(known || !self.outside_run_window(wl), "{}: queued outside", wl.obj.key);
         }
         assert_eq!(named, self.run_windows.named, "who names which window");
         for (id, lq) in self.local_queues.iter() {
@@ -370,7 +366,8 @@ impl Queueing {
 /// Whom a change concerns.
 #[derive(Debug, Default)]
 struct Met {
-    workloads: BTreeSet<WorkloadId>,
+    /// Some perhaps more than once.
+    workloads: Vec<WorkloadId>,
     flavors: BTreeSet<FlavorId>,
 }
 

@@ -31,6 +31,8 @@ impl Queueing {
     fn reconcile_state(&mut self, now: Time) {
         self.update_run_windows(now);
         self.fire_timers(now);
+        self.devices_settle();
+        self.requeue_dirty(now);
         self.sample_usage(now);
         self.ensure_tree();
         self.ensure_topologies();
@@ -50,6 +52,7 @@ impl Queueing {
         self.ensure_tree();
         self.ensure_topologies();
         self.end_waits(now);
+        self.requeue_dirty(now);
         self.tas.health.follow();
     }
 
@@ -62,7 +65,8 @@ impl Queueing {
     pub fn decide_with(&mut self, now: Time, nodes: Option<Nodes<'_, '_>>, emit: &mut dyn FnMut(Action)) {
         self.reconcile_state(now);
         self.requeue_inadmissible_workloads();
-        if !self.due.is_empty() {
+        // A workload that is still to be queued again may be in a queue in which it must no longer be.
+        if !self.due.is_empty() && self.dirty.requeue.is_empty() {
             self.run_cycle(now, nodes);
             self.reconcile_state(now);
         }
@@ -74,7 +78,10 @@ impl Queueing {
     pub fn next_wake(&self) -> Option<Time> {
         let dirty = !self.dirty.inadmissible.is_empty()
             || !self.dirty.freed.is_empty()
-            || !self.dirty.workloads.is_empty();
+            || !self.dirty.workloads.is_empty()
+            || !self.dirty.requeue.is_empty()
+            || !self.dirty.cluster_queues.is_empty()
+            || !self.dirty.local_queues.is_empty();
         if !self.due.is_empty() || dirty || !self.joint.no_longer_admitted.is_empty() {
             return Some(Time(i64::MIN));
         }
@@ -104,7 +111,8 @@ impl Queueing {
             // Also where the head waits and isn't inadmissible, because the order is strict.
             self.due.tree_of(cq);
         }
-        while let Some(&(t, id)) = self.timers.workloads.first().filter(|(t, _)| *t <= now) {
+        for _ in 0..self.bounded.most {
+            let Some(&(t, id)) = self.timers.workloads.first().filter(|(t, _)| *t <= now) else { break };
             self.timers.workloads.remove(&(t, id));
             let Some(wl) = self.wl_mut(id) else { continue };
             if wl.hold_off.is_some_and(|h| h <= now) {

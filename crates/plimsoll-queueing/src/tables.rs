@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::bounded::Again;
 use super::cycle::{FailedDryRuns, NodeClaims};
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
@@ -163,6 +164,8 @@ impl Timers {
 pub(crate) struct Dirty {
     /// Workloads whose conditions may have to change.
     pub(crate) workloads: BTreeSet<WorkloadId>,
+    /// Workloads that are to be queued again, if they hold no quota.
+    pub(crate) requeue: BTreeMap<WorkloadId, Again>,
     /// ClusterQueues whose status may have changed.
     pub(crate) cluster_queues: BTreeSet<ClusterQueueId>,
     /// LocalQueues whose status may have changed.
@@ -171,6 +174,14 @@ pub(crate) struct Dirty {
     pub(crate) inadmissible: BTreeSet<ClusterQueueId>,
     /// The same where nothing changed but that quota became free.
     pub(crate) freed: BTreeSet<ClusterQueueId>,
+}
+
+impl Dirty {
+    /// Has a workload queued again in a later step, or in this one.
+    pub(crate) fn requeue(&mut self, id: WorkloadId, how: Again) {
+        let known = self.requeue.entry(id).or_insert(how);
+        *known = how.max(*known);
+    }
 }
 
 /// What joint admission knows of reservations of nodes, which the scheduler holds.

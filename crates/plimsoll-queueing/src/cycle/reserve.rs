@@ -61,7 +61,7 @@ impl Cycle<'_> {
         if !self.state.tas_view().shared_nodes_fit(e.id, e.assignment.as_ref()) {
             return false;
         }
-        if self.preempted.is_empty() || !self.any_admitted {
+        if self.preempted.is_empty() || self.admitted == 0 {
             return true;
         }
         let root = |q: &Queueing, cq: ClusterQueueId| q.cq(cq).node.map(|n| q.tree.root(n));

@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::bounded::Again;
 use super::cond;
 use super::config::Config;
 use super::ids::WorkloadId;
@@ -231,8 +232,8 @@ impl Queueing {
         self.devices.charge(&wl.obj, specs, &self.config)
     }
 
-    /// Charges waiting workloads anew after templates, classes or devices have changed.
-    pub(crate) fn devices_settle(&mut self, now: Time) {
+    /// Has waiting workloads charged anew after templates, classes or devices have changed.
+    pub(crate) fn devices_settle(&mut self) {
         if !std::mem::take(&mut self.devices.stale) {
             return;
         }
@@ -251,17 +252,7 @@ impl Queueing {
             concerned.extend(waiting.map(|(id, _)| id));
         }
         self.devices.users = users;
-        for id in concerned {
-            let (_, specs) = self.adjusted_specs(id);
-            let charge = self.device_charge(id, &specs);
-            if self.wl(id).is_none_or(|w| w.devices == charge) {
-                continue;
-            }
-            self.dirty.workloads.insert(id);
-            self.unqueue(id);
-            self.refresh_request(id);
-            self.enqueue(id, false, now);
-        }
+        concerned.into_iter().for_each(|id| self.dirty.requeue(id, Again::Recharged));
     }
 
     /// What a workload's namespace allows, and its pods with what that and their runtime class fill in.

@@ -3,23 +3,22 @@
 use crate::Queueing;
 use crate::model::{AdmissionCheck, LimitRange, Topology};
 use plimsoll_state::model::Resources;
-use plimsoll_state::time::Time;
 
 impl Queueing {
-    pub(super) fn limit_range(&mut self, r: LimitRange, now: Time) {
+    pub(super) fn limit_range(&mut self, r: LimitRange) {
         let namespace = r.namespace.clone();
         self.objects.limit_ranges.insert((r.namespace.clone(), r.name.clone()), r);
-        self.refresh_requests_where(|w| w.key.namespace == namespace, now);
+        self.refresh_requests_where(|w| w.key.namespace == namespace);
     }
 
-    pub(super) fn limit_range_gone(&mut self, namespace: &str, name: String, now: Time) {
+    pub(super) fn limit_range_gone(&mut self, namespace: &str, name: String) {
         self.objects.limit_ranges.remove(&(namespace.to_owned(), name));
-        self.refresh_requests_where(|w| w.key.namespace == namespace, now);
+        self.refresh_requests_where(|w| w.key.namespace == namespace);
     }
 
-    pub(super) fn runtime_class(&mut self, name: &str, overhead: Resources, now: Time) {
+    pub(super) fn runtime_class(&mut self, name: &str, overhead: Resources) {
         self.objects.runtime_classes.insert(name.to_owned(), overhead);
-        self.refresh_requests_where(|w| w.pod_sets.iter().any(|p| p.spec.runtime_class_name == name), now);
+        self.refresh_requests_where(|w| w.pod_sets.iter().any(|p| p.spec.runtime_class_name == name));
     }
 
     pub(super) fn runtime_class_gone(&mut self, name: &str) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::Queueing;
 use crate::admission_fair_sharing::ConsumedResources;
+use crate::bounded::Again;
 use crate::ids::{ClusterQueueId, FlavorId, LocalQueueId};
 use crate::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy};
 use crate::quota::Charged;
@@ -18,7 +19,7 @@ impl Queueing {
         self.dirty.inadmissible.extend(self.cluster_queues.ids());
     }
 
-    pub(super) fn cluster_queue(&mut self, q: ClusterQueue, now: Time) {
+    pub(super) fn cluster_queue(&mut self, q: ClusterQueue) {
         let id = self.cq_slot(&q.name);
         let rules = Arc::new(self.compile(&q));
         let slot = self.cq_mut(id);
@@ -41,12 +42,12 @@ impl Queueing {
         let locals = self.cq(id).locals.clone();
         for lq in locals {
             if new {
-                self.requeue_members(lq, now);
+                self.requeue_members(lq);
             }
             let members = self.lq(lq).members.clone();
             self.dirty.workloads.extend(members);
         }
-        self.windows_of_cluster_again(id, now);
+        self.windows_of_cluster_again(id);
     }
 
     pub(super) fn compile(&mut self, q: &ClusterQueue) -> Rules {
@@ -75,7 +76,7 @@ impl Queueing {
         }
     }
 
-    pub(super) fn cluster_queue_gone(&mut self, name: &str, now: Time) {
+    pub(super) fn cluster_queue_gone(&mut self, name: &str) {
         let id = self.cq_slot(name);
         if self.cq_mut(id).spec.take().is_none() {
             return;
@@ -84,9 +85,9 @@ impl Queueing {
         self.metrics.forget(&[("cluster_queue", name)]);
         self.rebuild_soon();
         for lq in self.cq(id).locals.clone() {
-            self.requeue_members(lq, now);
+            self.requeue_members(lq);
         }
-        self.windows_of_cluster_again(id, now);
+        self.windows_of_cluster_again(id);
     }
 
     pub(super) fn cohort(&mut self, c: Cohort) {
@@ -123,12 +124,12 @@ impl Queueing {
         slot.spec = Some(Box::new(q));
         self.track_consumed_resources(id, now);
         if before != after || old != Some(cq) {
-            self.requeue_members(id, now);
+            self.requeue_members(id);
         }
         let members = self.lq(id).members.clone();
         self.dirty.workloads.extend(members);
         self.touch(cq, id);
-        self.windows_of_local_again(id, now);
+        self.windows_of_local_again(id);
     }
 
     /// Counts anew what workloads of a LocalQueue hold in its ClusterQueue.
@@ -147,24 +148,18 @@ impl Queueing {
         }
     }
 
-    /// Queues all workloads of a LocalQueue as if they were seen anew.
-    pub(super) fn requeue_members(&mut self, lq: LocalQueueId, now: Time) {
-        let members = self.lq(lq).members.clone();
-        for id in members {
-            self.dirty.workloads.insert(id);
-            if self.wl(id).is_some_and(|w| w.quota.is_none()) {
-                self.unqueue(id);
-                self.enqueue(id, false, now);
-            }
-        }
+    /// Has all workloads of a LocalQueue queued as if they were seen anew.
+    pub(super) fn requeue_members(&mut self, lq: LocalQueueId) {
+        let members = &self.local_queues.get(lq).members;
+        members.iter().for_each(|&id| self.dirty.requeue(id, Again::Anew));
     }
 
-    pub(super) fn flavor(&mut self, f: ResourceFlavor, now: Time) {
+    pub(super) fn flavor(&mut self, f: ResourceFlavor) {
         let id = self.ids.flavor(&f.name);
         if self.objects.flavors.get(&id).map(Arc::as_ref) != Some(&f) {
             self.objects.flavors.insert(id, Arc::new(f));
             self.flavor_changed(id);
-            self.windows_of_flavors_again(id, now);
+            self.windows_of_flavors_again(id);
         }
     }
 
@@ -228,7 +223,7 @@ impl Queueing {
         }
     }
 
-    pub(super) fn local_queue_gone(&mut self, namespace: &str, name: &str, now: Time) {
+    pub(super) fn local_queue_gone(&mut self, namespace: &str, name: &str) {
         let id = self.lq_slot(namespace, name);
         self.metrics.forget(&[("namespace", namespace), ("name", name)]);
         let queue = self.lq_mut(id);
@@ -237,15 +232,15 @@ impl Queueing {
         queue.tracks_consumed = false;
         queue.consumed_resources = ConsumedResources::default();
         self.timers.samples.retain(|(_, l)| *l != id);
-        self.requeue_members(id, now);
-        self.windows_of_local_again(id, now);
+        self.requeue_members(id);
+        self.windows_of_local_again(id);
     }
 
-    pub(super) fn flavor_gone(&mut self, name: &str, now: Time) {
+    pub(super) fn flavor_gone(&mut self, name: &str) {
         let id = self.ids.flavor(name);
         self.objects.flavors.remove(&id);
         self.flavor_changed(id);
-        self.windows_of_flavors_again(id, now);
+        self.windows_of_flavors_again(id);
     }
 
     pub(super) fn namespace_gone(&mut self, name: &str) {

@@ -1,10 +1,10 @@
 //! Events of workloads.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::Queueing;
 use crate::account::AccountedState;
+use crate::bounded::Again;
 use crate::cond;
 use crate::dependencies::Progress;
 use crate::ids::{SchedulingHashId, WorkloadId};
@@ -15,16 +15,10 @@ use crate::state::{WorkloadInfo, Write};
 use plimsoll_state::time::Time;
 
 impl Queueing {
-    /// Computes anew what waiting workloads ask for.
-    pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool, now: Time) {
+    /// Has what waiting workloads ask for computed anew.
+    pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool) {
         let waiting = self.workloads.iter().filter(|(_, w)| w.quota.is_none() && which(&w.obj));
-        let ids: BTreeSet<WorkloadId> = waiting.map(|(id, _)| id).collect();
-        for id in ids {
-            self.dirty.workloads.insert(id);
-            self.unqueue(id);
-            self.refresh_request(id);
-            self.enqueue(id, false, now);
-        }
+        waiting.for_each(|(id, _)| self.dirty.requeue(id, Again::Refreshed));
     }
 
     /// A workload was seen or changed.
@@ -229,6 +223,7 @@ impl Queueing {
             self.window_named(id, &name, "");
         }
         self.dirty.workloads.remove(&id);
+        self.dirty.requeue.remove(&id);
         self.second.forget(id);
         self.workloads.remove(id);
     }
