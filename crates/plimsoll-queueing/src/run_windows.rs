@@ -123,7 +123,7 @@ impl Queueing {
             self.assign_windows();
             met.join(self.users_of(&[name]));
         }
-        self.windows_moved(met);
+        self.windows_moved(&met);
     }
 
     /// The RunWindow is gone. Where it applied nothing is held back any more; workloads that name it wait for another
@@ -137,7 +137,7 @@ impl Queueing {
         if self.run_windows.all.remove(&name).is_some() {
             self.assign_windows();
         }
-        self.windows_moved(met);
+        self.windows_moved(&met);
     }
 
     /// Looks again at windows that may have opened or closed.
@@ -161,7 +161,7 @@ impl Queueing {
         }
         if !moved.is_empty() {
             let met = self.users_of(&moved);
-            self.windows_moved(met);
+            self.windows_moved(&met);
         }
     }
 
@@ -206,7 +206,7 @@ impl Queueing {
         let old = std::mem::replace(&mut self.lq_mut(id).windows, windows.clone());
         self.run_windows.unreported.extend(old.into_iter().chain(windows));
         let workloads = self.lq(id).members.iter().copied().collect();
-        self.windows_moved(Met { workloads, ..Met::default() });
+        self.windows_moved(&Met { workloads, ..Met::default() });
     }
 
     /// A ClusterQueue was seen, changed or deleted.
@@ -218,7 +218,7 @@ impl Queueing {
         let old = std::mem::replace(&mut self.cq_mut(id).windows, windows.clone());
         self.run_windows.unreported.extend(old.into_iter().chain(windows));
         let workloads = self.members_of_cluster(id);
-        self.windows_moved(Met { workloads, ..Met::default() });
+        self.windows_moved(&Met { workloads, ..Met::default() });
     }
 
     /// A flavor was seen, changed or deleted.
@@ -231,7 +231,7 @@ impl Queueing {
         let both: Vec<Name> = both.cloned().collect();
         self.run_windows.unreported.extend(both);
         self.run_windows.flavors = flavors;
-        self.windows_moved(Met { flavors: [flavor].into(), ..Met::default() });
+        self.windows_moved(&Met { flavors: [flavor].into(), ..Met::default() });
     }
 
     /// Notes which window a workload names, and forgets which it named.
@@ -273,7 +273,7 @@ impl Queueing {
     }
 
     /// Has everything brought in line that hangs on windows that opened, closed, came or went.
-    fn windows_moved(&mut self, met: Met) {
+    fn windows_moved(&mut self, met: &Met) {
         met.workloads.iter().for_each(|&id| self.dirty.requeue(id, Again::InPlace));
         for id in self.cluster_queues.ids() {
             let uses = self.cq(id).rules.groups.iter().flat_map(|g| &g.flavors);

@@ -82,7 +82,7 @@ impl State {
                 self.running.remove(uid);
                 Some(format!("{} {} was deleted", resource.kind, key.1))
             }
-            Delta::Synced | Delta::Absent => None,
+            Delta::Synced { .. } | Delta::Absent => None,
         }
     }
 
