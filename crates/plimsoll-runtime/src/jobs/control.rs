@@ -210,8 +210,13 @@ async fn carry_out(key: &Key, write: Write, context: &Context) -> Result<(), Err
         }
         Write::Delete { resource, namespace, name, uid } => {
             match api.delete(resource, &namespace, &name, &uid, None).await {
-                Err(e) if e.is_not_found() && known(cache, resource, &namespace, &name, Some(&uid)) => Err(e),
-                Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+                // Neither 404 nor a conflict, which says that the UID is another one, is believed before the watch says so.
+                Err(e)
+                    if !(e.is_not_found() || e.is_conflict())
+                        || known(cache, resource, &namespace, &name, Some(&uid)) =>
+                {
+                    Err(e)
+                }
                 _ => {
                     // Until its end is seen it must not be taken for one that is still wanted.
                     if let Some(kind @ Kind::ProvisioningRequest) = Kind::of(resource) {

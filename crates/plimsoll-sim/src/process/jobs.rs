@@ -208,7 +208,7 @@ impl Process {
             }
             Step::Delete(kind, name, own) => {
                 let known = self.last_seen(kind, &name).is_some_and(|o| uid(&o) == own);
-                error.code == 409 || error.code == 404 && !known
+                matches!(error.code, 404 | 409) && !known
             }
         }
     }
