@@ -60,7 +60,7 @@ pub(crate) fn finalize_ownerless(workloads: &[Arc<Value>], env: Env<'_>) -> Plan
         owners.filter_map(|o| if_gone(json::namespace(w), o, env))
     });
     let writes = finalize(workloads, env);
-    if writes.is_empty() { writes } else { owners.chain(writes.clone()).collect() }
+    if writes.is_empty() { writes } else { owners.chain(writes).collect() }
 }
 
 fn if_gone(namespace: &str, owner: &Value, env: Env<'_>) -> Option<Write> {

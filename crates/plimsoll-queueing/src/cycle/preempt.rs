@@ -2,6 +2,7 @@
 
 mod classical;
 mod fair;
+mod sort;
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt::Debug;

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use super::sort::merge_sort;
 use super::{PreemptionContext, Reason, Target};
 use crate::amount::Amount;
 use crate::cond;
@@ -33,6 +34,7 @@ impl Ground {
     }
 }
 
+#[derive(Clone)]
 struct Candidate {
     id: WorkloadId,
     cq: ClusterQueueId,
@@ -149,7 +151,7 @@ impl Cycle<'_> {
 
     fn sort_candidates(&self, list: &mut [Candidate], cq: ClusterQueueId) {
         if self.state.config.admission_fair_sharing.is_some() {
-            list.sort_by(|a, b| self.compare_candidates(a.id, b.id, cq, true));
+            merge_sort(list, |a, b| self.compare_candidates(a.id, b.id, cq, true));
         } else {
             list.sort_by_cached_key(|c| self.state.wl(c.id).map(|w| (self.candidate_key(w, cq), c.id)));
         }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::sort::merge_sort;
 use super::{PreemptionContext, Reason, Target};
 use crate::config::FairStrategy;
 use crate::cycle::Cycle;
@@ -152,7 +153,7 @@ impl Cycle<'_> {
                 out.extend(others.filter(|&w| fits(w, rules.reclaim_within_cohort)));
             }
         }
-        out.sort_by(|&a, &b| self.compare_candidates(a, b, need.cq, true));
+        merge_sort(&mut out, |&a, &b| self.compare_candidates(a, b, need.cq, true));
         out
     }
 
