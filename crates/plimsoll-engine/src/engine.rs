@@ -3,7 +3,7 @@
 use plimsoll_queueing::{NodeReservations, Queueing};
 use plimsoll_scheduler::Scheduler;
 use plimsoll_state::model::{Pod, WorkloadKey};
-use plimsoll_state::reservation::DryRunId;
+use plimsoll_state::reservation::{DryRunId, ReservedNode};
 use plimsoll_state::{ObjectEvent, Time};
 
 /// What the engine needs to know before the first event.
@@ -63,8 +63,19 @@ impl NodeReservations for Reservations<'_> {
         self.0.end_dry_run(run);
     }
 
-    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) {
-        self.0.reserve_nodes(now, workload, runs);
+    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) -> Vec<ReservedNode> {
+        self.0.reserve_nodes(now, workload, runs)
+    }
+
+    fn rebuild(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        since: Time,
+        pods: &[(Pod, usize)],
+        places: &[ReservedNode],
+    ) {
+        self.0.rebuild_reservations(now, workload, since, pods, places);
     }
 
     fn plan(
@@ -130,6 +141,7 @@ impl Engine {
             let mut nodes = self.scheduler.as_mut().filter(|_| self.joint).map(Reservations);
             if let Some(nodes) = &mut nodes {
                 queueing.sync_node_reservations(nodes);
+                queueing.rebuild_node_reservations(now, nodes);
             }
             let nodes = nodes.as_mut().map(|n| n as &mut dyn NodeReservations);
             queueing.decide_with(now, nodes, &mut |a| actions.push(Action::Queueing(a)));

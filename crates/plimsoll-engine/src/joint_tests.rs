@@ -110,6 +110,59 @@ fn a_pod_that_another_scheduler_binds_releases_one_reservation_once() {
 }
 
 #[test]
+fn reservations_are_rebuilt_from_the_status_after_a_restart() {
+    for pods_first in [true, false] {
+        let mut w = gang_with_a_late_pod();
+        let recorded = w.workloads["gang"].status.condition(cond::NODES_RESERVED).cloned();
+        let recorded = recorded.unwrap_or_default();
+        assert_eq!((recorded.status, &*recorded.message), (true, "main: [a,b,c]"));
+        w.restart(pods_first);
+        // A pod that no queue manages, and a workload.
+        let single = Pod { workload: String::new(), pod_set: String::new(), ..pod("single", 0, &spec(1)) };
+        w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(single))));
+        w.submit("other", 1, 1);
+        assert_eq!(w.reason("other").0, "WaitingForNodes", "the node is reserved for the late pod");
+        w.stuck.clear();
+        w.create_late_pods();
+        assert_eq!((w.bound.contains("gang-2"), &w.stuck), (true, &Vec::new()));
+    }
+}
+
+#[test]
+fn rebuilt_reservations_expire_when_the_first_ones_would_have() {
+    let mut w = gang_with_a_late_pod();
+    w.now += 200;
+    w.restart(true);
+    w.submit("other", 1, 1);
+    assert_eq!(w.reason("other").0, "WaitingForNodes");
+    w.now += 101;
+    w.run();
+    assert!(w.bound.contains("other-0"));
+}
+
+#[test]
+fn nothing_is_rebuilt_for_pods_that_are_on_nodes_or_a_workload_that_has_to_stop() {
+    for evicted in [false, true] {
+        let mut w = gang_with_a_late_pod();
+        if evicted {
+            let condition = plimsoll_queueing::Condition {
+                kind: cond::EVICTED.into(),
+                status: true,
+                reason: "Preempted".into(),
+                ..Default::default()
+            };
+            w.workloads.get_mut("gang").unwrap().status.conditions.push(condition);
+        } else {
+            w.create_late_pods();
+            w.node("d", 1);
+        }
+        w.restart(true);
+        w.submit("other", 1, 1);
+        assert!(w.bound.contains("other-0"), "evicted: {evicted}");
+    }
+}
+
+#[test]
 fn a_workload_that_has_to_wait_for_ready_pods_reserves_no_nodes() {
     let rules = plimsoll_queueing::WaitForPodsReady {
         timeout: Duration::from_seconds(100_000),

@@ -87,6 +87,9 @@ impl Edit<'_> {
     /// Takes the reservation away and says why.
     pub(crate) fn unset_reservation(&mut self, explicit_status: bool, reason: &str, message: &str) -> bool {
         let changed = self.set(cond::QUOTA_RESERVED, false, reason, message);
+        if self.status.is_true(cond::NODES_RESERVED) {
+            self.set(cond::NODES_RESERVED, false, "NoReservation", "The workload has no reservation");
+        }
         let had = self.status.admission.take().is_some();
         self.sync_admitted(explicit_status) || changed || had
     }

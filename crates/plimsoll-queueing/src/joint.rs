@@ -2,7 +2,7 @@
 
 use plimsoll_state::Time;
 use plimsoll_state::model::Pod;
-use plimsoll_state::reservation::DryRunId;
+use plimsoll_state::reservation::{DryRunId, ReservedNode};
 
 use crate::model::WorkloadKey;
 
@@ -33,8 +33,19 @@ pub trait NodeReservations {
     /// Ends a dry run.
     fn end(&mut self, run: DryRunId);
 
-    /// Ends dry runs that stand, and reserves their nodes for the pods of the workload.
-    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]);
+    /// Ends dry runs that stand, and reserves their nodes for the pods of the workload. Names those nodes.
+    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) -> Vec<ReservedNode>;
+
+    /// Reserves nodes as they were reserved for the pods of a workload at `since`, but for pods that are on nodes already,
+    /// and where they no longer fit.
+    fn rebuild(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        since: Time,
+        pods: &[(Pod, usize)],
+        places: &[ReservedNode],
+    );
 
     /// Plans where the pods of a workload that waits for nodes will be: as many as possible where they fit now, the rest where
     /// they will when the pods of other workloads have left, if possible as in the plan before, which ends. The plan stands

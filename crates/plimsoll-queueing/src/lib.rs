@@ -26,6 +26,7 @@ mod bounded;
 #[cfg(test)]
 mod chaos;
 mod check;
+pub mod cond;
 mod conditions;
 mod config;
 mod cycle;
@@ -51,6 +52,7 @@ mod quota;
 mod reconcile;
 mod report;
 mod requests;
+mod reserved_nodes;
 mod rules;
 mod run_windows;
 mod settle;
@@ -107,30 +109,6 @@ use tree::{NodeId, Share, Tree};
 use plimsoll_state::Answer;
 use plimsoll_state::model::{Resources, StringMap};
 use plimsoll_state::slab::Id;
-
-/// Types of conditions of a workload (Kueue v1beta2).
-pub mod cond {
-    /// Quota and flavors are taken.
-    pub const QUOTA_RESERVED: &str = "QuotaReserved";
-    /// Quota is taken and all checks passed: the job may start.
-    pub const ADMITTED: &str = "Admitted";
-    /// All pods are ready.
-    pub const PODS_READY: &str = "PodsReady";
-    /// The workload has to stop.
-    pub const EVICTED: &str = "Evicted";
-    /// The eviction was a preemption.
-    pub const PREEMPTED: &str = "Preempted";
-    /// Whether it may be queued again.
-    pub const REQUEUED: &str = "Requeued";
-    /// The end.
-    pub const FINISHED: &str = "Finished";
-    /// `spec.active` is about to become false.
-    pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
-    /// It could preempt, but a preemption gate is closed.
-    pub const BLOCKED_ON_GATES: &str = "BlockedOnPreemptionGates";
-    /// A pod group lost pods and waits for others.
-    pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
-}
 
 /// Input of queueing: changes of objects, and answers to actions.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
+use plimsoll_state::reservation::ReservedNode;
 use plimsoll_state::slab::{Id, Slab};
 use plimsoll_state::time::Time;
 
@@ -189,6 +190,10 @@ impl Dirty {
 pub(crate) struct JointAdmission {
     /// ClusterQueues with workloads that wait for capacity on nodes.
     pub(crate) awaiting_nodes: BTreeSet<ClusterQueueId>,
+    /// Nodes reserved for workloads that are about to be admitted.
+    pub(crate) reserved: BTreeMap<WorkloadId, Vec<ReservedNode>>,
+    /// Workloads whose status says that nodes were reserved for them, by a process before this one.
+    pub(crate) recorded: BTreeSet<WorkloadId>,
     /// Workloads that have lost their quota since nodes were reserved for their pods.
     pub(crate) no_longer_admitted: Vec<WorkloadKey>,
     /// What need not be tried again.

@@ -238,7 +238,12 @@ fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
         families
     });
     let queueing = queueing.unwrap_or_default();
-    let place = engine.scheduler().map(|p| observer.families(p.queue_counts())).unwrap_or_default();
+    let place = engine.scheduler().map(|p| {
+        let mut families = crate::metrics::reserved::families(p);
+        families.extend(observer.families(p.queue_counts()));
+        families
+    });
+    let place = place.unwrap_or_default();
     // Whoever asked may have given up.
     let _ = to.send((queueing, place));
 }

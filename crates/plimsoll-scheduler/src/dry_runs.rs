@@ -3,7 +3,7 @@
 //! workload when that is admitted.
 
 use super::Scheduler;
-use super::cluster::{NodeId, Pod};
+use super::cluster::{NodeId, Pod, PodId};
 use super::node_reservations::Placeholder;
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::DryRunId;
@@ -46,17 +46,7 @@ impl Scheduler {
         let name = format!("{}-{}", workload.name, pod.pod_set);
         let mut last = None;
         for _ in 0..count {
-            self.placeholders += 1;
-            let shape = match last {
-                Some(row) => self.cluster.shapes.share(self.cluster.pods[row].shape),
-                None => self.cluster.shapes.acquire(pod, &mut self.cluster.strings),
-            };
-            let row = Pod::new(&format!("reservation-{}", self.placeholders), &name, shape);
-            let id = self.cluster.insert_pod(row);
-            let Some(profile) = self.profile_of(id).filter(|_| !self.is_extended(id)) else {
-                self.cluster.remove_pod(id);
-                return None;
-            };
+            let (id, profile) = self.placeholder(pod, &name, last)?;
             match self.best_node(id, profile) {
                 Ok(node) => {
                     self.cluster.place(id, node);
@@ -70,6 +60,28 @@ impl Scheduler {
             }
         }
         None
+    }
+
+    /// A row for a pod to come, on no node, and its profile; `like`: one for an equal pod. `None`: its scheduler is not ours,
+    /// or extenders have to be asked.
+    pub(super) fn placeholder(
+        &mut self,
+        pod: &model::Pod,
+        name: &str,
+        like: Option<PodId>,
+    ) -> Option<(PodId, usize)> {
+        self.placeholders += 1;
+        let shape = match like {
+            Some(row) => self.cluster.shapes.share(self.cluster.pods[row].shape),
+            None => self.cluster.shapes.acquire(pod, &mut self.cluster.strings),
+        };
+        let id =
+            self.cluster.insert_pod(Pod::new(&format!("reservation-{}", self.placeholders), name, shape));
+        let profile = self.profile_of(id).filter(|_| !self.is_extended(id));
+        if profile.is_none() {
+            self.cluster.remove_pod(id);
+        }
+        Some((id, profile?))
     }
 
     /// Takes the pods of a dry run off their nodes, to restore it later.

@@ -12,20 +12,45 @@ use super::framework::{CycleState, Incoming};
 use super::node_reservations::Claim;
 use super::ranked::Rank;
 use plimsoll_state::model::{self, WorkloadKey};
-use plimsoll_state::reservation::{DryRunId, ReservationId};
+use plimsoll_state::reservation::{DryRunId, ReservationId, ReservedNode};
 use plimsoll_state::time::{Duration, Time};
+use std::collections::BTreeMap;
 
 /// How long nodes are reserved for pods that do not come. The pods are scheduled like any other afterwards.
-const EXPIRY: Duration = Duration::from_seconds(300);
+pub(super) const EXPIRY: Duration = Duration::from_seconds(300);
 
 impl Scheduler {
-    /// Reserves the nodes that dry runs found for the pods of a workload. The dry runs have to stand; they end. What was
-    /// reserved for the workload before is released.
-    pub fn reserve_nodes(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) {
+    /// Reserves the nodes that dry runs found for the pods of a workload, and names them. The dry runs have to stand; they
+    /// end. What was reserved for the workload before is released.
+    pub fn reserve_nodes(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        runs: &[DryRunId],
+    ) -> Vec<ReservedNode> {
         self.now = now;
         self.release_nodes(workload);
-        let found = runs.iter().filter_map(|&id| self.dry_runs.remove(id)).flat_map(|run| run.rows).collect();
+        let found: Vec<_> =
+            runs.iter().filter_map(|&id| self.dry_runs.remove(id)).flat_map(|run| run.rows).collect();
+        let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for (node, placeholder) in &found {
+            let node = self.cluster.strings.text(self.cluster.nodes[*node].name);
+            *places.entry((&placeholder.pod_set, node)).or_default() += 1;
+        }
+        let of = |((pod_set, node), pods): ((&str, &str), usize)| ReservedNode {
+            pod_set: pod_set.to_owned(),
+            node: node.to_owned(),
+            pods,
+        };
+        let places = places.into_iter().map(of).collect();
         self.reservations.reserve(workload, found, now, now.plus(EXPIRY));
+        places
+    }
+
+    /// How many places on nodes are reserved for pods to come, for how many workloads, and since when the oldest is.
+    pub fn reserved_places(&self) -> (usize, usize, Option<Time>) {
+        let since = self.reservations.oldest_placeholder();
+        (self.reservations.all_placeholders().count(), self.reservations.workload_keys().count(), since)
     }
 
     /// The best node for a pod now, without preempting others.
@@ -117,9 +142,10 @@ impl Scheduler {
         self.pod_delete(&uid);
     }
 
-    /// Notes a pod whose workload has reservations. One that is on no node yet may consume one; one that got a node
+    /// Notes a pod of a workload, which may have reservations. One that is on no node yet may consume one; one that got a node
     /// otherwise releases one, the first time that is seen. `before` is the node that it was on until now.
     pub(super) fn note_reserved_pod(&mut self, id: PodId, pod: &model::Pod, before: Option<NodeId>) {
+        self.cluster.workloads.join(id, pod);
         if !self.reservations.any_workload() || pod.workload.is_empty() || pod.pod_set.is_empty() {
             return;
         }

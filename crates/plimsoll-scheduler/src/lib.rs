@@ -41,6 +41,7 @@ mod post_filter;
 mod pre_bind;
 mod queue;
 mod ranked;
+mod rebuild;
 mod runner;
 mod sweep;
 

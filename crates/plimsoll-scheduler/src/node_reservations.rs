@@ -122,6 +122,12 @@ impl NodeReservations {
         })
     }
 
+    /// Since when the oldest reservation of a workload is there.
+    pub(crate) fn oldest_placeholder(&self) -> Option<Time> {
+        let placeholders = self.table.iter().filter(|(_, r)| matches!(r.held, Held::Placeholder(_)));
+        placeholders.map(|(_, r)| r.since).min()
+    }
+
     /// The last reservation made for a workload on a node: its id and its placeholder.
     pub(crate) fn last_placeholder_on(&self, node: NodeId) -> Option<(ReservationId, PodId)> {
         let on_node = self.table.at(node).filter_map(|(id, r)| match &r.held {

@@ -81,6 +81,8 @@ pub struct Outcome {
     pub digest: u64,
     /// How long workloads that had quota waited for nodes at most, by priority.
     pub waited_for_nodes: BTreeMap<i64, Duration>,
+    /// How many pods the scheduler once had no node for.
+    pub unschedulable: usize,
 }
 
 impl World {
@@ -137,7 +139,14 @@ impl World {
     pub fn outcome(&self) -> Outcome {
         let took = self.network.now().since(START);
         let waited_for_nodes = self.checkers.waited_for_nodes().clone();
-        Outcome { steps: self.steps, took, violation: None, digest: self.digest(), waited_for_nodes }
+        Outcome {
+            steps: self.steps,
+            took,
+            violation: None,
+            digest: self.digest(),
+            waited_for_nodes,
+            unschedulable: self.checkers.unschedulable(),
+        }
     }
 
     /// What happened so far, with trace.

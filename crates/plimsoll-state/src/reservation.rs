@@ -36,6 +36,17 @@ pub enum Cause {
     Nominated,
 }
 
+/// Nodes reserved for pods of a podset, as both halves of the engine name them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReservedNode {
+    /// Name of the podset.
+    pub pod_set: String,
+    /// Name of the node.
+    pub node: String,
+    /// For how many pods.
+    pub pods: usize,
+}
+
 /// Capacity that is held for an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation<O, P, H> {

@@ -17,6 +17,9 @@ pub(super) fn spec(cpu: i64) -> PodSpec {
 
 pub(super) struct World {
     pub(super) engine: Engine,
+    config: EngineConfig,
+    /// Nodes and what was there before the first workload.
+    there: Vec<Event>,
     pub(super) now: i64,
     pub(super) version: u64,
     pub(super) workloads: BTreeMap<String, Workload>,
@@ -45,11 +48,11 @@ impl World {
         queueing: plimsoll_queueing::Config,
         queues: &[ClusterQueue],
     ) -> Self {
-        let engine = Engine::new(EngineConfig {
+        let config = EngineConfig {
             scheduler: Some(plimsoll_scheduler::Config::default()),
             queueing: Some(queueing),
             joint,
-        });
+        };
         let mut events = vec![plimsoll_queueing::Event::NamespaceUpsert("n".into(), StringMap::default())];
         let flavors: BTreeSet<&String> = queues
             .iter()
@@ -76,8 +79,11 @@ impl World {
             };
             events.push(plimsoll_queueing::Event::LocalQueueUpsert(Box::new(lq)));
         }
+        let there: Vec<Event> = events.into_iter().map(Event::Queueing).collect();
         let mut w = Self {
-            engine,
+            engine: Engine::new(config.clone()),
+            config,
+            there: there.clone(),
             now: 0,
             version: 1,
             workloads: BTreeMap::new(),
@@ -85,7 +91,7 @@ impl World {
             bound: BTreeSet::new(),
             late: BTreeSet::new(),
             stuck: Vec::new(),
-            events: events.into_iter().map(Event::Queueing).collect(),
+            events: there,
         };
         w.run();
         w
@@ -101,7 +107,26 @@ impl World {
         n.labels.insert("flavor".into(), flavor.into());
         n.allocatable.insert("cpu".into(), cpu);
         n.allocatable.insert("pods".into(), 100);
-        self.events.push(Event::Object(ObjectEvent::NodeUpsert(Box::new(n))));
+        let event = Event::Object(ObjectEvent::NodeUpsert(Box::new(n)));
+        self.there.push(event.clone());
+        self.events.push(event);
+        self.run();
+    }
+
+    /// Another process takes over: it sees pods first or last, and then decides.
+    pub(super) fn restart(&mut self, pods_first: bool) {
+        self.engine = Engine::new(self.config.clone());
+        let workloads = self.workloads.values().cloned();
+        let upsert = |w| Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(w)));
+        let mut workloads: Vec<Event> = workloads.map(upsert).collect();
+        let pods = self.pods.values().flatten().filter(|p| !self.late.contains(&p.uid));
+        let mut pods: Vec<Event> =
+            pods.map(|p| Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone())))).collect();
+        let (first, last) =
+            if pods_first { (&mut pods, &mut workloads) } else { (&mut workloads, &mut pods) };
+        for mut events in [self.there.clone(), std::mem::take(first), std::mem::take(last)] {
+            self.engine.observe(Time::from_seconds(self.now), &mut events);
+        }
         self.run();
     }
 

@@ -7,6 +7,7 @@ use crate::Queueing;
 use crate::account::is_admissible;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::{Admission, CheckState, Delayed, PodSetAssignment, QueueingStrategy, Workload};
+use crate::reserved_nodes;
 use crate::{Action, Note, cond};
 use plimsoll_state::time::{Duration, Time};
 
@@ -107,8 +108,13 @@ impl Queueing {
             wl.rounds.admitted();
         }
         self.add_entry_penalty(id, cq);
+        let places = self.joint.reserved.remove(&id).unwrap_or_default();
         self.edit(id, now, notes, |edit| {
             edit.set_reservation(admission);
+            if !places.is_empty() {
+                let names = reserved_nodes::text(&places);
+                edit.set(cond::NODES_RESERVED, true, "NodesReserved", &names);
+            }
             if complete {
                 edit.sync_admitted(explicit);
             }

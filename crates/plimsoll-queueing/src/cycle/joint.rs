@@ -4,13 +4,16 @@ use super::Cycle;
 use super::assign::Assignment;
 use super::plan::Entry;
 use crate::Queueing;
+use crate::cond;
 use crate::ids::WorkloadId;
 use crate::joint::NodeReservations;
 use crate::model::{Admission, PodSet, PodSetAssignment, WorkloadKey};
 use crate::phase::Phase;
+use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
 use plimsoll_state::model::{Pod, VolumeSource};
 use plimsoll_state::reservation::DryRunId;
+use plimsoll_state::time::Time;
 
 /// Label that ties a pod to its podset.
 const PODSET: &str = "kueue.x-k8s.io/podset";
@@ -95,7 +98,8 @@ impl Cycle<'_> {
 
     fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
         if let Some(nodes) = self.nodes.as_mut() {
-            nodes.reserve(self.now, key, runs);
+            let places = nodes.reserve(self.now, key, runs);
+            self.state.joint.reserved.insert(id, places);
         }
         self.dry_runs.others_placed = true;
         if let Some(wl) = self.state.wl_mut(id) {
@@ -110,6 +114,7 @@ impl Cycle<'_> {
         if let Some(nodes) = self.nodes.as_mut() {
             nodes.withdraw(&wl.obj.key);
         }
+        self.state.joint.reserved.remove(&e.id);
     }
 }
 
@@ -183,6 +188,52 @@ impl Queueing {
         if nodes.take_freed() {
             let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
             self.dirty.inadmissible.extend(waiting);
+        }
+    }
+
+    /// Notes a workload that got quota from a process before this one, or from a write of it that came late: its status may
+    /// name nodes that are reserved for it.
+    pub(crate) fn note_recorded_nodes(&mut self, id: WorkloadId) {
+        let recorded = |w: &&WorkloadInfo| {
+            let s = &w.obj.status;
+            !w.nodes_reserved && s.is_true(cond::NODES_RESERVED) && Phase::of(s).holds_quota()
+        };
+        if self.wl(id).filter(recorded).is_some() {
+            self.joint.recorded.insert(id);
+        }
+    }
+
+    /// Makes the reservations again that the statuses of workloads name and that this process does not know. Only a process
+    /// that has seen all nodes and pods may call it.
+    pub fn rebuild_node_reservations(&mut self, now: Time, nodes: &mut dyn NodeReservations) {
+        for id in std::mem::take(&mut self.joint.recorded) {
+            // The workload may have changed since, or be another one.
+            self.note_recorded_nodes(id);
+            if !self.joint.recorded.remove(&id) {
+                continue;
+            }
+            let Some(wl) = self.wl(id) else { continue };
+            let status = &wl.obj.status;
+            let (Some(recorded), Some(admission)) =
+                (status.condition(cond::NODES_RESERVED), &status.admission)
+            else {
+                continue;
+            };
+            // All pods have been on their nodes.
+            if status.is_true(cond::PODS_READY) || status.is_true(cond::EVICTED) {
+                continue;
+            }
+            let (key, since, mut pods) = (wl.obj.key.clone(), recorded.transition, Vec::new());
+            let places = reserved_nodes::parse(&recorded.message);
+            for assigned in &admission.assignments {
+                if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
+                    self.expected_pods(&key, podset, assigned, &mut pods);
+                }
+            }
+            nodes.rebuild(now, &key, since, &pods, &places);
+            if let Some(wl) = self.wl_mut(id) {
+                wl.nodes_reserved = true;
+            }
         }
     }
 

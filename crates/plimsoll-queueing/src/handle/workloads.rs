@@ -91,6 +91,7 @@ impl Queueing {
         }
         self.register_dependencies(id, true, now);
         self.transition(id, None, true, now);
+        self.note_recorded_nodes(id);
         self.recompute_replacements(id);
     }
 
@@ -183,6 +184,7 @@ impl Queueing {
             return;
         }
         self.transition(id, Some(&before), reshaped, now);
+        self.note_recorded_nodes(id);
         if other_old {
             self.recompute_replacements(id);
             old_before.into_iter().for_each(|o| self.recompute_replacements(o));

@@ -3,6 +3,7 @@
 mod histogram;
 pub mod jobs;
 pub mod observe;
+pub mod reserved;
 pub mod text;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -14,6 +14,7 @@ pub mod ports;
 mod preempting;
 pub mod spec;
 mod view;
+pub mod workloads;
 
 pub use amounts::{Amounts, Usage};
 pub use changes::{Changed, Changes, Moved, Pair};
@@ -61,6 +62,8 @@ pub struct Cluster {
     pub(crate) groups: group::Groups,
     /// Which group a pod has joined.
     group_keys: Map<PodId, group::GroupKey>,
+    /// Pods of Workloads.
+    pub(crate) workloads: workloads::WorkloadPods,
     /// Pods nominated to a node.
     pub(crate) nominees: BTreeSet<PodId>,
     /// Preemptions under way.
@@ -88,6 +91,7 @@ impl Default for Cluster {
             with_affinity: 0,
             groups: group::Groups::default(),
             group_keys: Map::default(),
+            workloads: workloads::WorkloadPods::default(),
             nominees: BTreeSet::new(),
             preempting: preempting::Preempting::default(),
             objects: Objects::default(),
@@ -122,6 +126,7 @@ impl Cluster {
             with_affinity: _,
             groups,
             group_keys,
+            workloads: _,
             nominees: _,
             objects,
             preempting: _,
@@ -161,6 +166,7 @@ impl Cluster {
     pub(crate) fn remove_pod(&mut self, id: PodId) {
         self.unplace(id);
         self.leave_group(id);
+        self.workloads.leave(id);
         self.nominate(id, None);
         self.preempting.forget(id);
         let hash = self.hasher.hash_one(&*self.pods[id].uid);

@@ -233,6 +233,11 @@ impl Checkers {
         self.waiting.longest()
     }
 
+    /// How many pods the scheduler once had no node for.
+    pub fn unschedulable(&self) -> usize {
+        self.pods.unschedulable()
+    }
+
     /// What is used.
     pub const fn usage(&self) -> &Usage {
         &self.usage

@@ -1,6 +1,6 @@
 //! Pods: what they use of nodes, and whether as many run as their workload is charged for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
@@ -32,11 +32,17 @@ pub struct Pods {
     running: BTreeMap<Name, Running>,
     /// Workloads of which too many pods run, and since when.
     too_many: BTreeMap<String, Time>,
+    /// Pods that the scheduler once had no node for.
+    unschedulable: BTreeSet<Name>,
 }
 
 impl Pods {
     /// A pod has changed, or is gone.
     pub fn changed(&mut self, name: &Name, object: Option<&Value>) {
+        let conditions = object.map_or(&[][..], |o| list(o, &["status", "conditions"]));
+        if conditions.iter().any(|c| c["type"] == "PodScheduled" && c["reason"] == "Unschedulable") {
+            self.unschedulable.insert(name.clone());
+        }
         let running = object.filter(|o| {
             !text(o, &["spec", "nodeName"]).is_empty()
                 && !matches!(text(o, &["status", "phase"]), "Succeeded" | "Failed")
@@ -55,6 +61,11 @@ impl Pods {
             going: deleting(object),
         };
         self.running.insert(name_of(object), running);
+    }
+
+    /// How many pods the scheduler once had no node for.
+    pub fn unschedulable(&self) -> usize {
+        self.unschedulable.len()
     }
 
     /// CPUs of bound pods, by node.
