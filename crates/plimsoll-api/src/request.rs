@@ -40,6 +40,16 @@ pub enum Request {
         /// Name.
         name: String,
     },
+    /// Reads one object that may not be there, by a list with a field selector: unlike the 404 of a GET, which a proxy may
+    /// have sent, an empty list is the API server's word. The response is null then.
+    Find {
+        /// Resource.
+        resource: Resource,
+        /// Namespace, empty for cluster scope.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
     /// POST of an object to the namespace that it names.
     Create {
         /// Resource.
@@ -122,6 +132,7 @@ impl Request {
     pub fn target(&self) -> (Resource, &str, &str) {
         match self {
             Self::Get { resource, namespace, name }
+            | Self::Find { resource, namespace, name }
             | Self::CreateSubresource { resource, namespace, name, .. }
             | Self::Patch { resource, namespace, name, .. }
             | Self::Delete { resource, namespace, name, .. } => (*resource, namespace, name),

@@ -1,8 +1,8 @@
 //! Job integrations as pure functions: from a job to its Workload, and from the Workload's admission back to the job.
 //!
 //! A caller keeps the last seen objects in an [`ObjectStore`], asks [`affected`] and [`affected_by_deletion`] which
-//! [`Key`]s an object concerns, and carries out the [`Plan`] that [`reconcile`] returns for each. `plimsoll-runtime` does this with watches
-//! and requests, the simulator with a model of the API in virtual time. Nothing here waits, reads a clock or writes.
+//! [`Key`]s an object concerns, and carries out the [`Plan`] that [`reconcile`] returns for each as [`execution`] says.
+//! `plimsoll-runtime` does this with watches and requests, the simulator with a model of the API in virtual time. Nothing here waits, reads a clock or writes.
 //!
 //! [`GenericJob`] is the seam between kinds of jobs and [`reconciler`], Kueue's generic reconciler. [`integrations`] is the
 //! registry; a kind is one file: `job.rs` for `batch/v1` Jobs, `pod/` for plain pods and pod groups, `serving.rs` for
@@ -11,6 +11,7 @@
 pub mod config;
 pub mod controllers;
 mod elastic;
+pub mod execution;
 mod finalizer;
 pub mod generic_job;
 pub mod integration;

@@ -316,6 +316,9 @@ impl Api {
         use plimsoll_api::request::Request;
         match request {
             Request::Get { resource, namespace, name } => self.get(*resource, namespace, name).await,
+            Request::Find { resource, namespace, name } => {
+                self.find(*resource, namespace, name).await.map(Option::unwrap_or_default)
+            }
             Request::Create { resource, object } => self.create(*resource, object).await,
             Request::CreateSubresource { resource, namespace, name, subresource, body } => {
                 self.create_sub(*resource, namespace, name, subresource, body).await.map(|()| Value::Null)

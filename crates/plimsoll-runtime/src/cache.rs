@@ -3,11 +3,12 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use plimsoll_jobs::Kind;
+use plimsoll_jobs::execution::Execution;
 use plimsoll_jobs::{Config, Env, ObjectStore};
 use plimsoll_state::Time;
 use serde_json::Value;
 
-use crate::api::Resource;
+use crate::api::{Error, Resource};
 
 /// An [`ObjectStore`] behind a lock, and the configuration of job integrations; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,19 @@ impl Cache {
     /// [`Cache::read`] for functions of the objects alone.
     pub fn objects<T>(&self, f: impl FnOnce(&ObjectStore) -> T) -> T {
         f(&self.objects.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes in the response to a request of a reconcile; see [`Execution::answered`].
+    ///
+    /// # Errors
+    /// When the rest of the plan must not be carried out.
+    pub fn answered(
+        &self,
+        execution: &mut Execution,
+        response: Result<Value, Error>,
+        now: Time,
+    ) -> Result<(), Error> {
+        self.write(|objects| execution.answered(response.map(Arc::new), objects, &self.config, now))
     }
 
     fn write<T>(&self, f: impl FnOnce(&mut ObjectStore) -> T) -> T {

@@ -22,6 +22,7 @@ fn verb(request: &Request) -> String {
         Request::CreateSubresource { subresource, .. } => on("create", &format!("/{subresource}")),
         Request::Patch { subresource: "", .. } => on("patch", ""),
         Request::Patch { subresource, .. } => on("patch", &format!("/{subresource}")),
+        Request::Find { .. } => on("find", ""),
         Request::Delete { .. } => on("delete", ""),
     }
 }

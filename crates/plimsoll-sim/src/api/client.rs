@@ -15,6 +15,9 @@ impl Request {
             ClientRequest::Get { resource, namespace, name } => {
                 Self::Get(Kind::of(resource)?, (namespace, name))
             }
+            ClientRequest::Find { resource, namespace, name } => {
+                Self::Find(Kind::of(resource)?, (namespace, name))
+            }
             ClientRequest::Create { resource, object } => Self::Create(Kind::of(resource)?, object),
             ClientRequest::CreateSubresource { namespace, name, subresource: "binding", body, .. } => {
                 let text = |path: &[&str]| json::text(&body, path).to_owned();

@@ -9,7 +9,7 @@ use plimsoll_api::lanes::Lane;
 use plimsoll_jobs::Key;
 
 use super::Process;
-use crate::api::{Kind, Name, Request};
+use crate::api::Request;
 use crate::network::{Caller, Network};
 
 /// A write of the engine under way.
@@ -27,8 +27,8 @@ pub enum For {
     Write(Write, Box<dyn FnOnce(Response) -> Step + Send>),
     /// The status of a queue.
     Status(StatusKey, Status),
-    /// A write of the job controllers.
-    Job(Key, JobStep),
+    /// A request of the job controllers.
+    Job(Key),
 }
 
 impl fmt::Debug for For {
@@ -36,24 +36,9 @@ impl fmt::Debug for For {
         match self {
             Self::Write(write, _) => f.debug_tuple("Write").field(write).finish_non_exhaustive(),
             Self::Status(key, _) => f.debug_tuple("Status").field(key).finish_non_exhaustive(),
-            Self::Job(key, step) => f.debug_tuple("Job").field(key).field(step).finish(),
+            Self::Job(key) => f.debug_tuple("Job").field(key).finish(),
         }
     }
-}
-
-/// A request of a key of the job controllers.
-#[derive(Debug)]
-pub enum JobStep {
-    /// Reads an object of which it isn't known whether a write to it was done.
-    Read(Kind),
-    /// Looks whether the object with this UID is there.
-    Find(Kind, String),
-    /// Creates an object.
-    Create(Kind),
-    /// Patches an object.
-    Patch(Kind, Name),
-    /// Deletes an object with this UID.
-    Delete(Kind, Name, String),
 }
 
 /// Requests under way.

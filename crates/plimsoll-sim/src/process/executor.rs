@@ -95,6 +95,11 @@ impl Executor {
     }
 }
 
+/// The answer to a request that the model of the API does not serve.
+pub fn not_served() -> ApiError {
+    ApiError::new(404, "the simulated cluster does not serve it")
+}
+
 impl Process {
     /// Begins with all writes that may begin.
     pub fn pump(&mut self, network: &mut Network) {
@@ -137,7 +142,7 @@ impl Process {
                         let decided = write.decided.filter(|_| !reads);
                         return self.send(For::Write(write, then), request, decided, network);
                     }
-                    then(response(Err(ApiError::new(404, "the simulated cluster does not serve it"))))
+                    then(response(Err(not_served())))
                 }
                 Step::Wait(pause, then) => {
                     self.executor.number += 1;
@@ -174,7 +179,7 @@ impl Process {
     /// An answer has come.
     pub fn answer(&mut self, call: u64, answer: Answer, network: &mut Network) {
         match self.calls.take(call) {
-            Some(For::Job(key, step)) => self.job_answered(key, step, answer, network),
+            Some(For::Job(key)) => self.job_answered(key, answer, network),
             Some(For::Status(key, status)) => self.status_answered(key, status, answer, network),
             Some(For::Write(write, then)) => {
                 self.carry_on(write, then(response(answer)), network);

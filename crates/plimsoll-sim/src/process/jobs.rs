@@ -1,20 +1,20 @@
 //! The job controllers: a work queue of keys, one place at a time for each, retried with growing pauses (the runtime's
-//! `jobs::control`). What is written comes from `plimsoll-jobs`.
+//! `jobs::control`). What is written, and what follows from the answers, is the product's (`plimsoll_jobs::execution`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use plimsoll_engine::Event;
-use plimsoll_jobs::plan::Write;
-use plimsoll_jobs::{Env, Key, Kind as Stored, affected, affected_by_deletion, reconcile};
-use plimsoll_queueing::{Event as QueueEvent, WorkloadKey};
+use plimsoll_jobs::execution::{Doubts, Execution, Step};
+use plimsoll_jobs::{Env, Key, Kind as Stored, affected, affected_by_deletion};
+use plimsoll_queueing::Event as QueueEvent;
 use plimsoll_state::Duration;
 use serde_json::Value;
 
 use super::Process;
-use super::calls::{For, JobStep as Step};
+use super::calls::For;
+use super::executor::not_served;
 use crate::agenda::Event as Happens;
-use crate::api::{Kind, Name, Request, Style, uid};
+use crate::api::{Kind, Name, Request, uid};
 use crate::network::{Answer, Network};
 
 /// Most keys that are worked on at once.
@@ -23,14 +23,11 @@ const WORKERS: usize = 16;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_seconds(60));
 
 /// A key that is worked on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Work {
     /// Whether it has to be worked on again.
     dirty: bool,
-    /// Objects to read first.
-    unconfirmed: VecDeque<(Kind, Name)>,
-    /// What is left of its plan, once that is made.
-    plan: Option<VecDeque<Write>>,
+    execution: Execution,
 }
 
 /// The work queue.
@@ -40,7 +37,7 @@ pub struct Jobs {
     queued: BTreeSet<Key>,
     active: BTreeMap<Key, Work>,
     failures: BTreeMap<Key, u32>,
-    unconfirmed: BTreeMap<Key, Vec<(Kind, Name)>>,
+    doubts: Doubts,
     /// Keys that wait for their pause.
     pausing: usize,
 }
@@ -94,127 +91,52 @@ impl Process {
         }
         let Some(key) = self.jobs.queue.pop_front() else { return false };
         self.jobs.queued.remove(&key);
-        let unconfirmed = self.jobs.unconfirmed.get(&key).cloned().unwrap_or_default().into();
-        self.jobs.active.insert(key.clone(), Work { unconfirmed, ..Work::default() });
+        let execution = self.jobs.doubts.begin(key.clone());
+        self.jobs.active.insert(key.clone(), Work { dirty: false, execution });
         self.go_on(key, network);
         true
     }
 
-    /// Goes on with a key: reads what is unconfirmed, plans, writes.
+    /// Goes on with a key until it sends a request or has ended.
     fn go_on(&mut self, key: Key, network: &mut Network) {
         loop {
             let Some(work) = self.jobs.active.get_mut(&key) else { return };
-            if let Some((kind, name)) = work.unconfirmed.pop_front() {
-                let request = Request::Get(kind, name);
-                return self.send(For::Job(key, Step::Read(kind)), request, None, network);
+            let env = Env { objects: &self.objects, config: &self.config, now: network.now() };
+            match work.execution.next(env) {
+                Step::Send(request) => match Request::of_client(request) {
+                    Some(request) => return self.send(For::Job(key), request, None, network),
+                    None => return self.job_answered(key, Err(not_served()), network),
+                },
+                Step::WorkloadStopped(key) => {
+                    self.tell(Event::Queueing(QueueEvent::WorkloadStopped(key)), network);
+                }
+                Step::Record(_) => {}
+                Step::RequeueAfter(pause) => {
+                    let nanos = i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX);
+                    self.requeue_after(key.clone(), Duration(nanos), network);
+                }
+                Step::Done(outcome) => return self.ended(key, outcome.is_err(), network),
             }
-            if work.plan.is_none() {
-                self.jobs.unconfirmed.remove(&key);
-                let env = Env { objects: &self.objects, config: &self.config, now: network.now() };
-                work.plan = Some(reconcile(&key, env).into());
-            }
-            let Some(write) = work.plan.as_mut().and_then(VecDeque::pop_front) else {
-                return self.ended(key, false, network);
-            };
-            if let Some((step, request)) = self.begin_write(&key, write, network) {
-                return self.send(For::Job(key, step), request, None, network);
-            }
-        }
-    }
-
-    /// The request of a write; what needs none is done at once.
-    fn begin_write(&mut self, key: &Key, write: Write, network: &mut Network) -> Option<(Step, Request)> {
-        match write {
-            Write::Create(resource, object) => {
-                let kind = Kind::of(resource)?;
-                Some((Step::Create(kind), Request::Create(kind, object)))
-            }
-            Write::Patch { resource, namespace, name, subresource, body } => {
-                let (kind, name) = (Kind::of(resource)?, (namespace, name));
-                let (status, style) = (subresource == "status", Style::Merge);
-                Some((Step::Patch(kind, name.clone()), Request::Patch { kind, name, status, style, body }))
-            }
-            Write::IfGone { resource, namespace, name, uid } => {
-                let kind = Kind::of(resource)?;
-                Some((Step::Find(kind, uid), Request::Find(kind, (namespace, name))))
-            }
-            Write::Delete { resource, namespace, name, uid } => {
-                let (kind, name) = (Kind::of(resource)?, (namespace, name));
-                let request = Request::Delete { kind, name: name.clone(), uid: uid.clone(), grace: None };
-                Some((Step::Delete(kind, name, uid), request))
-            }
-            Write::WorkloadStopped { namespace, name } => {
-                let event = QueueEvent::WorkloadStopped(WorkloadKey { namespace, name });
-                self.tell(Event::Queueing(event), network);
-                None
-            }
-            Write::RequeueAfter(pause) => {
-                let nanos = i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX);
-                self.requeue_after(key.clone(), Duration(nanos), network);
-                None
-            }
-            // Nothing in the simulated cluster asks for nodes.
-            Write::Event(_) | Write::CreateForCheck(_) => None,
         }
     }
 
     /// A request of a key was answered.
-    pub(super) fn job_answered(&mut self, key: Key, step: Step, answer: Answer, network: &mut Network) {
-        if self.confirm(&key, step, answer) {
-            self.go_on(key, network);
-        } else {
-            self.ended(key, true, network);
-        }
-    }
-
-    /// Takes in an answer; whether the next write may follow.
-    fn confirm(&mut self, key: &Key, step: Step, answer: Answer) -> bool {
-        let error = match answer {
-            Ok(object) => {
-                if let Step::Find(kind, own) = &step {
-                    let there = uid(&object) == own;
-                    if let Some(stored) = Stored::of(kind.resource()).filter(|_| there) {
-                        self.objects.put_created(stored, object);
-                    }
-                    return !there;
-                }
-                let (Step::Create(kind)
-                | Step::Read(kind)
-                | Step::Find(kind, _)
-                | Step::Patch(kind, _)
-                | Step::Delete(kind, ..)) = step;
-                if let Some(stored) = Stored::of(kind.resource()) {
-                    match step {
-                        Step::Create(_) => self.objects.put_created(stored, object),
-                        Step::Read(..) | Step::Patch(..) => self.objects.refresh(stored, object),
-                        Step::Find(..) | Step::Delete(..) => {}
-                    }
-                }
-                return true;
-            }
-            Err(e) => e,
-        };
-        // A 404 may come from a proxy: the write is repeated until the watch shows the deletion.
-        match step {
-            // The watch shows the deletion as well.
-            Step::Read(..) => error.code == 404,
-            Step::Find(..) | Step::Create(_) => false,
-            Step::Patch(kind, name) => {
-                if error.code == 404 && self.last_seen(kind, &name).is_none() {
-                    return true;
-                }
-                self.jobs.unconfirmed.entry(key.clone()).or_default().push((kind, name));
-                false
-            }
-            Step::Delete(kind, name, own) => {
-                let known = self.last_seen(kind, &name).is_some_and(|o| uid(&o) == own);
-                matches!(error.code, 404 | 409) && !known
-            }
+    pub(super) fn job_answered(&mut self, key: Key, answer: Answer, network: &mut Network) {
+        let Some(work) = self.jobs.active.get_mut(&key) else { return };
+        let answer = answer.map_err(Into::into);
+        let taken = work.execution.answered(answer, &mut self.objects, &self.config, network.now());
+        match taken {
+            Ok(()) => self.go_on(key, network),
+            Err(_) => self.ended(key, true, network),
         }
     }
 
     fn ended(&mut self, key: Key, failed: bool, network: &mut Network) {
-        let dirty = self.jobs.active.remove(&key).is_some_and(|w| w.dirty);
+        let work = self.jobs.active.remove(&key);
+        let dirty = work.as_ref().is_some_and(|w| w.dirty);
+        if let Some(work) = work {
+            self.jobs.doubts.ended(work.execution);
+        }
         let failures = self.jobs.failures.entry(key.clone()).or_insert(0);
         *failures = if failed { failures.saturating_add(1) } else { 0 };
         let pause = BACKOFF.0.0.saturating_mul(1 << failures.saturating_sub(1).min(12)).min(BACKOFF.1.0);
@@ -232,10 +154,6 @@ impl Process {
         for _ in 0..self.jobs.queue.len().min(WORKERS) {
             network.agenda.after(Duration(1_000), Happens::Reconcile(self.life));
         }
-    }
-
-    fn last_seen(&self, kind: Kind, name: &Name) -> Option<Arc<Value>> {
-        self.objects.get(Stored::of(kind.resource())?, &name.0, &name.1)
     }
 
     /// Forgets objects that came and went while the watch was broken.
