@@ -174,6 +174,25 @@ fn an_explanation_never_contradicts_an_admission_whose_answer_was_lost() {
 }
 
 #[test]
+fn nothing_is_admitted_by_a_repeated_write_when_a_check_has_changed_its_mind() {
+    let mut admit = update();
+    admit.conditions[0].kind = cond::ADMITTED.into();
+    let with = |state: &str, version: &str| {
+        let mut object = workload("u", version);
+        object["status"]["admissionChecks"] = json!([{"name": "check", "state": state}]);
+        object
+    };
+    let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(admit.clone())));
+    let seen = Some(Arc::new(with("Ready", "3")));
+    let (log, outcome) = run(action(), seen.clone(), [Err(status(409)), Ok(with("Pending", "4"))]);
+    assert_eq!(log, ["patch workloads/w/status", "get workloads/w"]);
+    let failed = |e: &Event| matches!(e, Event::Queueing(QueueEvent::WriteFailed { .. }));
+    assert!(outcome.answers.len() == 2 && outcome.answers.iter().all(failed));
+    let again = [Err(status(409)), Ok(with("Ready", "4")), Ok(with("Ready", "5"))];
+    assert_eq!(run(action(), seen, again).0.len(), 3);
+}
+
+#[test]
 fn a_conflicting_update_reads_the_workload_again() {
     let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(update())));
     let seen = Some(Arc::new(workload("u", "3")));

@@ -47,6 +47,9 @@ fn write(update: WorkloadUpdate, object: &Value, left: u32, unsure: bool) -> Ste
     if crate::kueue::contradicts_admission(object, &update) {
         return give_up(&update, "the workload has been admitted by a write whose answer was lost");
     }
+    if crate::kueue::admits_unready(object, &update) {
+        return give_up(&update, "an admission check is no longer ready");
+    }
     let status = crate::kueue::workload_status_patch(object, &update);
     if unsure && status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v) {
         return written(&update, object.clone());

@@ -17,7 +17,8 @@ pub use depends::{DEPENDS_ON, depends_on};
 pub use events::{delete_event, upsert_event};
 pub use names::{limited_name, role_hash, workload_name, workload_name_with};
 pub use status::{
-    admission, amount, cluster_queue_status, contradicts_admission, local_queue_status, workload_status_patch,
+    admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,
+    workload_status_patch,
 };
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use plimsoll_state::Time;
 use plimsoll_state::model::Resources;
 use serde_json::{Map, Value, json};
 
+use crate::json as read;
 use crate::quantity::{Format, Quantity};
 
 /// Longest message of a condition (metav1 limit).
@@ -60,6 +61,17 @@ pub fn contradicts_admission(object: &Value, update: &WorkloadUpdate) -> bool {
     let unreserved = update.conditions.iter().any(|c| c.kind == cond::QUOTA_RESERVED && !c.status)
         || update.removed_conditions.iter().any(|c| c == cond::QUOTA_RESERVED);
     unreserved && update.admission.is_none() && !object["status"]["admission"].is_null()
+}
+
+/// Whether the update admits a workload of which an admission check is no longer ready: its controller was faster. Such an
+/// update must fail, so that the engine takes on the check's state.
+pub fn admits_unready(object: &Value, update: &WorkloadUpdate) -> bool {
+    let admits = update.conditions.iter().any(|c| c.kind == cond::ADMITTED && c.status);
+    let rows = read::list(object, &["status", "admissionChecks"]);
+    admits
+        && update.admission_checks.is_none()
+        && !read::is_true(object, cond::ADMITTED)
+        && rows.iter().any(|row| row["state"] != "Ready")
 }
 
 /// The merge patch for `status` that makes `update` happen to `object`, as it is now. Lists are whole, because a
