@@ -56,6 +56,8 @@ pub enum Event {
     Kubelets,
     /// The admission check's controller looks at a workload.
     Check(String),
+    /// The cluster autoscaler looks at a request.
+    Provide(String),
     /// A workload without a job in the cluster ends: its name and the number of its run.
     Finish(String, u32),
     /// Users look at what they have.
@@ -88,6 +90,7 @@ impl Event {
             | Self::Node(_)
             | Self::Kubelets
             | Self::Check(_)
+            | Self::Provide(_)
             | Self::Finish(..)
             | Self::Users => None,
         }

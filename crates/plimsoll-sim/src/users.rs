@@ -2,6 +2,7 @@
 //! workloads whose jobs are no part of the cluster. They see the API as it is and never fail.
 
 mod admin;
+pub mod autoscaler;
 mod hopes;
 mod pods;
 mod reading;
@@ -60,6 +61,8 @@ pub struct Users {
     namespace: Option<bool>,
     /// Workloads that are inactive and hold no quota, and since when.
     idle: BTreeMap<Name, Time>,
+    /// Whether the check is active; `None`: it is deleted.
+    check: Option<bool>,
     /// Answers of the check's controller in thousandths: `Retry`, `Rejected`.
     answers: (u32, u32),
     answered: u64,
@@ -90,6 +93,7 @@ impl Users {
             pods: Pods::default(),
             namespace: Some(true),
             idle: BTreeMap::new(),
+            check: Some(true),
             answers: (0, 0),
             answered: 0,
         };
@@ -102,6 +106,7 @@ impl Users {
             |s: &QueueSpec| Queue { spec: Some(s.clone()), stop: Stop::None, local: Some(Stop::None) };
         self.queues = self.plan.queues.iter().map(queue).collect();
         self.answers = (0, 0);
+        self.check = Some(true);
         self.namespace = Some(true);
     }
 
@@ -257,6 +262,9 @@ impl Users {
         if kind == Kind::Pod {
             return self.pod_changed(&name, change, network);
         }
+        if kind == Kind::ProvisioningRequest && !change.deleted {
+            self.requested(&change.object, network);
+        }
         if kind != Kind::Workload {
             return;
         }
@@ -274,7 +282,12 @@ impl Users {
             let span = self.runs.get(&name).copied().unwrap_or_default();
             network.agenda.after(span, Event::Finish(name.clone(), self.rounds));
         }
-        if !change.deleted && asks(&change.object) && self.asked.insert(name.clone()) {
+        // The controller of the other check is Plimsoll.
+        if !self.settings.provisioning
+            && !change.deleted
+            && asks(&change.object)
+            && self.asked.insert(name.clone())
+        {
             let mut rng = self.dice.about(&name).of(self.answered).rng();
             network.agenda.after(Duration::from_millis(rng.range(5, 500)), Event::Check(name));
         }

@@ -223,6 +223,7 @@ impl World {
             Event::Node(name) => cluster.look_at_node(name, network),
             Event::Kubelets => return (None, cluster.step_kubelets(network)),
             Event::Check(name) => users.check(name, network),
+            Event::Provide(name) => users.provide(name, network),
             Event::Finish(name, round) => users.finish(name, *round, network),
             Event::Collect => cluster.collect(network),
             Event::Users => {
@@ -280,6 +281,7 @@ impl World {
             | Event::Node(_)
             | Event::Kubelets
             | Event::Check(_)
+            | Event::Provide(_)
             | Event::Finish(..)
             | Event::Users => return false,
         }

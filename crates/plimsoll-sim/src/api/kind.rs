@@ -25,6 +25,12 @@ pub enum Kind {
     Flavor,
     /// Admission checks.
     AdmissionCheck,
+    /// Configurations of requests to the cluster autoscaler.
+    ProvisioningConfig,
+    /// Requests to the cluster autoscaler.
+    ProvisioningRequest,
+    /// Pod templates of those.
+    PodTemplate,
     /// Topologies.
     Topology,
     /// Priority classes of workloads.
@@ -35,7 +41,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds. Lists of a client that starts are read in this order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Namespace,
         Self::Node,
         Self::Pod,
@@ -46,6 +52,9 @@ impl Kind {
         Self::Cohort,
         Self::Flavor,
         Self::AdmissionCheck,
+        Self::ProvisioningConfig,
+        Self::ProvisioningRequest,
+        Self::PodTemplate,
         Self::Topology,
         Self::WorkloadPriorityClass,
         Self::RunWindow,
@@ -64,6 +73,9 @@ impl Kind {
             Self::Cohort => resource::COHORTS,
             Self::Flavor => resource::FLAVORS,
             Self::AdmissionCheck => resource::ADMISSION_CHECKS,
+            Self::ProvisioningConfig => resource::PROVISIONING_CONFIGS,
+            Self::ProvisioningRequest => resource::PROVISIONING_REQUESTS,
+            Self::PodTemplate => resource::POD_TEMPLATES,
             Self::Topology => resource::TOPOLOGIES,
             Self::WorkloadPriorityClass => resource::WORKLOAD_PRIORITY_CLASSES,
             Self::RunWindow => resource::RUN_WINDOWS,

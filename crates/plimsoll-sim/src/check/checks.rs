@@ -32,13 +32,13 @@ impl Checks {
         }
     }
 
-    /// Whether a workload may have become this from what it was.
+    /// Whether a workload may have become this from what it was; whether it is admitted and a check is for it.
     ///
     /// # Errors
     /// When it is admitted though a check is not ready.
-    pub fn compare(&self, name: &str, old: &Held, new: &Held) -> Result<(), Violation> {
+    pub fn compare(&self, name: &str, old: &Held, new: &Held) -> Result<bool, Violation> {
         if old.is_admitted() || !new.is_admitted() {
-            return Ok(());
+            return Ok(false);
         }
         let required = self.queues.get(new.queue()).and_then(Option::as_ref).and_then(Option::as_ref);
         let asked = required.is_some_and(|r| r.is_empty() || new.flavors().any(|f| r.iter().any(|r| r == f)));
@@ -47,6 +47,6 @@ impl Checks {
             let message = format!("{name} is admitted, and its checks are {:?}", new.ready());
             return Err(Violation::new(Rule::Unchecked, message));
         }
-        Ok(())
+        Ok(asked)
     }
 }

@@ -1,6 +1,7 @@
 //! Checkers: what must hold whatever happens, recounted from the API model after every step, without the engine's own
 //! arithmetic.
 
+mod autoscaling;
 mod calendar;
 mod checks;
 mod dependencies;
@@ -18,6 +19,7 @@ use std::rc::Rc;
 use plimsoll_state::{Duration, Time};
 
 use crate::api::{Change, Kind, Name, name_of};
+use autoscaling::Requests;
 use checks::Checks;
 use dependencies::Dependencies;
 use pods::Pods;
@@ -39,6 +41,8 @@ pub enum Rule {
     AdmittedWhole,
     /// No workload is admitted before the checks of its ClusterQueue are ready.
     Unchecked,
+    /// The cluster autoscaler is not asked twice for the same workload.
+    AskedTwice,
     /// No workload gets quota before its dependencies are met.
     Dependencies,
     /// No workload gets quota outside of its run windows, nor runs on there.
@@ -97,6 +101,7 @@ pub struct Checkers {
     usage: Usage,
     pods: Pods,
     checks: Checks,
+    requests: Requests,
     waiting: Waiting,
     dependencies: Dependencies,
     jobs: slices::Jobs,
@@ -126,6 +131,12 @@ impl Checkers {
         if kind == Kind::ClusterQueue {
             self.checks.know(&name.1, object);
         }
+        if kind == Kind::AdmissionCheck {
+            self.requests.know_check(object);
+        }
+        if kind == Kind::ProvisioningRequest {
+            return self.requests.changed(&name.1, &change.object, change.deleted);
+        }
         if kind == Kind::Job {
             self.jobs.know(&change.object, change.deleted);
         }
@@ -153,7 +164,8 @@ impl Checkers {
                 windows::check_start(&name.1, new, decided.unwrap_or_default())?;
             }
             new.check_change(&name.1, &old)?;
-            self.checks.compare(&name.1, &old, new)?;
+            let asks = self.checks.compare(&name.1, &old, new)?;
+            self.requests.compare(&name.1, &old, new, asks)?;
             if let Some(decided) = decided {
                 self.within(&name.1, &before, decided, now)?;
             }

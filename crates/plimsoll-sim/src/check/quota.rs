@@ -99,6 +99,9 @@ impl Quotas {
             | Kind::LocalQueue
             | Kind::Flavor
             | Kind::AdmissionCheck
+            | Kind::ProvisioningConfig
+            | Kind::ProvisioningRequest
+            | Kind::PodTemplate
             | Kind::Topology
             | Kind::WorkloadPriorityClass => {}
         }

@@ -193,6 +193,11 @@ impl Held {
         if self.assigned && self.reserved { self.podsets.iter().map(|(_, count, _)| count).sum() } else { 0 }
     }
 
+    /// UID.
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
+    }
+
     /// Whether its job may run.
     pub const fn runs(&self) -> bool {
         self.admitted && !self.evicted && self.counts

@@ -39,6 +39,28 @@ fn owner(object: &Value) -> Option<(&str, &str)> {
     jobs.next().map(|o| (text(o, &["name"]), text(o, &["uid"])))
 }
 
+/// Kinds that Workloads and requests own.
+const OWNED: [Kind; 2] = [Kind::ProvisioningRequest, Kind::PodTemplate];
+
+/// Deletes requests and templates whose owner is gone.
+fn collect_owned(network: &mut Network) {
+    for kind in OWNED {
+        let exists = |o: &Value| {
+            let kinds = [Kind::Workload, Kind::ProvisioningRequest];
+            let owner = kinds.into_iter().find(|k| o["kind"] == k.name());
+            let owner = owner.and_then(|k| network.api.get(k, NAMESPACE, text(o, &["name"])));
+            owner.is_some_and(|owner| o["uid"] == uid(owner))
+        };
+        let orphan =
+            |o: &&Arc<Value>| !list(o, &["metadata", "ownerReferences"]).iter().any(exists) && !deleting(o);
+        let all: Vec<Arc<Value>> = network.api.all(kind).filter(orphan).cloned().collect();
+        for object in all {
+            let (name, uid, now) = (name_of(&object), uid(&object).to_owned(), network.now());
+            let _ = network.api.handle(Request::Delete { kind, name, uid, grace: None }, now);
+        }
+    }
+}
+
 impl Cluster {
     /// A cluster without nodes.
     pub fn new(seed: u64) -> Self {
@@ -81,12 +103,20 @@ impl Cluster {
                     let job = job.to_owned();
                     self.look_at_job(&job, network);
                 }
+                if change.deleted && OWNED.iter().any(|kind| network.api.all(*kind).next().is_some()) {
+                    network.agenda.after(Duration::from_millis(10), Event::Collect);
+                }
             }
             Kind::Node => {
                 let (name, wait) = (name_of(&change.object).1, self.soon("node", 50));
                 network.agenda.after(wait, Event::Node(name));
             }
+            // What belongs to one that is gone already is collected, too.
+            Kind::ProvisioningRequest | Kind::PodTemplate => {
+                network.agenda.after(Duration::from_millis(10), Event::Collect);
+            }
             Kind::Namespace
+            | Kind::ProvisioningConfig
             | Kind::ClusterQueue
             | Kind::LocalQueue
             | Kind::Cohort
@@ -98,8 +128,9 @@ impl Cluster {
         }
     }
 
-    /// Deletes workloads all of whose pods are gone: the garbage collector.
+    /// Deletes workloads all of whose pods are gone, and requests whose owner is: the garbage collector.
     pub fn collect(&self, network: &mut Network) {
+        collect_owned(network);
         let exists = |o: &Value| {
             let pod = network.api.get(Kind::Pod, NAMESPACE, text(o, &["name"]));
             pod.is_some_and(|p| o["uid"] == uid(p))

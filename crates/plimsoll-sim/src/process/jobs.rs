@@ -59,8 +59,8 @@ impl Process {
     }
 
     fn enqueue(&mut self, key: Key, network: &mut Network) {
-        // The controller of the check is one of the users.
-        if matches!(key, Key::Provisioning(..) | Key::AdmissionCheck(_)) {
+        // The controller of another check is one of the users.
+        if !self.provisioning && matches!(key, Key::Provisioning(..) | Key::AdmissionCheck(_)) {
             return;
         }
         if let Some(work) = self.jobs.active.get_mut(&key) {

@@ -63,6 +63,8 @@ pub struct Process {
     pub stopping: bool,
     /// Whether the engine places pods.
     placement: bool,
+    /// Whether its own controller answers for the admission check.
+    provisioning: bool,
     inbox: Vec<Event>,
     /// When the engine's next step is put down for.
     due: Option<Time>,
@@ -93,7 +95,10 @@ impl Known {
 
     /// Takes in what the process sees.
     fn see(&mut self, kind: Kind, name: &str, object: Option<&serde_json::Value>, now: Time) {
-        if matches!(kind, Kind::Pod | Kind::Job | Kind::Workload) {
+        if matches!(
+            kind,
+            Kind::Pod | Kind::Job | Kind::Workload | Kind::ProvisioningRequest | Kind::PodTemplate
+        ) {
             return;
         }
         let mut quotas = self.0.last().map(|q| (*q.quotas).clone()).unwrap_or_default();
@@ -106,8 +111,12 @@ impl Known {
 
 /// Kinds that the process watches.
 fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
-    let placement = settings.placement;
-    let needed = move |kind: &Kind| placement || !matches!(kind, Kind::Pod | Kind::Job);
+    let (placement, provisioning) = (settings.placement, settings.provisioning);
+    let needed = move |kind: &Kind| match kind {
+        Kind::Pod | Kind::Job => placement,
+        Kind::ProvisioningConfig | Kind::ProvisioningRequest | Kind::PodTemplate => provisioning,
+        _ => true,
+    };
     Kind::ALL.into_iter().filter(needed)
 }
 
@@ -140,6 +149,10 @@ impl Process {
         };
         let scheduler = settings.placement.then(plimsoll_scheduler::Config::default);
         let config = EngineConfig { scheduler, queueing: Some(queueing), joint: settings.joint };
+        let mut objects = ObjectStore::default();
+        if settings.provisioning {
+            objects.serve_requests(Some(plimsoll_api::resource::PROVISIONING_REQUESTS));
+        }
         Self {
             life,
             replica,
@@ -147,7 +160,7 @@ impl Process {
             led_since: None,
             newest: 0,
             engine: Engine::new(config),
-            objects: ObjectStore::default(),
+            objects,
             watches: watched(&settings).map(Watch::new).collect(),
             unlisted: watched(&settings).collect(),
             calls: Calls::default(),
@@ -161,6 +174,7 @@ impl Process {
             },
             stopping: false,
             placement: settings.placement,
+            provisioning: settings.provisioning,
             inbox: Vec::new(),
             due: None,
             stepped: Time(0),

@@ -1,4 +1,5 @@
-//! Adds to a scenario what not every one has: dependencies, run windows, elastic jobs. The draws are none of those that
+//! Adds to a scenario what not every one has: dependencies, run windows, elastic jobs, requests to the cluster
+//! autoscaler. The draws are none of those that
 //! make the rest of it.
 
 use plimsoll_state::rng::Rng;
@@ -23,6 +24,14 @@ pub fn add(scenario: &mut Scenario) {
     }
     if scenario.settings.placement && !scenario.settings.topology && rng.chance(400) {
         elastic(scenario, &mut rng);
+    }
+    // Pods that an elastic Job gets later name the first slice's request and stay gated, as with Kueue.
+    if rng.chance(200) && !submitted(scenario).any(|(_, spec)| spec.elastic) {
+        // Checks are a part of most queues then.
+        scenario.settings.provisioning = true;
+        for queue in &mut scenario.plan.queues {
+            queue.check |= rng.chance(600);
+        }
     }
     scenario.operations.sort_by_key(|o| o.at);
 }

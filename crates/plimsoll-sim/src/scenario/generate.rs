@@ -80,6 +80,7 @@ fn settings(rng: &mut Rng) -> Settings {
         explain_every: [50, 1_000][rng.below(2) as usize],
         pods_ready,
         block_admission: pods_ready > 0 && rng.chance(500),
+        provisioning: false,
         standby: false,
     }
 }

@@ -71,6 +71,9 @@ pub struct Settings {
     /// `waitForPodsReady.blockAdmission`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub block_admission: bool,
+    /// Whether the admission check is the one that asks the cluster autoscaler for nodes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub provisioning: bool,
     /// Whether a second replica follows the one that leads.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,

@@ -13,6 +13,8 @@ use crate::api::stamp;
 pub const NAMESPACE: &str = "n";
 /// Flavors.
 pub const FLAVORS: [&str; 2] = ["f0", "f1"];
+/// Configuration of requests to the cluster autoscaler.
+const PROVISIONING: &str = "provisioning";
 /// The admission check.
 pub const CHECK: &str = "check";
 /// Topology levels, coarse to fine.
@@ -46,8 +48,28 @@ pub fn flavor(flavor: usize, settings: &Settings) -> Value {
     out
 }
 
-/// The check. With a topology it is of the kind after which places are found.
+/// Configuration of the requests that the check makes: two retries.
+pub fn provisioning() -> Value {
+    let retries = json!({"backoffLimitCount": 2, "backoffBaseSeconds": 5, "backoffMaxSeconds": 20});
+    let class = "check-capacity.autoscaling.x-k8s.io";
+    json!({
+        "metadata": {"name": PROVISIONING},
+        "spec": {"provisioningClassName": class, "retryStrategy": retries},
+    })
+}
+
+/// The check. With a topology it is of the kind after which places are found. The one that asks the cluster autoscaler has
+/// its status from its own controller, and is inactive without its configuration.
 pub fn check(active: bool, settings: &Settings) -> Value {
+    if settings.provisioning {
+        let name = if active { PROVISIONING } else { "none" };
+        let parameters =
+            json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": name});
+        let controller = "kueue.x-k8s.io/provisioning-request";
+        return json!({
+            "metadata": {"name": CHECK}, "spec": {"controllerName": controller, "parameters": parameters},
+        });
+    }
     let controller =
         if settings.topology { "kueue.x-k8s.io/provisioning-request" } else { "example.com/check" };
     let status = if active { "True" } else { "False" };

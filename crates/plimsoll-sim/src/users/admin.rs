@@ -12,7 +12,8 @@ use crate::scenario::objects::{self, NAMESPACE, node_name};
 use crate::scenario::{NodeSpec, Operation, QuotaSpec, WindowSpec};
 
 /// Kinds of which objects lie in the namespace.
-const NAMESPACED: [Kind; 4] = [Kind::Job, Kind::Pod, Kind::Workload, Kind::LocalQueue];
+const NAMESPACED: [Kind; 6] =
+    [Kind::Job, Kind::Pod, Kind::Workload, Kind::LocalQueue, Kind::ProvisioningRequest, Kind::PodTemplate];
 /// Priority classes.
 const CLASSES: std::ops::Range<i32> = 0..5;
 
@@ -29,6 +30,9 @@ impl Users {
         }
         for class in CLASSES {
             self.put_class(class, Some(objects::planned_value(class)), network);
+        }
+        if self.settings.provisioning {
+            self.put(Kind::ProvisioningConfig, objects::provisioning(), network);
         }
         self.put(Kind::AdmissionCheck, objects::check(true, &self.settings), network);
         for (i, spec) in self.plan.windows.iter().enumerate() {
@@ -56,6 +60,9 @@ impl Users {
         }
         for flavor in 0..objects::FLAVORS.len() {
             self.put_missing(Kind::Flavor, objects::flavor(flavor, &self.settings), network);
+        }
+        if let Some(active) = self.check.filter(|_| self.settings.provisioning) {
+            self.put_missing(Kind::AdmissionCheck, objects::check(active, &self.settings), network);
         }
         for (i, queue) in self.queues.iter().enumerate() {
             if let Some(spec) = &queue.spec {
@@ -161,6 +168,7 @@ impl Users {
                 self.put_or_delete(Kind::Flavor, global(name), object, network);
             }
             Operation::Check { active } => {
+                self.check = *active;
                 let object = active.map(|active| objects::check(active, &self.settings));
                 self.put_or_delete(Kind::AdmissionCheck, global(objects::CHECK.to_owned()), object, network);
             }

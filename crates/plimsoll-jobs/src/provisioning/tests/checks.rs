@@ -56,7 +56,7 @@ fn checks_say_whether_they_work() {
             (&active["status"], &active["reason"], &active["message"]),
             (&json!(status), &json!(reason), &json!(message))
         );
-        assert!(harness.write(&writes[0], Fate::Done));
+        assert!(harness.write(&writes[0]));
         let env = harness.cache.env(NOW);
         assert!(reconcile(&Key::AdmissionCheck("ac".into()), env).is_empty(), "said once");
     }
@@ -95,7 +95,7 @@ fn a_refused_creation_is_reported() {
         [format!("FailedCreate: {message}"), "wl/status".into()]
     );
     for write in &said {
-        harness.write(write, Fate::Done);
+        harness.write(write);
     }
     assert_eq!(harness.check()["message"], message);
     let env = harness.cache.env(NOW);

@@ -3,7 +3,6 @@
 mod attempts;
 mod checks;
 mod conditions;
-mod faults;
 mod requests;
 
 use std::collections::BTreeMap;
@@ -16,16 +15,6 @@ use crate::testing::Fixture;
 use crate::{Config, reconcile};
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
-
-/// What happens to a write.
-#[derive(Clone, Copy, PartialEq)]
-enum Fate {
-    Done,
-    /// Refused, nothing happened.
-    Refused,
-    /// Done, but nobody was told.
-    AnswerLost,
-}
 
 /// Objects of a few kinds as the API has them, and a cache that follows them. One workload; the tests say what follows.
 struct Harness {
@@ -116,22 +105,8 @@ impl Harness {
         &self.objects[&(Kind::Workload, "ns".into(), "wl".into())]["status"]["admissionChecks"][0]
     }
 
-    /// One write, as far as fate lets it: whether the next one follows.
-    fn write(&mut self, write: &Write, fate: Fate) -> bool {
-        match fate {
-            Fate::Done => self.carry_out(write),
-            Fate::Refused => false,
-            Fate::AnswerLost => {
-                // The change is not seen before the next restart.
-                let cache = std::mem::take(&mut self.cache);
-                self.carry_out(write);
-                self.cache = cache;
-                false
-            }
-        }
-    }
-
-    fn carry_out(&mut self, write: &Write) -> bool {
+    /// One write: whether the next one follows.
+    fn write(&mut self, write: &Write) -> bool {
         match write {
             Write::CreateForCheck(order) => {
                 let key = (kind_of(order.resource), "ns".to_owned(), json::name(&order.object).to_owned());
@@ -180,7 +155,7 @@ impl Harness {
                 if matches!(write, Write::RequeueAfter(_)) {
                     return log;
                 }
-                if !self.write(write, Fate::Done) {
+                if !self.write(write) {
                     break;
                 }
             }
