@@ -7,7 +7,7 @@
 pub mod kubelet;
 pub mod logs;
 pub mod nodes;
-pub mod time;
+mod time;
 
 pub use kubelet::{Kubelet, Options, Write};
 pub use time::{MILLISECOND, Nanos, SECOND};

@@ -1,4 +1,5 @@
-//! Time as integer nanoseconds, and the two text forms Kubernetes uses.
+//! Time as integer nanoseconds, and the two text forms Kubernetes uses: `plimsoll_api::timestamp` for a crate that knows
+//! nothing of the engine.
 
 use jiff::Timestamp;
 

@@ -170,7 +170,7 @@ fn runs(kind: Kind, object: &Value) -> bool {
 
 /// A time as the API writes it.
 pub fn stamp(at: Time) -> Value {
-    json!(plimsoll_kubelet::time::seconds_text(at.0))
+    json!(plimsoll_api::timestamp::text(at))
 }
 
 impl Api {

@@ -1,12 +1,17 @@
-//! Requests to the cluster autoscaler: one at a time for each workload, which is admitted when its nodes are there.
+//! Requests to the cluster autoscaler: one at a time for each workload, which is admitted when its nodes are there, and
+//! runs no longer than they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_state::{Duration, Time};
 use serde_json::Value;
 
 use super::{Held, Rule, Violation};
 use crate::api::{deleting, list, text};
-use crate::users::autoscaler::{has_ended, is_provided};
+use crate::users::autoscaler::{has_ended, is_provided, is_revoked};
+
+/// How long the writes that stop a workload may take.
+const STOPS: Duration = Duration::from_seconds(60);
 
 /// Requests of a workload.
 #[derive(Debug, Default)]
@@ -17,6 +22,10 @@ struct Asked {
     provided: BTreeSet<String>,
     /// Whether it has had nodes since it got its quota.
     had: bool,
+    /// Since when its nodes are gone.
+    revoked: Option<Time>,
+    /// Its name, where it is admitted.
+    admitted: Option<String>,
 }
 
 /// What was asked for, by the UID of the workload.
@@ -37,12 +46,20 @@ impl Requests {
     ///
     /// # Errors
     /// When there is another one of its workload that has not ended.
-    pub fn changed(&mut self, name: &str, request: &Value, deleted: bool) -> Result<(), Violation> {
+    pub fn changed(
+        &mut self,
+        name: &str,
+        request: &Value,
+        deleted: bool,
+        now: Time,
+    ) -> Result<(), Violation> {
         let owners = list(request, &["metadata", "ownerReferences"]);
         let uid = owners.first().map_or("", |o| text(o, &["uid"]));
         let asked = self.asked.entry(uid.to_owned()).or_default();
         asked.open.remove(name);
         asked.provided.remove(name);
+        let revoked = !deleted && is_revoked(request);
+        asked.revoked = revoked.then(|| asked.revoked.unwrap_or(now));
         if deleted || deleting(request) || has_ended(request) {
             return Ok(());
         }
@@ -58,6 +75,13 @@ impl Requests {
         Ok(())
     }
 
+    /// A workload is gone.
+    pub fn gone(&mut self, uid: &str) {
+        if let Some(asked) = self.asked.get_mut(uid) {
+            asked.admitted = None;
+        }
+    }
+
     /// Whether a workload may have become this from what it was; `asks`: it was admitted, and the check is for it.
     ///
     /// # Errors
@@ -67,9 +91,25 @@ impl Requests {
         if new.is_assigned() && !old.is_assigned() {
             asked.had = !asked.provided.is_empty();
         }
+        asked.admitted = new.runs().then(|| name.to_owned());
         if asks && self.needed && !asked.had {
             let message = format!("{name} is admitted without nodes that were asked for");
             return Err(Violation::new(Rule::Unchecked, message));
+        }
+        Ok(())
+    }
+
+    /// Whether what has lost its nodes was told to stop, some time after the faults have ended.
+    ///
+    /// # Errors
+    /// When it was not.
+    pub fn overdue(&self, calm: Time, now: Time) -> Result<(), Violation> {
+        for asked in self.asked.values() {
+            let Asked { revoked: Some(since), admitted: Some(name), .. } = asked else { continue };
+            if self.needed && now.since((*since).max(calm)) > STOPS {
+                let message = format!("{name} runs on, and its nodes were taken away");
+                return Err(Violation::new(Rule::Unchecked, message));
+            }
         }
         Ok(())
     }

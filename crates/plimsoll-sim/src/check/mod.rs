@@ -135,7 +135,7 @@ impl Checkers {
             self.requests.know_check(object);
         }
         if kind == Kind::ProvisioningRequest {
-            return self.requests.changed(&name.1, &change.object, change.deleted);
+            return self.requests.changed(&name.1, &change.object, change.deleted, now);
         }
         if kind == Kind::Job {
             self.jobs.know(&change.object, change.deleted);
@@ -155,6 +155,7 @@ impl Checkers {
         let old = self.held.insert(name.clone(), new).unwrap_or_default();
         if change.deleted {
             self.held.remove(&name);
+            self.requests.gone(old.uid());
         }
         slices::add(self.held.values(), &mut self.usage);
         let gone = Held::default();
@@ -178,6 +179,7 @@ impl Checkers {
     /// # Errors
     /// The rule that was broken.
     pub fn overdue(&self, calm: Time, now: Time) -> Result<(), Violation> {
+        self.requests.overdue(calm, now)?;
         let held = self.held.iter().map(|(name, held)| (name.1.as_str(), held));
         windows::check_ends(held, &self.quotas.windows, calm, now)
     }

@@ -10,8 +10,10 @@ use crate::dice::Draw;
 use crate::network::Network;
 use crate::scenario::objects::NAMESPACE;
 
+/// Condition of a request whose nodes were taken away.
+const REVOKED: &str = "CapacityRevoked";
 /// Conditions of a request that ends.
-const ENDS: [&str; 3] = ["Failed", "BookingExpired", "CapacityRevoked"];
+const ENDS: [&str; 3] = ["Failed", "BookingExpired", REVOKED];
 
 /// Whether nodes of a request are there.
 pub fn is_provided(request: &Value) -> bool {
@@ -21,6 +23,11 @@ pub fn is_provided(request: &Value) -> bool {
 /// Whether there are no nodes for a request, or no more.
 pub fn has_ended(request: &Value) -> bool {
     ENDS.iter().any(|end| is_true(request, end))
+}
+
+/// Whether the nodes of a request were taken away.
+pub fn is_revoked(request: &Value) -> bool {
+    is_true(request, REVOKED)
 }
 
 impl Users {
@@ -44,24 +51,22 @@ impl Users {
             return;
         }
         let mut rng = self.dice.about(name).of(self.answered).rng();
-        let mut now_true = vec!["Accepted"];
-        if is_true(&request, "Provisioned") {
-            now_true = vec![if rng.chance(500) { "BookingExpired" } else { "CapacityRevoked" }];
+        let (now_true, again) = if is_true(&request, "Provisioned") {
+            (if rng.chance(500) { "BookingExpired" } else { REVOKED }, false)
+        } else if !is_true(&request, "Accepted") {
+            ("Accepted", true)
         } else if rng.chance(self.answers.0) {
-            now_true.push("Failed");
+            ("Failed", false)
         } else {
-            now_true.push("Provisioned");
-            if rng.chance(self.answers.1) {
-                let pause = Duration::from_millis(rng.range(1, 5_000));
-                network.agenda.after(pause, Event::Provide(name.to_owned()));
-            }
-        }
-        let condition = |kind: &&str| {
-            json!({"type": kind, "status": "True", "reason": kind, "message": "as the dice fell",
-                "lastTransitionTime": stamp(network.now())})
+            ("Provisioned", rng.chance(self.answers.1))
         };
-        let conditions: Vec<Value> = now_true.iter().map(condition).collect();
-        let status = json!({"status": {"conditions": conditions}});
+        if again {
+            let pause = Duration::from_millis(rng.range(1, 5_000));
+            network.agenda.after(pause, Event::Provide(name.to_owned()));
+        }
+        let condition = json!({"type": now_true, "status": "True", "reason": now_true,
+            "message": "as the dice fell", "lastTransitionTime": stamp(network.now())});
+        let status = json!({"status": {"conditions": [condition]}});
         self.patch(Kind::ProvisioningRequest, key(name), true, status, network);
     }
 }

@@ -4,13 +4,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_api::timestamp;
 use plimsoll_apimachinery::ApiError;
 use plimsoll_apiserver::http::body::Body;
 use plimsoll_apiserver::store::Key;
 use plimsoll_apiserver::{LogRequest, LogSource, Server};
 use plimsoll_kubelet::SECOND;
 use plimsoll_kubelet::logs::{Error, Line, lines};
-use plimsoll_kubelet::time::micros_text;
+use plimsoll_state::Time;
 use serde_json::Value;
 
 /// How often a followed log is looked at.
@@ -36,7 +37,11 @@ struct Follow {
 }
 
 fn text(line: &Line, timestamps: bool) -> String {
-    if timestamps { format!("{} {}\n", micros_text(line.at), line.text) } else { format!("{}\n", line.text) }
+    if timestamps {
+        format!("{} {}\n", timestamp::micro_text(Time(line.at)), line.text)
+    } else {
+        format!("{}\n", line.text)
+    }
 }
 
 fn now() -> i64 {
