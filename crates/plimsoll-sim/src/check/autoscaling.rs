@@ -11,7 +11,7 @@ use crate::api::{deleting, list, text};
 use crate::users::autoscaler::{has_ended, is_provided, is_revoked};
 
 /// How long the writes that stop a workload may take.
-const STOPS: Duration = Duration::from_seconds(60);
+const STOPS: Duration = Duration::from_seconds(30);
 
 /// Requests of a workload.
 #[derive(Debug, Default)]

@@ -58,10 +58,11 @@ impl Users {
         } else if rng.chance(self.answers.0) {
             ("Failed", false)
         } else {
-            ("Provisioned", rng.chance(self.answers.1))
+            ("Provisioned", rng.chance(5 * self.answers.1))
         };
         if again {
-            let pause = Duration::from_millis(rng.range(1, 5_000));
+            let longest = [1_000, 20_000][rng.below(2) as usize];
+            let pause = Duration::from_millis(rng.range(1, longest));
             network.agenda.after(pause, Event::Provide(name.to_owned()));
         }
         let condition = json!({"type": now_true, "status": "True", "reason": now_true,
