@@ -2,7 +2,7 @@
 
 use plimsoll_queueing::{NodeReservations, Queueing};
 use plimsoll_scheduler::Scheduler;
-use plimsoll_state::model::{Pod, WorkloadKey};
+use plimsoll_state::model::{Pod, Protection, WorkloadKey};
 use plimsoll_state::reservation::{DryRunId, ReservedNode};
 use plimsoll_state::{ObjectEvent, Time};
 
@@ -86,6 +86,26 @@ impl NodeReservations for Reservations<'_> {
         before: Option<DryRunId>,
     ) -> Option<DryRunId> {
         self.0.plan_claim(now, workload, pods, before)
+    }
+
+    fn take_out(&mut self, workload: Option<&WorkloadKey>) -> usize {
+        self.0.take_out(workload)
+    }
+
+    fn put_back(&mut self, workload: Option<&WorkloadKey>) {
+        self.0.put_back(workload);
+    }
+
+    fn extend(&mut self, now: Time, run: DryRunId, workload: &WorkloadKey, pods: &[(Pod, usize)]) -> bool {
+        self.0.extend_dry_run(now, run, workload, pods)
+    }
+
+    fn put_back_beside(&mut self, run: DryRunId, workload: &WorkloadKey) -> bool {
+        self.0.put_back_beside(run, workload)
+    }
+
+    fn protection(&self, workload: &WorkloadKey, priority: i64) -> Protection {
+        self.0.protection(workload, priority)
     }
 
     fn withdraw(&mut self, workload: &WorkloadKey) {

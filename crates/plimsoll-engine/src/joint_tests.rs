@@ -2,6 +2,7 @@
 
 mod claims;
 mod flavors;
+mod preemption;
 mod world;
 
 use plimsoll_state::ObjectEvent;

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use assign::{FlavorAssigner, Mode};
 use dry_runs::DryRuns;
 use plan::{Entry, Outcome, Plan, Recomputation, RequeueReason};
-use preempt::{CachedSearch, CandidateSearch};
+use preempt::{CachedSearch, CandidateSearch, NodeSearch};
 use reserve::ReservedCapacity;
 
 use super::cond;
@@ -100,6 +100,7 @@ pub(crate) struct Cycle<'a> {
     /// Joint admission: reserves nodes for the pods of workloads that are to be admitted.
     nodes: Option<&'a mut dyn NodeReservations>,
     dry_runs: DryRuns,
+    node_search: NodeSearch,
     strategies: Strategies,
     /// Workloads that are to be preempted. They run until they have stopped.
     preempted: BTreeSet<WorkloadId>,
@@ -152,6 +153,7 @@ impl<'a> Cycle<'a> {
             now,
             nodes,
             dry_runs: DryRuns::default(),
+            node_search: NodeSearch::default(),
             strategies,
             preempted: BTreeSet::new(),
             replaced: BTreeSet::new(),
@@ -286,7 +288,7 @@ impl<'a> Cycle<'a> {
             self.claim_nodes(e);
             return;
         }
-        if e.mode() == Mode::Preempt && e.second.is_none() && self.backs_off(e) {
+        if e.mode() == Mode::Preempt && !self.preempts_now(e) {
             return;
         }
         self.preempted.extend(e.targets.iter().map(|t| t.id));
@@ -373,6 +375,18 @@ impl<'a> Cycle<'a> {
         let places = self.state.tas_view().tas_assignment_fits(e.id, e.cq, e.assignment.as_ref());
         self.state.rollback(mark);
         (quota, places)
+    }
+
+    /// Whether an entry goes on with preemption: it need not back off, and what its victims leave can be kept for it.
+    fn preempts_now(&mut self, e: &mut Entry) -> bool {
+        if e.second.is_none() && self.backs_off(e) {
+            return false;
+        }
+        let kept = self.claim_for_preemption(e);
+        if !kept {
+            e.skip(false, plan::NO_LONGER_FITS);
+        }
+        kept
     }
 
     /// Whether an entry may not preempt now, after too many rounds. It gets another chance in time.

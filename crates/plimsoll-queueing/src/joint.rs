@@ -1,7 +1,7 @@
 //! What queueing needs of the scheduler, so that quota and nodes are decided together.
 
 use plimsoll_state::Time;
-use plimsoll_state::model::Pod;
+use plimsoll_state::model::{Pod, Protection};
 use plimsoll_state::reservation::{DryRunId, ReservedNode};
 
 use crate::model::WorkloadKey;
@@ -57,6 +57,23 @@ pub trait NodeReservations {
         pods: &[(Pod, usize)],
         before: Option<DryRunId>,
     ) -> Option<DryRunId>;
+
+    /// Takes the pods of a workload, and what is reserved for it, off their nodes, until they are put back; `None`: the pods
+    /// of all workloads that are being deleted. How many there were.
+    fn take_out(&mut self, workload: Option<&WorkloadKey>) -> usize;
+
+    /// Puts back what was taken out.
+    fn put_back(&mut self, workload: Option<&WorkloadKey>);
+
+    /// Places those of these pods that a standing dry run has no place for; whether all have one then.
+    fn extend(&mut self, now: Time, run: DryRunId, workload: &WorkloadKey, pods: &[(Pod, usize)]) -> bool;
+
+    /// Puts back the pods of a workload that was taken out, if the pods of a standing dry run have nodes beside them, where
+    /// needed other ones than before. Otherwise nothing changes.
+    fn put_back_beside(&mut self, run: DryRunId, workload: &WorkloadKey) -> bool;
+
+    /// What speaks against preempting the pods of a workload for pods of this priority.
+    fn protection(&self, workload: &WorkloadKey, priority: i64) -> Protection;
 
     /// Undoes [`NodeReservations::reserve`] before anything else has happened: the workload is not admitted after all.
     fn withdraw(&mut self, workload: &WorkloadKey);

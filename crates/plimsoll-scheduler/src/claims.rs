@@ -132,7 +132,7 @@ impl Scheduler {
 }
 
 /// The pods that have no place among `rows`.
-fn missing(pods: &[(model::Pod, usize)], rows: &[Row]) -> Vec<(model::Pod, usize)> {
+pub(super) fn missing(pods: &[(model::Pod, usize)], rows: &[Row]) -> Vec<(model::Pod, usize)> {
     let placed = |pod: &model::Pod| rows.iter().filter(|(_, p)| *p.pod_set == *pod.pod_set).count();
     let left = pods.iter().map(|(pod, count)| (pod.clone(), count.saturating_sub(placed(pod))));
     left.filter(|(_, count)| *count > 0).collect()

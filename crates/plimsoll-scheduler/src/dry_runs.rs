@@ -175,5 +175,6 @@ impl Scheduler {
         for (_, run) in self.dry_runs.iter() {
             assert!(!run.stands, "a dry run stands");
         }
+        assert!(self.taken_out.is_empty(), "pods are taken out");
     }
 }

@@ -44,6 +44,7 @@ mod ranked;
 mod rebuild;
 mod runner;
 mod sweep;
+mod victims;
 
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
 pub use extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderTls, ExtenderVictims};
@@ -295,6 +296,8 @@ pub struct Scheduler {
     node_version: u64,
     /// Pods that may be created, placed for a decision of joint admission.
     dry_runs: Slab<DryRunId, dry_runs::DryRun>,
+    /// Pods of workloads taken off their nodes for a decision of joint admission.
+    taken_out: victims::TakenOut,
     /// The cycle that waits for extenders.
     extending: Option<extend::Extending>,
     next_call: u64,
@@ -343,6 +346,7 @@ impl Scheduler {
             whole_version: 0,
             node_version: 0,
             dry_runs: Slab::default(),
+            taken_out: victims::TakenOut::default(),
             extending: None,
             next_call: 0,
             in_flight_events: Map::default(),

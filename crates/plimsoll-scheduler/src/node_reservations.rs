@@ -122,6 +122,15 @@ impl NodeReservations {
         })
     }
 
+    /// The placeholders of a workload.
+    pub(crate) fn placeholders_of(&self, key: &WorkloadKey) -> Vec<PodId> {
+        let rows = self.of_workload(key).into_iter().filter_map(|id| match &self.table.get(id)?.held {
+            Held::Placeholder(p) => Some(p.row),
+            Held::Assumed(_) | Held::Nominated => None,
+        });
+        rows.collect()
+    }
+
     /// Since when the oldest reservation of a workload is there.
     pub(crate) fn oldest_placeholder(&self) -> Option<Time> {
         let placeholders = self.table.iter().filter(|(_, r)| matches!(r.held, Held::Placeholder(_)));

@@ -83,6 +83,9 @@ pub struct Outcome {
     pub waited_for_nodes: BTreeMap<i64, Duration>,
     /// How many pods the scheduler once had no node for.
     pub unschedulable: usize,
+    /// How many workloads were preempted, and the longest time between a preemption and the start of the workload that it
+    /// was for.
+    pub preemptions: (usize, Duration),
 }
 
 impl World {
@@ -146,6 +149,7 @@ impl World {
             digest: self.digest(),
             waited_for_nodes,
             unschedulable: self.checkers.unschedulable(),
+            preemptions: self.checkers.preemptions(self.network.now()),
         }
     }
 

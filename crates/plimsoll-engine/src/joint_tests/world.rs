@@ -29,6 +29,10 @@ pub(super) struct World {
     /// Pods that are not created when their workload is admitted.
     pub(super) late: BTreeSet<String>,
     pub(super) stuck: Vec<String>,
+    /// Workloads that were preempted, in this order, and whether their pods stay on their nodes, being deleted.
+    pub(super) preempted: Vec<String>,
+    pub(super) lingers: bool,
+    going: Vec<String>,
     pub(super) events: Vec<Event>,
 }
 
@@ -91,6 +95,9 @@ impl World {
             bound: BTreeSet::new(),
             late: BTreeSet::new(),
             stuck: Vec::new(),
+            preempted: Vec::new(),
+            lingers: false,
+            going: Vec::new(),
             events: there,
         };
         w.run();
@@ -194,6 +201,30 @@ impl World {
         self.workloads.remove(name);
     }
 
+    /// The job of an evicted workload stops: its pods go, at once or later, and the workload has stopped.
+    fn stop(&mut self, name: &str) {
+        self.preempted.push(name.to_owned());
+        for mut pod in self.pods.remove(name).unwrap_or_default() {
+            self.bound.remove(&pod.uid);
+            if self.lingers {
+                pod.deleting = true;
+                self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod.clone()))));
+                self.going.push(pod.uid);
+            } else {
+                self.events.push(Event::Object(ObjectEvent::PodDelete(pod.uid)));
+            }
+        }
+        let key = WorkloadKey { namespace: "n".into(), name: name.into() };
+        self.events.push(Event::Queueing(plimsoll_queueing::Event::WorkloadStopped(key)));
+    }
+
+    /// Pods that are being deleted are gone.
+    pub(super) fn let_go(&mut self) {
+        let going = std::mem::take(&mut self.going);
+        self.events.extend(going.into_iter().map(|uid| Event::Object(ObjectEvent::PodDelete(uid))));
+        self.run();
+    }
+
     /// Steps until nothing more is asked for.
     pub(super) fn run(&mut self) {
         for _ in 0..200 {
@@ -217,12 +248,18 @@ impl World {
             Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) => {
                 let name = u.key.name.clone();
                 let Some(w) = self.workloads.get_mut(&name) else { return };
+                let evicted = w.status.is_true(cond::EVICTED);
                 u.apply(&mut w.status);
+                let stops = !evicted && w.status.is_true(cond::EVICTED);
                 self.version += 1;
                 w.version = self.version;
                 let (admitted, seen) = (w.status.is_true(cond::ADMITTED), w.clone());
                 let pods = self.engine_pods(&seen);
                 self.events.push(Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(seen))));
+                if stops {
+                    self.stop(&name);
+                    return;
+                }
                 if !admitted || self.pods.contains_key(&name) {
                     return;
                 }

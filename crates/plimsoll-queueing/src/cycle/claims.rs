@@ -5,6 +5,7 @@
 //! of one queue, by priority and then by age, across all ClusterQueues, and a workload sees the claims before it. So of all
 //! workloads that wait the first gets every place that becomes free and that it can use, and no two wait for each other.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -36,10 +37,24 @@ pub(crate) struct NodeClaim {
     nodes: u64,
 }
 
+/// The order of claims: by priority, those first for which others were preempted, then like workloads in a queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ClaimRank {
+    priority: Reverse<i64>,
+    preempts: Reverse<bool>,
+    rank: Rank,
+}
+
+impl ClaimRank {
+    fn new(rank: Rank, preempts: bool) -> Self {
+        Self { priority: rank.priority, preempts: Reverse(preempts), rank }
+    }
+}
+
 /// The claims of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct NodeClaims {
-    by_rank: BTreeMap<Rank, NodeClaim>,
+    by_rank: BTreeMap<ClaimRank, NodeClaim>,
     /// Claims that were impossible, and the version of the nodes then.
     impossible: (u64, BTreeSet<(SchedulingHashId, BTreeSet<FlavorId>)>),
     /// Whether one may have lost its reason.
@@ -62,7 +77,7 @@ impl NodeClaims {
 
 impl Queueing {
     /// Whether a workload waits in its queue as it did when it claimed nodes.
-    fn claim_holds(&self, rank: &Rank, claim: &NodeClaim) -> bool {
+    fn claim_holds(&self, ClaimRank { rank, .. }: &ClaimRank, claim: &NodeClaim) -> bool {
         let cq = self.cq(claim.cq);
         self.wl(rank.id).is_some_and(|w| {
             w.queued == Some(claim.cq)
@@ -93,10 +108,17 @@ impl Queueing {
         self.dirty.inadmissible.extend(waiting);
     }
 
+    /// The place of a workload among claims.
+    fn claim_rank(&self, id: WorkloadId) -> Option<ClaimRank> {
+        let own = ClaimRank::new(self.rank(self.wl(id)?, id), true);
+        let preempts = self.joint.claims.by_rank.contains_key(&own);
+        Some(ClaimRank { preempts: Reverse(preempts), ..own })
+    }
+
     /// The workload whose claim comes right before one of this rank.
-    fn claimant_before(&self, rank: &Rank) -> Option<&WorkloadKey> {
+    fn claimant_before(&self, rank: &ClaimRank) -> Option<&WorkloadKey> {
         let (claimant, _) = self.joint.claims.by_rank.range(..rank).next_back()?;
-        Some(&self.wl(claimant.id)?.obj.key)
+        Some(&self.wl(claimant.rank.id)?.obj.key)
     }
 }
 
@@ -109,14 +131,14 @@ impl Cycle<'_> {
         for plan in self.state.take_stale_claims() {
             self.end_dry_runs(&[plan]);
         }
-        let ranks: Vec<Rank> = self.state.joint.claims.by_rank.keys().cloned().collect();
+        let ranks: Vec<ClaimRank> = self.state.joint.claims.by_rank.keys().cloned().collect();
         for rank in ranks {
             self.put_up_claim(&rank, false);
         }
     }
 
     /// Puts up one claim, planned anew if there may be more capacity or the nodes changed within the cycle (`anew`).
-    fn put_up_claim(&mut self, rank: &Rank, anew: bool) {
+    fn put_up_claim(&mut self, rank: &ClaimRank, anew: bool) {
         let Some(nodes) = self.nodes.as_mut() else { return };
         let Some(claim) = self.state.joint.claims.by_rank.get_mut(rank) else { return };
         let version = nodes.capacity_version();
@@ -124,7 +146,7 @@ impl Cycle<'_> {
             nodes.restore(claim.plan, false);
             return;
         }
-        let Some(key) = self.state.workloads.get(rank.id).map(|w| w.obj.key.clone()) else { return };
+        let Some(key) = self.state.workloads.get(rank.rank.id).map(|w| w.obj.key.clone()) else { return };
         let changed = std::mem::replace(&mut claim.nodes, nodes.node_version()) != claim.nodes;
         if changed {
             nodes.end(claim.plan);
@@ -145,9 +167,9 @@ impl Cycle<'_> {
     }
 
     /// Takes the claim of a workload and those after it down, while it is tried. Gives its place among claims.
-    pub(super) fn lift_claims(&mut self, id: WorkloadId) -> Option<Rank> {
+    pub(super) fn lift_claims(&mut self, id: WorkloadId) -> Option<ClaimRank> {
         let nodes = self.nodes.as_mut().filter(|_| !self.state.joint.claims.is_empty())?;
-        let rank = self.state.rank(self.state.wl(id)?, id);
+        let rank = self.state.claim_rank(id)?;
         let after = self.state.joint.claims.by_rank.range(&rank..);
         after.rev().for_each(|(_, claim)| nodes.lift(claim.plan));
         self.dry_runs.claimant = self.state.claimant_before(&rank).map(ToString::to_string);
@@ -155,7 +177,7 @@ impl Cycle<'_> {
     }
 
     /// Puts them up again as they were.
-    pub(super) fn restore_claims(&mut self, rank: Option<&Rank>) {
+    pub(super) fn restore_claims(&mut self, rank: Option<&ClaimRank>) {
         let (Some(rank), Some(nodes)) = (rank, self.nodes.as_mut()) else { return };
         self.dry_runs.claimant = None;
         self.state.joint.claims.by_rank.range(rank..).for_each(|(_, claim)| {
@@ -164,10 +186,11 @@ impl Cycle<'_> {
     }
 
     /// The same after a workload of this rank got nodes, or a claim: those after it are planned anew.
-    pub(super) fn replan_claims_after(&mut self, rank: &Rank) {
+    pub(super) fn replan_claims_after(&mut self, rank: &ClaimRank) {
         self.dry_runs.claimant = None;
         let after = (Bound::Excluded(rank.clone()), Bound::Unbounded);
-        let after: Vec<Rank> = self.state.joint.claims.by_rank.range(after).map(|(r, _)| r.clone()).collect();
+        let after: Vec<ClaimRank> =
+            self.state.joint.claims.by_rank.range(after).map(|(r, _)| r.clone()).collect();
         for rank in after {
             self.put_up_claim(&rank, true);
         }
@@ -178,7 +201,8 @@ impl Cycle<'_> {
         if self.state.joint.claims.is_empty() {
             return;
         }
-        let own = self.state.joint.claims.by_rank.iter().find(|(r, _)| r.id == id).map(|(r, _)| r.clone());
+        let own =
+            self.state.joint.claims.by_rank.iter().find(|(r, _)| r.rank.id == id).map(|(r, _)| r.clone());
         if let Some(claim) = own.and_then(|rank| self.state.joint.claims.by_rank.remove(&rank)) {
             self.end_dry_runs(&[claim.plan]);
             self.state.claims_dropped();
@@ -203,13 +227,15 @@ impl Cycle<'_> {
         if self.nodes.is_none() || e.second.is_some() || topology || replaces || !all_can_be_reserved(wl) {
             return;
         }
-        let (rank, hash, key) = (self.state.rank(wl, e.id), wl.scheduling_hash, wl.obj.key.clone());
+        let (hash, key) = (wl.scheduling_hash, wl.obj.key.clone());
+        let Some(rank) = self.state.claim_rank(e.id) else { return };
         for (flavors, pods) in self.claims_wanted(e) {
             let Some(nodes) = self.nodes.as_mut() else { return };
             let claims = &mut self.state.joint.claims;
             claims.forget_older(nodes.whole_version());
             let mut before = claims.by_rank.range(..&rank);
-            if before.any(|(_, c)| c.cq == e.cq && !c.flavors.is_disjoint(&flavors))
+            if (!rank.preempts.0
+                && before.any(|(r, c)| !r.preempts.0 && c.cq == e.cq && !c.flavors.is_disjoint(&flavors)))
                 || claims.impossible.1.contains(&(hash, flavors.clone()))
             {
                 continue;
@@ -229,19 +255,70 @@ impl Cycle<'_> {
                 continue;
             };
             let version = nodes.capacity_version();
-            let claim =
-                NodeClaim { cq: e.cq, scheduling_hash: hash, flavors, pods, plan, version, nodes: current };
+            let (cq, scheduling_hash, nodes) = (e.cq, hash, current);
+            let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan, version, nodes };
             self.insert_claim(&rank, claim, known);
             return;
         }
         self.drop_claim(e.id);
     }
 
-    fn insert_claim(&mut self, rank: &Rank, claim: NodeClaim, known: bool) {
-        // Claims of the same ClusterQueue after it give way.
+    /// Keeps what the victims of an entry leave for it, and what is free of the places that its pods need, until it is
+    /// admitted; whether its pods still fit there, beside what the entries before it got and claim.
+    pub(super) fn claim_for_preemption(&mut self, e: &Entry) -> bool {
+        let runs = self.dry_runs.take(e.id);
+        let (Some(&run), Some(wl)) = (runs.first(), self.state.wl(e.id)) else { return true };
+        let scheduling_hash = wl.scheduling_hash;
+        let Some(before) = self.state.claim_rank(e.id) else { return true };
+        self.lift_claims(e.id);
+        let gone = e.targets.iter().map(|t| t.id).chain(self.preempted.iter().copied());
+        let gone: Vec<WorkloadKey> = gone.filter_map(|id| Some(self.state.wl(id)?.obj.key.clone())).collect();
+        let (flavors, pods) = self.claim_of_assignment(e);
+        let Some(nodes) = self.nodes.as_mut() else { return true };
+        nodes.take_out(None);
+        gone.iter().for_each(|key| {
+            nodes.take_out(Some(key));
+        });
+        let whole = nodes.restore(run, self.dry_runs.others_placed);
+        gone.iter().rev().for_each(|key| nodes.put_back(Some(key)));
+        nodes.put_back(None);
+        if !whole {
+            nodes.end(run);
+            self.restore_claims(Some(&before));
+            return false;
+        }
+        let own = self.state.joint.claims.by_rank.remove(&before);
+        let known = own.is_some();
+        own.into_iter().for_each(|c| nodes.end(c.plan));
+        let rank = ClaimRank { preempts: Reverse(true), ..before };
+        let (version, nodes) = (nodes.capacity_version(), nodes.node_version());
+        let cq = e.cq;
+        let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan: run, version, nodes };
+        self.insert_claim(&rank, claim, known);
+        true
+    }
+
+    /// The flavors of an assignment, and the pods with what those add.
+    fn claim_of_assignment(&self, e: &Entry) -> Wanted {
+        let (mut flavors, mut pods): Wanted = Default::default();
+        let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return (flavors, pods) };
+        flavors.extend(a.pod_sets.iter().flat_map(|p| &p.flavors).map(|f| f.flavor));
+        for assigned in self.state.admission_of(e.cq, a).assignments {
+            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
+                self.state.expected_pods(&wl.obj.key, podset, &assigned, &mut pods);
+            }
+        }
+        (flavors, pods)
+    }
+
+    fn insert_claim(&mut self, rank: &ClaimRank, claim: NodeClaim, known: bool) {
+        // Claims of the same ClusterQueue after it give way, unless others were preempted for it or for them.
         let overlaps = |c: &NodeClaim| c.cq == claim.cq && !c.flavors.is_disjoint(&claim.flavors);
         let after = self.state.joint.claims.by_rank.range(rank..);
-        let give_way: Vec<Rank> = after.filter(|(_, c)| overlaps(c)).map(|(r, _)| r.clone()).collect();
+        let give_way: Vec<ClaimRank> = after
+            .filter(|(r, c)| !rank.preempts.0 && !r.preempts.0 && overlaps(c))
+            .map(|(r, _)| r.clone())
+            .collect();
         for rank in give_way {
             if let Some(claim) = self.state.joint.claims.by_rank.remove(&rank) {
                 self.end_dry_runs(&[claim.plan]);
@@ -265,8 +342,11 @@ impl Cycle<'_> {
             |p: &&PodSetFlavors| !p.flavors.is_empty() && p.flavors.iter().all(|f| f.mode == Mode::Fit);
         let waiting = a.pod_sets.iter().find(|p| !fits(p));
         let attempts = waiting.map_or(&[][..], |p| &p.attempts);
-        let mut lacking: Vec<Option<FlavorId>> =
-            attempts.iter().filter(|t| t.no_fit_reason == why::NODES).map(|t| Some(t.flavor)).collect();
+        let mut lacking: Vec<Option<FlavorId>> = attempts
+            .iter()
+            .filter(|t| t.no_fit_reason == why::NODES && t.possibility.is_none())
+            .map(|t| Some(t.flavor))
+            .collect();
         let order = self.state.cq(e.cq).rules.groups.iter().flat_map(|g| &g.flavors).collect::<Vec<_>>();
         lacking.sort_by_key(|f| order.iter().position(|o| Some(**o) == *f));
         if waiting.is_none() {

@@ -10,11 +10,11 @@ use super::Cycle;
 use super::assign::{Assignment, FlavorAssignment, Member, Mode, Search};
 use super::joint::all_can_be_reserved;
 use crate::ids::{FlavorId, SchedulingHashId, WorkloadId};
-use crate::model::{Admission, PodSet, PodSetAssignment};
+use crate::model::PodSet;
 use plimsoll_state::reservation::DryRunId;
 
 /// A podset with its number of pods and its flavors.
-type Choice = (usize, i32, Vec<FlavorId>);
+pub(super) type Choice = (usize, i32, Vec<FlavorId>);
 
 /// A scheduling hash, its choices, and the workload right before that claims nodes.
 type Tried = (SchedulingHashId, Vec<Choice>, Option<String>);
@@ -99,7 +99,17 @@ impl Cycle<'_> {
         self.dry_runs.number
     }
 
-    fn drop_dry_runs(&mut self) {
+    /// Number of the present assignment.
+    pub(super) fn dry_runs_number(&self) -> u64 {
+        self.dry_runs.number
+    }
+
+    /// Whether it is not known what nodes have for the podsets before.
+    pub(super) fn dry_runs_incomplete(&self) -> bool {
+        self.dry_runs.preempts || self.dry_runs.incomplete
+    }
+
+    pub(super) fn drop_dry_runs(&mut self) {
         let runs = &mut self.dry_runs;
         let mut standing = std::mem::take(&mut runs.standing);
         standing.extend(runs.group.take());
@@ -119,7 +129,12 @@ impl Cycle<'_> {
                 found.iter().rev().for_each(|&run| nodes.lift(run));
             }
             self.dry_runs.found.insert(id, found);
+        } else if assignment.mode() == Mode::Preempt
+            && let Some(run) = self.take_found_nodes(assignment)
+        {
+            self.dry_runs.found.insert(id, vec![run]);
         }
+        self.drop_found_nodes();
         self.drop_dry_runs();
     }
 
@@ -146,28 +161,11 @@ impl Cycle<'_> {
         if self.dry_runs.preempts || s.replaced.is_some() || wl.quota.is_some() || !all_can_be_reserved(wl) {
             return Ok(None);
         }
-        let (mut choices, mut assignments) = (self.dry_runs.choices.clone(), Vec::new());
-        let mut by_label = false;
-        for m in s.group {
-            let Some(podset) = wl.obj.pod_sets.get(m.index) else { continue };
-            by_label |= depends_on_labels(podset);
-            let asks = |f: &&FlavorAssignment| m.total.requests.iter().any(|(r, _)| *r == f.res);
-            let flavors: Vec<_> = s.found.iter().chain(tried).filter(asks).collect();
-            choices.push((m.index, m.total.count, flavors.iter().map(|f| f.flavor).collect()));
-            let names = |f: &&FlavorAssignment| {
-                (
-                    self.state.ids.resource_name(f.res).to_owned(),
-                    self.state.ids.flavor_name(f.flavor).to_owned(),
-                )
-            };
-            assignments.push(PodSetAssignment {
-                name: podset.name.clone(),
-                flavors: flavors.iter().map(names).collect(),
-                count: m.total.count,
-                ..PodSetAssignment::default()
-            });
-        }
-        let admission = Admission { cluster_queue: String::new(), assignments };
+        let Some((admission, own)) = self.admission_tried(s, tried) else { return Ok(None) };
+        let members = s.group.iter().filter_map(|m| wl.obj.pod_sets.get(m.index));
+        let by_label = members.fold(false, |any, podset| any | depends_on_labels(podset));
+        let mut choices = self.dry_runs.choices.clone();
+        choices.extend(own);
         if !self.state.checks_of(s.cq, Some(&admission)).is_empty() {
             return Ok(None);
         }

@@ -2,7 +2,10 @@
 
 mod classical;
 mod fair;
+mod nodes;
 mod sort;
+
+pub(super) use nodes::{NodeSearch, NodesNeeded};
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt::Debug;
@@ -30,6 +33,8 @@ pub(crate) struct PreemptionContext {
     pub(super) frs: Vec<FlavorResource>,
     pub(super) usage: Vec<(FlavorResource, Amount)>,
     pub(super) tas: TasRequests,
+    /// The pods, where nodes decide as well (joint admission).
+    pub(super) nodes: Option<NodesNeeded>,
 }
 
 /// How the workloads to preempt are searched (Kueue `Preemptor.getTargets`).
@@ -96,8 +101,9 @@ impl Cycle<'_> {
         let usage = self.requested_usage(a);
         let pods: Vec<FlavorResource> = self.columns_of_pods(a);
         let known = usage.iter().filter(|(fr, _)| !pods.contains(fr)).copied().collect();
-        let mut need =
-            PreemptionContext { id, cq, node, frs: a.columns_to_preempt(&self.state.ids), usage: known, tas };
+        let nodes = self.nodes_needed(id, cq, a);
+        let frs = a.columns_to_preempt(&self.state.ids);
+        let mut need = PreemptionContext { id, cq, node, frs, usage: known, tas, nodes };
         let targets = self.find_targets(&need);
         if targets.is_empty() || need.usage.len() == usage.len() {
             return targets;
@@ -137,6 +143,7 @@ impl Cycle<'_> {
             frs: vec![fr],
             usage: vec![(fr, amount)],
             tas: TasRequests::default(),
+            nodes: None,
         };
         let targets = self.find_targets(&need);
         if targets.is_empty() {
@@ -157,12 +164,13 @@ impl Cycle<'_> {
             return Vec::new();
         }
         let same = |s: &&CachedSearch| s.id == need.id && s.frs == need.frs && s.usage == need.usage;
-        let cached = self.searches.as_ref().filter(|_| need.tas.is_empty());
+        let cached = self.searches.as_ref().filter(|_| need.tas.is_empty() && need.nodes.is_none());
         if let Some(known) = cached.and_then(|s| s.iter().find(same)) {
             return known.targets.clone();
         }
         let targets = self.search_targets(need);
-        let log = self.searches.as_mut().filter(|s| need.tas.is_empty() && s.len() < MAX_SEARCHES);
+        let kept = need.tas.is_empty() && need.nodes.is_none();
+        let log = self.searches.as_mut().filter(|s| kept && s.len() < MAX_SEARCHES);
         if let Some(searches) = log {
             let (id, frs, usage) = (need.id, need.frs.clone(), need.usage.clone());
             searches.push(CachedSearch { id, frs, usage, targets: targets.clone() });
@@ -171,11 +179,21 @@ impl Cycle<'_> {
     }
 
     fn search_targets(&mut self, need: &PreemptionContext) -> Vec<Target> {
-        let mark = self.state.mark();
         let search = Arc::clone(&self.strategies.candidates);
-        let targets = search.targets(self, need);
-        self.state.rollback(mark);
-        targets
+        for within_budgets in [true, false] {
+            let mark = self.state.mark();
+            let mut targets = Vec::new();
+            // What is leaving anyway may be enough.
+            if !self.begin_node_search(need, within_budgets) {
+                targets = search.targets(self, need);
+            }
+            let again = self.end_node_search(need, !targets.is_empty());
+            self.state.rollback(mark);
+            if !again {
+                return targets;
+            }
+        }
+        Vec::new()
     }
 
     /// What the assignment's podsets ask for, per column.
@@ -275,8 +293,13 @@ impl Cycle<'_> {
         self.state.local_usage(b.lq).total_cmp(&self.state.local_usage(a.lq))
     }
 
+    /// Whether the need fits now, by quota, by placement, and on nodes.
+    fn need_fits(&mut self, need: &PreemptionContext, borrow: bool) -> bool {
+        self.quota_need_fits(need, borrow) && self.nodes_fit(need)
+    }
+
     /// Whether the need fits now, by quota and by placement.
-    fn need_fits(&self, need: &PreemptionContext, borrow: bool) -> bool {
+    fn quota_need_fits(&self, need: &PreemptionContext, borrow: bool) -> bool {
         let quota = need.usage.iter().all(|&(fr, a)| {
             (borrow || !self.state.tree.borrowing_with(need.node, fr, a))
                 && a <= self.state.tree.available(need.node, fr)
@@ -296,7 +319,10 @@ impl Cycle<'_> {
         for i in (0..targets.len().saturating_sub(1)).rev() {
             let mark = self.state.mark();
             self.state.simulate_workload_addition(targets[i].id);
-            if self.need_fits(need, borrow) && legal(self, targets, i) {
+            if self.quota_need_fits(need, borrow)
+                && legal(self, targets, i)
+                && self.put_back_beside(need, targets[i].id)
+            {
                 targets.swap_remove(i);
             } else {
                 self.state.rollback(mark);

@@ -252,6 +252,12 @@ impl Spec {
         }
     }
 
+    /// Whether pods elsewhere matter to the pod.
+    pub fn depends_on_pods(&self) -> bool {
+        let affinity = &self.source.affinity;
+        affinity.pod.is_some() || affinity.anti.is_some() || !self.spread.is_empty()
+    }
+
     /// Whether any toleration tolerates the taint.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.tolerations.iter().any(|t| t.tolerates(taint))

@@ -18,6 +18,8 @@ struct Membership {
 pub struct WorkloadPods {
     by_key: BTreeMap<Arc<WorkloadKey>, BTreeSet<PodId>>,
     members: Map<PodId, Membership>,
+    /// Those that are being deleted.
+    leaving: BTreeSet<PodId>,
 }
 
 impl WorkloadPods {
@@ -32,24 +34,36 @@ impl WorkloadPods {
             if *known.pod_set != *pod.pod_set {
                 known.pod_set = pod.pod_set.as_str().into();
             }
+            if pod.deleting {
+                self.leaving.insert(id);
+            }
             return;
         }
         self.leave(id);
         let key = WorkloadKey { namespace: pod.namespace.clone(), name: pod.workload.clone() };
         let workload = self.by_key.get_key_value(&key).map_or_else(|| Arc::new(key), |(k, _)| Arc::clone(k));
         self.by_key.entry(Arc::clone(&workload)).or_default().insert(id);
+        if pod.deleting {
+            self.leaving.insert(id);
+        }
         self.members.insert(id, Membership { workload, pod_set: pod.pod_set.as_str().into() });
     }
 
     /// A pod is gone, or belongs to no Workload any more.
     pub(crate) fn leave(&mut self, id: PodId) {
         let Some(member) = self.members.remove(&id) else { return };
+        self.leaving.remove(&id);
         if let Some(pods) = self.by_key.get_mut(&member.workload) {
             pods.remove(&id);
             if pods.is_empty() {
                 self.by_key.remove(&member.workload);
             }
         }
+    }
+
+    /// Pods of Workloads that are being deleted, in id order.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = PodId> {
+        self.leaving.iter().copied()
     }
 
     /// The pods of a Workload, in id order, with their podsets.

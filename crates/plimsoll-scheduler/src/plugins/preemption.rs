@@ -151,7 +151,7 @@ fn victims_on(handle: &mut dyn PostFilterHandle, node: NodeId) -> Result<Candida
 }
 
 /// For each pod, in this order, whether deleting it would violate a budget.
-fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
+pub(crate) fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
     let mut allowed: Vec<(&Budget, i64)> = Vec::new();
     let mut by_namespace = plimsoll_state::intern::Map::default();
     let mut out = Vec::with_capacity(pods.len());

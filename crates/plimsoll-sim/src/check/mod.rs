@@ -6,6 +6,7 @@ mod calendar;
 mod checks;
 mod dependencies;
 mod pods;
+mod preemptions;
 pub mod quota;
 mod slices;
 mod waiting;
@@ -23,6 +24,7 @@ use autoscaling::Requests;
 use checks::Checks;
 use dependencies::Dependencies;
 use pods::Pods;
+use preemptions::Preemptions;
 use quota::{Quotas, Usage};
 use waiting::Waiting;
 pub use workload::Held;
@@ -103,6 +105,7 @@ pub struct Checkers {
     checks: Checks,
     requests: Requests,
     waiting: Waiting,
+    preemptions: Preemptions,
     dependencies: Dependencies,
     jobs: slices::Jobs,
     /// When nodes have changed.
@@ -146,6 +149,7 @@ impl Checkers {
         if kind != Kind::Workload {
             return Ok(());
         }
+        self.preemptions.changed(&name, &change.object, change.deleted, now);
         if let Some(object) = object {
             self.waiting.changed(&name, object, now);
         }
@@ -245,6 +249,11 @@ impl Checkers {
     /// How long workloads have waited for nodes at most, by priority.
     pub const fn waited_for_nodes(&self) -> &BTreeMap<i64, Duration> {
         self.waiting.longest()
+    }
+
+    /// How many workloads were preempted, and the longest wait of one that others were preempted for.
+    pub fn preemptions(&self, now: Time) -> (usize, Duration) {
+        (self.preemptions.count(), self.preemptions.longest(now))
     }
 
     /// How many pods the scheduler once had no node for.

@@ -31,7 +31,7 @@ pub use storage::{
     AccessMode, BindingMode, ClaimRef, CsiDriver, CsiNode, CsiNodeDriver, PersistentVolume,
     PersistentVolumeClaim, StorageCapacity, StorageClass, VolumeAttachment,
 };
-pub use workload::WorkloadKey;
+pub use workload::{Protection, WorkloadKey};
 
 use std::collections::BTreeMap;
 

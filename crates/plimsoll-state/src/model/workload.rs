@@ -14,3 +14,14 @@ impl std::fmt::Display for WorkloadKey {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
+
+/// What speaks against preempting the pods of a workload, as for kube-scheduler's preemption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Nothing.
+    None,
+    /// A PodDisruptionBudget would be violated: the workload is preempted only if nothing else helps.
+    Budget,
+    /// A pod has a higher priority than the preemptor's.
+    Priority,
+}

@@ -1,6 +1,6 @@
 //! Flavors given to podsets, and how far the search for them got.
 
-use super::{FlavorAttempt, Mode, why};
+use super::{FlavorAttempt, Mode};
 use crate::amount::Amount;
 use crate::ids::{FlavorId, FlavorResource, Ids, ResourceId, SchedulingHashId};
 use crate::model::{Delayed, TopologyAssignment};
@@ -104,7 +104,7 @@ impl Assignment {
 
     /// Whether a flavor had quota, and its nodes no capacity.
     pub(crate) fn lacks_nodes(&self) -> bool {
-        self.pod_sets.iter().flat_map(|p| &p.attempts).any(|a| a.no_fit_reason == why::NODES)
+        self.pod_sets.iter().flat_map(|p| &p.attempts).any(|a| a.lacks_nodes)
     }
 
     /// Overrides the mode of the whole assignment and of every pick.

@@ -31,6 +31,8 @@ pub(crate) struct FlavorAttempt {
     pub(crate) possibility: Option<Possibility>,
     pub(crate) reasons: Vec<String>,
     pub(crate) no_fit_reason: &'static str,
+    /// Whether its nodes have no capacity for the pods now (joint admission).
+    pub(crate) lacks_nodes: bool,
 }
 
 /// Adds what one resource's search found to what others of the podset found. A flavor of the group that the

@@ -9,6 +9,7 @@ use crate::model::{FlavorFungibility, FlavorPreference, PreemptionPolicy};
 use crate::pod_sets::PodSetResources;
 use crate::rules::Group;
 use plimsoll_state::model::{NodeSelectorTerm, PodSpec, Requirement, StringMap, Taint, TaintEffect};
+use plimsoll_state::reservation::DryRunId;
 
 /// How a resource of a flavor could be had, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +96,7 @@ pub(in crate::cycle) struct Search<'a> {
     /// What was found for other resources of them.
     pub(in crate::cycle) found: &'a [FlavorAssignment],
     /// What they ask for together.
-    pub(super) requests: &'a [(ResourceId, i64)],
+    pub(in crate::cycle) requests: &'a [(ResourceId, i64)],
     pub(super) pins: Option<&'a Pins>,
     pub(super) last: Option<&'a LastAssignment>,
     /// What the slice holds whose place the workload takes, per podset of the spec.
@@ -121,16 +122,22 @@ impl Found {
             possibility: None,
             reasons: vec![text],
             no_fit_reason,
+            lacks_nodes: false,
         });
     }
 
-    /// The flavor tried last has quota, but its nodes have no capacity for the pods.
-    fn no_nodes(&mut self, text: String) {
+    /// The flavor tried last has quota, but its nodes have no capacity for the pods, unless others are preempted.
+    fn no_nodes(&mut self, text: String, way: PreemptionMode) {
         self.reasons.push(text.clone());
         if let Some(last) = self.attempts.last_mut() {
-            last.mode = Mode::NoFit;
+            last.mode = way.mode();
             last.reasons.push(text);
-            last.no_fit_reason = why::NODES;
+            last.lacks_nodes = true;
+            if way == PreemptionMode::NoFit {
+                last.no_fit_reason = why::NODES;
+            } else {
+                last.possibility = way.possibility();
+            }
         }
     }
 }
@@ -172,15 +179,9 @@ impl Cycle<'_> {
                 continue;
             }
             let (mut grade, mut flavors) = self.try_flavor(s, flavor, group, assumed, &mut found);
-            if grade.way == PreemptionMode::Fit {
-                match self.dry_run(s, &flavors) {
-                    Ok(run) => runs.extend(run.map(|run| (flavor, run))),
-                    Err(text) => {
-                        let name = self.state.ids.flavor_name(flavor);
-                        found.no_nodes(format!("couldn't place all pods in flavor {name}: {text}"));
-                        (grade.way, flavors) = (PreemptionMode::NoFit, Vec::new());
-                    }
-                }
+            if let Some(text) = self.lacks_nodes(s, &mut grade, &mut flavors, &mut runs) {
+                let name = self.state.ids.flavor_name(flavor);
+                found.no_nodes(format!("couldn't place all pods in flavor {name}{text}"), grade.way);
             }
             if !self.state.config.gates.flavor_fungibility {
                 if grade.way > best.way {
@@ -209,6 +210,52 @@ impl Cycle<'_> {
         }
         self.choose_dry_run(before, runs, chosen);
         found
+    }
+
+    /// Grades a flavor that has quota, now or after preemption, by its nodes: where those have no capacity for all pods, it
+    /// counts as one for which others have to be preempted, or as one without quota. Says what is missing.
+    fn lacks_nodes(
+        &mut self,
+        s: &Search<'_>,
+        grade: &mut GranularMode,
+        flavors: &mut Vec<FlavorAssignment>,
+        runs: &mut Vec<(FlavorId, DryRunId)>,
+    ) -> Option<String> {
+        let text = match grade.way {
+            PreemptionMode::Fit => match self.dry_run(s, flavors) {
+                Ok(run) => {
+                    let flavor = flavors.first().map(|f| f.flavor);
+                    runs.extend(run.and_then(|run| Some((flavor?, run))));
+                    return None;
+                }
+                Err(text) => format!(": {text}"),
+            },
+            PreemptionMode::Preempt | PreemptionMode::Reclaim if self.nodes_decide(s, flavors) => {
+                " after preemption".to_owned()
+            }
+            PreemptionMode::Preempt
+            | PreemptionMode::Reclaim
+            | PreemptionMode::NoFit
+            | PreemptionMode::NoCandidates => return None,
+        };
+        let had_quota = grade.way == PreemptionMode::Fit;
+        match self.preempt_for_nodes(s, flavors) {
+            Some(possibility) => {
+                if !had_quota {
+                    return None;
+                }
+                grade.way = match possibility {
+                    Possibility::Reclaim => PreemptionMode::Reclaim,
+                    Possibility::Preempt | Possibility::NoCandidates => PreemptionMode::Preempt,
+                };
+                flavors.iter_mut().for_each(|f| f.mode = Mode::Preempt);
+            }
+            None => {
+                grade.way = PreemptionMode::NoFit;
+                flavors.clear();
+            }
+        }
+        Some(text)
     }
 
     /// Tries one flavor for all resources of the group that are asked for.
@@ -259,6 +306,7 @@ impl Cycle<'_> {
             possibility: worst.way.possibility(),
             reasons,
             no_fit_reason: no_fit,
+            lacks_nodes: false,
         });
         (worst, flavors)
     }

@@ -105,16 +105,18 @@ impl Cycle<'_> {
         let mark = self.state.mark();
         let mut targets = Vec::new();
         for c in candidates {
-            if !self.still_valid(need, c, borrow) {
+            if !self.still_valid(need, c, borrow) || self.is_spared(need, c.id, borrow) {
                 continue;
             }
             self.state.simulate_workload_removal(c.id);
+            self.take_out_nodes(need, c.id);
             targets.push(Target { id: c.id, reason: c.ground.reason() });
             if self.need_fits(need, borrow) {
                 self.fill_back(need, &mut targets, borrow, |_, _, _| true);
                 return Some(targets);
             }
         }
+        self.put_all_back();
         self.state.rollback(mark);
         None
     }

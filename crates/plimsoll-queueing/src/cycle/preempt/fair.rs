@@ -275,6 +275,15 @@ impl Cycle<'_> {
         (below(need.node), below(target))
     }
 
+    /// As [`Cycle::is_spared`], where usage includes the need.
+    fn is_spared_fairly(&mut self, need: &PreemptionContext, id: WorkloadId) -> bool {
+        let mark = self.state.mark();
+        self.state.remove_usage(need.cq, &need.usage);
+        let spared = self.is_spared(need, id, true);
+        self.state.rollback(mark);
+        spared
+    }
+
     fn take(
         &mut self,
         need: &PreemptionContext,
@@ -284,6 +293,7 @@ impl Cycle<'_> {
         taken: &mut Vec<FairTarget>,
     ) -> bool {
         self.state.simulate_workload_removal(id);
+        self.take_out_nodes(need, id);
         taken.push(FairTarget { target: Target { id, reason }, rule });
         let mark = self.state.mark();
         self.state.remove_usage(need.cq, &need.usage);
@@ -307,7 +317,7 @@ impl Cycle<'_> {
             if queue == need.node || entitled {
                 let reason = if queue == need.node { Reason::ClusterQueue } else { Reason::Reclamation };
                 let Some(id) = order.pop(queue) else { continue };
-                if self.take(need, id, reason, None, taken) {
+                if !self.is_spared_fairly(need, id) && self.take(need, id, reason, None, taken) {
                     return true;
                 }
                 continue;
@@ -323,6 +333,9 @@ impl Cycle<'_> {
             while let Some(id) = order.pop(queue) {
                 if !self.passes(strategy, id, theirs, &new, &old) {
                     retry.push(id);
+                    continue;
+                }
+                if self.is_spared_fairly(need, id) {
                     continue;
                 }
                 if self.take(need, id, Reason::FairSharing, Some(strategy), taken) {
@@ -348,6 +361,7 @@ impl Cycle<'_> {
             let passed = self.state.share(mine).compare(&self.state.share(theirs)) == Ordering::Less;
             let Some(id) = order.pop(queue) else { continue };
             let rule = Some(FairStrategy::LessThanInitialShare);
+            let passed = passed && !self.is_spared_fairly(need, id);
             if passed && self.take(need, id, Reason::FairSharing, rule, taken) {
                 return true;
             }

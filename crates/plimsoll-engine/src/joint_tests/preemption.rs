@@ -1,0 +1,177 @@
+//! Preemption for nodes: by Kueue's rules, where it helps, and no more than that.
+
+use super::world::{World, cluster_queue, pod, pod_set, spec};
+use crate::Event;
+use plimsoll_queueing::{ClusterQueue, Config, PreemptionPolicy};
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::model::{ClusterObject, LabelSelector, Operator, Pod, Requirement};
+use proptest::prelude::*;
+
+/// A ClusterQueue that preempts within itself.
+fn preempting(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
+    let mut queue = cluster_queue(name, flavors);
+    queue.preemption.within_cluster_queue = PreemptionPolicy::LowerPriority;
+    queue
+}
+
+/// Quota for everything, nodes with these CPUs, and single pods of priority 0 with these CPUs.
+fn world(nodes: &[i64], singles: &[i64]) -> World {
+    let mut w = World::with_queues(true, Config::default(), &[preempting("c", &[("f", 1_000_000)])]);
+    for (i, cpu) in nodes.iter().enumerate() {
+        w.node(&format!("n{i}"), *cpu);
+    }
+    for (i, cpu) in singles.iter().enumerate() {
+        w.submit_to("c", &format!("s{i}"), 0, vec![pod_set("main", 1, *cpu)]);
+    }
+    w
+}
+
+#[test]
+fn victims_are_those_that_leave_room_for_a_pod() {
+    // Two pods on each node; the gang's pods need whole nodes.
+    let mut w = world(&[2, 2, 2], &[1, 1, 1, 1, 1, 1]);
+    assert_eq!(w.bound.len(), 6);
+    w.submit_to("c", "gang", 10, vec![pod_set("main", 2, 2)]);
+    assert_eq!(w.preempted.len(), 4, "{:?}", w.preempted);
+    assert!(w.bound.contains("gang-0") && w.bound.contains("gang-1"));
+    assert!(w.stuck.is_empty());
+    // Those that stay are together on a node.
+    let staying: Vec<&str> =
+        w.pods.iter().filter(|(n, _)| *n != "gang").map(|(_, p)| p[0].spec.node_name.as_str()).collect();
+    assert_eq!((staying.len(), staying.iter().all(|n| *n == staying[0])), (2, true));
+}
+
+#[test]
+fn without_the_right_to_preempt_a_workload_waits() {
+    let mut w = world(&[2], &[1, 1]);
+    w.submit_to("c", "equal", 0, vec![pod_set("main", 1, 2)]);
+    assert_eq!((w.preempted.len(), w.reason("equal").0.as_str()), (0, "WaitingForNodes"));
+    let mut w = World::new(true);
+    w.node("n0", 2);
+    w.submit("low", 2, 1);
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 2)]);
+    assert_eq!((w.preempted.len(), w.reason("high").0.as_str()), (0, "WaitingForNodes"));
+}
+
+#[test]
+fn nothing_is_preempted_for_pods_that_would_not_fit_then() {
+    let mut w = world(&[2, 2], &[1, 1, 1, 1]);
+    w.submit_to("c", "large", 10, vec![pod_set("main", 1, 3)]);
+    assert_eq!((w.preempted.len(), w.reason("large").0.as_str()), (0, "WaitingForNodes"));
+    // Also not for quota: by quota alone one pod would go.
+    let queue = preempting("c", &[("f", 4)]);
+    for joint in [false, true] {
+        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&queue));
+        w.node("n0", 2);
+        w.node("n1", 2);
+        (0..4).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
+        w.submit_to("c", "large", 10, vec![pod_set("main", 1, 3)]);
+        assert_eq!(w.preempted.is_empty(), joint, "joint admission: {joint}");
+    }
+}
+
+#[test]
+fn what_victims_leave_is_kept_until_they_are_gone() {
+    let mut w = world(&[2], &[1, 1]);
+    w.lingers = true;
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 2)]);
+    assert_eq!(w.preempted.len(), 2);
+    // Their quota is free, their pods aren't gone: nobody else is preempted, and nobody takes the node.
+    w.node("n1", 1);
+    w.submit_to("c", "other", 5, vec![pod_set("main", 2, 1)]);
+    assert_eq!(w.preempted.len(), 2, "{:?}", w.preempted);
+    w.let_go();
+    assert!(w.bound.contains("high-0"), "{:?}", w.reason("high"));
+    assert_eq!(w.stuck.len(), 0);
+    assert_eq!(w.reason("other").0, "WaitingForNodes");
+}
+
+#[test]
+fn quota_and_nodes_are_preempted_for_together() {
+    // Quota for five; a victim that frees quota on the wrong node doesn't help.
+    let queue = preempting("c", &[("f", 5)]);
+    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    w.node("n0", 2);
+    w.submit("a", 1, 2);
+    w.node("n1", 3);
+    (0..3).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 3)]);
+    assert_eq!(w.preempted, ["s2", "s1", "s0"], "in the order of candidates, the newest first");
+    assert!(w.bound.contains("high-0"));
+}
+
+#[test]
+fn budgets_and_priorities_of_pods_are_respected() {
+    let budget = |w: &mut World| {
+        let (key, values) = ("kueue.x-k8s.io/podset".into(), vec!["main".into()]);
+        let selector =
+            LabelSelector { requirements: vec![Requirement { key, operator: Operator::In, values }] };
+        let object = ClusterObject::Budget {
+            namespace: "n".into(),
+            name: "b".into(),
+            selector: Some(selector),
+            allowed: 0,
+            disrupted: Vec::new(),
+        };
+        w.events.push(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))));
+        w.run();
+    };
+    // The newest candidate is protected by a budget, an older one is not.
+    let mut w = world(&[1, 1], &[]);
+    w.submit_to("c", "free", 0, vec![pod_set("other", 1, 1)]);
+    w.submit_to("c", "protected", 0, vec![pod_set("main", 1, 1)]);
+    budget(&mut w);
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 1)]);
+    assert_eq!(w.preempted, ["free"]);
+    // Where nothing else helps it goes.
+    w.submit_to("c", "higher", 5, vec![pod_set("main", 1, 1)]);
+    assert_eq!(w.preempted, ["free", "protected"]);
+    // A pod of a higher priority than the preemptor's stays.
+    let mut w = world(&[1], &[]);
+    let mut important = pod_set("main", 1, 1);
+    important.spec.priority = 100;
+    w.submit_to("c", "low", 0, vec![important]);
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 1)]);
+    assert_eq!((w.preempted.len(), w.reason("high").0.as_str()), (0, "WaitingForNodes"));
+}
+
+#[test]
+fn pods_of_no_queue_are_not_preempted() {
+    let mut w = world(&[2], &[1]);
+    let single = Pod { workload: String::new(), pod_set: String::new(), ..pod("single", 0, &spec(1)) };
+    w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(single))));
+    w.run();
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 2)]);
+    assert_eq!((w.preempted.len(), w.reason("high").0.as_str()), (0, "WaitingForNodes"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whoever preempts starts, if nothing disturbs it, and whole; others are preempted only if they have to be.
+    #[test]
+    fn nothing_preempts_in_vain(
+        nodes in prop::collection::vec(1i64..6, 1..5),
+        singles in prop::collection::vec(1i64..4, 0..12),
+        gangs in prop::collection::vec((1i32..4, 1i64..5, 1i32..4), 1..4),
+        quota in 4i64..30,
+        lingers in prop::bool::ANY,
+    ) {
+        let mut w = World::with_queues(true, Config::default(), &[preempting("c", &[("f", quota)])]);
+        nodes.iter().enumerate().for_each(|(i, cpu)| w.node(&format!("n{i}"), *cpu));
+        for (i, cpu) in singles.iter().enumerate() {
+            w.submit_to("c", &format!("s{i}"), 0, vec![pod_set("main", 1, *cpu)]);
+        }
+        w.lingers = lingers;
+        for (i, (count, cpu, priority)) in gangs.iter().enumerate() {
+            let (name, before) = (format!("g{i}"), w.preempted.len());
+            w.submit_to("c", &name, *priority, vec![pod_set("main", *count, *cpu)]);
+            w.let_go();
+            let preempted = w.preempted.len() - before;
+            let placed = w.pods.get(&name).into_iter().flatten().filter(|p| !p.spec.node_name.is_empty());
+            let whole = placed.count() == usize::try_from(*count).unwrap_or(0);
+            prop_assert!(preempted == 0 || whole, "{name}: {:?} {:?}", w.preempted, w.reason(&name));
+            prop_assert!(w.stuck.is_empty(), "{:?}", w.stuck);
+        }
+    }
+}

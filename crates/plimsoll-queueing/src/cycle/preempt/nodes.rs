@@ -1,0 +1,257 @@
+//! Nodes in preemption (joint admission): victims are those without which the pods of the preemptor have nodes as well as
+//! quota. Candidates are Kueue's, in Kueue's order. Where quota is enough already and only nodes are missing, workloads
+//! with pods of a higher priority are spared, and those whose budgets would be violated if others help, as in
+//! kube-scheduler's preemption.
+
+use super::PreemptionContext;
+use crate::cond;
+use crate::cycle::Cycle;
+use crate::cycle::assign::{Assignment, FlavorAssignment, Mode, Possibility, Search};
+use crate::cycle::dry_runs::Choice;
+use crate::cycle::joint::all_can_be_reserved;
+use crate::ids::{ClusterQueueId, WorkloadId};
+use crate::model::{Admission, PodSetAssignment, PreemptionPolicy, WorkloadKey};
+use crate::tas::TasRequests;
+use plimsoll_state::model::{Pod, PreemptionPolicy as PodPreemptionPolicy, Protection};
+use plimsoll_state::reservation::DryRunId;
+
+/// The pods that need nodes.
+#[derive(Debug)]
+pub(in crate::cycle) struct NodesNeeded {
+    key: WorkloadKey,
+    pods: Vec<(Pod, usize)>,
+    priority: i64,
+}
+
+/// What the present search has done to nodes, and what the last one found.
+#[derive(Debug, Default)]
+pub(in crate::cycle) struct NodeSearch {
+    /// The pods that have a node so far; it stands.
+    run: Option<DryRunId>,
+    /// Workloads that are taken out.
+    taken_out: Vec<WorkloadKey>,
+    /// Whether workloads whose budgets would be violated are left out.
+    within_budgets: bool,
+    /// Whether one was left out for that.
+    spared: bool,
+    /// Where the pods of the preemptor fit once the victims have left, and for which assignment; lifted.
+    found: Option<(u64, DryRunId)>,
+}
+
+impl Cycle<'_> {
+    /// The pods of an assignment, where nodes decide about it; `None` where they don't, or aren't known.
+    pub(super) fn nodes_needed(
+        &mut self,
+        id: WorkloadId,
+        cq: ClusterQueueId,
+        a: &Assignment,
+    ) -> Option<NodesNeeded> {
+        if self.nodes.is_none() || a.replaced.is_some() {
+            return None;
+        }
+        let admission = self.state.admission_of(cq, a);
+        let needed = self.pods_needed(id, cq, &admission)?;
+        // Its own dry runs are in the way.
+        self.drop_dry_runs();
+        Some(needed)
+    }
+
+    fn pods_needed(&self, id: WorkloadId, cq: ClusterQueueId, admission: &Admission) -> Option<NodesNeeded> {
+        let wl = self.state.wl(id).filter(|w| w.quota.is_none() && all_can_be_reserved(w))?;
+        if wl.obj.pod_sets.iter().any(|p| p.topology.is_some())
+            || !self.state.checks_of(cq, Some(admission)).is_empty()
+        {
+            return None;
+        }
+        let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
+        for assigned in &admission.assignments {
+            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
+                self.state.expected_pods(&key, podset, assigned, &mut pods);
+            }
+        }
+        // A template names a class; the priority of that is the workload's, unless it has one of its own.
+        let highest = pods.iter().map(|(p, _)| i64::from(p.spec.priority)).max().unwrap_or(0);
+        Some(NodesNeeded { key, pods, priority: highest.max(wl.obj.effective_priority()) })
+    }
+
+    /// How workloads could be preempted so that the podsets of a search have nodes in these flavors, and quota; `None`: no
+    /// preemption would help.
+    pub(in crate::cycle) fn preempt_for_nodes(
+        &mut self,
+        s: &Search<'_>,
+        tried: &[FlavorAssignment],
+    ) -> Option<Possibility> {
+        let rules = self.state.cq(s.cq).rules.preemption;
+        let never = PreemptionPolicy::Never;
+        if self.nodes.is_none()
+            || self.dry_runs_incomplete()
+            || (rules.within_cluster_queue == never && rules.reclaim_within_cohort == never)
+        {
+            return None;
+        }
+        let node = self.state.cq(s.cq).node?;
+        let (admission, _) = self.admission_tried(s, tried)?;
+        let nodes = self.pods_needed(s.id, s.cq, &admission)?;
+        let never_preempts = |(p, _): &(Pod, usize)| p.spec.preemption_policy == PodPreemptionPolicy::Never;
+        if nodes.pods.iter().any(never_preempts) {
+            return None;
+        }
+        let mut usage = Vec::new();
+        for f in s.found.iter().chain(tried) {
+            let fr = self.state.ids.pair(f.flavor, f.res);
+            let amount = s.requests.iter().find(|(r, _)| *r == f.res).map_or(0, |(_, v)| *v);
+            crate::quota::add_usage(&mut usage, fr, crate::amount::Amount(amount));
+        }
+        let preempting = tried.iter().filter(|f| f.mode == Mode::Preempt);
+        let mut frs: Vec<_> = preempting.map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
+        if frs.is_empty() {
+            frs = tried.iter().map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
+        }
+        frs.sort_unstable();
+        frs.dedup();
+        let tas = TasRequests::default();
+        let need = PreemptionContext { id: s.id, cq: s.cq, node, frs, usage, tas, nodes: Some(nodes) };
+        let targets = self.find_targets(&need);
+        self.drop_found_nodes();
+        if targets.is_empty() {
+            return None;
+        }
+        let own = targets.iter().any(|t| self.state.cq_holding(t.id) == Some(s.cq));
+        Some(if own { Possibility::Preempt } else { Possibility::Reclaim })
+    }
+
+    /// Whether the nodes of these flavors decide about the podsets of a search, once others are preempted for quota.
+    pub(in crate::cycle) fn nodes_decide(&self, s: &Search<'_>, tried: &[FlavorAssignment]) -> bool {
+        let known = self.nodes.is_some() && !self.dry_runs_incomplete() && s.replaced.is_none();
+        known
+            && self
+                .admission_tried(s, tried)
+                .is_some_and(|(admission, _)| self.pods_needed(s.id, s.cq, &admission).is_some())
+    }
+
+    /// Begins a search; whether the need fits without any victim, once pods that are being deleted are gone.
+    pub(super) fn begin_node_search(&mut self, need: &PreemptionContext, within_budgets: bool) -> bool {
+        let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return false };
+        self.node_search.within_budgets = within_budgets;
+        self.node_search.spared = false;
+        nodes.take_out(None);
+        self.quota_need_fits(need, true) && self.nodes_fit(need)
+    }
+
+    /// Ends a search, `found` or in vain; whether it has to be repeated without regard to budgets.
+    pub(super) fn end_node_search(&mut self, need: &PreemptionContext, found: bool) -> bool {
+        if need.nodes.is_none() {
+            return false;
+        }
+        if found && let (Some(nodes), Some(run)) = (self.nodes.as_mut(), self.node_search.run.take()) {
+            nodes.lift(run);
+            self.drop_found_nodes();
+            self.node_search.found = Some((self.dry_runs_number(), run));
+        }
+        self.put_all_back();
+        if let Some(nodes) = self.nodes.as_mut() {
+            nodes.put_back(None);
+        }
+        !found && self.node_search.spared && self.node_search.within_budgets
+    }
+
+    /// Takes the pods of a candidate out.
+    pub(super) fn take_out_nodes(&mut self, need: &PreemptionContext, id: WorkloadId) {
+        let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return };
+        let Some(key) = self.state.workloads.get(id).map(|w| w.obj.key.clone()) else { return };
+        nodes.take_out(Some(&key));
+        self.node_search.taken_out.push(key);
+    }
+
+    /// Whether all pods have a node beside what is not taken out.
+    pub(super) fn nodes_fit(&mut self, need: &PreemptionContext) -> bool {
+        let (Some(needed), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return true };
+        if let Some(run) = self.node_search.run {
+            return nodes.extend(self.now, run, &needed.key, &needed.pods);
+        }
+        let (run, result) = nodes.dry_run(self.now, &needed.key, &needed.pods);
+        self.node_search.run = Some(run);
+        result.is_ok()
+    }
+
+    /// Puts the pods of a candidate back, if the preemptor's have nodes beside them.
+    pub(super) fn put_back_beside(&mut self, need: &PreemptionContext, id: WorkloadId) -> bool {
+        let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return true };
+        let Some(key) = self.state.workloads.get(id).map(|w| w.obj.key.clone()) else { return true };
+        let Some(run) = self.node_search.run else { return true };
+        let done = nodes.put_back_beside(run, &key);
+        if done {
+            self.node_search.taken_out.retain(|k| *k != key);
+        }
+        done
+    }
+
+    /// Ends the dry run of the preemptor's pods, and puts all pods back.
+    pub(super) fn put_all_back(&mut self) {
+        let Some(nodes) = self.nodes.as_mut() else { return };
+        self.node_search.run.take().into_iter().for_each(|run| nodes.end(run));
+        for key in self.node_search.taken_out.drain(..).rev() {
+            nodes.put_back(Some(&key));
+        }
+    }
+
+    /// Whether a candidate that is not needed for quota is spared.
+    pub(super) fn is_spared(&mut self, need: &PreemptionContext, id: WorkloadId, borrow: bool) -> bool {
+        let (Some(needed), Some(nodes)) = (&need.nodes, self.nodes.as_ref()) else { return false };
+        let Some(wl) = self.state.wl(id).filter(|w| !w.obj.status.is_true(cond::EVICTED)) else {
+            return false;
+        };
+        let protection = nodes.protection(&wl.obj.key, needed.priority);
+        if protection == Protection::None || !self.quota_need_fits(need, borrow) {
+            return false;
+        }
+        let budget = protection == Protection::Budget;
+        self.node_search.spared |= budget;
+        !budget || self.node_search.within_budgets
+    }
+
+    /// Ends what a search found and nothing uses.
+    pub(in crate::cycle) fn drop_found_nodes(&mut self) {
+        let found = self.node_search.found.take();
+        if let (Some((_, run)), Some(nodes)) = (found, self.nodes.as_mut()) {
+            nodes.end(run);
+        }
+    }
+
+    /// Where the pods fit once the victims have left, if that was found for this assignment; lifted.
+    pub(in crate::cycle) fn take_found_nodes(&mut self, a: &Assignment) -> Option<DryRunId> {
+        if self.node_search.found.is_some_and(|(number, _)| number != a.dry_runs) {
+            self.drop_found_nodes();
+        }
+        self.node_search.found.take().map(|(_, run)| run)
+    }
+
+    /// The podsets of a search as they would be admitted with these flavors, and for each its flavors.
+    pub(in crate::cycle) fn admission_tried(
+        &self,
+        s: &Search<'_>,
+        tried: &[FlavorAssignment],
+    ) -> Option<(Admission, Vec<Choice>)> {
+        let wl = self.state.wl(s.id)?;
+        let (mut choices, mut assignments) = (Vec::new(), Vec::new());
+        for m in s.group {
+            let Some(podset) = wl.obj.pod_sets.get(m.index) else { continue };
+            let asks = |f: &&FlavorAssignment| m.total.requests.iter().any(|(r, _)| *r == f.res);
+            let flavors: Vec<_> = s.found.iter().chain(tried).filter(asks).collect();
+            choices.push((m.index, m.total.count, flavors.iter().map(|f| f.flavor).collect()));
+            let names = |f: &&FlavorAssignment| {
+                (
+                    self.state.ids.resource_name(f.res).to_owned(),
+                    self.state.ids.flavor_name(f.flavor).to_owned(),
+                )
+            };
+            assignments.push(PodSetAssignment {
+                name: podset.name.clone(),
+                flavors: flavors.iter().map(names).collect(),
+                count: m.total.count,
+                ..PodSetAssignment::default()
+            });
+        }
+        Some((Admission { cluster_queue: String::new(), assignments }, choices))
+    }
+}
