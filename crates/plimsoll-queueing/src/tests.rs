@@ -177,6 +177,39 @@ fn nobody_is_admitted_in_the_place_of_a_victim_that_still_runs() {
     assert_eq!(held(&outside), [true, true, false, true, false]);
 }
 
+/// The condition `Active` of a LocalQueue follows its ClusterQueue, whichever of the two comes first.
+#[test]
+fn a_local_queue_follows_its_cluster_queue() {
+    let mut engine = Engine::new(Config::default());
+    let queue: Vec<Event> = queue(0, 2, None, false).into_iter().collect();
+    let (cluster, local): (Vec<Event>, Vec<Event>) =
+        queue.into_iter().partition(|e| matches!(e, Event::ClusterQueueUpsert(_)));
+    let Some(Event::ClusterQueueUpsert(spec)) = cluster.first().cloned() else { panic!("{cluster:?}") };
+    let mut seen = |events: Vec<Event>| {
+        let mut batch: Vec<engine::Event> = events.into_iter().map(engine::Event::Queueing).collect();
+        let mut actions = Vec::new();
+        engine.step(Time::from_seconds(1_000), &mut batch, &mut actions);
+        let reason = |a: &engine::Action| match a {
+            engine::Action::Queueing(Action::LocalQueueStatus(_, _, s)) => {
+                Some((s.active.as_ref()?.1.to_string(), s.reservation.len()))
+            }
+            _ => None,
+        };
+        actions.iter().rev().find_map(reason)
+    };
+    let flavor =
+        Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() }));
+    let first = [vec![Event::NamespaceUpsert("n".into(), StringMap::new()), flavor], local].concat();
+    assert_eq!(seen(first), Some(("ClusterQueueDoesNotExist".into(), 0)));
+    assert_eq!(seen(cluster), Some(("Ready".into(), 1)));
+    let mut leaving = spec.clone();
+    leaving.deleting = true;
+    assert_eq!(seen(vec![Event::ClusterQueueUpsert(leaving)]), Some(("ClusterQueueIsInactive".into(), 1)));
+    let gone = Event::ClusterQueueDelete(spec.name.clone());
+    assert_eq!(seen(vec![gone]), Some(("ClusterQueueDoesNotExist".into(), 0)));
+    assert_eq!(seen(vec![Event::ClusterQueueUpsert(spec)]), Some(("Ready".into(), 1)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 

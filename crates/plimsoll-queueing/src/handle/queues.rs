@@ -41,6 +41,8 @@ impl Queueing {
         self.queue_changed(id);
         let locals = self.cq(id).locals.clone();
         for lq in locals {
+            // Its status shows whether the ClusterQueue exists, and the flavors of it.
+            self.dirty.local_queues.insert(lq);
             if new {
                 self.requeue_members(lq);
             }
@@ -85,6 +87,7 @@ impl Queueing {
         self.metrics.forget(&[("cluster_queue", name)]);
         self.rebuild_soon();
         for lq in self.cq(id).locals.clone() {
+            self.dirty.local_queues.insert(lq);
             self.requeue_members(lq);
         }
         self.windows_of_cluster_again(id);
