@@ -9,7 +9,8 @@ use crate::plan::Plan;
 use crate::pod_view::workload_of;
 use crate::store::{Kind, ObjectStore};
 use crate::{
-    Env, finalizer, integrations, multikueue, names, orphan, pod, provisioning, retention, topology_ungater,
+    Env, finalizer, integrations, multikueue, names, orphan, pod, priority_class, provisioning, retention,
+    topology_ungater,
 };
 
 /// The keys that a deleted object concerns: `old` is its last seen state, unless the caller did not keep it or another object
@@ -28,6 +29,7 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
         Kind::Job => vec![Key::job(BATCH_JOB, namespace, name)],
         Kind::Pod => of_pod(object),
         Kind::Workload => of_workload(object),
+        Kind::WorkloadPriorityClass => vec![Key::WorkloadPriorityClass(name.to_owned())],
         _ => Vec::new(),
     };
     keys.extend(finalizer::affected(objects, kind, object));
@@ -104,5 +106,6 @@ pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
         }
         Key::ClusterQueue(name) => finalizer::cluster_queue(env.objects, name),
         Key::ResourceFlavor(name) => finalizer::resource_flavor(env.objects, name),
+        Key::WorkloadPriorityClass(name) => priority_class::plan(name, env.objects),
     }
 }

@@ -17,7 +17,7 @@ use crate::generic_job::{GenericJob, ReclaimablePod, Step};
 use crate::plan::{Plan, Write, patch, patch_status, remove_finalizer};
 use crate::pod_view::first_slice;
 use crate::store::Kind;
-use crate::{Env, names, pod_view, podset, workload};
+use crate::{Env, names, pod_view, podset, priority_class, workload};
 
 /// Annotations of admission checks that a pod gets when it is ungated, and that never change afterwards.
 const ONCE: [&str; 2] =
@@ -341,10 +341,10 @@ fn same_shape(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
 
 /// Updates the priority of the slice that keeps its quota, and its condition `PodsReady`.
 fn sync_retained(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
-    let mut new = wl.clone();
-    workload::update_priority(job.object(), job.priority_class(), wl, &mut new, env);
-    if let Some(write) = patch(WORKLOADS, wl, &new) {
-        return Some(vec![write]);
+    match priority_class::update(job, wl, env) {
+        Ok(plan) if plan.is_empty() => {}
+        Ok(plan) => return Some(plan),
+        Err(message) => return Some(priority_class::missing(job, &message)),
     }
     if !env.config.wait_for_pods_ready || !json::is_true(wl, "Admitted") {
         return None;

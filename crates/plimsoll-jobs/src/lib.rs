@@ -25,6 +25,7 @@ pub mod plan;
 mod pod;
 pub mod pod_view;
 pub mod podset;
+mod priority_class;
 pub mod provisioning;
 pub mod reconciler;
 mod retention;

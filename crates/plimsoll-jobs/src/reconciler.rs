@@ -11,7 +11,7 @@ use crate::generic_job::{FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod
 use crate::plan::{Plan, Write, delete, event, patch, patch_status, remove_finalizer};
 use crate::podset::{self, Error};
 use crate::store::Kind;
-use crate::{Env, elastic, names, workload};
+use crate::{Env, elastic, names, priority_class, workload};
 
 /// Pause before a missing object is looked up again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -38,9 +38,12 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
         return plan;
     }
     if json::deleting(&wl) {
-        let mut plan = job.stop(Some(&wl), "WorkloadDeleted", "Workload is deleted", env.now);
-        plan.extend(remove_finalizer(WORKLOADS, &wl, names::IN_USE));
-        return plan;
+        let plan = job.stop(Some(&wl), "WorkloadDeleted", "Workload is deleted", env.now);
+        if !plan.is_empty() {
+            // A stop may take several writes, and the workload is needed until the last: it has the pod templates.
+            return plan;
+        }
+        return remove_finalizer(WORKLOADS, &wl, names::IN_USE).into_iter().collect();
     }
     if let Some(finished) = job.finished() {
         let mut plan = workload::finish(&wl, finished.reason(), &finished.message, env.now);
@@ -110,6 +113,10 @@ fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Step {
             _ => (None, "No matching Workload; restoring pod templates according to existent Workload"),
         };
         plan.extend(stop(job, only, "NoMatchingWorkload", message, env));
+        if !plan.is_empty() {
+            // The workload has the pod templates and is deleted after the last write of the stop.
+            return Step::Plan(plan);
+        }
     }
     for wl in &to_delete {
         plan.extend(remove(job, wl));
@@ -186,8 +193,12 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
     if let Some(write) = elastic::reclaimable(job, wl, env).and_then(|pods| sync_reclaimable_pods(pods, wl)) {
         return Some(vec![write]);
     }
+    match priority_class::update(job, wl, env) {
+        Ok(plan) if plan.is_empty() => {}
+        Ok(plan) => return Some(plan),
+        Err(message) => return Some(priority_class::missing(job, &message)),
+    }
     let mut new = wl.clone();
-    workload::update_priority(job.object(), job.priority_class(), wl, &mut new, env);
     if job.is_suspended() && !json::is_true(wl, "Admitted") {
         let label = json::label_opt(job.object(), names::MAX_EXEC_TIME).and_then(|s| s.parse::<i64>().ok());
         match label {
@@ -285,19 +296,13 @@ fn create(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     match job_priority(job, json::list(&wl, &["spec", "podSets"]), env) {
         Ok(p) => workload::set_priority(&mut wl, &p),
         Err(message) => {
-            plan.extend(class_missing(job, &message));
+            plan.extend(priority_class::missing(job, &message));
             return plan;
         }
     }
     let text = format!("Created Workload: {}/{}", json::namespace(&wl), json::name(&wl));
     plan.push(Write::Create(WORKLOADS, wl));
     plan.extend(events(job, false, "CreatedWorkload", &text));
-    plan
-}
-
-fn class_missing(job: &dyn GenericJob, message: &str) -> Plan {
-    let mut plan = events(job, true, "WorkloadPriorityClassNotFound", message);
-    plan.push(Write::RequeueAfter(RETRY));
     plan
 }
 
@@ -318,7 +323,7 @@ fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
     };
     match job_priority(job, json::list(&wanted, &["spec", "podSets"]), env) {
         Ok(p) => workload::set_priority(&mut wanted, &p),
-        Err(message) => return class_missing(job, &message),
+        Err(message) => return priority_class::missing(job, &message),
     }
     let mut new = wl.clone();
     json::set(&mut new, &["spec"], wanted["spec"].take());

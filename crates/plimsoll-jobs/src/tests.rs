@@ -10,6 +10,8 @@ use crate::plan::merge_diff;
 use crate::testing::Fixture;
 use crate::{Key, Kind, Plan, Write, names, reconcile};
 
+mod stops;
+
 const NOW: Time = Time::from_seconds(1_700_000_000);
 
 fn run(cache: &Fixture, key: &Key) -> Plan {
@@ -122,10 +124,7 @@ fn priority_comes_from_the_class_the_template_or_the_default() {
     json::set(&mut j, &["metadata", "labels", names::PRIORITY_CLASS], json!("w"));
     cache.put(Kind::Job, j);
     let short = short(&run(&cache, &key()));
-    assert_eq!(
-        short[0],
-        "WorkloadPriorityClassNotFound: WorkloadPriorityClass.kueue.x-k8s.io \"w\" not found"
-    );
+    assert_eq!(short[0], "WorkloadPriorityClassNotFound: WorkloadPriorityClass \"w\" not found");
     cache.put(Kind::WorkloadPriorityClass, json!({"metadata": {"name": "w"}, "value": 1000}));
     let wl = made(&cache);
     assert_eq!(wl["spec"]["priority"], 1000);

@@ -88,7 +88,7 @@ pub fn priority(
 ) -> Result<Priority, String> {
     if let Some(name) = json::label_opt(job, names::PRIORITY_CLASS).filter(|n| !n.is_empty()) {
         let Some(class) = env.objects.get(Kind::WorkloadPriorityClass, "", name) else {
-            return Err(format!("WorkloadPriorityClass.kueue.x-k8s.io \"{name}\" not found"));
+            return Err(format!("WorkloadPriorityClass \"{name}\" not found"));
         };
         let class_ref = ("kueue.x-k8s.io", "WorkloadPriorityClass", name.to_owned());
         return Ok(Priority { class: Some(class_ref), value: class["value"].as_i64().unwrap_or(0) });
@@ -152,24 +152,4 @@ pub fn finish(wl: &Value, reason: &str, message: &str, now: Time) -> Plan {
         .map(|conditions| patch_status(WORKLOADS, wl, &json!({ "conditions": conditions })))
         .into_iter()
         .collect()
-}
-
-/// Sets the priority of the job's class in `new`, where it may still change.
-pub(crate) fn update_priority(
-    job: &Value,
-    priority_class: Option<&str>,
-    wl: &Value,
-    new: &mut Value,
-    env: Env<'_>,
-) {
-    if json::label_opt(job, names::PRIORITY_CLASS).is_some()
-        && let Ok(priority) = self::priority(job, priority_class, json::list(wl, &["spec", "podSets"]), env)
-        && priority
-            .class
-            .as_ref()
-            .is_some_and(|(_, _, n)| wl["spec"]["priorityClassRef"]["name"] != n.as_str())
-        && (!json::is_true(wl, "QuotaReserved") || wl["spec"]["priorityClassRef"].is_object())
-    {
-        set_priority(new, &priority);
-    }
 }

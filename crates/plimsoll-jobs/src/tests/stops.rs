@@ -1,0 +1,106 @@
+//! Jobs that are stopped because of their workload, and the priority of workloads.
+
+use super::*;
+
+/// A Job that runs as its workload was admitted, with a start time.
+fn running(cache: &mut Fixture) -> (Value, Value) {
+    let wl = admitted(cache);
+    cache.put(Kind::Workload, wl.clone());
+    let mut job = job();
+    json_patch_merge(&mut job, body(&run(cache, &key()), 0));
+    json::set(&mut job, &["metadata", "resourceVersion"], json!("7"));
+    json::set(&mut job, &["status"], json!({"active": 2, "startTime": "2023-11-14T22:13:20Z"}));
+    cache.put(Kind::Job, job.clone());
+    assert!(run(cache, &key()).is_empty());
+    (job, wl)
+}
+
+/// Carries out patches of the Job until a reconcile has none, and returns the Job with that reconcile's writes.
+fn stopped(cache: &mut Fixture, mut job: Value) -> (Value, Vec<String>) {
+    for version in 8..20 {
+        let writes = run(cache, &key());
+        let Some(Write::Patch { resource, body, .. }) = writes.first().filter(|_| version < 19) else {
+            return (job, short(&writes));
+        };
+        if resource.plural != "jobs" {
+            return (job, short(&writes));
+        }
+        assert!(short(&writes).iter().all(|w| !w.contains("workloads")), "{:?}", short(&writes));
+        json_patch_merge(&mut job, body);
+        // The Job controller deletes the pods.
+        json::set(&mut job, &["status", "active"], json!(0));
+        json::set(&mut job, &["metadata", "resourceVersion"], json!(version.to_string()));
+        cache.put(Kind::Job, job.clone());
+    }
+    panic!("never stops");
+}
+
+#[test]
+fn a_workload_is_deleted_after_its_job_has_its_template_back() {
+    let mut cache = cache();
+    let (mut changed, wl) = running(&mut cache);
+    json::set(&mut changed, &["spec", "parallelism"], json!(1));
+    cache.put(Kind::Job, changed.clone());
+    let (job, last) = stopped(&mut cache, changed);
+    let (own, name) = (super::job(), json::name(&wl));
+    assert_eq!(job["spec"]["template"], own["spec"]["template"]);
+    assert_eq!((&job["spec"]["suspend"], &job["status"]["startTime"]), (&json!(true), &Value::Null));
+    assert_eq!(
+        last,
+        [
+            format!("patch workloads {name} "),
+            format!("delete workloads {name}"),
+            format!("DeletedWorkload: Deleted not matching Workload: ns/{name}")
+        ]
+    );
+    cache.remove(Kind::Workload, "ns", name, "wl-uid");
+    let writes = run(&cache, &key());
+    let podset = &body(&writes, 0)["spec"]["podSets"][0];
+    assert_eq!((&podset["count"], &podset["template"]), (&json!(1), &own["spec"]["template"]));
+}
+
+#[test]
+fn a_deleted_workload_is_released_after_its_job_has_its_template_back() {
+    let mut cache = cache();
+    let (running, mut wl) = running(&mut cache);
+    json::set(&mut wl, &["metadata", "deletionTimestamp"], json!("2023-11-14T22:13:20Z"));
+    cache.put(Kind::Workload, wl.clone());
+    let (job, last) = stopped(&mut cache, running);
+    assert_eq!(job["spec"]["template"], super::job()["spec"]["template"]);
+    assert!(json::annotation(&job, names::STOPPING).is_none());
+    assert_eq!(last, [format!("patch workloads {} ", json::name(&wl))]);
+}
+
+#[test]
+fn a_running_job_takes_its_workload_to_another_priority_class() {
+    let mut cache = cache();
+    let class = |name: &str, value: i64| json!({"metadata": {"name": name}, "value": value});
+    cache.put(Kind::WorkloadPriorityClass, class("low", 1));
+    let named = |job: &Value, class: &str| {
+        let mut job = job.clone();
+        json::set(&mut job, &["metadata", "labels", names::PRIORITY_CLASS], json!(class));
+        job
+    };
+    let own = named(&job(), "low");
+    cache.put(Kind::Job, own);
+    let wl = admitted(&cache);
+    assert_eq!(wl["spec"]["priority"], 1);
+    cache.put(Kind::Workload, wl.clone());
+    let mut started = named(&job(), "low");
+    json_patch_merge(&mut started, body(&run(&cache, &key()), 0));
+    cache.put(Kind::Job, named(&started, "high"));
+    let missing = "WorkloadPriorityClassNotFound: WorkloadPriorityClass \"high\" not found";
+    assert_eq!(short(&run(&cache, &key())), [missing, "again"], "the workload keeps what it has");
+    cache.put(Kind::WorkloadPriorityClass, class("high", 9));
+    let writes = run(&cache, &key());
+    let spec = &body(&writes, 0)["spec"];
+    assert_eq!((&spec["priority"], &spec["priorityClassRef"]["name"]), (&json!(9), &json!("high")));
+    let updated = format!("UpdatedWorkload: Updated workload priority class: ns/{}", json::name(&wl));
+    assert_eq!(short(&writes)[1], updated);
+    // A user may set another value; only a change of the class overrides it.
+    let mut raised = wl;
+    json::set(&mut raised, &["spec", "priority"], json!(5));
+    cache.put(Kind::Workload, raised);
+    cache.put(Kind::Job, started);
+    assert!(run(&cache, &key()).is_empty());
+}
