@@ -3,6 +3,7 @@
 
 pub mod conditions;
 pub mod config;
+pub mod content;
 pub mod convert;
 pub mod crds;
 pub mod device_cel;

@@ -6,8 +6,9 @@ use plimsoll_api::json;
 use serde_json::{Value, json};
 
 use super::review::{Review, Validation};
-use super::validation::{self, ErrorList, annotation_path};
-use crate::{Config, Env, names};
+use super::validation::{ErrorList, NEGATIVE, quantity, tolerations};
+use super::workload;
+use crate::{Env, names};
 
 /// Kinds with a webhook.
 pub(super) const PLURALS: [&str; 7] = [
@@ -23,6 +24,8 @@ pub(super) const PLURALS: [&str; 7] = [
 pub const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// Most flavors and most resources of a whole ClusterQueue.
 const MOST: usize = 256;
+/// Most pairs of flavor and resource of a group.
+const MOST_PAIRS: usize = 512;
 
 /// Finalizers, and the name of an only podset.
 pub(super) fn default(review: &Review<'_>, object: &mut Value) {
@@ -66,25 +69,115 @@ pub fn without_effect(plural: &str, object: &Value) -> Option<String> {
 pub(super) fn validate(review: &Review<'_>, object: &Value, env: Env<'_>) -> (&'static str, Validation) {
     let warnings = without_effect(review.plural, object).into_iter().collect();
     let (webhook, errors) = match review.plural {
-        "clusterqueues" => ("vclusterqueue.kb.io", cluster_queue(object)),
+        "clusterqueues" => ("vclusterqueue.kb.io", cluster_queue(object, review.old)),
         "cohorts" => ("vcohort.kb.io", cohort(object)),
         "resourceflavors" => ("vresourceflavor.kb.io", flavor(object)),
-        "workloads" => ("vworkload.kb.io", workload(object, review.old, env.config)),
+        "workloads" => ("vworkload.kb.io", workload::validate(object, review.old, env.config)),
         _ => ("", ErrorList::default()),
     };
     (webhook, Validation { errors, warnings })
 }
 
-fn cluster_queue(object: &Value) -> ErrorList {
+fn cluster_queue(object: &Value, old: Option<&Value>) -> ErrorList {
     let mut errors = ErrorList::default();
     let in_cohort = !json::text(object, &["spec", "cohortName"]).is_empty();
     resource_groups(object, in_cohort, true, &mut errors);
+    totals(object, &mut errors);
+    selector(&object["spec"]["namespaceSelector"], "spec.namespaceSelector", &mut errors);
+    fair_sharing(object, &mut errors);
+    on_flavors(object, old, &mut errors);
     errors
+}
+
+/// Most flavors, resources, and pairs of both (Kueue `validateTotalFlavors` and its siblings).
+fn totals(object: &Value, errors: &mut ErrorList) {
+    let groups = json::list(object, &["spec", "resourceGroups"]);
+    for (what, key) in [("flavors", "flavors"), ("covered resources", "coveredResources")] {
+        let total: usize = groups.iter().map(|g| json::list(g, &[key]).len()).sum();
+        if total > MOST {
+            let detail =
+                format!("total number of {what} across all resourceGroups must be ≤ {MOST}, got {total}");
+            errors.invalid("spec.resourceGroups", total, &detail);
+        }
+    }
+    for (i, group) in groups.iter().enumerate() {
+        let flavors = json::list(group, &["flavors"]).iter();
+        let total: usize = flavors.map(|f| json::list(f, &["resources"]).len()).sum();
+        if total > MOST_PAIRS {
+            let detail = format!(
+                "number of flavor-resource combinations in a resourceGroup must be ≤ {MOST_PAIRS}, got {total}"
+            );
+            errors.invalid(&format!("spec.resourceGroups[{i}]"), total, &detail);
+        }
+    }
+}
+
+/// A label selector (`validation.ValidateLabelSelector`).
+fn selector(selector: &Value, at: &str, errors: &mut ErrorList) {
+    errors.labels(&format!("{at}.matchLabels"), &selector["matchLabels"]);
+    for (i, row) in json::list(selector, &["matchExpressions"]).iter().enumerate() {
+        let at = format!("{at}.matchExpressions[{i}]");
+        let values = json::list(row, &["values"]);
+        match json::text(row, &["operator"]) {
+            "In" | "NotIn" if values.is_empty() => errors
+                .required(&format!("{at}.values"), "must be specified when `operator` is 'In' or 'NotIn'"),
+            "Exists" | "DoesNotExist" if !values.is_empty() => errors.forbidden(
+                &format!("{at}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => errors.invalid(&format!("{at}.operator"), other, "not a valid selector operator"),
+        }
+        errors.label_key(&format!("{at}.key"), json::text(row, &["key"]));
+        for (j, value) in values.iter().enumerate() {
+            errors.label_value(&format!("{at}.values[{j}]"), value.as_str().unwrap_or_default());
+        }
+    }
+}
+
+/// The weight of fair sharing is 0 or large enough to divide by.
+fn fair_sharing(object: &Value, errors: &mut ErrorList) {
+    let Some(weight) = quantity(&object["spec"]["fairSharing"]["weight"]) else { return };
+    if weight.signum() < 0 {
+        errors.invalid("spec.fairSharing", weight.to_string(), NEGATIVE);
+    } else if weight.signum() > 0 && "1n".parse().is_ok_and(|least| weight <= least) {
+        errors.invalid("spec.fairSharing", weight.to_string(), "When not 0, weight must be > 10e-9");
+    }
+}
+
+/// Admission checks name flavors of the ClusterQueue. What was wrong before, while the flavors stay the same, may stay.
+fn on_flavors(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+    let flavors = |o: &Value| -> BTreeSet<String> {
+        let groups = json::list(o, &["spec", "resourceGroups"]).iter();
+        let flavors = groups.flat_map(|g| json::list(g, &["flavors"]));
+        flavors.map(|f| json::text(f, &["name"]).to_owned()).collect()
+    };
+    let checks = |o: &Value| json::list(o, &["spec", "admissionChecksStrategy", "admissionChecks"]).to_vec();
+    let names = |check: &Value| -> BTreeSet<String> {
+        let names = json::list(check, &["onFlavors"]).iter();
+        names.filter_map(|f| f.as_str().map(str::to_owned)).collect()
+    };
+    let valid = flavors(object);
+    let before = old.filter(|o| flavors(o) == valid).map_or_else(Vec::new, checks);
+    for (i, check) in checks(object).iter().enumerate() {
+        if before.iter().any(|b| b["name"] == check["name"] && names(b) == names(check)) {
+            continue;
+        }
+        for (j, flavor) in json::list(check, &["onFlavors"]).iter().enumerate() {
+            let flavor = flavor.as_str().unwrap_or_default();
+            if !valid.contains(flavor) {
+                let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
+                let at = format!("spec.admissionChecksStrategy.admissionChecks[{i}].onFlavors[{j}]");
+                errors.not_supported(&at, flavor, &valid);
+            }
+        }
+    }
 }
 
 fn cohort(object: &Value) -> ErrorList {
     let mut errors = ErrorList::default();
     let has_parent = !json::text(object, &["spec", "parentName"]).is_empty();
+    fair_sharing(object, &mut errors);
     resource_groups(object, has_parent, false, &mut errors);
     errors
 }
@@ -97,6 +190,7 @@ fn resource_groups(object: &Value, limits: bool, lending_bound: bool, errors: &m
         let covered = json::list(group, &["coveredResources"]);
         for (j, resource) in covered.iter().enumerate() {
             let name = resource.as_str().unwrap_or_default();
+            errors.label_key(&format!("{at}.coveredResources[{j}]"), name);
             if !resources.insert(name) {
                 errors.duplicate(&format!("{at}.coveredResources[{j}]"), name);
             }
@@ -123,28 +217,20 @@ fn resource_groups(object: &Value, limits: bool, lending_bound: bool, errors: &m
             }
         }
     }
-    for count in [flavors.len(), resources.len()] {
-        if count > MOST {
-            errors.too_many("spec.resourceGroups", count, MOST);
-        }
-    }
 }
 
 fn quota(row: &Value, at: &str, limits: bool, lending_bound: bool, errors: &mut ErrorList) {
-    let read = |key: &str| {
-        let value = &row[key];
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        text.parse::<plimsoll_api::Quantity>().ok()
-    };
+    let read = |key: &str| quantity(&row[key]);
     let nominal = read("nominalQuota");
     for key in ["nominalQuota", "borrowingLimit", "lendingLimit"] {
         let Some(amount) = read(key) else { continue };
         let path = format!("{at}.{key}");
         if amount.signum() < 0 {
-            errors.invalid(&path, amount.to_string(), "must be greater than or equal to 0");
+            errors.invalid(&path, amount.to_string(), NEGATIVE);
         }
         if key != "nominalQuota" && !limits {
-            errors.invalid(&path, amount.to_string(), "must be nil when cohort is empty");
+            let parent = if lending_bound { "cohort" } else { "parent" };
+            errors.invalid(&path, amount.to_string(), &format!("must be nil when {parent} is empty"));
         }
         if key == "lendingLimit" && lending_bound && nominal.is_some_and(|n| amount > n) {
             errors.invalid(&path, amount.to_string(), "must be less than or equal to the nominalQuota");
@@ -154,128 +240,17 @@ fn quota(row: &Value, at: &str, limits: bool, lending_bound: bool, errors: &mut 
 
 fn flavor(object: &Value) -> ErrorList {
     let mut errors = ErrorList::default();
+    errors.labels("spec.nodeLabels", &object["spec"]["nodeLabels"]);
     let mut seen = BTreeSet::new();
     for (i, taint) in json::list(object, &["spec", "nodeTaints"]).iter().enumerate() {
         let (key, effect) = (json::text(taint, &["key"]), json::text(taint, &["effect"]));
+        let at = format!("spec.nodeTaints[{i}]");
+        errors.label_key(&format!("{at}.key"), key);
+        errors.label_value(&format!("{at}.value"), json::text(taint, &["value"]));
         if !seen.insert((key, effect)) {
-            errors.duplicate(&format!("spec.nodeTaints[{i}]"), &format!("{key}:{effect}"));
+            errors.duplicate(&at, &format!("{key}:{effect}"));
         }
     }
+    tolerations(&object["spec"], "spec.tolerations", &mut errors);
     errors
-}
-
-/// Rules between the parts of a Workload, and fields that are immutable while it has quota (Kueue `workload_webhook.go`).
-fn workload(object: &Value, old: Option<&Value>, config: &Config) -> ErrorList {
-    let mut errors = ErrorList::default();
-    let podsets = json::list(object, &["spec", "podSets"]);
-    let elastic = config.elastic_jobs && json::annotation(object, names::ELASTIC) == Some("true");
-    let variable = podsets.iter().filter(|p| p["minCount"].is_i64()).count();
-    if variable > 1 {
-        errors.invalid("spec.podSets", variable, "at most one podSet can use minCount");
-    }
-    if variable > 0 && elastic {
-        let detail = "partial admission and elastic job cannot be used together";
-        errors.invalid("spec.podSets", variable, detail);
-    }
-    for (i, podset) in podsets.iter().enumerate() {
-        for kind in ["initContainers", "containers"] {
-            for (j, container) in json::list(podset, &["template", "spec", kind]).iter().enumerate() {
-                if !container["resources"]["requests"]["pods"].is_null() {
-                    let path = format!("spec.podSets[{i}].template.spec.{kind}[{j}].resources.requests");
-                    errors.invalid(&path, "pods", "the key is reserved for internal kueue use");
-                }
-            }
-        }
-    }
-    reclaimable(object, old, elastic, &mut errors);
-    if config.priority_boost {
-        boost(object, &mut errors);
-    }
-    validation::depends_on(object, &mut errors);
-    validation::named_window(object, &mut errors);
-    let reserved = |o: &Value| json::is_true(o, "QuotaReserved");
-    if let Some(old) = old.filter(|o| reserved(o) && reserved(object)) {
-        frozen(podsets, json::list(old, &["spec", "podSets"]), config.elastic_jobs, &mut errors);
-        let queue = |o: &Value| json::text(o, &["spec", "queueName"]).to_owned();
-        errors.immutable("spec.queueName", queue(object), queue(old));
-    }
-    errors
-}
-
-/// Podsets are immutable while quota is reserved; with workload slices a podset may still shrink.
-fn frozen(new: &[Value], old: &[Value], shrinks: bool, errors: &mut ErrorList) {
-    if new.len() != old.len() {
-        return errors.invalid("spec.podSets", Value::from(new), "field is immutable");
-    }
-    for (i, (new, old)) in new.iter().zip(old).enumerate() {
-        let mut compared = new.clone();
-        if shrinks && new["count"].as_i64().unwrap_or(1) < old["count"].as_i64().unwrap_or(1) {
-            json::set(&mut compared, &["count"], old["count"].clone());
-        }
-        errors.immutable(&format!("spec.podSets.{i}"), compared, old.clone());
-    }
-}
-
-/// The boost of the priority is a number (Kueue KEP-7990).
-fn boost(object: &Value, errors: &mut ErrorList) {
-    let key = plimsoll_api::kueue::PRIORITY_BOOST;
-    let Some(text) = json::annotation(object, key) else { return };
-    let path = annotation_path(key);
-    if text.is_empty() {
-        let detail = "must be a valid signed integer; use \"0\" explicitly, empty string is not allowed";
-        errors.invalid(&path, text, detail);
-    } else if text.parse::<i32>().is_err() {
-        errors.invalid(&path, text, "must be a valid signed integer");
-    }
-}
-
-/// Podsets of an elastic workload that are smaller than they were admitted with.
-fn shrunk(object: &Value) -> Vec<&str> {
-    let podsets = json::list(object, &["spec", "podSets"]);
-    let count = |name: &str| podsets.iter().find(|p| p["name"] == name).and_then(|p| p["count"].as_i64());
-    json::list(object, &["status", "admission", "podSetAssignments"])
-        .iter()
-        .map(|a| (json::text(a, &["name"]), a["count"].as_i64()))
-        .filter(|(name, given)| given.is_some_and(|g| g > count(name).unwrap_or(0)))
-        .map(|(name, _)| name)
-        .collect()
-}
-
-/// At most the number of pods, and never less than before while quota is reserved. After an elastic job has shrunk, the old
-/// number may be too large until the next reconcile, and a smaller one is allowed.
-fn reclaimable(object: &Value, old: Option<&Value>, elastic: bool, errors: &mut ErrorList) {
-    let rows = json::list(object, &["status", "reclaimablePods"]);
-    let podsets = json::list(object, &["spec", "podSets"]);
-    for (i, row) in rows.iter().enumerate() {
-        let at = format!("status.reclaimablePods[{i}]");
-        let Some(podset) = podsets.iter().find(|p| p["name"] == row["name"]) else {
-            let names: Vec<String> = podsets.iter().map(|p| p["name"].to_string()).collect();
-            let detail = format!("supported values: {}", names.join(", "));
-            errors.invalid(&format!("{at}.name"), row["name"].clone(), &detail);
-            continue;
-        };
-        let (count, most) = (row["count"].as_i64().unwrap_or(0), podset["count"].as_i64().unwrap_or(1));
-        let before = old.map_or(&[][..], |o| json::list(o, &["status", "reclaimablePods"]));
-        if count > most && !(elastic && before.contains(row)) {
-            errors.invalid(&format!("{at}.count"), count, &format!("should be less or equal to {most}"));
-        }
-    }
-    let reserved = |o: &&Value| json::is_true(o, "QuotaReserved");
-    let Some(old) = old.filter(reserved).filter(|_| reserved(&object)) else { return };
-    let shrunk = if elastic { shrunk(object) } else { Vec::new() };
-    for before in json::list(old, &["status", "reclaimablePods"]) {
-        if shrunk.contains(&json::text(before, &["name"])) {
-            continue;
-        }
-        let count = before["count"].as_i64().unwrap_or(0);
-        let path = format!("status.reclaimablePods[{}]", json::text(before, &["name"]));
-        match rows.iter().find(|r| r["name"] == before["name"]) {
-            Some(now) if now["count"].as_i64().unwrap_or(0) >= count => {}
-            Some(now) => {
-                let detail = format!("cannot be less then {count}");
-                errors.invalid(&format!("{path}.count"), now["count"].clone(), &detail);
-            }
-            None => errors.required(&format!("{path}.name"), "cannot be removed"),
-        }
-    }
 }

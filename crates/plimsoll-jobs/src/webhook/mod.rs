@@ -8,6 +8,7 @@ pub(crate) mod review;
 #[cfg(test)]
 mod tests;
 pub(crate) mod validation;
+mod workload;
 
 use serde_json::Value;
 

@@ -6,6 +6,8 @@ use super::*;
 use crate::testing::Fixture;
 use crate::{Config, Kind, names};
 
+mod own_kinds;
+
 const NOW: Time = Time::from_seconds(1_700_000_000);
 
 fn cache() -> Fixture {
@@ -187,11 +189,11 @@ fn a_reservation_freezes_the_podsets() {
     assert!(go(&wl(3, 1), &wl(4, 1)).unwrap().ends_with("field is immutable"));
     assert_eq!(
         go(&wl(3, 2), &wl(3, 1)).unwrap(),
-        "status.reclaimablePods[main].count: Invalid value: 1: cannot be less then 2"
+        "status.reclaimablePods[main].count: Invalid value: 1: cannot be less than 2"
     );
     assert_eq!(
         go(&wl(3, 2), &wl(3, 4)).unwrap(),
-        "status.reclaimablePods[0].count: Invalid value: 4: should be less or equal to 3"
+        "status.reclaimablePods[main].count: Invalid value: 4: should be less or equal to 3"
     );
 }
 

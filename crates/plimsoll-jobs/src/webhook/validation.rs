@@ -1,12 +1,15 @@
 //! Field errors in apimachinery's words, and the rules that all integrations share (Kueue
 //! `pkg/controller/jobframework/validation.go` and `tas_validation.go`).
 
-use plimsoll_api::json;
 use plimsoll_api::kueue::DEPENDS_ON;
 use plimsoll_api::windows::RUN_WINDOW;
+use plimsoll_api::{content, json};
 use serde_json::Value;
 
 use crate::names;
+
+/// Detail of a negative amount.
+pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// Field errors of an object (`field.ErrorList`).
 #[derive(Debug, Default)]
@@ -43,9 +46,54 @@ impl ErrorList {
         self.0.push(format!("{path}: Duplicate value: {}", Value::from(value)));
     }
 
-    /// `Too many`.
-    pub fn too_many(&mut self, path: &str, present: usize, most: usize) {
-        self.0.push(format!("{path}: Too many: {present}: must have at most {most} items"));
+    /// `Not found`.
+    pub fn not_found(&mut self, path: &str, value: &str) {
+        self.0.push(format!("{path}: Not found: {}", Value::from(value)));
+    }
+
+    /// `Unsupported value`.
+    pub fn not_supported(&mut self, path: &str, value: &str, supported: &[&str]) {
+        let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        let value = Value::from(value);
+        self.0
+            .push(format!("{path}: Unsupported value: {value}: supported values: {}", supported.join(", ")));
+    }
+
+    /// `ValidateLabelName`: the key of a label, a taint or a toleration.
+    pub fn label_key(&mut self, path: &str, key: &str) {
+        for fault in content::label_key(key) {
+            self.invalid(path, key, &fault);
+        }
+    }
+
+    /// The value of a label.
+    pub fn label_value(&mut self, path: &str, value: &str) {
+        for fault in content::label_value(value) {
+            self.invalid(path, value, &fault);
+        }
+    }
+
+    /// `ValidateLabels`: all keys and values of a map.
+    pub fn labels(&mut self, path: &str, labels: &Value) {
+        for (key, value) in labels.as_object().into_iter().flatten() {
+            self.label_key(path, key);
+            self.label_value(path, value.as_str().unwrap_or_default());
+        }
+    }
+
+    /// `ValidateAnnotations`: all keys of a map, in lower case, and its size.
+    pub fn annotations(&mut self, path: &str, annotations: &Value) {
+        const MOST: usize = 256 << 10;
+        let mut size = 0;
+        for (key, value) in annotations.as_object().into_iter().flatten() {
+            for fault in content::label_key(&key.to_lowercase()) {
+                self.invalid(path, key.as_str(), &fault);
+            }
+            size += key.len() + value.as_str().map_or(0, str::len);
+        }
+        if size > MOST {
+            self.0.push(format!("{path}: Too long: may not be more than {MOST} bytes"));
+        }
     }
 
     /// `field is immutable`, when the two differ.
@@ -220,5 +268,21 @@ pub(crate) fn topology(object: &Value, at: &str, errors: &mut ErrorList) {
             Ok(_) => {}
         },
         (None, None) => {}
+    }
+}
+
+/// A quantity, as text or as a number; `None`: the schema refuses it.
+pub(crate) fn quantity(value: &Value) -> Option<plimsoll_api::Quantity> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.parse().ok()
+}
+
+/// The keys of `tolerations` (Kueue `validateTolerations`).
+pub(crate) fn tolerations(object: &Value, at: &str, errors: &mut ErrorList) {
+    for (i, toleration) in json::list(object, &["tolerations"]).iter().enumerate() {
+        let key = json::text(toleration, &["key"]);
+        if !key.is_empty() {
+            errors.label_key(&format!("{at}[{i}].key"), key);
+        }
     }
 }

@@ -6,12 +6,11 @@ use plimsoll_queueing::{CounterSource, DeviceMapping};
 use plimsoll_state::DeviceSelector;
 
 use super::{Errors, FeatureGates, wire};
+use crate::content::{SUBDOMAIN, is_subdomain, label_key};
 use crate::device_cel::CelSelector;
 
 const FIELD: &str = "resources.deviceClassMappings";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -20,39 +19,6 @@ fn is_label(text: &str) -> bool {
         && text.bytes().all(inner)
         && !text.starts_with('-')
         && !text.ends_with('-')
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let part = |p: &str| {
-        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        !p.is_empty() && p.bytes().all(inner) && !p.starts_with('-') && !p.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(part)
-}
-
-/// What is wrong with a label key, such as the name of a resource.
-fn label_key(key: &str) -> Vec<String> {
-    let (prefix, name) = match key.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, key),
-    };
-    let mut faults = Vec::new();
-    match prefix {
-        Some("") => faults.push("prefix part must be non-empty".to_owned()),
-        Some(p) if !is_subdomain(p) => faults.push(format!("prefix part {SUBDOMAIN}")),
-        _ => {}
-    }
-    if name.is_empty() {
-        faults.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        faults.push("name part must be no more than 63 bytes".to_owned());
-    }
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    let ends = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
-    if !name.bytes().all(inner) || !ends(name.bytes().next()) || !ends(name.bytes().last()) {
-        faults.push(NAME.to_owned());
-    }
-    faults
 }
 
 fn name(field: &str, text: &str, errors: &mut Errors) {

@@ -1,0 +1,196 @@
+//! Refusals of Kueue's own kinds, in the words of `pkg/webhooks`.
+
+use super::*;
+
+fn go(plural: &'static str, old: Option<&Value>, new: &Value) -> Option<String> {
+    let r = review("kueue.x-k8s.io", plural, "ns", old);
+    validate(&r, new, Fixture::default().env(NOW)).err().map(|d| d.message)
+}
+
+#[test]
+fn queues_cohorts_and_flavors_have_valid_names_and_weights() {
+    let object = |spec: Value| json!({"metadata": {"name": "x"}, "spec": spec});
+    let group = |resource: &str| {
+        json!({"resourceGroups": [{"coveredResources": [resource], "flavors": [
+            {"name": "f", "resources": [{"name": resource, "nominalQuota": "5"}]}]}]})
+    };
+    let weight = |weight: &str| json!({"fairSharing": {"weight": weight}});
+    let small = "When not 0, weight must be > 10e-9";
+    for plural in ["clusterqueues", "cohorts"] {
+        for (spec, want) in [
+            (
+                group("@cpu"),
+                Some("spec.resourceGroups[0].coveredResources[0]: Invalid value: \"@cpu\": name part must"),
+            ),
+            (group("example.com/gpu"), None),
+            (
+                weight("-1"),
+                Some("spec.fairSharing: Invalid value: \"-1\": must be greater than or equal to 0"),
+            ),
+            (weight("1n"), Some(small)),
+            (weight("0.0000000001"), Some(small)),
+            (weight("2n"), None),
+            (weight("0"), None),
+        ] {
+            let got = go(plural, None, &object(spec.clone()));
+            assert_eq!(got.is_some(), want.is_some(), "{plural} {spec}: {got:?}");
+            assert!(got.unwrap_or_default().contains(want.unwrap_or_default()), "{plural} {spec}");
+        }
+    }
+    let selector = |selector: Value| object(json!({"namespaceSelector": selector}));
+    for (bad, path) in [
+        (json!({"matchLabels": {"nospecialchars^=@": "bar"}}), "spec.namespaceSelector.matchLabels"),
+        (json!({"matchLabels": {"a": "@"}}), "spec.namespaceSelector.matchLabels"),
+        (
+            json!({"matchExpressions": [{"key": "k", "operator": "In"}]}),
+            "matchExpressions[0].values: Required value",
+        ),
+        (
+            json!({"matchExpressions": [{"key": "k", "operator": "Exists", "values": ["v"]}]}),
+            "values: Forbidden",
+        ),
+        (
+            json!({"matchExpressions": [{"key": "k", "operator": "Near"}]}),
+            "operator: Invalid value: \"Near\"",
+        ),
+        (json!({"matchExpressions": [{"key": "@", "operator": "Exists"}]}), "matchExpressions[0].key"),
+    ] {
+        let got = go("clusterqueues", None, &selector(bad.clone())).unwrap_or_default();
+        assert!(got.contains(path), "{bad}: {got}");
+    }
+    let good = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": ["a", "b"]}]});
+    assert_eq!(go("clusterqueues", None, &selector(good)), None);
+    for bad in [
+        json!({"nodeLabels": {"@abc": "foo"}}),
+        json!({"nodeTaints": [{"key": "@", "effect": "NoSchedule"}]}),
+        json!({"tolerations": [{"key": "@"}]}),
+    ] {
+        assert!(go("resourceflavors", None, &object(bad.clone())).is_some(), "{bad}");
+    }
+    assert_eq!(go("resourceflavors", None, &object(json!({"tolerations": [{"operator": "Exists"}]}))), None);
+}
+
+#[test]
+fn checks_name_flavors_of_their_queue() {
+    let queue = |on: &str, nominal: &str| {
+        json!({"metadata": {"name": "q"}, "spec": {
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+                {"name": "f", "resources": [{"name": "cpu", "nominalQuota": nominal}]}]}],
+            "admissionChecksStrategy": {"admissionChecks": [{"name": "c", "onFlavors": [on]}]}}})
+    };
+    assert_eq!(go("clusterqueues", None, &queue("f", "1")), None);
+    let text = "spec.admissionChecksStrategy.admissionChecks[0].onFlavors[0]: Unsupported value: \"g\": \
+                supported values: \"f\"";
+    assert_eq!(go("clusterqueues", None, &queue("g", "1")).as_deref(), Some(text));
+    // Stored before the rule.
+    assert_eq!(go("clusterqueues", Some(&queue("g", "1")), &queue("g", "2")), None);
+    assert!(go("clusterqueues", Some(&queue("h", "1")), &queue("g", "1")).is_some());
+}
+
+/// A workload with one podset of three pods, changed at these paths.
+fn workload(changes: &Value) -> Value {
+    let mut wl = json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "podSets": [
+        {"name": "main", "count": 3, "template": {"spec": {}}}]}});
+    for (path, value) in changes.as_object().into_iter().flatten() {
+        *wl.pointer_mut(path.rsplit_once('/').unwrap().0).unwrap() = {
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            let mut parent = wl.pointer(parent).unwrap().clone();
+            parent[key] = value.clone();
+            parent
+        };
+    }
+    wl
+}
+
+#[test]
+fn pods_of_workloads_ask_for_valid_amounts() {
+    for (changes, want) in [
+        (
+            json!({"/spec/podSets/0/template/spec/containers": [{"resources": {"requests": {"cpu": "-1"}}}]}),
+            "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]: Invalid value: \"-1\": must be greater \
+             than or equal to 0",
+        ),
+        (
+            json!({"/spec/podSets/0/template/spec/initContainers": [{"resources": {"limits": {"pods": "1"}}}]}),
+            "spec.podSets[0].template.spec.initContainers[0].resources.limits[pods]: Invalid value: \"pods\": the key is \
+             reserved for internal kueue use",
+        ),
+        (
+            json!({"/spec/podSets/0/template/spec/resources": {"limits": {"memory": "-1Gi"}}}),
+            "spec.podSets[0].template.spec.resources.limits[memory]: Invalid value: \"-1Gi\": must be greater than or \
+             equal to 0",
+        ),
+        (
+            json!({"/spec/podSets/0/topologyRequest": {"podSetSliceSize": 2}}),
+            "spec.podSets[0].topologyRequest.podSetSliceSize: Forbidden: may not be set when podSetSliceRequiredTopology \
+             is not specified",
+        ),
+    ] {
+        assert_eq!(go("workloads", None, &workload(&changes)).as_deref(), Some(want));
+    }
+    let labels = json!({"/spec/podSets/0/template/metadata": {"labels": {"@": "x"}}});
+    assert!(go("workloads", None, &workload(&labels)).is_some());
+    assert_eq!(go("workloads", None, &workload(&json!({}))), None);
+}
+
+fn status(status: &Value) -> Value {
+    workload(&json!({ "/status": status }))
+}
+
+fn admitted(usage: &str, topology: &Value) -> Value {
+    let assigned = json!({"name": "main", "count": 3, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": usage},
+                          "topologyAssignment": topology});
+    status(&json!({"conditions": [{"type": "QuotaReserved", "status": "True"}],
+                  "admission": {"clusterQueue": "cq", "podSetAssignments": [assigned]}}))
+}
+
+#[test]
+fn admissions_are_complete_and_do_not_change() {
+    assert_eq!(go("workloads", None, &admitted("3", &Value::Null)), None);
+    let text = "status.admission.podSetAssignments[0].resourceUsage[cpu]: Invalid value: \"1\": is not a multiple of 3";
+    assert_eq!(go("workloads", None, &admitted("1", &Value::Null)).as_deref(), Some(text));
+    let mut other = admitted("3", &Value::Null);
+    other["status"]["admission"]["podSetAssignments"][0]["name"] = json!("other");
+    let text = "status.admission.podSetAssignments[0].name: Not found: \"other\"";
+    assert_eq!(go("workloads", None, &other).as_deref(), Some(text));
+    let hollow = status(&json!({"conditions": [{"type": "QuotaReserved", "status": "True"}]}));
+    let text = "status.admission: Required value: must be set while the QuotaReserved condition is true";
+    assert_eq!(go("workloads", Some(&status(&json!({}))), &hollow).as_deref(), Some(text));
+    assert_eq!(go("workloads", Some(&hollow), &hollow), None, "may converge");
+    let before = admitted("3", &Value::Null);
+    assert!(
+        go("workloads", Some(&before), &admitted("6", &Value::Null)).unwrap().ends_with("field is immutable")
+    );
+    assert_eq!(go("workloads", Some(&before), &admitted("3", &json!({"levels": ["rack"]}))), None);
+    assert_eq!(go("workloads", Some(&before), &status(&json!({}))), None, "unset");
+}
+
+#[test]
+fn checks_of_workloads_add_valid_fields_and_keep_them() {
+    let check = |state: &str, update: Value| {
+        status(&json!({"admissionChecks": [{"name": "c", "state": state, "podSetUpdates": [update]}]}))
+    };
+    let with = |key: &str, value: Value| {
+        let mut update = json!({"name": "main"});
+        update[key] = value;
+        check("Ready", update)
+    };
+    for bad in [
+        check("Ready", json!({"name": "other"})),
+        with("labels", json!({"@": "x"})),
+        with("labels", json!({"a": "@"})),
+        with("nodeSelector", json!({"@": "x"})),
+        with("annotations", json!({"@": "x"})),
+        with("tolerations", json!([{"key": "@"}])),
+    ] {
+        assert!(go("workloads", None, &bad).is_some(), "{bad}");
+    }
+    let before = with("labels", json!({"a": "b"}));
+    assert_eq!(go("workloads", Some(&before), &before), None);
+    let after = with("labels", json!({"a": "c"}));
+    assert!(go("workloads", Some(&before), &after).unwrap().ends_with("field is immutable"));
+    assert_eq!(go("workloads", Some(&check("Pending", json!({"name": "main"}))), &after), None);
+    let cluster = |name: Option<&str>| status(&json!({"nominatedClusterNames": ["a"], "clusterName": name}));
+    assert_eq!(go("workloads", Some(&cluster(None)), &cluster(Some("a"))), None);
+    assert!(go("workloads", Some(&cluster(None)), &cluster(Some("b"))).is_some());
+}
