@@ -69,7 +69,8 @@ impl Scheduler {
         let planned = before.and_then(|id| self.dry_runs.remove(id)).map_or_else(Vec::new, |run| run.rows);
         let mut planned = Planned::new(planned);
         let mut rows: Vec<Row> = Vec::with_capacity(pods.iter().map(|(_, n)| n).sum());
-        let mut fits = pods.iter().all(|(pod, n)| self.place_equal(workload, pod, *n, &mut rows).is_none());
+        let mut fits =
+            pods.iter().all(|(pod, n)| self.place_equal(workload, (pod, *n), &mut rows, false).is_none());
         if !fits {
             for (node, placeholder) in &rows {
                 if let Some(same) = planned.take(*node, &placeholder.pod_set) {
@@ -123,7 +124,7 @@ impl Scheduler {
         let leaving: Vec<PodId> = leaving.chain(self.reservations.all_placeholders()).collect();
         let on_nodes: Vec<(PodId, NodeId)> =
             leaving.into_iter().filter_map(|id| Some((id, self.cluster.unplace_keeping_row(id)?))).collect();
-        let fits = pods.iter().all(|(pod, n)| self.place_equal(workload, pod, *n, rows).is_none());
+        let fits = pods.iter().all(|(pod, n)| self.place_equal(workload, (pod, *n), rows, false).is_none());
         for (id, node) in on_nodes.into_iter().rev() {
             self.cluster.place(id, node);
         }

@@ -30,24 +30,25 @@ impl Scheduler {
     ) -> (DryRunId, Option<String>) {
         self.now = now;
         let mut rows = Vec::with_capacity(pods.iter().map(|(_, n)| n).sum());
-        let failure = pods.iter().find_map(|(pod, count)| self.place_equal(workload, pod, *count, &mut rows));
+        let failure =
+            pods.iter().find_map(|(pod, count)| self.place_equal(workload, (pod, *count), &mut rows, true));
         (self.dry_runs.insert(DryRun { rows, stands: true }), failure)
     }
 
-    /// Places a number of equal pods; the message about the first that fits nowhere.
+    /// Places a number of equal pods; the message about the first that fits nowhere, empty unless it is to `explain` that.
     pub(super) fn place_equal(
         &mut self,
         workload: &WorkloadKey,
-        pod: &model::Pod,
-        count: usize,
+        (pod, count): (&model::Pod, usize),
         rows: &mut Vec<(NodeId, Placeholder)>,
+        explain: bool,
     ) -> Option<String> {
         let pod_set: Arc<str> = pod.pod_set.as_str().into();
         let name = format!("{}-{}", workload.name, pod.pod_set);
         let mut last = None;
         for _ in 0..count {
             let (id, profile) = self.placeholder(pod, &name, last)?;
-            match self.best_node(id, profile) {
+            match self.best_node(id, profile, explain) {
                 Ok(node) => {
                     self.cluster.place(id, node);
                     rows.push((node, Placeholder { row: id, pod_set: Arc::clone(&pod_set) }));

@@ -53,8 +53,9 @@ impl Scheduler {
         (self.reservations.all_placeholders().count(), self.reservations.workload_keys().count(), since)
     }
 
-    /// The best node for a pod now, without preempting others.
-    pub(super) fn best_node(&mut self, id: PodId, profile: usize) -> Result<NodeId, String> {
+    /// The best node for a pod now, without preempting others. `explain`: whether the error says why there is none, which takes
+    /// longer than to find that out.
+    pub(super) fn best_node(&mut self, id: PodId, profile: usize, explain: bool) -> Result<NodeId, String> {
         if self.cluster.node_count == 0 {
             return Err("no nodes available to schedule pods".into());
         }
@@ -63,6 +64,7 @@ impl Scheduler {
         let index = u32::try_from(profile).unwrap_or(u32::MAX);
         match self.ranks.best(runner, index, &mut self.cluster, &incoming, &mut self.rng) {
             Rank::Best(node) => Ok(node),
+            Rank::None(_) if !explain => Err(String::new()),
             Rank::None(ranked) => Err(evaluate::ranked_failure(&self.cluster, ranked).fit.short()),
             Rank::Unknown => match search(runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
                 Search::On(_, node) => Ok(node),

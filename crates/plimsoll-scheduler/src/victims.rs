@@ -53,7 +53,8 @@ impl Scheduler {
         let Some(known) = self.dry_runs.get_mut(run) else { return false };
         let mut rows = std::mem::take(&mut known.rows);
         let missing = super::claims::missing(pods, &rows);
-        let fits = missing.iter().all(|(pod, n)| self.place_equal(workload, pod, *n, &mut rows).is_none());
+        let fits =
+            missing.iter().all(|(pod, n)| self.place_equal(workload, (pod, *n), &mut rows, false).is_none());
         if let Some(known) = self.dry_runs.get_mut(run) {
             known.rows = rows;
         }
@@ -89,7 +90,7 @@ impl Scheduler {
         let mut before = Vec::new();
         let fits = moved.iter().all(|&at| {
             let row = rows[at].1.row;
-            let found = self.profile_of(row).and_then(|p| self.best_node(row, p).ok());
+            let found = self.profile_of(row).and_then(|p| self.best_node(row, p, false).ok());
             found.is_some_and(|node| {
                 self.cluster.place(row, node);
                 before.push((at, std::mem::replace(&mut rows[at].0, node)));
