@@ -13,6 +13,7 @@ pub mod json;
 pub mod kueue;
 pub mod lanes;
 mod lean;
+pub mod protobuf;
 pub mod quantity;
 pub mod request;
 pub mod resource;

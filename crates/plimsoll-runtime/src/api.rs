@@ -46,6 +46,25 @@ pub trait Direct: Send + Sync + 'static {
     fn call(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)>;
 }
 
+/// How objects are asked for. A server in this process is asked for JSON, whatever this says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// JSON.
+    #[default]
+    Json,
+    /// Kubernetes' protobuf, JSON where the server has none.
+    Protobuf,
+}
+
+impl Encoding {
+    const fn accept(self) -> http::HeaderValue {
+        http::HeaderValue::from_static(match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf,application/json",
+        })
+    }
+}
+
 #[derive(Clone)]
 enum Transport {
     Kube(Client),
@@ -337,9 +356,37 @@ impl Api {
         self.ask_value(request(method, path, content_type, body)?).await
     }
 
-    /// Opens a watch and gives its lines.
-    pub(crate) async fn stream(&self, path: &str) -> Result<Pin<Box<dyn AsyncBufRead + Send>>> {
+    /// GET of a list in `encoding`.
+    pub(crate) async fn get_list(&self, path: &str, encoding: Encoding) -> Result<Bytes> {
         let mut request = request(Method::GET, path, "", Vec::new())?;
+        match &self.transport {
+            Transport::Kube(client) if encoding == Encoding::Protobuf => {
+                request.headers_mut().insert(http::header::ACCEPT, encoding.accept());
+                self.limit.take().await;
+                let mut whole = Vec::new();
+                // kube gives the bytes of a stream only.
+                let read = async {
+                    let mut body = client.request_stream(request).await?;
+                    let read = futures::AsyncReadExt::read_to_end(&mut body, &mut whole).await;
+                    read.map_err(|e| kube::Error::Service(e.into()))
+                };
+                within(read).await?;
+                Ok(whole.into())
+            }
+            _ => self.ask(request).await,
+        }
+    }
+
+    /// Opens a watch in `encoding`, and gives what comes: lines of JSON, or frames of protobuf where the server has it.
+    pub(crate) async fn stream(
+        &self,
+        path: &str,
+        encoding: Encoding,
+    ) -> Result<Pin<Box<dyn AsyncBufRead + Send>>> {
+        let mut request = request(Method::GET, path, "", Vec::new())?;
+        if matches!(self.transport, Transport::Kube(_)) {
+            request.headers_mut().insert(http::header::ACCEPT, encoding.accept());
+        }
         // Compressed watches are cut into one member per event, which decoders stumble over.
         let identity = http::HeaderValue::from_static("identity");
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);

@@ -12,7 +12,7 @@ use plimsoll_state::ObjectEvent;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api, Resource};
+use crate::api::{self, Api, Encoding, Resource};
 use crate::cache::{Cache, Kind};
 use crate::discovery;
 use crate::driver::Inbox;
@@ -143,7 +143,10 @@ impl Follower {
     pub fn new(api: Api, resource: Resource, sinks: Sinks) -> Self {
         let selector = if resource == api::POD_TEMPLATES { OURS } else { "" };
         let tracker = sinks.health.track(resource);
-        let source = Source { api, resource, selector, tracker, memory: Memory::default() };
+        // Queueing reads whole pods.
+        let lean = resource == api::NODES || (resource == api::PODS && !sinks.roles.queueing);
+        let encoding = if lean { Encoding::Protobuf } else { Encoding::Json };
+        let source = Source { api, resource, selector, encoding, tracker, memory: Memory::default() };
         Self { source, sinks, listed: Arc::default() }
     }
 

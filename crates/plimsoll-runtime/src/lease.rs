@@ -17,7 +17,7 @@ use plimsoll_api::json;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, Error, LEASES};
+use crate::api::{Api, Encoding, Error, LEASES};
 use crate::clock;
 pub use claim::Claim;
 use claim::Wall;
@@ -202,7 +202,7 @@ async fn changed(api: &Api, (namespace, name): (&str, &str), version: &str) {
     );
     // A version that nobody has seen yet would be the beginning of everything.
     if !version.is_empty()
-        && let Ok(mut lines) = api.stream(&path).await
+        && let Ok(mut lines) = api.stream(&path, Encoding::Json).await
     {
         let mut line = Vec::new();
         // Whatever else it says, such as that the version is too old, is no reason to look.

@@ -7,13 +7,17 @@
 //! resource is briefly not established. Objects that were listed are deleted only by their own events, by a list
 //! without them, or when discovery has said for [`DENIED`] that an optional resource is not served any more.
 
+mod page;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::AsyncBufReadExt;
+use plimsoll_api::protobuf;
 use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -21,9 +25,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::api::{Api, Error, Resource};
+use crate::api::{Api, Encoding, Error, Resource};
 use crate::discovery;
 use crate::health::Tracker;
+use page::{Next, Page};
 
 /// Objects per page of a list.
 const PAGE: usize = 500;
@@ -40,8 +45,6 @@ const DENIED: Duration = Duration::from_secs(60);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// Longest wait while a resource is not served.
 const UNSERVED: Duration = Duration::from_secs(1);
-/// Longest line of a watch: an object may have 3 MiB, and JSON escapes can't make it grow past this.
-const MAX_LINE: usize = 32 << 20;
 
 /// Namespace and name.
 pub type Key = (Box<str>, Box<str>);
@@ -53,7 +56,7 @@ pub enum Delta<'a> {
     Upsert {
         /// Its metadata.
         meta: &'a Meta,
-        /// The object as JSON.
+        /// The object: JSON, or protobuf where [`Source::encoding`] allows it.
         bytes: &'a [u8],
     },
     /// An object is gone.
@@ -92,6 +95,16 @@ struct Probe {
     metadata: Meta,
 }
 
+impl Probe {
+    /// Of an object in either encoding.
+    fn of(object: &[u8]) -> Option<Self> {
+        match protobuf::is_protobuf(object) {
+            true => protobuf::metadata(object).ok(),
+            false => serde_json::from_slice(object).ok(),
+        }
+    }
+}
+
 /// The metadata of an object as API servers write it, without reading what comes after them.
 fn metadata_of(object: &[u8]) -> Option<Meta> {
     struct First<'a>(&'a mut Option<Meta>);
@@ -117,22 +130,6 @@ fn metadata_of(object: &[u8]) -> Option<Meta> {
     // That there is more than it wants to read is an error to the reader.
     let _ = serde_json::Deserializer::from_slice(object).deserialize_map(First(&mut found));
     found
-}
-
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(default)]
-    metadata: PageMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PageMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 /// Type and object of an event as API servers write them, without reading the object; `None` for any other form.
@@ -199,6 +196,8 @@ pub struct Source {
     pub resource: Resource,
     /// More of the query, such as `&labelSelector=…`.
     pub selector: &'static str,
+    /// Protobuf for receivers that read it.
+    pub encoding: Encoding,
     /// Hears about the health of the watch.
     pub tracker: Tracker,
     /// What has been handed on before.
@@ -208,7 +207,8 @@ pub struct Source {
 impl Source {
     /// All objects of a resource, by a watch whose health nobody asks for.
     pub fn new(api: Api, resource: Resource) -> Self {
-        Self { api, resource, selector: "", tracker: Tracker::unseen(resource), memory: Memory::default() }
+        let (tracker, memory) = (Tracker::unseen(resource), Memory::default());
+        Self { api, resource, selector: "", encoding: Encoding::Json, tracker, memory }
     }
 }
 
@@ -216,9 +216,9 @@ impl Source {
 ///
 /// The API server leaves out kind and version of items of a list; the sink knows which resource it gets.
 pub async fn run(source: Source, stop: CancellationToken, mut sink: impl FnMut(Delta<'_>) + Send) {
-    let Source { api, resource, selector, tracker, memory } = source;
+    let Source { api, resource, selector, encoding, tracker, memory } = source;
     let known = Arc::clone(&memory.known).lock_owned().await;
-    let mut watch = Watch { known, path: resource.collection(""), selector, tracker, memory };
+    let mut watch = Watch { known, path: resource.collection(""), selector, encoding, tracker, memory };
     let mut wait = BACKOFF.0;
     let mut version: Option<String> = None;
     let mut denied: Option<Instant> = None;
@@ -290,6 +290,7 @@ struct Watch {
     known: tokio::sync::OwnedMutexGuard<Known>,
     path: String,
     selector: &'static str,
+    encoding: Encoding,
     tracker: Tracker,
     memory: Memory,
 }
@@ -298,20 +299,21 @@ impl Watch {
     async fn list(&mut self, api: &Api, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<String, Error> {
         self.known.generation += 1;
         let first = format!("{}?limit={PAGE}{}", self.path, self.selector);
-        let mut text = api.get_text(&first).await?;
+        let encoding = self.encoding;
+        let mut bytes = api.get_list(&first, encoding).await?;
         let version = loop {
             self.tracker.heard();
-            let page: Page<'_> = serde_json::from_str(&text).map_err(|e| Error::Malformed(e.to_string()))?;
+            let page = Page::read(&bytes)?;
             // The server makes the next page while this one is handed on.
-            let next = page.metadata.next.filter(|n| !n.is_empty()).map(|token| {
+            let next = page.next.filter(|n| !n.is_empty()).map(|token| {
                 let (api, path) = (api.clone(), format!("{first}&continue={}", crate::api::encode(&token)));
-                AbortOnDropHandle::new(tokio::spawn(async move { api.get_text(&path).await }))
+                AbortOnDropHandle::new(tokio::spawn(async move { api.get_list(&path, encoding).await }))
             });
-            for item in page.items.unwrap_or_default() {
-                self.upsert(item.get(), sink);
+            for item in page.items {
+                self.upsert(item, sink);
             }
-            let Some(next) = next else { break page.metadata.resource_version };
-            text = next.await.map_err(|e| Error::Transport(e.to_string()))??;
+            let Some(next) = next else { break page.resource_version };
+            bytes = next.await.map_err(|e| Error::Transport(e.to_string()))??;
         };
         self.sweep(sink);
         self.known.listed = true;
@@ -380,21 +382,19 @@ impl Watch {
             self.path, self.selector
         );
         let end = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS)) + OVERDUE;
-        let mut lines = api.stream(&path).await?;
+        let mut stream = api.stream(&path, self.encoding).await?;
         self.tracker.opened();
-        let mut line: Vec<u8> = Vec::new();
+        let mut event: Vec<u8> = Vec::new();
         loop {
-            line.clear();
-            let read = tokio::time::timeout_at(end, lines.read_until(b'\n', &mut line)).await;
+            let read = tokio::time::timeout_at(end, page::next(&mut stream, &mut event)).await;
             let Ok(read) = read else { return Err(Error::Transport("the watch did not end in time".into())) };
             self.tracker.heard();
-            if read.map_err(|e| Error::Transport(e.to_string()))? == 0 {
-                return Ok(());
-            }
-            if line.len() > MAX_LINE {
-                return Err(Error::Malformed("a watch event is too long".into()));
-            }
-            if let Some(seen) = self.event(&line, sink)? {
+            let seen = match read? {
+                Next::End => return Ok(()),
+                Next::Line => self.event(&event, sink)?,
+                Next::Frame => self.frame(&event, sink)?,
+            };
+            if let Some(seen) = seen {
                 self.memory.saw(&seen);
                 *version = Some(seen);
             }
@@ -414,7 +414,7 @@ impl Watch {
         }
         let event: Line<'_> = serde_json::from_slice(line).map_err(|e| Error::Malformed(e.to_string()))?;
         match event.kind {
-            "ADDED" | "MODIFIED" => Ok(self.upsert(event.object.get(), sink)),
+            "ADDED" | "MODIFIED" => Ok(self.upsert(event.object.get().as_bytes(), sink)),
             "DELETED" => {
                 let Ok(Probe { metadata }) = serde_json::from_str(event.object.get()) else {
                     return Ok(None);
@@ -441,12 +441,12 @@ impl Watch {
         }
     }
 
-    fn upsert(&mut self, object: &str, sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
-        let Ok(Probe { metadata }) = serde_json::from_str(object) else {
+    fn upsert(&mut self, object: &[u8], sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
+        let Some(Probe { metadata }) = Probe::of(object) else {
             tracing::warn!(path = self.path, "an object without readable metadata was skipped");
             return None;
         };
-        self.keep(metadata, object.as_bytes(), sink)
+        self.keep(metadata, object, sink)
     }
 
     fn keep(&mut self, metadata: Meta, bytes: &[u8], sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
@@ -467,6 +467,3 @@ impl Watch {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

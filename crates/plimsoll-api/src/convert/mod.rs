@@ -22,11 +22,12 @@ use plimsoll_state::Time;
 use plimsoll_state::model::{OwnerRef, StringMap};
 
 use crate::lean::meta::{Map, ObjectMeta, OwnerReference};
+use crate::protobuf;
 
 /// Why an object can't be taken in.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// The bytes are not JSON of the expected shape.
+    /// The bytes are neither JSON nor protobuf of the expected shape.
     #[error("cannot decode {kind}: {source}")]
     Decode {
         /// Kind that was expected.
@@ -48,6 +49,18 @@ pub(crate) type Result<T> = std::result::Result<T, ConvertError>;
 
 pub(crate) fn decode<'a, T: serde::Deserialize<'a>>(kind: &'static str, bytes: &'a [u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|source| ConvertError::Decode { kind, source })
+}
+
+/// As [`decode`], of bytes in either encoding.
+fn decode_either<'a, T: serde::Deserialize<'a>>(
+    kind: &'static str,
+    message: &'static protobuf::Message,
+    bytes: &'a [u8],
+) -> Result<T> {
+    if protobuf::is_protobuf(bytes) {
+        return protobuf::from_slice(message, bytes).map_err(|source| ConvertError::Decode { kind, source });
+    }
+    decode(kind, bytes)
 }
 
 pub(crate) fn decode_value<T: serde::de::DeserializeOwned>(

@@ -1,18 +1,19 @@
 //! Nodes.
 
 use super::pod::taint_effect;
-use super::{ConvertError, Result, amount, bad, decode, required, string_map, time};
+use super::{ConvertError, Result, amount, bad, decode_either, required, string_map, time};
 use crate::lean::meta::Condition;
 use crate::lean::node as lean;
+use crate::protobuf;
 use plimsoll_state::Time;
 use plimsoll_state::model::{ImageState, Node, Taint};
 
-/// A Node from its JSON bytes.
+/// A Node from its bytes, JSON or [`protobuf`].
 ///
 /// # Errors
 /// When the bytes are not a Node, or a field has a value that can't be understood.
 pub fn node(bytes: &[u8]) -> std::result::Result<Node, ConvertError> {
-    let raw: lean::Node = decode("Node", bytes)?;
+    let raw: lean::Node = decode_either("Node", &protobuf::NODE, bytes)?;
     let spec = raw.spec.unwrap_or_default();
     let status = raw.status.unwrap_or_default();
     let taints = spec.taints.unwrap_or_default().into_iter().map(taint).collect::<Result<_>>()?;

@@ -1,9 +1,12 @@
 //! Pods and pod templates.
 
 use super::selector::{label_selector, node_selector, term};
-use super::{ConvertError, Result, amount, bad, decode, decode_value, optional_time, owners, required};
+use super::{
+    ConvertError, Result, amount, bad, decode_either, decode_value, optional_time, owners, required,
+};
 use super::{string_map, time};
 use crate::lean::pod as lean;
+use crate::protobuf;
 use plimsoll_state::Time;
 use plimsoll_state::model::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, Phase, Pod, PodAffinity,
@@ -12,12 +15,12 @@ use plimsoll_state::model::{
     TolerationOperator, UnsatisfiableAction, Volume, VolumeSource, WeightedPodAffinityTerm,
 };
 
-/// A Pod from its JSON bytes.
+/// A Pod from its bytes, JSON or [`protobuf`].
 ///
 /// # Errors
 /// When the bytes are not a Pod, or a field has a value that can't be understood.
 pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
-    let raw: lean::Pod = decode("Pod", bytes)?;
+    let raw: lean::Pod = decode_either("Pod", &protobuf::POD, bytes)?;
     let m = raw.metadata;
     let topology_aware = m.annotations.as_ref().is_some_and(|a| TOPOLOGY.iter().any(|k| a.contains_key(*k)));
     let workload = m.annotations.as_ref().and_then(|a| a.get("kueue.x-k8s.io/workload").cloned());

@@ -10,7 +10,8 @@ use crate::health::Health;
 fn watch() -> Watch {
     let memory = Memory::default();
     let known = Arc::clone(&memory.known).try_lock_owned().unwrap();
-    Watch { known, path: String::new(), selector: "", tracker: Tracker::unseen(crate::api::PODS), memory }
+    let (tracker, encoding) = (Tracker::unseen(crate::api::PODS), Encoding::Json);
+    Watch { known, path: String::new(), selector: "", encoding, tracker, memory }
 }
 
 fn object(name: &str, uid: &str, version: u32) -> String {
@@ -164,4 +165,44 @@ async fn a_silent_watch_is_given_up_and_opened_again() {
     seconds(50).await;
     assert_eq!(f.server.watches.load(Ordering::SeqCst), 2);
     assert!(f.log().is_empty() && f.health.problems().is_empty(), "no relist is needed");
+}
+
+/// The same watch of kube-apiserver as JSON and as protobuf.
+#[tokio::test]
+async fn frames_of_protobuf_tell_what_lines_of_json_tell() {
+    const LINES: &[u8] = include_bytes!("../../../plimsoll-api/src/protobuf/testdata/watch.json");
+    const FRAMES: &[u8] = include_bytes!("../../../plimsoll-api/src/protobuf/testdata/watch.pb");
+    let mut told = Vec::new();
+    for mut stream in [LINES, FRAMES] {
+        let (mut watch, mut seen, mut event) = (watch(), Vec::new(), Vec::new());
+        let mut tell = |delta: Delta<'_>| match delta {
+            Delta::Upsert { meta, bytes } => {
+                let pod = plimsoll_api::convert::pod(bytes).unwrap();
+                seen.push(format!("{}/{} {} {pod:?}", meta.namespace, meta.name, meta.resource_version));
+            }
+            Delta::Delete { key, uid } => seen.push(format!("-{}/{} {uid}", key.0, key.1)),
+            other => panic!("{other:?}"),
+        };
+        let mut versions = Vec::new();
+        loop {
+            versions.push(match page::next(&mut stream, &mut event).await.unwrap() {
+                Next::End => break,
+                Next::Line => watch.event(&event, &mut tell).unwrap(),
+                Next::Frame => watch.frame(&event, &mut tell).unwrap(),
+            });
+        }
+        told.push((seen, versions));
+    }
+    assert!(told[0].0.len() >= 3 && told[0] == told[1], "{told:?}");
+    let mut cut = &FRAMES[..FRAMES.len() - 1];
+    let mut event = Vec::new();
+    let ended = loop {
+        match page::next(&mut cut, &mut event).await {
+            Ok(Next::Frame) => {}
+            other => break other.map(drop),
+        }
+    };
+    assert!(matches!(ended, Err(Error::Transport(_))), "{ended:?}");
+    let ended = page::next(&mut &[2, 255, 255, 255][..], &mut event).await.map(drop);
+    assert!(matches!(ended, Err(Error::Malformed(_) | Error::Transport(_))), "{ended:?}");
 }
