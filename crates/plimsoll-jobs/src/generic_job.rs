@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::resource::Resource;
+use plimsoll_api::resource::{Resource, WORKLOADS};
 use plimsoll_state::Time;
 use serde_json::Value;
 
@@ -147,6 +147,21 @@ pub trait GenericJob {
     /// Whether a workload still describes the job (Kueue's `EquivalentToWorkload`).
     fn equivalent_to_workload(&self, workload: &Value, env: Env<'_>) -> bool {
         podset::job_matches(self.is_suspended(), &self.pod_sets(), workload, env)
+    }
+
+    /// Writes that make the job own a workload that its user created for it (Kueue's `EnsurePrebuiltWorkloadOwnership` and
+    /// `EnsureWorkloadOwnedByAllMembers`). Empty when it does.
+    fn adopt(&self, wl: &Value) -> Plan {
+        if json::controller(wl).is_some() {
+            return Plan::new();
+        }
+        let (resource, object) = (self.resource(), self.object());
+        let mut new = wl.clone();
+        let mut owners = json::list(wl, &["metadata", "ownerReferences"]).to_vec();
+        owners.push(workload::owner(resource.api_version, resource.kind, object, true));
+        json::set(&mut new, &["metadata", "ownerReferences"], Value::Array(owners));
+        json::set(&mut new, &["metadata", "labels", names::JOB_UID], json::uid(object).into());
+        patch(WORKLOADS, wl, &new).into_iter().collect()
     }
 
     /// The workloads of the job (Kueue's `FindMatchingWorkloads`): of those that name it as owner, the first that is

@@ -185,8 +185,8 @@ impl GenericJob for Job<'_> {
         if let Some(min) = min_pods(self.object) {
             podset["minCount"] = json!(min);
         }
-        let label = is_indexed(self.object).then_some("batch.kubernetes.io/job-completion-index");
-        if let Some(request) = podset::topology_request(template, label) {
+        let label = "batch.kubernetes.io/job-completion-index";
+        if let Some(request) = podset::topology_request(template, Some(label)) {
             podset["topologyRequest"] = request;
         }
         vec![podset]

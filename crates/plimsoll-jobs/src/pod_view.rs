@@ -8,9 +8,19 @@ use crate::names;
 /// Label or annotation that makes a pod a member of a group (Kueue KEP-976).
 pub const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 
-/// Name of the pod's group, from the label or, since 0.18, the annotation.
+/// Name of the pod's group, from the annotation (gate WorkloadIdentifierAnnotations) or the label.
 pub fn group_of(pod: &Value) -> &str {
-    json::label_opt(pod, GROUP).or_else(|| json::annotation(pod, GROUP)).unwrap_or_default()
+    identifier(pod, GROUP)
+}
+
+/// Name of the workload that a user created for a job, or empty (Kueue `PrebuiltWorkloadNameFor`).
+pub fn prebuilt_of(job: &Value) -> &str {
+    identifier(job, names::PREBUILT)
+}
+
+fn identifier<'a>(object: &'a Value, key: &str) -> &'a str {
+    let annotation = json::annotation(object, key).filter(|v| !v.is_empty());
+    annotation.unwrap_or_else(|| json::label(object, key))
 }
 
 /// Name of the workload that the pod was admitted with; empty when it was not.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::generic_job::{FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod, Step, events};
 use crate::plan::{Plan, Write, delete, event, patch, patch_status, remove_finalizer};
+use crate::pod_view::prebuilt_of;
 use crate::podset::{self, Error};
 use crate::store::Kind;
 use crate::{Env, elastic, names, priority_class, workload};
@@ -88,8 +89,9 @@ fn stop(job: &dyn GenericJob, wl: Option<&Value>, reason: &str, message: &str, e
 /// Finds the one workload of the job (Kueue `ensureOneWorkload`): other workloads are deleted, and a job that runs
 /// without one is stopped.
 fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Step {
-    if let Some(name) = prebuilt(job) {
-        return prebuilt_workload(job, name, env);
+    let prebuilt = prebuilt_of(job.object());
+    if !prebuilt.is_empty() {
+        return prebuilt_workload(job, prebuilt, env);
     }
     if env.is_elastic(job.object())
         && let Some(step) = elastic::one_workload(job, env)
@@ -130,34 +132,18 @@ fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Step {
     }
 }
 
-/// Name of the workload that its user created for this job (Kueue `PrebuiltWorkloadNameFor`).
-fn prebuilt(job: &dyn GenericJob) -> Option<&str> {
-    let object = job.object();
-    json::label_opt(object, names::PREBUILT)
-        .or_else(|| json::annotation(object, names::PREBUILT))
-        .filter(|n| !n.is_empty())
-}
-
 fn prebuilt_workload(job: &dyn GenericJob, name: &str, env: Env<'_>) -> Step {
     let object = job.object();
     let Some(wl) = env.objects.get(Kind::Workload, json::namespace(object), name) else {
         return Step::Continue(None);
     };
-    let controller = json::controller(&wl);
-    match controller {
-        Some(owner) if owner["uid"] == json::uid(object) => {}
+    if json::controller(&wl).is_some_and(|owner| owner["uid"] != json::uid(object)) {
         // It belongs to another job.
-        Some(_) => return Step::Continue(None),
-        None => {
-            let mut new = (*wl).clone();
-            let mut owners = json::list(&wl, &["metadata", "ownerReferences"]).to_vec();
-            owners.push(workload::owner(job.resource().api_version, job.resource().kind, object, true));
-            json::set(&mut new, &["metadata", "ownerReferences"], Value::Array(owners));
-            if json::label_opt(&wl, names::JOB_UID).is_none() {
-                json::set(&mut new, &["metadata", "labels", names::JOB_UID], json!(json::uid(object)));
-            }
-            return Step::Plan(patch(WORKLOADS, &wl, &new).into_iter().collect());
-        }
+        return Step::Continue(None);
+    }
+    let adopted = job.adopt(&wl);
+    if !adopted.is_empty() {
+        return Step::Plan(adopted);
     }
     let found = job.find_workloads(env);
     // A prebuilt slice is created before its job grows.
@@ -176,7 +162,7 @@ fn without_workload(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     if job.finished().is_some() {
         return job.finalize();
     }
-    if prebuilt(job).is_some() {
+    if !prebuilt_of(job.object()).is_empty() {
         let mut plan = stop(job, None, "NoMatchingWorkload", "missing workload", env);
         plan.push(Write::RequeueAfter(RETRY));
         return plan;

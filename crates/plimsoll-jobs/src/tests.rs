@@ -10,6 +10,7 @@ use crate::plan::merge_diff;
 use crate::testing::Fixture;
 use crate::{Key, Kind, Plan, Write, names, reconcile};
 
+mod groups;
 mod stops;
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
@@ -473,7 +474,12 @@ fn a_foreign_workload_is_not_taken_over_by_a_groups_name() {
     cache.put(Kind::Pod, member("b", &json!({})));
     cache.put(Kind::Workload, json!({"metadata": {"namespace": "ns", "name": "g", "uid": "x"}, "spec": {}}));
     let writes = run(&cache, &Key::PodGroup("ns".into(), "g".into()));
-    assert_eq!(short(&writes), ["WorkloadNameConflict: Workload ns/g is not owned by the pod group"]);
+    assert_eq!(
+        short(&writes),
+        [
+            "WorkloadNameConflict: A Workload named \"g\" already exists but is not a pod group workload; this pod group cannot be admitted"
+        ]
+    );
 }
 
 #[test]

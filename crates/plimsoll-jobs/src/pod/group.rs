@@ -6,7 +6,7 @@ use plimsoll_api::conditions::set_status_condition;
 use plimsoll_api::resource::{PODS, Resource, WORKLOADS};
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::Time;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{finalize, gated, podset_of, ready, stop_reason, suspended, terminate, ungate};
 use crate::generic_job::{Finished, FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod};
@@ -201,6 +201,20 @@ fn is_ours(wl: &Value) -> bool {
     json::annotation(wl, names::IS_GROUP) == Some("true")
 }
 
+/// The labels of `integrations.labelKeysToCopy` that any of the pods has; `None`: two pods have different values.
+fn labels_to_copy(pods: &[Arc<Value>], env: Env<'_>) -> Option<Map<String, Value>> {
+    let mut labels = Map::new();
+    for key in &env.config.label_keys_to_copy {
+        for value in pods.iter().filter_map(|p| json::label_opt(p, key)) {
+            let first = labels.entry(key.clone()).or_insert_with(|| json!(value));
+            if first != value {
+                return None;
+            }
+        }
+    }
+    Some(labels)
+}
+
 /// One podset per role, by name.
 fn roles(pods: &[Arc<Value>]) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::new();
@@ -298,12 +312,31 @@ impl GenericJob for Group {
     /// Deleted pods have nothing to restore.
     fn restore_pod_sets_info(&self, _pod: &mut Value, _pod_sets: &[Value]) {}
 
+    fn adopt(&self, wl: &Value) -> Plan {
+        let mut owners = json::list(wl, &["metadata", "ownerReferences"]).to_vec();
+        let before = owners.len();
+        for pod in &self.kept {
+            if !owners.iter().any(|o| o["uid"] == json::uid(pod)) {
+                owners.push(workload::owner("v1", "Pod", pod, false));
+            }
+        }
+        let added = owners.len() - before;
+        if added == 0 {
+            return Plan::new();
+        }
+        let mut new = wl.clone();
+        json::set(&mut new, &["metadata", "ownerReferences"], Value::Array(owners));
+        let mut plan: Plan = patch(WORKLOADS, wl, &new).into_iter().collect();
+        let text = format!("Added {added} owner reference(s)");
+        plan.push(event(WORKLOADS, wl, false, "OwnerReferencesAdded", &text));
+        plan
+    }
+
     fn find_workloads(&self, _env: Env<'_>) -> FoundWorkloads {
         let Some(wl) = self.workload.clone() else { return FoundWorkloads::default() };
         if !is_ours(&wl) {
             let text = format!(
-                "Workload {}/{} is not owned by the pod group",
-                json::namespace(&wl),
+                "A Workload named {:?} already exists but is not a pod group workload; this pod group cannot be admitted",
                 json::name(&wl)
             );
             let plan = vec![event(PODS, self.first(), true, "WorkloadNameConflict", &text)];
@@ -312,27 +345,7 @@ impl GenericJob for Group {
         if self.kept.is_empty() || !self.equivalent(&wl) {
             return FoundWorkloads { to_delete: vec![wl], ..FoundWorkloads::default() };
         }
-        let mut plan = Vec::new();
-        let mut owners = json::list(&wl, &["metadata", "ownerReferences"]).to_vec();
-        let before = owners.len();
-        for pod in &self.kept {
-            if !owners.iter().any(|o| o["uid"] == json::uid(pod)) {
-                owners.push(workload::owner("v1", "Pod", pod, false));
-            }
-        }
-        if owners.len() > before {
-            let mut new = (*wl).clone();
-            let added = owners.len() - before;
-            json::set(&mut new, &["metadata", "ownerReferences"], Value::Array(owners));
-            plan.extend(patch(WORKLOADS, &wl, &new));
-            plan.push(event(
-                WORKLOADS,
-                &wl,
-                false,
-                "OwnerReferencesAdded",
-                &format!("Added {added} owner reference(s)"),
-            ));
-        }
+        let mut plan = self.adopt(&wl);
         plan.extend(Self::remove_excess(&self.excess));
         plan.extend(self.replaced.iter().filter_map(|p| finalize(p)));
         FoundWorkloads { matching: Some(wl), to_delete: Vec::new(), plan }
@@ -370,7 +383,13 @@ impl GenericJob for Group {
         if podsets.is_empty() {
             return Err(plan);
         }
+        let Some(labels) = labels_to_copy(&alive, env) else {
+            return fail(plan, "constructing workload: pods have different label values");
+        };
         let mut wl = workload::without_owner(self.first(), self.queue_name(), &podsets, env);
+        if !labels.is_empty() {
+            json::set(&mut wl, &["metadata", "labels"], Value::Object(labels));
+        }
         json::set(&mut wl, &["metadata", "name"], json!(self.name));
         json::set(&mut wl, &["metadata", "annotations", names::IS_GROUP], json!("true"));
         let owners = alive.iter().map(|p| workload::owner("v1", "Pod", p, false)).collect();

@@ -58,9 +58,7 @@ pub(crate) fn suspended(pod: &Value) -> bool {
 /// The podset that a pod makes: its spec as it is.
 fn podset_of(pod: &Value, name: &str) -> Value {
     let mut out = json!({"name": name, "count": 1, "template": {"spec": pod["spec"]}});
-    let index = json::annotation(pod, "kueue.x-k8s.io/pod-group-pod-index-label");
-    let label = index.map(|_| "kueue.x-k8s.io/pod-group-pod-index");
-    if let Some(request) = podset::topology_request(pod, label) {
+    if let Some(request) = podset::topology_request(pod, Some("kueue.x-k8s.io/pod-group-pod-index")) {
         out["topologyRequest"] = request;
     }
     out

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::suspended;
 use crate::config::POD;
-use crate::pod_view::{GROUP, group_of};
+use crate::pod_view::{GROUP, group_of, prebuilt_of};
 use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
@@ -67,11 +67,10 @@ pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Valida
         errors.forbidden(&annotation_path(names::ELASTIC), detail);
     }
     validation::topology(pod, "metadata", &mut errors);
-    if let Some(name) = json::label_opt(pod, names::PREBUILT)
-        && name != group_of(pod)
-    {
-        let detail = "prebuilt workload name and pod group name must be equal";
-        errors.invalid(&label_path(names::PREBUILT), name, detail);
+    let prebuilt = prebuilt_of(pod);
+    if !prebuilt.is_empty() && !group_of(pod).is_empty() && prebuilt != group_of(pod) {
+        let detail = "prebuilt workload and pod group should be equal";
+        errors.invalid(&identifier_path(pod, names::PREBUILT), prebuilt, detail);
     }
     if json::label_opt(pod, names::MANAGED).is_some_and(|v| v != "true") {
         errors.forbidden(&label_path(names::MANAGED), "managed label value can only be 'true'");
@@ -97,7 +96,7 @@ pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Valida
 
 fn change(old: &Value, pod: &Value, errors: &mut ErrorList) {
     if !group_of(old).is_empty() {
-        errors.immutable(&label_path(GROUP), group_of(pod), group_of(old));
+        errors.immutable(&identifier_path(pod, GROUP), group_of(pod), group_of(old));
     }
     if !suspended(old) {
         let role = |p: &Value| json::annotation(p, names::ROLE_HASH).unwrap_or_default().to_owned();
@@ -110,18 +109,29 @@ fn change(old: &Value, pod: &Value, errors: &mut ErrorList) {
     }
 }
 
+/// Where an identifier is that may be an annotation or a label.
+fn identifier_path(pod: &Value, key: &str) -> String {
+    let annotated = json::annotation(pod, key).is_some_and(|v| !v.is_empty());
+    if annotated { annotation_path(key) } else { label_path(key) }
+}
+
 /// Group and total count come together, and the count is a positive number.
 fn group(pod: &Value, errors: &mut ErrorList) {
     let key = names::GROUP_COUNT;
     let count = json::annotation(pod, key);
-    let both = format!("both the '{key}' annotation and the '{GROUP}' label should be set");
+    let path = identifier_path(pod, GROUP);
+    let annotated = path == annotation_path(GROUP);
+    let form = if annotated { "annotation" } else { "label" };
+    let both = format!("both the '{key}' annotation and the '{GROUP}' {form} should be set");
     if group_of(pod).is_empty() {
         if count.is_some() {
-            errors.required(&label_path(GROUP), &both);
+            errors.required(&path, &both);
         }
         return;
     }
-    validation::name_label(pod, GROUP, errors);
+    if let Some(detail) = validation::subdomain_error(group_of(pod)) {
+        errors.invalid(&path, group_of(pod), detail);
+    }
     let Some(text) = count else {
         return errors.required(&annotation_path(key), &both);
     };

@@ -147,6 +147,31 @@ fn refusals_have_kueues_words() {
 }
 
 #[test]
+fn pods_name_prebuilt_workloads_as_their_group() {
+    let cache = cache();
+    let prebuilt = "kueue.x-k8s.io/prebuilt-workload-name";
+    let group = "kueue.x-k8s.io/pod-group-name";
+    let count = "metadata|annotations|kueue.x-k8s.io/pod-group-total-count";
+    for (kind, form) in [("labels", "label"), ("annotations", "annotation")] {
+        let (name, of) = (format!("metadata|{kind}|{prebuilt}"), format!("metadata|{kind}|{group}"));
+        let go = |pod: Value| {
+            validate(&review("", "pods", "ns", None), &pod, cache.env(NOW)).err().map(|d| d.message)
+        };
+        assert_eq!(go(queued(&json!({&*name: "w"}))), None, "a single pod");
+        assert_eq!(go(queued(&json!({&*name: "w", &*of: "w", count: "1"}))), None);
+        let text = format!(
+            "metadata.{kind}[{prebuilt}]: Invalid value: \"w\": prebuilt workload and pod group should be equal"
+        );
+        assert_eq!(go(queued(&json!({&*name: "w", &*of: "g", count: "1"}))), Some(text));
+        let both = format!(
+            "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Required value: both the \
+             'kueue.x-k8s.io/pod-group-total-count' annotation and the '{group}' {form} should be set"
+        );
+        assert_eq!(go(queued(&json!({&*of: "g"}))), Some(both));
+    }
+}
+
+#[test]
 fn cluster_queues_are_checked() {
     let queue = |spec: Value| {
         let r = review("kueue.x-k8s.io", "clusterqueues", "", None);

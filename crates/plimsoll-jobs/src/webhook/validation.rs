@@ -7,6 +7,7 @@ use plimsoll_api::{content, json};
 use serde_json::Value;
 
 use crate::names;
+use crate::pod_view::prebuilt_of;
 
 /// Detail of a negative amount.
 pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
@@ -226,10 +227,7 @@ pub(crate) fn on_update(
     } else if default_queue && after.is_empty() && !before.is_empty() {
         errors.invalid(&path, "", "queue-name must not be empty in a namespace with default queue");
     }
-    let prebuilt = |o: &Value| {
-        let label = json::label_opt(o, names::PREBUILT);
-        label.or_else(|| json::annotation(o, names::PREBUILT)).unwrap_or_default().to_owned()
-    };
+    let prebuilt = |o: &Value| prebuilt_of(o).to_owned();
     if !is && json::annotation(old, names::ELASTIC) != Some("true") {
         errors.immutable(&label_path(names::PREBUILT), prebuilt(new), prebuilt(old));
     }

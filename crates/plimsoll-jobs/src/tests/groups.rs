@@ -1,0 +1,74 @@
+//! Pods with prebuilt workloads, and what workloads of pods get from them.
+
+use super::*;
+
+fn key() -> Key {
+    Key::PodGroup("ns".into(), "g".into())
+}
+
+#[test]
+fn labels_of_a_group_are_copied_unless_they_differ() {
+    let mut cache = cache();
+    cache.config.label_keys_to_copy = vec!["team".into(), "cost".into()];
+    cache.put(Kind::Pod, member("a", &json!({})));
+    cache.put(Kind::Pod, member("b", &json!({"metadata|labels|team": "x"})));
+    let writes = run(&cache, &key());
+    assert_eq!(body(&writes, 0)["metadata"]["labels"], json!({"team": "x"}), "from any of the pods");
+    cache.put(Kind::Pod, member("a", &json!({"metadata|labels|team": "y"})));
+    let text = "ErrWorkloadCompose: constructing workload: pods have different label values";
+    assert_eq!(short(&run(&cache, &key())), [text]);
+}
+
+#[test]
+fn all_members_own_a_prebuilt_workload() {
+    let mut cache = cache();
+    for prebuilt in [
+        "metadata|labels|kueue.x-k8s.io/prebuilt-workload-name",
+        "metadata|annotations|kueue.x-k8s.io/prebuilt-workload-name",
+    ] {
+        cache.remove(Kind::Pod, "ns", "b", "");
+        cache.put(Kind::Pod, member("a", &json!({prebuilt: "g"})));
+        let podset = json!({"name": "aaaa", "count": 2, "template": {"spec": {}}});
+        let wl = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "wl-uid", "resourceVersion": "6",
+            "annotations": {names::IS_GROUP: "true"}}, "spec": {"podSets": [podset]}});
+        let mut wl = admit(&wl, &json!([{"name": "aaaa", "count": 2, "flavors": {"cpu": "f"}}]));
+        cache.put(Kind::Workload, wl.clone());
+        for (pod, owners) in [("a", 1), ("b", 2)] {
+            cache.put(Kind::Pod, member(pod, &json!({prebuilt: "g"})));
+            let writes = run(&cache, &key());
+            let refs = body(&writes, 0)["metadata"]["ownerReferences"].clone();
+            assert_eq!(refs.as_array().unwrap().len(), owners);
+            assert!(refs.as_array().unwrap().iter().all(|o| o["controller"].is_null()), "{refs}");
+            json::set(&mut wl, &["metadata", "ownerReferences"], refs);
+            cache.put(Kind::Workload, wl.clone());
+        }
+        // Admitted whole, after the condition that says that no pod is missing any more.
+        let started = (0..3).any(|_| {
+            let writes = run(&cache, &key());
+            if let Some(Write::Patch { subresource: "status", body, .. }) = writes.first() {
+                json_patch_merge(&mut wl, body);
+                cache.put(Kind::Workload, wl.clone());
+            }
+            short(&writes).iter().filter(|w| w.starts_with("patch pods")).count() == 2
+        });
+        assert!(started, "{prebuilt}");
+    }
+}
+
+#[test]
+fn topology_requests_name_the_label_of_the_index() {
+    let mut cache = cache();
+    let required = "metadata|annotations|kueue.x-k8s.io/podset-required-topology";
+    cache.put(Kind::Pod, pod("p", &json!({required: "rack"})));
+    let writes = run(&cache, &Key::job(POD, "ns", "p"));
+    let request = |writes: &[Write]| body(writes, 0)["spec"]["podSets"][0]["topologyRequest"].clone();
+    let label = "kueue.x-k8s.io/pod-group-pod-index";
+    assert_eq!(request(&writes), json!({"required": "rack", "podIndexLabel": label}));
+    let mut own = job();
+    let path = ["spec", "template", "metadata", "annotations", "kueue.x-k8s.io/podset-required-topology"];
+    json::set(&mut own, &path, json!("rack"));
+    cache.put(Kind::Job, own);
+    let label = "batch.kubernetes.io/job-completion-index";
+    let writes = run(&cache, &super::key());
+    assert_eq!(request(&writes), json!({"required": "rack", "podIndexLabel": label}), "also not indexed");
+}
