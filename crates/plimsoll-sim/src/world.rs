@@ -96,6 +96,7 @@ impl World {
         let standby = scenario.settings.standby.then(|| Process::standby(1, 1, scenario.settings));
         let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
         let cluster = Cluster::new(scenario.seed);
+        let checkers = Checkers::new(&scenario.settings);
         let mut world = Self {
             scenario,
             network,
@@ -103,7 +104,7 @@ impl World {
             standby,
             users,
             cluster,
-            checkers: Checkers::default(),
+            checkers,
             seen: BTreeMap::new(),
             past: BTreeMap::new(),
             vacant: START,

@@ -19,7 +19,9 @@ use std::rc::Rc;
 
 use plimsoll_state::{Duration, Time};
 
-use crate::api::{Change, Kind, Name, name_of};
+use crate::api::{Change, Kind, Name, name_of, text};
+use crate::scenario::Settings;
+use crate::scenario::extensions::refuses;
 use autoscaling::Requests;
 use checks::Checks;
 use dependencies::Dependencies;
@@ -49,6 +51,8 @@ pub enum Rule {
     Dependencies,
     /// No workload gets quota outside of its run windows, nor runs on there.
     OutsideWindow,
+    /// No pod is bound to a node that the extender refuses for it.
+    Refused,
     /// No more pods run than their workload holds quota for.
     PodsWithoutQuota,
     /// The engine's books and the statuses say what the objects say.
@@ -108,11 +112,19 @@ pub struct Checkers {
     preemptions: Preemptions,
     dependencies: Dependencies,
     jobs: slices::Jobs,
+    /// Whether pods need the extender's consent.
+    extended: bool,
     /// When nodes have changed.
     nodes: BTreeMap<String, Time>,
 }
 
 impl Checkers {
+    /// Checkers for a cluster with these settings.
+    pub fn new(settings: &Settings) -> Self {
+        let extended = settings.extender.is_some_and(|e| !e.ignorable);
+        Self { extended, ..Self::default() }
+    }
+
     /// An object has changed. `decided`: quotas that the process has known since it decided on this change, where it
     /// gives quota away.
     ///
@@ -195,6 +207,13 @@ impl Checkers {
         decided: Option<&[Seen]>,
         now: Time,
     ) -> Result<(), Violation> {
+        if let Some(object) = object.filter(|_| self.extended) {
+            let node = text(object, &["spec", "nodeName"]);
+            if refuses(&name.1, node) {
+                let message = format!("{} is on {node}, which the extender refuses", name.1);
+                return Err(Violation::new(Rule::Refused, message));
+            }
+        }
         let before = self.usage.clone();
         self.pods.changed(name, object);
         self.usage.bound = self.pods.on_nodes();

@@ -7,6 +7,7 @@ use plimsoll_api::execution::status::{Status, StatusKey};
 use plimsoll_api::execution::{Response, Step};
 use plimsoll_api::lanes::Lane;
 use plimsoll_jobs::Key;
+use plimsoll_scheduler::{ExtenderCall, PodRef};
 
 use super::Process;
 use crate::api::Request;
@@ -21,6 +22,21 @@ pub struct Write {
     pub decided: Option<u64>,
 }
 
+/// A question to the extender, and what it is about.
+#[derive(Debug)]
+pub struct Question {
+    /// The lane that it keeps busy.
+    pub write: Write,
+    /// The pod.
+    pub pod: PodRef,
+    /// Number of the extender.
+    pub extender: usize,
+    /// Number of the question.
+    pub call: u64,
+    /// What is asked.
+    pub what: ExtenderCall,
+}
+
 /// What a request is made for.
 pub enum For {
     /// A write of the engine, and how it continues.
@@ -29,6 +45,15 @@ pub enum For {
     Status(StatusKey, Status),
     /// A request of the job controllers.
     Job(Key),
+    /// A question to the extender.
+    Extender(Box<Question>),
+}
+
+impl For {
+    /// Whether it carries out an action of the engine.
+    const fn decides(&self) -> bool {
+        matches!(self, Self::Write(..) | Self::Extender(_))
+    }
 }
 
 impl fmt::Debug for For {
@@ -36,6 +61,7 @@ impl fmt::Debug for For {
         match self {
             Self::Write(write, _) => f.debug_tuple("Write").field(write).finish_non_exhaustive(),
             Self::Status(key, _) => f.debug_tuple("Status").field(key).finish_non_exhaustive(),
+            Self::Extender(question) => f.debug_tuple("Extender").field(question).finish(),
             Self::Job(key) => f.debug_tuple("Job").field(key).finish(),
         }
     }
@@ -56,12 +82,12 @@ impl Calls {
 
     /// Whether a write of the engine is under way.
     pub fn decides(&self) -> bool {
-        self.made.values().any(|what| matches!(what, For::Write(..)))
+        self.made.values().any(For::decides)
     }
 
     /// Forgets all but the writes of the engine, and returns their numbers.
     fn cut(&mut self) -> Vec<u64> {
-        let cut = self.made.extract_if(.., |_, what| !matches!(what, For::Write(..)));
+        let cut = self.made.extract_if(.., |_, what| !what.decides());
         cut.map(|(call, _)| call).collect()
     }
 

@@ -9,7 +9,7 @@ use plimsoll_api::lanes::{Group, Lane, Lanes};
 use plimsoll_api::request::Request as ClientRequest;
 use plimsoll_engine::Action;
 use plimsoll_queueing::{Action as QueueAction, Admission, WorkloadUpdate};
-use plimsoll_scheduler::Action as PodAction;
+use plimsoll_scheduler::{Action as PodAction, ExtenderCall, PodRef};
 use plimsoll_state::{Answer as Outcome, Duration};
 
 use super::Process;
@@ -49,7 +49,7 @@ impl Executor {
             let decided = self.first_decided(u, decided);
             self.decided.insert(u.id, decided);
         }
-        if let Action::Scheduler(PodAction::Bind { pod, .. }) = &action {
+        if let Some(pod) = binds(&action) {
             self.bound.insert(pod.uid.clone(), decided);
         }
         self.lanes.push(lane, action)
@@ -79,9 +79,14 @@ impl Executor {
                 let first = update.ids().filter_map(|id| self.decided.remove(&id)).min();
                 first.filter(|_| matches!(update.admission, Some(Some(_))))
             }
-            Action::Scheduler(PodAction::Bind { pod, .. }) => self.bound.remove(&pod.uid),
-            Action::Scheduler(_) | Action::Queueing(_) => None,
+            Action::Scheduler(_) => binds(action).and_then(|pod| self.bound.remove(&pod.uid)),
+            Action::Queueing(_) => None,
         }
+    }
+
+    /// An action has ended.
+    pub fn finish(&mut self, write: Write) {
+        self.lanes.done(write.lane);
     }
 
     /// Whether a write pauses before its next request.
@@ -92,6 +97,16 @@ impl Executor {
     /// Whether nothing waits and nothing is under way.
     pub fn is_idle(&mut self) -> bool {
         self.pauses.is_empty() && !Group::ALL.into_iter().any(|g| self.lanes.has(g))
+    }
+}
+
+/// The pod that an action binds.
+const fn binds(action: &Action) -> Option<&PodRef> {
+    match action {
+        Action::Scheduler(
+            PodAction::Bind { pod, .. } | PodAction::Extend { pod, what: ExtenderCall::Bind(_), .. },
+        ) => Some(pod),
+        Action::Scheduler(_) | Action::Queueing(_) => None,
     }
 }
 
@@ -123,12 +138,13 @@ impl Process {
         };
         match execution::begin(action, seen, network.now()) {
             Ok(step) => self.carry_on(write, step, network),
-            Err(action) => {
-                for event in execution::refuse(&action, "the simulated cluster has no extenders") {
-                    self.tell(event, network);
+            Err(action) => match *action {
+                Action::Scheduler(PodAction::Extend { pod, extender, call, what }) => {
+                    self.ask(write, (pod, extender, call, what), network);
                 }
-                self.executor.lanes.done(write.lane);
-            }
+                // Passed on before it got a lane.
+                Action::Scheduler(_) | Action::Queueing(_) => self.executor.finish(write),
+            },
         }
     }
 
@@ -179,6 +195,7 @@ impl Process {
     /// An answer has come.
     pub fn answer(&mut self, call: u64, answer: Answer, network: &mut Network) {
         match self.calls.take(call) {
+            Some(For::Extender(question)) => self.extended(*question, answer, network),
             Some(For::Job(key)) => self.job_answered(key, answer, network),
             Some(For::Status(key, status)) => self.status_answered(key, status, answer, network),
             Some(For::Write(write, then)) => {

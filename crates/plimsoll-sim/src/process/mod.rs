@@ -3,6 +3,7 @@
 
 mod calls;
 mod executor;
+mod extenders;
 mod ingest;
 mod jobs;
 mod role;
@@ -147,7 +148,9 @@ impl Process {
             wait_for_pods_ready: (settings.pods_ready > 0).then(|| pods_ready(&settings)),
             ..plimsoll_queueing::Config::default()
         };
-        let scheduler = settings.placement.then(plimsoll_scheduler::Config::default);
+        let extenders = settings.extender.iter().map(extenders::extender).collect();
+        let scheduler = plimsoll_scheduler::Config { extenders, ..plimsoll_scheduler::Config::default() };
+        let scheduler = settings.placement.then_some(scheduler);
         let config = EngineConfig { scheduler, queueing: Some(queueing), joint: settings.joint };
         let mut objects = ObjectStore::default();
         if settings.provisioning {

@@ -1,4 +1,4 @@
-//! What a scenario may have besides plain queueing: dependencies between jobs, run windows, elastic jobs.
+//! What a scenario may have besides plain queueing: dependencies between jobs, run windows, elastic jobs, an extender.
 
 use plimsoll_api::kueue::DEPENDS_ON;
 use plimsoll_api::windows::RUN_WINDOW;
@@ -119,4 +119,23 @@ pub fn annotate(s: &JobSpec, metadata: &mut Value) {
 /// Whether a Job is elastic.
 pub fn is_elastic(job: &Value) -> bool {
     job["metadata"]["annotations"][ELASTIC] == "true"
+}
+
+/// A scheduler extender, which always filters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExtenderSpec {
+    /// Whether it scores nodes.
+    pub scores: bool,
+    /// Whether it is asked about victims.
+    pub preempts: bool,
+    /// Whether it binds pods.
+    pub binds: bool,
+    /// Whether pods are scheduled without it when it fails.
+    pub ignorable: bool,
+}
+
+/// Whether the extender refuses a node for a pod: every other name is refused one of the nodes.
+pub fn refuses(pod: &str, node: &str) -> bool {
+    node == "node-0" && pod.bytes().map(u32::from).sum::<u32>() % 2 == 1
 }

@@ -1,10 +1,10 @@
 //! Adds to a scenario what not every one has: dependencies, run windows, elastic jobs, requests to the cluster
-//! autoscaler. The draws are none of those that
+//! autoscaler, an extender. The draws are none of those that
 //! make the rest of it.
 
 use plimsoll_state::rng::Rng;
 
-use super::extensions::{After, Outcome, Over, WindowSpec};
+use super::extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
 use super::{Form, JobSpec, Operation, Scenario, Timed};
 use crate::dice::{Dice, Draw};
 
@@ -32,6 +32,14 @@ pub fn add(scenario: &mut Scenario) {
         for queue in &mut scenario.plan.queues {
             queue.check |= rng.chance(600);
         }
+    }
+    if scenario.settings.placement && !scenario.settings.topology && rng.chance(200) {
+        scenario.settings.extender = Some(ExtenderSpec {
+            scores: rng.chance(500),
+            preempts: rng.chance(500),
+            binds: rng.chance(400),
+            ignorable: rng.chance(300),
+        });
     }
     scenario.operations.sort_by_key(|o| o.at);
 }

@@ -81,6 +81,7 @@ fn settings(rng: &mut Rng) -> Settings {
         pods_ready,
         block_admission: pods_ready > 0 && rng.chance(500),
         provisioning: false,
+        extender: None,
         standby: false,
     }
 }

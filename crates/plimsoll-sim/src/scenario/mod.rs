@@ -10,7 +10,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-pub use extensions::{After, Outcome, Over, WindowSpec};
+pub use extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
 pub use generate::{Profile, generate};
 
 /// A run.
@@ -74,6 +74,9 @@ pub struct Settings {
     /// Whether the admission check is the one that asks the cluster autoscaler for nodes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub provisioning: bool,
+    /// The scheduler extender, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extender: Option<ExtenderSpec>,
     /// Whether a second replica follows the one that leads.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
