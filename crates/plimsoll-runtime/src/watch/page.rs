@@ -38,21 +38,21 @@ impl<'a> Page<'a> {
     /// Reads a page in either encoding.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         if protobuf::is_envelope(bytes) {
-            let list = protobuf::list(bytes).map_err(malformed)?;
+            let list = protobuf::list(bytes).map_err(|e| malformed(&e))?;
             let next = Some(list.next.to_owned());
             return Ok(Self { resource_version: list.resource_version.to_owned(), next, items: list.items });
         }
-        let JsonPage { metadata, items } = serde_json::from_slice(bytes).map_err(malformed)?;
+        let JsonPage { metadata, items } = serde_json::from_slice(bytes).map_err(|e| malformed(&e))?;
         let items = items.unwrap_or_default().into_iter().map(|item| item.get().as_bytes()).collect();
         Ok(Self { resource_version: metadata.resource_version, next: metadata.next, items })
     }
 }
 
-fn malformed(e: serde_json::Error) -> Error {
+fn malformed(e: &serde_json::Error) -> Error {
     Error::Malformed(e.to_string())
 }
 
-fn broken(e: std::io::Error) -> Error {
+fn broken(e: &std::io::Error) -> Error {
     Error::Transport(e.to_string())
 }
 
@@ -77,25 +77,25 @@ pub(super) async fn next(
     event: &mut Vec<u8>,
 ) -> Result<Next, Error> {
     event.clear();
-    let first = stream.fill_buf().await.map_err(broken)?.first().copied();
+    let first = stream.fill_buf().await.map_err(|e| broken(&e))?.first().copied();
     match first {
         None => Ok(Next::End),
         Some(first) if usize::from(first) <= MAX_EVENT >> 24 => {
             let mut length = [0; 4];
-            stream.read_exact(&mut length).await.map_err(broken)?;
+            stream.read_exact(&mut length).await.map_err(|e| broken(&e))?;
             let length = u32::from_be_bytes(length);
             if length as usize > MAX_EVENT {
                 return Err(too_long());
             }
             // The buffer grows with what comes, not with what was said.
-            let read = stream.take(u64::from(length)).read_to_end(event).await.map_err(broken)?;
+            let read = stream.take(u64::from(length)).read_to_end(event).await.map_err(|e| broken(&e))?;
             match read == length as usize {
                 true => Ok(Next::Frame),
                 false => Err(Error::Transport("a watch event is cut off".into())),
             }
         }
         Some(_) => {
-            stream.read_until(b'\n', event).await.map_err(broken)?;
+            stream.read_until(b'\n', event).await.map_err(|e| broken(&e))?;
             if event.len() > MAX_EVENT { Err(too_long()) } else { Ok(Next::Line) }
         }
     }
@@ -108,7 +108,7 @@ impl Watch {
         frame: &[u8],
         sink: &mut impl FnMut(Delta<'_>),
     ) -> Result<Option<String>, Error> {
-        let (kind, object) = protobuf::event(frame).map_err(malformed)?;
+        let (kind, object) = protobuf::event(frame).map_err(|e| malformed(&e))?;
         match kind {
             "ADDED" | "MODIFIED" => Ok(self.upsert(object, sink)),
             "DELETED" => {
