@@ -164,13 +164,17 @@ impl Kubelet {
         if pod.spec.node_name.is_empty() || pod.metadata.uid.is_empty() {
             return;
         }
+        let ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+        // Who else ends a pod, ends it: no pod leaves a terminal phase (kubelet's `generateAPIPodStatus`).
+        if ended && self.pods.get(pod.metadata.uid.as_str()).is_some_and(|run| !run.is_finished()) {
+            self.forget_pod(&pod.metadata.uid);
+        }
         if let Some(run) = self.pods.get_mut(pod.metadata.uid.as_str()) {
             if run.observe(now, &pod, &self.options) {
                 self.wake(now, &pod.metadata.uid);
             }
             return;
         }
-        let ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         if ended && pod.metadata.deletion_timestamp.is_none() {
             return;
         }

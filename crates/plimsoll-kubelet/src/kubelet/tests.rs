@@ -249,3 +249,22 @@ fn ephemeral_containers_are_refused() {
     play(&mut k, &mut p, 20);
     assert_eq!(p["status"]["ephemeralContainerStatuses"][0], row);
 }
+
+/// A controller has failed a pod, for example because its node is tainted: it stays so.
+#[test]
+fn a_pod_that_another_has_ended_stays_in_its_phase() {
+    let mut k = kubelet();
+    let mut p = pod("a", "Never", &json!([{"name": "work", "image": "i", "command": ["sleep", "8"]}]));
+    k.handle_pod(T0, view(&p));
+    apply(&mut p, &k.step(T0 + 5 * SECOND));
+    assert_eq!(p["status"]["phase"], "Running");
+    p["status"]["phase"] = json!("Failed");
+    k.handle_pod(T0 + 6 * SECOND, view(&p));
+    assert!(play(&mut k, &mut p, 20).is_empty());
+    assert_eq!((k.pods(), &p["status"]["phase"]), (0, &json!("Failed")));
+    // It can still be deleted.
+    p["metadata"]["deletionTimestamp"] = json!("2023-11-14T22:13:30Z");
+    k.handle_pod(T0 + 10 * SECOND, view(&p));
+    let writes = k.step(T0 + 60 * SECOND);
+    assert!(writes.iter().any(|w| matches!(w, Write::PodDelete { .. })), "{writes:?}");
+}
