@@ -370,8 +370,14 @@ impl Api {
                     let read = futures::AsyncReadExt::read_to_end(&mut body, &mut whole).await;
                     read.map_err(|e| kube::Error::Service(e.into()))
                 };
-                within(read).await?;
-                Ok(whole.into())
+                match within(read).await {
+                    Ok(_) => Ok(whole.into()),
+                    // kube's client reads errors as JSON only.
+                    Err(Error::Malformed(_)) => {
+                        self.ask(self::request(Method::GET, path, "", Vec::new())?).await
+                    }
+                    Err(e) => Err(e),
+                }
             }
             _ => self.ask(request).await,
         }
@@ -383,6 +389,16 @@ impl Api {
         path: &str,
         encoding: Encoding,
     ) -> Result<Pin<Box<dyn AsyncBufRead + Send>>> {
+        match self.open(path, encoding).await {
+            // kube's client reads errors as JSON only.
+            Err(Error::Malformed(_)) if encoding == Encoding::Protobuf => {
+                self.open(path, Encoding::Json).await
+            }
+            opened => opened,
+        }
+    }
+
+    async fn open(&self, path: &str, encoding: Encoding) -> Result<Pin<Box<dyn AsyncBufRead + Send>>> {
         let mut request = request(Method::GET, path, "", Vec::new())?;
         if matches!(self.transport, Transport::Kube(_)) {
             request.headers_mut().insert(http::header::ACCEPT, encoding.accept());
@@ -436,5 +452,38 @@ mod tests {
     #[test]
     fn query_values_are_percent_encoded() {
         assert_eq!(encode("a=b, c"), "a%3Db%2C%20c");
+    }
+
+    /// kube-apiserver encodes errors as objects were asked for.
+    #[tokio::test]
+    async fn errors_in_protobuf_are_read_in_json() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let protobuf =
+                    String::from_utf8(head).unwrap().contains("application/vnd.kubernetes.protobuf");
+                // The code 403 in field 6 of a Status.
+                let body: &[u8] =
+                    if protobuf { b"k8s\0\x12\x03\x30\x93\x03" } else { br#"{"kind":"Status","code":403}"# };
+                let head = "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length:";
+                stream.write_all(format!("{head} {}\r\n\r\n", body.len()).as_bytes()).await.unwrap();
+                stream.write_all(body).await.unwrap();
+            }
+        });
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let api = Api::new(client, "test");
+        let list = api.get_list("/api/v1/nodes", Encoding::Protobuf).await;
+        assert_eq!(list.unwrap_err().code(), 403);
+        let watch = api.stream("/api/v1/nodes?watch=1", Encoding::Protobuf).await;
+        assert_eq!(watch.err().map(|e| e.code()), Some(403));
+        server.abort();
     }
 }

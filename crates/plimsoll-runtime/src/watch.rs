@@ -136,7 +136,7 @@ fn metadata_of(object: &[u8]) -> Option<Meta> {
 fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = line.strip_prefix(b"{\"type\":\"")?;
     let (kind, rest) = rest.split_at_checked(memchr::memchr(b'"', rest)?)?;
-    let object = rest.strip_prefix(b"\",\"object\":")?.trim_ascii_end().strip_suffix(b"}")?;
+    let object = rest.strip_prefix(b"\",\"object\":")?.trim_ascii().strip_suffix(b"}")?;
     Some((kind, object))
 }
 

@@ -1,5 +1,5 @@
-//! Pods and Nodes in Kubernetes' protobuf encoding, which costs an API server and its clients a third of what JSON
-//! costs (`application/vnd.kubernetes.protobuf`, https://kubernetes.io/docs/reference/using-api/api-concepts/).
+//! Pods and Nodes in Kubernetes' protobuf encoding, which costs an API server and its clients less than JSON does
+//! (`application/vnd.kubernetes.protobuf`, https://kubernetes.io/docs/reference/using-api/api-concepts/).
 //!
 //! The wire shapes are those of JSON ([`crate::lean`]): this is a serde deserializer that gives fields their JSON names
 //! ([`schema`]). Fields that are not read are skipped. An empty string stands for an absent field, because the encoding
