@@ -29,7 +29,9 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
         Kind::Job => vec![Key::job(BATCH_JOB, namespace, name)],
         Kind::Pod => of_pod(object),
         Kind::Workload => of_workload(object),
-        Kind::WorkloadPriorityClass => vec![Key::WorkloadPriorityClass(name.to_owned())],
+        Kind::WorkloadPriorityClass if !objects.kept_value(name) => {
+            vec![Key::WorkloadPriorityClass(name.to_owned())]
+        }
         _ => Vec::new(),
     };
     keys.extend(finalizer::affected(objects, kind, object));

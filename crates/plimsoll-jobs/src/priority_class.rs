@@ -100,5 +100,10 @@ mod tests {
         let writes = plan("high", &objects);
         let [Write::Patch { name, body, .. }] = writes.as_slice() else { panic!("{writes:?}") };
         assert_eq!((name.as_str(), &body["spec"]), ("of-class", &json!({"priority": 50})));
+        // Seen again, or with another annotation: priorities that users have set stay.
+        objects.put(Kind::WorkloadPriorityClass, class(50));
+        assert!(affected(Kind::WorkloadPriorityClass, &class(50), &objects).is_empty());
+        objects.put(Kind::WorkloadPriorityClass, class(60));
+        assert_eq!(affected(Kind::WorkloadPriorityClass, &class(60), &objects).len(), 1);
     }
 }

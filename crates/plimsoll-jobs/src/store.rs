@@ -124,6 +124,8 @@ pub struct ObjectStore {
     removed: VecDeque<String>,
     /// Objects that only responses to our own requests have shown: when they go, no watch may know that they were there.
     unseen: [BTreeSet<Name>; KINDS],
+    /// Priority classes of workloads whose last change has left their value.
+    same_value: BTreeSet<String>,
     /// Versions of the last complete lists.
     listed: [u128; KINDS],
 }
@@ -207,9 +209,21 @@ impl ObjectStore {
                 return;
             }
             self.unindex(kind, name, &old);
+            if kind == Kind::WorkloadPriorityClass {
+                let same = json::uid(&old) == json::uid(&object) && old["value"] == object["value"];
+                match same {
+                    true => self.same_value.insert(name.1.clone()),
+                    false => self.same_value.remove(&name.1),
+                };
+            }
         }
         self.index(kind, name, &object);
         self.objects[kind as usize].insert(name.clone(), object);
+    }
+
+    /// Whether the last change of a WorkloadPriorityClass has left its value: priorities that users have set since stay.
+    pub fn kept_value(&self, class: &str) -> bool {
+        self.same_value.contains(class)
     }
 
     /// Keeps the response to a creation, unless the watch has shown the end of the object already: nothing would remove it
@@ -271,6 +285,9 @@ impl ObjectStore {
         }
         let old = objects.remove(&name)?;
         self.unseen[kind as usize].remove(&name);
+        if kind == Kind::WorkloadPriorityClass {
+            self.same_value.remove(&name.1);
+        }
         self.unindex(kind, &name, &old);
         Some(old)
     }
