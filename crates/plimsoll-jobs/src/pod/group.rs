@@ -339,7 +339,9 @@ impl GenericJob for Group {
                 "A Workload named {:?} already exists but is not a pod group workload; this pod group cannot be admitted",
                 json::name(&wl)
             );
-            let plan = vec![event(PODS, self.first(), true, "WorkloadNameConflict", &text)];
+            let mut plan = vec![event(PODS, self.first(), true, "WorkloadNameConflict", &text)];
+            // No later reconcile lets go pods that are deleted.
+            plan.extend(self.all.iter().filter(|p| !live(p)).filter_map(|p| finalize(p)));
             return FoundWorkloads { plan, ..FoundWorkloads::default() };
         }
         if self.kept.is_empty() || !self.equivalent(&wl) {

@@ -139,7 +139,7 @@ fn admission_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     }
     let without_topologies = |admission: &Value| {
         let mut admission = admission.clone();
-        let rows = admission["podSetAssignments"].as_array_mut();
+        let rows = admission.get_mut("podSetAssignments").and_then(Value::as_array_mut);
         for row in rows.into_iter().flatten().filter_map(Value::as_object_mut) {
             row.remove("topologyAssignment");
             row.remove("delayedTopologyRequest");

@@ -190,6 +190,9 @@ fn checks_of_workloads_add_valid_fields_and_keep_them() {
     let after = with("labels", json!({"a": "c"}));
     assert!(go("workloads", Some(&before), &after).unwrap().ends_with("field is immutable"));
     assert_eq!(go("workloads", Some(&check("Pending", json!({"name": "main"}))), &after), None);
+    // What no schema lets through is no reason to panic.
+    let odd = |admission: Value| status(&json!({ "admission": admission }));
+    assert!(go("workloads", Some(&odd(json!("x"))), &odd(json!(["y"]))).is_some());
     let cluster = |name: Option<&str>| status(&json!({"nominatedClusterNames": ["a"], "clusterName": name}));
     assert_eq!(go("workloads", Some(&cluster(None)), &cluster(Some("a"))), None);
     assert!(go("workloads", Some(&cluster(None)), &cluster(Some("b"))).is_some());
