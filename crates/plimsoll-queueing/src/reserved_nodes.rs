@@ -15,6 +15,8 @@ const LONGEST: usize = 32_000;
 const IN_BRACKETS: usize = 64;
 /// Most places that are read from a text, which anybody may have written.
 const MOST: usize = 100_000;
+/// Bytes of the longest name (RFC 1123).
+const LONGEST_NAME: usize = 253;
 
 /// A node name in three parts: the middle is without `-` and `.`, after the last `-` before the first `.`.
 fn parts(name: &str) -> (&str, &str, &str) {
@@ -115,13 +117,13 @@ pub(crate) fn parse(text: &str) -> Vec<ReservedNode> {
     let mut out = Vec::new();
     for of_pod_set in text.split("; ") {
         let Some((pod_set, items)) = of_pod_set.split_once(": ") else { continue };
+        if pod_set.len() > LONGEST_NAME {
+            continue;
+        }
         for item in items.split(' ').filter(|i| !i.starts_with('+') && *i != "...") {
             let (nodes, pods) = item.split_once('*').unwrap_or((item, "1"));
             let Some(pods) = pods.parse::<usize>().ok().filter(|n| *n > 0) else { continue };
-            for node in names(nodes) {
-                if out.len() >= MOST {
-                    return out;
-                }
+            for node in names(nodes, MOST - out.len()) {
                 out.push(ReservedNode { pod_set: pod_set.to_owned(), node, pods });
             }
         }
@@ -129,18 +131,24 @@ pub(crate) fn parse(text: &str) -> Vec<ReservedNode> {
     out
 }
 
-/// The names that an item stands for.
-fn names(item: &str) -> Vec<String> {
-    let Some((prefix, rest)) = item.split_once('[') else { return vec![item.to_owned()] };
+/// The names that an item stands for, `most` of them.
+fn names(item: &str, most: usize) -> Vec<String> {
+    let whole = |item: &str| (most > 0 && item.len() <= LONGEST_NAME).then(|| item.to_owned());
+    let Some((prefix, rest)) = item.split_once('[') else { return Vec::from_iter(whole(item)) };
     let Some((inner, suffix)) = rest.split_once(']') else { return Vec::new() };
+    if prefix.len() + suffix.len() > LONGEST_NAME {
+        return Vec::new();
+    }
     let mut out = Vec::new();
-    for part in inner.split(',') {
+    for part in inner.split(',').filter(|part| part.len() <= LONGEST_NAME) {
+        let left = most - out.len();
         let range = part.split_once('-').and_then(|(a, b)| Some((number(a)?, number(b)?)));
         match range {
             Some((a, b)) => {
-                out.extend((a..=b).take(MOST).map(|n| format!("{prefix}{n}{suffix}")));
+                out.extend((a..=b).take(left).map(|n| format!("{prefix}{n}{suffix}")));
             }
-            None => out.push(format!("{prefix}{part}{suffix}")),
+            None if left > 0 => out.push(format!("{prefix}{part}{suffix}")),
+            None => {}
         }
     }
     out
@@ -194,6 +202,13 @@ mod tests {
             assert!(parse(odd).len() <= MOST, "{odd}");
         }
         assert_eq!(parse("a: [1-99999999999999]").len(), MOST);
+        assert_eq!(parse(&format!("a: [{}]", vec!["0-99999"; 4_000].join(","))).len(), MOST);
+        let long = "x".repeat(32_000);
+        for odd in
+            [format!("a: {long}[1-99999]"), format!("{long}: n-[1-99999]"), format!("a: [{long},1-5]{long}")]
+        {
+            assert!(parse(&odd).is_empty());
+        }
     }
 
     proptest! {

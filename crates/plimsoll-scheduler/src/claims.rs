@@ -68,7 +68,7 @@ impl Scheduler {
         }
         let planned = before.and_then(|id| self.dry_runs.remove(id)).map_or_else(Vec::new, |run| run.rows);
         let mut planned = Planned::new(planned);
-        let mut rows: Vec<Row> = Vec::with_capacity(pods.iter().map(|(_, n)| n).sum());
+        let mut rows: Vec<Row> = Vec::new();
         let mut fits =
             pods.iter().all(|(pod, n)| self.place_equal(workload, (pod, *n), &mut rows, false).is_none());
         if !fits {

@@ -29,7 +29,7 @@ impl Scheduler {
         pods: &[(model::Pod, usize)],
     ) -> (DryRunId, Option<String>) {
         self.now = now;
-        let mut rows = Vec::with_capacity(pods.iter().map(|(_, n)| n).sum());
+        let mut rows = Vec::new();
         let failure =
             pods.iter().find_map(|(pod, count)| self.place_equal(workload, (pod, *count), &mut rows, true));
         (self.dry_runs.insert(DryRun { rows, stands: true }), failure)

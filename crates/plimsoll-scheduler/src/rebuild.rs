@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Nodes by podset, one entry for each pod.
 type Places = BTreeMap<String, Vec<NodeId>>;
 
+/// Most pods that are given their places back, of one workload: anybody may have written the text that names them.
+const MOST: usize = 100_000;
+
 impl Scheduler {
     /// Reserves the nodes that were reserved for the pods of a workload at `since`, but for pods that are on nodes already,
     /// and where they no longer fit. `pods`: the pods as they will be created, each as often as the number beside it. Does
@@ -26,6 +29,8 @@ impl Scheduler {
         places: &[ReservedNode],
     ) {
         self.now = now;
+        // A clock that was ahead does not make it last longer.
+        let since = since.min(now);
         let expiry = since.plus(EXPIRY);
         if expiry <= now || self.reservations.workload(workload).is_some() {
             return;
@@ -50,13 +55,15 @@ impl Scheduler {
         pods: &[(model::Pod, usize)],
         places: &[ReservedNode],
     ) -> (Places, Vec<(PodId, String)>) {
-        let mut left = Places::new();
+        let (mut left, mut named) = (Places::new(), 0);
         for place in places {
             let node = self.cluster.strings.get(&place.node).and_then(|n| self.cluster.node_by_name(n));
             let most: usize = pods.iter().filter(|(p, _)| p.pod_set == place.pod_set).map(|(_, n)| n).sum();
             if let Some(node) = node {
                 let nodes = left.entry(place.pod_set.clone()).or_default();
-                nodes.extend(std::iter::repeat_n(node, place.pods.min(most.saturating_sub(nodes.len()))));
+                let pods = place.pods.min(most.saturating_sub(nodes.len())).min(MOST - named);
+                named += pods;
+                nodes.extend(std::iter::repeat_n(node, pods));
             }
         }
         let (mut pending, mut elsewhere) = (Vec::new(), Vec::new());

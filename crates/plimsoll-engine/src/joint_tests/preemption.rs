@@ -70,6 +70,19 @@ fn nothing_is_preempted_for_pods_that_would_not_fit_then() {
     }
 }
 
+/// Each podset fits by itself; the nodes have capacity for everything.
+#[test]
+fn podsets_are_preempted_for_together() {
+    let queue = preempting("c", &[("f", 8)]);
+    for joint in [false, true] {
+        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&queue));
+        w.node("n0", 20);
+        w.submit("low", 4, 1);
+        w.submit_to("c", "high", 10, vec![pod_set("driver", 1, 4), pod_set("worker", 1, 4)]);
+        assert_eq!(w.preempted.len(), 1, "joint admission: {joint}");
+    }
+}
+
 #[test]
 fn what_victims_leave_is_kept_until_they_are_gone() {
     let mut w = world(&[2], &[1, 1]);

@@ -89,7 +89,8 @@ impl Cycle<'_> {
     /// Workloads to preempt so that the assignment fits; none when that can't be done.
     ///
     /// Kueue forgets the resource `pods` here: neither shares nor what fits count it, and if the number of pods takes
-    /// more victims, it finds that nothing fits, cycle after cycle. Its choice stands where it is enough.
+    /// more victims, it finds that nothing fits, cycle after cycle. Its choice stands where it is enough. Where nodes decide, too, all
+    /// of the need counts from the start: otherwise nothing would be preempted where only the number of pods is exhausted.
     pub(crate) fn preemption_targets(
         &mut self,
         id: WorkloadId,
@@ -103,7 +104,8 @@ impl Cycle<'_> {
         let known = usage.iter().filter(|(fr, _)| !pods.contains(fr)).copied().collect();
         let nodes = self.nodes_needed(id, cq, a);
         let frs = a.columns_to_preempt(&self.state.ids);
-        let mut need = PreemptionContext { id, cq, node, frs, usage: known, tas, nodes };
+        let first = if nodes.is_some() { usage.clone() } else { known };
+        let mut need = PreemptionContext { id, cq, node, frs, usage: first, tas, nodes };
         let targets = self.find_targets(&need);
         if targets.is_empty() || need.usage.len() == usage.len() {
             return targets;

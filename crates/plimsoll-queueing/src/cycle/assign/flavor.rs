@@ -179,7 +179,7 @@ impl Cycle<'_> {
                 continue;
             }
             let (mut grade, mut flavors) = self.try_flavor(s, flavor, group, assumed, &mut found);
-            if let Some(text) = self.lacks_nodes(s, &mut grade, &mut flavors, &mut runs) {
+            if let Some(text) = self.lacks_nodes((s, assumed), &mut grade, &mut flavors, &mut runs) {
                 let name = self.state.ids.flavor_name(flavor);
                 found.no_nodes(format!("couldn't place all pods in flavor {name}{text}"), grade.way);
             }
@@ -216,7 +216,7 @@ impl Cycle<'_> {
     /// counts as one for which others have to be preempted, or as one without quota. Says what is missing.
     fn lacks_nodes(
         &mut self,
-        s: &Search<'_>,
+        (s, assumed): (&Search<'_>, &[(FlavorResource, Amount)]),
         grade: &mut GranularMode,
         flavors: &mut Vec<FlavorAssignment>,
         runs: &mut Vec<(FlavorId, DryRunId)>,
@@ -239,7 +239,7 @@ impl Cycle<'_> {
             | PreemptionMode::NoCandidates => return None,
         };
         let had_quota = grade.way == PreemptionMode::Fit;
-        match self.preempt_for_nodes(s, flavors) {
+        match self.preempt_for_nodes(s, flavors, assumed, had_quota) {
             Some(possibility) => {
                 if !had_quota {
                     return None;

@@ -4,12 +4,13 @@
 //! kube-scheduler's preemption.
 
 use super::PreemptionContext;
+use crate::amount::Amount;
 use crate::cond;
 use crate::cycle::Cycle;
 use crate::cycle::assign::{Assignment, FlavorAssignment, Mode, Possibility, Search};
 use crate::cycle::dry_runs::Choice;
 use crate::cycle::joint::all_can_be_reserved;
-use crate::ids::{ClusterQueueId, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::{Admission, PodSetAssignment, PreemptionPolicy, WorkloadKey};
 use crate::tas::TasRequests;
 use plimsoll_state::model::{Pod, PreemptionPolicy as PodPreemptionPolicy, Protection};
@@ -74,12 +75,14 @@ impl Cycle<'_> {
         Some(NodesNeeded { key, pods, priority: highest.max(wl.obj.effective_priority()) })
     }
 
-    /// How workloads could be preempted so that the podsets of a search have nodes in these flavors, and quota; `None`: no
-    /// preemption would help.
+    /// How workloads could be preempted so that the podsets of a search have nodes in these flavors, and quota beside
+    /// `assumed`, which the podsets before them took; `None`: no preemption would help.
     pub(in crate::cycle) fn preempt_for_nodes(
         &mut self,
         s: &Search<'_>,
         tried: &[FlavorAssignment],
+        assumed: &[(FlavorResource, Amount)],
+        has_quota: bool,
     ) -> Option<Possibility> {
         let rules = self.state.cq(s.cq).rules.preemption;
         let never = PreemptionPolicy::Never;
@@ -93,19 +96,20 @@ impl Cycle<'_> {
         let (admission, _) = self.admission_tried(s, tried)?;
         let nodes = self.pods_needed(s.id, s.cq, &admission)?;
         let never_preempts = |(p, _): &(Pod, usize)| p.spec.preemption_policy == PodPreemptionPolicy::Never;
-        if nodes.pods.iter().any(never_preempts) {
+        // Quota is preempted whatever the pods say, as in Kueue.
+        if has_quota && nodes.pods.iter().any(never_preempts) {
             return None;
         }
-        let mut usage = Vec::new();
+        let mut usage = assumed.to_vec();
         for f in s.found.iter().chain(tried) {
             let fr = self.state.ids.pair(f.flavor, f.res);
             let amount = s.requests.iter().find(|(r, _)| *r == f.res).map_or(0, |(_, v)| *v);
-            crate::quota::add_usage(&mut usage, fr, crate::amount::Amount(amount));
+            crate::quota::add_usage(&mut usage, fr, Amount(amount));
         }
-        let preempting = tried.iter().filter(|f| f.mode == Mode::Preempt);
+        let preempting = s.found.iter().chain(tried).filter(|f| f.mode == Mode::Preempt);
         let mut frs: Vec<_> = preempting.map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
         if frs.is_empty() {
-            frs = tried.iter().map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
+            frs = s.found.iter().chain(tried).map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
         }
         frs.sort_unstable();
         frs.dedup();
