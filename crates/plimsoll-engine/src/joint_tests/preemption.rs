@@ -161,7 +161,7 @@ fn pods_of_no_queue_are_not_preempted() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whoever preempts starts, if nothing disturbs it, and whole; others are preempted only if they have to be.
+    /// A preemptor starts with all its pods if nothing disturbs it, and preempts only what it needs.
     #[test]
     fn nothing_preempts_in_vain(
         nodes in prop::collection::vec(1i64..6, 1..5),
