@@ -5,11 +5,16 @@ const PARTS: &str = "alphanumeric characters, '-', '_' or '.', and must start an
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 pub(crate) fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && is_dotted(text)
+}
+
+/// Whether it has the form of a subdomain, whatever its length.
+fn is_dotted(text: &str) -> bool {
     let part = |p: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         !p.is_empty() && p.bytes().all(inner) && !p.starts_with('-') && !p.ends_with('-')
     };
-    text.len() <= 253 && text.split('.').all(part)
+    text.split('.').all(part)
 }
 
 /// What is wrong with a label key, such as the name of a resource (`content.IsLabelKey`).
@@ -26,8 +31,15 @@ pub fn label_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     match prefix {
         Some("") => faults.push("prefix part must be non-empty".to_owned()),
-        Some(p) if !is_subdomain(p) => faults.push(format!("prefix part {SUBDOMAIN}")),
-        _ => {}
+        Some(p) => {
+            if p.len() > 253 {
+                faults.push("prefix part must be no more than 253 bytes".to_owned());
+            }
+            if !is_dotted(p) {
+                faults.push(format!("prefix part {SUBDOMAIN}"));
+            }
+        }
+        None => {}
     }
     if name.is_empty() {
         faults.push("name part must be non-empty".to_owned());
@@ -70,6 +82,8 @@ mod tests {
         for bad in ["", "@x", "-x", "x_", "/x", "Example.com/x", "a/", "a/b/c", &"x".repeat(64)] {
             assert!(!label_key(bad).is_empty(), "{bad}");
         }
+        let long = format!("{}/x", "a".repeat(254));
+        assert_eq!(label_key(&long), ["prefix part must be no more than 253 bytes"]);
         for good in ["", "a", "A.b_c-9"] {
             assert!(label_value(good).is_empty(), "{good}");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_api::content;
 use serde_json::json;
 
 use crate::error::{ApiError, FieldError};
@@ -310,7 +311,7 @@ fn check(requirement: Requirement) -> Result<Requirement, String> {
         }
     }
     for (i, value) in requirement.values.iter().enumerate() {
-        let wrong = value_errors(value);
+        let wrong = content::label_value(value);
         if !wrong.is_empty() {
             let path = format!("values[{i}][{}]", requirement.key);
             add(&FieldError::invalid(path, &json!(value), wrong.join("; ")));
@@ -323,75 +324,7 @@ fn check(requirement: Requirement) -> Result<Requirement, String> {
     }
 }
 
-const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-
 fn key_error(key: &str, path: &str) -> Option<FieldError> {
-    let errors = qualified_name_errors(key);
+    let errors = content::label_key(key);
     (!errors.is_empty()).then(|| FieldError::invalid(path, &json!(key), errors.join("; ")))
-}
-
-/// `validation.IsQualifiedName`.
-fn qualified_name_errors(key: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    let parts: Vec<&str> = key.split('/').collect();
-    let name = match parts.as_slice() {
-        [name] => name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                errors.push("prefix part must be non-empty".to_owned());
-            } else {
-                if prefix.len() > 253 {
-                    errors.push("prefix part must be no more than 253 bytes".to_owned());
-                }
-                if !is_subdomain(prefix) {
-                    errors.push(format!("prefix part {SUBDOMAIN}"));
-                }
-            }
-            name
-        }
-        _ => {
-            return vec![format!(
-                "a valid label key {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-    };
-    if name.is_empty() {
-        errors.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        errors.push("name part must be no more than 63 bytes".to_owned());
-    }
-    if !is_name(name) {
-        errors.push(format!("name part {NAME_PART}"));
-    }
-    errors
-}
-
-fn value_errors(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 63 {
-        errors.push("must be no more than 63 bytes".to_owned());
-    }
-    if !value.is_empty() && !is_name(value) {
-        errors.push(VALUE.to_owned());
-    }
-    errors
-}
-
-fn is_name(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|b| inner(*b))
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    text.split('.').all(|label| {
-        let bytes = label.as_bytes();
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-    })
 }

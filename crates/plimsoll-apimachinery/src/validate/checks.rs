@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+pub(crate) use plimsoll_api::content::{label_key as qualified_name, label_value};
+
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LOOSE_SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const WILDCARD: &str = r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
@@ -44,10 +44,6 @@ fn is_label(text: &str) -> bool {
 
 pub(crate) fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
-}
-
-fn is_name(text: &str) -> bool {
-    framed(text, alnum, |c| b"-_.".contains(&c))
 }
 
 /// `IsDNS1123Label`.
@@ -100,46 +96,6 @@ pub(crate) fn wildcard_subdomain(text: &str) -> Faults {
     too_long(text, 253, "characters", &mut faults);
     if !text.strip_prefix("*.").is_some_and(is_subdomain) {
         faults.push(WILDCARD.to_owned());
-    }
-    faults
-}
-
-/// `IsQualifiedName`: a label key.
-pub(crate) fn qualified_name(text: &str) -> Faults {
-    let mut faults = Faults::new();
-    let name = match text.split_once('/') {
-        None => text,
-        Some((_, name)) if name.contains('/') => {
-            return vec![format!(
-                "a valid label key {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-        Some(("", name)) => {
-            faults.push("prefix part must be non-empty".to_owned());
-            name
-        }
-        Some((prefix, name)) => {
-            faults.extend(dns_subdomain(prefix).into_iter().map(|f| format!("prefix part {f}")));
-            name
-        }
-    };
-    if name.is_empty() {
-        faults.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        faults.push("name part must be no more than 63 bytes".to_owned());
-    }
-    if !is_name(name) {
-        faults.push(format!("name part {NAME_PART}"));
-    }
-    faults
-}
-
-/// `IsValidLabelValue`.
-pub(crate) fn label_value(text: &str) -> Faults {
-    let mut faults = Faults::new();
-    too_long(text, 63, "bytes", &mut faults);
-    if !text.is_empty() && !is_name(text) {
-        faults.push(LABEL_VALUE.to_owned());
     }
     faults
 }
