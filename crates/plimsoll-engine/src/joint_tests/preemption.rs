@@ -2,7 +2,7 @@
 
 use super::world::{World, cluster_queue, pod, pod_set, spec};
 use crate::Event;
-use plimsoll_queueing::{ClusterQueue, Config, PreemptionPolicy};
+use plimsoll_queueing::{ClusterQueue, Config, FlavorQuotas, PreemptionPolicy, ResourceGroup, ResourceQuota};
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{ClusterObject, LabelSelector, Operator, Pod, Requirement};
 use proptest::prelude::*;
@@ -80,6 +80,40 @@ fn podsets_are_preempted_for_together() {
         w.submit("low", 4, 1);
         w.submit_to("c", "high", 10, vec![pod_set("driver", 1, 4), pod_set("worker", 1, 4)]);
         assert_eq!(w.preempted.len(), 1, "joint admission: {joint}");
+    }
+}
+
+/// Only the number of pods is exhausted; and quota of a second resource group, whose nodes the pods of the first keep full.
+#[test]
+fn every_resource_counts_for_preemption() {
+    let quota = |resource: &str, nominal| ResourceQuota {
+        resource: resource.into(),
+        nominal,
+        borrowing_limit: None,
+        lending_limit: None,
+    };
+    let mut few_pods = preempting("c", &[("f", 100)]);
+    few_pods.resource_groups[0].covered.push("pods".into());
+    few_pods.resource_groups[0].flavors[0].resources.push(quota("pods", 2));
+    for joint in [false, true] {
+        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&few_pods));
+        w.node("n0", 20);
+        (0..2).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
+        w.submit_to("c", "high", 10, vec![pod_set("main", 1, 1)]);
+        assert_eq!(w.preempted.len(), 1, "joint admission: {joint}");
+    }
+
+    let mut two_groups = preempting("c", &[("f", 2)]);
+    let flavors = vec![FlavorQuotas { flavor: "g".into(), resources: vec![quota("memory", 1 << 20)] }];
+    two_groups.resource_groups.push(ResourceGroup { covered: vec!["memory".into()], flavors });
+    let mut with_memory = pod_set("main", 1, 2);
+    with_memory.spec.containers[0].requests.insert("memory".into(), 1 << 10);
+    for joint in [false, true] {
+        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&two_groups));
+        w.node_of("n0", 2, "g");
+        (0..2).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
+        w.submit_to("c", "high", 10, vec![with_memory.clone()]);
+        assert_eq!(w.preempted.len(), 2, "joint admission: {joint}, {:?}", w.reason("high"));
     }
 }
 

@@ -114,6 +114,7 @@ impl World {
         n.labels.insert("flavor".into(), flavor.into());
         n.allocatable.insert("cpu".into(), cpu);
         n.allocatable.insert("pods".into(), 100);
+        n.allocatable.insert("memory".into(), 1 << 30);
         let event = Event::Object(ObjectEvent::NodeUpsert(Box::new(n)));
         self.there.push(event.clone());
         self.events.push(event);

@@ -111,6 +111,7 @@ impl Cycle<'_> {
         if frs.is_empty() {
             frs = s.found.iter().chain(tried).map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
         }
+        self.pairs_open(s, tried, &mut frs);
         frs.sort_unstable();
         frs.dedup();
         let tas = TasRequests::default();
@@ -122,6 +123,17 @@ impl Cycle<'_> {
         }
         let own = targets.iter().any(|t| self.state.cq_holding(t.id) == Some(s.cq));
         Some(if own { Possibility::Preempt } else { Possibility::Reclaim })
+    }
+
+    /// The pairs that resource groups without a flavor so far could still choose: who holds them may be in the way too.
+    fn pairs_open(&mut self, s: &Search<'_>, tried: &[FlavorAssignment], frs: &mut Vec<FlavorResource>) {
+        let rules = std::sync::Arc::clone(&self.state.cq(s.cq).rules);
+        let chosen = |res| s.found.iter().chain(tried).any(|f| f.res == res);
+        for &(res, _) in s.requests.iter().filter(|(r, v)| *v != 0 && !chosen(*r)) {
+            if let Some(group) = rules.group_of(res).and_then(|g| rules.groups.get(g)) {
+                frs.extend(group.flavors.iter().map(|&flavor| self.state.ids.pair(flavor, res)));
+            }
+        }
     }
 
     /// Whether the nodes of these flavors decide about the podsets of a search, once others are preempted for quota.
