@@ -3,8 +3,9 @@
 //!
 //! Fixed runs (`crates/plimsoll-scheduler/examples/placement_work.rs` and
 //! `crates/plimsoll-queueing/examples/admission_work.rs`, release build) under Callgrind, from which the same run with one
-//! pod or without workloads is subtracted, so that starting up and making nodes or queues don't count. Instructions, unlike times, hardly
-//! depend on the machine's load.
+//! pod or without workloads is subtracted, so that starting up and making nodes or queues don't count. What deciding about
+//! pods takes has a line of its own: it is a fifth of the run. Instructions, unlike times, hardly depend on the machine's
+//! load.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,6 +19,8 @@ use crate::example;
 const BASELINE: &str = "xtask/instructions.txt";
 /// Growth in percent that fails.
 const MOST: f64 = 3.0;
+/// Deciding about pods, as Callgrind matches functions.
+const DECIDE: &str = "plimsoll_scheduler::decide::*::decide";
 /// Workload, nodes, pods.
 const PLACEMENT: [(&str, usize, usize); 8] = [
     ("basic", 300, 1500),
@@ -26,7 +29,7 @@ const PLACEMENT: [(&str, usize, usize); 8] = [
     ("affinity", 300, 1500),
     ("spread", 300, 1500),
     ("default-spread", 300, 1500),
-    ("preemption", 200, 200),
+    ("preemption", 800, 800),
     ("churn", 300, 1500),
 ];
 /// Line of the baseline, how writes are confirmed, cohorts, ClusterQueues in each, workloads in each of those.
@@ -53,10 +56,12 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         "# Instructions per pod or workload: `cargo xtask instructions --bless`\ncompiler {compiler}\n"
     );
     let mut grown = Vec::new();
-    let placement = PLACEMENT.iter().map(|&run| (run.0, per_pod(&placement, run)));
-    let admission = ADMISSION.iter().map(|&run| (run.0, per_workload(&admission, run)));
-    for (workload, count) in placement.chain(admission) {
-        let count = count?;
+    let in_all = PLACEMENT.iter().map(|&run| (run.0.to_owned(), per_pod(&placement, run, None)));
+    let deciding =
+        PLACEMENT.iter().map(|&run| (format!("{}-decide", run.0), per_pod(&placement, run, Some(DECIDE))));
+    let admission = ADMISSION.iter().map(|&run| (run.0.to_owned(), per_workload(&admission, run)));
+    for (workload, count) in in_all.chain(deciding).chain(admission) {
+        let (workload, count) = (workload.as_str(), count?);
         let _ = writeln!(text, "{workload} {count:.0}");
         let Some(was) = baseline.figures.get(workload) else {
             println!("{workload}: {count:.0} instructions each");
@@ -66,7 +71,7 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         let change = (count / was - 1.0) * 100.0;
         println!("{workload}: {count:.0} instructions each ({change:+.1} %)");
         if change > MOST && comparable {
-            grown.push(workload);
+            grown.push(workload.to_owned());
         } else if change < -MOST {
             println!("  less than the baseline: --bless keeps it so");
         }
@@ -114,8 +119,12 @@ impl Baseline {
     }
 }
 
-fn per_pod(program: &Path, (workload, nodes, pods): (&str, usize, usize)) -> Result<f64> {
-    let run = |pods: usize| count(program, &[workload, &nodes.to_string(), &pods.to_string()]);
+fn per_pod(
+    program: &Path,
+    (workload, nodes, pods): (&str, usize, usize),
+    within: Option<&str>,
+) -> Result<f64> {
+    let run = |pods: usize| count(program, &[workload, &nodes.to_string(), &pods.to_string()], within);
     Ok(each(run(pods)?, run(1)?, pods - 1))
 }
 
@@ -124,7 +133,7 @@ fn per_workload(
     (_, how, cohorts, queues, workloads): (&str, &str, usize, usize, usize),
 ) -> Result<f64> {
     let run = |workloads: usize| {
-        count(program, &[how, &cohorts.to_string(), &queues.to_string(), &workloads.to_string()])
+        count(program, &[how, &cohorts.to_string(), &queues.to_string(), &workloads.to_string()], None)
     };
     Ok(each(run(workloads)?, run(0)?, cohorts * queues * workloads))
 }
@@ -134,10 +143,11 @@ fn each(all: u64, none: u64, number: usize) -> f64 {
     all.saturating_sub(none) as f64 / number as f64
 }
 
-/// Instructions of one run.
-fn count(program: &Path, args: &[&str]) -> Result<u64> {
+/// Instructions of one run, in all or within calls of a function.
+fn count(program: &Path, args: &[&str], within: Option<&str>) -> Result<u64> {
     let out = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(within.map(|function| format!("--toggle-collect={function}")))
         .arg(program)
         .args(args)
         .output()
@@ -148,5 +158,7 @@ fn count(program: &Path, args: &[&str]) -> Result<u64> {
     }
     let line = said.lines().find_map(|l| l.split_once("Collected :"));
     let (_, number) = line.with_context(|| format!("no count in {said:?}"))?;
-    Ok(number.trim().parse()?)
+    let count = number.trim().parse()?;
+    ensure!(count > 0, "{}: no call of {}", args.join(" "), within.unwrap_or("main"));
+    Ok(count)
 }
