@@ -4,22 +4,24 @@ use super::cluster::PodId;
 use super::framework::{AssumedPod, BindResult, CycleState, PluginId, RemoteCall};
 use super::runner::Runner;
 use super::{Action, ExtenderAnswer, ExtenderCall, Note, Scheduler};
+use plimsoll_state::cast::index32;
 
 /// An assumed pod: counted on its node, not bound yet.
 #[derive(Debug)]
 pub(crate) struct Assumed {
     /// Index of its profile.
-    profile: usize,
+    profile: u32,
     /// What the plugins of its cycle wrote.
     state: CycleState,
     /// The plugin that binds it, and its place in the order of Bind.
-    binder: Option<(PluginId, usize)>,
-    /// The call to be answered outside of the process, and whether its failure is ignored.
-    call: Option<(u64, bool)>,
+    binder: Option<(PluginId, u32)>,
+    /// The call to be answered outside of the process, and whether its failure is ignored. In a box: few pods have one,
+    /// and every assumed pod has a record.
+    call: Option<Box<(u64, bool)>>,
 }
 
 impl Assumed {
-    pub fn new(profile: usize, state: CycleState) -> Self {
+    pub fn new(profile: u32, state: CycleState) -> Self {
         Self { profile, state, binder: None, call: None }
     }
 
@@ -33,7 +35,7 @@ impl Assumed {
     }
 
     pub fn profile(&self) -> usize {
-        self.profile
+        self.profile as usize
     }
 }
 
@@ -41,7 +43,7 @@ impl Scheduler {
     /// The profile of an assumed pod, and the pod as its plugins see it.
     pub(super) fn assumed(&self, id: PodId) -> Option<(&Runner, AssumedPod<'_>)> {
         let Assumed { profile, state, .. } = self.reservations.assumed(id)?;
-        let runner = self.runners.get(*profile)?;
+        let runner = self.runners.get(*profile as usize)?;
         let node = self.cluster.pods[id].node?;
         Some((runner, AssumedPod { cluster: &self.cluster, state, pod: id, node }))
     }
@@ -65,12 +67,16 @@ impl Scheduler {
         let node = || self.cluster.strings.text(self.cluster.nodes[assumed.node].name).to_owned();
         let (binder, action, call) = match found {
             Some((at, plugin, BindResult::CreateBinding)) => {
-                (Some((plugin, at)), Action::Bind { pod: self.pod_ref(id), node: node() }, None)
+                (Some((plugin, index32(at))), Action::Bind { pod: self.pod_ref(id), node: node() }, None)
             }
             Some((at, plugin, BindResult::Remote(RemoteCall { extender, ignorable, .. }))) => {
                 let (pod, call, what) = (self.pod_ref(id), self.next_call + 1, ExtenderCall::Bind(node()));
                 self.next_call = call;
-                (Some((plugin, at)), Action::Extend { pod, extender, call, what }, Some((call, ignorable)))
+                (
+                    Some((plugin, index32(at))),
+                    Action::Extend { pod, extender, call, what },
+                    Some(Box::new((call, ignorable))),
+                )
             }
             Some((_, plugin, BindResult::Reject(status))) => {
                 let text = runner.error_text(&self.cluster, &status.by(plugin), "Bind");
@@ -90,14 +96,14 @@ impl Scheduler {
 
     /// Whether this is the answer to the pending Bind call of a pod.
     pub(super) fn is_bind_call(&self, id: PodId, call: u64) -> bool {
-        self.reservations.assumed(id).is_some_and(|row| row.call.is_some_and(|(pending, _)| pending == call))
+        self.reservations.assumed(id).is_some_and(|row| row.call.as_ref().is_some_and(|c| c.0 == call))
     }
 
     /// The pending Bind call is answered. When its failure is ignored, the plugins after it are asked.
     pub(super) fn bind_answered(&mut self, id: PodId, answer: Result<ExtenderAnswer, String>) {
         let Some(row) = self.reservations.assumed_mut(id) else { return };
-        let ignorable = row.call.take().is_some_and(|(_, ignorable)| ignorable);
-        let next = row.binder.map_or(0, |(_, at)| at + 1);
+        let ignorable = row.call.take().is_some_and(|c| c.1);
+        let next = row.binder.map_or(0, |(_, at)| at as usize + 1);
         let uid = self.cluster.pods[id].uid.clone();
         match answer {
             Ok(_) => self.bound(&uid),

@@ -159,6 +159,7 @@ impl Scheduler {
     /// Releases victims that are not deleted, after the preemptor has entered the unschedulable pods: reservations, and pods
     /// that wait before they are bound.
     pub(super) fn settle_victims(&mut self) {
+        self.wake_released();
         if !(self.preempted_reservations.is_empty() && self.cancelled.is_empty()) {
             self.release_victims();
         }

@@ -275,3 +275,54 @@ impl ClusterEvent {
         }
     }
 }
+
+/// The events of a node update, in upstream's order.
+pub(crate) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<ActionType> {
+    let mut out = Vec::new();
+    if old.alloc != new.alloc || old.scalars != new.scalars {
+        out.push(ActionType::NODE_ALLOCATABLE);
+    }
+    if old.labels != new.labels {
+        out.push(ActionType::NODE_LABEL);
+    }
+    if old.taints != new.taints || (old.unschedulable && !new.unschedulable) {
+        out.push(ActionType::NODE_TAINT);
+    }
+    if old.features != new.features {
+        out.push(ActionType::NODE_DECLARED_FEATURE);
+    }
+    out
+}
+
+/// The events of a pod update, in upstream's order.
+pub(crate) fn pod_actions(old: &PodSnapshot, new: &PodSnapshot, gates_gone: bool) -> Vec<ActionType> {
+    let mut out = Vec::new();
+    if old.shape.labels != new.shape.labels {
+        out.push(ActionType::POD_LABEL);
+    }
+    if scaled_down(old, new) {
+        out.push(ActionType::POD_SCALE_DOWN);
+    }
+    if gates_gone {
+        out.push(ActionType::POD_GATES_ELIMINATED);
+    }
+    if old.shape.spec.tolerations != new.shape.spec.tolerations {
+        out.push(ActionType::POD_TOLERATION);
+    }
+    if old.claim_statuses != new.claim_statuses {
+        out.push(ActionType::POD_GENERATED_CLAIM);
+    }
+    if out.is_empty() {
+        out.push(ActionType::POD_OTHER);
+    }
+    out
+}
+
+/// Whether any request shrank.
+fn scaled_down(old: &PodSnapshot, new: &PodSnapshot) -> bool {
+    let (o, n) = (&old.usage.requests, &new.usage.requests);
+    o.cpu > n.cpu
+        || o.memory > n.memory
+        || o.ephemeral > n.ephemeral
+        || o.scalars.iter().any(|(name, amount)| *amount > n.scalar(*name))
+}

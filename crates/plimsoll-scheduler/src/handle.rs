@@ -1,9 +1,10 @@
 //! Events from outside → ground state, derived state and the queue.
 
 use super::cluster::amounts;
-use super::cluster::{Extra, NodeInfo, OwnerKind, Pod, PodId};
+use super::cluster::{Extra, OwnerKind, Pod, PodId};
 use super::events::{
     ActionType, ClusterEvent, EXTRA_TAINT, EventResource, Payload, PodSnapshot, needs_extra_taint,
+    node_actions, pod_actions,
 };
 use super::framework::PluginId;
 use super::queue::Stage;
@@ -12,7 +13,6 @@ use plimsoll_state::ObjectEvent;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model;
 use plimsoll_state::time::Time;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Scheduler {
@@ -173,6 +173,10 @@ impl Scheduler {
             .and_then(|r| r.pre_enqueue(&self.cluster, id))
             .and_then(|status| status.plugin);
         self.queue.enter(id, gate.map_or(stage, Stage::Gated));
+        if gate.is_some() && self.cluster.is_held_for_preemption(id) {
+            // Whatever changes, PreEnqueue keeps it out.
+            self.queue.sleep(id);
+        }
     }
 
     fn pod_updated(&mut self, id: PodId, pod: &model::Pod) {
@@ -382,18 +386,28 @@ impl Scheduler {
 
     /// The same for some pods only (upstream's `PreEnqueueCheck`).
     pub(super) fn changed_for(&mut self, change: &ClusterEvent, applies: impl Fn(&Self, PodId) -> bool) {
+        self.wake_released();
         if !self.is_watched() {
             return;
         }
         self.record_in_flight(change);
-        let mut affected: BTreeSet<(u64, PodId)> = BTreeSet::new();
+        let mut affected: Vec<(u64, PodId)> = Vec::new();
         for &id in &*self.registered_for(change) {
             affected.extend(self.queue.stopped_by(id));
         }
+        affected.sort_unstable();
+        affected.dedup();
         for (_, id) in affected {
             if applies(self, id) {
                 self.reconsider(id, change);
             }
+        }
+    }
+
+    /// Lets events find the pods again whose victims are gone.
+    pub(super) fn wake_released(&mut self) {
+        for id in self.cluster.preempting.take_released() {
+            self.queue.wake(id);
         }
     }
 
@@ -445,55 +459,4 @@ impl Scheduler {
         let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
         self.admit_to(id, stage);
     }
-}
-
-/// The events of a node update, in upstream's order.
-pub(super) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<ActionType> {
-    let mut out = Vec::new();
-    if old.alloc != new.alloc || old.scalars != new.scalars {
-        out.push(ActionType::NODE_ALLOCATABLE);
-    }
-    if old.labels != new.labels {
-        out.push(ActionType::NODE_LABEL);
-    }
-    if old.taints != new.taints || (old.unschedulable && !new.unschedulable) {
-        out.push(ActionType::NODE_TAINT);
-    }
-    if old.features != new.features {
-        out.push(ActionType::NODE_DECLARED_FEATURE);
-    }
-    out
-}
-
-/// The events of a pod update, in upstream's order.
-pub(super) fn pod_actions(old: &PodSnapshot, new: &PodSnapshot, gates_gone: bool) -> Vec<ActionType> {
-    let mut out = Vec::new();
-    if old.shape.labels != new.shape.labels {
-        out.push(ActionType::POD_LABEL);
-    }
-    if scaled_down(old, new) {
-        out.push(ActionType::POD_SCALE_DOWN);
-    }
-    if gates_gone {
-        out.push(ActionType::POD_GATES_ELIMINATED);
-    }
-    if old.shape.spec.tolerations != new.shape.spec.tolerations {
-        out.push(ActionType::POD_TOLERATION);
-    }
-    if old.claim_statuses != new.claim_statuses {
-        out.push(ActionType::POD_GENERATED_CLAIM);
-    }
-    if out.is_empty() {
-        out.push(ActionType::POD_OTHER);
-    }
-    out
-}
-
-/// Whether any request shrank.
-fn scaled_down(old: &PodSnapshot, new: &PodSnapshot) -> bool {
-    let (o, n) = (&old.usage.requests, &new.usage.requests);
-    o.cpu > n.cpu
-        || o.memory > n.memory
-        || o.ephemeral > n.ephemeral
-        || o.scalars.iter().any(|(name, amount)| *amount > n.scalar(*name))
 }

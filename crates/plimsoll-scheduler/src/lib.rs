@@ -424,9 +424,9 @@ impl Scheduler {
     fn pod_ref(&self, id: PodId) -> PodRef {
         let pod = &self.cluster.pods[id];
         PodRef {
-            uid: pod.uid.to_string(),
+            uid: String::from(&*pod.uid),
             namespace: self.cluster.strings.text(self.cluster.shape(id).namespace).to_owned(),
-            name: pod.name.to_string(),
+            name: String::from(&*pod.name),
         }
     }
 
@@ -440,6 +440,9 @@ impl Scheduler {
         self.reservations.check(&self.cluster);
         self.check_dry_runs();
         self.check_waiting();
+        for id in self.queue.sleepers() {
+            assert!(self.cluster.is_held_for_preemption(id), "no event finds a pod that is not held");
+        }
     }
 
     /// As [`Scheduler::check`], with the ranks, which are brought up to date first.

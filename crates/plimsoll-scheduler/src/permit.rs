@@ -38,9 +38,10 @@ impl Scheduler {
         state: CycleState,
     ) -> Result<Permitted, Back> {
         self.cluster.place(id, node);
-        let profile = self.queue.get(id).map_or(0, |q| q.profile) as usize;
+        let profile = self.queue.get(id).map_or(0, |q| q.profile);
         self.reservations.assume(id, node, Assumed::new(profile, state), self.now);
-        let (Some(runner), Some(row)) = (self.runners.get(profile), self.reservations.assumed(id)) else {
+        let (Some(runner), Some(row)) = (self.runners.get(profile as usize), self.reservations.assumed(id))
+        else {
             return Ok(Permitted::Allowed);
         };
         let cluster = &self.cluster;

@@ -9,6 +9,10 @@ use super::{Action, DeviceGrant, PreBindWork, Scheduler};
 use plimsoll_state::time::Time;
 use smallvec::SmallVec;
 
+/// Of pods for which nothing must be written before they are bound.
+static NO_WORK: PreBindWork =
+    PreBindWork { devices: Vec::new(), extended: None, bindings: Vec::new(), provisions: Vec::new() };
+
 /// A pod in PreBind.
 #[derive(Clone, Debug)]
 pub(crate) struct PreBinding {
@@ -100,8 +104,8 @@ impl Scheduler {
     /// PreBind of the plugins, the work being written: binds the pod, or lets it wait.
     fn run_pre_bind(&mut self, id: PodId) {
         let Some((runner, assumed)) = self.assumed(id) else { return };
-        let (none, row) = (PreBindWork::default(), self.pre_binding.get(&id));
-        let work = row.map_or(&none, |r| &r.work);
+        let row = self.pre_binding.get(&id);
+        let work = row.map_or(&NO_WORK, |r| &r.work);
         let mut plugins = runner.pre_bind.iter().map(|i| runner.at(*i));
         let held = plugins.find_map(|made| match made.plugin.pre_bind(&assumed, work) {
             PreBindResult::Success => None,

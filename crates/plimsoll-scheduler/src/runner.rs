@@ -163,13 +163,14 @@ impl Runner {
         work: &mut PreBindWork,
     ) -> Result<SmallVec<[PluginId; 2]>, Status> {
         let mut writers = SmallVec::new();
+        let mut writes = work.writes();
         for made in self.reserve.iter().map(|i| &self.plugins[*i]) {
-            let before = work.writes();
             let status = made.plugin.reserve(pod, work);
             if !status.is_success() {
                 return Err(status.by(made.id));
             }
-            if work.writes() > before {
+            if work.writes() > writes {
+                writes = work.writes();
                 writers.push(made.id);
             }
         }

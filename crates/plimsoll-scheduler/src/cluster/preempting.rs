@@ -15,6 +15,8 @@ pub(crate) struct Preempting {
     by_victim: Map<PodId, Vec<PodId>>,
     /// How many victims a pod waits for.
     pending: Map<PodId, usize>,
+    /// Pods that wait for no victim any more, since this was last taken.
+    released: Vec<PodId>,
 }
 
 impl Preempting {
@@ -45,10 +47,16 @@ impl Preempting {
                 *pending -= 1;
                 if *pending == 0 {
                     self.pending.remove(preemptor);
+                    self.released.push(*preemptor);
                 }
             }
         }
         waiting
+    }
+
+    /// The pods that wait for no victim any more, since this was last called.
+    pub fn take_released(&mut self) -> Vec<PodId> {
+        std::mem::take(&mut self.released)
     }
 
     /// A pod is gone, with all that it was in preemptions.

@@ -8,11 +8,13 @@ use std::fmt;
 ///
 /// Empty for most pods: nothing is allocated before the first value is written.
 #[derive(Default)]
-pub struct CycleState(Vec<(TypeId, Box<dyn Any>)>);
+pub struct CycleState(Option<Box<Values>>);
+
+type Values = Vec<(TypeId, Box<dyn Any>)>;
 
 impl fmt::Debug for CycleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CycleState({} values)", self.0.len())
+        write!(f, "CycleState({} values)", self.0.as_ref().map_or(0, |v| v.len()))
     }
 }
 
@@ -20,19 +22,20 @@ impl CycleState {
     /// Writes a value; an older one of the same type is replaced.
     pub fn write<T: Any>(&mut self, value: T) {
         let key = TypeId::of::<T>();
-        self.0.retain(|(k, _)| *k != key);
-        self.0.push((key, Box::new(value)));
+        let values = self.0.get_or_insert_default();
+        values.retain(|(k, _)| *k != key);
+        values.push((key, Box::new(value)));
     }
 
     /// The value of this type.
     pub fn read<T: Any>(&self) -> Option<&T> {
         let key = TypeId::of::<T>();
-        self.0.iter().find(|(k, _)| *k == key)?.1.downcast_ref()
+        self.0.as_ref()?.iter().find(|(k, _)| *k == key)?.1.downcast_ref()
     }
 
     /// Whether no plugin has written anything.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 }
 

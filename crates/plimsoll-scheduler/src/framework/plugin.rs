@@ -202,8 +202,9 @@ pub trait PostFilterHandle {
     /// Filter, with the pods nominated to the node (`RunFilterPluginsWithNominatedPods`).
     fn filter(&mut self, node: NodeId) -> Status;
 
-    /// The outcome of an earlier dry run that still holds.
-    fn known(&self, node: NodeId) -> Option<DryRun>;
+    /// The outcomes of earlier dry runs that still hold, by number of the node; shorter than the number of nodes where
+    /// there are none.
+    fn known(&self) -> &[Option<DryRun>];
 
     /// Keeps the outcome of a dry run until the node changes.
     fn remember(&mut self, node: NodeId, outcome: &DryRun);

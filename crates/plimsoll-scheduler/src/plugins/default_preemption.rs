@@ -37,9 +37,7 @@ impl Plugin for DefaultPreemption {
             let text = format!("preemption: {text}");
             return PostFilterResult::Unschedulable { text, clear_nomination: false };
         }
-        let mut nodes = handle.nodes().to_vec();
-        nodes.rotate_left(offset);
-        let search = preemption::search(handle, &nodes, wanted);
+        let search = preemption::search(handle, offset, wanted);
         if !search.candidates.is_empty() {
             return PostFilterResult::Candidates(search.candidates);
         }

@@ -5,6 +5,7 @@ use crate::cluster::objects::Budget;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::framework::{Candidate, CandidateRank, Code, DryRun, PostFilterHandle, Status};
 use crate::message::Fit;
+use plimsoll_state::slab::Id;
 use plimsoll_state::time::Time;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub(crate) type DryRuns = Vec<Option<DryRun>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     pub candidates: Vec<Arc<Candidate>>,
+    /// Whether one of them violates no budget.
+    clean: bool,
     /// Distinct failures and how many nodes had them.
     pub failed: Vec<(Status, usize)>,
 }
@@ -55,35 +58,62 @@ pub(crate) fn not_eligible(handle: &dyn PostFilterHandle) -> Option<&'static str
         .then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
-/// Dry-runs preemption on `nodes` in that order until `wanted` candidates are found, one of them without a
-/// violated budget (upstream `DryRunPreemption`).
-pub(crate) fn search(handle: &mut dyn PostFilterHandle, nodes: &[NodeId], wanted: usize) -> Search {
+/// Dry-runs preemption on the nodes on which it might help, from number `offset` on, until `wanted` candidates are found,
+/// one of them without a violated budget (upstream `DryRunPreemption`).
+pub(crate) fn search(handle: &mut dyn PostFilterHandle, offset: usize, wanted: usize) -> Search {
     let mut out = Search::default();
-    let mut clean = 0;
-    for node in nodes {
-        let outcome = match handle.known(*node) {
-            Some(outcome) => outcome,
-            None => {
-                let new = victims_on(handle, *node).map(Arc::new);
-                handle.remember(*node, &new);
-                new
-            }
-        };
-        match outcome {
-            Ok(c) => {
-                clean += usize::from(c.violations == 0);
-                out.candidates.push(c);
-                if out.candidates.len() >= wanted && clean > 0 {
-                    break;
-                }
-            }
-            Err(status) => match out.failed.iter_mut().find(|(s, _)| *s == status) {
-                Some((_, n)) => *n += 1,
-                None => out.failed.push((status, 1)),
-            },
+    let mut next = 0;
+    while let Some(node) = out.add_known(&*handle, (offset, &mut next), wanted) {
+        let new = victims_on(handle, node).map(Arc::new);
+        handle.remember(node, &new);
+        if out.add(&new, wanted) {
+            break;
         }
     }
     out
+}
+
+impl Search {
+    /// Adds what is known of nodes, up to the first one of which nothing is; `None`: the search has ended.
+    fn add_known(
+        &mut self,
+        handle: &dyn PostFilterHandle,
+        (offset, next): (usize, &mut usize),
+        wanted: usize,
+    ) -> Option<NodeId> {
+        let (nodes, known) = (handle.nodes(), handle.known());
+        let (before, after) = nodes.split_at(offset.min(nodes.len()));
+        for node in after.iter().chain(before).skip(*next) {
+            *next += 1;
+            match known.get(node.index()) {
+                Some(Some(outcome)) => {
+                    if self.add(outcome, wanted) {
+                        return None;
+                    }
+                }
+                Some(None) | None => return Some(*node),
+            }
+        }
+        None
+    }
+
+    /// Adds the outcome of a dry run; whether there are enough candidates now.
+    fn add(&mut self, outcome: &DryRun, wanted: usize) -> bool {
+        match outcome {
+            Ok(c) => {
+                self.clean |= c.violations == 0;
+                self.candidates.push(Arc::clone(c));
+                self.candidates.len() >= wanted && self.clean
+            }
+            Err(status) => {
+                match self.failed.iter_mut().find(|(s, _)| s == status) {
+                    Some((_, n)) => *n += 1,
+                    None => self.failed.push((status.clone(), 1)),
+                }
+                false
+            }
+        }
+    }
 }
 
 /// The text when there is no candidate; for nodes without a dry run preemption is not helpful.

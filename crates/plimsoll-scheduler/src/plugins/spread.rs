@@ -69,11 +69,17 @@ impl PodTopologySpread {
             let list = own.iter().filter(|c| c.hard == hard).map(|c| with_label_keys(c, &shape.labels));
             return (list.collect(), true);
         }
-        let list: Vec<&Spread> = self.defaults.iter().filter(|c| c.hard == hard).collect();
-        let selector = if list.is_empty() { None } else { default_selector(cluster, shape, pod) };
+        let list = || self.defaults.iter().filter(|c| c.hard == hard);
+        let selector = list().next().and_then(|_| default_selector(cluster, shape, pod));
         let Some(selector) = selector else { return (Vec::new(), !self.system) };
-        let list = list.into_iter().map(|c| Spread { selector: Some(selector.clone()), ..c.clone() });
+        let list = list().map(|c| Spread { selector: Some(selector.clone()), ..c.clone() });
         (list.collect(), !self.system)
+    }
+
+    /// Whether a pod has constraints, hard or soft ones.
+    fn has_constraints(&self, cluster: &Cluster, shape: &Shape, pod: PodId) -> bool {
+        !shape.spec.spread.is_empty()
+            || (!self.defaults.is_empty() && default_selector(cluster, shape, pod).is_some())
     }
 }
 
@@ -94,12 +100,16 @@ fn default_selector(
     pod: PodId,
 ) -> Option<crate::cluster::labels::Selector> {
     let objects = &cluster.objects;
-    let mut pairs: BTreeMap<Sym, Sym> = BTreeMap::new();
-    for service in objects.services_of(shape.namespace, &shape.labels) {
-        pairs.extend(service.iter().copied());
-    }
     let owner = cluster.pods[pod].owner;
     let found = owner.and_then(|(kind, name)| objects.owners.get(&(shape.namespace, kind, name)));
+    let mut services = objects.services_of(shape.namespace, &shape.labels).peekable();
+    if found.is_none() && services.peek().is_none() {
+        return None;
+    }
+    let mut pairs: BTreeMap<Sym, Sym> = BTreeMap::new();
+    for service in services {
+        pairs.extend(service.iter().copied());
+    }
     let mut base = crate::cluster::labels::Selector::default();
     if let Some(OwnerSelector::Selector(selector)) = found {
         base = selector.clone();
@@ -196,7 +206,7 @@ impl State {
 
 impl Plugin for PodTopologySpread {
     fn is_local(&self, cluster: &Cluster, pod: &Incoming) -> bool {
-        [true, false].iter().all(|hard| self.constraints(cluster, &pod.shape, pod.id, *hard).0.is_empty())
+        !self.has_constraints(cluster, &pod.shape, pod.id)
     }
 
     fn is_counted(&self) -> bool {

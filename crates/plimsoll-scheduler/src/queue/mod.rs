@@ -40,6 +40,8 @@ pub(crate) struct Queued {
     /// When it last entered the queue.
     pub timestamp: Time,
     seq: u64,
+    /// Whether it is gated, and no event can change that before it is woken.
+    asleep: bool,
     /// Key of QueueSort when the pod last entered a part of the queue.
     sort: SortKey,
     /// Attempts that ended with a rejection.
@@ -147,6 +149,7 @@ impl Queue {
             priority,
             timestamp: now,
             seq: self.next_seq,
+            asleep: false,
             sort: (0, 0),
             unschedulable: 0,
             errors: 0,
@@ -188,7 +191,9 @@ impl Queue {
                 }
             }
             Stage::Gated(plugin) => {
-                self.by_plugin[plugin.index()].remove(&(row.seq, id));
+                if !std::mem::take(&mut row.asleep) {
+                    self.by_plugin[plugin.index()].remove(&(row.seq, id));
+                }
                 self.gated -= 1;
             }
             Stage::InFlight => return,
@@ -232,18 +237,48 @@ impl Queue {
         self.in_flight -= 1;
     }
 
+    /// Lets a gated pod be found by no event until it is woken: so many may wait that looking at each costs.
+    pub fn sleep(&mut self, id: PodId) {
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        if let Stage::Gated(plugin) = row.stage
+            && !row.asleep
+        {
+            row.asleep = true;
+            self.by_plugin[plugin.index()].remove(&(row.seq, id));
+        }
+    }
+
+    /// Lets a pod be found by events again.
+    pub fn wake(&mut self, id: PodId) {
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        if let Stage::Gated(plugin) = row.stage
+            && row.asleep
+        {
+            row.asleep = false;
+            self.by_plugin[plugin.index()].insert((row.seq, id));
+        }
+    }
+
+    /// The pods that no event finds.
+    pub fn sleepers(&self) -> impl Iterator<Item = PodId> + '_ {
+        self.rows.iter().filter(|(_, r)| r.asleep).map(|(id, _)| *id)
+    }
+
     /// Changes the priority of a pod, wherever it is.
     pub fn set_priority(&mut self, id: PodId, priority: i32) {
         let Some(row) = self.rows.get(&id) else { return };
         if row.priority == priority {
             return;
         }
-        let stage = row.stage;
+        let (stage, asleep) = (row.stage, row.asleep);
         self.leave(id);
         if let Some(row) = self.rows.get_mut(&id) {
             row.priority = priority;
         }
         self.enter(id, stage);
+        if asleep {
+            self.sleep(id);
+        }
     }
 
     /// The next pod to schedule, now in flight: the head of the active queue, else of the backoff queue.
@@ -350,6 +385,17 @@ impl Queue {
         assert_eq!(self.backoff_q.len(), count(|s| matches!(s, Stage::Backoff)), "backoff");
         assert_eq!(self.error_backoff_q.len(), count(|s| matches!(s, Stage::ErrorBackoff)), "error backoff");
         assert_eq!(c.unschedulable, count(|s| matches!(s, Stage::Unschedulable)), "unschedulable");
+        for (at, pods) in self.by_plugin.iter().enumerate() {
+            let stopped = |r: &Queued| match r.stage {
+                Stage::Gated(plugin) => !r.asleep && plugin.index() == at,
+                Stage::Unschedulable => {
+                    r.unschedulable_plugins.iter().chain(r.pending_plugins.iter()).any(|p| p.index() == at)
+                }
+                Stage::Active | Stage::Backoff | Stage::ErrorBackoff | Stage::InFlight => false,
+            };
+            let rows = self.rows.iter().filter(|(_, r)| stopped(r)).map(|(id, r)| (r.seq, *id));
+            assert_eq!(*pods, rows.collect::<BTreeSet<_>>(), "pods stopped by a plugin");
+        }
         assert_eq!(c.gated, count(|s| matches!(s, Stage::Gated(_))), "gated");
     }
 }

@@ -469,11 +469,11 @@ impl Ranked {
         if !alone.contains(&true) && !classes.contains(&true) {
             return Vec::new();
         }
-        let wanted = |(i, verdict): &(usize, &u16)| match **verdict {
-            NO_NODE => false,
-            FEASIBLE => classes[self.rows[*i].class as usize],
-            rejected => alone[usize::from(rejected) - 2],
-        };
+        // By verdict; those of classes are looked up only where one is wanted.
+        let by_verdict: Vec<bool> = [false, classes.contains(&true)].into_iter().chain(alone).collect();
+        let in_class = |i: usize| classes[self.rows[i].class as usize];
+        let wanted =
+            |(i, v): &(usize, &u16)| by_verdict[usize::from(**v)] && (**v != FEASIBLE || in_class(*i));
         self.verdicts.iter().enumerate().filter(wanted).map(|(i, _)| NodeId::new(i)).collect()
     }
 
