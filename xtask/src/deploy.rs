@@ -1,5 +1,5 @@
 //! `cargo xtask deploy`: the generated part of `deploy/`: Kueue's definitions, the roles for users and the webhook configurations, from the
-//! sources that the program itself is made of. `crates/plimsoll/tests/deploy.rs` compares them.
+//! sources that the program itself is made of. `crates/plimsoll/tests/integration/deploy.rs` compares them.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Hostile and unlucky clients over real TLS connections: each gets a clear error, the server stays up.
+//! Hostile and unlucky clients over real TLS connections: each gets a clear error, the server stays up. An executable of its
+//! own: the memory and the open files of the process are measured.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use support::Disk;
 
+#[path = "integration/support/mod.rs"]
 mod support;
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";

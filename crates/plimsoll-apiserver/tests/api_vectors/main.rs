@@ -8,7 +8,7 @@
 mod bind;
 mod client;
 mod compare;
-#[path = "../support/https.rs"]
+#[path = "../integration/support/https.rs"]
 mod https;
 mod kubectl;
 mod openapi;

@@ -1,0 +1,117 @@
+//! What answers carry beside objects: warnings, and the form they are in.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::support::api::Api;
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::Full;
+use plimsoll_apiserver::ServerConfig;
+use plimsoll_apiserver::http::body::Body;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+async fn ask(api: &Api, method: &str, path: &str, accept: &str, body: &Value) -> Response<Body> {
+    let request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    api.server.service().oneshot(request.body(Full::new(body)).unwrap()).await.unwrap()
+}
+
+/// Whoever asks for something that will go is told so, once; nobody is told of what isn't there.
+#[tokio::test]
+async fn deprecated_kinds_are_warned_of() {
+    let api = Api::new(ServerConfig::default()).await;
+    let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "e"}});
+    let path = "/api/v1/namespaces/default/endpoints";
+    let one = format!("{path}/e");
+    let words = ["299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\""];
+    for (method, path, body, code, warned) in [
+        ("POST", path, &endpoints, 201, true),
+        ("GET", path, &Value::Null, 200, true),
+        ("GET", "/api/v1/endpoints", &Value::Null, 200, true),
+        ("GET", one.as_str(), &Value::Null, 200, true),
+        ("PUT", &one, &endpoints, 200, true),
+        ("DELETE", &one, &Value::Null, 200, true),
+        ("GET", &one, &Value::Null, 404, true),
+        ("POST", &one, &endpoints, 405, false),
+        ("GET", "/api/v1/namespaces/default/services", &Value::Null, 200, false),
+    ] {
+        let response = ask(&api, method, path, "application/json", body).await;
+        assert_eq!(response.status(), code, "{method} {path}");
+        let warnings = response.headers().get_all(header::WARNING);
+        let warnings: Vec<&str> = warnings.iter().map(|w| w.to_str().unwrap()).collect();
+        assert_eq!(warnings, if warned { &words[..] } else { &[] }, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn discovery_is_json_whatever_is_asked_for() {
+    let api = Api::new(ServerConfig::default()).await;
+    for path in ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
+        for accept in ["application/vnd.kubernetes.protobuf", "application/json", "*/*"] {
+            let response = ask(&api, "GET", path, accept, &Value::Null).await;
+            let form = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+            assert_eq!(
+                (response.status().as_u16(), form.as_str()),
+                (200, "application/json"),
+                "{path} {accept}"
+            );
+        }
+    }
+}
+
+async fn object(response: Response<Body>) -> Value {
+    use http_body_util::BodyExt;
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+/// What `kubectl get componentstatuses` shows: the store, which is what this server is a component with.
+#[tokio::test]
+async fn the_store_is_a_component() {
+    let api = Api::new(ServerConfig::default()).await;
+    let path = "/api/v1/componentstatuses";
+    let conditions = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
+    let rows = [
+        (
+            "",
+            "application/json",
+            json!({
+                "kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {},
+                "items": [{"metadata": {"name": "etcd-0"}, "conditions": conditions}],
+            }),
+        ),
+        (
+            "/etcd-0",
+            "application/json",
+            json!({
+                "kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": "etcd-0"},
+                "conditions": conditions,
+            }),
+        ),
+        (
+            "/nope",
+            "application/json",
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound",
+                "message": "componentstatus \"nope\" not found", "code": 404,
+                "details": {"name": "nope", "kind": "componentstatus"},
+            }),
+        ),
+        (
+            "?labelSelector=a%3Db",
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": null,
+            }),
+        ),
+    ];
+    for (rest, accept, want) in rows {
+        let response = ask(&api, "GET", &format!("{path}{rest}"), accept, &Value::Null).await;
+        let warning = response.headers()[header::WARNING].to_str().unwrap().to_owned();
+        assert_eq!(warning, "299 - \"v1 ComponentStatus is deprecated in v1.19+\"", "{rest}");
+        assert_eq!(object(response).await, want, "{rest}");
+    }
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = object(ask(&api, "GET", path, accept, &Value::Null).await).await;
+    assert_eq!(table["rows"][0]["cells"], json!(["etcd-0", "Healthy", "ok", ""]));
+}

@@ -1,0 +1,4 @@
+//! Plugins from outside the crate.
+
+mod foreign_lifecycle;
+mod foreign_plugin;

@@ -1,0 +1,6 @@
+//! The simulator, and scenarios of its own for what seeds seldom draw.
+
+mod preemption;
+mod reservations;
+mod simulation;
+mod waiting;

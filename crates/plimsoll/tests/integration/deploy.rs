@@ -1,0 +1,230 @@
+//! The manifests of `deploy/`: made from what the program is made of, accepted by an API server, and the rights in
+//! them enough for everything that `plimsoll run` does.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::common::{Up, job, queue};
+use plimsoll_api::json;
+use plimsoll_api::webhooks::{CONVERT, MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
+use plimsoll_runtime::api::{
+    CLUSTER_QUEUES, JOBS, LEASES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, PatchKind, Resource, WORKLOADS,
+};
+use serde_json::{Value, json};
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+    let all: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
+    all.into_iter().filter(|d| !d.is_null()).collect()
+}
+
+/// Files in the order in which they are installed.
+fn files() -> Vec<String> {
+    let [kustomization] = &documents("kustomization.yaml")[..] else { panic!("one kustomization") };
+    json::list(kustomization, &["resources"]).iter().map(|f| f.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn generated_manifests_are_up_to_date() {
+    let client =
+        |path: &str| json!({"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path, "port": 443}});
+    let hint = "run `cargo xtask deploy`";
+    assert_eq!(documents("webhooks.yaml"), configurations(client, NAMESPACE), "{hint}");
+    assert_eq!(documents("roles.yaml"), plimsoll_api::roles::objects(), "{hint}");
+    let definitions = plimsoll_apimachinery::crd::kueue_definitions();
+    let listed = files().iter().filter(|f| f.starts_with("crds/")).count();
+    assert_eq!(listed, definitions.len(), "kustomization.yaml lists every definition");
+    for definition in definitions {
+        let mut want = definition.clone();
+        if want["spec"]["group"] == "kueue.x-k8s.io" {
+            want["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+                "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
+        }
+        let file = format!("crds/{}.yaml", json::text(&want, &["spec", "names", "plural"]));
+        assert!(documents(&file) == [want], "{file} is not what the program has: {hint}");
+        assert!(files().contains(&file), "kustomization.yaml lacks {file}");
+    }
+}
+
+#[test]
+fn the_parts_refer_to_each_other() {
+    let all: Vec<Value> = files().iter().flat_map(|f| documents(f)).collect();
+    let one = |kind: &str, name: &str| {
+        let found: Vec<&Value> = all.iter().filter(|o| o["kind"] == kind && json::name(o) == name).collect();
+        assert_eq!(found.len(), 1, "{kind} {name}");
+        found[0].clone()
+    };
+    one("Namespace", NAMESPACE);
+    one("Secret", plimsoll_api::webhooks::SECRET);
+    one("MutatingWebhookConfiguration", MUTATING);
+    one("ValidatingWebhookConfiguration", VALIDATING);
+    let deployment = one("Deployment", "plimsoll");
+    let pod = &deployment["spec"]["template"];
+    let account = json::text(pod, &["spec", "serviceAccountName"]).to_owned();
+    one("ServiceAccount", &account);
+    let service = one("Service", SERVICE);
+    assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
+    let container = &pod["spec"]["containers"][0];
+    let ports: Vec<&Value> = json::list(container, &["ports"]).iter().map(|p| &p["name"]).collect();
+    assert!(ports.contains(&&service["spec"]["ports"][0]["targetPort"]));
+    for probe in ["livenessProbe", "readinessProbe"] {
+        assert!(ports.contains(&&container[probe]["httpGet"]["port"]), "{probe}");
+    }
+    // The program takes these arguments; the address can't be asked.
+    let args: Vec<String> = json::list(container, &["command"])
+        .iter()
+        .skip(1)
+        .map(|a| a.as_str().unwrap().replace("$(POD_NAMESPACE)", NAMESPACE))
+        .collect();
+    let out = crate::common::binary().args(&args).arg("--kubeconfig=/nowhere/file").output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(text.contains("/nowhere/file") && !text.contains("Usage"), "{text}");
+}
+
+/// Where an object of the manifests goes.
+fn path(object: &Value) -> String {
+    let plural = format!("{}s", json::text(object, &["kind"]).to_lowercase());
+    let version = json::text(object, &["apiVersion"]);
+    let root = if version.contains('/') { "apis" } else { "api" };
+    match json::namespace(object) {
+        "" => format!("/{root}/{version}/{plural}"),
+        namespace => format!("/{root}/{version}/namespaces/{namespace}/{plural}"),
+    }
+}
+
+fn kubectl() -> Option<Command> {
+    let found =
+        Command::new("kubectl").args(["version", "--client"]).output().is_ok_and(|o| o.status.success());
+    found.then(|| Command::new("kubectl"))
+}
+
+/// Installs with kubectl as a user would, or, where there is none, without the definitions and the roles of their users, which are there already.
+async fn install(up: &Up) {
+    if let Some(mut kubectl) = kubectl() {
+        let done = kubectl
+            .args(["apply", "--server-side", "--force-conflicts", "-k"])
+            .arg(dir())
+            .arg("--kubeconfig")
+            .arg(&up.kubeconfig)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{text}");
+        return;
+    }
+    eprintln!("no kubectl: the manifests are created one by one");
+    let there = |file: &str| file.starts_with("crds/") || file == "roles.yaml";
+    for object in files().iter().filter(|f| !there(f)).flat_map(|f| documents(f)) {
+        let path = path(&object);
+        let (version, plural) = (json::text(&object, &["apiVersion"]), path.rsplit('/').next().unwrap());
+        let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+        let resource = Resource {
+            api_version: leak(version),
+            plural: leak(plural),
+            kind: leak(json::text(&object, &["kind"])),
+        };
+        up.api.create(resource, &object).await.unwrap_or_else(|e| panic!("{e}: {object}"));
+    }
+}
+
+/// A workload with a check that asks the cluster autoscaler, whom this plays.
+async fn asks_for_nodes(up: &Up, log: &dyn Fn() -> String) {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/provisioning-requests.yaml");
+    up.apply(&std::fs::read_to_string(examples).unwrap()).await;
+    let config = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ProvisioningRequestConfig",
+        "metadata": {"name": "here"}, "spec": {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io"}});
+    let check = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "nodes"},
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": {
+            "apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "here"}}});
+    for object in [config, check] {
+        up.create(&object).await.unwrap();
+    }
+    let patch = json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes"}]}}});
+    up.api.patch(CLUSTER_QUEUES, "", "cq", "", PatchKind::Merge, &patch).await.unwrap();
+    up.create(&job("third", &json!({QUEUE: "main"}), 1, 1)).await.unwrap();
+    let name = up
+        .until("a request with its template", async |up| {
+            let templates = up.list(POD_TEMPLATES).await;
+            let owned = json::controller(templates.first()?)?["kind"] == "ProvisioningRequest";
+            let request = up.list(PROVISIONING_REQUESTS).await.first().map(|r| json::name(r).to_owned());
+            request.filter(|_| owned)
+        })
+        .await;
+    let done = json!({"status": {"conditions": [{"type": "Provisioned", "status": "True", "reason": "Done",
+        "message": "done", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    up.api.patch(PROVISIONING_REQUESTS, "team", &name, "status", PatchKind::Merge, &done).await.unwrap();
+    up.until_shown("the workload runs, and its request goes", async |up| {
+        let ended = json::is_true(&up.get(JOBS, "team", "third").await, "Complete");
+        let gone = up.list(PROVISIONING_REQUESTS).await.is_empty();
+        if ended && gone { Ok(()) } else { Err(format!("ended {ended} gone {gone}\n{}", log())) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_rights_are_enough() {
+    let up = Up::start(&["--no-scheduler", "--speed", "10"]).await;
+    install(&up).await;
+    let kubeconfig = up.dir.join("account");
+    crate::common::account_kubeconfig(&up.kubeconfig, &kubeconfig).await;
+    let log = up.dir.join("log");
+    let mut child = crate::common::binary()
+        .args(["--log", "warn,plimsoll_runtime=debug", "run", "--output", "json", "--webhook-port", "0"])
+        .args(["--leader-elect-resource-namespace", NAMESPACE, "--metrics-bind-address", "0", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    up.apply(&queue(3)).await;
+    up.create(&crate::common::suspended_job("first", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
+    up.create(&crate::common::suspended_job("second", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
+    up.create(&crate::common::pod("plain", &json!({QUEUE: "main"}), 1)).await.unwrap();
+    let mut important = crate::common::pod("important", &json!({}), 30);
+    important["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("99");
+    up.create(&important).await.unwrap();
+    let shown = || std::fs::read_to_string(&log).unwrap_or_default();
+    up.until_shown("everything runs to its end", async |up| {
+        let (jobs, pods) = (up.list(JOBS).await, up.list(PODS).await);
+        let workloads = up.list(WORKLOADS).await;
+        let ended = workloads.len() == 3 && workloads.iter().all(|w| json::is_true(w, "Finished"));
+        let done = jobs.len() == 2 && jobs.iter().all(|j| json::is_true(j, "Complete"));
+        let plain = pods.iter().any(|p| json::name(p) == "plain" && p["status"]["phase"] == "Succeeded");
+        let told = pods.iter().any(|p| {
+            json::name(p) == "important" && crate::common::condition(p, "PodScheduled").1 == "Unschedulable"
+        });
+        // Its own Deployment's pods are placed by itself here.
+        let own = pods
+            .iter()
+            .filter(|p| json::namespace(p) == NAMESPACE && p["status"]["phase"] == "Running")
+            .count();
+        if ended && done && plain && told && own == 2 {
+            return Ok(());
+        }
+        let denied: Vec<String> =
+            shown().lines().filter(|l| l.contains("forbidden")).take(10).map(str::to_owned).collect();
+        Err(format!("ended {ended} done {done} plain {plain} told {told} own {own}\n{}", denied.join("\n")))
+    })
+    .await;
+    asks_for_nodes(&up, &shown).await;
+    let lease = up.get(LEASES, NAMESPACE, "plimsoll").await;
+    assert!(!json::text(&lease, &["spec", "holderIdentity"]).is_empty());
+    let stop = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(stop.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let denied: Vec<String> =
+        shown().lines().filter(|l| l.contains("forbidden")).map(str::to_owned).collect();
+    assert!(denied.is_empty(), "{}", denied.join("\n"));
+    assert_eq!(up.get(LEASES, NAMESPACE, "plimsoll").await["spec"]["holderIdentity"], "");
+}

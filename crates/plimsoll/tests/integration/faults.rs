@@ -1,0 +1,189 @@
+//! `plimsoll run` behind a proxy that answers wrongly or not at all.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::common::proxy::{Fault, Proxy};
+use crate::common::run::{Run, get};
+use crate::common::{Up, queue, suspended_job};
+use plimsoll_api::json;
+use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, PODS, Resource};
+use serde_json::{Value, json};
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+/// A server, a proxy in front of it, and the engine behind the proxy.
+struct Setup {
+    up: Up,
+    proxy: Proxy,
+    run: Run,
+    metrics: String,
+}
+
+impl Setup {
+    async fn start(cpu: u32) -> Self {
+        let up = Up::start(&["--no-scheduler", "--speed", "1"]).await;
+        up.apply(&queue(cpu)).await;
+        let proxy = Proxy::start(&up.kubeconfig, &up.dir).await;
+        let (run, first) = Run::start(&proxy.kubeconfig, &["--leader-elect=false"]);
+        let metrics = json::text(&first, &["metrics"]).to_owned();
+        let setup = Self { up, proxy, run, metrics };
+        setup.until_ready().await;
+        setup
+    }
+
+    async fn until_ready(&self) {
+        self.up
+            .until_shown("it is ready", async |_| match get(&self.metrics, "/readyz") {
+                (200, _) => Ok(()),
+                (_, text) => Err(text),
+            })
+            .await;
+    }
+
+    /// Waits until readiness fails for this reason.
+    async fn until_unready(&self, reason: &str) {
+        self.up
+            .until_shown(reason, async |_| match get(&self.metrics, "/readyz?verbose") {
+                (500, text) if text.contains(reason) => Ok(()),
+                (_, text) => Err(text),
+            })
+            .await;
+    }
+
+    async fn start_job(&self, name: &str, pods: u32) {
+        self.up.create(&suspended_job(name, &json!({QUEUE: "main"}), pods, 3600)).await.unwrap();
+    }
+
+    /// Waits until this many pods run, and gives their UIDs.
+    async fn running(&self, pods: usize) -> BTreeSet<String> {
+        self.up
+            .until(&format!("{pods} pods run"), async |up| {
+                let all = up.list(PODS).await;
+                let running = all.iter().filter(|p| json::text(p, &["status", "phase"]) == "Running");
+                let uids: BTreeSet<String> = running.map(|p| json::uid(p).to_owned()).collect();
+                (uids.len() == pods).then_some(uids)
+            })
+            .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_answered_with_404_is_unknown_and_not_deleted() {
+    let mut setup = Setup::start(4).await;
+    setup.start_job("first", 2).await;
+    let before = setup.running(2).await;
+    setup.proxy.rule(|asked| match asked.about("workloads") {
+        true => Fault::Status(404),
+        false => Fault::None,
+    });
+    setup.until_unready("[-]watches failed: workloads.kueue.x-k8s.io is not served since").await;
+    // Decided when the Workload can be seen again.
+    setup.start_job("second", 2).await;
+    let until = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < until {
+        let job = setup.up.get(JOBS, "team", "first").await;
+        assert_eq!(job["spec"]["suspend"], false, "{job}");
+        assert_eq!(setup.running(2).await, before);
+        assert_eq!(setup.up.get(JOBS, "team", "second").await["spec"]["suspend"], true);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(get(&setup.metrics, "/healthz").0, 200, "a restart would not help");
+    setup.proxy.heal();
+    setup.until_ready().await;
+    let after = setup.running(4).await;
+    assert!(after.is_superset(&before), "the same pods run: {before:?}, {after:?}");
+    assert!(setup.run.log().contains("not served any more"), "{}", setup.run.log());
+    assert_eq!(setup.run.terminate(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_start_a_404_is_no_empty_list_either() {
+    let mut setup = Setup::start(4).await;
+    setup.start_job("first", 2).await;
+    let before = setup.running(2).await;
+    setup.run.kill();
+    setup.proxy.rule(|asked| match asked.about("workloads") || asked.about("clusterqueues") {
+        true => Fault::Status(404),
+        false => Fault::None,
+    });
+    let (run, first) = Run::start(&setup.proxy.kubeconfig, &["--leader-elect=false"]);
+    setup.run = run;
+    json::text(&first, &["metrics"]).clone_into(&mut setup.metrics);
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        assert_eq!(setup.up.get(JOBS, "team", "first").await["spec"]["suspend"], false);
+        setup.until_unready("informer-sync").await;
+    }
+    setup.proxy.heal();
+    setup.until_ready().await;
+    assert_eq!(setup.running(2).await, before);
+}
+
+/// The last status of a queue is not lost, though nothing changes any more when the server recovers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_status_answered_with_404_is_written_again() {
+    let setup = Setup::start(4).await;
+    setup.proxy.rule(|asked| match asked.writes() && asked.about("clusterqueues") {
+        true => Fault::Status(404),
+        false => Fault::None,
+    });
+    setup.start_job("first", 2).await;
+    setup.running(2).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let admitted = |queue: &Value| queue["status"]["admittedWorkloads"].clone();
+    assert_ne!(admitted(&setup.up.get(CLUSTER_QUEUES, "", "cq").await), 1, "not written yet");
+    setup.proxy.heal();
+    setup
+        .up
+        .until("the status is written", async |up| {
+            (admitted(&up.get(CLUSTER_QUEUES, "", "cq").await) == 1).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_is_really_gone_stops_nothing_else() {
+    const DEFINITIONS: Resource = Resource {
+        api_version: "apiextensions.k8s.io/v1",
+        plural: "customresourcedefinitions",
+        kind: "CustomResourceDefinition",
+    };
+    let setup = Setup::start(4).await;
+    setup.start_job("first", 2).await;
+    let before = setup.running(2).await;
+    setup.up.api.delete(DEFINITIONS, "", "runwindows.plimsoll.dev", "", None).await.unwrap();
+    // The watch of it ends with the definition; discovery says that there is none.
+    setup.start_job("second", 2).await;
+    assert!(setup.running(4).await.is_superset(&before));
+    setup.until_ready().await;
+}
+
+/// Writes that are carried out and never answered, and watches that go silent, for 25 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_is_over_within_a_minute() {
+    let mut setup = Setup::start(8).await;
+    setup.start_job("before", 2).await;
+    let before = setup.running(2).await;
+    let began = Instant::now();
+    setup.proxy.rule(|asked| match asked.writes() {
+        true => Fault::Lose,
+        false if asked.watch => Fault::Hang,
+        false => Fault::None,
+    });
+    setup.start_job("meanwhile", 2).await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    setup.proxy.heal();
+    setup.start_job("after", 2).await;
+    let after = setup.running(6).await;
+    let took = began.elapsed();
+    assert!(after.is_superset(&before));
+    // 46 s until a silent watch is given up, 30 s for a write; and the machine is slow.
+    assert!(took < Duration::from_secs(80), "{took:?}");
+    setup.until_ready().await;
+    let workloads: Vec<Value> = setup.up.list(plimsoll_runtime::api::WORKLOADS).await;
+    assert_eq!(workloads.len(), 3, "repeated writes make nothing twice");
+    assert_eq!(setup.run.terminate(), Some(0));
+}

@@ -1,0 +1,22 @@
+//! The program as its users have it, one module for each subject. A single executable: each more of them links the whole
+//! program once more. What is tested runs in processes of its own.
+
+mod common;
+
+mod configuration;
+mod deploy;
+mod describe;
+mod extenders;
+mod faults;
+mod logging;
+mod quickstart;
+mod real_apiserver;
+mod run;
+mod run_stop;
+mod run_windows;
+mod scenarios;
+mod simulated;
+mod soak;
+mod supervision;
+mod up_data;
+mod up_roles;
