@@ -28,7 +28,7 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     let mut keys = match kind {
         Kind::Job => vec![Key::job(BATCH_JOB, namespace, name)],
         Kind::Pod => of_pod(object),
-        Kind::Workload => of_workload(object),
+        Kind::Workload => of_workload(object, objects),
         Kind::WorkloadPriorityClass if !objects.kept_value(name) => {
             vec![Key::WorkloadPriorityClass(name.to_owned())]
         }
@@ -61,7 +61,7 @@ fn of_pod(pod: &Value) -> Vec<Key> {
     keys
 }
 
-fn of_workload(wl: &Value) -> Vec<Key> {
+fn of_workload(wl: &Value, objects: &ObjectStore) -> Vec<Key> {
     let (namespace, name) = (json::namespace(wl), json::name(wl));
     let mut keys = Vec::new();
     let mut push_if = |concerned: bool, key: fn(String, String) -> Key| {
@@ -81,7 +81,15 @@ fn of_workload(wl: &Value) -> Vec<Key> {
         if let Some(integration) = integrations::of_kind(text("apiVersion"), text("kind"))
             && integration.reconcile.is_some()
         {
-            keys.push(Key::job(integration.framework, namespace, text("name")));
+            // A prebuilt workload of a group may have no annotation that says so.
+            let pod = (integration.framework == POD).then(|| objects.get(Kind::Pod, namespace, text("name")));
+            let key = match pod.flatten().as_deref().and_then(pod::group::of) {
+                Some(group) => Key::PodGroup(namespace.to_owned(), group.to_owned()),
+                None => Key::job(integration.framework, namespace, text("name")),
+            };
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
     }
     keys

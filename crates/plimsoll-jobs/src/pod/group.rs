@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{finalize, gated, podset_of, ready, stop_reason, suspended, terminate, ungate};
 use crate::generic_job::{Finished, FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod};
 use crate::plan::{self, Plan, event, patch};
-use crate::pod_view::{ended, group_of};
+use crate::pod_view::{ended, group_of, prebuilt_of};
 use crate::podset::PodSetInfo;
 use crate::store::Kind;
 use crate::{Env, names, orphan, reconciler, workload};
@@ -103,7 +103,7 @@ impl Group {
 
     /// Splits the pods by role and compares them with the workload's counts.
     fn sort_out(&mut self, now: Time) {
-        let Some(workload) = self.workload.clone().filter(|w| is_ours(w)) else { return };
+        let Some(workload) = self.workload.clone().filter(|w| self.takes(w)) else { return };
         self.kept.clear();
         for podset in json::list(&workload, &["spec", "podSets"]) {
             let wanted = usize::try_from(podset["count"].as_i64().unwrap_or(1)).unwrap_or(0);
@@ -121,6 +121,11 @@ impl Group {
             self.kept.extend(alive);
             self.kept.extend(dead);
         }
+    }
+
+    /// Whether the workload is this group's: created for a group, or prebuilt and named by the pods.
+    fn takes(&self, wl: &Value) -> bool {
+        is_ours(wl) || prebuilt_of(self.first()) == json::name(wl)
     }
 
     fn first(&self) -> &Value {
@@ -334,7 +339,7 @@ impl GenericJob for Group {
 
     fn find_workloads(&self, _env: Env<'_>) -> FoundWorkloads {
         let Some(wl) = self.workload.clone() else { return FoundWorkloads::default() };
-        if !is_ours(&wl) {
+        if !self.takes(&wl) {
             let text = format!(
                 "A Workload named {:?} already exists but is not a pod group workload; this pod group cannot be admitted",
                 json::name(&wl)
@@ -448,7 +453,9 @@ pub(crate) fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     match Group::load(namespace, name, env) {
         Some(group) => reconciler::reconcile(&group, env),
         None => {
-            let workload = env.objects.get(Kind::Workload, namespace, name).filter(|w| is_ours(w));
+            // A prebuilt workload may have no annotation; one with a controller is another job's.
+            let ours = |w: &Arc<Value>| is_ours(w) || json::controller(w).is_none();
+            let workload = env.objects.get(Kind::Workload, namespace, name).filter(ours);
             orphan::finalize_ownerless(&workload.into_iter().collect::<Vec<_>>(), env)
         }
     }

@@ -1,6 +1,7 @@
 //! Pods with prebuilt workloads, and what workloads of pods get from them.
 
 use super::*;
+use crate::affected;
 
 fn key() -> Key {
     Key::PodGroup("ns".into(), "g".into())
@@ -22,15 +23,17 @@ fn labels_of_a_group_are_copied_unless_they_differ() {
 #[test]
 fn all_members_own_a_prebuilt_workload() {
     let mut cache = cache();
-    for prebuilt in [
-        "metadata|labels|kueue.x-k8s.io/prebuilt-workload-name",
-        "metadata|annotations|kueue.x-k8s.io/prebuilt-workload-name",
+    // A user who creates the workload may leave out the annotation that says that it is a group's.
+    for (prebuilt, annotations) in [
+        ("metadata|labels|kueue.x-k8s.io/prebuilt-workload-name", json!({names::IS_GROUP: "true"})),
+        ("metadata|annotations|kueue.x-k8s.io/prebuilt-workload-name", json!({names::IS_GROUP: "true"})),
+        ("metadata|labels|kueue.x-k8s.io/prebuilt-workload-name", json!({})),
     ] {
         cache.remove(Kind::Pod, "ns", "b", "");
         cache.put(Kind::Pod, member("a", &json!({prebuilt: "g"})));
         let podset = json!({"name": "aaaa", "count": 2, "template": {"spec": {}}});
         let wl = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "wl-uid", "resourceVersion": "6",
-            "annotations": {names::IS_GROUP: "true"}}, "spec": {"podSets": [podset]}});
+            "annotations": annotations}, "spec": {"podSets": [podset]}});
         let mut wl = admit(&wl, &json!([{"name": "aaaa", "count": 2, "flavors": {"cpu": "f"}}]));
         cache.put(Kind::Workload, wl.clone());
         for (pod, owners) in [("a", 1), ("b", 2)] {
@@ -42,6 +45,8 @@ fn all_members_own_a_prebuilt_workload() {
             json::set(&mut wl, &["metadata", "ownerReferences"], refs);
             cache.put(Kind::Workload, wl.clone());
         }
+        let keys = affected(Kind::Workload, &wl, &cache.objects);
+        assert!(keys.contains(&key()), "{keys:?}");
         // Admitted whole, after the condition that says that no pod is missing any more.
         let started = (0..3).any(|_| {
             let writes = run(&cache, &key());
