@@ -66,6 +66,8 @@ pub struct Execution {
     key: Key,
     /// Objects to read before anything is planned: what the store shows may be older than a write to them.
     doubts: VecDeque<Target>,
+    /// Objects that the next reconcile reads, because this one goes on after a write to them has failed.
+    later: Vec<Target>,
     /// What is left of the plan, once it is made.
     plan: Option<VecDeque<Write>>,
     asked: Option<Asked>,
@@ -83,11 +85,12 @@ impl Doubts {
     /// Begins with a key, which nothing else works on.
     pub fn begin(&self, key: Key) -> Execution {
         let doubts = self.0.get(&key).cloned().unwrap_or_default();
-        Execution { key, doubts, plan: None, asked: None, first: None, failed: None }
+        Execution { key, doubts, later: Vec::new(), plan: None, asked: None, first: None, failed: None }
     }
 
     /// Takes back what has ended.
-    pub fn ended(&mut self, execution: Execution) {
+    pub fn ended(&mut self, mut execution: Execution) {
+        execution.doubts.append(&mut execution.later.into());
         if execution.doubts.is_empty() {
             self.0.remove(&execution.key);
         } else {
@@ -176,7 +179,7 @@ impl Execution {
     /// doesn't decide without them.
     ///
     /// # Errors
-    /// When the rest of the plan must not be carried out.
+    /// When the rest of the plan must not be carried out. Where writes are independent, the error comes with the end of the plan.
     pub fn answered(
         &mut self,
         response: Result<Arc<Value>, Error>,
@@ -241,6 +244,10 @@ impl Execution {
             }
             Asked::Doubt(_) | Asked::Create(_) | Asked::IfGone(..) => return Err(error),
             Asked::Patch(target) if error.is_not_found() && !known(objects, &target, None) => {}
+            Asked::Patch(target) if self.key.has_independent_writes() => {
+                self.later.push(target);
+                self.failed.get_or_insert(error);
+            }
             Asked::Patch(target) => {
                 self.doubts.push_back(target);
                 return Err(error);

@@ -38,4 +38,9 @@ impl Key {
     pub fn job(framework: &'static str, namespace: &str, name: &str) -> Self {
         Self::Job { framework, namespace: namespace.to_owned(), name: name.to_owned() }
     }
+
+    /// Whether each write of its plan concerns another object, so that a failed write does not end the plan.
+    pub(crate) const fn has_independent_writes(&self) -> bool {
+        matches!(self, Self::WorkloadPriorityClass(_))
+    }
 }

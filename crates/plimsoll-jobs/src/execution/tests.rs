@@ -41,8 +41,17 @@ fn run(
     doubts: &mut Doubts,
     responses: Vec<Result<Value, Error>>,
 ) -> (Vec<String>, Result<(), Error>) {
+    run_key(Key::Orphan("ns".to_owned(), "w".to_owned()), plan, objects, doubts, responses)
+}
+
+fn run_key(
+    key: Key,
+    plan: Vec<Write>,
+    objects: &mut ObjectStore,
+    doubts: &mut Doubts,
+    responses: Vec<Result<Value, Error>>,
+) -> (Vec<String>, Result<(), Error>) {
     let config = Config::default();
-    let key = Key::Orphan("ns".to_owned(), "w".to_owned());
     let mut execution = doubts.begin(key);
     execution.plan = Some(plan.into());
     let (mut log, mut responses) = (Vec::new(), responses.into_iter());
@@ -87,6 +96,18 @@ fn after_a_failed_patch_the_object_is_read_before_anything_is_planned() {
     );
     assert_eq!(version_of(&objects).as_deref(), Some("5"));
     assert!(doubts.0.is_empty());
+}
+
+#[test]
+fn a_refused_workload_does_not_keep_others_of_its_class_waiting() {
+    let (mut objects, mut doubts) = (ObjectStore::default(), Doubts::default());
+    objects.put(Kind::Workload, workload("u", "3"));
+    let key = || Key::WorkloadPriorityClass("high".to_owned());
+    let responses = vec![Err(status(422)), Ok(workload("u", "4")), Err(status(403))];
+    let plan = vec![patch(), patch(), patch()];
+    let (log, outcome) = run_key(key(), plan, &mut objects, &mut doubts, responses);
+    assert_eq!((log.len(), outcome), (3, Err(status(422))), "the first error, at the end");
+    assert_eq!(doubts.0.get(&key()).map(VecDeque::len), Some(2));
 }
 
 #[test]
