@@ -7,6 +7,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::conditions::Edit;
+use super::cycle::victim::Reason;
 use super::ids::{ClusterQueueId, LocalQueueId, WorkloadId};
 use super::metrics::{Observation, observations_of};
 use super::model::{
@@ -94,6 +95,12 @@ impl Queueing {
         match wl.status.condition(cond::EVICTED).filter(|c| c.status) {
             Some(c) if c.reason == "PodsReadyTimeout" && !self.config.order_by_creation => c.transition,
             Some(c) if c.reason == "AdmissionCheck" => c.transition,
+            // Without an order by priority in the cohort its preemptor has to go first, or it would get its quota again.
+            _ if !self.config.gates.priority_sorting_within_cohort => wl
+                .status
+                .condition(cond::PREEMPTED)
+                .filter(|c| c.status && c.reason == Reason::WhileBorrowing.as_str())
+                .map_or(wl.creation, |c| c.transition.plus(Duration::from_millis(1))),
             _ => wl.creation,
         }
     }

@@ -124,6 +124,10 @@ impl Queueing {
 
     fn decay(&mut self, lq: LocalQueueId, config: &AdmissionFairSharing, now: Time) {
         let mut usage = Nanos::new();
+        // As in Kueue, resources that are not used are listed with 0.
+        for (_, resource, _) in self.lq(lq).cq.into_iter().flat_map(|cq| self.columns_of(cq)) {
+            usage.entry(resource.to_string()).or_insert(0);
+        }
         for (&fr, a) in &self.lq(lq).admitted_usage {
             let name = self.ids.resource_name(self.ids.parts(fr).1);
             let e = usage.entry(name.to_owned()).or_insert(0);

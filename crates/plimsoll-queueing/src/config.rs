@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_state::DeviceSelector;
+use plimsoll_state::model::LabelSelector;
 use plimsoll_state::time::Duration;
 
 /// Configuration of queueing.
@@ -34,8 +35,22 @@ pub struct Config {
     /// Least time between two writes of why the same workload waits: where the reason changes with everything that
     /// happens, or alternates between flavors, the latest is written then. Zero, as in Kueue: none.
     pub explain_every: Duration,
+    /// LocalQueues with metrics.
+    pub local_queue_metrics: LocalQueueMetrics,
     /// Feature gates that decide something.
     pub gates: Gates,
+}
+
+/// Which LocalQueues have metrics (`metrics.localQueueMetrics`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LocalQueueMetrics {
+    /// All.
+    #[default]
+    All,
+    /// Those with these labels.
+    Matching(LabelSelector),
+    /// None.
+    Disabled,
 }
 
 /// Counts devices of some classes as a resource (Kueue KEP-2941).

@@ -70,7 +70,7 @@ mod update;
 
 pub use config::{
     AdmissionFairSharing, Config, CounterSource, DeviceMapping, FairSharing, FairStrategy, Gates,
-    Transformation, WaitForPodsReady,
+    LocalQueueMetrics, Transformation, WaitForPodsReady,
 };
 pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};

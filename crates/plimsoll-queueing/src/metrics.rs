@@ -11,6 +11,7 @@ pub(crate) use observations::{Observation, observations_of, seen};
 
 use super::ids::Map;
 use crate::Queueing;
+use crate::config::LocalQueueMetrics;
 
 /// What kind of metric a family is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,14 +171,30 @@ impl Queueing {
         let mut families: Vec<MetricFamily> = table::ROWS
             .iter()
             .map(|row| {
-                let samples = match row.kind {
+                let mut samples = match row.kind {
                     MetricKind::Gauge => gauges::Gauges(self).gauge(row),
                     MetricKind::Counter | MetricKind::Histogram => self.metrics.samples(row),
                 };
+                if row.name.starts_with("kueue_local_queue_") {
+                    samples.retain(|s| self.exposes(s));
+                }
                 MetricFamily { name: row.name, help: row.help, kind: row.kind, samples }
             })
             .collect();
         families.sort_by_key(|f| f.name);
         families
+    }
+
+    /// Whether a sample is of a LocalQueue that has metrics (`metrics.localQueueMetrics`).
+    fn exposes(&self, sample: &MetricSample) -> bool {
+        let selector = match &self.config.local_queue_metrics {
+            LocalQueueMetrics::All => return true,
+            LocalQueueMetrics::Matching(selector) => selector,
+            LocalQueueMetrics::Disabled => return false,
+        };
+        let label = |name: &str| sample.labels.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone());
+        let key = (label("namespace").unwrap_or_default(), label("name").unwrap_or_default());
+        let spec = self.local_queues.find(&key).and_then(|l| self.lq(l).spec.as_deref());
+        spec.is_some_and(|s| selector.matches(&s.labels))
     }
 }

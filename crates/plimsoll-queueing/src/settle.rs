@@ -1,5 +1,7 @@
 //! Everything a step does besides the scheduling cycle: the tree, timers, statuses.
 
+use std::collections::HashSet;
+
 use super::Action;
 use super::amount::Amount;
 use super::ids::{ClusterQueueId, FlavorResource};
@@ -17,6 +19,11 @@ const NODES: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// Most explanations in one step.
 const EXPLAINED_PER_STEP: usize = 256;
+
+/// Names of the cohorts in a tree.
+fn cohorts(tree: &Tree) -> impl Iterator<Item = String> {
+    tree.nodes().filter(|(_, n)| !n.leaf).map(|(_, n)| n.name.clone())
+}
 
 impl Queueing {
     /// Brings conditions and statuses up to date without a scheduling cycle, and gives out what is to be
@@ -158,7 +165,12 @@ impl Queueing {
             });
         }
         let resource_of = FlavorResource::first(self.ids.columns()).map(|fr| self.ids.parts(fr).1).collect();
-        self.tree = Tree::build(specs, resource_of);
+        let before = std::mem::replace(&mut self.tree, Tree::build(specs, resource_of));
+        let now: HashSet<String> = cohorts(&self.tree).collect();
+        // Cohorts without an object end with their last child.
+        for gone in cohorts(&before).filter(|name| !now.contains(name)) {
+            self.metrics.forget(&[("cohort", &gone)]);
+        }
         self.leaves.clone_from(&queues);
         for (node, id) in queues.into_iter().enumerate().map(|(i, id)| (NodeId::new(i), id)) {
             self.cq_mut(id).node = Some(node);

@@ -229,7 +229,7 @@ fn usage(rows: &[ResourceUsage], borrowed: bool) -> Value {
             _ => out.push(json!({"name": **flavor, "resources": [row]})),
         }
     }
-    Value::Array(out)
+    if out.is_empty() { Value::Null } else { Value::Array(out) }
 }
 
 fn counts(status: &QueueStatus) -> Value {

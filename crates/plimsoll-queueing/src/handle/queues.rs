@@ -222,6 +222,7 @@ impl Queueing {
 
     pub(super) fn cohort_gone(&mut self, name: &str) {
         if self.objects.cohorts.remove(name).is_some() {
+            self.metrics.forget(&[("cohort", name)]);
             self.rebuild_soon();
         }
     }

@@ -129,7 +129,8 @@ impl Queueing {
         let news = [cond::FINISHED, cond::PODS_READY]
             .iter()
             .any(|k| w.status.is_true(k) && !wl.obj.status.is_true(k));
-        let old = news.then(|| wl.obj.status.clone());
+        let lost = wl.obj.status.is_true(cond::QUOTA_RESERVED) && !w.status.is_true(cond::QUOTA_RESERVED);
+        let old = (news || lost).then(|| wl.obj.status.clone());
         let mut observations = Vec::new();
         // What is new in the object was carried out, and whatever was to be done before it.
         let new = |p: &Write| {

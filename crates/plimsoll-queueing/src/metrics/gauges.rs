@@ -21,8 +21,9 @@ fn unit(resource: &str, amount: Amount) -> f64 {
     if resource == "cpu" { amount.0 as f64 / 1000.0 } else { amount.0 as f64 }
 }
 
-fn share(s: &Share) -> f64 {
-    if s.is_infinite() { f64::NAN } else { s.rounded() as f64 }
+/// A weighted share, which is not rounded. An infinite one is NaN for ClusterQueues, as in Kueue.
+fn share_of_queue(s: &Share) -> f64 {
+    if s.is_infinite() { f64::NAN } else { s.precise() }
 }
 
 /// Reads gauges off the state.
@@ -122,7 +123,7 @@ impl Gauges<'_> {
         let Some(node) = self.0.cq(id).node.filter(|_| self.0.config.fair_sharing.is_some()) else {
             return Vec::new();
         };
-        vec![(vec![cq.to_owned(), self.0.above(Some(node)).0], share(&self.0.share(node)))]
+        vec![(vec![cq.to_owned(), self.0.above(Some(node)).0], share_of_queue(&self.0.share(node)))]
     }
 
     fn quota_gauge(&self, name: &str, id: ClusterQueueId, cq: &str) -> Samples {
@@ -167,7 +168,10 @@ impl Gauges<'_> {
             vec![l.name.clone(), l.namespace.clone()]
         };
         match name {
-            "local_queue_unadmitted_workloads" => self.unadmitted(|(l, _)| Some(of(l))),
+            "local_queue_unadmitted_workloads" => self.unadmitted(|(l, _)| {
+                let cq = self.0.lq(l).cq.map_or(String::new(), |c| self.0.cq(c).name.clone());
+                Some(of(l).into_iter().chain([cq]).collect())
+            }),
             "local_queue_finished_workloads" => self.finished(|w| {
                 let key = (w.key.namespace.clone(), w.queue.clone());
                 self.0.local_queues.find(&key).map(of)
@@ -233,6 +237,9 @@ impl Gauges<'_> {
     }
 
     fn cohort_gauge(&self, name: &str) -> Samples {
+        if name == "cohort_subtree_resource_reservations" {
+            return self.subtree_reservations();
+        }
         let cohorts = self.0.tree.nodes().filter(|(_, n)| !n.leaf);
         cohorts.flat_map(|(n, node)| self.one_cohort(name, n, &node.name)).collect()
     }
@@ -244,21 +251,13 @@ impl Gauges<'_> {
                 vec![(vec![cohort.to_owned(), parent, root], 1.0)]
             }
             "cohort_weighted_share" if self.0.config.fair_sharing.is_some() => {
-                vec![(vec![cohort.to_owned()], share(&self.0.share(n)))]
+                vec![(vec![cohort.to_owned()], self.0.share(n).precise())]
             }
-            "cohort_subtree_quota" | "cohort_subtree_resource_reservations" => {
+            "cohort_subtree_quota" => {
                 let columns =
                     FlavorResource::first(self.0.tree.columns()).filter(|&fr| self.0.tree.present(n, fr));
-                let quota = name.ends_with("quota");
                 columns
-                    .map(|fr| {
-                        let (f, r) = self.0.ids.parts(fr);
-                        let resource = self.0.ids.resource_name(r);
-                        let amount =
-                            if quota { self.0.tree.subtree_quota(n, fr) } else { self.0.tree.usage(n, fr) };
-                        let labels = [cohort, self.0.ids.flavor_name(f), resource].map(str::to_owned);
-                        (labels.to_vec(), unit(resource, amount))
-                    })
+                    .filter_map(|fr| self.subtree_sample(cohort, fr, self.0.tree.subtree_quota(n, fr)))
                     .collect()
             }
             "cohort_subtree_admitted_active_workloads" => {
@@ -271,6 +270,31 @@ impl Gauges<'_> {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// What all ClusterQueues below each cohort reserve, also within quota that they don't lend (Kueue `cohort_metrics.go`).
+    fn subtree_reservations(&self) -> Samples {
+        let tree = &self.0.tree;
+        let mut sums: BTreeMap<(NodeId, FlavorResource), Amount> = BTreeMap::new();
+        for (n, _) in tree.nodes().filter(|(_, node)| node.leaf) {
+            for fr in FlavorResource::first(tree.columns()).filter(|&fr| tree.usage(n, fr).0 > 0) {
+                for above in tree.ancestors(n) {
+                    let sum = sums.entry((above, fr)).or_default();
+                    *sum = sum.add(tree.usage(n, fr));
+                }
+            }
+        }
+        sums.into_iter()
+            .filter_map(|((n, fr), sum)| self.subtree_sample(&tree.node(n).name, fr, sum))
+            .collect()
+    }
+
+    /// An amount of a cohort. Kueue has no samples of amounts that are 0.
+    fn subtree_sample(&self, cohort: &str, fr: FlavorResource, amount: Amount) -> Option<(Vec<String>, f64)> {
+        let (f, r) = self.0.ids.parts(fr);
+        let resource = self.0.ids.resource_name(r);
+        let labels = [cohort, self.0.ids.flavor_name(f), resource].map(str::to_owned);
+        (amount.0 > 0).then(|| (labels.to_vec(), unit(resource, amount)))
     }
 
     /// Counts workloads without an admission by why.

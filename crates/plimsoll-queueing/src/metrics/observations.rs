@@ -2,7 +2,7 @@
 
 use super::Metrics;
 use crate::cond;
-use crate::model::{Workload, WorkloadStatus};
+use crate::model::{Condition, Workload, WorkloadStatus};
 use plimsoll_state::time::Time;
 
 /// What to count once a write is confirmed. Empty for most writes.
@@ -29,6 +29,12 @@ fn seconds(from: Time, to: Time) -> f64 {
 /// When it was last queued.
 fn queued_at(wl: &Workload) -> Time {
     wl.status.condition(cond::REQUEUED).filter(|c| c.status).map_or(wl.creation, |c| c.transition)
+}
+
+/// The eviction after which a workload lost its quota in this change.
+fn released<'a>(old: &WorkloadStatus, new: &'a WorkloadStatus) -> Option<&'a Condition> {
+    let released = old.is_true(cond::QUOTA_RESERVED) && !new.is_true(cond::QUOTA_RESERVED);
+    new.condition(cond::EVICTED).filter(|c| released && c.status)
 }
 
 /// What the change from `old` to the workload's present status counts as. `by` is the preemptor's ClusterQueue.
@@ -65,10 +71,7 @@ pub(crate) fn observations_of(
     if became(cond::FINISHED) && new.was_replaced() {
         out.push(Observation::Replaced);
     }
-    if old.is_true(cond::QUOTA_RESERVED)
-        && !new.is_true(cond::QUOTA_RESERVED)
-        && let Some(c) = new.condition(cond::EVICTED).filter(|c| c.status)
-    {
+    if let Some(c) = released(old, new) {
         out.push(Observation::Released(c.reason.clone(), seconds(c.transition, now)));
     }
     out
@@ -161,6 +164,14 @@ pub(crate) fn seen(metrics: &mut Metrics, old: &WorkloadStatus, wl: &Workload, p
             let name = "kueue_local_queue_admitted_until_ready_wait_time_seconds";
             metrics.observe(name, &[lq, ns, class], wait);
         }
+    }
+    // A user or another controller may release the quota of an evicted workload.
+    if let Some(released) = released(old, new) {
+        let wait = seconds(
+            released.transition,
+            new.condition(cond::QUOTA_RESERVED).map_or(released.transition, |c| c.transition),
+        );
+        metrics.observe("kueue_workload_eviction_latency_seconds", &[cq, &released.reason], wait);
     }
     if let Some(c) = became(cond::FINISHED) {
         metrics.count("kueue_finished_workloads_total", &[cq, class], 1);

@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Row] = &[
     row("kueue_pending_scheduling_hashes", Gauge, &["cluster_queue", "status"], "Different shapes of workloads that wait"),
     row("kueue_local_queue_pending_workloads", Gauge, &["name", "namespace", "status"], "Workloads that wait"),
     row("kueue_unadmitted_workloads", Gauge, &["cluster_queue", "reason", "underlying_cause"], "Workloads that are not admitted, by reason"),
-    row("kueue_local_queue_unadmitted_workloads", Gauge, &["name", "namespace", "reason", "underlying_cause"], "Workloads that are not admitted, by reason"),
+    row("kueue_local_queue_unadmitted_workloads", Gauge, &["name", "namespace", "cluster_queue", "reason", "underlying_cause"], "Workloads that are not admitted, by reason"),
     row("kueue_finished_workloads", Gauge, CQ, "Finished workloads that still exist"),
     row("kueue_local_queue_finished_workloads", Gauge, LQ, "Finished workloads that still exist"),
     row("kueue_finished_workloads_total", Counter, CQ_CLASS, "Workloads that finished"),

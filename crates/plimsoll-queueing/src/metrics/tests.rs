@@ -1,8 +1,13 @@
 //! Counters follow confirmed writes; gauges follow the state.
 
 use super::*;
+use crate::model::Workload;
 use crate::tests::{cluster_queue, workload};
-use crate::{Action, Condition, Config, Event, LocalQueue, ResourceFlavor, cond};
+use crate::{
+    Action, Cohort, Condition, Config, Event, FairSharing, LocalQueue, LocalQueueMetrics, ResourceFlavor,
+    cond,
+};
+use plimsoll_state::model::{LabelSelector, Operator, Requirement};
 use plimsoll_state::time::Time;
 
 #[test]
@@ -117,4 +122,129 @@ fn confirmed_writes_count_once() {
     assert_eq!(number(&q, "kueue_finished_workloads_total", "c0"), Some(1.0));
     assert_eq!(number(&q, "kueue_execution_time_seconds", "c0"), Some(1.0));
     assert_eq!(number(&q, "kueue_finished_workloads", "c0"), Some(1.0));
+}
+
+fn now() -> Time {
+    Time::from_seconds(100)
+}
+
+/// Two ClusterQueues in a cohort below another one, with a LocalQueue each, the first with a label.
+fn two_queues(config: Config) -> Queueing {
+    let mut q = Queueing::new(config);
+    let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
+    q.handle(now(), Event::NamespaceUpsert("n".into(), Default::default()));
+    q.handle(now(), Event::ResourceFlavorUpsert(Box::new(flavor)));
+    let pool = Cohort {
+        name: "pool".into(),
+        parent: "root".into(),
+        fair_weight_nano: 1_000_000_000,
+        ..Cohort::default()
+    };
+    q.handle(now(), Event::CohortUpsert(Box::new(pool)));
+    for (i, nominal) in [(0, 3000), (1, 6000)] {
+        let mut queue = cluster_queue(&format!("c{i}"), "pool", nominal, None, false);
+        // Kept from the cohort, and still reserved in it.
+        queue.resource_groups[0].flavors[0].resources[0].lending_limit = (i == 0).then_some(1000);
+        q.handle(now(), Event::ClusterQueueUpsert(Box::new(queue)));
+        let labels = if i == 0 { [("team".to_owned(), "a".to_owned())].into() } else { Default::default() };
+        let local = LocalQueue {
+            namespace: "n".into(),
+            name: format!("l{i}"),
+            cluster_queue: format!("c{i}"),
+            labels,
+            ..LocalQueue::default()
+        };
+        q.handle(now(), Event::LocalQueueUpsert(Box::new(local)));
+    }
+    q
+}
+
+/// Decides, and confirms every write of a workload. Returns the workloads as written.
+fn settle(q: &mut Queueing, mut jobs: Vec<Workload>) -> Vec<Workload> {
+    for j in &jobs {
+        q.handle(now(), Event::WorkloadUpsert(Box::new(j.clone())));
+    }
+    for _ in 0..4 {
+        let mut writes = Vec::new();
+        q.decide(now(), &mut |a| {
+            writes.extend(match a {
+                Action::UpdateWorkload(u) => Some(u),
+                _ => None,
+            });
+        });
+        for u in writes {
+            let job = jobs.iter_mut().find(|j| j.key == u.key).unwrap();
+            u.apply(&mut job.status);
+            job.version += 1;
+            q.handle(now(), Event::WorkloadUpsert(Box::new(job.clone())));
+        }
+    }
+    jobs
+}
+
+#[test]
+fn only_chosen_local_queues_have_metrics() {
+    let team = Requirement { key: "team".into(), operator: Operator::In, values: vec!["a".into()] };
+    let matching = LocalQueueMetrics::Matching(LabelSelector { requirements: vec![team] });
+    for (metrics, want) in [
+        (LocalQueueMetrics::All, [true, true]),
+        (matching, [true, false]),
+        (LocalQueueMetrics::Disabled, [false, false]),
+    ] {
+        let mut q = two_queues(Config { local_queue_metrics: metrics, ..Config::default() });
+        settle(&mut q, vec![workload(1, 0, 0, 1000), workload(2, 1, 0, 1000), workload(3, 0, 0, 9000)]);
+        for name in
+            ["kueue_local_queue_admitted_active_workloads", "kueue_local_queue_admitted_workloads_total"]
+        {
+            assert_eq!(["l0", "l1"].map(|l| number(&q, name, l).is_some()), want, "{name}");
+        }
+        let unadmitted = number(&q, "kueue_local_queue_unadmitted_workloads", "c0");
+        assert_eq!(unadmitted, want[0].then_some(1.0), "by ClusterQueue, too");
+    }
+}
+
+#[test]
+fn cohorts_count_all_reservations_below_them_until_they_are_gone() {
+    let mut q = two_queues(Config { fair_sharing: Some(FairSharing::default()), ..Config::default() });
+    settle(&mut q, vec![workload(1, 0, 0, 4000), workload(2, 1, 0, 1000)]);
+    for cohort in ["pool", "root"] {
+        assert_eq!(number(&q, "kueue_cohort_subtree_resource_reservations", cohort), Some(5.0), "{cohort}");
+        assert_eq!(
+            number(&q, "kueue_cohort_subtree_admitted_workloads_total", cohort),
+            Some(2.0),
+            "{cohort}"
+        );
+    }
+    // 1 of 7 lendable cores is borrowed.
+    let share = number(&q, "kueue_cluster_queue_weighted_share", "c0").unwrap();
+    assert!((share - 1000.0 / 7.0).abs() < 1e-9, "{share}");
+    q.handle(now(), Event::CohortDelete("pool".into()));
+    settle(&mut q, Vec::new());
+    for cohort in ["pool", "root"] {
+        assert_eq!(number(&q, "kueue_cohort_subtree_admitted_workloads_total", cohort), None, "{cohort}");
+    }
+    assert_eq!(number(&q, "kueue_cohort_subtree_resource_reservations", "pool"), Some(5.0));
+}
+
+#[test]
+fn evictions_that_others_end_are_timed_too() {
+    let mut q = two_queues(Config::default());
+    let mut job = settle(&mut q, vec![workload(1, 0, 0, 1000)]).remove(0);
+    let name = "kueue_workload_eviction_latency_seconds";
+    let condition = |kind: &str, status: bool| Condition {
+        kind: kind.into(),
+        status,
+        reason: "Preempted".into(),
+        transition: now(),
+        ..Default::default()
+    };
+    job.status.conditions.retain(|c| c.kind != cond::QUOTA_RESERVED && c.kind != cond::ADMITTED);
+    job.status.conditions.push(condition(cond::EVICTED, true));
+    job.status.conditions.push(condition(cond::QUOTA_RESERVED, false));
+    job.status.admission = None;
+    job.version += 1;
+    assert_eq!(number(&q, name, "Preempted"), None);
+    q.handle(now(), Event::WorkloadUpsert(Box::new(job.clone())));
+    q.handle(now(), Event::WorkloadUpsert(Box::new(job)));
+    assert_eq!(number(&q, name, "Preempted"), Some(1.0));
 }

@@ -36,7 +36,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("TASProfileMixed", true, Works),
     ("MultiKueueAdaptersForCustomJobs", true, Fixed),
     ("ReclaimablePods", true, Works),
-    ("LocalQueueMetrics", true, NoEffect),
+    ("LocalQueueMetrics", true, Works),
     ("FairSharingPreemptWithinNominal", true, Works),
     ("FairSharingPrioritizeNonBorrowing", true, Works),
     ("RemoveFinalizersWithStrictPatch", true, NoEffect),

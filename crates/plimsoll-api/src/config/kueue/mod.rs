@@ -12,7 +12,8 @@ mod tests;
 mod wire;
 
 use plimsoll_queueing::{
-    AdmissionFairSharing, Config, FairSharing, FairStrategy, Transformation, WaitForPodsReady,
+    AdmissionFairSharing, Config, FairSharing, FairStrategy, LocalQueueMetrics, Transformation,
+    WaitForPodsReady,
 };
 use plimsoll_state::Duration;
 use plimsoll_state::model::{LabelSelector, Operator, Requirement};
@@ -168,6 +169,9 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
         errors.add("multiKueue", "Forbidden: not supported by Plimsoll: remove the section");
     }
     let selector = managed_namespaces(raw.managed_jobs_namespace_selector.as_ref(), namespace, &mut errors);
+    if let Some(metrics) = raw.metrics.as_ref().and_then(|m| m.local_queue_metrics.as_ref()) {
+        queueing.local_queue_metrics = local_queue_metrics(metrics, &mut errors);
+    }
     let retention = raw.object_retention_policies.unwrap_or_default().workloads.unwrap_or_default();
     let field = "objectRetentionPolicies.workloads";
     let finished = errors.duration(&format!("{field}.afterFinished"), retention.after_finished.as_ref());
@@ -180,6 +184,10 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
         return Err(errors.0);
     };
     queueing.gates = gates.engine();
+    queueing.ignore_undeclared &= gates.is_on("QuotaCheckStrategy");
+    if !gates.is_on("LocalQueueMetrics") {
+        queueing.local_queue_metrics = LocalQueueMetrics::Disabled;
+    }
     Ok(KueueConfig {
         queueing,
         gates,
@@ -388,6 +396,16 @@ fn transformation(t: &wire::Transformation, field: &str, errors: &mut Errors) ->
     };
     let multiply_by = t.multiply_by.clone().filter(|m| !m.is_empty());
     Transformation { input: t.input.clone(), replace, multiply_by, outputs }
+}
+
+/// The LocalQueues that have metrics.
+fn local_queue_metrics(raw: &sections::LocalQueueMetrics, errors: &mut Errors) -> LocalQueueMetrics {
+    if raw.enable != Some(true) {
+        return LocalQueueMetrics::Disabled;
+    }
+    let field = "metrics.localQueueMetrics.localQueueSelector";
+    let selector = raw.local_queue_selector.as_ref();
+    selector.map_or(LocalQueueMetrics::All, |s| LocalQueueMetrics::Matching(s.read(field, &mut errors.0)))
 }
 
 /// The namespaces whose jobs are managed; never `kube-system` nor the controller's own.
