@@ -33,6 +33,8 @@ pub struct Target {
     pub follows: bool,
     /// Whether namespaces of the system are left alone.
     pub selects: bool,
+    /// Whether writes of the status are validated too.
+    pub status: bool,
 }
 
 const fn kueue(plural: &'static str, kind: &'static str, mutates: bool) -> Target {
@@ -44,15 +46,25 @@ const fn kueue(plural: &'static str, kind: &'static str, mutates: bool) -> Targe
         mutates,
         follows: false,
         selects: false,
+        status: false,
     }
 }
 
 const fn apps(plural: &'static str, kind: &'static str) -> Target {
-    Target { group: "apps", version: "v1", plural, kind, mutates: true, follows: true, selects: true }
+    Target {
+        group: "apps",
+        version: "v1",
+        plural,
+        kind,
+        mutates: true,
+        follows: true,
+        selects: true,
+        status: false,
+    }
 }
 
 const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> Target {
-    Target { group, version: "v1", plural, kind, mutates: true, follows: false, selects: true }
+    Target { group, version: "v1", plural, kind, mutates: true, follows: false, selects: true, status: false }
 }
 
 /// Everything that webhooks look at.
@@ -64,7 +76,7 @@ pub const TARGETS: [Target; 12] = [
     kueue("clusterqueues", "clusterqueue", true),
     kueue("cohorts", "cohort", false),
     kueue("resourceflavors", "resourceflavor", true),
-    kueue("workloads", "workload", true),
+    Target { status: true, ..kueue("workloads", "workload", true) },
     kueue("admissionchecks", "admissioncheck", false),
     kueue("multikueueconfigs", "multikueueconfig", false),
     kueue("multikueueclusters", "multikueuecluster", false),
@@ -76,6 +88,7 @@ pub const TARGETS: [Target; 12] = [
         mutates: false,
         follows: false,
         selects: false,
+        status: false,
     },
 ];
 
@@ -98,6 +111,10 @@ impl Target {
         let (letter, verb) = if mutates { ("m", "mutate") } else { ("v", "validate") };
         let only_new = mutates && !self.follows;
         let operations = if only_new { json!(["CREATE"]) } else { json!(["CREATE", "UPDATE"]) };
+        let mut resources = vec![self.plural.to_owned()];
+        if self.status && !mutates {
+            resources.push(format!("{}/status", self.plural));
+        }
         let mut webhook = json!({
             "name": format!("{letter}{}.kb.io", self.kind),
             "admissionReviewVersions": ["v1"],
@@ -105,7 +122,7 @@ impl Target {
             "failurePolicy": "Fail",
             "sideEffects": "None",
             "rules": [{"apiGroups": [self.group], "apiVersions": [self.version], "operations": operations,
-                       "resources": [self.plural]}],
+                       "resources": resources}],
         });
         if self.selects {
             // Kueue's own namespace is ours here. Without this, our pods could not start while none of us runs.
@@ -166,6 +183,9 @@ mod tests {
             assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");
         }
         assert_eq!(Target::at("/mutate-kueue-x-k8s-io-v1beta2-cohort"), None);
+        let resources = |c: &Value, i: usize| c["webhooks"][i]["rules"][0]["resources"].clone();
+        assert_eq!(resources(&mutating, 6), json!(["workloads"]));
+        assert_eq!(resources(&validating, 7), json!(["workloads", "workloads/status"]));
         let names = &mutating["webhooks"][1]["namespaceSelector"]["matchExpressions"][0]["values"];
         assert_eq!(names, &json!(["kube-system", "kueue-system", NAMESPACE, "elsewhere"]));
     }

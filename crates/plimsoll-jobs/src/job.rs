@@ -11,6 +11,7 @@ use crate::integration::Integration;
 use crate::plan::{Plan, event, patch, patch_status};
 use crate::podset::{self, PodSetInfo};
 use crate::store::Kind;
+use crate::webhook::admission_gates;
 use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
@@ -19,6 +20,11 @@ use crate::{Env, elastic, names, orphan, reconciler};
 
 /// Name of the only podset.
 const POD_SET: &str = "main";
+/// Name of the Job in labels of its pods.
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+/// Labels that the Job controller manages in the template. A Workload has none of them but the name.
+const MANAGED_LABELS: [&str; 4] =
+    ["job-name", "controller-uid", JOB_NAME, "batch.kubernetes.io/controller-uid"];
 
 /// The registration of this kind.
 pub const INTEGRATION: Integration = Integration {
@@ -180,13 +186,19 @@ impl GenericJob for Job<'_> {
     }
 
     fn pod_sets(&self) -> Vec<Value> {
-        let template = &self.object["spec"]["template"];
+        let mut template = self.object["spec"]["template"].clone();
+        for label in MANAGED_LABELS.iter().filter(|l| **l != JOB_NAME) {
+            json::remove(&mut template, &["metadata", "labels", label]);
+        }
+        if json::map(&template, &["metadata", "labels"]).is_some_and(serde_json::Map::is_empty) {
+            json::remove(&mut template, &["metadata", "labels"]);
+        }
         let mut podset = json!({"name": POD_SET, "count": pods_count(self.object), "template": template});
         if let Some(min) = min_pods(self.object) {
             podset["minCount"] = json!(min);
         }
         let label = "batch.kubernetes.io/job-completion-index";
-        if let Some(request) = podset::topology_request(template, Some(label)) {
+        if let Some(request) = podset::topology_request(&template, Some(label)) {
             podset["topologyRequest"] = request;
         }
         vec![podset]
@@ -210,8 +222,14 @@ impl GenericJob for Job<'_> {
 
     fn restore_pod_sets_info(&self, job: &mut Value, pod_sets: &[Value]) {
         let Some(podset) = pod_sets.first() else { return };
+        let mut podset = podset.clone();
         let mut template = job["spec"]["template"].take();
-        podset::restore(&mut template, podset);
+        for label in MANAGED_LABELS {
+            if let Some(value) = json::label_opt(&template, label) {
+                json::set(&mut podset, &["template", "metadata", "labels", label], json!(value));
+            }
+        }
+        podset::restore(&mut template, &podset);
         json::set(job, &["spec", "template"], template);
         if let Some(count) = podset["count"].as_i64() {
             set_parallelism(job, count);
@@ -265,6 +283,7 @@ fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
 fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
     let mut errors = ErrorList::default();
     validation::on_create(job, &mut errors);
+    admission_gates::validate(job, review.old, &mut errors);
     topology(job, env.is_elastic(job), &mut errors);
     let min = |j: &Value| json::annotation(j, names::MIN_PARALLELISM).map(str::to_owned);
     let old = review.old.filter(|_| review.operation == Operation::Update);

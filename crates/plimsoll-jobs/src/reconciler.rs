@@ -179,6 +179,9 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
     if let Some(write) = elastic::reclaimable(job, wl, env).and_then(|pods| sync_reclaimable_pods(pods, wl)) {
         return Some(vec![write]);
     }
+    if let Some(plan) = sync_admission_gates(job, wl) {
+        return Some(plan);
+    }
     match priority_class::update(job, wl, env) {
         Ok(plan) if plan.is_empty() => {}
         Ok(plan) => return Some(plan),
@@ -195,6 +198,27 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
         }
     }
     patch(WORKLOADS, wl, &new).map(|p| vec![p])
+}
+
+/// Copies the admission gates of the job to its workload (Kueue `UpdateAdmissionGatedBy`), which is admitted when the last one
+/// is gone. A prebuilt workload has its own.
+fn sync_admission_gates(job: &dyn GenericJob, wl: &Value) -> Option<Plan> {
+    let gates = |o: &Value| json::annotation(o, names::GATED_BY).unwrap_or_default().to_owned();
+    let wanted = gates(job.object());
+    if wanted == gates(wl) || !prebuilt_of(job.object()).is_empty() {
+        return None;
+    }
+    let path = ["metadata", "annotations", names::GATED_BY];
+    let mut new = wl.clone();
+    if wanted.is_empty() {
+        json::remove(&mut new, &path);
+    } else {
+        json::set(&mut new, &path, json!(wanted));
+    }
+    let text = format!("Updated workload AdmissionGatedBy to {}", json!(wanted));
+    let mut plan: Plan = patch(WORKLOADS, wl, &new).into_iter().collect();
+    plan.push(event(job.resource(), job.object(), false, "UpdatedWorkload", &text));
+    Some(plan)
 }
 
 fn sync_reclaimable_pods(mut wanted: Vec<ReclaimablePod>, wl: &Value) -> Option<Write> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::config;
 use crate::integration::Integration;
+use crate::webhook::admission_gates;
 use crate::webhook::review::{Review, Validation, default_queue, owner_is_managed};
 use crate::webhook::validation::{self, ErrorList, label_path};
 use crate::{Env, names};
@@ -59,6 +60,7 @@ fn default(framework: &str, review: &Review<'_>, object: &mut Value, env: Env<'_
 fn validate(framework: &str, review: &Review<'_>, object: &Value, env: Env<'_>) -> Validation {
     let (mut errors, mut warnings) = (ErrorList::default(), Vec::new());
     validation::on_create(object, &mut errors);
+    admission_gates::validate(object, review.old, &mut errors);
     let label = |o: &Value, key: &str| json::label(o, key).to_owned();
     let queue = label(object, names::QUEUE);
     if let Some(old) = review.old {

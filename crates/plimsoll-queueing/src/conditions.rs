@@ -149,8 +149,10 @@ fn reset_check(check: &mut AdmissionCheckState, at: Time) {
     if check.state == CheckState::Pending {
         return;
     }
-    check.retry_count =
-        (check.state == CheckState::Retry).then(|| check.retry_count.unwrap_or(0).saturating_add(1));
+    // The controller of the check owns the count, so that in Kueue it outlasts other states, too.
+    if check.state == CheckState::Retry {
+        check.retry_count = Some(check.retry_count.unwrap_or(0).saturating_add(1));
+    }
     check.message = format!("Reset to Pending after eviction. Previously: {}", check.state.as_str());
     check.updates.clear();
     check.state = CheckState::Pending;

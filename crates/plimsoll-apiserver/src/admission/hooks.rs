@@ -36,6 +36,11 @@ pub trait AdmissionHook: Send + Sync + 'static {
         true
     }
 
+    /// Whether it may change the object of such a write.
+    fn mutates(&self, request: &HookRequest<'_>) -> bool {
+        self.concerns(request)
+    }
+
     /// Changes a new or changed object; it gets its defaults again afterwards. Called after the built-in plugins.
     ///
     /// # Errors

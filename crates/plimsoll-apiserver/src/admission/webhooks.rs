@@ -60,7 +60,7 @@ pub async fn mutate(
     let mut changed = false;
     if operation != Operation::Delete {
         for hook in server.hooks().local() {
-            if !hook.concerns(&request(w, old, operation)) {
+            if !hook.mutates(&request(w, old, operation)) {
                 continue;
             }
             let before = object.clone();

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::suspended;
 use crate::config::POD;
 use crate::pod_view::{GROUP, group_of, prebuilt_of};
+use crate::webhook::admission_gates;
 use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
@@ -62,6 +63,7 @@ pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Valida
         return Validation::of(errors);
     }
     validation::on_create(pod, &mut errors);
+    admission_gates::validate(pod, review.old, &mut errors);
     if env.is_elastic(pod) {
         let detail = "elastic job is not supported for \"/v1, Kind=Pod\"";
         errors.forbidden(&annotation_path(names::ELASTIC), detail);

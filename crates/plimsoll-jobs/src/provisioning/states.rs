@@ -164,9 +164,7 @@ pub fn reset(old: &Value, now: Time) -> Value {
     if !set(&mut check, "Pending", now) {
         return check;
     }
-    for field in ["podSetUpdates", "requeueAfterSeconds", "retryCount"] {
-        json::remove(&mut check, &[field]);
-    }
+    json::remove(&mut check, &["podSetUpdates"]);
     if was == "Retry" {
         check["retryCount"] = json!(json::int(old, &["retryCount"]).unwrap_or(0).saturating_add(1));
     }

@@ -72,6 +72,49 @@ fn a_deleted_workload_is_released_after_its_job_has_its_template_back() {
 }
 
 #[test]
+fn a_workload_has_no_labels_of_the_job_controller_and_its_job_keeps_them() {
+    let mut cache = cache();
+    let mut own = job();
+    let (name, uid) = ("batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid");
+    let labels = json!({"own": "x", "job-name": "j", "controller-uid": "job-uid", name: "j", uid: "job-uid"});
+    json::set(&mut own, &["spec", "template", "metadata", "labels"], labels.clone());
+    cache.put(Kind::Job, own.clone());
+    let mut wl = admitted(&cache);
+    let podset = &wl["spec"]["podSets"][0];
+    assert_eq!(podset["template"]["metadata"]["labels"], json!({"own": "x", name: "j"}));
+    cache.put(Kind::Workload, wl.clone());
+    json_patch_merge(&mut own, body(&run(&cache, &key()), 0));
+    json::set(&mut own, &["metadata", "resourceVersion"], json!("7"));
+    cache.put(Kind::Job, own.clone());
+    assert!(run(&cache, &key()).is_empty());
+    json::set(&mut wl, &["metadata", "deletionTimestamp"], json!("2023-11-14T22:13:20Z"));
+    cache.put(Kind::Workload, wl);
+    let (own, _) = stopped(&mut cache, own);
+    assert_eq!(own["spec"]["template"]["metadata"]["labels"], labels);
+}
+
+#[test]
+fn a_workload_follows_the_admission_gates_of_its_job() {
+    let mut cache = cache();
+    let gates = |job: &Value, gates: &str| {
+        let mut job = job.clone();
+        json::set(&mut job, &["metadata", "annotations", names::GATED_BY], json!(gates));
+        job
+    };
+    let gated = gates(&job(), "a.io/x,b.io/y");
+    cache.put(Kind::Job, gated.clone());
+    let wl = made(&cache);
+    cache.put(Kind::Workload, wl.clone());
+    assert!(run(&cache, &key()).is_empty());
+    cache.put(Kind::Job, gates(&gated, "b.io/y"));
+    let writes = run(&cache, &key());
+    assert_eq!(body(&writes, 0)["metadata"]["annotations"], json!({names::GATED_BY: "b.io/y"}));
+    assert_eq!(short(&writes)[1], "UpdatedWorkload: Updated workload AdmissionGatedBy to \"b.io/y\"");
+    cache.put(Kind::Job, job());
+    assert_eq!(body(&run(&cache, &key()), 0)["metadata"]["annotations"], json!({names::GATED_BY: null}));
+}
+
+#[test]
 fn a_running_job_takes_its_workload_to_another_priority_class() {
     let mut cache = cache();
     let class = |name: &str, value: i64| json!({"metadata": {"name": name}, "value": value});

@@ -86,6 +86,10 @@ fn cluster_queue(object: &Value, old: Option<&Value>) -> ErrorList {
     selector(&object["spec"]["namespaceSelector"], "spec.namespaceSelector", &mut errors);
     fair_sharing(object, &mut errors);
     on_flavors(object, old, &mut errors);
+    if let Some(old) = old {
+        let policy = |o: &Value| o["spec"]["concurrentAdmissionPolicy"].clone();
+        errors.immutable("spec.concurrentAdmissionPolicy", policy(object), policy(old));
+    }
     errors
 }
 

@@ -3,6 +3,7 @@
 //!
 //! `plimsoll up` calls them in process; `plimsoll run` serves the same functions over HTTPS.
 
+pub(crate) mod admission_gates;
 pub(crate) mod kueue;
 pub(crate) mod review;
 #[cfg(test)]
@@ -15,11 +16,18 @@ use serde_json::Value;
 pub use self::review::{Denied, Operation, Review, Validation};
 use crate::{Env, integrations};
 
-/// Whether a webhook handles this resource. None handles subresources.
-pub fn concerns(group: &str, plural: &str) -> bool {
-    integrations::of_resource(group, plural).is_some()
-        || (group, plural) == ("plimsoll.dev", "runwindows")
-        || group == "kueue.x-k8s.io" && kueue::PLURALS.contains(&plural)
+/// Whether a mutating webhook handles this resource, or a validating one. `subresource` is empty for the object itself; of
+/// subresources only the status of Workloads is validated.
+pub fn concerns(group: &str, plural: &str, subresource: &str, mutates: bool) -> bool {
+    match subresource {
+        "" => {
+            integrations::of_resource(group, plural).is_some()
+                || (group, plural) == ("plimsoll.dev", "runwindows")
+                || group == "kueue.x-k8s.io" && kueue::PLURALS.contains(&plural)
+        }
+        "status" => !mutates && (group, plural) == ("kueue.x-k8s.io", "workloads"),
+        _ => false,
+    }
 }
 
 /// Changes an object as Kueue's mutating webhooks do: a created object, and an updated one of a kind whose pods follow

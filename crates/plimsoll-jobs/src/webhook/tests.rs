@@ -388,7 +388,7 @@ fn what_has_no_effect_is_warned_of() {
         ("kueue.x-k8s.io", "clusterqueues", plain, None),
     ];
     for (group, plural, object, want) in table {
-        assert!(concerns(group, plural));
+        assert!(concerns(group, plural, "", true) && concerns(group, plural, "", false));
         let warnings = validate(&review(group, plural, "ns", None), &object, cache.env(NOW)).unwrap();
         match want {
             Some(text) => {

@@ -93,8 +93,13 @@ impl ErrorList {
             size += key.len() + value.as_str().map_or(0, str::len);
         }
         if size > MOST {
-            self.0.push(format!("{path}: Too long: may not be more than {MOST} bytes"));
+            self.too_long(path, MOST);
         }
+    }
+
+    /// `Too long`, of a text.
+    pub fn too_long(&mut self, path: &str, most: usize) {
+        self.0.push(format!("{path}: Too long: may not be more than {most} bytes"));
     }
 
     /// `field is immutable`, when the two differ.

@@ -3,6 +3,7 @@
 use plimsoll_api::json;
 use serde_json::Value;
 
+use super::admission_gates;
 use super::validation::{self, ErrorList, NEGATIVE, annotation_path, quantity, tolerations};
 use crate::{Config, names};
 
@@ -30,6 +31,7 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, config: &Config) -> 
     if config.priority_boost {
         boost(object, &mut errors);
     }
+    admission_gates::validate(object, old, &mut errors);
     validation::depends_on(object, &mut errors);
     validation::named_window(object, &mut errors);
     let Some(old) = old else { return errors };
@@ -131,7 +133,8 @@ fn admission(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     }
 }
 
-/// An admission is set or removed, and does not change in between, apart from topologies.
+/// An admission is set or removed, and does not change in between, apart from topologies. Amounts may be written in another
+/// form: clients in Go write their own.
 fn admission_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (new, old) = (&object["status"]["admission"], &old["status"]["admission"]);
     if new.is_null() || old.is_null() {
@@ -143,6 +146,11 @@ fn admission_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         for row in rows.into_iter().flatten().filter_map(Value::as_object_mut) {
             row.remove("topologyAssignment");
             row.remove("delayedTopologyRequest");
+            for amount in row.get_mut("resourceUsage").and_then(Value::as_object_mut).into_iter().flatten() {
+                if let Some(parsed) = quantity(amount.1) {
+                    *amount.1 = parsed.to_string().into();
+                }
+            }
         }
         admission
     };

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json::text;
 use plimsoll_api::webhooks::{CONVERT, Target};
-use plimsoll_jobs::webhook::{Operation, Review, mutate, validate};
+use plimsoll_jobs::webhook::{Operation, Review, concerns, mutate, validate};
 use serde_json::{Value, json};
 
 use crate::cache::Cache;
@@ -56,8 +56,8 @@ fn admit(target: Target, mutates: bool, request: &Value, cache: &Cache) -> Value
         "DELETE" => Operation::Delete,
         _ => return json!({"allowed": true}),
     };
-    // Subresources are not ours, whatever the configuration says.
-    if !text(request, &["subResource"]).is_empty() || !request["object"].is_object() {
+    let subresource = text(request, &["subResource"]);
+    if !concerns(target.group, target.plural, subresource, mutates) || !request["object"].is_object() {
         return json!({"allowed": true});
     }
     let review = Review {
@@ -155,6 +155,21 @@ mod tests {
         assert_eq!(got["response"]["status"]["code"], 403);
         let message = got["response"]["status"]["message"].as_str().unwrap();
         assert!(message.starts_with("metadata.annotations["), "{message}");
+    }
+
+    #[test]
+    fn of_subresources_the_status_of_workloads_is_validated() {
+        let wl = json!({"metadata": {"name": "w", "namespace": "ns"},
+            "spec": {"podSets": [{"name": "main", "count": 1}]},
+            "status": {"reclaimablePods": [{"name": "other", "count": 1}]}});
+        let allowed = |verb: &str, subresource: &str| {
+            let mut review = admission("UPDATE", &wl);
+            review["request"]["subResource"] = json!(subresource);
+            let path = format!("/{verb}-kueue-x-k8s-io-v1beta2-workload");
+            ask(&path, &review).unwrap()["response"]["allowed"].clone()
+        };
+        assert_eq!([allowed("validate", ""), allowed("validate", "status")], [json!(false), json!(false)]);
+        assert_eq!([allowed("validate", "scale"), allowed("mutate", "status")], [json!(true), json!(true)]);
     }
 
     #[test]

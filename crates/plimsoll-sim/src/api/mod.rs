@@ -1,4 +1,4 @@
-//! A model of the Kubernetes API: objects with versions, preconditions, finalizers, bindings, the mutating webhooks of
+//! A model of the Kubernetes API: objects with versions, preconditions, finalizers, bindings, the webhooks of
 //! `plimsoll-jobs`, and a log of changes per kind that watches read. It never fails by itself; faults happen on the way to it and back.
 
 mod client;
@@ -160,6 +160,12 @@ pub fn is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some()
 }
 
+fn review<'a>(kind: Kind, name: &'a Name, old: Option<&'a Value>) -> Review<'a> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let resource = kind.resource();
+    Review { group: resource.group(), plural: resource.plural, operation, namespace: &name.0, old }
+}
+
 /// Whether a kubelet has to stop it before it can go, or it has to be empty.
 fn runs(kind: Kind, object: &Value) -> bool {
     kind == Kind::Namespace
@@ -204,7 +210,7 @@ impl Api {
             Request::Find(kind, name) => Ok(self.find(kind, &name).cloned().unwrap_or_default()),
             Request::Create(kind, object) => self.create(kind, object, now),
             Request::Patch { kind, name, status, style, body } => {
-                self.patch(kind, &name, status, style, &body)
+                self.patch(kind, &name, status, (style, &body), now)
             }
             Request::Delete { kind, name, uid, grace } => self.delete(kind, &name, &uid, grace, now),
             Request::Bind { name, uid, node } => self.bind(&name, &uid, &node, now),
@@ -247,16 +253,8 @@ impl Api {
         object["kind"] = json!(kind.name());
         object["metadata"]["uid"] = json!(format!("{}-{}-{count}", kind.name().to_lowercase(), name.1));
         object["metadata"]["creationTimestamp"] = stamp(now);
-        let resource = kind.resource();
-        let review = Review {
-            group: resource.group(),
-            plural: resource.plural,
-            operation: Operation::Create,
-            namespace: &name.0,
-            old: None,
-        };
-        let env = Env { objects: &self.known, config: &self.config, now };
-        webhook::mutate(&review, &mut object, env);
+        webhook::mutate(&review(kind, &name, None), &mut object, self.env(now));
+        self.validate(kind, &name, "", &object, None, now)?;
         object["metadata"]["generation"] = json!(1);
         if kind == Kind::Pod {
             object["status"] = json!({"phase": "Pending"});
@@ -267,13 +265,35 @@ impl Api {
         Ok(self.commit(kind, name, object))
     }
 
+    const fn env(&self, now: Time) -> Env<'_> {
+        Env { objects: &self.known, config: &self.config, now }
+    }
+
+    /// The validating webhook of Workloads, which the process writes itself. What users write is as a scenario draws it.
+    fn validate(
+        &self,
+        kind: Kind,
+        name: &Name,
+        subresource: &str,
+        new: &Value,
+        old: Option<&Value>,
+        now: Time,
+    ) -> Result<(), ApiError> {
+        let review = review(kind, name, old);
+        if kind != Kind::Workload || !webhook::concerns(review.group, review.plural, subresource, false) {
+            return Ok(());
+        }
+        let result = webhook::validate(&review, new, self.env(now));
+        result.map(drop).map_err(|denied| ApiError::new(403, denied.to_string()))
+    }
+
     fn patch(
         &mut self,
         kind: Kind,
         name: &Name,
         status: bool,
-        style: Style,
-        body: &Value,
+        (style, body): (Style, &Value),
+        now: Time,
     ) -> Result<Arc<Value>, ApiError> {
         let old = Arc::clone(self.find(kind, name)?);
         for key in ["uid", "resourceVersion"] {
@@ -300,6 +320,7 @@ impl Api {
         if new == *old {
             return Ok(old);
         }
+        self.validate(kind, name, if status { "status" } else { "" }, &new, Some(&old), now)?;
         if new["spec"] != old["spec"] {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
         }

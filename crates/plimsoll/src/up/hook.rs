@@ -19,15 +19,15 @@ struct Hook {
     cache: Cache,
 }
 
-/// The request as our webhooks see it; `None`: none of them wants to.
-fn review<'a>(request: &HookRequest<'a>) -> Option<Review<'a>> {
+/// The request as our mutating or validating webhooks see it; `None`: none of them handles it.
+fn review<'a>(request: &HookRequest<'a>, mutates: bool) -> Option<Review<'a>> {
     let operation = match request.operation {
         ServerOperation::Create => Operation::Create,
         ServerOperation::Update => Operation::Update,
         ServerOperation::Delete => Operation::Delete,
         ServerOperation::Connect => return None,
     };
-    (request.subresource.is_empty() && webhook::concerns(request.group, request.plural)).then_some(Review {
+    webhook::concerns(request.group, request.plural, request.subresource, mutates).then_some(Review {
         group: request.group,
         plural: request.plural,
         operation,
@@ -38,18 +38,22 @@ fn review<'a>(request: &HookRequest<'a>) -> Option<Review<'a>> {
 
 impl AdmissionHook for Hook {
     fn concerns(&self, request: &HookRequest<'_>) -> bool {
-        review(request).is_some()
+        review(request, false).is_some()
+    }
+
+    fn mutates(&self, request: &HookRequest<'_>) -> bool {
+        review(request, true).is_some()
     }
 
     fn mutate(&self, request: &HookRequest<'_>, object: &mut Value) -> Result<(), ApiError> {
-        if let Some(review) = review(request) {
+        if let Some(review) = review(request, true) {
             self.cache.read(clock::now(), |env| webhook::mutate(&review, object, env));
         }
         Ok(())
     }
 
     fn validate(&self, request: &HookRequest<'_>, object: Option<&Value>) -> Result<Vec<String>, ApiError> {
-        let (Some(review), Some(object)) = (review(request), object) else { return Ok(Vec::new()) };
+        let (Some(review), Some(object)) = (review(request, false), object) else { return Ok(Vec::new()) };
         self.cache
             .read(clock::now(), |env| webhook::validate(&review, object, env))
             .map_err(|denied| ApiError::new(403, "Forbidden", denied.to_string()))

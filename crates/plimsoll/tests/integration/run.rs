@@ -153,6 +153,15 @@ async fn webhooks_are_served_registered_and_asked() {
         "admission webhook \"vjob.kb.io\" denied the request: \
          metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: 7: should be between 0 and 1"
     );
+    let wl = up.until("a workload", async |up| up.list(WORKLOADS).await.into_iter().next()).await;
+    let status = json!({"status": {"reclaimablePods": [{"name": "other", "count": 1}]}});
+    let refused = up
+        .api
+        .patch(WORKLOADS, "team", json::name(&wl), "status", PatchKind::Merge, &status)
+        .await
+        .unwrap_err();
+    let want = "admission webhook \"vworkload.kb.io\" denied the request: status.reclaimablePods[other].name";
+    assert!(refused.to_string().contains(want), "{refused}");
     let moved = json!({"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "late"}}});
     let refused = up.api.patch(PODS, "team", "greedy", "", PatchKind::Merge, &moved).await.unwrap_err();
     assert!(

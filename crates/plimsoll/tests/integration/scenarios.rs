@@ -69,6 +69,8 @@ struct Patch {
     sub: String,
     /// A merge patch.
     body: Value,
+    /// Part of the message with which it is refused.
+    refused: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -165,7 +167,13 @@ async fn run(path: &Path) {
             let resource = resource(&json!({"kind": patch.of.kind}));
             let done =
                 up.api.patch(resource, namespace, object, &patch.sub, PatchKind::Merge, &patch.body).await;
-            done.unwrap_or_else(|e| panic!("{context}: {e}"));
+            match &patch.refused {
+                None => drop(done.unwrap_or_else(|e| panic!("{context}: {e}"))),
+                Some(text) => {
+                    let refused = done.err().map(|e| e.to_string()).unwrap_or_default();
+                    assert!(refused.contains(text), "{context}: {refused}");
+                }
+            }
         }
         for target in &step.delete {
             let found = up.until(&context, async |up| target.find(up).await).await;

@@ -162,7 +162,41 @@ fn admissions_are_complete_and_do_not_change() {
         go("workloads", Some(&before), &admitted("6", &Value::Null)).unwrap().ends_with("field is immutable")
     );
     assert_eq!(go("workloads", Some(&before), &admitted("3", &json!({"levels": ["rack"]}))), None);
+    assert_eq!(go("workloads", Some(&before), &admitted("3000m", &Value::Null)), None, "the same amount");
     assert_eq!(go("workloads", Some(&before), &status(&json!({}))), None, "unset");
+}
+
+#[test]
+fn the_policy_of_concurrent_admission_is_immutable() {
+    let queue =
+        |policy: Value| json!({"metadata": {"name": "x"}, "spec": {"concurrentAdmissionPolicy": policy}});
+    let policy = |mode: &str| queue(json!({"migration": {"mode": mode}}));
+    let (moves, stays) = (policy("TryPreferredFlavors"), policy("NoMigration"));
+    assert_eq!(go("clusterqueues", None, &moves), None);
+    assert_eq!(go("clusterqueues", Some(&moves), &moves), None);
+    for (old, new) in [(&moves, &stays), (&moves, &queue(Value::Null)), (&queue(Value::Null), &moves)] {
+        let got = go("clusterqueues", Some(old), new).unwrap_or_default();
+        assert!(
+            got.starts_with("spec.concurrentAdmissionPolicy: ") && got.ends_with("field is immutable"),
+            "{got}"
+        );
+    }
+}
+
+#[test]
+fn admission_gates_of_jobs_and_workloads_are_validated() {
+    let gated = |gates: &str| json!({"metadata": {"name": "x", "namespace": "ns", "annotations": {crate::names::GATED_BY: gates}}});
+    let resources =
+        [("kueue.x-k8s.io", "workloads"), ("batch", "jobs"), ("", "pods"), ("apps", "deployments")];
+    for (group, plural) in resources {
+        let go = |old: Option<&Value>, new: &Value| {
+            let result = validate(&review(group, plural, "ns", old), new, Fixture::default().env(NOW));
+            result.err().map(|d| d.message).unwrap_or_default()
+        };
+        assert!(go(None, &gated("x")).contains("must be a domain-prefixed path"), "{plural}");
+        assert!(!go(None, &gated("a.io/x")).contains("gated-by"), "{plural}");
+        assert!(go(Some(&gated("")), &gated("a.io/x")).contains("cannot add admission gate"), "{plural}");
+    }
 }
 
 #[test]
