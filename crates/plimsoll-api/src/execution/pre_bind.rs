@@ -93,6 +93,10 @@ fn allocate(pod: PodRef, node: String, grant: DeviceGrant, left: u32, then: Then
             Ok(claim) => claim,
             Err(e) => return then(Err(e.to_string())),
         };
+        if let Some(what) = overtaken(&grant, &claim) {
+            let message = format!("claim {}/{} got {what} in the meantime", grant.namespace, grant.name);
+            return then(Err(message));
+        }
         let mut finalizers: Vec<Value> = json::list(&claim, &["metadata", "finalizers"]).to_vec();
         if grant.is_reservation() || finalizers.iter().any(|f| f == FINALIZER) {
             return reserve(pod, node, grant, &claim, left, then);
@@ -109,6 +113,21 @@ fn allocate(pod: PodRef, node: String, grant: DeviceGrant, left: u32, then: Then
             Err(e) => then(Err(e.to_string())),
         })
     })
+}
+
+/// What has happened to a claim since it was decided on, where that decides against it (upstream
+/// `plugins/dynamicresources/dynamicresources.go`, `bindClaim`).
+fn overtaken(grant: &DeviceGrant, claim: &Value) -> Option<&'static str> {
+    let allocated = claim["status"]["allocation"].is_object();
+    if claim["metadata"]["deletionTimestamp"].is_string() {
+        Some("deleted")
+    } else if !grant.is_reservation() && allocated {
+        Some("allocated elsewhere")
+    } else if grant.is_reservation() && !allocated {
+        Some("deallocated elsewhere")
+    } else {
+        None
+    }
 }
 
 fn reserve(pod: PodRef, node: String, grant: DeviceGrant, claim: &Value, left: u32, then: Then) -> Step {

@@ -254,7 +254,8 @@ fn devices_volumes_and_claims_are_written_in_order() {
         Action::Scheduler(SchedulerAction::Prepare { pod: pod(), node: "n1".into(), what })
     };
     let ok = || Ok(claim(&["resource.kubernetes.io/delete-protection"]));
-    let (log, outcome) = run(prepare(), None, [Ok(claim(&[])), ok(), ok(), ok(), ok(), ok(), ok(), ok()]);
+    let has = || Ok(allocated());
+    let (log, outcome) = run(prepare(), None, [Ok(claim(&[])), ok(), ok(), has(), ok(), ok(), ok(), ok()]);
     assert_eq!(
         log,
         [
@@ -274,6 +275,35 @@ fn devices_volumes_and_claims_are_written_in_order() {
     assert_eq!(log.len(), 4);
     let failed = SchedulerEvent::BindFailed { uid: "u".into(), message: "code 500".into() };
     assert_answers(&outcome, &place(failed));
+}
+
+fn allocated() -> Value {
+    let mut claim = claim(&["resource.kubernetes.io/delete-protection"]);
+    claim["status"] = json!({"allocation": {"devices": {"results": []}}});
+    claim
+}
+
+#[test]
+fn a_claim_that_changed_since_it_was_decided_on_is_left_alone() {
+    let mut deleted = allocated();
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    for (devices, now, what) in [
+        (vec![device()], allocated(), "allocated elsewhere"),
+        (Vec::new(), claim(&[]), "deallocated elsewhere"),
+        (Vec::new(), deleted, "deleted"),
+    ] {
+        let grant = DeviceGrant { namespace: "ns".into(), name: "c".into(), uid: "cu".into(), devices };
+        let what_to_write = Box::new(PreBindWork { devices: vec![grant], ..PreBindWork::default() });
+        let prepare = Action::Scheduler(SchedulerAction::Prepare {
+            pod: pod(),
+            node: "n1".into(),
+            what: what_to_write,
+        });
+        let (log, outcome) = run(prepare, None, [Ok(now)]);
+        assert_eq!(log, ["get resourceclaims/c"]);
+        let message = format!("claim ns/c got {what} in the meantime");
+        assert_answers(&outcome, &place(SchedulerEvent::BindFailed { uid: "u".into(), message }));
+    }
 }
 
 #[test]
