@@ -4,7 +4,8 @@
 use super::Scheduler;
 use super::cluster::{NodeId, PodId};
 use super::dry_runs::DryRun;
-use super::plugins::preemption::violations;
+use super::node_reservations::Placeholder;
+use super::plugins::preemption::BudgetsLeft;
 use plimsoll_state::model::{self, Protection, WorkloadKey};
 use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::time::Time;
@@ -65,14 +66,16 @@ impl Scheduler {
     /// needed another one than before. Otherwise nothing has changed.
     pub fn put_back_beside(&mut self, run: DryRunId, workload: &WorkloadKey) -> bool {
         let key = Some(workload.clone());
-        let Some(there) = self.taken_out.remove(&key) else { return true };
+        if !self.taken_out.contains_key(&key) {
+            return true;
+        }
         let Some(rows) = self.dry_runs.get_mut(run).map(|r| std::mem::take(&mut r.rows)) else {
             return false;
         };
+        let there = self.taken_out.remove(&key).unwrap_or_default();
         there.iter().rev().for_each(|(pod, node)| self.cluster.place(*pod, *node));
         let touched: BTreeSet<NodeId> = there.iter().map(|(_, node)| *node).collect();
-        // Pods elsewhere matter to some pods.
-        let everywhere = rows.iter().any(|(_, p)| self.cluster.shape(p.row).spec.depends_on_pods());
+        let everywhere = self.matter_elsewhere(&there, &rows);
         let mut moved = Vec::new();
         for (at, (node, placeholder)) in rows.iter().enumerate() {
             if !everywhere && !touched.contains(node) {
@@ -114,15 +117,41 @@ impl Scheduler {
         fits
     }
 
-    /// What speaks against preempting the pods of a workload for one with pods of this priority.
+    /// Whether pods that return may be in the way of placeholders on other nodes: by affinity or spreading of these, by
+    /// anti-affinity of those, or by a volume that only one pod may use.
+    fn matter_elsewhere(&self, returning: &[(PodId, NodeId)], rows: &[(NodeId, Placeholder)]) -> bool {
+        let keeps_off = |pod: PodId| !self.cluster.shape(pod).spec.anti_affinity.required.is_empty();
+        rows.iter().any(|(_, p)| {
+            let spec = &self.cluster.shape(p.row).spec;
+            spec.depends_on_pods() || !spec.source.volumes.is_empty()
+        }) || returning.iter().any(|(pod, _)| keeps_off(*pod))
+    }
+
+    /// What speaks against preempting the pods of a workload for one with pods of this priority. Budgets count the pods of
+    /// workloads that are taken out as deleted before.
     pub fn protection(&self, workload: &WorkloadKey, priority: i64) -> Protection {
         let pods: Vec<PodId> = self.cluster.workloads.of(workload).map(|(id, _)| id).collect();
         if pods.iter().any(|p| i64::from(self.cluster.priority(*p)) > priority) {
             Protection::Priority
-        } else if violations(&self.cluster, &pods).contains(&true) {
+        } else if self.violates_budgets(workload, &pods) {
             Protection::Budget
         } else {
             Protection::None
         }
+    }
+
+    /// Whether deleting these pods of a workload violates a budget, once those of the workloads taken out are deleted.
+    fn violates_budgets(&self, workload: &WorkloadKey, pods: &[PodId]) -> bool {
+        let namespace = pods.first().map(|p| self.cluster.shape(*p).namespace);
+        let budgets = namespace.and_then(|n| self.cluster.objects.budgets.get(&n));
+        if budgets.is_none_or(|b| b.is_empty()) {
+            return false;
+        }
+        let mut left = BudgetsLeft::new(&self.cluster);
+        let before = self.taken_out.keys().flatten().filter(|w| w.namespace == workload.namespace);
+        for (pod, _) in before.flat_map(|w| self.cluster.workloads.of(w)) {
+            left.delete(pod);
+        }
+        pods.iter().fold(false, |violated, p| left.delete(*p) | violated)
     }
 }

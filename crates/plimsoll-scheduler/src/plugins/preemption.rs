@@ -5,9 +5,11 @@ use crate::cluster::objects::Budget;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::framework::{Candidate, CandidateRank, Code, DryRun, PostFilterHandle, Status};
 use crate::message::Fit;
+use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::slab::Id;
 use plimsoll_state::time::Time;
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
@@ -182,11 +184,28 @@ fn victims_on(handle: &mut dyn PostFilterHandle, node: NodeId) -> Result<Candida
 
 /// For each pod, in this order, whether deleting it would violate a budget.
 pub(crate) fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
-    let mut allowed: Vec<(&Budget, i64)> = Vec::new();
-    let mut by_namespace = plimsoll_state::intern::Map::default();
-    let mut out = Vec::with_capacity(pods.len());
-    for p in pods {
-        let shape = cluster.shape(*p);
+    let mut left = BudgetsLeft::new(cluster);
+    pods.iter().map(|p| left.delete(*p)).collect()
+}
+
+/// What budgets allow, while pods are deleted one after the other (upstream `filterPodsWithPDBViolation`).
+#[derive(Debug)]
+pub(crate) struct BudgetsLeft<'c> {
+    cluster: &'c Cluster,
+    allowed: Vec<(&'c Budget, i64)>,
+    /// Which of them are of a namespace.
+    by_namespace: Map<Sym, Range<usize>>,
+}
+
+impl<'c> BudgetsLeft<'c> {
+    pub(crate) fn new(cluster: &'c Cluster) -> Self {
+        Self { cluster, allowed: Vec::new(), by_namespace: Map::default() }
+    }
+
+    /// Deletes a pod; whether that violates a budget.
+    pub(crate) fn delete(&mut self, pod: PodId) -> bool {
+        let Self { cluster, allowed, by_namespace } = self;
+        let shape = cluster.shape(pod);
         let range = by_namespace.entry(shape.namespace).or_insert_with(|| {
             let start = allowed.len();
             let budgets = cluster.objects.budgets.get(&shape.namespace);
@@ -196,7 +215,7 @@ pub(crate) fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
         let mut violated = false;
         let has_labels = shape.labels.iter().next().is_some();
         for (budget, left) in allowed.get_mut(range.clone()).into_iter().flatten() {
-            let name = &cluster.pods[*p].name;
+            let name = &cluster.pods[pod].name;
             if !has_labels
                 || budget.selector.is_empty()
                 || !budget.selector.matches(&shape.labels, &cluster.strings)
@@ -207,9 +226,8 @@ pub(crate) fn violations(cluster: &Cluster, pods: &[PodId]) -> Vec<bool> {
             *left -= 1;
             violated |= *left < 0;
         }
-        out.push(violated);
+        violated
     }
-    out
 }
 
 fn rank(cluster: &Cluster, victims: &[PodId], violations: i64) -> CandidateRank {
