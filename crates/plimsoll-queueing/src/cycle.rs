@@ -345,13 +345,12 @@ impl<'a> Cycle<'a> {
         let pod_sets = self.state.wl(e.id).map_or(0, |w| w.obj.pod_sets.len());
         let pins = e.assignment.as_ref().map(|a| a.pins(pod_sets));
         let mark = self.state.mark();
-        if overlap {
-            for id in self.preempted.clone() {
-                self.state.simulate_workload_removal(id);
-            }
-        }
+        let gone = if overlap { self.preempted.clone() } else { BTreeSet::new() };
+        gone.iter().for_each(|&id| self.state.simulate_workload_removal(id));
+        let out = self.take_out_victims_of_others(&gone);
         let found = self.find_assignment(e.id, e.cq, pins.as_ref(), None);
         e.record(found);
+        self.put_back_victims_of_others(&out);
         self.state.rollback(mark);
         if overlap {
             let result =

@@ -70,6 +70,10 @@ impl Queueing {
 
     /// As [`Queueing::decide`]; with `nodes`, a workload is admitted only when nodes are reserved for all its pods.
     pub fn decide_with(&mut self, now: Time, nodes: Option<Nodes<'_, '_>>, emit: &mut dyn FnMut(Action)) {
+        if nodes.is_none() {
+            // Nothing rebuilds reservations.
+            self.joint.recorded.clear();
+        }
         self.reconcile_state(now);
         self.requeue_inadmissible_workloads();
         // A workload that is still to be queued again may be in a queue in which it must no longer be.

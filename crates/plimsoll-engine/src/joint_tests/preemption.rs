@@ -2,9 +2,14 @@
 
 use super::world::{World, cluster_queue, pod, pod_set, spec};
 use crate::Event;
-use plimsoll_queueing::{ClusterQueue, Config, FlavorQuotas, PreemptionPolicy, ResourceGroup, ResourceQuota};
+use plimsoll_queueing::{
+    ClusterQueue, Config, FlavorQuotas, PodSet, PreemptionPolicy, ResourceGroup, ResourceQuota,
+};
 use plimsoll_state::ObjectEvent;
-use plimsoll_state::model::{ClusterObject, LabelSelector, Operator, Pod, Requirement};
+use plimsoll_state::model::{
+    AccessMode, ClaimRef, ClusterObject, LabelSelector, Operator, PersistentVolume, PersistentVolumeClaim,
+    Pod, PodAffinity, PodAffinityTerm, Requirement, Volume, VolumeSource,
+};
 use proptest::prelude::*;
 
 /// A ClusterQueue that preempts within itself.
@@ -39,6 +44,22 @@ fn victims_are_those_that_leave_room_for_a_pod() {
     let staying: Vec<&str> =
         w.pods.iter().filter(|(n, _)| *n != "gang").map(|(_, p)| p[0].spec.node_name.as_str()).collect();
     assert_eq!((staying.len(), staying.iter().all(|n| *n == staying[0])), (2, true));
+}
+
+/// More victims than a search takes before it asks whether all candidates would be enough.
+#[test]
+fn many_victims_are_found_and_none_where_all_would_be_too_few() {
+    let mut w = world(&[6, 6, 6], &[1; 18]);
+    assert_eq!(w.bound.len(), 18);
+    w.submit_to("c", "too-large", 20, vec![pod_set("main", 1, 7)]);
+    assert_eq!((w.preempted.len(), w.reason("too-large").0.as_str()), (0, "WaitingForNodes"));
+    w.submit_to("c", "gang", 10, vec![pod_set("main", 2, 6)]);
+    assert_eq!(w.preempted.len(), 12, "{:?}", w.preempted);
+    assert!(w.bound.contains("gang-0") && w.bound.contains("gang-1"));
+    assert!(w.stuck.is_empty());
+    // What grows is tried again.
+    w.node("n0", 13);
+    assert!(w.bound.contains("too-large-0"), "{:?}", w.reason("too-large"));
 }
 
 #[test]
@@ -147,27 +168,141 @@ fn quota_and_nodes_are_preempted_for_together() {
     assert!(w.bound.contains("high-0"));
 }
 
+/// Selects the pods of podsets of a name.
+fn selects(pod_set: &str) -> LabelSelector {
+    let (key, values) = ("kueue.x-k8s.io/podset".into(), vec![pod_set.into()]);
+    LabelSelector { requirements: vec![Requirement { key, operator: Operator::In, values }] }
+}
+
+/// Of the pods of podsets `main` so many may be disrupted.
+fn budget(w: &mut World, allowed: i64) {
+    let object = ClusterObject::Budget {
+        namespace: "n".into(),
+        name: "b".into(),
+        selector: Some(selects("main")),
+        allowed,
+        disrupted: Vec::new(),
+    };
+    w.events.push(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))));
+    w.run();
+}
+
+/// Two pods that a budget allows to go each, but not both.
+#[test]
+fn budgets_count_all_victims_together() {
+    let mut w = world(&[1, 1, 1], &[]);
+    w.submit_to("c", "free", 0, vec![pod_set("other", 1, 1)]);
+    w.submit("older", 1, 1);
+    w.submit("newer", 1, 1);
+    budget(&mut w, 1);
+    w.submit_to("c", "high", 10, vec![pod_set("high", 2, 1)]);
+    w.preempted.sort_unstable();
+    assert_eq!(w.preempted, ["free", "newer"]);
+    assert!(w.bound.contains("high-0") && w.bound.contains("high-1"));
+}
+
+/// A workload that `high` needs gone although it is on another node than the one that `high` needs, and the newest candidate.
+fn check_victim_on_another_node(w: &mut World, other: &PodSet, high: PodSet) {
+    w.node("large", 2);
+    w.submit("in-the-way", 1, 2);
+    w.node("small", 1);
+    w.submit_to("c", "other", 0, vec![other.clone()]);
+    assert_eq!(w.bound.len(), 2, "{:?}", w.reason("other"));
+    w.submit_to("c", "high", 10, vec![high]);
+    assert_eq!(w.preempted, ["other", "in-the-way"], "both at once, in the order of candidates");
+    assert!(w.bound.contains("high-0"), "{:?}", w.reason("high"));
+    assert!(w.stuck.is_empty());
+}
+
+#[test]
+fn a_victim_whose_anti_affinity_keeps_the_preemptor_off_other_nodes_goes() {
+    let mut other = pod_set("other", 1, 1);
+    let term = PodAffinityTerm {
+        selector: Some(selects("high")),
+        topology_key: "flavor".into(),
+        ..PodAffinityTerm::default()
+    };
+    other.spec.affinity.anti = Some(PodAffinity { required: vec![term], ..PodAffinity::default() });
+    check_victim_on_another_node(&mut world(&[], &[]), &other, pod_set("high", 1, 2));
+}
+
+#[test]
+fn a_victim_that_uses_the_preemptors_volume_alone_goes() {
+    let mut w = world(&[], &[]);
+    let claim = PersistentVolumeClaim {
+        namespace: "n".into(),
+        name: "data".into(),
+        uid: "data".into(),
+        access_modes: vec![AccessMode::ReadWriteOncePod],
+        volume_name: "disk".into(),
+        bind_completed: true,
+        ..PersistentVolumeClaim::default()
+    };
+    let bound_to = ClaimRef { namespace: "n".into(), name: "data".into(), uid: "data".into() };
+    let volume = PersistentVolume {
+        name: "disk".into(),
+        access_modes: vec![AccessMode::ReadWriteOncePod],
+        claim: Some(bound_to),
+        ..PersistentVolume::default()
+    };
+    for object in [ClusterObject::Volume(volume), ClusterObject::Claim(claim)] {
+        w.events.push(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))));
+    }
+    let with_data = |mut podset: PodSet| {
+        let source = VolumeSource::Claim { name: "data".into(), read_only: false };
+        podset.spec.volumes.push(Volume { name: "data".into(), source });
+        podset
+    };
+    let (other, high) = (with_data(pod_set("other", 1, 1)), with_data(pod_set("high", 1, 2)));
+    check_victim_on_another_node(&mut w, &other, high);
+}
+
+/// The first podset needs quota, the second has no node; both are decided together at the end.
+#[test]
+fn a_podset_without_nodes_after_preemption_is_tried_when_nodes_come() {
+    let mut w = World::with_queues(true, Config::default(), &[preempting("c", &[("f", 4)])]);
+    w.node("n0", 4);
+    w.submit("low", 1, 2);
+    let mut worker = pod_set("worker", 1, 1);
+    worker.spec.node_selector.insert("flavor".into(), "g".into());
+    w.submit_to("c", "high", 10, vec![pod_set("driver", 1, 3), worker]);
+    assert!(w.preempted.is_empty());
+    let (_, message) = w.reason("high");
+    assert!(message.ends_with("couldn't place all pods after preemption"), "{message}");
+    w.node_of("n1", 1, "g");
+    assert_eq!(w.preempted, ["low"], "{:?}", w.reason("high"));
+    assert!(w.bound.contains("high-0") && w.bound.contains("high-1"));
+}
+
+/// Two preemptors of different ClusterQueues choose the same victim in one cycle; what it leaves is enough for both.
+#[test]
+fn two_preemptors_of_a_cycle_share_what_their_victim_leaves() {
+    for joint in [false, true] {
+        let queues = ["a", "b", "low"].map(|name| {
+            let mut queue = cluster_queue(name, &[("f", if name == "low" { 0 } else { 4 })]);
+            queue.cohort = "all".into();
+            queue.preemption.reclaim_within_cohort = PreemptionPolicy::Any;
+            queue
+        });
+        let mut w = World::with_queues(joint, Config::default(), &queues);
+        w.node("n0", 4);
+        w.submit_to("low", "older", 0, vec![pod_set("main", 1, 4)]);
+        w.node("n1", 4);
+        w.submit_to("low", "newer", 0, vec![pod_set("main", 1, 4)]);
+        assert_eq!(w.bound.len(), 2);
+        w.submit_together(&[("a", "first"), ("b", "second")], &[pod_set("main", 1, 2)]);
+        assert_eq!(w.preempted, ["newer"], "joint admission: {joint}");
+        assert!(w.bound.contains("first-0") && w.bound.contains("second-0"), "{:?}", w.bound);
+    }
+}
+
 #[test]
 fn budgets_and_priorities_of_pods_are_respected() {
-    let budget = |w: &mut World| {
-        let (key, values) = ("kueue.x-k8s.io/podset".into(), vec!["main".into()]);
-        let selector =
-            LabelSelector { requirements: vec![Requirement { key, operator: Operator::In, values }] };
-        let object = ClusterObject::Budget {
-            namespace: "n".into(),
-            name: "b".into(),
-            selector: Some(selector),
-            allowed: 0,
-            disrupted: Vec::new(),
-        };
-        w.events.push(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))));
-        w.run();
-    };
     // The newest candidate is protected by a budget, an older one is not.
     let mut w = world(&[1, 1], &[]);
     w.submit_to("c", "free", 0, vec![pod_set("other", 1, 1)]);
     w.submit_to("c", "protected", 0, vec![pod_set("main", 1, 1)]);
-    budget(&mut w);
+    budget(&mut w, 0);
     w.submit_to("c", "high", 10, vec![pod_set("main", 1, 1)]);
     assert_eq!(w.preempted, ["free"]);
     // Where nothing else helps it goes.

@@ -143,6 +143,21 @@ impl World {
     }
 
     pub(super) fn submit_to(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
+        self.create(queue, name, priority, pod_sets);
+        self.tell(name);
+    }
+
+    /// Workloads with the same podsets, by queue and name, that the engine sees at once.
+    pub(super) fn submit_together(&mut self, workloads: &[(&str, &str)], pod_sets: &[PodSet]) {
+        for (queue, name) in workloads {
+            self.create(queue, name, 0, pod_sets.to_vec());
+            let upsert = plimsoll_queueing::Event::WorkloadUpsert(Box::new(self.workloads[*name].clone()));
+            self.events.push(Event::Queueing(upsert));
+        }
+        self.run();
+    }
+
+    fn create(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
         let w = Workload {
             key: WorkloadKey { namespace: "n".into(), name: name.into() },
             uid: name.into(),
@@ -156,7 +171,6 @@ impl World {
             ..Default::default()
         };
         self.workloads.insert(name.into(), w);
-        self.tell(name);
     }
 
     pub(super) fn tell(&mut self, name: &str) {

@@ -141,6 +141,7 @@ impl Cycle<'_> {
             replaced: self.state.replaced_resources(id, cq, &self.replaced),
             mode: None,
             dry_runs: 0,
+            lacks_nodes_after_preemption: false,
         }
     }
 

@@ -63,6 +63,8 @@ pub(super) struct DryRuns {
     pub(super) claimant: Option<String>,
     /// Whether nodes were reserved, or claimed, since the nominations.
     pub(super) others_placed: bool,
+    /// Whether victims of entries before are off their nodes: what failed beside them may fit.
+    pub(super) victims_taken_out: bool,
 }
 
 impl DryRuns {
@@ -163,14 +165,14 @@ impl Cycle<'_> {
         }
         let Some((admission, own)) = self.admission_tried(s, tried) else { return Ok(None) };
         let members = s.group.iter().filter_map(|m| wl.obj.pod_sets.get(m.index));
-        let by_label = members.fold(false, |any, podset| any | depends_on_labels(podset));
+        let unlike = members.fold(self.dry_runs.victims_taken_out, |any, p| any | depends_on_labels(p));
         let mut choices = self.dry_runs.choices.clone();
         choices.extend(own);
         if !self.state.checks_of(s.cq, Some(&admission)).is_empty() {
             return Ok(None);
         }
         let failed = (wl.scheduling_hash, choices, self.dry_runs.claimant.clone());
-        if let Some(message) = self.state.joint.failed.messages.get(&failed).filter(|_| !by_label) {
+        if let Some(message) = self.state.joint.failed.messages.get(&failed).filter(|_| !unlike) {
             return Err(message.to_string());
         }
         let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
@@ -186,7 +188,7 @@ impl Cycle<'_> {
             if let Some(claimant) = &self.dry_runs.claimant {
                 message.push_str(&format!(" {claimant} waits for nodes before it."));
             }
-            if !by_label {
+            if !unlike {
                 self.state.joint.failed.messages.insert(failed, message.as_str().into());
             }
             return Err(message);

@@ -119,7 +119,7 @@ impl Cycle<'_> {
     ) -> (Assignment, Vec<Target>) {
         let assigner = Arc::clone(&self.strategies.flavors);
         let request = AssignmentRequest { id, cq, counts: None, pins, last };
-        let full = assigner.assign(self, request);
+        let mut full = assigner.assign(self, request);
         if full.mode() == Mode::Fit {
             return (full, Vec::new());
         }
@@ -131,6 +131,7 @@ impl Cycle<'_> {
             if !targets.is_empty() {
                 return (full, targets);
             }
+            full.lacks_nodes_after_preemption = self.node_search.lacked;
         }
         if self.state.config.gates.partial_admission
             && self.state.wl(id).is_some_and(|w| w.quota.is_none())

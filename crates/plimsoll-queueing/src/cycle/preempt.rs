@@ -97,6 +97,7 @@ impl Cycle<'_> {
         cq: ClusterQueueId,
         a: &Assignment,
     ) -> Vec<Target> {
+        self.node_search.lacked = false;
         let Some(node) = self.state.cq(cq).node else { return Vec::new() };
         let tas = self.state.tas_view().tas_requests(id, cq, a);
         let usage = self.requested_usage(a);

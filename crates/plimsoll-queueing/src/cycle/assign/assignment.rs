@@ -90,6 +90,8 @@ pub(crate) struct Assignment {
     pub(super) mode: Option<Mode>,
     /// Number of the assignment whose dry runs are its own (joint admission).
     pub(in crate::cycle) dry_runs: u64,
+    /// Whether preemption would give quota to all podsets, and leave not all their pods a node (joint admission).
+    pub(in crate::cycle) lacks_nodes_after_preemption: bool,
 }
 
 impl Assignment {
@@ -102,9 +104,10 @@ impl Assignment {
             .unwrap_or_else(|| self.pod_sets.iter().map(PodSetFlavors::mode).min().unwrap_or(Mode::NoFit))
     }
 
-    /// Whether a flavor had quota, and its nodes no capacity.
+    /// Whether a flavor had quota, now or after preemption, and its nodes no capacity.
     pub(crate) fn lacks_nodes(&self) -> bool {
-        self.pod_sets.iter().flat_map(|p| &p.attempts).any(|a| a.lacks_nodes)
+        self.lacks_nodes_after_preemption
+            || self.pod_sets.iter().flat_map(|p| &p.attempts).any(|a| a.lacks_nodes)
     }
 
     /// Overrides the mode of the whole assignment and of every pick.
@@ -153,6 +156,9 @@ impl Assignment {
             let mut reasons = ps.reasons.clone();
             reasons.sort_unstable();
             parts.push(format!("couldn't assign flavors to pod set {}: {}", ps.name, reasons.join(", ")));
+        }
+        if self.lacks_nodes_after_preemption {
+            parts.push("couldn't place all pods after preemption".to_owned());
         }
         parts.join("; ")
     }

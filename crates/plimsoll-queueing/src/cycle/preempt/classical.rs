@@ -11,6 +11,10 @@ use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::PreemptionPolicy;
 use crate::tree::NodeId;
 
+/// After how many victims that were not enough a search asks whether all candidates would be: most searches that succeed
+/// end before.
+const VICTIMS_IN_VAIN: usize = 8;
+
 /// On what ground a workload may be preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ground {
@@ -114,6 +118,11 @@ impl Cycle<'_> {
             if self.need_fits(need, borrow) {
                 self.fill_back(need, &mut targets, borrow, |_, _, _| true);
                 return Some(targets);
+            }
+            if targets.len() == VICTIMS_IN_VAIN
+                && self.is_hopeless_on_nodes(need, candidates.iter().map(|c| c.id))
+            {
+                break;
             }
         }
         self.put_all_back();

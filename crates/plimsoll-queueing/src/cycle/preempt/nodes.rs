@@ -15,6 +15,7 @@ use crate::model::{Admission, PodSetAssignment, PreemptionPolicy, WorkloadKey};
 use crate::tas::TasRequests;
 use plimsoll_state::model::{Pod, PreemptionPolicy as PodPreemptionPolicy, Protection};
 use plimsoll_state::reservation::DryRunId;
+use std::collections::BTreeSet;
 
 /// The pods that need nodes.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(in crate::cycle) struct NodeSearch {
     within_budgets: bool,
     /// Whether one was left out for that.
     spared: bool,
+    /// Whether there was quota for the present assignment without some victims, and there were not enough nodes.
+    pub(in crate::cycle) lacked: bool,
     /// Where the pods of the preemptor fit once the victims have left, and for which assignment; lifted.
     found: Option<(u64, DryRunId)>,
 }
@@ -182,12 +185,43 @@ impl Cycle<'_> {
     /// Whether all pods have a node beside what is not taken out.
     pub(super) fn nodes_fit(&mut self, need: &PreemptionContext) -> bool {
         let (Some(needed), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return true };
-        if let Some(run) = self.node_search.run {
-            return nodes.extend(self.now, run, &needed.key, &needed.pods);
+        // Nobody reads why not: the dry run begins with no pods, and takes them in without explanations.
+        let run = self.node_search.run.get_or_insert_with(|| nodes.dry_run(self.now, &needed.key, &[]).0);
+        let fits = nodes.extend(self.now, *run, &needed.key, &needed.pods);
+        self.node_search.lacked |= !fits;
+        fits
+    }
+
+    /// Whether one of the pods, by itself, has no node even without any of the candidates. Pods that need others near them are
+    /// not judged so.
+    pub(super) fn is_hopeless_on_nodes(
+        &mut self,
+        need: &PreemptionContext,
+        candidates: impl Iterator<Item = WorkloadId>,
+    ) -> bool {
+        let (Some(needed), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return false };
+        if needed.pods.iter().any(|(p, _)| !p.spec.spread.is_empty() || p.spec.affinity.pod.is_some()) {
+            return false;
         }
-        let (run, result) = nodes.dry_run(self.now, &needed.key, &needed.pods);
-        self.node_search.run = Some(run);
-        result.is_ok()
+        let key = |id| Some(self.state.workloads.get(id)?.obj.key.clone());
+        let keys: Vec<WorkloadKey> =
+            candidates.filter_map(key).filter(|k| !self.node_search.taken_out.contains(k)).collect();
+        self.node_search.run.into_iter().for_each(|run| nodes.lift(run));
+        for key in &keys {
+            nodes.take_out(Some(key));
+        }
+        let hopeless = needed.pods.iter().filter(|(_, count)| *count > 0).any(|(pod, _)| {
+            let run = nodes.dry_run(self.now, &needed.key, &[]).0;
+            let fits = nodes.extend(self.now, run, &needed.key, &[(pod.clone(), 1)]);
+            nodes.end(run);
+            !fits
+        });
+        keys.iter().rev().for_each(|key| nodes.put_back(Some(key)));
+        if let Some(run) = self.node_search.run {
+            nodes.restore(run, false);
+        }
+        self.node_search.lacked |= hopeless;
+        hopeless
     }
 
     /// Puts the pods of a candidate back, if the preemptor's have nodes beside them.
@@ -224,6 +258,29 @@ impl Cycle<'_> {
         let budget = protection == Protection::Budget;
         self.node_search.spared |= budget;
         !budget || self.node_search.within_budgets
+    }
+
+    /// Takes the pods of workloads that entries before preempt off their nodes, for the
+    /// computation of an assignment. Gives what has to be put back.
+    pub(in crate::cycle) fn take_out_victims_of_others(
+        &mut self,
+        victims: &BTreeSet<WorkloadId>,
+    ) -> Vec<WorkloadKey> {
+        let Some(nodes) = self.nodes.as_mut().filter(|_| !victims.is_empty()) else { return Vec::new() };
+        let key = |id: &WorkloadId| Some(self.state.workloads.get(*id)?.obj.key.clone());
+        let keys: Vec<WorkloadKey> = victims.iter().filter_map(key).collect();
+        for key in &keys {
+            nodes.take_out(Some(key));
+        }
+        self.dry_runs.victims_taken_out = true;
+        keys
+    }
+
+    /// Puts them back.
+    pub(in crate::cycle) fn put_back_victims_of_others(&mut self, keys: &[WorkloadKey]) {
+        self.dry_runs.victims_taken_out = false;
+        let Some(nodes) = self.nodes.as_mut() else { return };
+        keys.iter().rev().for_each(|key| nodes.put_back(Some(key)));
     }
 
     /// Ends what a search found and nothing uses.
