@@ -4,8 +4,8 @@
 //! Fixed runs (`crates/plimsoll-scheduler/examples/placement_work.rs` and
 //! `crates/plimsoll-queueing/examples/admission_work.rs`, release build) under Callgrind, from which the same run with one
 //! pod or without workloads is subtracted, so that starting up and making nodes or queues don't count. What deciding about
-//! pods takes has a line of its own: it is a fifth of the run. Instructions, unlike times, hardly depend on the machine's
-//! load.
+//! pods takes has lines of its own, its allocations among them: it is a fifth of the run. Instructions and allocations,
+//! unlike times, hardly depend on the machine's load.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,22 +56,17 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         "# Instructions per pod or workload: `cargo xtask instructions --bless`\ncompiler {compiler}\n"
     );
     let mut grown = Vec::new();
-    let in_all = PLACEMENT.iter().map(|&run| (run.0.to_owned(), per_pod(&placement, run, None)));
-    let deciding =
-        PLACEMENT.iter().map(|&run| (format!("{}-decide", run.0), per_pod(&placement, run, Some(DECIDE))));
-    let admission = ADMISSION.iter().map(|&run| (run.0.to_owned(), per_workload(&admission, run)));
-    for (workload, count) in in_all.chain(deciding).chain(admission) {
-        let (workload, count) = (workload.as_str(), count?);
-        let _ = writeln!(text, "{workload} {count:.0}");
-        let Some(was) = baseline.figures.get(workload) else {
-            println!("{workload}: {count:.0} instructions each");
-            ensure!(bless, "{BASELINE}: no line for {workload}; --bless makes it");
+    for (figure, count) in figures(&placement, &admission)? {
+        let _ = writeln!(text, "{figure} {count:.1}");
+        let Some(was) = baseline.figures.get(&figure) else {
+            println!("{figure}: {count:.1} each");
+            ensure!(bless, "{BASELINE}: no line for {figure}; --bless makes it");
             continue;
         };
-        let change = (count / was - 1.0) * 100.0;
-        println!("{workload}: {count:.0} instructions each ({change:+.1} %)");
+        let change = if count == *was { 0.0 } else { (count / was - 1.0) * 100.0 };
+        println!("{figure}: {count:.1} each ({change:+.1} %)");
         if change > MOST && comparable {
-            grown.push(workload.to_owned());
+            grown.push(figure);
         } else if change < -MOST {
             println!("  less than the baseline: --bless keeps it so");
         }
@@ -81,13 +76,31 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
     }
     ensure!(
         grown.is_empty(),
-        "more than {MOST} % more instructions than {BASELINE} says: {}",
+        "more than {MOST} % more instructions or allocations than {BASELINE} says: {}",
         grown.join(", ")
     );
     Ok(())
 }
 
-/// Builds the run and says where it is.
+/// All figures, per pod or workload, by name.
+fn figures(placement: &Path, admission: &Path) -> Result<Vec<(String, f64)>> {
+    let mut out = Vec::new();
+    for run in PLACEMENT {
+        out.push((run.0.to_owned(), per_pod(placement, run, None)?.instructions));
+    }
+    for run in PLACEMENT {
+        let each = per_pod(placement, run, Some(DECIDE))?;
+        out.push((format!("{}-decide", run.0), each.instructions));
+        out.push((format!("{}-decide-allocations", run.0), each.allocations));
+    }
+    for run in ADMISSION {
+        let each = per_workload(admission, run)?;
+        out.push((run.0.to_owned(), each.instructions));
+        out.push((format!("{}-allocations", run.0), each.allocations));
+    }
+    Ok(out)
+}
+
 /// Version and target: counts of others can't be compared.
 fn compiler() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -123,42 +136,90 @@ fn per_pod(
     program: &Path,
     (workload, nodes, pods): (&str, usize, usize),
     within: Option<&str>,
-) -> Result<f64> {
+) -> Result<Work<f64>> {
     let run = |pods: usize| count(program, &[workload, &nodes.to_string(), &pods.to_string()], within);
-    Ok(each(run(pods)?, run(1)?, pods - 1))
+    Ok(each(&run(pods)?, &run(1)?, pods - 1))
 }
 
 fn per_workload(
     program: &Path,
     (_, how, cohorts, queues, workloads): (&str, &str, usize, usize, usize),
-) -> Result<f64> {
+) -> Result<Work<f64>> {
     let run = |workloads: usize| {
         count(program, &[how, &cohorts.to_string(), &queues.to_string(), &workloads.to_string()], None)
     };
-    Ok(each(run(workloads)?, run(0)?, cohorts * queues * workloads))
+    Ok(each(&run(workloads)?, &run(0)?, cohorts * queues * workloads))
+}
+
+/// What was done.
+struct Work<N> {
+    instructions: N,
+    /// Calls of the allocator for new or more memory.
+    allocations: N,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate of far less than 2^52 instructions")]
-fn each(all: u64, none: u64, number: usize) -> f64 {
-    all.saturating_sub(none) as f64 / number as f64
+fn each(all: &Work<u64>, none: &Work<u64>, number: usize) -> Work<f64> {
+    let rate = |all: u64, none: u64| all.saturating_sub(none) as f64 / number as f64;
+    Work {
+        instructions: rate(all.instructions, none.instructions),
+        allocations: rate(all.allocations, none.allocations),
+    }
 }
 
-/// Instructions of one run, in all or within calls of a function.
-fn count(program: &Path, args: &[&str], within: Option<&str>) -> Result<u64> {
+/// What one run does, in all or within calls of a function.
+fn count(program: &Path, args: &[&str], within: Option<&str>) -> Result<Work<u64>> {
+    let file = std::env::temp_dir().join(format!("plimsoll-instructions-{}", std::process::id()));
     let out = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(["--tool=callgrind", &format!("--callgrind-out-file={}", file.display())])
         .args(within.map(|function| format!("--toggle-collect={function}")))
         .arg(program)
         .args(args)
         .output()
         .context("valgrind")?;
+    let profile = std::fs::read_to_string(&file);
+    let _ = std::fs::remove_file(&file);
     let said = String::from_utf8_lossy(&out.stderr);
     if !out.status.success() {
         bail!("{}: {said}", args.join(" "));
     }
-    let line = said.lines().find_map(|l| l.split_once("Collected :"));
-    let (_, number) = line.with_context(|| format!("no count in {said:?}"))?;
-    let count = number.trim().parse()?;
-    ensure!(count > 0, "{}: no call of {}", args.join(" "), within.unwrap_or("main"));
-    Ok(count)
+    let profile = profile.with_context(|| format!("reading {}", file.display()))?;
+    let total = profile.lines().find_map(|l| l.strip_prefix("totals: "));
+    let instructions = total.with_context(|| format!("no totals in {}", file.display()))?.trim().parse()?;
+    ensure!(instructions > 0, "{}: no call of {}", args.join(" "), within.unwrap_or("main"));
+    Ok(Work { instructions, allocations: allocations(&profile) })
+}
+
+/// Calls of the allocator in a profile in Callgrind's format: a function has its name where it is first mentioned, and a
+/// number from then on; a line `calls=N` follows the one that names who is called.
+fn allocations(profile: &str) -> u64 {
+    let mut names: BTreeMap<&str, bool> = BTreeMap::new();
+    let (mut calls, mut allocates) = (0, false);
+    for line in profile.lines() {
+        let called = line.strip_prefix("cfn=");
+        if let Some(function) = called.or_else(|| line.strip_prefix("fn=")) {
+            let (number, name) = function.split_once(' ').unwrap_or((function, ""));
+            let known = names.entry(number).or_default();
+            *known |= ["__rust_alloc", "__rust_alloc_zeroed", "__rust_realloc"]
+                .iter()
+                .any(|allocator| name.ends_with(allocator));
+            allocates = called.is_some() && *known;
+        } else if let Some(rest) = line.strip_prefix("calls=").filter(|_| allocates) {
+            calls += rest.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_the_allocator_are_counted() {
+        let profile = "fn=(1) main\n12 3\ncfn=(2) __rustc::__rust_alloc\ncalls=7 0\n12 90\n\
+            cfn=(3) __rustc::__rust_dealloc\ncalls=5 0\n12 4\nfn=(2)\n3 4\nfn=(4) f\ncfn=(2)\ncalls=2 0\n1 1\n\
+            cfn=(5) __rustc::__rust_realloc\ncalls=1 0\n1 1\ntotals: 98\n";
+        assert_eq!(allocations(profile), 10);
+    }
 }
