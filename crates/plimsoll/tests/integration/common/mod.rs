@@ -1,7 +1,8 @@
 //! A control plane in its own process, and what the tests ask it. Everything goes through the front door: HTTPS with
 //! the kubeconfig that the program wrote.
 
-#![allow(dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![allow(dead_code, reason = "the chaos example uses another part of them")]
 
 pub mod proxy;
 pub mod run;
