@@ -205,7 +205,7 @@ impl Queueing {
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
             self.drop_entry_penalty(id, after.lq);
-            if self.wl(id).is_some_and(|w| w.quota.is_some() && w.must_hold()) {
+            if self.still_holds(id) {
                 // Its end is on the way to the API server.
                 return;
             }
@@ -233,7 +233,7 @@ impl Queueing {
             }
             return;
         }
-        if self.wl(id).is_some_and(|w| w.quota.is_some() && w.must_hold()) {
+        if self.still_holds(id) {
             // Its release is on the way to the API server.
             self.unqueue(id);
             return;
@@ -256,6 +256,16 @@ impl Queueing {
             self.refresh_request(id);
         }
         self.enqueue(id, same_request && same_order && !released, now);
+    }
+
+    /// Whether a workload holds quota whatever is being written about it. It is charged then also if somebody else
+    /// reserved quota for it, while our word that it waits was on its way.
+    fn still_holds(&mut self, id: WorkloadId) -> bool {
+        let Some(wl) = self.wl(id).filter(|w| w.must_hold()) else { return false };
+        if wl.quota.is_none() {
+            self.hold(id);
+        }
+        true
     }
 
     /// Requeues inadmissible workloads around a LocalQueue's ClusterQueue. Kueue requeues none

@@ -370,6 +370,57 @@ fn a_stale_object_does_not_undo_an_admission() {
     assert_eq!(q.status_of_cluster_queue("c0").map(|s| (s.reserving, s.pending)), Some((1, 1)));
 }
 
+/// Somebody else reserves quota while our word that the workload waits is on its way: it is charged at once, and once.
+#[test]
+fn quota_that_others_reserve_is_charged_while_a_write_is_on_its_way() {
+    for success in [true, false] {
+        let now = Time::from_seconds(100);
+        let mut q = small_world(Config::default(), 0);
+        let waiting = workload(0, 0, 0, 10_000);
+        q.handle(now, Event::WorkloadUpsert(Box::new(waiting.clone())));
+        let mut writes = Vec::new();
+        q.decide(now, &mut |a| {
+            if let Action::UpdateWorkload(u) = a {
+                writes.push(u);
+            }
+        });
+        let [write] = writes.as_slice() else { panic!("{writes:?}") };
+        assert!(write.admission.is_none(), "it waits");
+        let assignment = PodSetAssignment {
+            name: waiting.pod_sets[0].name.clone(),
+            flavors: [("cpu".to_owned(), "f".to_owned())].into(),
+            resource_usage: cpu(10_000),
+            count: waiting.pod_sets[0].count,
+            ..PodSetAssignment::default()
+        };
+        let mut theirs = Workload { version: 5, ..waiting };
+        theirs.status.admission =
+            Some(Box::new(Admission { cluster_queue: "c0".into(), assignments: vec![assignment] }));
+        theirs.status.conditions.push(Condition {
+            kind: cond::QUOTA_RESERVED.into(),
+            status: true,
+            reason: "ByOther".into(),
+            transition: now,
+            ..Condition::default()
+        });
+        q.handle(now, Event::WorkloadUpsert(Box::new(theirs)));
+        q.check();
+        let reserving = |q: &Queueing| q.status_of_cluster_queue("c0").map(|s| s.reserving);
+        assert_eq!(reserving(&q), Some(1));
+        let (key, id) = (write.key.clone(), write.id);
+        // Where it succeeds nevertheless, the API server shows that the workload waits again.
+        q.handle(
+            now,
+            match success {
+                true => Event::Written { key, id, version: 6 },
+                false => Event::WriteFailed { key, id, message: "conflict".into() },
+            },
+        );
+        q.check();
+        assert_eq!(reserving(&q), Some(i32::from(!success)));
+    }
+}
+
 fn small_world(config: Config, workloads: usize) -> Queueing {
     let mut q = Queueing::new(config);
     let now = Time::from_seconds(100);

@@ -157,8 +157,8 @@ impl Queueing {
             || other_old
             || wl.obj.pod_sets != w.pod_sets
             || wl.obj.admission_gated_by != w.admission_gated_by;
-        let released = wl.quota.is_some() && !wl.must_hold();
-        if *wl.obj == w && !released {
+        let other_holder = wl.quota.is_some() != wl.must_hold();
+        if *wl.obj == w && !other_holder {
             self.record_observations(id, &observations);
             return;
         }
@@ -175,8 +175,8 @@ impl Queueing {
             self.dependency_changed(id, now);
         }
         let Some(wl) = self.wl_mut(id) else { return };
-        let released = wl.quota.is_some() && !wl.must_hold();
-        if !reshaped && same_admission && !released && AccountedState::of(wl) == before {
+        let other_holder = wl.quota.is_some() != wl.must_hold();
+        if !reshaped && same_admission && !other_holder && AccountedState::of(wl) == before {
             // Its pods may have become ready.
             if self.config.wait_for_pods_ready.is_some() {
                 self.due.everywhere();
