@@ -258,8 +258,8 @@ impl Queueing {
         self.enqueue(id, same_request && same_order && !released, now);
     }
 
-    /// Whether a workload holds quota whatever is being written about it. It is charged then also if somebody else
-    /// reserved quota for it, while our word that it waits was on its way.
+    /// Whether the quota of a workload stays reserved until a write is answered. Where another client reserved it while our
+    /// condition `QuotaReserved=False` was being written, its reservation is made here.
     fn still_holds(&mut self, id: WorkloadId) -> bool {
         let Some(wl) = self.wl(id).filter(|w| w.must_hold()) else { return false };
         if wl.quota.is_none() {

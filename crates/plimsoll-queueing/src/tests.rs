@@ -370,7 +370,8 @@ fn a_stale_object_does_not_undo_an_admission() {
     assert_eq!(q.status_of_cluster_queue("c0").map(|s| (s.reserving, s.pending)), Some((1, 1)));
 }
 
-/// Somebody else reserves quota while our word that the workload waits is on its way: it is charged at once, and once.
+/// Another client reserves quota while our condition `QuotaReserved=False` is being written: the usage counts at once, and
+/// once.
 #[test]
 fn quota_that_others_reserve_is_charged_while_a_write_is_on_its_way() {
     for success in [true, false] {
