@@ -53,7 +53,7 @@ impl Hook {
     }
 }
 
-fn converted(mut object: Value, to: &str) -> Value {
+pub fn converted(mut object: Value, to: &str) -> Value {
     if object["apiVersion"] == to {
         return object;
     }

@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 
+use super::users::role_and_binding;
 use super::{Target, until};
 
 const ROWS: &str = include_str!("impersonation.json");
 pub const RECORDED: &str = "impersonation.recorded.json";
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 /// What a server answers to every row, by the row's description.
@@ -59,17 +59,9 @@ fn rule(text: &str) -> Value {
 
 /// Gives a user rights in the words of `impersonation.json`.
 pub async fn grant(target: &Target, user: &str, rights: &Value) {
-    let group = "rbac.authorization.k8s.io";
-    let (api_version, metadata) = (format!("{group}/v1"), json!({"name": user}));
     let rules: Vec<Value> =
         rights.as_array().unwrap().iter().map(|text| rule(text.as_str().unwrap())).collect();
-    let role =
-        json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": metadata, "rules": rules});
-    let binding = json!({
-        "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": metadata,
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    });
-    target.create(&format!("{RBAC}/clusterroles"), &role).await;
-    target.create(&format!("{RBAC}/clusterrolebindings"), &binding).await;
+    for (path, object) in role_and_binding(user, &rules.into()) {
+        target.create(&path, &object).await;
+    }
 }

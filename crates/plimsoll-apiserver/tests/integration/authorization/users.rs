@@ -66,7 +66,7 @@ fn all_but(right: &Right, resources: &BTreeMap<&str, BTreeSet<&str>>) -> Value {
     ])
 }
 
-fn role_and_binding(user: &str, rules: &Value) -> [(String, Value); 2] {
+pub fn role_and_binding(user: &str, rules: &Value) -> [(String, Value); 2] {
     let group = "rbac.authorization.k8s.io";
     let api_version = format!("{group}/v1");
     let mut rules = rules.clone();
