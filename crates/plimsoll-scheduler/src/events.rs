@@ -274,6 +274,18 @@ impl ClusterEvent {
             Payload::Pod { .. } | Payload::Object(_) => None,
         }
     }
+
+    /// Name of the node on which the pod that changed is, or was before it was deleted; `None`: the event is of no pod, or
+    /// of one without a node.
+    pub fn node_name_of_pod<'a>(&self, cluster: &'a Cluster) -> Option<&'a str> {
+        match &self.payload {
+            Payload::Pod { old, new, .. } => {
+                let node = |pod: &Option<Box<PodSnapshot>>| pod.as_ref().and_then(|pod| pod.node);
+                node(new).or_else(|| node(old)).map(|name| cluster.strings.text(name))
+            }
+            Payload::Node { .. } | Payload::Object(_) => None,
+        }
+    }
 }
 
 /// The events of a node update, in upstream's order.

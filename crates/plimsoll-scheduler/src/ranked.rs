@@ -38,6 +38,8 @@ pub(crate) enum Rank<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Slot {
     Spec(SpecId),
+    /// As `Shape`, of plugins that read labels and count nothing.
+    Labels(ShapeId),
     Shape(ShapeId),
 }
 
@@ -86,8 +88,10 @@ impl Ranks {
         if self.off || cluster.pods[pod.id].nominated.is_some() {
             return Rank::Unknown;
         }
-        let Some((slot, variant)) = self.key(runner, profile, cluster, pod) else { return Rank::Unknown };
-        if matches!(slot, Slot::Shape(_)) && has_nominees(cluster, pod) {
+        let Some((slot, variant, reach)) = self.key(runner, profile, cluster, pod) else {
+            return Rank::Unknown;
+        };
+        if reach == Reach::Domains && has_nominees(cluster, pod) {
             return Rank::Unknown;
         }
         let found = self.take(slot, variant);
@@ -134,10 +138,10 @@ impl Ranks {
         profile: u32,
         cluster: &Cluster,
         pod: &Incoming,
-    ) -> Option<(Slot, Variant)> {
+    ) -> Option<(Slot, Variant, Reach)> {
         let shape = Slot::Shape(cluster.pods[pod.id].shape);
         let owner = cluster.pods[pod.id].owner.filter(|_| !cluster.objects.owners.is_empty());
-        let counted = (shape, (profile, owner));
+        let counted = (shape, (profile, owner), Reach::Domains);
         let known = self
             .entries
             .get(&shape)
@@ -146,7 +150,8 @@ impl Ranks {
             return Some(counted);
         }
         match runner.reach(cluster, pod) {
-            Reach::Node => Some((Slot::Spec(pod.shape.spec_id), (profile, None))),
+            Reach::Node => Some((Slot::Spec(pod.shape.spec_id), (profile, None), Reach::Node)),
+            Reach::Labels => Some((Slot::Labels(cluster.pods[pod.id].shape), (profile, None), Reach::Labels)),
             Reach::Domains => Some(counted),
             Reach::Cluster => None,
         }
@@ -162,7 +167,8 @@ impl Ranks {
     /// Drops what no pod can use any more.
     fn drop_freed(&mut self, cluster: &mut Cluster) {
         let specs = cluster.shapes.take_freed_specs().into_iter().map(Slot::Spec);
-        let shapes = cluster.shapes.take_freed_shapes().into_iter().map(Slot::Shape);
+        let shapes = cluster.shapes.take_freed_shapes();
+        let shapes = shapes.into_iter().flat_map(|shape| [Slot::Labels(shape), Slot::Shape(shape)]);
         for slot in specs.chain(shapes) {
             self.count -= self.entries.remove(&slot).map_or(0, |list| list.len());
             self.once.remove(&slot);
@@ -196,8 +202,9 @@ impl Ranks {
         for id in pods {
             let incoming = Incoming::new(cluster, id);
             let owner = cluster.pods[id].owner.filter(|_| !cluster.objects.owners.is_empty());
-            let slots =
-                [(Slot::Spec(incoming.shape.spec_id), None), (Slot::Shape(cluster.pods[id].shape), owner)];
+            let shape = cluster.pods[id].shape;
+            let spec = Slot::Spec(incoming.shape.spec_id);
+            let slots = [(spec, None), (Slot::Labels(shape), None), (Slot::Shape(shape), owner)];
             for (slot, owner) in slots {
                 for ((profile, _), ranked) in
                     entries.get_mut(&slot).into_iter().flatten().filter(|((_, o), _)| *o == owner)

@@ -79,7 +79,7 @@ impl Runner {
         };
         for plugin in profile.plugins.all() {
             if let Some(id) = names.get(plugin.name()) {
-                push(id, plugin.make(&profile.args, &mut Handle::new(id, strings)).into());
+                push(id, plugin.make(&profile.args, &mut Handle::new(id, plugin.name(), strings)).into());
             }
         }
         for (number, extender) in extenders.iter().enumerate() {
@@ -217,7 +217,13 @@ impl Runner {
     /// On what the results for the pod depend.
     pub fn reach(&self, cluster: &Cluster, pod: &Incoming) -> Reach {
         let mut reach = Reach::Node;
-        for plugin in self.plugins.iter().map(|p| &p.plugin).filter(|p| !p.is_local(cluster, pod)) {
+        for plugin in self.plugins.iter().map(|p| &p.plugin) {
+            if plugin.is_local(cluster, pod) {
+                if reach == Reach::Node && plugin.reads_pod_labels() {
+                    reach = Reach::Labels;
+                }
+                continue;
+            }
             if !plugin.is_counted() {
                 return Reach::Cluster;
             }
@@ -256,6 +262,8 @@ impl Runner {
 pub(crate) enum Reach {
     /// On the node alone.
     Node,
+    /// On the labels and the namespace of the pod, too.
+    Labels,
     /// On counts by topology domain, too.
     Domains,
     /// On anything.

@@ -44,6 +44,11 @@ impl<'a> NodeView<'a> {
         label(self.cluster, &self.row().info.labels, key)
     }
 
+    /// All labels, in no particular order that lasts.
+    pub fn labels(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        texts(self.cluster, &self.row().info.labels)
+    }
+
     /// `spec.unschedulable`.
     pub fn is_unschedulable(self) -> bool {
         self.row().info.unschedulable
@@ -70,6 +75,25 @@ impl<'a> NodeView<'a> {
             Some(at) => self.cluster.columns.used[at][self.id.index()],
             None => self.scalar(resource).1,
         }
+    }
+
+    /// `status.allocatable` of all resources that count for placement: cpu, memory, ephemeral storage and pods first.
+    pub fn all_allocatable(self) -> impl Iterator<Item = (&'a str, i64)> {
+        self.amounts(&self.cluster.columns.alloc).chain(self.scalars().map(|(name, alloc, _)| (name, alloc)))
+    }
+
+    /// What the pods on the node request, of the resources of [`Self::all_allocatable`].
+    pub fn all_requested(self) -> impl Iterator<Item = (&'a str, i64)> {
+        self.amounts(&self.cluster.columns.used).chain(self.scalars().map(|(name, _, used)| (name, used)))
+    }
+
+    fn amounts(self, columns: &'a [Vec<i64>; 4]) -> impl Iterator<Item = (&'a str, i64)> {
+        COLUMNS.iter().map(move |(name, at)| (*name, columns[*at][self.id.index()]))
+    }
+
+    fn scalars(self) -> impl Iterator<Item = (&'a str, i64, i64)> {
+        let cluster = self.cluster;
+        self.row().scalars.iter().map(move |s| (cluster.strings.text(s.name), s.alloc, s.used))
     }
 
     fn scalar(self, resource: &str) -> (i64, i64) {
@@ -119,6 +143,22 @@ impl<'a> PodView<'a> {
         label(self.cluster, &self.cluster.shape(self.id).labels, key)
     }
 
+    /// All labels, in no particular order that lasts.
+    pub fn labels(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        texts(self.cluster, &self.cluster.shape(self.id).labels)
+    }
+
+    /// What its spec requests of all resources that count for placement: cpu, memory and ephemeral storage first.
+    pub fn spec_requests(self) -> impl Iterator<Item = (&'a str, i64)> {
+        let cluster = self.cluster;
+        let amounts = &cluster.shape(self.id).spec.usage.requests;
+        let own =
+            [("cpu", amounts.cpu), ("memory", amounts.memory), ("ephemeral-storage", amounts.ephemeral)];
+        let scalars =
+            amounts.scalars.iter().map(move |(name, amount)| (cluster.strings.text(*name), *amount));
+        own.into_iter().chain(scalars)
+    }
+
     /// `spec.priority`.
     pub fn priority(self) -> i32 {
         self.cluster.priority(self.id)
@@ -133,6 +173,10 @@ impl<'a> PodView<'a> {
     pub fn request(self, resource: &str) -> i64 {
         amount(self.cluster, &self.cluster.usage(self.row()).requests, resource)
     }
+}
+
+fn texts<'a>(cluster: &'a Cluster, labels: &'a Labels) -> impl Iterator<Item = (&'a str, &'a str)> {
+    labels.iter().map(move |(key, value)| (cluster.strings.text(key), cluster.strings.text(value)))
 }
 
 fn label<'a>(cluster: &'a Cluster, labels: &Labels, key: &str) -> Option<&'a str> {
@@ -170,6 +214,12 @@ impl Cluster {
     /// A node, `None` when there is no object of it.
     pub fn node(&self, id: NodeId) -> Option<NodeView<'_>> {
         self.nodes.get(id).filter(|n| n.exists).map(|_| NodeView { cluster: self, id })
+    }
+
+    /// The node of this name, `None` when there is no object of it.
+    pub fn node_named(&self, name: &str) -> Option<NodeView<'_>> {
+        let id = self.node_by_name(self.strings.get(name)?)?;
+        Some(NodeView { cluster: self, id })
     }
 
     /// A pod.

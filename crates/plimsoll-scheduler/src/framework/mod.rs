@@ -64,7 +64,7 @@ pub use plugin_id::PluginId;
 pub(crate) use plugin_id::{PluginIds, PluginNames};
 pub use profile::{FeatureGates, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
 pub(crate) use registry::EXTENDERS;
-pub use registry::{Handle, Registration, Registry, RegistryError};
+pub use registry::{ArgsError, Handle, Registration, Registry, RegistryError};
 pub use status::{Code, Reason, Status};
 pub use waiting::{PermitResult, Released, WaitingPods};
 

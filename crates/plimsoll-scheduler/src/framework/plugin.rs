@@ -280,6 +280,12 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
+    /// Whether, for pods for which it is local, Filter and Score depend on the labels or the namespace of the pod: pods that
+    /// differ in them share no results then.
+    fn reads_pod_labels(&self) -> bool {
+        false
+    }
+
     /// Whether what else its results depend on can be counted by topology domain, see [`Plugin::counts`].
     fn is_counted(&self) -> bool {
         false

@@ -131,7 +131,7 @@ fn merge(registry: &Registry, user: &UserSet, gates: FeatureGates) -> Result<Mul
 
 fn known(registry: &Registry, name: &str) -> Result<Arc<Registration>, ProfileError> {
     match registry.get(name) {
-        Some(plugin) => Ok(Arc::clone(plugin)),
+        Some(plugin) => Ok(plugin),
         None => fail(format!("plugin {name:?} does not exist")),
     }
 }
@@ -164,6 +164,18 @@ impl PluginSet {
             return fail("at most one placement generate plugin is allowed".to_owned());
         }
         Ok(set)
+    }
+
+    /// Takes plugins off the points at which they don't run with these arguments ([`Registration::with_points_of`]).
+    pub fn restrict(&mut self, args: &crate::args::Args) {
+        for (plugins, (point, _)) in self.points.iter_mut().zip(ExtensionPoint::ALL) {
+            plugins.retain(|(plugin, _)| plugin.runs_at(point, args));
+        }
+    }
+
+    /// The names of all plugins, each once.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.all().into_iter().map(|p| p.name())
     }
 
     /// The plugins at a point.

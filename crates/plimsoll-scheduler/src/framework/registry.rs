@@ -13,12 +13,18 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Handle<'a> {
     plugin: PluginId,
+    name: &'a str,
     strings: &'a mut Interner,
 }
 
 impl<'a> Handle<'a> {
-    pub(crate) fn new(plugin: PluginId, strings: &'a mut Interner) -> Self {
-        Self { plugin, strings }
+    pub(crate) fn new(plugin: PluginId, name: &'a str, strings: &'a mut Interner) -> Self {
+        Self { plugin, name, strings }
+    }
+
+    /// The name of the plugin that is being made, of an instance `PLUGIN/INSTANCE`.
+    pub fn name(&self) -> &'a str {
+        self.name
     }
 
     /// The number of the plugin that is being made.
@@ -40,15 +46,37 @@ impl<'a> Handle<'a> {
 /// [`Registration::with_args`] before, so that a factory can't fail.
 pub type PluginFactory = dyn Fn(&Args, &mut Handle<'_>) -> Box<dyn Plugin> + Send + Sync;
 
-/// Checks the JSON text of `pluginConfig[].args`; the error is the message for the user.
-pub type CheckArgs = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+/// What is wrong with one of a plugin's arguments.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct ArgsError {
+    /// Path of the argument below `pluginConfig[].args`; empty: the arguments as a whole.
+    pub field: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl ArgsError {
+    /// An error of the argument at a path.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+/// Checks the JSON text of `pluginConfig[].args`; the errors are for the user.
+pub type CheckArgs = dyn Fn(&str) -> Result<(), Vec<ArgsError>> + Send + Sync;
+
+/// The extension points at which a plugin runs with this JSON text of arguments.
+type PointsOf = dyn Fn(&str) -> Vec<ExtensionPoint> + Send + Sync;
 
 /// A plugin that profiles can name.
 #[derive(Clone)]
 pub struct Registration {
     name: Arc<str>,
     points: Arc<[ExtensionPoint]>,
+    has_instances: bool,
     check_args: Option<Arc<CheckArgs>>,
+    points_of: Option<Arc<PointsOf>>,
     factory: Arc<PluginFactory>,
 }
 
@@ -73,13 +101,41 @@ impl Registration {
         points: &[ExtensionPoint],
         factory: impl Fn(&Args, &mut Handle<'_>) -> Box<dyn Plugin> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), points: points.into(), check_args: None, factory: Arc::new(factory) }
+        Self {
+            name: name.into(),
+            points: points.into(),
+            has_instances: false,
+            check_args: None,
+            points_of: None,
+            factory: Arc::new(factory),
+        }
+    }
+
+    /// The same plugin with any number of instances: a profile names them `PLUGIN/INSTANCE`, and each has its own
+    /// arguments. The factory finds the name in [`Handle::name`].
+    #[must_use]
+    pub fn with_instances(mut self) -> Self {
+        self.has_instances = true;
+        self
+    }
+
+    /// The same plugin, whose arguments say at which of its extension points it runs.
+    #[must_use]
+    pub fn with_points_of(
+        mut self,
+        points: impl Fn(&str) -> Vec<ExtensionPoint> + Send + Sync + 'static,
+    ) -> Self {
+        self.points_of = Some(Arc::new(points));
+        self
     }
 
     /// The same plugin with arguments: their JSON text is checked when a configuration is read, and the factory finds
     /// it in [`Args::of`]. Without this, a configuration that has arguments for the plugin is refused.
     #[must_use]
-    pub fn with_args(mut self, check: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+    pub fn with_args(
+        mut self,
+        check: impl Fn(&str) -> Result<(), Vec<ArgsError>> + Send + Sync + 'static,
+    ) -> Self {
         self.check_args = Some(Arc::new(check));
         self
     }
@@ -95,8 +151,24 @@ impl Registration {
     }
 
     /// Checks the JSON text of its arguments; `None`: it takes none in this form.
-    pub fn check_args(&self, text: &str) -> Option<Result<(), String>> {
+    pub fn check_args(&self, text: &str) -> Option<Result<(), Vec<ArgsError>>> {
         self.check_args.as_ref().map(|check| check(text))
+    }
+
+    /// Whether the plugin runs at an extension point with these arguments, which have been checked.
+    pub fn runs_at(&self, point: ExtensionPoint, args: &Args) -> bool {
+        match (&self.points_of, args.of(&self.name)) {
+            (Some(points_of), Some(text)) => points_of(text).contains(&point),
+            _ => self.points.contains(&point),
+        }
+    }
+
+    /// The instance of this name, of the form `PLUGIN/INSTANCE`.
+    fn instance(&self, name: &str) -> Option<Self> {
+        let instance = name.strip_prefix(&*self.name)?.strip_prefix('/')?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        (self.has_instances && !instance.is_empty() && instance.chars().all(is_name))
+            .then(|| Self { name: name.into(), ..self.clone() })
     }
 
     pub(crate) fn shared_name(&self) -> &Arc<str> {
@@ -129,7 +201,7 @@ impl Registry {
     /// When there is a plugin of this name already, or the name is reserved for the framework.
     pub fn register(&mut self, plugin: Registration) -> Result<(), RegistryError> {
         let name = plugin.name();
-        if name.is_empty() || name == "*" || name == EXTENDERS {
+        if name.is_empty() || name == "*" || name == EXTENDERS || name.contains('/') {
             return Err(RegistryError(format!("a plugin can't be named {name:?}")));
         }
         if self.get(name).is_some() {
@@ -152,9 +224,10 @@ impl Registry {
         Ok(())
     }
 
-    /// The plugin of this name.
-    pub fn get(&self, name: &str) -> Option<&Arc<Registration>> {
-        self.0.iter().find(|p| p.name() == name)
+    /// The plugin of this name, or the instance of a plugin that has them.
+    pub fn get(&self, name: &str) -> Option<Arc<Registration>> {
+        let plugin = self.0.iter().find(|p| p.name() == name).cloned();
+        plugin.or_else(|| self.0.iter().find_map(|p| p.instance(name)).map(Arc::new))
     }
 
     /// All names, in the order of registration.
@@ -188,6 +261,14 @@ mod tests {
         ] {
             assert_eq!(registry.register(make(name)).expect_err(want).to_string(), want);
         }
+        assert!(registry.get("Mine/one").is_none(), "it has no instances");
+        assert_eq!(registry.register(make("Many").with_instances()), Ok(()));
+        let names = ["Many/one", "Many/two.three", "Many", "Many/", "Many/a b", "Manyone"];
+        let found = names.map(|n| registry.get(n).map(|p| p.name().to_owned()));
+        assert_eq!(
+            found,
+            [Some(names[0].to_owned()), Some(names[1].to_owned()), Some("Many".to_owned()), None, None, None]
+        );
         assert_eq!(registry.unregister("Mine"), Ok(()));
         assert_eq!(registry.unregister("Mine").expect_err("gone").to_string(), "no plugin named Mine exists");
     }

@@ -123,7 +123,7 @@ pub(super) fn read(
                     Some(Ok(())) => {
                         args.others.insert(name.clone(), text);
                     }
-                    Some(Err(error)) => e.list.push(format!("{}: {error}", e.path)),
+                    Some(Err(errors)) => errors.iter().for_each(|error| e.at(&error.field, &error.message)),
                     None => one(&name, value, &mut args, &mut e),
                 }
             }

@@ -14,6 +14,14 @@ impl Errors<'_> {
         self.list.push(format!("{}.{field}: {text}", self.path));
     }
 
+    /// An error of the argument at a path; an empty path: of the arguments as a whole.
+    pub(super) fn at(&mut self, path: &str, text: &str) {
+        match path {
+            "" => self.list.push(format!("{}: {text}", self.path)),
+            path => self.add(path, text),
+        }
+    }
+
     pub(super) fn range(&mut self, field: &str, value: i64, low: i64, high: i64) {
         if !(low..=high).contains(&value) {
             self.add(field, format!("Invalid value: {value}: not in valid range [{low}, {high}]"));

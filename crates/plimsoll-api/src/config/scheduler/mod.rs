@@ -152,9 +152,12 @@ fn profile(
         }
     };
     let args = args::read(raw.plugin_config.unwrap_or_default(), registry, path, errors);
+    let mut plugins = plugins?;
+    validate::arguments(&user, (&plugins, &args), registry, path, errors);
+    plugins.restrict(&args);
     Some(Profile {
         scheduler_name: name,
-        plugins: plugins?,
+        plugins,
         args,
         percentage_of_nodes_to_score: percentage(raw.percentage_of_nodes_to_score),
     })

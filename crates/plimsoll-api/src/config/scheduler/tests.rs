@@ -101,7 +101,7 @@ fn what_upstream_refuses_is_refused() {
 
 #[test]
 fn plugins_of_a_registry_can_be_named_with_arguments() {
-    use plimsoll_scheduler::framework::Plugin;
+    use plimsoll_scheduler::framework::{ArgsError, Plugin};
     use plimsoll_scheduler::{ExtensionPoint, Registration};
 
     #[derive(Debug)]
@@ -110,7 +110,7 @@ fn plugins_of_a_registry_can_be_named_with_arguments() {
 
     let check = |text: &str| match text.contains("rank") {
         true => Ok(()),
-        false => Err("rank: Required value".to_owned()),
+        false => Err(vec![ArgsError::new("rank", "Required value")]),
     };
     let mine =
         Registration::new("Mine", &[ExtensionPoint::Score], |_, _| -> Box<dyn Plugin> { Box::new(Mine) });
@@ -127,7 +127,7 @@ fn plugins_of_a_registry_can_be_named_with_arguments() {
     assert_eq!(config.profiles[0].args.of("Mine"), Some("{\"rank\":\"tier\"}"));
     let refused = read_with_registry(&text("{}"), Gates::default(), &registry).expect_err("no rank");
     assert!(
-        refused.to_string().contains("profiles[0].pluginConfig[0].args: rank: Required value"),
+        refused.to_string().contains("profiles[0].pluginConfig[0].args.rank: Required value"),
         "{refused}"
     );
     let unknown = read(&text("{rank: tier}")).expect_err("not in-tree").to_string();

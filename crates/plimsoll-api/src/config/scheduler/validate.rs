@@ -2,7 +2,8 @@
 
 use super::wire::{Configuration, LeaderElection};
 use crate::config::kueue::duration;
-use plimsoll_scheduler::{Profile, Registry, UserPlugins};
+use plimsoll_scheduler::args::Args;
+use plimsoll_scheduler::{ExtensionPoint, PluginSet, Profile, Registry, UserPlugins};
 
 const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
 
@@ -95,6 +96,34 @@ pub(super) fn plugins(user: &UserPlugins, registry: &Registry, path: &str, error
         }
     }
     known
+}
+
+/// Plugins whose arguments are missing, or don't have what the plugin needs at a point where it is enabled by name.
+pub(super) fn arguments(
+    user: &UserPlugins,
+    (plugins, args): (&PluginSet, &Args),
+    registry: &Registry,
+    path: &str,
+    errors: &mut Vec<String>,
+) {
+    for name in plugins.names().filter(|name| args.of(name).is_none()) {
+        if let Some(Err(_)) = registry.get(name).and_then(|plugin| plugin.check_args("{}")) {
+            errors.push(format!("{path}.pluginConfig: Required value: plugin {name:?} needs arguments"));
+        }
+    }
+    for (point, field) in ExtensionPoint::ALL {
+        let Some((_, set)) = user.points.iter().find(|(name, _)| name == field) else { continue };
+        for (i, p) in set.enabled.iter().enumerate() {
+            let plugin = registry.get(&p.name).filter(|plugin| plugin.points().contains(&point));
+            if plugin.is_some_and(|plugin| args.of(&p.name).is_some() && !plugin.runs_at(point, args)) {
+                errors.push(format!(
+                    "{path}.plugins.{field}.enabled[{i}].name: Invalid value: {:?}: its arguments have nothing for this \
+                     extension point",
+                    p.name
+                ));
+            }
+        }
+    }
 }
 
 /// Why a plugin is not there any more.
