@@ -46,7 +46,7 @@ mod value;
 /// The syntax tree of an expression, for checks of a caller's own ([`Program::expression`]).
 pub mod ast {
     pub use kube_cel::cel::IdedExpr;
-    pub use kube_cel::cel::common::ast::{Expr, LiteralValue, operators};
+    pub use kube_cel::cel::common::ast::{EntryExpr, Expr, LiteralValue, operators};
 }
 
 pub use kube_cel::cel::Value;

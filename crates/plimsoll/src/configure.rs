@@ -116,7 +116,8 @@ fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<P
     let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None)) };
     let named = format!("--scheduler-config {}", path.display());
     let text = text(path).with_context(|| named.clone())?;
-    let place = config::scheduler::read_with(&text, gates).with_context(|| named.clone())?;
+    let place = config::scheduler::read_with_registry(&text, gates, &plimsoll_plugins::registry())
+        .with_context(|| named.clone())?;
     warn_of(&text, &named, &SCHEDULER_PROCESS);
     Ok((place, config::scheduler::client_connection(&text)))
 }

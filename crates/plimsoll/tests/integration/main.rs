@@ -6,6 +6,7 @@ mod common;
 mod configuration;
 mod deploy;
 mod describe;
+mod expressions;
 mod extenders;
 mod faults;
 mod logging;

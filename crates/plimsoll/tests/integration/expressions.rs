@@ -1,0 +1,78 @@
+//! Plugins that a scheduler configuration writes in CEL: the files of `docs/plugins.md` through the front door.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::{Up, binary, condition};
+use plimsoll_api::json;
+use plimsoll_runtime::api::{NODES, PODS, PatchKind};
+use serde_json::json;
+
+fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expressions_decide_where_pods_run() {
+    let (nodes, config) = (example("expressions-nodes.yaml"), example("expressions-scheduler.yaml"));
+    let up = Up::start(&["--speed", "10", "--nodes-file", &nodes, "--scheduler-config", &config]).await;
+    for (name, labels) in [
+        ("one", json!({"team": "red"})),
+        ("two", json!({"team": "green"})),
+        ("three", json!({"team": "blue", "on-hold": "true"})),
+    ] {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i", "command": ["sleep", "600"]}]},
+        });
+        up.create(&pod).await.unwrap();
+    }
+    let on = async |up: &Up, pod: &str| {
+        json::text(&up.get(PODS, "default", pod).await, &["spec", "nodeName"]).to_owned()
+    };
+    up.until("the team's node with fewer watts", async |up| (on(up, "one").await == "red-2").then_some(()))
+        .await;
+    up.until("the reason of the filter", async |up| {
+        let pod = up.get(PODS, "default", "two").await;
+        let (_, reason, message) = condition(&pod, "PodScheduled");
+        let want = "0/3 nodes are available: 3 node(s) of another team.";
+        (reason == "Unschedulable" && message.starts_with(want)).then_some(())
+    })
+    .await;
+    assert_eq!(on(&up, "three").await, "", "it is on hold");
+
+    let label = |value: &str| json!({"metadata": {"labels": {"team": value}}});
+    up.api.patch(NODES, "", "blue-1", "", PatchKind::Merge, &label("green")).await.unwrap();
+    up.until("the node of its team", async |up| (on(up, "two").await == "blue-1").then_some(())).await;
+    up.api.patch(NODES, "", "blue-1", "", PatchKind::Merge, &label("blue")).await.unwrap();
+    let released = json!({"metadata": {"labels": {"on-hold": null}}});
+    up.api.patch(PODS, "default", "three", "", PatchKind::Merge, &released).await.unwrap();
+    up.until("the pod that is no longer on hold", async |up| {
+        (on(up, "three").await == "blue-1").then_some(())
+    })
+    .await;
+}
+
+#[test]
+fn a_bad_expression_is_refused_before_anything_starts() {
+    let dir = crate::common::directory();
+    let config = dir.join("scheduler");
+    let file = json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "profiles": [{
+            "plugins": {"multiPoint": {"enabled": [{"name": "Expression/teams"}]}},
+            "pluginConfig": [{"name": "Expression/teams", "args": {"filter": "node.labls['team'] == 'red'"}}],
+        }],
+    });
+    std::fs::write(&config, file.to_string()).unwrap();
+    let out = binary().args(["up", "--port", "0", "--scheduler-config"]).arg(&config).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success());
+    for want in [
+        "profiles[0].pluginConfig[0].args.filter: Invalid value: ERROR: <input>:1:5: undefined field 'labls'",
+        " | node.labls['team'] == 'red'\n | ....^",
+        "node.labels",
+    ] {
+        assert!(text.contains(want), "{want}: {text}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
