@@ -45,7 +45,8 @@ impl Lane {
                 SchedulerAction::Bind { pod, .. }
                 | SchedulerAction::Prepare { pod, .. }
                 | SchedulerAction::Unschedulable { pod, .. }
-                | SchedulerAction::ClearNomination { pod },
+                | SchedulerAction::ClearNomination { pod }
+                | SchedulerAction::ReleaseClaims { pod, .. },
             ) => Some(Self::Pod(pod.uid.clone())),
             Action::Scheduler(SchedulerAction::Extend { pod, extender, what, .. }) => Some(match what {
                 ExtenderCall::Bind(_) => Self::Pod(pod.uid.clone()),

@@ -22,6 +22,8 @@ pub enum ActionId {
     Unschedulable(String),
     /// The end of the nomination of the pod of this UID.
     ClearNomination(String),
+    /// `ReleaseClaims` for the pod of this UID.
+    ReleaseClaims(String),
     /// The deletion of a victim, by its UID and that of its preemptor.
     Preempt(String, String),
     /// A write of a workload's status, by its number.
@@ -65,6 +67,7 @@ fn scheduler_id(action: &SchedulerAction) -> Option<ActionId> {
         SchedulerAction::Extend { call, .. } => ActionId::Extend(*call),
         SchedulerAction::Unschedulable { pod, .. } => ActionId::Unschedulable(pod.uid.clone()),
         SchedulerAction::ClearNomination { pod } => ActionId::ClearNomination(pod.uid.clone()),
+        SchedulerAction::ReleaseClaims { pod, .. } => ActionId::ReleaseClaims(pod.uid.clone()),
         SchedulerAction::Preempt { victim, preemptor, .. } => {
             ActionId::Preempt(victim.uid.clone(), preemptor.uid.clone())
         }

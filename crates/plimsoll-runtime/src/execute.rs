@@ -331,6 +331,7 @@ fn log_answer(action: &Action, answer: &Answer) {
         Action::Scheduler(SchedulerAction::Unschedulable { .. }) => "setting the condition PodScheduled",
         Action::Scheduler(SchedulerAction::ClearNomination { .. }) => "clearing nominatedNodeName",
         Action::Scheduler(SchedulerAction::Preempt { .. }) => "deleting a victim",
+        Action::Scheduler(SchedulerAction::ReleaseClaims { .. }) => "releasing claims for devices",
         Action::Queueing(QueueAction::DeactivateWorkload { .. }) => "deactivating a workload",
         Action::Queueing(QueueAction::FailPod { .. }) => "terminating a pod",
         Action::Scheduler(_) | Action::Queueing(_) => "",

@@ -9,7 +9,7 @@ use plimsoll_client::Supervisor;
 use plimsoll_engine::EngineConfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, WORKLOADS};
+use crate::api::Api;
 use crate::cache::Cache;
 use crate::extender::Extenders;
 use crate::health::{Health, SILENCE};
@@ -238,11 +238,11 @@ impl Runtime {
             synced: synced.clone(),
             health: health.clone(),
         };
-        let mut workloads = None;
+        let mut given = Vec::new();
         for resource in resources {
             let follower = ingest::Follower::new(api.clone(), resource, sinks.clone());
-            if resource == WORKLOADS {
-                workloads = Some(follower.memory());
+            if take_over::GIVES.contains(&resource) {
+                given.push((resource, follower.memory()));
             }
             let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
             supervisor.spawn(name, move || follower.clone().run(stop.clone()));
@@ -250,7 +250,7 @@ impl Runtime {
         supervisor.spawn("taking over", {
             let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());
             move || {
-                let work = take_over::run(api.clone(), claim.clone(), workloads.clone(), inbox.clone());
+                let work = take_over::run(api.clone(), claim.clone(), given.clone(), inbox.clone());
                 let stop = stop.clone();
                 async move { stop.run_until_cancelled(work).await.unwrap_or_default() }
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{Api, Error, WORKLOADS};
+use crate::api::{Api, DEVICE_CLAIMS, Error, Resource, WORKLOADS};
 use crate::driver::Inbox;
 use crate::lease::Claim;
 use crate::watch::Memory;
@@ -12,44 +12,53 @@ const PAGE: usize = 500;
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Waits until this process leads and has seen what the leader before it wrote to workloads, then has the engine decide.
+/// Resources of which a leader gives something away in writes: quota, devices.
+pub const GIVES: [Resource; 2] = [WORKLOADS, DEVICE_CLAIMS];
+
+/// Waits until this process leads and has seen what the leader before it wrote to workloads and claims for devices, then has
+/// the engine decide. `given`: what has been seen of those that are watched.
 ///
-/// That one wrote nothing after it lost the Lease; but the watch may be late, and quota that it gave would be given
-/// again. Pods need no such look: a node refuses those that it has no room for.
-pub async fn run(api: Api, claim: Claim, workloads: Option<Memory>, inbox: Inbox) {
+/// That one wrote nothing after it lost the Lease; but the watch may be late, and quota or devices that it gave would be
+/// given again. Pods need no such look: a node refuses those that it has no room for.
+pub async fn run(api: Api, claim: Claim, given: Vec<(Resource, Memory)>, inbox: Inbox) {
     if !claim.wait().await {
         return;
     }
     // Without an election nobody has led before, for all this process knows, and its lists are new.
-    if let Some(workloads) = workloads.filter(|_| !claim.is_uncontested()) {
-        caught_up(&api, &workloads).await;
+    if !claim.is_uncontested() {
+        for (resource, seen) in given {
+            caught_up(&api, resource, &seen).await;
+        }
     }
     inbox.lead();
 }
 
-/// Waits until everything that was written to workloads until now has been handed on.
-async fn caught_up(api: &Api, workloads: &Memory) {
+/// Waits until everything that was written to objects of a resource until now has been handed on.
+async fn caught_up(api: &Api, resource: Resource, seen: &Memory) {
     let mut pause = RETRY.0;
     let newest = loop {
-        match newest(api).await {
+        match newest(api, resource).await {
             Ok(newest) => break newest,
-            Err(e) => tracing::warn!(error = %e, "workloads could not be looked at before taking over"),
+            Err(e) => {
+                let what = resource.plural;
+                tracing::warn!(error = %e, what, "objects could not be listed before taking over");
+            }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RETRY.1);
     };
-    workloads.reached(newest).await;
+    seen.reached(newest).await;
 }
 
-/// The newest version of a workload; 0 when there is none.
-async fn newest(api: &Api) -> Result<u64, Error> {
+/// The newest version of an object of a resource; 0 when there is none.
+async fn newest(api: &Api, resource: Resource) -> Result<u64, Error> {
     let mut newest = 0;
     let mut next = String::new();
     loop {
-        let path = format!("{}?limit={PAGE}{next}", WORKLOADS.collection(""));
+        let path = format!("{}?limit={PAGE}{next}", resource.collection(""));
         let page = match api.get_metadata(&path).await {
             Ok(page) => page,
-            // Workloads are not served: there are none.
+            // The resource is not served: there are none.
             Err(e) if e.is_not_found() => return Ok(newest),
             Err(e) => return Err(e),
         };
@@ -127,10 +136,10 @@ mod tests {
         let api = Api::direct(Arc::new(Server::default()), "test");
         let seen = Memory::default();
         seen.saw("8");
-        let late = tokio::time::timeout(Duration::from_secs(60), caught_up(&api, &seen)).await;
+        let late = tokio::time::timeout(Duration::from_secs(60), caught_up(&api, WORKLOADS, &seen)).await;
         assert!(late.is_err(), "a write of the leader before has not been seen");
         seen.saw("9");
-        caught_up(&api, &seen).await;
+        caught_up(&api, WORKLOADS, &seen).await;
     }
 
     #[test]

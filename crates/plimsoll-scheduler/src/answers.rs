@@ -86,6 +86,11 @@ impl Scheduler {
                 let key = (pod.uid.clone(), Kind::Nomination);
                 self.settle(key, action, failed, true);
             }
+            Action::ReleaseClaims { pod, deallocate, .. } => {
+                if failed && *deallocate {
+                    self.deallocation_failed(&pod.uid);
+                }
+            }
             // These have events of their own, or need no answer.
             Action::Bind { .. } | Action::Prepare { .. } | Action::Extend { .. } | Action::Record { .. } => {}
         }
@@ -114,6 +119,14 @@ impl Scheduler {
                 Some(Stage::InFlight) => self.activate(id),
                 Some(Stage::Active | Stage::Backoff | Stage::ErrorBackoff) | None => {}
             }
+        }
+    }
+
+    /// The pod is tried again after its backoff, as upstream does where PostFilter fails.
+    fn deallocation_failed(&mut self, uid: &str) {
+        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        if self.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable) {
+            self.admit_to(id, Stage::ErrorBackoff);
         }
     }
 
@@ -170,6 +183,7 @@ impl Scheduler {
             | Action::Prepare { .. }
             | Action::Extend { .. }
             | Action::ClearNomination { .. }
+            | Action::ReleaseClaims { .. }
             | Action::Preempt { .. }
             | Action::Record { .. } => Wanted::Never,
         }

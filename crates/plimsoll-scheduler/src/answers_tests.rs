@@ -112,9 +112,11 @@ impl World {
             Action::Unschedulable { .. } => self.broken.explanations,
             Action::ClearNomination { .. } => self.broken.clearings,
             Action::Preempt { .. } => self.broken.preemptions,
-            Action::Bind { .. } | Action::Prepare { .. } | Action::Extend { .. } | Action::Record { .. } => {
-                false
-            }
+            Action::Bind { .. }
+            | Action::Prepare { .. }
+            | Action::Extend { .. }
+            | Action::ReleaseClaims { .. }
+            | Action::Record { .. } => false,
         };
         if fails {
             let answer = Answer::Failed("the server is currently unable to handle the request".into());
@@ -137,7 +139,10 @@ impl World {
                 self.change(&pod.uid, |s| s.pod.status.nominated_node_name.clear());
             }
             Action::Preempt { victim, .. } => self.delete(&victim.uid),
-            Action::Prepare { .. } | Action::Extend { .. } | Action::Record { .. } => return,
+            Action::Prepare { .. }
+            | Action::Extend { .. }
+            | Action::ReleaseClaims { .. }
+            | Action::Record { .. } => return,
         }
         self.news
             .push(Event::Answer(crate::Event::Answered { action: Box::new(action), answer: Answer::Done }));

@@ -3,7 +3,7 @@
 use super::cluster::PodId;
 use super::framework::{AssumedPod, BindResult, CycleState, PluginId, RemoteCall};
 use super::runner::Runner;
-use super::{Action, ExtenderAnswer, ExtenderCall, Note, Scheduler};
+use super::{Action, DeviceGrant, ExtenderAnswer, ExtenderCall, Note, Scheduler};
 use plimsoll_state::cast::index32;
 
 /// An assumed pod: counted on its node, not bound yet.
@@ -18,16 +18,28 @@ pub(crate) struct Assumed {
     /// The call to be answered outside of the process, and whether its failure is ignored. In a box: few pods have one,
     /// and every assumed pod has a record.
     call: Option<Box<(u64, bool)>>,
+    /// Claims that PreBind reserves for it.
+    claims: Box<[DeviceGrant]>,
 }
 
 impl Assumed {
     pub fn new(profile: u32, state: CycleState) -> Self {
-        Self { profile, state, binder: None, call: None }
+        Self { profile, state, binder: None, call: None, claims: Box::default() }
     }
 
     /// The plugin that binds it.
     pub fn binder(&self) -> Option<PluginId> {
         self.binder.map(|(plugin, _)| plugin)
+    }
+
+    /// Notes the claims that PreBind reserves for it.
+    pub fn reserves(&mut self, claims: &[DeviceGrant]) {
+        self.claims = claims.into();
+    }
+
+    /// The claims that PreBind has reserved for it, or tried to.
+    pub fn take_claims(&mut self) -> Vec<DeviceGrant> {
+        std::mem::take(&mut self.claims).into()
     }
 
     pub fn state(&self) -> &CycleState {

@@ -181,6 +181,10 @@ impl Scheduler {
             row.unschedulable_plugins = failure.plugins.clone();
             row.pending_plugins = failure.pending.clone();
         }
+        if !failure.deallocate.is_empty() {
+            let (pod, claims) = (self.pod_ref(id), failure.deallocate.clone());
+            self.outbox.push(Action::ReleaseClaims { pod, claims, deallocate: true });
+        }
         let text = failure.fit.full();
         let nominated = match candidate {
             Some(candidate) => {
@@ -423,6 +427,7 @@ pub(super) fn candidates(
 ) -> (Vec<Arc<Candidate>>, bool) {
     let post = post_filter::run(cycle, cluster, failure, (Some(rng), known));
     failure.fit.post_filter = post.text;
+    failure.deallocate = post.deallocate;
     (post.candidates, post.clear_nomination)
 }
 

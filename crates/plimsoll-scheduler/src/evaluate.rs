@@ -143,6 +143,7 @@ fn note(failure: &mut Failure, status: &Status) {
 /// Sums up why no node is feasible.
 pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts) -> Failure {
     let mut out = Failure {
+        deallocate: Vec::new(),
         fit: Fit { nodes: cycle.node_count(cluster), ..Fit::default() },
         plugins: cycle.restricted_by.clone(),
         pending: PluginIds::default(),
@@ -193,6 +194,7 @@ pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts)
 /// The same from ranks: only distinct rejections are counted.
 pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
     let mut out = Failure {
+        deallocate: Vec::new(),
         fit: Fit { nodes: cluster.node_count, ..Fit::default() },
         plugins: PluginIds::default(),
         pending: PluginIds::default(),

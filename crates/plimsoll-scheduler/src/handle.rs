@@ -1,5 +1,6 @@
 //! Events from outside → ground state, derived state and the queue.
 
+use super::Action;
 use super::cluster::amounts;
 use super::cluster::{Extra, OwnerKind, Pod, PodId};
 use super::events::{
@@ -350,13 +351,18 @@ impl Scheduler {
             // The answer to an earlier attempt.
             return;
         }
-        let Some(assumed) = self.reservations.end_assumed(id) else { return };
+        let Some(mut assumed) = self.reservations.end_assumed(id) else { return };
         if self.queue.get(id).is_none() {
             // Bound by another scheduler in the meantime, or gone: there is nothing to undo.
             return;
         }
         let view = self.is_watched().then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.unreserve(id, Some(&assumed));
+        let claims = assumed.take_claims();
+        if !claims.is_empty() {
+            let pod = self.pod_ref(id);
+            self.outbox.push(Action::ReleaseClaims { pod, claims, deallocate: false });
+        }
         self.cluster.unplace(id);
         self.capacity_freed();
         if let Some(view) = view {

@@ -67,7 +67,9 @@ impl Scheduler {
             }
             ClusterObject::DeviceClaim(raw) => {
                 let pair = self.cluster.objects.devices.put_claim(raw, &mut self.cluster.strings);
-                self.object_changed(EventResource::ResourceClaim, pair, ObjectChange::DeviceClaim);
+                if let Some(pair) = pair {
+                    self.object_changed(EventResource::ResourceClaim, pair, ObjectChange::DeviceClaim);
+                }
             }
             ClusterObject::DeviceSlice(raw) => {
                 let pair = self.cluster.objects.devices.put_slice(raw, &mut self.cluster.strings);

@@ -127,7 +127,8 @@ pub enum Event {
         /// Message of the API server.
         message: String,
     },
-    /// What became of [`Action::Preempt`], [`Action::Unschedulable`] or [`Action::ClearNomination`].
+    /// What became of [`Action::Preempt`], [`Action::Unschedulable`], [`Action::ClearNomination`] or
+    /// [`Action::ReleaseClaims`].
     Answered {
         /// The action.
         action: Box<Action>,
@@ -171,6 +172,8 @@ pub struct DeviceGrant {
     pub uid: String,
     /// Devices to write into `status.allocation`; none when the claim is allocated and only to be reserved.
     pub devices: Vec<model::AllocatedDevice>,
+    /// Devices that it has been allocated, when it is only to be reserved or released: with others it is another allocation.
+    pub allocated: Vec<model::AllocatedDevice>,
 }
 
 /// A claim to create for the extended resources of a pod that devices stand for.
@@ -248,6 +251,16 @@ pub enum Action {
     ClearNomination {
         /// The pod.
         pod: PodRef,
+    },
+    /// Take a pod that is not bound out of `status.reservedFor` of claims; `deallocate`: and take away their devices, where no
+    /// other pod uses them. Answered by [`Event::Answered`].
+    ReleaseClaims {
+        /// The pod.
+        pod: PodRef,
+        /// The claims, with what they have been allocated.
+        claims: Vec<DeviceGrant>,
+        /// Whether they are to be deallocated.
+        deallocate: bool,
     },
     /// Delete a victim of preemption, first marking it with condition `DisruptionTarget`. Answered by [`Event::Answered`].
     Preempt {

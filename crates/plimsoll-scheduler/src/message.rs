@@ -62,6 +62,8 @@ pub(crate) struct Failure {
     pub potential: Vec<NodeId>,
     /// Verdict on the pod's nominated node.
     pub nominated: Option<Code>,
+    /// Claims of the pod that PostFilter deallocates.
+    pub deallocate: Vec<crate::DeviceGrant>,
 }
 
 /// A note short enough for an event.

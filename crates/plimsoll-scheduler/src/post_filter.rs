@@ -1,6 +1,7 @@
 //! PostFilter: the plugins in order, and what they can do (upstream `RunPostFilterPlugins` in
 //! `framework/runtime/framework.go`).
 
+use super::DeviceGrant;
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::Cycle;
 use super::framework::{
@@ -20,6 +21,8 @@ pub(crate) struct PostFilter {
     pub candidates: Vec<Arc<Candidate>>,
     /// Whether the pod's nomination is to be cleared.
     pub clear_nomination: bool,
+    /// Claims of the pod to deallocate.
+    pub deallocate: Vec<DeviceGrant>,
 }
 
 /// A failed cycle, as PostFilter plugins see it.
@@ -30,6 +33,7 @@ struct Failed<'c, 'r> {
     /// Where the search for candidates starts; `None`: all candidates are wanted.
     rng: Option<&'c mut Rng>,
     known: Option<&'c mut DryRuns>,
+    deallocate: Vec<DeviceGrant>,
 }
 
 impl PostFilterHandle for Failed<'_, '_> {
@@ -77,6 +81,10 @@ impl PostFilterHandle for Failed<'_, '_> {
         self.cycle.filter(self.cluster, node)
     }
 
+    fn deallocate(&mut self, claim: DeviceGrant) {
+        self.deallocate.push(claim);
+    }
+
     fn known(&self) -> &[Option<DryRun>] {
         self.known.as_deref().map_or(&[], |known| known)
     }
@@ -102,9 +110,11 @@ pub(crate) fn run(
     let mut texts: Vec<String> = Vec::new();
     let mut out = PostFilter::default();
     let runner = cycle.runner;
-    let mut handle = Failed { cycle, cluster, failure, rng, known };
+    let mut handle = Failed { cycle, cluster, failure, rng, known, deallocate: Vec::new() };
     for i in &runner.post_filter {
-        match runner.at(*i).plugin.post_filter(&mut handle) {
+        let result = runner.at(*i).plugin.post_filter(&mut handle);
+        out.deallocate.append(&mut handle.deallocate);
+        match result {
             PostFilterResult::Candidates(candidates) => {
                 out.candidates = candidates;
                 return out;

@@ -89,6 +89,9 @@ impl Scheduler {
         (row.began, row.stage) = (now, Stage::Writing);
         let what = Box::new(row.work.clone());
         let node = self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
+        if let Some(assumed) = self.reservations.assumed_mut(id) {
+            assumed.reserves(&what.devices);
+        }
         let pod = self.pod_ref(id);
         self.outbox.push(Action::Prepare { pod, node, what });
     }

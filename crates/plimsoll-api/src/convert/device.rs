@@ -112,6 +112,8 @@ fn device(raw: lean::Device) -> Result<Device> {
 
 pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
     let mut raw: lean::Claim = decode("ResourceClaim", bytes)?;
+    let of_version: lean::Versioned = decode("ResourceClaim", bytes)?;
+    let version = of_version.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(0);
     let uid = raw.metadata.uid.take().unwrap_or_default();
     let owners = owners(raw.metadata.owner_references.take());
     let deleting = raw.metadata.deletion_timestamp.is_some();
@@ -126,6 +128,7 @@ pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
         namespace,
         name,
         uid,
+        version,
         owners,
         deleting,
         extended,

@@ -4,6 +4,7 @@ use plimsoll_engine::Unanswered;
 use plimsoll_queueing::{Condition, WorkloadKey, WorkloadUpdate, cond};
 use plimsoll_scheduler::{DeviceGrant, PodRef, PreBindWork};
 use plimsoll_state::Answer;
+use plimsoll_state::model::AllocatedDevice;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -21,7 +22,7 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
     match kind {
         0 => place(SchedulerAction::Bind { pod: pod(), node: "n".into() }),
         1 => {
-            let claim = DeviceGrant { namespace: "ns".into(), name: "c".into(), ..DeviceGrant::default() };
+            let claim = claim(number);
             let what = Box::new(PreBindWork { devices: vec![claim], ..PreBindWork::default() });
             place(SchedulerAction::Prepare { pod: pod(), node: "n".into(), what })
         }
@@ -38,6 +39,10 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
         }
         6 => Action::Queueing(QueueAction::DeactivateWorkload { key: key(), uid }),
         7 => Action::Queueing(QueueAction::FailPod { namespace: "ns".into(), name: uid.clone(), uid }),
+        10 => {
+            let (claims, deallocate) = (vec![claim(number)], number.is_multiple_of(2));
+            place(SchedulerAction::ReleaseClaims { pod: pod(), claims, deallocate })
+        }
         _ => {
             let reason = Condition { kind: cond::QUOTA_RESERVED.into(), ..Condition::default() };
             Action::Queueing(QueueAction::UpdateWorkload(Box::new(WorkloadUpdate {
@@ -50,6 +55,12 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
             })))
         }
     }
+}
+
+/// A claim, with devices to get or without.
+fn claim(number: u64) -> DeviceGrant {
+    let devices = vec![AllocatedDevice::default(); usize::from(number.is_multiple_of(3))];
+    DeviceGrant { namespace: "ns".into(), name: "c".into(), uid: "c".into(), devices, allocated: Vec::new() }
 }
 
 /// What the server makes of a request. Reads show an object of that name, sometimes another one than before.
@@ -88,7 +99,7 @@ proptest! {
     /// any order with any fault.
     #[test]
     fn every_action_gets_exactly_one_answer(
-        steps in proptest::collection::vec((0u8..8, 0u8..10, 0u8..3, 0u8..12), 0..160),
+        steps in proptest::collection::vec((0u8..8, 0u8..11, 0u8..3, 0u8..12), 0..160),
     ) {
         let (mut lanes, mut unanswered) = (Lanes::default(), Unanswered::default());
         let (mut running, mut number): (Vec<Running>, u64) = (Vec::new(), 0);

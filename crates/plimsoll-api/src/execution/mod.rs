@@ -4,9 +4,10 @@
 //! [`begin`] returns the first [`Step`] of an action. The caller sends the request or waits, and continues with the
 //! response until the step is [`Step::Done`]: `plimsoll-runtime` in an async task per action, the simulator from its
 //! event queue in virtual time. Transient failures are retried, conflicts are resolved by reading again; each loop has a
-//! bound, but for the one that finds out whether the update of a workload was carried out: what it gave away must not be
-//! given away again before that is known. [`crate::lanes`] says in which order actions begin.
+//! bound, but for those that find out whether the update of a workload, or the allocation of a claim, was carried out: what
+//! it gave away must not be given away again before that is known. [`crate::lanes`] says in which order actions begin.
 
+mod claims;
 mod pods;
 mod pre_bind;
 pub mod status;
@@ -85,6 +86,9 @@ pub fn begin(action: Action, seen: Option<Arc<Value>>, now: Time) -> Result<Step
         Action::Scheduler(SchedulerAction::Prepare { pod, node, what }) => {
             Ok(pre_bind::begin(pod, node, *what))
         }
+        Action::Scheduler(SchedulerAction::ReleaseClaims { pod, claims, deallocate }) => {
+            Ok(claims::release(pod, claims, deallocate))
+        }
         Action::Scheduler(
             action @ (SchedulerAction::Unschedulable { .. }
             | SchedulerAction::ClearNomination { .. }
@@ -122,7 +126,8 @@ pub fn refuse(action: &Action, why: &str) -> Vec<Event> {
         Action::Scheduler(
             SchedulerAction::Unschedulable { .. }
             | SchedulerAction::Preempt { .. }
-            | SchedulerAction::ClearNomination { .. },
+            | SchedulerAction::ClearNomination { .. }
+            | SchedulerAction::ReleaseClaims { .. },
         )
         | Action::Queueing(QueueAction::DeactivateWorkload { .. } | QueueAction::FailPod { .. }) => {
             vec![answered(action.clone(), Answer::Failed(why.to_owned()))]

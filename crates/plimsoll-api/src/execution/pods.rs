@@ -99,6 +99,7 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
         }
         SchedulerAction::Bind { .. }
         | SchedulerAction::Prepare { .. }
+        | SchedulerAction::ReleaseClaims { .. }
         | SchedulerAction::Extend { .. }
         | SchedulerAction::Record { .. } => Step::Done(Box::default()),
     }

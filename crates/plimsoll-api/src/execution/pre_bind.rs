@@ -5,17 +5,13 @@ use std::collections::VecDeque;
 
 use plimsoll_engine::Event;
 use plimsoll_scheduler::{DeviceGrant, Event as SchedulerEvent, ExtendedClaim, PodRef, PreBindWork};
-use plimsoll_state::model::AllocatedDevice;
 use serde_json::{Value, json};
 
-use super::pods::bind_failed;
-use super::{CONFLICTS, Outcome, Step, send};
+use super::claims::{self, FINALIZER, allocation};
+use super::{Outcome, Step, send};
 use crate::json;
 use crate::request::{Error, PatchKind, Request};
 use crate::resource::{DEVICE_CLAIMS, PODS, VOLUME_CLAIMS, VOLUMES};
-
-/// Keeps a claim with devices from being deleted.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 type Then = Box<dyn FnOnce(Result<(), String>) -> Step + Send>;
 
@@ -36,28 +32,43 @@ pub(super) fn begin(pod: PodRef, node: String, what: PreBindWork) -> Step {
     writes.extend(what.extended.map(|claim| Write::Extended(*claim)));
     writes.extend(what.bindings.into_iter().map(|(claim, volume)| Write::Volume(claim, volume)));
     writes.extend(what.provisions.into_iter().map(Write::Provision));
-    next(pod, node, writes)
+    next(pod, node, writes, Vec::new())
 }
 
-fn next(pod: PodRef, node: String, mut writes: VecDeque<Write>) -> Step {
+/// `known`: what the scheduler is to know of claims before the answer, whatever that is.
+fn next(pod: PodRef, node: String, mut writes: VecDeque<Write>, mut known: Vec<Event>) -> Step {
     let Some(write) = writes.pop_front() else {
-        return Outcome::answer(Event::Scheduler(SchedulerEvent::Prepared(pod.uid)));
+        known.push(Event::Scheduler(SchedulerEvent::Prepared(pod.uid)));
+        return Step::Done(Box::new(Outcome { answers: known, ..Outcome::default() }));
     };
     let (of, on) = (pod.clone(), node.clone());
-    let then: Then = Box::new(move |result| match result {
-        Ok(()) => next(pod, node, writes),
-        Err(message) => bind_failed(pod.uid, message),
-    });
+    let then = move |result: Result<Option<Event>, String>| match result {
+        Ok(claim) => {
+            known.extend(claim);
+            next(pod, node, writes, known)
+        }
+        Err(message) => {
+            known.push(Event::Scheduler(SchedulerEvent::BindFailed { uid: pod.uid, message }));
+            Step::Done(Box::new(Outcome { answers: known, ..Outcome::default() }))
+        }
+    };
     match write {
-        Write::Grant(grant) => allocate(of, on, grant, CONFLICTS, then),
-        Write::Extended(claim) => extended(of, on, claim, then),
-        Write::Volume(claim, volume) => bind_volume(claim, volume, then),
+        Write::Grant(grant) => {
+            claims::grant(of, on, grant, Box::new(|result| then(result.map(|c| claims::written(&c)))))
+        }
+        Write::Extended(claim) => extended(of, on, claim, plain(then)),
+        Write::Volume(claim, volume) => bind_volume(claim, volume, plain(then)),
         Write::Provision((namespace, name)) => {
             let body = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": on}}});
             let request = Request::patch(VOLUME_CLAIMS, &namespace, &name, "", PatchKind::Merge, body);
-            send(request, move |response| then(done(response)))
+            send(request, move |response| plain(then)(done(response)))
         }
     }
+}
+
+/// Continues a write of which the scheduler needs to know nothing but how it ended.
+fn plain(then: impl FnOnce(Result<Option<Event>, String>) -> Step + Send + 'static) -> Then {
+    Box::new(|result| then(result.map(|()| None)))
 }
 
 fn done(response: Result<Value, Error>) -> Result<(), String> {
@@ -80,74 +91,6 @@ fn bind_volume((namespace, name): (String, String), volume: String, then: Then) 
         });
         let request = Request::patch(VOLUMES, "", &volume, "", PatchKind::Merge, body);
         send(request, move |response| then(done(response)))
-    })
-}
-
-/// Allocates a claim if it has devices to get, and reserves it for the pod. On a conflict the claim is read again.
-fn allocate(pod: PodRef, node: String, grant: DeviceGrant, left: u32, then: Then) -> Step {
-    if left == 0 {
-        return then(Err(format!("claim {}/{} keeps changing", grant.namespace, grant.name)));
-    }
-    send(Request::get(DEVICE_CLAIMS, &grant.namespace, &grant.name), move |response| {
-        let claim = match response {
-            Ok(claim) => claim,
-            Err(e) => return then(Err(e.to_string())),
-        };
-        if let Some(what) = overtaken(&grant, &claim) {
-            let message = format!("claim {}/{} got {what} in the meantime", grant.namespace, grant.name);
-            return then(Err(message));
-        }
-        let mut finalizers: Vec<Value> = json::list(&claim, &["metadata", "finalizers"]).to_vec();
-        if grant.is_reservation() || finalizers.iter().any(|f| f == FINALIZER) {
-            return reserve(pod, node, grant, &claim, left, then);
-        }
-        finalizers.push(FINALIZER.into());
-        let body = json!({"metadata": {
-            "uid": grant.uid, "resourceVersion": json::version(&claim), "finalizers": finalizers,
-        }});
-        let (namespace, name) = (&grant.namespace, &grant.name);
-        let request = Request::patch(DEVICE_CLAIMS, namespace, name, "", PatchKind::Merge, body);
-        send(request, move |response| match response {
-            Ok(claim) => reserve(pod, node, grant, &claim, left, then),
-            Err(e) if e.is_conflict() => allocate(pod, node, grant, left - 1, then),
-            Err(e) => then(Err(e.to_string())),
-        })
-    })
-}
-
-/// What has happened to a claim since it was decided on, where that decides against it (upstream
-/// `plugins/dynamicresources/dynamicresources.go`, `bindClaim`).
-fn overtaken(grant: &DeviceGrant, claim: &Value) -> Option<&'static str> {
-    let allocated = claim["status"]["allocation"].is_object();
-    if claim["metadata"]["deletionTimestamp"].is_string() {
-        Some("deleted")
-    } else if !grant.is_reservation() && allocated {
-        Some("allocated elsewhere")
-    } else if grant.is_reservation() && !allocated {
-        Some("deallocated elsewhere")
-    } else {
-        None
-    }
-}
-
-fn reserve(pod: PodRef, node: String, grant: DeviceGrant, claim: &Value, left: u32, then: Then) -> Step {
-    let mut reserved: Vec<Value> = json::list(claim, &["status", "reservedFor"]).to_vec();
-    if !reserved.iter().any(|r| r["uid"] == *pod.uid) {
-        reserved.push(json!({"resource": "pods", "name": pod.name, "uid": pod.uid}));
-    }
-    let mut status = json!({"reservedFor": reserved});
-    if !grant.is_reservation() {
-        status["allocation"] = allocation(&grant.devices, &node);
-    }
-    let body = json!({
-        "metadata": {"uid": grant.uid, "resourceVersion": json::version(claim)}, "status": status,
-    });
-    let (namespace, name) = (&grant.namespace, &grant.name);
-    let request = Request::patch(DEVICE_CLAIMS, namespace, name, "status", PatchKind::Merge, body);
-    send(request, move |response| match response {
-        Ok(_) => then(Ok(())),
-        Err(e) if e.is_conflict() => allocate(pod, node, grant, left - 1, then),
-        Err(e) => then(Err(e.to_string())),
     })
 }
 
@@ -240,22 +183,5 @@ fn delete(namespace: String, name: String, then: Then) -> Step {
             send(request, move |response| then(gone(response)))
         }
         failed => then(gone(failed)),
-    })
-}
-
-fn allocation(devices: &[AllocatedDevice], node: &str) -> Value {
-    let result = |d: &AllocatedDevice| {
-        let mut out = json!({"request": d.request, "driver": d.driver, "pool": d.pool, "device": d.device});
-        if d.admin {
-            out["adminAccess"] = true.into();
-        }
-        out
-    };
-    let results: Vec<Value> = devices.iter().map(result).collect();
-    json!({
-        "devices": {"results": results},
-        "nodeSelector": {"nodeSelectorTerms": [{
-            "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
-        }]},
     })
 }

@@ -108,6 +108,19 @@ pub struct Claim {
     pub status: Option<ClaimStatus>,
 }
 
+/// The version of an object. Few kinds need it, so that [`ObjectMeta`] does not read it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Versioned {
+    pub metadata: Version,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Version {
+    pub resource_version: Option<String>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClaimSpec {

@@ -140,15 +140,20 @@ impl Devices {
         self.slices.remove(name)
     }
 
-    /// Adds or replaces a claim.
-    pub fn put_claim(&mut self, raw: &model::ResourceClaim, strings: &mut Interner) -> Pair<Claim> {
+    /// Adds or replaces a claim. `None`: a later state of it is known, from the response to a write (upstream's assume
+    /// cache, `util/assumecache`).
+    pub fn put_claim(&mut self, raw: &model::ResourceClaim, strings: &mut Interner) -> Option<Pair<Claim>> {
         let key = (strings.intern(&raw.namespace), raw.name.clone());
+        let is_newer = |c: &Arc<Claim>| c.raw.uid == raw.uid && c.raw.version > raw.version;
+        if raw.version > 0 && self.claims.get(&key).is_some_and(is_newer) {
+            return None;
+        }
         if raw.allocation.is_some() {
             self.in_flight.remove(&key);
             self.forget_extended(key.0, raw);
         }
         let new = Arc::new(Claim::new(raw, strings));
-        (self.claims.insert(key, Arc::clone(&new)), Some(new))
+        Some((self.claims.insert(key, Arc::clone(&new)), Some(new)))
     }
 
     /// Takes a claim out.

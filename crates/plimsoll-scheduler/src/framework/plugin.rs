@@ -7,6 +7,7 @@ use super::{
     Code, Counts, CycleState, ExtensionPoint, PermitResult, Placement, PodGroupAssignments, PodGroupView,
     Status, WaitingPods,
 };
+use crate::DeviceGrant;
 use crate::PreBindWork;
 use crate::cluster::{Cluster, NodeId, PodId, Shape};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource};
@@ -201,6 +202,9 @@ pub trait PostFilterHandle {
 
     /// Filter, with the pods nominated to the node (`RunFilterPluginsWithNominatedPods`).
     fn filter(&mut self, node: NodeId) -> Status;
+
+    /// Has a claim of the pod deallocated, unless something has changed meanwhile.
+    fn deallocate(&mut self, claim: DeviceGrant);
 
     /// The outcomes of earlier dry runs that still hold, by number of the node; shorter than the number of nodes where
     /// there are none.

@@ -97,6 +97,17 @@ fn claim_name(cluster: &Cluster, pod: PodId, c: &PodResourceClaim) -> Result<Opt
     }
 }
 
+/// A claim and what it has been allocated.
+fn held(claim: &ResourceClaim) -> DeviceGrant {
+    DeviceGrant {
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        uid: claim.uid.clone(),
+        devices: Vec::new(),
+        allocated: claim.allocation.as_ref().map_or_else(Vec::new, |a| a.devices.clone()),
+    }
+}
+
 fn is_for(cluster: &Cluster, pod: PodId, claim: &ResourceClaim) -> bool {
     let uid = &*cluster.pods[pod].uid;
     claim.owners.iter().any(|o| o.controller && o.uid == uid)
@@ -163,17 +174,15 @@ impl State {
         node: NodeId,
     ) -> Result<(Vec<DeviceGrant>, Option<Box<ExtendedClaim>>), String> {
         let given = self.allocate(cluster, node).map_err(|_| CANNOT_ALLOCATE.to_owned())?;
-        let grant = |c: &ResourceClaim, devices| DeviceGrant {
-            namespace: c.namespace.clone(),
-            name: c.name.clone(),
-            uid: c.uid.clone(),
-            devices,
-        };
-        let unreserved = |c: &&Arc<Claim>| !c.raw.reserved_for.contains(&self.pod.1);
-        let mut out: Vec<DeviceGrant> =
-            self.allocated.iter().filter(unreserved).map(|c| grant(&c.raw, Vec::new())).collect();
+        // Those that are reserved for the pod, too: as far as is known, and an earlier attempt may have released them.
+        let mut out: Vec<DeviceGrant> = self.allocated.iter().map(|c| held(&c.raw)).collect();
         let mut given = given.into_iter();
-        out.extend(self.open.iter().zip(given.by_ref()).map(|((c, _), g)| grant(&c.raw, g.devices)));
+        out.extend(
+            self.open
+                .iter()
+                .zip(given.by_ref())
+                .map(|((c, _), g)| DeviceGrant { devices: g.devices, ..held(&c.raw) }),
+        );
         let claim = given.next().map(|g| {
             let here = || self.extended_on(cluster, node);
             let ask = |r: &DeviceRequest| match r.alternatives.first() {
@@ -221,18 +230,15 @@ impl State {
         now.sum::<i64>() + before.sum::<i64>()
     }
 
-    /// The message of PostFilter about the claims.
-    fn deallocation(&self) -> &'static str {
+    /// The claim that PostFilter deallocates: one that kept the pod from a node, and that no other pod uses.
+    fn deallocation(&self) -> Option<&Arc<Claim>> {
         let unused = |c: &Claim| match c.raw.reserved_for.as_slice() {
             [] => true,
             [one] => *one == self.pod.1,
             _ => false,
         };
         let unavailable = self.unavailable.borrow();
-        if unavailable.iter().filter_map(|i| self.allocated.get(*i)).any(|c| unused(c)) {
-            return "deallocation of ResourceClaim completed";
-        }
-        "still not schedulable"
+        unavailable.iter().filter_map(|i| self.allocated.get(*i)).find(|c| unused(c))
     }
 
     fn usable(&self, cluster: &Cluster, claim: &Claim, node: NodeId) -> bool {
@@ -308,15 +314,22 @@ impl Plugin for DynamicResources {
         PreFilterResult::go(state)
     }
 
-    /// Never ends the search for other ways. A claim that kept the pod from a node and that no other pod uses would be
-    /// deallocated.
+    /// Never ends the search for other ways. A claim that kept the pod from a node and that no other pod uses is deallocated.
     fn post_filter(&self, handle: &mut dyn PostFilterHandle) -> PostFilterResult {
         if handle.state().read::<Begun>().is_none() {
             // Upstream's PostFilter misses the state that its PreFilter did not get to write.
             return PostFilterResult::Error("not found".to_owned());
         }
-        let state = handle.state().read::<Rc<State>>();
-        let text = state.map_or("no new claims to deallocate", |state| state.deallocation());
+        let text = match handle.state().read::<Rc<State>>().cloned() {
+            None => "no new claims to deallocate",
+            Some(state) => match state.deallocation() {
+                Some(claim) => {
+                    handle.deallocate(held(&claim.raw));
+                    "deallocation of ResourceClaim completed"
+                }
+                None => "still not schedulable",
+            },
+        };
         PostFilterResult::Unschedulable { text: text.to_owned(), clear_nomination: false }
     }
 

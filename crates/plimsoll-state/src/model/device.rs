@@ -184,6 +184,8 @@ pub struct ResourceClaim {
     pub name: String,
     /// UID.
     pub uid: String,
+    /// `metadata.resourceVersion`; 0: not known.
+    pub version: u64,
     /// Owners.
     pub owners: Vec<OwnerRef>,
     /// Whether deletion has been asked for.
