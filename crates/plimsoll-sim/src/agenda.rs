@@ -48,6 +48,8 @@ pub enum Event {
     Job(String),
     /// The garbage collector looks at workloads of pods.
     Collect,
+    /// The resource claim controller looks at claims and pods.
+    Claims,
     /// A kubelet looks at a pod.
     Kubelet(String),
     /// A node has changed.
@@ -86,6 +88,7 @@ impl Event {
             | Self::Answer(_)
             | Self::Job(_)
             | Self::Collect
+            | Self::Claims
             | Self::Kubelet(_)
             | Self::Node(_)
             | Self::Kubelets

@@ -3,6 +3,7 @@
 
 mod admin;
 pub mod autoscaler;
+mod devices;
 mod hopes;
 mod pods;
 mod reading;
@@ -63,6 +64,10 @@ pub struct Users {
     idle: BTreeMap<Name, Time>,
     /// Whether the check is active; `None`: it is deleted.
     check: Option<bool>,
+    /// Which shared claims and templates there are to be.
+    claims: devices::Wanted,
+    /// Generation of the newest ResourceSlice.
+    generation: u64,
     /// Answers of the check's controller in thousandths: `Retry`, `Rejected`.
     answers: (u32, u32),
     answered: u64,
@@ -94,6 +99,8 @@ impl Users {
             namespace: Some(true),
             idle: BTreeMap::new(),
             check: Some(true),
+            claims: devices::Wanted::default(),
+            generation: 0,
             answers: (0, 0),
             answered: 0,
         };
@@ -108,6 +115,7 @@ impl Users {
         self.answers = (0, 0);
         self.check = Some(true);
         self.namespace = Some(true);
+        self.claims = devices::Wanted::default();
     }
 
     /// Creates an object, or makes spec and status of one that is there what they are in `object`.

@@ -231,6 +231,7 @@ impl World {
             Event::Provide(name) => users.provide(name, network),
             Event::Finish(name, round) => users.finish(name, *round, network),
             Event::Collect => cluster.collect(network),
+            Event::Claims => cluster.sync_claims(network),
             Event::Users => {
                 users.look(network);
                 network.agenda.after(LOOK, Event::Users);
@@ -282,6 +283,7 @@ impl World {
             | Event::Answer(_)
             | Event::Job(_)
             | Event::Collect
+            | Event::Claims
             | Event::Kubelet(_)
             | Event::Node(_)
             | Event::Kubelets

@@ -37,11 +37,19 @@ pub enum Kind {
     WorkloadPriorityClass,
     /// Run windows.
     RunWindow,
+    /// Classes of devices.
+    DeviceClass,
+    /// Devices.
+    ResourceSlice,
+    /// Templates of claims for devices.
+    ClaimTemplate,
+    /// Claims for devices.
+    ResourceClaim,
 }
 
 impl Kind {
     /// All kinds. Lists of a client that starts are read in this order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::Namespace,
         Self::Node,
         Self::Pod,
@@ -58,6 +66,10 @@ impl Kind {
         Self::Topology,
         Self::WorkloadPriorityClass,
         Self::RunWindow,
+        Self::DeviceClass,
+        Self::ResourceSlice,
+        Self::ClaimTemplate,
+        Self::ResourceClaim,
     ];
 
     /// The resource that has it.
@@ -79,6 +91,10 @@ impl Kind {
             Self::Topology => resource::TOPOLOGIES,
             Self::WorkloadPriorityClass => resource::WORKLOAD_PRIORITY_CLASSES,
             Self::RunWindow => resource::RUN_WINDOWS,
+            Self::DeviceClass => resource::DEVICE_CLASSES,
+            Self::ResourceSlice => resource::DEVICE_SLICES,
+            Self::ClaimTemplate => resource::CLAIM_TEMPLATES,
+            Self::ResourceClaim => resource::DEVICE_CLAIMS,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A model of the Kubernetes API: objects with versions, preconditions, finalizers, bindings, the webhooks of
 //! `plimsoll-jobs`, and a log of changes per kind that watches read. It never fails by itself; faults happen on the way to it and back.
 
+mod claims;
 mod client;
 mod kind;
 pub mod merge;
@@ -319,6 +320,9 @@ impl Api {
         }
         if new == *old {
             return Ok(old);
+        }
+        if kind == Kind::ResourceClaim {
+            claims::validate(&old, &new)?;
         }
         self.validate(kind, name, if status { "status" } else { "" }, &new, Some(&old), now)?;
         if new["spec"] != old["spec"] {

@@ -5,6 +5,7 @@ mod autoscaling;
 mod calendar;
 mod checks;
 mod dependencies;
+mod devices;
 mod pods;
 mod preemptions;
 pub mod quota;
@@ -25,6 +26,7 @@ use crate::scenario::extensions::refuses;
 use autoscaling::Requests;
 use checks::Checks;
 use dependencies::Dependencies;
+use devices::Devices;
 use pods::Pods;
 use preemptions::Preemptions;
 use quota::{Quotas, Usage};
@@ -53,6 +55,8 @@ pub enum Rule {
     OutsideWindow,
     /// No pod is bound to a node that the extender refuses for it.
     Refused,
+    /// No device is in two claims, and pods are bound where their claims can be used.
+    Devices,
     /// No more pods run than their workload holds quota for.
     PodsWithoutQuota,
     /// The engine's books and the statuses say what the objects say.
@@ -111,6 +115,7 @@ pub struct Checkers {
     waiting: Waiting,
     preemptions: Preemptions,
     dependencies: Dependencies,
+    devices: Devices,
     jobs: slices::Jobs,
     /// Whether pods need the extender's consent.
     extended: bool,
@@ -155,6 +160,9 @@ impl Checkers {
         if kind == Kind::Job {
             self.jobs.know(&change.object, change.deleted);
         }
+        if kind == Kind::ResourceClaim {
+            return self.devices.claim_changed(&name, object, now);
+        }
         if kind == Kind::Pod {
             return self.pod_changed(&name, object, decided, now);
         }
@@ -196,6 +204,7 @@ impl Checkers {
     /// The rule that was broken.
     pub fn overdue(&self, calm: Time, now: Time) -> Result<(), Violation> {
         self.requests.overdue(calm, now)?;
+        self.devices.overdue(calm, now)?;
         let held = self.held.iter().map(|(name, held)| (name.1.as_str(), held));
         windows::check_ends(held, &self.quotas.windows, calm, now)
     }
@@ -214,6 +223,7 @@ impl Checkers {
                 return Err(Violation::new(Rule::Refused, message));
             }
         }
+        self.devices.pod_changed(name, object, now)?;
         let before = self.usage.clone();
         self.pods.changed(name, object);
         self.usage.bound = self.pods.on_nodes();

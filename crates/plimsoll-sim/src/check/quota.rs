@@ -103,6 +103,10 @@ impl Quotas {
             | Kind::ProvisioningRequest
             | Kind::PodTemplate
             | Kind::Topology
+            | Kind::DeviceClass
+            | Kind::ResourceSlice
+            | Kind::ClaimTemplate
+            | Kind::ResourceClaim
             | Kind::WorkloadPriorityClass => {}
         }
     }

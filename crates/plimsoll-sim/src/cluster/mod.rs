@@ -1,6 +1,7 @@
 //! The rest of the cluster: kubelets, the Job controller, garbage collection. Each looks at an object some time after it has
 //! changed, sees the API as it is then, and never fails: what is under test is Plimsoll.
 
+mod claims;
 mod job;
 mod kubelets;
 
@@ -15,6 +16,8 @@ use crate::api::{Change, Kind, Request, deleting, list, name_of, text, uid};
 use crate::dice::{Dice, Draw};
 use crate::network::Network;
 use crate::scenario::objects::NAMESPACE;
+use claims::Claims;
+pub use claims::claims_of;
 use kubelets::Kubelets;
 
 /// The rest of the cluster.
@@ -30,6 +33,7 @@ pub struct Cluster {
     /// UIDs of pods that have succeeded, by the UID of their Job.
     succeeded: BTreeMap<String, BTreeSet<String>>,
     kubelets: Kubelets,
+    claims: Claims,
 }
 
 /// The Job that owns an object: its name and UID.
@@ -71,6 +75,7 @@ impl Cluster {
             made: BTreeMap::new(),
             succeeded: BTreeMap::new(),
             kubelets: Kubelets::default(),
+            claims: Claims::default(),
         }
     }
 
@@ -84,6 +89,9 @@ impl Cluster {
         match kind {
             Kind::Job => self.look_at_job(&name_of(&change.object).1, network),
             Kind::Pod => {
+                if change.object["spec"]["resourceClaims"].is_array() {
+                    self.look_at_claims(network);
+                }
                 if change.deleted {
                     let wait = self.soon("collect", 20);
                     network.agenda.after(wait, Event::Collect);
@@ -124,7 +132,10 @@ impl Cluster {
             | Kind::AdmissionCheck
             | Kind::Topology
             | Kind::WorkloadPriorityClass
-            | Kind::RunWindow => {}
+            | Kind::RunWindow
+            | Kind::DeviceClass
+            | Kind::ResourceSlice => {}
+            Kind::ClaimTemplate | Kind::ResourceClaim => self.look_at_claims(network),
         }
     }
 

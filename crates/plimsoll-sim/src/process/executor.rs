@@ -49,8 +49,12 @@ impl Executor {
             let decided = self.first_decided(u, decided);
             self.decided.insert(u.id, decided);
         }
-        if let Some(pod) = binds(&action) {
+        // The node was chosen before what the pod needs there was written.
+        if let Action::Scheduler(PodAction::Prepare { pod, .. }) = &action {
             self.bound.insert(pod.uid.clone(), decided);
+        }
+        if let Some(pod) = binds(&action) {
+            self.bound.entry(pod.uid.clone()).or_insert(decided);
         }
         self.lanes.push(lane, action)
     }

@@ -19,6 +19,11 @@ pub fn waits_for_stop(workload: &Value) -> bool {
         && list(workload, &["metadata", "ownerReferences"]).is_empty()
 }
 
+/// Whether the scheduler reads it, besides nodes and pods.
+const fn is_of_cluster(kind: Kind) -> bool {
+    matches!(kind, Kind::Namespace | Kind::DeviceClass | Kind::ResourceSlice | Kind::ResourceClaim)
+}
+
 impl Process {
     pub(super) fn list_later(&self, kind: Kind, network: &mut Network) {
         let (latency, _) = network.list_latency(self.replica, kind);
@@ -80,6 +85,11 @@ impl Process {
                 Delta::Delete(name, uid) => {
                     self.gone(kind, &name, &uid, network);
                     self.known.see(kind, &name.1, None, network.now());
+                    if self.placement && is_of_cluster(kind) {
+                        let (kind, namespace) = (kind.name().to_owned(), name.0.clone());
+                        let event = ObjectEvent::ObjectDelete(kind, namespace, name.1.clone());
+                        self.tell(Event::Object(event), network);
+                    }
                     let event = match kind {
                         Kind::Pod => Some(Event::Object(ObjectEvent::PodDelete(uid))),
                         Kind::Node => Some(Event::Object(ObjectEvent::NodeDelete(name.1))),
@@ -96,7 +106,7 @@ impl Process {
     fn upsert(&mut self, kind: Kind, object: &Arc<Value>, network: &mut Network) {
         self.known.see(kind, text(object, &["metadata", "name"]), Some(object), network.now());
         // The bytes, where they are what is decoded.
-        let decoded = matches!(kind, Kind::Node | Kind::Pod | Kind::Namespace);
+        let decoded = matches!(kind, Kind::Node | Kind::Pod) || is_of_cluster(kind);
         let json = if decoded { object.to_string() } else { String::new() };
         let event = match kind {
             Kind::Node => plimsoll_api::convert::node(json.as_bytes())
@@ -105,6 +115,7 @@ impl Process {
                 .map(|p| Some(Event::Object(ObjectEvent::PodUpsert(Box::new(p))))),
             _ => {
                 if self.placement
+                    && is_of_cluster(kind)
                     && let Ok(Some(known)) =
                         plimsoll_api::convert::cluster_object(kind.name(), json.as_bytes())
                 {

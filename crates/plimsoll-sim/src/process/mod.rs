@@ -45,8 +45,8 @@ pub struct Process {
     role: Role,
     /// Since when it has led, if it followed before.
     led_since: Option<Time>,
-    /// The newest version of a workload that a watch has handed on.
-    newest: u64,
+    /// The newest versions of a workload and of a claim for devices that a watch has handed on.
+    newest: [u64; 2],
     engine: Engine,
     /// Last seen objects.
     objects: ObjectStore,
@@ -98,7 +98,15 @@ impl Known {
     fn see(&mut self, kind: Kind, name: &str, object: Option<&serde_json::Value>, now: Time) {
         if matches!(
             kind,
-            Kind::Pod | Kind::Job | Kind::Workload | Kind::ProvisioningRequest | Kind::PodTemplate
+            Kind::Pod
+                | Kind::Job
+                | Kind::Workload
+                | Kind::ProvisioningRequest
+                | Kind::PodTemplate
+                | Kind::DeviceClass
+                | Kind::ResourceSlice
+                | Kind::ClaimTemplate
+                | Kind::ResourceClaim
         ) {
             return;
         }
@@ -112,10 +120,11 @@ impl Known {
 
 /// Kinds that the process watches.
 fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
-    let (placement, provisioning) = (settings.placement, settings.provisioning);
+    let (placement, provisioning, devices) = (settings.placement, settings.provisioning, settings.devices);
     let needed = move |kind: &Kind| match kind {
         Kind::Pod | Kind::Job => placement,
         Kind::ProvisioningConfig | Kind::ProvisioningRequest | Kind::PodTemplate => provisioning,
+        Kind::DeviceClass | Kind::ResourceSlice | Kind::ClaimTemplate | Kind::ResourceClaim => devices,
         _ => true,
     };
     Kind::ALL.into_iter().filter(needed)
@@ -161,7 +170,7 @@ impl Process {
             replica,
             role: Role::Leads,
             led_since: None,
-            newest: 0,
+            newest: [0; 2],
             engine: Engine::new(config),
             objects,
             watches: watched(&settings).map(Watch::new).collect(),

@@ -8,13 +8,16 @@ use crate::agenda::Event as Happens;
 use crate::api::{Delta, Kind, name_of, version};
 use crate::network::Network;
 
+/// Kinds of which a leader gives something away in writes: quota, devices.
+const GIVES: [Kind; 2] = [Kind::Workload, Kind::ResourceClaim];
+
 /// What a process may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Another one leads: nothing but what the watches show is taken in.
     Follows,
-    /// The Lease is its own; the engine decides when a workload of this version was seen, once that is known.
-    TakesOver(Option<u64>),
+    /// The Lease is its own; the engine decides when a workload and a claim of these versions were seen, once those are known.
+    TakesOver(Option<[u64; 2]>),
     /// It decides.
     Leads,
 }
@@ -49,28 +52,28 @@ impl Process {
         network.agenda.after(latency, Happens::TakeOver(self.life));
     }
 
-    /// The versions of all workloads are there, or the list failed.
+    /// The versions of all workloads and claims for devices are there, or the list failed.
     pub fn take_over(&mut self, network: &mut Network) {
         let (_, fails) = network.list_latency(self.replica, Kind::Workload);
         if fails {
             return self.look_again(network);
         }
-        let newest = network.api.all(Kind::Workload).map(|w| version(w)).max();
-        self.role = Role::TakesOver(Some(newest.unwrap_or(0)));
+        let newest = |kind| network.api.all(kind).map(|w| version(w)).max().unwrap_or(0);
+        self.role = Role::TakesOver(Some(GIVES.map(newest)));
         self.lead_if_caught_up(network);
     }
 
     /// Notes what the watch handed on.
     pub(super) fn saw(&mut self, kind: Kind, delta: &Delta) {
         if let Delta::Upsert(object) = delta
-            && kind == Kind::Workload
+            && let Some(at) = GIVES.iter().position(|k| *k == kind)
         {
-            self.newest = self.newest.max(version(object));
+            self.newest[at] = self.newest[at].max(version(object));
         }
     }
 
     pub(super) fn lead_if_caught_up(&mut self, network: &mut Network) {
-        if matches!(self.role, Role::TakesOver(Some(newest)) if newest <= self.newest) {
+        if matches!(self.role, Role::TakesOver(Some([a, b])) if a <= self.newest[0] && b <= self.newest[1]) {
             self.role = Role::Leads;
             self.led_since = Some(network.now());
             self.step_at(network.now(), network);

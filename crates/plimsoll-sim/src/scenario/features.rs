@@ -4,6 +4,7 @@
 
 use plimsoll_state::rng::Rng;
 
+use super::devices::{Claims, MOST as MOST_DEVICES};
 use super::extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
 use super::{Form, JobSpec, Operation, Scenario, Timed};
 use crate::dice::{Dice, Draw};
@@ -41,7 +42,49 @@ pub fn add(scenario: &mut Scenario) {
             ignorable: rng.chance(300),
         });
     }
+    if scenario.settings.placement && rng.chance(300) {
+        devices(scenario, &mut rng);
+    }
     scenario.operations.sort_by_key(|o| o.at);
+}
+
+/// Jobs that no queue manages claim devices; slices, the class, templates and shared claims change.
+fn devices(scenario: &mut Scenario, rng: &mut Rng) {
+    scenario.settings.devices = true;
+    let nodes = scenario.plan.nodes.len();
+    // Enough for any pod, with a device for each shared claim that nobody uses any more: on each node that an extender may
+    // leave a pod, and on the first one otherwise.
+    let enough = 2 * MOST_DEVICES + 2;
+    let extended = scenario.settings.extender.is_some();
+    let some = |rng: &mut Rng| if rng.chance(500) { enough } else { 1 + rng.below(4) as u8 };
+    let devices = (0..nodes).map(|n| if n == 0 || extended { enough } else { some(rng) });
+    scenario.plan.devices = devices.collect();
+    for (_, spec) in submitted(scenario) {
+        if spec.form != Form::Unmanaged && rng.chance(400) {
+            spec.form = Form::Unmanaged;
+            (spec.after, spec.window, spec.elastic) = (None, None, false);
+        }
+        if spec.form == Form::Unmanaged && rng.chance(800) {
+            let own = |rng: &mut Rng| {
+                if rng.chance(600) { 1 + rng.below(u32::from(MOST_DEVICES)) as u8 } else { 0 }
+            };
+            let shared = |rng: &mut Rng| rng.chance(300);
+            spec.claims = Claims { own: [own(rng), own(rng)], shared: [shared(rng), shared(rng)] };
+        }
+    }
+    for _ in 0..rng.below(12) {
+        let at = rng.range(0, scenario.calm);
+        let operation = match rng.below(6) {
+            0 => Operation::DeviceClass { exists: rng.chance(500) },
+            1 => Operation::SharedClaim { claim: below(rng, 2), exists: rng.chance(500) },
+            2 => Operation::ClaimTemplate { devices: 1 + rng.below(2) as u8, exists: rng.chance(500) },
+            _ => {
+                let devices = rng.chance(700).then(|| rng.below(6) as u8);
+                Operation::Slice { node: below(rng, nodes), devices }
+            }
+        };
+        scenario.operations.push(Timed { at, operation });
+    }
 }
 
 /// All jobs that are submitted, in order of time, with their numbers.

@@ -83,6 +83,7 @@ fn settings(rng: &mut Rng) -> Settings {
         provisioning: false,
         extender: None,
         standby: false,
+        devices: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a run is made of, as data: settings, faults, the cluster as it is planned, and what happens when. A scenario
 //! says everything about a run; the same scenario gives the same run. Times are milliseconds since its start.
 
+pub mod devices;
 pub mod extensions;
 mod features;
 mod generate;
@@ -10,6 +11,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use devices::Claims;
 pub use extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
 pub use generate::{Profile, generate};
 
@@ -80,6 +82,9 @@ pub struct Settings {
     /// Whether a second replica follows the one that leads.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
+    /// Whether there are devices, and claims for them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub devices: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
@@ -143,6 +148,9 @@ pub struct Plan {
     /// Run windows `x0`, `x1`, …
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowSpec>,
+    /// Devices of each node; none: no device has a claim, and none is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<u8>,
 }
 
 /// CPUs of one flavor.
@@ -269,6 +277,9 @@ pub struct JobSpec {
     /// Whether it is an elastic Job: it has twice as many completions as pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
+    /// What each of its pods claims.
+    #[serde(default, skip_serializing_if = "Claims::is_empty")]
+    pub claims: Claims,
 }
 
 /// Something that happens at a time.
@@ -403,6 +414,32 @@ pub enum Operation {
         window: usize,
         /// What it is from now on.
         spec: Option<WindowSpec>,
+    },
+    /// The ResourceSlice of a node comes, changes or goes.
+    Slice {
+        /// Number of the node.
+        node: usize,
+        /// How many devices it has from now on.
+        devices: Option<u8>,
+    },
+    /// The DeviceClass is created or deleted.
+    DeviceClass {
+        /// Whether it is there.
+        exists: bool,
+    },
+    /// A ResourceClaim that pods share is created or deleted.
+    SharedClaim {
+        /// Its number.
+        claim: usize,
+        /// Whether it is there.
+        exists: bool,
+    },
+    /// A ResourceClaimTemplate is created or deleted.
+    ClaimTemplate {
+        /// Devices of its claims.
+        devices: u8,
+        /// Whether it is there.
+        exists: bool,
     },
     /// The namespace is created, changed, or deleted with everything in it.
     Namespace {

@@ -1,4 +1,12 @@
-//! Names of what users submit.
+//! Names of objects.
+
+/// The namespace of all jobs.
+pub const NAMESPACE: &str = "n";
+
+/// Name of a node.
+pub fn node_name(node: usize) -> String {
+    format!("node-{node}")
+}
 
 /// Name of a job and its workload.
 pub fn job_name(job: usize) -> String {

@@ -4,13 +4,12 @@ use plimsoll_kubelet::kubelet::DURATION;
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
+use super::devices;
 use super::extensions::annotate;
-pub use super::names::{job_name, pod_prefix};
+pub use super::names::{NAMESPACE, job_name, node_name, pod_prefix};
 use super::{Form, JobSpec, NodeSpec, QueueSpec, Quota, QuotaSpec, Settings, Stop};
 use crate::api::stamp;
 
-/// The namespace of all jobs.
-pub const NAMESPACE: &str = "n";
 /// Flavors.
 pub const FLAVORS: [&str; 2] = ["f0", "f1"];
 /// Configuration of requests to the cluster autoscaler.
@@ -21,11 +20,6 @@ pub const CHECK: &str = "check";
 pub const LEVELS: [&str; 2] = ["rack", "kubernetes.io/hostname"];
 /// Pods that a node can run.
 const PODS: i64 = 20;
-
-/// Name of a node.
-pub fn node_name(node: usize) -> String {
-    format!("node-{node}")
-}
 
 /// The namespace, with or without the label that ClusterQueues select.
 pub fn namespace(selected: bool) -> Value {
@@ -177,10 +171,12 @@ pub fn node(node: usize, s: &NodeSpec, now: Time) -> Value {
 /// The pod template of a job.
 fn template(s: &JobSpec) -> Value {
     let requests = json!({"cpu": s.cpus.to_string()});
-    json!({"spec": {
+    let mut template = json!({"spec": {
         "restartPolicy": "Never", "schedulerName": "default-scheduler",
         "containers": [{"name": "main", "image": "busybox", "resources": {"requests": requests}}],
-    }})
+    }});
+    devices::ask(&s.claims, &mut template);
+    template
 }
 
 /// A priority class of jobs.

@@ -12,8 +12,16 @@ use crate::scenario::objects::{self, NAMESPACE, node_name};
 use crate::scenario::{NodeSpec, Operation, QuotaSpec, WindowSpec};
 
 /// Kinds of which objects lie in the namespace.
-const NAMESPACED: [Kind; 6] =
-    [Kind::Job, Kind::Pod, Kind::Workload, Kind::LocalQueue, Kind::ProvisioningRequest, Kind::PodTemplate];
+const NAMESPACED: [Kind; 8] = [
+    Kind::Job,
+    Kind::Pod,
+    Kind::Workload,
+    Kind::LocalQueue,
+    Kind::ProvisioningRequest,
+    Kind::PodTemplate,
+    Kind::ClaimTemplate,
+    Kind::ResourceClaim,
+];
 /// Priority classes.
 const CLASSES: std::ops::Range<i32> = 0..5;
 
@@ -47,6 +55,7 @@ impl Users {
         for (i, spec) in self.plan.nodes.iter().enumerate() {
             self.put_node(i, Some(spec), network);
         }
+        self.restore_devices(network);
     }
 
     /// Makes anew what a finalizer kept from being made before.
@@ -72,9 +81,10 @@ impl Users {
                 self.put_missing(Kind::LocalQueue, objects::local_queue(i, stop), network);
             }
         }
+        self.complete_devices(network);
     }
 
-    fn put_missing(&self, kind: Kind, object: Value, network: &mut Network) {
+    pub(super) fn put_missing(&self, kind: Kind, object: Value, network: &mut Network) {
         let name = name_of(&object);
         if network.api.get(kind, &name.0, &name.1).is_none() {
             self.put(kind, object, network);
@@ -191,6 +201,10 @@ impl Users {
                     None => self.delete_namespace(network),
                 }
             }
+            Operation::Slice { .. }
+            | Operation::DeviceClass { .. }
+            | Operation::SharedClaim { .. }
+            | Operation::ClaimTemplate { .. } => self.change_devices(operation, network),
             Operation::Restore => self.restore(network),
             // Jobs are for their users, and the process for the world.
             Operation::Submit { .. }
