@@ -62,7 +62,7 @@ impl Scheduler {
         pods: &[(model::Pod, usize)],
         before: Option<DryRunId>,
     ) -> Option<DryRunId> {
-        self.now = now;
+        self.set_now(now);
         if let Some(before) = before {
             self.lift_dry_run(before);
         }

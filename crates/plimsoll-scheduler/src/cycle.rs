@@ -239,7 +239,10 @@ impl<'a> Cycle<'a> {
     }
 
     /// Scores by plugin for feasible nodes: normalised and weighted. Skipped plugins are not there.
-    pub fn score(&self, cluster: &Cluster, nodes: &[NodeId]) -> Vec<(PluginId, Vec<i64>)> {
+    ///
+    /// # Errors
+    /// The status of the first plugin that failed.
+    pub fn score(&self, cluster: &Cluster, nodes: &[NodeId]) -> Result<Vec<(PluginId, Vec<i64>)>, Status> {
         let mut out = Vec::with_capacity(self.runner.score.len());
         for (i, weight) in &self.runner.score {
             let Made { id, plugin } = &self.runner.plugins[*i];
@@ -251,12 +254,15 @@ impl<'a> Cycle<'a> {
             };
             let mut scores: Vec<i64> = nodes.iter().map(|n| state.score(cluster, *n)).collect();
             state.normalize_score(cluster, nodes, &mut scores);
+            if let Some(status) = state.failure() {
+                return Err(status.by(*id));
+            }
             for s in &mut scores {
                 *s = s.saturating_mul(*weight);
             }
             out.push((*id, scores));
         }
-        out
+        Ok(out)
     }
 
     /// Score states with their weights, for no nodes in particular.

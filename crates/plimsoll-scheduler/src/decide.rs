@@ -35,7 +35,7 @@ pub(super) enum Outcome {
 impl Scheduler {
     /// Decides, with bounded work.
     pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
-        self.now = now;
+        self.set_now(now);
         self.expire_pre_bind();
         self.retry_pre_bind();
         self.expire_node_reservations();
@@ -374,10 +374,10 @@ pub(super) fn search<'a>(
             Search::Nowhere(cycle, failure)
         }
         [only] => Search::On(cycle, *only),
-        many => {
-            let scores = cycle.score(cluster, many);
-            Search::On(cycle, pick(many, &totals(&scores, many.len()), rng))
-        }
+        many => match cycle.score(cluster, many) {
+            Ok(scores) => Search::On(cycle, pick(many, &totals(&scores, many.len()), rng)),
+            Err(status) => Search::Error(runner.error_text(cluster, &status, "Score")),
+        },
     }
 }
 

@@ -28,7 +28,7 @@ impl Scheduler {
         workload: &WorkloadKey,
         pods: &[(model::Pod, usize)],
     ) -> (DryRunId, Option<String>) {
-        self.now = now;
+        self.set_now(now);
         let mut rows = Vec::new();
         let failure =
             pods.iter().find_map(|(pod, count)| self.place_equal(workload, (pod, *count), &mut rows, true));
@@ -78,6 +78,7 @@ impl Scheduler {
         };
         let id =
             self.cluster.insert_pod(Pod::new(&format!("reservation-{}", self.placeholders), name, shape));
+        self.cluster.sources.set_pod(id, pod);
         let profile = self.profile_of(id).filter(|_| !self.is_extended(id));
         if profile.is_none() {
             self.cluster.remove_pod(id);

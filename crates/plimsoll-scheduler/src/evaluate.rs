@@ -244,7 +244,8 @@ pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> 
         fail(&mut out, &mut cycle, cluster, &verdicts);
         return out;
     }
-    let scores = cycle.score(cluster, &feasible);
+    // A plugin that fails scores no node.
+    let scores = cycle.score(cluster, &feasible).unwrap_or_default();
     let sums = totals(&scores, feasible.len());
     for (i, node) in feasible.iter().enumerate() {
         let by_plugin = scores.iter().map(|(id, list)| (runner.names.of(*id).to_owned(), list[i])).collect();

@@ -163,7 +163,14 @@ impl Scheduler {
             [] => None,
             [only] => Some(*only),
             many => {
-                let mut sums = totals(&cycle.score(cluster, many), many.len());
+                let scores = match cycle.score(cluster, many) {
+                    Ok(scores) => scores,
+                    Err(status) => {
+                        let text = self.runners[profile].error_text(cluster, &status, "Score");
+                        return self.conclude(ext.id, Outcome::Error(text));
+                    }
+                };
+                let mut sums = totals(&scores, many.len());
                 for (sum, node) in sums.iter_mut().zip(many) {
                     let extra = ext.scores.get(&cluster.nodes[*node].name).copied().unwrap_or(0);
                     *sum = sum.saturating_add(extra);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 impl Scheduler {
     /// Handles a change of an object: updates ground and derived state and the queue. Decides nothing.
     pub fn handle_object(&mut self, now: Time, event: &ObjectEvent) {
-        self.now = now;
+        self.set_now(now);
         match event {
             ObjectEvent::NodeUpsert(node) => self.node_upsert(node),
             ObjectEvent::NodeDelete(name) => self.node_delete(name),
@@ -33,7 +33,7 @@ impl Scheduler {
 
     /// Handles the answer to an action. Decides nothing.
     pub fn handle(&mut self, now: Time, event: Event) {
-        self.now = now;
+        self.set_now(now);
         match event {
             Event::Prepared(uid) => self.prepared(&uid),
             Event::Bound(uid) => self.bound(&uid),
@@ -124,6 +124,7 @@ impl Scheduler {
         row.owner = owner;
         row.extra = extra;
         let id = self.cluster.insert_pod(row);
+        self.cluster.sources.set_pod(id, pod);
         if !pod.spec.node_name.is_empty() {
             let node = self.cluster.node_row(&pod.spec.node_name);
             self.cluster.join_group(id);
@@ -194,6 +195,7 @@ impl Scheduler {
             extra.get_or_insert_default().group = group;
         }
         self.cluster.reshape(id, shape, extra);
+        self.cluster.sources.set_pod(id, pod);
         self.cluster.set_deleting(id, pod.deleting);
         let row = &mut self.cluster.pods[id];
         row.queued = !pod.workload.is_empty();

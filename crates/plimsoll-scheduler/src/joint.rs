@@ -28,7 +28,7 @@ impl Scheduler {
         workload: &WorkloadKey,
         runs: &[DryRunId],
     ) -> Vec<ReservedNode> {
-        self.now = now;
+        self.set_now(now);
         self.release_nodes(workload);
         let found: Vec<_> =
             runs.iter().filter_map(|&id| self.dry_runs.remove(id)).flat_map(|run| run.rows).collect();

@@ -336,6 +336,11 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
+    fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.cluster.now = now;
+    }
+
     /// Placement with no objects.
     pub fn new(config: Config) -> Self {
         let mut cluster = Cluster::default();
@@ -345,6 +350,7 @@ impl Scheduler {
         let sort = runners.first().and_then(Runner::queue_sort);
         // Plugins keep the names that they look for.
         cluster.strings.pin();
+        cluster.sources.keep = runners.iter().flat_map(|r| &r.plugins).any(|p| p.plugin.reads_objects());
         Self {
             queue: Queue::new(config.backoff, config.max_in_unschedulable, plugins, sort),
             ranks: ranked::Ranks::default(),

@@ -28,7 +28,7 @@ impl Scheduler {
         pods: &[(model::Pod, usize)],
         places: &[ReservedNode],
     ) {
-        self.now = now;
+        self.set_now(now);
         // A clock that was ahead does not make it last longer.
         let since = since.min(now);
         let expiry = since.plus(EXPIRY);

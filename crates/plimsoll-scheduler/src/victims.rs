@@ -50,7 +50,7 @@ impl Scheduler {
         workload: &WorkloadKey,
         pods: &[(model::Pod, usize)],
     ) -> bool {
-        self.now = now;
+        self.set_now(now);
         let Some(known) = self.dry_runs.get_mut(run) else { return false };
         let mut rows = std::mem::take(&mut known.rows);
         let missing = super::claims::missing(pods, &rows);

@@ -12,6 +12,7 @@ pub mod objects;
 pub mod pod;
 pub mod ports;
 mod preempting;
+mod sources;
 pub mod spec;
 mod view;
 pub mod workloads;
@@ -29,7 +30,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use objects::Objects;
 use plimsoll_state::intern::{Interner, Map, Marks, Sym};
-use plimsoll_state::{cast::index32, model, slab::Id, slab::Slab};
+use plimsoll_state::{cast::index32, model, slab::Id, slab::Slab, time::Time};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -72,6 +73,10 @@ pub struct Cluster {
     pub(crate) objects: Objects,
     /// What changed lately.
     pub(crate) changes: Changes,
+    /// The objects of nodes and pods, where a plugin reads them.
+    pub(crate) sources: sources::Sources,
+    /// When the last event was handled, or decisions were made.
+    pub(crate) now: Time,
 }
 
 impl Default for Cluster {
@@ -96,6 +101,8 @@ impl Default for Cluster {
             preempting: preempting::Preempting::default(),
             objects: Objects::default(),
             changes: Changes::default(),
+            sources: sources::Sources::default(),
+            now: Time::default(),
         }
     }
 }
@@ -131,6 +138,8 @@ impl Cluster {
             objects,
             preempting: _,
             changes: _,
+            sources: _,
+            now: _,
         } = self;
         for (name, labels) in namespaces {
             marks.mark(*name);
@@ -169,6 +178,7 @@ impl Cluster {
         self.workloads.leave(id);
         self.nominate(id, None);
         self.preempting.forget(id);
+        self.sources.remove_pod(id);
         let hash = self.hasher.hash_one(&*self.pods[id].uid);
         if let Ok(entry) = self.pods_by_uid.find_entry(hash, |i| *i == id) {
             entry.remove();
@@ -226,6 +236,7 @@ impl Cluster {
     /// Adds or replaces a node. Returns its row and the object before.
     pub(crate) fn upsert_node(&mut self, node: &model::Node) -> (NodeId, Option<Arc<NodeInfo>>) {
         let id = self.node_row(&node.name);
+        self.sources.set_node(id, node);
         let info = Arc::new(NodeInfo::new(node, &mut self.strings));
         let row = &mut self.nodes[id];
         let old = row.exists.then(|| Arc::clone(&row.info));
@@ -268,6 +279,7 @@ impl Cluster {
     /// Takes a node object out; the row stays while pods are on it.
     pub(crate) fn remove_node(&mut self, name: &str) -> Option<(NodeId, Arc<NodeInfo>)> {
         let id = self.node_by_name(self.strings.get(name)?)?;
+        self.sources.remove_node(id);
         let row = &mut self.nodes[id];
         let old = std::mem::take(&mut row.info);
         row.exists = false;

@@ -6,8 +6,11 @@
 use super::amounts::Amounts;
 use super::node::{CPU, EPHEMERAL, MEMORY, PODS};
 use super::{Cluster, Labels, Node, NodeId, Pod, PodId};
-use plimsoll_state::model::TaintEffect;
+use plimsoll_state::intern::Sym;
+use plimsoll_state::model::{self, TaintEffect};
 use plimsoll_state::slab::Id;
+use plimsoll_state::time::Time;
+use std::sync::Arc;
 
 /// Units of amounts: cpu in millicores, memory and ephemeral storage in bytes, everything else as it is.
 const COLUMNS: [(&str, usize); 4] =
@@ -47,6 +50,11 @@ impl<'a> NodeView<'a> {
     /// All labels, in no particular order that lasts.
     pub fn labels(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         texts(self.cluster, &self.row().info.labels)
+    }
+
+    /// The object; `None` unless a plugin [reads objects](crate::framework::Plugin::reads_objects).
+    pub fn object(self) -> Option<&'a Arc<model::Node>> {
+        self.cluster.sources.node(self.id)
     }
 
     /// `spec.unschedulable`.
@@ -159,6 +167,11 @@ impl<'a> PodView<'a> {
         own.into_iter().chain(scalars)
     }
 
+    /// The object; `None` unless a plugin [reads objects](crate::framework::Plugin::reads_objects).
+    pub fn object(self) -> Option<&'a Arc<model::Pod>> {
+        self.cluster.sources.pod(self.id)
+    }
+
     /// `spec.priority`.
     pub fn priority(self) -> i32 {
         self.cluster.priority(self.id)
@@ -220,6 +233,21 @@ impl Cluster {
     pub fn node_named(&self, name: &str) -> Option<NodeView<'_>> {
         let id = self.node_by_name(self.strings.get(name)?)?;
         Some(NodeView { cluster: self, id })
+    }
+
+    /// The symbol of a name, for [`PreFilterResult`](crate::framework::PreFilterResult); `None`: nothing has the name.
+    pub fn symbol(&self, name: &str) -> Option<Sym> {
+        self.strings.get(name)
+    }
+
+    /// The time of the last event or decision.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Counts changes of Node objects; stays 0 unless a plugin [reads objects](crate::framework::Plugin::reads_objects).
+    pub fn node_objects_version(&self) -> u64 {
+        self.sources.version
     }
 
     /// A pod.

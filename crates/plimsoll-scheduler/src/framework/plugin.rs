@@ -274,6 +274,11 @@ pub trait ScoreState: Debug {
 
     /// NormalizeScore: brings raw scores into 0..=100; the default leaves them.
     fn normalize_score(&self, _cluster: &Cluster, _nodes: &[NodeId], _scores: &mut [i64]) {}
+
+    /// Why PreScore, Score or NormalizeScore failed, asked after them: the attempt ends with the error.
+    fn failure(&self) -> Option<Status> {
+        None
+    }
 }
 
 /// A plugin of a profile. Its [`Registration`](super::Registration) names its extension points.
@@ -287,6 +292,12 @@ pub trait Plugin: Debug + Send + Sync {
     /// Whether, for pods for which it is local, Filter and Score depend on the labels or the namespace of the pod: pods that
     /// differ in them share no results then.
     fn reads_pod_labels(&self) -> bool {
+        false
+    }
+
+    /// Whether it reads [`NodeView::object`](super::NodeView::object) or [`PodView::object`](super::PodView::object). The
+    /// scheduler keeps the objects then.
+    fn reads_objects(&self) -> bool {
         false
     }
 

@@ -62,7 +62,6 @@ impl WaitingPods {
     }
 
     /// All pods that wait, in order of their numbers (`IterateOverWaitingPods`).
-    #[cfg(test)]
     pub fn pods(&self) -> Vec<PodId> {
         self.rows.keys().copied().collect()
     }
