@@ -116,10 +116,42 @@ fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<P
     let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None)) };
     let named = format!("--scheduler-config {}", path.display());
     let text = text(path).with_context(|| named.clone())?;
-    let place = config::scheduler::read_with_registry(&text, gates, &plimsoll_plugins::registry())
-        .with_context(|| named.clone())?;
+    let registry = plugins(&text).with_context(|| named.clone())?;
+    let place =
+        config::scheduler::read_with_registry(&text, gates, &registry).with_context(|| named.clone())?;
     warn_of(&text, &named, &SCHEDULER_PROCESS);
     Ok((place, config::scheduler::client_connection(&text)))
+}
+
+/// The plugins that the file can name: those with a guest are its own.
+fn plugins(text: &str) -> anyhow::Result<plimsoll_scheduler::Registry> {
+    let mut registry = plimsoll_plugins::registry();
+    // What is no YAML is reported when the configuration is read.
+    if let Ok(config) = config::parse(text) {
+        guests(&mut registry, &config)?;
+    }
+    Ok(registry)
+}
+
+#[cfg(feature = "wasm")]
+fn guests(registry: &mut plimsoll_scheduler::Registry, config: &serde_json::Value) -> anyhow::Result<()> {
+    plimsoll_wasm::register(registry, config, |path| std::fs::read(path).map_err(|e| e.to_string()));
+    Ok(())
+}
+
+#[cfg(not(feature = "wasm"))]
+fn guests(_: &mut plimsoll_scheduler::Registry, config: &serde_json::Value) -> anyhow::Result<()> {
+    let profiles = config["profiles"].as_array().map_or(&[][..], Vec::as_slice);
+    for (i, profile) in profiles.iter().enumerate() {
+        let plugins = profile["pluginConfig"].as_array().map_or(&[][..], Vec::as_slice);
+        if let Some(j) = plugins.iter().position(|plugin| plugin["args"]["guestURL"].is_string()) {
+            bail!(
+                "profiles[{i}].pluginConfig[{j}].args.guestURL: Forbidden: this build has no host for plugins in \
+                 WebAssembly: build it with --features wasm"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Tells which fields of a file have no effect, and what has it.

@@ -9,6 +9,7 @@ mod describe;
 mod expressions;
 mod extenders;
 mod faults;
+mod guests;
 mod logging;
 mod quickstart;
 mod real_apiserver;
